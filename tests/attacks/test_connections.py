@@ -38,7 +38,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess
 
 
 @pytest.mark.parametrize("name", ATTACKS if SECONDS else SHORT)
-def test_others_go_on(name: str, service: ServiceProcess) -> None:
+def test_attack_does_not_affect_other_clients(name: str, service: ServiceProcess) -> None:
     report = asyncio.run(attacked(name, service, SECONDS or 1.0, streams=8))
     assert report.highest - report.before < GROWTH_MB, report
     assert report.beside[1] < SLOWEST_MS + BUSY * report.alone[1], report

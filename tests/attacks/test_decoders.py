@@ -13,7 +13,7 @@ CHUNKS = length("FAULTY_CHUNKS", 200)
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + CHUNKS)]
 
 
-def test_every_tenth_chunk_has_a_fault() -> None:
+def test_faulty_chunks_lose_only_themselves() -> None:
     outcome = attack(CHUNKS)
     assert outcome.exact == CHUNKS * 9 // 10
     assert outcome.said == {DIED: CHUNKS // 20, BROKEN_LIMIT: CHUNKS // 20}

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(120 + 5 *
 SERVED_MS = {"chunk": 250, "window": 500, "job": 1500}
 
 
-def test_a_quiet_project_is_served_beside_a_loud_one(tmp_path: Path) -> None:
+def test_busy_project_does_not_starve_quiet_one(tmp_path: Path) -> None:
     service = ServiceProcess(tmp_path / "data", model="sed-mini")
     try:
         alone, beside = attack(service.start(), SECONDS)

@@ -13,7 +13,7 @@ GROWTH = 64 * 1024 * 1024
 pytestmark = pytest.mark.slow
 
 
-def test_fifteen_chunks_of_silence(tmp_path: Path) -> None:
+def test_long_silent_chunks_do_not_grow_memory(tmp_path: Path) -> None:
     before, during, after = attack(tmp_path, length("ATTACK_SECONDS", 2), streams=8)
     assert during.process - before.process <= GROWTH
     assert after.process - before.process <= GROWTH

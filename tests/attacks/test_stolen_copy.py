@@ -92,7 +92,7 @@ def signed_in(service: ServiceProcess, link: str) -> dict[str, str]:
     return passes
 
 
-def test_nothing_made_from_a_copy_opens_anything(tmp_path: Path) -> None:
+def test_stolen_copy_grants_no_access(tmp_path: Path) -> None:
     service = ServiceProcess(tmp_path / "data", model="sed-mini", job_audio_seconds=3600, key_tries=1e6).start()
     try:
         passes = signed_in(service, service.command("link"))

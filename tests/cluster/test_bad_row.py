@@ -53,7 +53,7 @@ async def _ask(node: ServiceProcess, stream: Stream) -> int:
         return (await client.http.get(f"/audio_sessions/{stream.session}/status")).status_code
 
 
-def test_an_unreadable_row_stops_nobody(tmp_path: Path) -> None:
+def test_unreadable_row_does_not_stop_node(tmp_path: Path) -> None:
     with service_nodes(tmp_path, {}) as (node,):
         node.start()
         spoiled, *others = asyncio.run(_fill(node))

@@ -47,7 +47,7 @@ async def _takeover(dies: ServiceProcess, left: ServiceProcess) -> None:
         assert await _statuses(here, streams) == [200] * len(streams)
 
 
-def test_sessions_outlive_a_takeover(nodes: list[ServiceProcess]) -> None:
+def test_sessions_survive_takeover_despite_clock_skew(nodes: list[ServiceProcess]) -> None:
     """A node whose clock is an hour ahead sweeps no session too early, nor does the other one afterwards."""
     right, ahead = nodes
     asyncio.run(_takeover(right, ahead))

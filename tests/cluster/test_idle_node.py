@@ -43,5 +43,5 @@ async def _unkept(nodes: list[ServiceProcess]) -> list[str]:
     return wrong
 
 
-def test_a_node_that_is_ready_takes_sessions(nodes: list[ServiceProcess]) -> None:
+def test_ready_node_accepts_sessions(nodes: list[ServiceProcess]) -> None:
     assert asyncio.run(_unkept(nodes)) == []

@@ -80,7 +80,7 @@ async def _story(one: ServiceProcess, two: ServiceProcess) -> None:
             assert windows == set(range(max(windows) + 1)), f"{session} has holes"
 
 
-def test_sessions_of_all_nodes_are_on_one_stream(tmp_path: Path) -> None:
+def test_one_stream_covers_sessions_of_all_nodes(tmp_path: Path) -> None:
     """One node serves the stream; the other one dies, and its sessions go on at the first."""
     with service_nodes(tmp_path, {}, {}) as (one, two):
         asyncio.run(_story(one.start(), two.start()))

@@ -68,7 +68,7 @@ async def _statuses(node: ServiceProcess, streams: list[Stream]) -> list[int]:
         return [(await client.ask("GET", f"/audio_sessions/{one.session}/status")).status_code for one in streams]
 
 
-def test_what_was_deleted_stays_deleted(tmp_path: Path) -> None:
+def test_deleted_sessions_stay_deleted(tmp_path: Path) -> None:
     settings = {"partitions": 1, "session_idle_seconds": 10 * AWAY_SECONDS}
     with (
         launched_kafka(settings=QUICK_CLEANER) as cluster,

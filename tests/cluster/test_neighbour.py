@@ -109,7 +109,7 @@ async def _finished(client: Client, job: str) -> str:
         return result
 
 
-def test_jobs_are_not_run_again(nodes: Pair, engines: tuple[StubEngines, StubEngines]) -> None:
+def test_jobs_run_once_across_neighbour_restarts(nodes: Pair, engines: tuple[StubEngines, StubEngines]) -> None:
     """The engine gets each job once, however often the neighbour is killed, stopped and started."""
     assert set(asyncio.run(_jobs(*nodes, *engines)).values()) == {1}
 
@@ -188,7 +188,7 @@ async def _through(one: ServiceProcess, other: ServiceProcess) -> tuple[Counter[
     return reads, uploads
 
 
-def test_what_stays_is_served(nodes: Pair) -> None:
+def test_kept_partitions_are_served_across_neighbour_restarts(nodes: Pair) -> None:
     """Each read is answered 200, and so is each upload, possibly after a delay."""
     reads, uploads = asyncio.run(_through(*nodes))
     assert set(reads) == {"200"}, reads

@@ -38,7 +38,7 @@ async def _chunk(node: ServiceProcess, session: str | None = None) -> str:
 
 
 @pytest.mark.parametrize(("kill", "moved"), [(True, "port"), (False, "advertised")], ids=["killed", "stopped"])
-def test_another_address_makes_no_difference(node: ServiceProcess, kill: bool, moved: str) -> None:
+def test_restart_under_new_address_is_fast(node: ServiceProcess, kill: bool, moved: str) -> None:
     session = asyncio.run(_chunk(node))
     if kill:
         node.kill()
@@ -55,7 +55,7 @@ def test_another_address_makes_no_difference(node: ServiceProcess, kill: bool, m
     asyncio.run(_chunk(node, session))
 
 
-def test_two_nodes_on_one_data_directory(node: ServiceProcess) -> None:
+def test_second_node_on_data_directory_is_rejected(node: ServiceProcess) -> None:
     """The second is refused in one line that names the first, which goes on."""
     environment = {**node.environment, "EARSHOT_PORT": str(free_port())}
     second = subprocess.run(

@@ -60,7 +60,7 @@ async def _rest(line: Line, next_chunk: int) -> list[dict[str, Any]]:
     return of_type(messages, "window")
 
 
-def test_a_socket_goes_on_where_its_sessions_node_dies(tmp_path: Path) -> None:
+def test_socket_survives_death_of_session_owner(tmp_path: Path) -> None:
     with service_nodes(tmp_path, {}, {}) as nodes:
         start_again(nodes)
         asyncio.run(_story(*nodes))

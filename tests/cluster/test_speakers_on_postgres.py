@@ -52,7 +52,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory, store: Path, database: str) 
             assert node.stop() == 0, node.tail()
 
 
-def test_one_organization_on_both(nodes: Pair, store: Path) -> None:
+def test_speakers_are_shared_between_services(nodes: Pair, store: Path) -> None:
     key = made(nodes[0], "both").key
     before = set(store.rglob("*"))
     with Speakers(nodes[0], key) as one, Speakers(nodes[1], key) as two:
@@ -67,7 +67,7 @@ def test_one_organization_on_both(nodes: Pair, store: Path) -> None:
         assert not any(path.exists() for path in kept)
 
 
-def test_fifty_speakers_whoever_is_asked(nodes: Pair) -> None:
+def test_speaker_limit_holds_across_services(nodes: Pair) -> None:
     audio, key = voice(BERT, 0.0, 2.0), made(nodes[0], "full").key
     with Speakers(nodes[0], key) as one, Speakers(nodes[1], key) as two, ThreadPoolExecutor(60) as pool:
 
@@ -82,7 +82,7 @@ def test_fifty_speakers_whoever_is_asked(nodes: Pair) -> None:
         assert len(one.entries()) == len(two.entries()) == 50
 
 
-def test_a_key_that_is_rotated_at_one_opens_nothing_at_the_other(nodes: Pair) -> None:
+def test_key_rotated_at_one_service_is_rejected_at_both(nodes: Pair) -> None:
     key = made(nodes[0], "rotated").key
     with Speakers(nodes[0], key) as one, Speakers(nodes[1], key) as two:
         assert data(one.listed()) == data(two.listed()) == []
@@ -117,7 +117,7 @@ def away(database: str) -> Iterator[None]:
         asyncio.run(told(f"{alter} true"))
 
 
-def test_a_database_that_is_away_spares_keys_that_were_good(nodes: Pair, database: str) -> None:
+def test_known_keys_survive_database_outage(nodes: Pair, database: str) -> None:
     node, organization = nodes[0], made(nodes[0], "spared")
     session = {"type": "stream", "content_type": "audio/wav"}
 

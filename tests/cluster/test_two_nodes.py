@@ -78,7 +78,7 @@ async def _story(one: ServiceProcess, two: ServiceProcess) -> None:
         await _check(first, streams)
 
 
-def test_requests_reach_the_owner_and_survive_its_death(nodes: Pair) -> None:
+def test_sessions_reach_owner_and_survive_its_death(nodes: Pair) -> None:
     """Uploads through both nodes; one dies; the other takes over; the first returns and serves again."""
     asyncio.run(_story(*nodes))
 
@@ -119,7 +119,7 @@ async def _jobs(one: ServiceProcess, two: ServiceProcess) -> None:
         assert [await _completed(second, job) for job in (*early, *late)] == [4] * (2 * JOBS)
 
 
-def test_jobs_are_taken_anywhere_and_survive_the_death_of_a_node(nodes: Pair) -> None:
+def test_jobs_are_accepted_anywhere_and_survive_node_death(nodes: Pair) -> None:
     """Posted to either node, repeated at the other, followed through a node that does not own them."""
     asyncio.run(_jobs(*nodes))
 
@@ -153,5 +153,5 @@ async def _watched(one: ServiceProcess, two: ServiceProcess) -> None:
                 await asyncio.sleep(0.2)
 
 
-def test_the_operator_sees_both_nodes_and_the_one_that_died(nodes: Pair) -> None:
+def test_operator_sees_live_and_dead_nodes(nodes: Pair) -> None:
     asyncio.run(_watched(*nodes))

@@ -60,7 +60,7 @@ async def _live(node: ServiceProcess, proxy: KafkaProxy) -> Counter[str]:
     return answers
 
 
-def test_chunks_are_taken_while_recordings_come(tmp_path: Path) -> None:
+def test_uploads_do_not_block_live_chunks(tmp_path: Path) -> None:
     with KafkaProxy(1) as proxy, launched_kafka(1, [proxy.ports]) as cluster:
         proxy.open({door.advertised: door.port for door in cluster.doors[0]})
         own: Settings = {"broker": f"kafka://{proxy.bootstrap}", "queue_bytes": QUEUE_BYTES}

@@ -127,25 +127,25 @@ def documented(status: int) -> list[str]:
 
 
 SPEECH: Final = ("createTranscription", "createTranslation")
-#: This operation needs the directory alone; `test_a_key_is_needed_and_verified` covers its failure.
+#: This operation needs the directory alone; `test_key_is_required_and_verified` covers its failure.
 DIRECTORY_ALONE: Final = "listModels"
 
 
 @pytest.mark.parametrize("name", [name for name in documented(500) if name != DIRECTORY_ALONE])
-def test_what_breaks_inside_is_500(name: str) -> None:
+def test_internal_failure_returns_500(name: str) -> None:
     directory = House().directory
     assert edge(directory, RuntimeError("broken")).request(**request(name)).status_code == 500
 
 
 @pytest.mark.parametrize("name", [name for name in documented(503) if name not in ("healthz", "readyz")])
-def test_what_has_no_room_is_503(name: str) -> None:
+def test_full_queue_returns_503(name: str) -> None:
     answer = edge(House().directory, Unavailable("the queue is full")).request(**request(name))
     assert answer.status_code == 503
     assert answer.headers["retry-after"] == "1"
 
 
 @pytest.mark.parametrize("name", documented(401))
-def test_a_key_is_needed_and_verified(house: House, http: TestClient, name: str) -> None:
+def test_key_is_required_and_verified(house: House, http: TestClient, name: str) -> None:
     security = OPERATIONS[name][2]["security"]
     assert http.request(**request(name, keyed=False)).status_code == (200 if {} in security else 401)
     asked = request(name)
@@ -156,7 +156,7 @@ def test_a_key_is_needed_and_verified(house: House, http: TestClient, name: str)
         assert http.request(**request(name)).status_code == 500
 
 
-def test_sockets_are_refused_before_the_upgrade_as_other_requests_are() -> None:
+def test_sockets_are_rejected_before_upgrade() -> None:
     """Clients that offer no subprotocol read the status."""
     wanted = {(name, int(status)) for name in SOCKETS for status in OPERATIONS[name][2]["responses"]}
     assert wanted <= asyncio.run(_statuses_of_sockets())
@@ -197,12 +197,12 @@ async def _upgrade(house: House, name: str, places: Mapping[str, str], headers: 
 
 
 @pytest.mark.parametrize("name", documented(502))
-def test_an_engine_that_is_away_is_502(name: str) -> None:
+def test_unavailable_engine_returns_502(name: str) -> None:
     assert edge(House().directory, EngineAway("no answer")).request(**request(name)).status_code == 502
 
 
 @pytest.mark.parametrize("name", documented(408))
-def test_a_body_that_does_not_come_is_408(name: str) -> None:
+def test_stalled_body_returns_408(name: str) -> None:
     house = House(OPERATED)
     asked = request(name)
     built = httpx2.Request(asked["method"], f"http://here{asked['url']}", headers=asked["headers"])
@@ -234,7 +234,7 @@ def http(house: House) -> TestClient:
         for media in operation.get("requestBody", {"content": ()})["content"]
     ],
 )
-def test_bodies_have_bounds(http: TestClient, name: str, media: str) -> None:
+def test_oversized_bodies_are_rejected(http: TestClient, name: str, media: str) -> None:
     places = _places(http)
     asked = request(name, places=places, media=media) | {"content": b" " * 3 * 1024**2}
     if "files" in asked:
@@ -252,7 +252,7 @@ def _places(http: TestClient) -> dict[str, str]:
     return {"session_id": created.json()["session_id"]}
 
 
-def test_the_examples_of_bodies_are_taken(house: House, http: TestClient) -> None:
+def test_body_examples_are_accepted(house: House, http: TestClient) -> None:
     """Every example of a body in the document is accepted."""
     for name in ("createSession", "updateSession", "uploadChunk", "predict", "analyze", "analyzeFile", "registerVoice"):
         content = OPERATIONS[name][2]["requestBody"]["content"]
@@ -276,7 +276,7 @@ def job_of_two_voices(house: House) -> str:
 
 
 @pytest.mark.parametrize("name", ["listSessions", "listSessionsToo", "listJobs"])
-def test_pages_of_lists(house: House, http: TestClient, name: str) -> None:
+def test_lists_are_paginated_and_report_missing_partitions(house: House, http: TestClient, name: str) -> None:
     for _ in range(2):
         http.request(**request("createSession"))
         job_of_two_voices(house)
@@ -290,7 +290,7 @@ def test_pages_of_lists(house: House, http: TestClient, name: str) -> None:
         assert http.request(**asked | {"params": query}).status_code == 400
 
 
-def test_scores_of_jobs(house: House, http: TestClient) -> None:
+def test_job_scores_are_served_once_complete(house: House, http: TestClient) -> None:
     job = house.jobs.create(Options(sound_event_detection=True))
 
     def read(job: str) -> int:
@@ -301,7 +301,7 @@ def test_scores_of_jobs(house: House, http: TestClient) -> None:
     assert read(job) == 200
 
 
-def test_turns_with_their_words(house: House, http: TestClient) -> None:
+def test_turns_include_words_and_overlaps(house: House, http: TestClient) -> None:
     job = house.jobs.create(Options(speech_analysis=True, word_times=True))
     turn = Segment(0, 4000, "One.", 0, words=(Word(100, 600, "One."),), overlap_ms=250)
     turn = msgspec.structs.replace(turn, overlaps=(Overlap(3750, 4000, 1, "Anna"),))
@@ -315,7 +315,7 @@ def test_turns_with_their_words(house: House, http: TestClient) -> None:
     ]
 
 
-def test_recordings_that_are_kept(house: House, http: TestClient) -> None:
+def test_kept_recordings_are_served(house: House, http: TestClient) -> None:
     job = job_of_two_voices(house)
     place = {"job_id": job}
     assert (
@@ -333,24 +333,24 @@ def test_recordings_that_are_kept(house: House, http: TestClient) -> None:
         assert http.request(**request(name, places=none)).status_code == 404
 
 
-def test_custom_sounds_are_not_uploaded(http: TestClient) -> None:
+def test_custom_sound_upload_returns_501(http: TestClient) -> None:
     for name in ("createCustomSound", "finishCustomSound"):
         assert http.request(**request(name)).status_code == 501
 
 
-def test_a_voice_that_cannot_be_read_has_its_reason(house: House, http: TestClient) -> None:
+def test_unreadable_voice_reports_reason(house: House, http: TestClient) -> None:
     house.speakers.failure = AudioError("the audio is damaged")
     answer = http.request(**request("registerVoice"))
     assert (answer.status_code, answer.headers["earshot-reason"]) == (200, "the audio is damaged")
 
 
-def test_probes_say_what_they_wait_for(house: House, http: TestClient) -> None:
+def test_failing_probes_report_reason(house: House, http: TestClient) -> None:
     house.health.dying = house.health.waiting = "the log is read"
     for path in ("/healthz", "/readyz"):
         generic(http.get(path), 503, naming="the log is read")
 
 
-def test_rules_and_plans_of_jobs(house: House, http: TestClient) -> None:
+def test_job_conflicts_return_409_and_spent_plans_402(house: House, http: TestClient) -> None:
     for name in ("analyze", "analyzeFile"):
         asked = request(name)
         asked["headers"]["Idempotency-Key"] = name
@@ -378,7 +378,7 @@ def test_rules_and_plans_of_jobs(house: House, http: TestClient) -> None:
 
 
 @pytest.mark.parametrize("name", SPEECH)
-def test_forms_of_speech_that_are_wrong(http: TestClient, name: str) -> None:
+def test_invalid_speech_forms_are_rejected(http: TestClient, name: str) -> None:
     for part, value, status in (("response_format", "xml", 400), ("model", "gpt-9", 404)):
         asked = request(name)
         asked["files"][part] = (None, value)
@@ -386,11 +386,11 @@ def test_forms_of_speech_that_are_wrong(http: TestClient, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["readProject", "changeProject", "rotateKey", "readDailyUsage", "signIn"])
-def test_what_was_deleted_is_404(name: str) -> None:
+def test_deleted_resource_returns_404(name: str) -> None:
     assert edge(House().directory, NotFound("this was deleted")).request(**request(name)).status_code == 404
 
 
-def test_signing_in_by_a_link(house: House, http: TestClient) -> None:
+def test_sign_in_by_link_and_sign_out(house: House, http: TestClient) -> None:
     house.sign_ins.redeem = mock.AsyncMock(return_value=SignIn("pass_p", None))
     assert http.request(**request("signIn")).json() == {"project": "pass_p", "organization": None}
     assert http.request(**request("signIn") | {"json": {}}).status_code == 400
@@ -399,7 +399,7 @@ def test_signing_in_by_a_link(house: House, http: TestClient) -> None:
     assert http.request(**request("signOut") | {"json": {}}).status_code == 400
 
 
-def test_the_dashboard_is_served(api: Api) -> None:
+def test_dashboard_is_served_with_etags(api: Api) -> None:
     moved = api.http.get("/dashboard")
     assert (moved.status_code, moved.headers["location"]) == (308, "/dashboard/")
     for name in files.names() | {""}:
@@ -409,13 +409,13 @@ def test_the_dashboard_is_served(api: Api) -> None:
     generic(api.http.get("/dashboard/nothing"), 404)
 
 
-def test_captions_of_a_job_that_has_not_ended(house: House, http: TestClient) -> None:
+def test_captions_of_unfinished_job_return_409(house: House, http: TestClient) -> None:
     job = house.jobs.create(Options(sound_event_detection=True))
     for form in ("vtt", "srt"):
         assert http.get(f"/api/v1/jobs/{job}/captions.{form}").status_code == 409
 
 
-def test_the_documents_are_served(api: Api) -> None:
+def test_documents_are_served_with_etags(api: Api) -> None:
     for path in DOCUMENT_ROUTES:
         answer = api.http.get(path)
         assert answer.status_code == 200
@@ -432,7 +432,7 @@ def operator(service: Service) -> httpx2.Client:
 
 
 @pytest.mark.both_logs
-def test_the_operators_interface(service: Service) -> None:
+def test_operator_interface_answers_as_documented(service: Service) -> None:
     with operator(service) as http:
         made = http.post("/organizations", json={"name": "Documents"}).json()["organization"]["id"]
         assert made in [one["id"] for one in http.get("/organizations").json()]
@@ -463,7 +463,7 @@ def test_the_operators_interface(service: Service) -> None:
 
 
 @pytest.mark.both_logs
-def test_the_nodes(service: Service) -> None:
+def test_node_list_reports_partitions_and_workers(service: Service) -> None:
     with operator(service) as http:
         told = http.get("/nodes").json()
         assert told["missing"] == []
@@ -483,7 +483,7 @@ def test_the_nodes(service: Service) -> None:
         assert parked["count"] >= len(parked["newest"])
 
 
-def test_the_models(api: Api) -> None:
+def test_model_list_matches_official_tags(api: Api) -> None:
     told = api.http.get("/api/v1/models").json()
     sounds = told["models"][0]
     assert (sounds["kind"], told["sensitivity_logits"]) == ("sound-events", 0.7)
@@ -492,7 +492,7 @@ def test_the_models(api: Api) -> None:
     assert api.http.get("/api/v1/models", headers={"X-Api-Key": "bad"}).status_code == 401
 
 
-def test_a_project_of_its_own(api: Api, service: Service) -> None:
+def test_project_reads_and_changes_itself(api: Api, service: Service) -> None:
     with operator(service) as http:
         made = http.post("/organizations", json={"name": "Own"}).json()["organization"]["id"]
         key = http.post("/projects", json={"name": "Own", "organization": made}).json()["key"]

@@ -50,7 +50,7 @@ def serves_engines(process: psutil.Process) -> bool:
         return False
 
 
-def test_every_service_answers_offline(offline: Jobs) -> None:
+def test_every_service_works_offline(offline: Jobs) -> None:
     result = offline.result(spoken(), EVERYTHING)
     status = {name: entry["status"] for name, entry in result.items() if name != "metadata"}
     assert set(status.values()) == {"success"}
@@ -65,7 +65,7 @@ def test_every_service_answers_offline(offline: Jobs) -> None:
     assert insights["situation_summary"] != result["caption"]["result"]["caption"]
 
 
-def test_speech_in_another_language_is_translated_into_english_alone(offline: Jobs) -> None:
+def test_foreign_speech_is_translated_only_into_english(offline: Jobs) -> None:
     """The audio is English but declared French; it suffices that it is transcribed again."""
     french = {**SPEECH, "speech_lang": "fr", "translation": True}
     result = offline.result(spoken(4), french)
@@ -77,7 +77,7 @@ def test_speech_in_another_language_is_translated_into_english_alone(offline: Jo
     assert (unknown["status"], unknown["error"]) == ("error", "ASR Engine API error: 400")
 
 
-def test_engines_that_are_killed_are_started_again(offline: Jobs, alone: ServiceProcess) -> None:
+def test_killed_engines_are_restarted(offline: Jobs, alone: ServiceProcess) -> None:
     offline.result(spoken(2), SPEECH)
     killed = child(alone)
     killed.kill()
@@ -87,7 +87,7 @@ def test_engines_that_are_killed_are_started_again(offline: Jobs, alone: Service
     assert ask("GET", f"{alone.url}/healthz").status_code == 200
 
 
-def test_a_voice_of_a_transcript_is_learnt_and_found(offline: Jobs, alone: ServiceProcess) -> None:
+def test_transcript_voice_is_registered_and_recognised(offline: Jobs, alone: ServiceProcess) -> None:
     both = recording([stretch(ANNA, 0.0, 8.0), stretch(BERT, 0.0, 8.0)])
     job = offline.accepted(both, SPEECH)
     labels = {turn["speaker"] for turn in offline.completed(job)["speech_analysis"]["results"]}

@@ -7,7 +7,7 @@ import pytest
 from tests.contract.api import RAW, Api, generic
 
 
-def test_create_answers_the_refs_and_the_window_geometry(api: Api, sense: Api) -> None:
+def test_create_returns_refs_and_window_geometry(api: Api, sense: Api) -> None:
     first, second = (driver.post({"type": "stream", "content_type": RAW}) for driver in (api, sense))
     for answer in (first, second):
         assert answer.status_code == 200
@@ -22,13 +22,13 @@ def test_create_answers_the_refs_and_the_window_geometry(api: Api, sense: Api) -
 
 
 @pytest.mark.parametrize(("wanted", "hop"), [("0.5s", 0.5), ("1s", 1)])
-def test_the_body_chooses_the_hop_at_both_places(api: Api, sense: Api, wanted: str, hop: float) -> None:
+def test_window_hop_applies_at_both_paths(api: Api, sense: Api, wanted: str, hop: float) -> None:
     for driver, size in ((api, 1), (sense, 2)):
         answer = driver.post({"type": "file", "content_type": RAW, "window_hop": wanted}).json()
         assert (answer["window_size"], answer["window_hop"]) == (size, hop)
 
 
-def test_creation_is_there_without_the_trailing_slash(api: Api) -> None:
+def test_create_works_without_trailing_slash(api: Api) -> None:
     body = {"type": "stream", "content_type": RAW}
     for sent, status in ((body, 200), ({}, 400)):
         assert api.http.post("/audio_sessions", json=sent, headers={"x-api-key": api.key}).status_code == status
@@ -39,7 +39,7 @@ def test_creation_is_there_without_the_trailing_slash(api: Api) -> None:
     ("headers", "wording"),
     [({}, "API key required"), ({"X-Api-Key": ""}, "API key required"), ({"X-Api-Key": "x" * 30}, "Invalid API key")],
 )
-def test_a_faulty_key_is_told_before_any_fault_of_the_body(
+def test_invalid_key_is_reported_before_invalid_body(
     api: Api, body: bytes, headers: dict[str, str], wording: str
 ) -> None:
     answer = api.http.post("/audio_sessions/", content=body, headers=headers)
@@ -79,23 +79,23 @@ def test_a_faulty_key_is_told_before_any_fault_of_the_body(
         ({"file_length": "1"}, "file_length"),
     ],
 )
-def test_a_faulty_field_is_named(api: Api, change: dict[str, Any], field: str) -> None:
+def test_invalid_field_is_named(api: Api, change: dict[str, Any], field: str) -> None:
     generic(api.post({"type": "stream", "content_type": RAW} | change), 400, naming=field)
 
 
 @pytest.mark.parametrize("field", ["type", "content_type"])
-def test_a_missing_field_is_named(api: Api, field: str) -> None:
+def test_missing_field_is_named(api: Api, field: str) -> None:
     body = {"type": "stream", "content_type": RAW}
     del body[field]
     generic(api.post(body), 400, naming=field)
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b"\xff", b"[" * 10_000])
-def test_a_body_that_is_no_json_object_is_refused(api: Api, body: bytes) -> None:
+def test_non_object_body_is_rejected(api: Api, body: bytes) -> None:
     generic(api.http.post("/audio_sessions/", content=body, headers={"X-Api-Key": api.key}), 400, naming="body")
 
 
-def test_an_endless_creation_body_is_refused(api: Api) -> None:
+def test_oversized_creation_body_is_rejected(api: Api) -> None:
     generic(api.post({"type": "stream", "content_type": RAW, "metadata": {"note": "x" * 100_000}}), 413)
 
 
@@ -112,5 +112,5 @@ def test_an_endless_creation_body_is_refused(api: Api) -> None:
         "audio/x-raw;rate=8000;format=u24be;channels=2",
     ],
 )
-def test_every_documented_content_type_is_taken(api: Api, content_type: str) -> None:
+def test_every_documented_content_type_is_accepted(api: Api, content_type: str) -> None:
     api.create(content_type=content_type)

@@ -14,7 +14,7 @@ EXAMPLES: Final = 4
 
 
 @pytest.mark.timeout(900)
-def test_generated_requests_are_answered_as_the_document_says(tmp_path: Path) -> None:
+def test_generated_requests_conform_to_document(tmp_path: Path) -> None:
     """On a separate service, because the requests change its project's settings."""
     service = ServiceProcess(tmp_path / "data").start()
     try:

@@ -37,12 +37,12 @@ def plain(answer: Any) -> None:
     assert answer.text == PLAIN
 
 
-def test_validation_comes_before_the_rules(jobs: Jobs) -> None:
+def test_validation_precedes_rules(jobs: Jobs) -> None:
     invalid(jobs.analyze({"audio": "@@@@", "options": {}}), "missing", "samplerate")
     invalid(jobs.file(RECORDING, {"translation": True, "unknown": 1}), "extra_forbidden", "options", "unknown")
 
 
-def test_the_rules_come_before_the_audio(jobs: Jobs) -> None:
+def test_rules_precede_audio_checks(jobs: Jobs) -> None:
     error(jobs.analyze({"samplerate": RATE, "audio": "@@@@", "options": {}}), 400, "No services selected")
     error(jobs.file(b"no audio", {}), 400, "No services selected")
 
@@ -81,22 +81,22 @@ FAULTY = {
 
 
 @pytest.mark.parametrize("audio", FAULTY.values(), ids=FAULTY)
-def test_audio_that_does_not_decode_is_an_internal_error(jobs: Jobs, audio: bytes) -> None:
+def test_undecodable_audio_returns_internal_error(jobs: Jobs, audio: bytes) -> None:
     plain(jobs.file(audio))
     plain(jobs.analyze(json_body(audio)))
 
 
-def test_a_wav_that_claims_four_gibibytes_is_as_long_as_it_is(jobs: Jobs) -> None:
+def test_wav_with_false_length_uses_actual_length(jobs: Jobs) -> None:
     lying = bytearray(RECORDING)
     lying[4:8] = lying[40:44] = b"\xf0\xff\xff\xff"
     assert len(jobs.result(bytes(lying))["sound_event_detection"]["results"]) == 1
 
 
-def test_one_sample_is_a_recording(jobs: Jobs) -> None:
+def test_one_sample_recording_is_accepted(jobs: Jobs) -> None:
     assert jobs.result(wav(b"\1\0"))["sound_event_detection"]["status"] == "success"
 
 
-def test_raw_audio_by_content_type(jobs: Jobs) -> None:
+def test_raw_audio_is_accepted_by_content_type(jobs: Jobs) -> None:
     body = {"samplerate": RATE, "audio": b64(tone(2.0)), "content_type": "audio/x-raw; format=s16le", "options": SOUND}
     answer = jobs.analyze(body)
     assert answer.status_code == 200, answer.text
@@ -106,7 +106,7 @@ def test_raw_audio_by_content_type(jobs: Jobs) -> None:
 
 
 @pytest.mark.both_logs
-def test_a_repeated_request_gets_the_first_answer(jobs: Jobs) -> None:
+def test_repeated_request_gets_first_answer(jobs: Jobs) -> None:
     first = jobs.file(RECORDING, Idempotency_Key="the same")
     assert first.status_code == 200
     again = jobs.file(RECORDING, Idempotency_Key="the same")
@@ -117,7 +117,7 @@ def test_a_repeated_request_gets_the_first_answer(jobs: Jobs) -> None:
 
 
 @pytest.mark.both_logs
-def test_a_plan_whose_seconds_are_spent(jobs: Jobs, poor_key: str) -> None:
+def test_exhausted_plan_returns_402(jobs: Jobs, poor_key: str) -> None:
     with Jobs(jobs.service, poor_key) as poor:
         poor.result(RECORDING)
         refused = wait_for(lambda: answer if (answer := poor.file(RECORDING)).status_code != 200 else None, 10)

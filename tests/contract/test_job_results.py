@@ -22,7 +22,7 @@ def talk() -> bytes:
 
 
 @pytest.mark.both_logs
-def test_sound_events_have_two_seconds_every_second(jobs: Jobs) -> None:
+def test_sound_events_use_two_second_windows_every_second(jobs: Jobs) -> None:
     entry = jobs.result(SIREN.read_bytes(), filename="siren.ogg", kind="audio/ogg")["sound_event_detection"]
     assert entry["status"] == "success"
     assert [window["start_time_sec"] for window in entry["results"]] == [0.0, 1.0, 2.0, 3.0]
@@ -37,7 +37,7 @@ def test_sound_events_have_two_seconds_every_second(jobs: Jobs) -> None:
 
 
 @pytest.mark.both_logs
-def test_jobs_report_what_sessions_report(api: Api, jobs: Jobs) -> None:
+def test_jobs_report_same_tags_as_sessions(api: Api, jobs: Jobs) -> None:
     """A job's window has the tags of the session windows that begin in its first second, however short."""
     short = clips("dog")[0].read_bytes()
     session = api.create("file", "audio/ogg")
@@ -52,7 +52,7 @@ def test_jobs_report_what_sessions_report(api: Api, jobs: Jobs) -> None:
     assert any("Dog_bark" in tags for tags in heard)
 
 
-def test_metadata_tells_what_was_sent_and_what_became_of_it(jobs: Jobs) -> None:
+def test_metadata_describes_input_and_processed_audio(jobs: Jobs) -> None:
     recording = wav(tone(1.0))
     assert jobs.result(recording, filename="Straße.wav")["metadata"] == {
         "audio": {
@@ -75,7 +75,7 @@ def test_metadata_tells_what_was_sent_and_what_became_of_it(jobs: Jobs) -> None:
 
 
 @pytest.mark.both_logs
-def test_every_service_has_its_entry(jobs: Jobs, talk: bytes, engines: StubEngines) -> None:
+def test_every_service_has_result_entry(jobs: Jobs, talk: bytes, engines: StubEngines) -> None:
     result = jobs.result(talk, ALL)
     entries = {name: entry["status"] for name, entry in result.items() if name != "metadata"}
     assert entries == dict.fromkeys(
@@ -97,7 +97,7 @@ def test_every_service_has_its_entry(jobs: Jobs, talk: bytes, engines: StubEngin
     assert result["translation"]["target_lang"] == "ko"
 
 
-def test_a_recording_without_speech_never_reaches_the_engine(jobs: Jobs, engines: StubEngines) -> None:
+def test_recording_without_speech_skips_speech_engine(jobs: Jobs, engines: StubEngines) -> None:
     before = engines.calls[SPEECH_PATH]
     result = jobs.result(wav(tone(3.0)), {**SPEECH, "translation": True})
     assert result["speech_analysis"] == {"status": "success", "results": []}
@@ -106,9 +106,7 @@ def test_a_recording_without_speech_never_reaches_the_engine(jobs: Jobs, engines
 
 
 @pytest.mark.parametrize("status", [301, 404, 429, 500, 503])
-def test_an_engine_that_refuses_is_an_error_of_its_entry_alone(
-    jobs: Jobs, talk: bytes, engines: StubEngines, status: int
-) -> None:
+def test_engine_error_status_fails_only_its_entry(jobs: Jobs, talk: bytes, engines: StubEngines, status: int) -> None:
     engines.faults = {SPEECH_PATH: status, CHAT: status}
     result = jobs.result(talk, INSIGHTS)
     assert result["speech_analysis"] == {"status": "error", "error": f"ASR Engine API error: {status}"}
@@ -118,7 +116,9 @@ def test_an_engine_that_refuses_is_an_error_of_its_entry_alone(
 
 
 @pytest.mark.parametrize("fault", ["hang", "cut", "wrong"])
-def test_an_engine_that_answers_badly(jobs: Jobs, talk: bytes, engines: StubEngines, fault: str) -> None:
+def test_invalid_engine_answer_fails_only_its_entries(
+    jobs: Jobs, talk: bytes, engines: StubEngines, fault: str
+) -> None:
     engines.faults = {SPEECH_PATH: fault, CHAT: fault, TRANSLATE: fault}
     result = jobs.result(talk, ALL)
     for name in ("speech_analysis", "audio_insights", "caption", "translation"):
@@ -129,7 +129,7 @@ def test_an_engine_that_answers_badly(jobs: Jobs, talk: bytes, engines: StubEngi
 
 
 @pytest.mark.both_logs
-def test_a_recording_that_breaks_keeps_what_was_heard(jobs: Jobs) -> None:
+def test_damaged_recording_keeps_earlier_windows(jobs: Jobs) -> None:
     from tests.contract.speech import broken_flac
 
     entry = jobs.result(broken_flac())["sound_event_detection"]
@@ -139,7 +139,7 @@ def test_a_recording_that_breaks_keeps_what_was_heard(jobs: Jobs) -> None:
 
 
 @pytest.mark.both_logs
-def test_the_stream_tells_how_it_goes(jobs: Jobs, talk: bytes, engines: StubEngines) -> None:
+def test_event_stream_reports_progress_and_resumes(jobs: Jobs, talk: bytes, engines: StubEngines) -> None:
     job = jobs.accepted(talk, ALL)
     events = list(jobs.events(job))
     names = [event for event, _, _ in events]
@@ -163,7 +163,7 @@ def test_the_stream_tells_how_it_goes(jobs: Jobs, talk: bytes, engines: StubEngi
 
 
 @pytest.mark.both_logs
-def test_captions(jobs: Jobs, talk: bytes, engines: StubEngines) -> None:
+def test_captions_are_served_as_vtt_and_srt(jobs: Jobs, talk: bytes, engines: StubEngines) -> None:
     job = jobs.accepted(talk, TALK_OPTIONS)
     jobs.completed(job)
     vtt = jobs.http.get(f"/jobs/{job}/captions.vtt")
@@ -175,7 +175,7 @@ def test_captions(jobs: Jobs, talk: bytes, engines: StubEngines) -> None:
 
 
 @pytest.mark.both_logs
-def test_a_removed_job_is_gone(jobs: Jobs) -> None:
+def test_removed_job_returns_404(jobs: Jobs) -> None:
     job = jobs.accepted(wav(tone(1.0)))
     jobs.completed(job)
     assert jobs.http.delete(f"/jobs/{job}", headers={"X-Api-Key": "not-a-key-of-this-service"}).status_code == 401

@@ -45,7 +45,7 @@ def live(api: Api, session: str, query: str = "", **headers: str) -> Any:
 
 
 @pytest.mark.both_logs
-def test_a_session_from_its_first_window_to_its_end(api: Api) -> None:
+def test_session_is_streamed_from_start_to_end(api: Api) -> None:
     session = api.create()
     with live(api, session) as events:
         name, _, first = next(events)
@@ -74,7 +74,7 @@ def test_a_session_from_its_first_window_to_its_end(api: Api) -> None:
 
 
 @pytest.mark.both_logs
-def test_who_comes_back_misses_nothing(api: Api) -> None:
+def test_reconnecting_listener_misses_nothing(api: Api) -> None:
     session = api.create()
     api.send(session, tone(4.0))
     api.seal(session)
@@ -93,7 +93,7 @@ def _windows(api: Api, session: str, query: str = "", **headers: str) -> list[in
 
 
 @pytest.mark.both_logs
-def test_a_session_that_is_deleted_meanwhile(api: Api) -> None:
+def test_deletion_ends_live_stream(api: Api) -> None:
     session = api.create()
     with live(api, session) as events:
         assert next(events)[0] == "session"
@@ -102,7 +102,7 @@ def test_a_session_that_is_deleted_meanwhile(api: Api) -> None:
     generic(api.http.get(f"/audio_sessions/{session}/live"), 404)
 
 
-def test_what_is_no_window_is_refused(api: Api) -> None:
+def test_invalid_start_window_is_rejected(api: Api) -> None:
     session = api.create()
     for query in ("now", "1.5", "9" * 20):
         generic(api.http.get(f"/audio_sessions/{session}/live", params={"from": query}), 400, naming="from")
@@ -111,7 +111,7 @@ def test_what_is_no_window_is_refused(api: Api) -> None:
 
 
 @pytest.mark.both_logs
-def test_all_sessions_of_a_project_on_one_stream(api: Api) -> None:
+def test_project_stream_covers_all_sessions(api: Api) -> None:
     earlier = api.create(file_name="yard")
     api.send(earlier, tone(1.0))
     api.page(earlier)
@@ -143,7 +143,7 @@ def test_all_sessions_of_a_project_on_one_stream(api: Api) -> None:
 
 
 @pytest.mark.both_logs
-def test_jobs_of_a_project_to_their_end(api: Api, jobs: Jobs) -> None:
+def test_project_stream_reports_jobs_until_completion(api: Api, jobs: Jobs) -> None:
     with listening(api, "/api/v1/live", headers={"X-Api-Key": api.key}) as events:
         job = jobs.accepted(wav(tone(2.0)))
         told: list[dict[str, Any]] = []
@@ -164,7 +164,7 @@ def test_jobs_of_a_project_to_their_end(api: Api, jobs: Jobs) -> None:
 
 
 @pytest.mark.both_logs
-def test_a_day_of_a_session_and_of_its_project(api: Api) -> None:
+def test_daily_activity_of_session_and_project(api: Api) -> None:
     session = api.create(default_sensitivity=-2)
     api.send(session, tone(3.0))
     api.seal(session)
@@ -199,7 +199,7 @@ def test_a_day_of_a_session_and_of_its_project(api: Api) -> None:
 @pytest.mark.parametrize(
     "query", [{"day": "yesterday"}, {"day": "2026-02-30"}, {"offset_minutes": "900"}, {"offset_minutes": "x"}]
 )
-def test_days_that_are_none(api: Api, query: dict[str, str]) -> None:
+def test_invalid_activity_query_is_rejected(api: Api, query: dict[str, str]) -> None:
     session = api.create()
     assert api.http.get(f"/audio_sessions/{session}/activity", params=query).status_code == 400
     answer = api.http.get("/api/v1/activity", params=query, headers={"X-Api-Key": api.key})

@@ -66,7 +66,7 @@ def error(answer: httpx2.Response, status: int) -> dict[str, Any]:
 
 
 @pytest.mark.both_logs
-def test_a_text_is_that_of_a_job_which_stays(openai: OpenAI, jobs: Jobs) -> None:
+def test_transcription_keeps_its_job(openai: OpenAI, jobs: Jobs) -> None:
     answer = openai.post(spoken())
     assert answer.json() == {"text": TEXT, "usage": {"type": "duration", "seconds": 8}}
     entry = jobs.completed(answer.headers["earshot-job"])["speech_analysis"]
@@ -75,7 +75,7 @@ def test_a_text_is_that_of_a_job_which_stays(openai: OpenAI, jobs: Jobs) -> None
     assert deleted.status_code == 204
 
 
-def test_words_have_the_times_of_the_recording(openai: OpenAI, jobs: Jobs) -> None:
+def test_word_times_match_job_result(openai: OpenAI, jobs: Jobs) -> None:
     answer = openai.post(spoken(), **{"response_format": "verbose_json", "timestamp_granularities[]": "word"})
     words = answer.json()["words"]
     assert [word["word"] for word in words] == list(WORDS)
@@ -85,25 +85,25 @@ def test_words_have_the_times_of_the_recording(openai: OpenAI, jobs: Jobs) -> No
     }  # fmt: skip
 
 
-def test_a_translation(openai: OpenAI) -> None:
+def test_translation_returns_plain_text(openai: OpenAI) -> None:
     assert openai.post(spoken(), "translations", response_format="text").text == f"<{TEXT}>\n"
 
 
 @pytest.mark.both_logs
-def test_events_end_with_the_whole_text(openai: OpenAI) -> None:
+def test_event_stream_ends_with_whole_text(openai: OpenAI) -> None:
     answer = openai.post(spoken(), stream="true")
     assert answer.headers["content-type"].startswith("text/event-stream")
     *deltas, done = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")]
     assert "".join(event["delta"] for event in deltas) == done["text"] == TEXT
 
 
-def test_the_models_that_may_be_named(openai: OpenAI) -> None:
+def test_model_list_includes_whisper(openai: OpenAI) -> None:
     models = openai.http.get("/models", headers=openai.keyed).json()["data"]
     assert "whisper-1" in [model["id"] for model in models]
 
 
 @pytest.mark.parametrize("task", ["transcriptions", "translations"])
-def test_an_engine_that_fails_is_told_once(openai: OpenAI, engines: StubEngines, task: str) -> None:
+def test_engine_failure_is_not_retryable(openai: OpenAI, engines: StubEngines, task: str) -> None:
     engines.faults = {SPEECH: 500}
     answer = openai.post(spoken(), task)
     assert error(answer, 500)["message"] == "speech_analysis failed: ASR Engine API error: 500"
@@ -111,7 +111,7 @@ def test_an_engine_that_fails_is_told_once(openai: OpenAI, engines: StubEngines,
 
 
 @pytest.mark.both_logs
-def test_the_job_of_who_hangs_up_is_removed(openai: OpenAI, engines: StubEngines, service: ServiceProcess) -> None:
+def test_job_is_removed_when_client_disconnects(openai: OpenAI, engines: StubEngines, service: ServiceProcess) -> None:
     removed = service.log.read_text().count(REMOVED)
     engines.faults = {SPEECH: "hang"}
     for stream in ("false", "true"):
@@ -120,7 +120,9 @@ def test_the_job_of_who_hangs_up_is_removed(openai: OpenAI, engines: StubEngines
 
 
 @pytest.mark.both_logs
-def test_under_an_idempotency_key_it_goes_on(openai: OpenAI, engines: StubEngines, service: ServiceProcess) -> None:
+def test_job_with_idempotency_key_survives_disconnect(
+    openai: OpenAI, engines: StubEngines, service: ServiceProcess
+) -> None:
     removed = service.log.read_text().count(REMOVED)
     headers = {"Idempotency-Key": f"mine-{time.monotonic()}"}
     engines.seconds = 2.0

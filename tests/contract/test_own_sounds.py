@@ -9,7 +9,7 @@ TAKES = 11
 OWN = "/own_sounds/Yard_warbler"
 
 
-def test_a_sound_is_marked_learnt_and_switched(api: Api, jobs: Jobs) -> None:
+def test_own_sound_is_marked_learnt_and_enabled(api: Api, jobs: Jobs) -> None:
     http, keyed = jobs.http, jobs.keyed
 
     def refused(method: str, path: str, status: int, said: str, **body: object) -> None:

@@ -19,7 +19,7 @@ def closed(api: Api, seconds: float, type: str = "file", **more: Any) -> str:
     return session
 
 
-def test_a_window_has_its_times_and_its_tags(api: Api) -> None:
+def test_window_has_times_and_tags(api: Api) -> None:
     session = api.create()
     api.send(session, tone(1.5))
     first, second = events([api.page(session)])
@@ -35,7 +35,7 @@ def test_a_window_has_its_times_and_its_tags(api: Api) -> None:
 
 
 @pytest.mark.both_logs
-def test_a_read_waits_for_the_first_result_of_its_range(api: Api) -> None:
+def test_read_waits_for_first_result_in_range(api: Api) -> None:
     session = api.create()
     api.send(session, tone(1))
     assert api.page(session)["inference"]["page"]["count"] == 1
@@ -49,7 +49,7 @@ def test_a_read_waits_for_the_first_result_of_its_range(api: Api) -> None:
 
 
 @pytest.mark.both_logs
-def test_a_read_with_nothing_in_progress_answers_at_once(api: Api) -> None:
+def test_read_without_pending_work_returns_at_once(api: Api) -> None:
     began = time.monotonic()
     page = api.page(api.create(), offset=5)["inference"]["page"]
     assert (page["count"], page["offset"], page["total"]) == (0, 5, 0)
@@ -57,7 +57,7 @@ def test_a_read_with_nothing_in_progress_answers_at_once(api: Api) -> None:
 
 
 @pytest.mark.both_logs
-def test_tokens_lead_to_every_window_exactly_once_in_order(api: Api) -> None:
+def test_tokens_page_through_every_window_once(api: Api) -> None:
     session = closed(api, 6)
     pages = api.follow(session, count=4)
     assert [page["inference"]["page"]["count"] for page in pages] == [4, 4, 3]
@@ -66,13 +66,13 @@ def test_tokens_lead_to_every_window_exactly_once_in_order(api: Api) -> None:
     assert "next_token" not in pages[-1]["inference"]["page"]
 
 
-def test_the_last_page_is_not_empty_when_it_ends_on_a_boundary(api: Api) -> None:
+def test_last_page_is_not_empty_at_boundary(api: Api) -> None:
     session = closed(api, 4.5)
     assert [page["inference"]["page"]["count"] for page in api.follow(session, count=4)] == [4, 4]
 
 
 @pytest.mark.both_logs
-def test_a_file_read_while_it_is_inferred_ends_with_a_page_that_holds_something(api: Api) -> None:
+def test_file_read_during_analysis_ends_with_nonempty_page(api: Api) -> None:
     session = api.create("file")
     api.send(session, tone(10))
     api.seal(session)
@@ -82,7 +82,7 @@ def test_a_file_read_while_it_is_inferred_ends_with_a_page_that_holds_something(
 
 
 @pytest.mark.both_logs
-def test_a_live_session_is_followed_from_token_to_token(api: Api) -> None:
+def test_live_session_is_followed_by_tokens(api: Api) -> None:
     session = api.create()
     with ThreadPoolExecutor(1) as pool:
         pages = pool.submit(api.follow, session)
@@ -92,7 +92,7 @@ def test_a_live_session_is_followed_from_token_to_token(api: Api) -> None:
     assert starts == [n / 2 for n in range(7)]
 
 
-def test_a_token_outranks_offset_and_count(api: Api) -> None:
+def test_token_overrides_offset_and_count(api: Api) -> None:
     session = closed(api, 6)
     token = api.page(session, count=3)["inference"]["page"]["next_token"]
     page = api.page(session, next_token=token, offset=9, count=1)["inference"]["page"]
@@ -100,13 +100,13 @@ def test_a_token_outranks_offset_and_count(api: Api) -> None:
     assert api.status(session, next_token=token, offset="x", count=0).status_code == 200
 
 
-def test_an_empty_token_is_none(api: Api) -> None:
+def test_empty_token_is_ignored(api: Api) -> None:
     session = closed(api, 2)
     page = api.page(session, next_token="", offset=1, count=1)["inference"]["page"]
     assert (page["offset"], page["count"]) == (1, 1)
 
 
-def test_a_token_that_was_not_issued_for_the_session_is_refused(api: Api) -> None:
+def test_foreign_or_forged_token_is_rejected(api: Api) -> None:
     session, other = closed(api, 2), closed(api, 2)
     token = api.page(other, count=1)["inference"]["page"]["next_token"]
     changed = token[:-1] + ("A" if token[-1] != "A" else "B")
@@ -131,14 +131,14 @@ def test_a_token_that_was_not_issued_for_the_session_is_refused(api: Api) -> Non
         ({"offset": 10**30}, "offset"),
     ],
 )
-def test_a_faulty_range_is_refused(api: Api, query: dict[str, Any], field: str) -> None:
+def test_invalid_range_is_rejected(api: Api, query: dict[str, Any], field: str) -> None:
     generic(api.status(api.create(), **query), 400, naming=field)
     if field == "count":
         query = {"limit": query["count"]}
     generic(api.results(api.create(), **query), 400, naming="offset" if field == "offset" else "limit")
 
 
-def test_offsets_past_the_end_are_empty_pages(api: Api) -> None:
+def test_offset_past_end_returns_empty_page(api: Api) -> None:
     session = closed(api, 2)
     for offset in (100, 10**14):
         page = api.page(session, offset=offset)["inference"]["page"]
@@ -146,7 +146,7 @@ def test_offsets_past_the_end_are_empty_pages(api: Api) -> None:
 
 
 @pytest.mark.both_logs
-def test_a_page_holds_at_most_1024_windows(api: Api) -> None:
+def test_page_holds_at_most_1024_windows(api: Api) -> None:
     session = api.create("file", total_size=len(silence(600)))
     audio = silence(600)
     api.send(session, *[audio[at : at + 1024 * 1024] for at in range(0, len(audio), 1024 * 1024)])
@@ -156,7 +156,7 @@ def test_a_page_holds_at_most_1024_windows(api: Api) -> None:
 
 
 @pytest.mark.both_logs
-def test_a_file_waits_for_its_end_and_deletion_ends_the_wait(api: Api) -> None:
+def test_deletion_ends_waiting_file_read(api: Api) -> None:
     session = api.create("file")
     api.send(session, tone(1))
     deleting = threading.Timer(0.1, api.delete, [session])
@@ -166,7 +166,7 @@ def test_a_file_waits_for_its_end_and_deletion_ends_the_wait(api: Api) -> None:
 
 
 @pytest.mark.both_logs
-def test_results_tell_how_far_a_session_is(api: Api) -> None:
+def test_results_report_session_progress(api: Api) -> None:
     session = api.create("file")
     pending = api.results(session)
     assert pending.json() == {"state": "pending", "has_more": True, "data": []}
@@ -181,7 +181,7 @@ def test_results_tell_how_far_a_session_is(api: Api) -> None:
 
 
 @pytest.mark.both_logs
-def test_results_come_in_parts(api: Api) -> None:
+def test_results_are_paginated(api: Api) -> None:
     session = closed(api, 3)
     first, last = api.results(session, limit=3).json(), api.results(session, offset=3, limit=3).json()
     assert (len(first["data"]), first["has_more"]) == (3, True)
@@ -189,7 +189,7 @@ def test_results_come_in_parts(api: Api) -> None:
     assert first["data"] + last["data"] == events([api.page(session)])
 
 
-def test_pages_go_on_behind_a_cursor(api: Api) -> None:
+def test_pages_continue_after_cursor(api: Api) -> None:
     session, other = closed(api, 6), closed(api, 2)
     api.follow(session)
     with api.http.stream("GET", f"/audio_sessions/{session}/live?events=window&after=start") as answer:

@@ -33,7 +33,7 @@ def drawn(jobs: Jobs, path: str) -> httpx2.Response:
 
 
 @pytest.mark.both_logs
-def test_a_recording_is_heard_as_it_was_sent(keeping: Jobs) -> None:
+def test_audio_is_returned_as_sent(keeping: Jobs) -> None:
     audio = encoded(noise(1_300_000))
     job = keeping.accepted(audio, filename="Straße 犬.wav")
     keeping.completed(job)
@@ -46,7 +46,7 @@ def test_a_recording_is_heard_as_it_was_sent(keeping: Jobs) -> None:
 
 
 @pytest.mark.both_logs
-def test_a_recording_is_seen(keeping: Jobs) -> None:
+def test_waveform_and_spectrogram_are_served(keeping: Jobs) -> None:
     job = keeping.accepted(SIREN.read_bytes(), kind="audio/ogg")
     waveform = drawn(keeping, f"/jobs/{job}/waveform?points=50")
     assert waveform.headers["earshot-seconds"] == "5.000"
@@ -60,7 +60,7 @@ def test_a_recording_is_seen(keeping: Jobs) -> None:
         assert keeping.http.get(f"/jobs/{job}/{view}", headers=keeping.keyed).status_code == 404
 
 
-def test_a_project_that_keeps_nothing(service: ServiceProcess, keeping: Jobs, other_key: str) -> None:
+def test_project_without_retention_serves_no_audio(service: ServiceProcess, keeping: Jobs, other_key: str) -> None:
     with Jobs(service, other_key) as other:
         job = other.accepted(SIREN.read_bytes(), kind="audio/ogg")
         for view in ("audio", "waveform", "spectrogram"):
@@ -70,6 +70,6 @@ def test_a_project_that_keeps_nothing(service: ServiceProcess, keeping: Jobs, ot
             assert keeping.http.get(f"/jobs/{job}/{view}", headers=keeping.keyed).status_code == 404
 
 
-def test_the_demo_project_keeps_audio_for_a_day(jobs: Jobs) -> None:
+def test_demo_project_keeps_audio_for_one_day(jobs: Jobs) -> None:
     project = jobs.http.get("/project", headers=jobs.keyed).json()
     assert project["keep_audio_seconds"] == project["longest_keep_audio_seconds"] == 86_400

@@ -13,7 +13,7 @@ def predict(api: Api, session: str, data: bytes, **more: Any) -> httpx2.Response
 
 
 @pytest.mark.both_logs
-def test_predict_answers_its_own_window(sense: Api) -> None:
+def test_predict_returns_its_own_window(sense: Api) -> None:
     session = sense.create()
     first, second = predict(sense, session, tone(2)), predict(sense, session, silence(2), sequence=1)
     assert first.status_code == second.status_code == 200
@@ -23,7 +23,7 @@ def test_predict_answers_its_own_window(sense: Api) -> None:
     assert second.json()["data"]["tags"] == [{"name": "Others", "probability": 0.0}]
 
 
-def test_predict_refuses_what_an_upload_refuses(api: Api) -> None:
+def test_predict_rejects_what_upload_rejects(api: Api) -> None:
     session = api.create()
     generic(predict(api, session, tone(1), sequence=1), 409)
     generic(predict(api, session, tone(1), sequence=-1), 400, naming="sequence")
@@ -38,20 +38,20 @@ def test_predict_refuses_what_an_upload_refuses(api: Api) -> None:
 
 
 @pytest.mark.both_logs
-def test_predict_of_other_audio_than_declared_says_so(api: Api) -> None:
+def test_predict_rejects_mismatched_content_type(api: Api) -> None:
     session = api.create(content_type="audio/mp3")
     generic(predict(api, session, wav(tone(1))), 400)
     assert api.page(session)["state"] == "readonly"
 
 
 @pytest.mark.both_logs
-def test_predict_then_upload_is_refused(api: Api) -> None:
+def test_upload_after_predict_is_rejected(api: Api) -> None:
     session = api.create()
     assert predict(api, session, tone(1)).status_code == 200
     generic(api.put(session, 1, tone(1)), 400)
 
 
-def test_the_official_tags_have_an_id_and_a_name(api: Api, sense: Api) -> None:
+def test_official_tags_have_id_and_name(api: Api, sense: Api) -> None:
     tags = api.http.get("/tags/official").json()
     assert tags == sense.http.get("/tags/official", headers={"X-Api-Key": "any"}).json()
     assert all(tag.keys() == {"id", "name"} for tag in tags)
@@ -59,25 +59,25 @@ def test_the_official_tags_have_an_id_and_a_name(api: Api, sense: Api) -> None:
     assert "Dog_bark" in {tag["name"] for tag in tags}
 
 
-def test_client_library_versions(sense: Api) -> None:
+def test_client_library_versions_are_reported(sense: Api) -> None:
     assert "1.0.13" in sense.http.get("/client-libraries/versions").json()["supported_versions"]
     latest = sense.http.get("/client-libraries/latest", params={"current_version": "0.2.11"})
     assert isinstance(latest.json()["version"], str)
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/audio_sessions/a/b/c", "/sense/api/v1", "/audio_sessions//status"])
-def test_an_unknown_path_is_a_generic_error(api: Api, path: str) -> None:
+def test_unknown_path_returns_generic_error(api: Api, path: str) -> None:
     generic(api.http.get(path), 404)
 
 
-def test_a_wrong_method_is_a_generic_error(api: Api) -> None:
+def test_wrong_method_returns_generic_error(api: Api) -> None:
     answer = api.http.get(f"/audio_sessions/{api.create()}")
     generic(answer, 405)
     assert answer.headers["allow"] == "DELETE, PATCH"
     assert answer.reason_phrase == "Method Not Allowed"
 
 
-def test_the_probes_answer(api: Api) -> None:
+def test_probes_and_metrics_respond(api: Api) -> None:
     assert api.http.get("/healthz").json() == {"status": "ok"}
     assert api.http.get("/readyz").json() == {"status": "ok"}
     api.send(api.create(), silence(0.5))
@@ -86,5 +86,5 @@ def test_the_probes_answer(api: Api) -> None:
     assert "earshot_chunks_accepted_total" in metrics.text
 
 
-def test_the_root_says_what_this_is(api: Api) -> None:
+def test_root_names_the_service(api: Api) -> None:
     assert api.http.get("/").json()["service"] == "Earshot"

@@ -32,7 +32,7 @@ async def streamed(api: Api, session: str, pieces: list[bytes]) -> list[dict[str
 
 
 @pytest.mark.both_logs
-def test_a_socket_has_the_results_of_requests(api: Api) -> None:
+def test_socket_results_match_requests(api: Api) -> None:
     pieces = PIECES * 8
     by_requests, by_socket = api.create(), api.create()
     api.send(by_requests, *pieces)
@@ -73,7 +73,7 @@ async def _with_breaks(api: Api, session: str, pieces: list[bytes], chance: rand
 
 
 @pytest.mark.both_logs
-def test_nothing_is_lost_or_doubled_by_breaks(api: Api) -> None:
+def test_reconnects_lose_or_repeat_nothing(api: Api) -> None:
     pieces = [tone(0.05 + 0.01 * (number % 7)) for number in range(60)]
     whole, broken = api.create(), api.create()
     expected = asyncio.run(streamed(api, whole, pieces))
@@ -85,7 +85,7 @@ def test_nothing_is_lost_or_doubled_by_breaks(api: Api) -> None:
 
 
 @pytest.mark.both_logs
-def test_a_number_that_a_request_took(api: Api) -> None:
+def test_chunk_number_taken_by_request_closes_socket(api: Api) -> None:
     async def fight(session: str) -> tuple[dict[str, Any], int]:
         async with socket_of(api, session, "?events=none") as line:
             await line.next()
@@ -101,7 +101,7 @@ def test_a_number_that_a_request_took(api: Api) -> None:
     assert (code, error["status_code"], error["next_chunk"]) == (4410, 409, 2)
 
 
-def test_a_session_that_is_deleted_under_its_socket(api: Api) -> None:
+def test_deleting_session_closes_its_socket(api: Api) -> None:
     async def deleted(session: str) -> int:
         async with socket_of(api, session) as line:
             await line.next()
@@ -112,7 +112,7 @@ def test_a_session_that_is_deleted_under_its_socket(api: Api) -> None:
     assert asyncio.run(deleted(api.create())) == 4404
 
 
-def test_a_session_that_never_was(api: Api) -> None:
+def test_socket_of_unknown_session_is_closed(api: Api) -> None:
     async def unknown() -> tuple[list[dict[str, Any]], int]:
         async with socket_of(api, UNKNOWN) as line:
             return await line.rest(), await line.code()
@@ -121,7 +121,7 @@ def test_a_session_that_never_was(api: Api) -> None:
     assert (code, [one["type"] for one in messages]) == (4404, ["error"])
 
 
-def test_two_sockets_fight_for_a_session(api: Api) -> None:
+def test_competing_sockets_keep_chunks_consecutive(api: Api) -> None:
     """Each reconnects whenever the other replaced it; the numbers stay consecutive."""
 
     async def fighter(session: str, pieces: list[bytes], turns: int) -> None:
@@ -156,7 +156,7 @@ def test_two_sockets_fight_for_a_session(api: Api) -> None:
 
 
 @pytest.mark.both_logs
-def test_other_rules_hold_from_the_next_window_on_and_change_nothing_before(api: Api) -> None:
+def test_new_sound_rule_applies_only_to_later_windows(api: Api) -> None:
     names = ("sound.started", "sound.ended")
     query = f"?after=start&events={','.join(names)}"
     samples, rate = soundfile.read("infra/examples/smoke-alarm.flac", dtype="int16", always_2d=True)

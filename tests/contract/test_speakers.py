@@ -55,7 +55,7 @@ def api(service: ServiceProcess, organization: Organization) -> Iterator[Speaker
         yield speakers
 
 
-def test_registering(api: Speakers) -> None:
+def test_voices_are_registered_and_listed(api: Speakers) -> None:
     assert data(api.listed()) == []
     entry = data(api.add("Anna_Kim", voice(ANNA, 0.0, 4.0)))
     assert entry.keys() == ENTRY
@@ -72,7 +72,7 @@ def test_registering(api: Speakers) -> None:
     assert api.entries()["Anna_Kim"] == again
 
 
-def test_files_that_are_none(api: Speakers) -> None:
+def test_missing_empty_and_invalid_files_are_rejected(api: Speakers) -> None:
     refused(api.add("Anna", None), 200, "file is required")
     refused(api.add("Anna", b""), 200, "an empty file")
     refused(api.http.post("/recognition", files={"other": (None, "")}, headers=api.keyed), 200, "file is required")
@@ -82,7 +82,7 @@ def test_files_that_are_none(api: Speakers) -> None:
     assert data(api.listed()) == []
 
 
-def test_ten_minutes(api: Speakers) -> None:
+def test_audio_over_ten_minutes_is_rejected(api: Speakers) -> None:
     long = np.zeros(601 * RATE, np.int16)
     for form in ("WAV", "FLAC"):
         refused(api.add("Anna", recording([long], form)), 200, TOO_LONG)
@@ -91,14 +91,14 @@ def test_ten_minutes(api: Speakers) -> None:
     assert "speech" in message
 
 
-def test_too_little_speech(api: Speakers) -> None:
+def test_audio_with_too_little_speech_is_rejected(api: Speakers) -> None:
     for audio in (silence(5.0), tone(5.0), silence(3.0) + stretch(ANNA, 1.0, 0.6).tobytes() + silence(3.0)):
         assert "speech" in refused(api.add("Anna", wav(audio)), 200)
     assert data(api.listed()) == []
     assert api.turns(wav(silence(5.0))) == []
 
 
-def test_fifty_speakers_whoever_is_first(api: Speakers) -> None:
+def test_speaker_limit_holds_under_concurrency(api: Speakers) -> None:
     audio = voice(ANNA, 0.0, 2.0)
     with ThreadPoolExecutor(60) as pool:
         answers = list(pool.map(lambda number: api.add(f"speaker_{number}", audio), range(60)))
@@ -115,7 +115,7 @@ def test_fifty_speakers_whoever_is_first(api: Speakers) -> None:
     refused(api.add("late", audio), 200, "speaker_max_count(50) exceeded")
 
 
-def test_twenty_samples_whoever_is_first(api: Speakers) -> None:
+def test_sample_limit_holds_under_concurrency(api: Speakers) -> None:
     audio = voice(ANNA, 0.0, 2.0)
     with ThreadPoolExecutor(24) as pool:
         answers = list(pool.map(lambda _: api.add("Anna", audio), range(24)))
@@ -125,7 +125,7 @@ def test_twenty_samples_whoever_is_first(api: Speakers) -> None:
 
 
 @pytest.mark.parametrize("fault", [500, 302, "cut", "wrong"])
-def test_the_speaker_engine_is_away(api: Speakers, engines: StubEngines, fault: int | str) -> None:
+def test_unavailable_speaker_engine_returns_502(api: Speakers, engines: StubEngines, fault: int | str) -> None:
     audio = voice(ANNA)
     engines.faults[SPEAKER] = fault
     refused(api.add("Anna", audio), 502, "speaker service unavailable")
@@ -152,7 +152,7 @@ def enroll(api: Speakers) -> None:
         data(api.add("Bert", voice(BERT, start, 3.0)))
 
 
-def test_recognising(api: Speakers, organization: Organization) -> None:
+def test_recognition_names_registered_speakers(api: Speakers, organization: Organization) -> None:
     enroll(api)
     turns = api.turns(conversation())
     assert all(turn.keys() == TURN for turn in turns)
@@ -176,14 +176,14 @@ def in_order(turns: list[dict[str, Any]], field: str) -> list[Any]:
     return [value for value, _ in groupby(turn[field] for turn in turns)]
 
 
-def test_nobody_is_registered(api: Speakers) -> None:
+def test_unregistered_speakers_are_unknown(api: Speakers) -> None:
     turns = api.turns(conversation())
     assert in_order(turns, "speaker_name") == ["Unknown 0", "Unknown 1", "Unknown 2", "Unknown 0"]
     assert {turn["speaker_score"] for turn in turns} == {-1.0}
 
 
 @pytest.mark.parametrize("fault", [None, 500, "cut", "wrong"])
-def test_words_are_there_when_the_speech_engine_answers(
+def test_words_appear_only_if_speech_engine_answers(
     api: Speakers, engines: StubEngines, fault: int | str | None
 ) -> None:
     if fault is not None:
@@ -193,7 +193,7 @@ def test_words_are_there_when_the_speech_engine_answers(
     assert ("ask" in " ".join(turn["transcript"] for turn in turns)) is (fault is None)
 
 
-def test_what_belongs_to_others_is_not_there(api: Speakers, service: ServiceProcess, other: Organization) -> None:
+def test_speakers_are_isolated_by_organization(api: Speakers, service: ServiceProcess, other: Organization) -> None:
     enroll(api)
     before = data(api.listed())
     with Speakers(service, other.key) as foreign:
@@ -235,7 +235,7 @@ def names(result: dict[str, Any]) -> dict[str, float]:
     return {segment["speaker_name"]: segment["speaker_score"] for segment in result["speech_analysis"]["results"]}
 
 
-def test_another_model_and_voices_that_were_kept(api: Speakers, engines: StubEngines) -> None:
+def test_kept_voices_are_reenrolled_for_new_model(api: Speakers, engines: StubEngines) -> None:
     enroll(api)
     engines.sha256 = "f" * 64
     data(api.add("Cleo", voice(CLEO)))
@@ -249,7 +249,7 @@ def test_another_model_and_voices_that_were_kept(api: Speakers, engines: StubEng
     refused(api.re_enroll("Nobody"), 200, "speaker not found")
 
 
-def test_a_removed_speaker_is_found_nowhere(api: Speakers, service: ServiceProcess) -> None:
+def test_removed_speaker_leaves_no_trace(api: Speakers, service: ServiceProcess) -> None:
     name, audio = "Persephone_Quillfeather", unique(ANNA)
     data(api.add(name, audio))
     data(api.add("Bert", voice(BERT)))
@@ -266,7 +266,7 @@ def test_a_removed_speaker_is_found_nowhere(api: Speakers, service: ServiceProce
     assert name not in service.log.read_text(errors="replace")
 
 
-def test_a_deleted_organization_is_found_nowhere(service: ServiceProcess, other: Organization) -> None:
+def test_deleted_organization_leaves_no_trace(service: ServiceProcess, other: Organization) -> None:
     audio = unique(CLEO)
     with Speakers(service, other.key) as api:
         data(api.add("Ariadne_Featherstonehaugh", audio))

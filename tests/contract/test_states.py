@@ -8,7 +8,7 @@ HALF = silence(0.5)
 
 
 @pytest.mark.both_logs
-def test_a_new_session_is_writable_and_empty(api: Api) -> None:
+def test_new_session_is_writable_and_empty(api: Api) -> None:
     session = api.create()
     status = api.page(session)
     assert status["state"] == "writable"
@@ -20,7 +20,7 @@ def test_a_new_session_is_writable_and_empty(api: Api) -> None:
 
 
 @pytest.mark.both_logs
-def test_make_readonly_closes_and_nothing_opens_again(api: Api) -> None:
+def test_make_readonly_closes_session_permanently(api: Api) -> None:
     session = api.create()
     answer = api.seal(session)
     assert (answer.status_code, answer.content) == (204, b"")
@@ -31,7 +31,7 @@ def test_make_readonly_closes_and_nothing_opens_again(api: Api) -> None:
 
 
 @pytest.mark.parametrize("body", [{}, {"make_readonly": False}, {"make_readonly": None}])
-def test_an_update_that_asks_for_nothing_changes_nothing(api: Api, body: dict[str, object]) -> None:
+def test_empty_update_changes_nothing(api: Api, body: dict[str, object]) -> None:
     session = api.create()
     assert api.http.patch(f"/audio_sessions/{session}", json=body).status_code == 204
     assert api.page(session)["state"] == "writable"
@@ -41,7 +41,7 @@ def test_an_update_that_asks_for_nothing_changes_nothing(api: Api, body: dict[st
 @pytest.mark.parametrize(
     ("body", "field"), [(b"", "body"), (b"{", "body"), (b'{"make_readonly":"yes"}', "make_readonly"), (b"7", "body")]
 )
-def test_a_faulty_update_is_refused(api: Api, body: bytes, field: str) -> None:
+def test_invalid_update_is_rejected(api: Api, body: bytes, field: str) -> None:
     session = api.create()
     generic(api.http.patch(f"/audio_sessions/{session}", content=body), 400, naming=field)
     assert api.page(session)["state"] == "writable"
@@ -49,7 +49,7 @@ def test_a_faulty_update_is_refused(api: Api, body: bytes, field: str) -> None:
 
 @pytest.mark.both_logs
 @pytest.mark.parametrize("type", ["stream", "file"])
-def test_total_size_closes_a_session(api: Api, type: str) -> None:
+def test_session_closes_at_total_size(api: Api, type: str) -> None:
     session = api.create(type, total_size=2 * len(HALF))
     api.send(session, HALF)
     assert api.results(session).json()["state"] == "pending"
@@ -59,14 +59,14 @@ def test_total_size_closes_a_session(api: Api, type: str) -> None:
 
 
 @pytest.mark.both_logs
-def test_total_size_may_be_exceeded_by_the_last_chunk(api: Api) -> None:
+def test_last_chunk_may_exceed_total_size(api: Api) -> None:
     session = api.create(total_size=10)
     assert api.put(session, 0, HALF).status_code == 200
     generic(api.put(session, 1, HALF), 403)
 
 
 @pytest.mark.both_logs
-def test_a_stream_is_inferred_as_it_comes_and_a_file_once_it_is_closed(api: Api) -> None:
+def test_stream_is_analysed_live_and_file_once_closed(api: Api) -> None:
     stream, file = api.create("stream"), api.create("file")
     api.send(stream, tone(1), tone(1))
     api.send(file, tone(1), tone(1))
@@ -78,7 +78,7 @@ def test_a_stream_is_inferred_as_it_comes_and_a_file_once_it_is_closed(api: Api)
 
 
 @pytest.mark.both_logs
-def test_streams_and_files_have_the_same_windows(api: Api) -> None:
+def test_streams_and_files_have_same_windows(api: Api) -> None:
     found = []
     for type in ("stream", "file"):
         session = api.create(type)
@@ -89,7 +89,7 @@ def test_streams_and_files_have_the_same_windows(api: Api) -> None:
 
 
 @pytest.mark.both_logs
-def test_only_the_concatenation_of_a_files_chunks_is_decoded(api: Api) -> None:
+def test_file_chunks_are_decoded_as_one_file(api: Api) -> None:
     session = api.create("file", "audio/wav")
     file = wav(tone(2))
     api.send(session, file[:20], file[20:5001], file[5001:])
@@ -109,7 +109,7 @@ def test_every_stream_chunk_is_decoded_alone(api: Api) -> None:
 
 @pytest.mark.both_logs
 @pytest.mark.parametrize("type", ["stream", "file"])
-def test_audio_of_another_type_closes_the_session_with_a_message(api: Api, type: str) -> None:
+def test_mismatched_audio_type_closes_session_with_error(api: Api, type: str) -> None:
     session = api.create(type, "audio/mp3", total_size=None if type == "stream" else 1)
     api.send(session, wav(tone(1)))
     status = api.follow(session)[-1]
@@ -122,7 +122,7 @@ def test_audio_of_another_type_closes_the_session_with_a_message(api: Api, type:
 
 
 @pytest.mark.both_logs
-def test_what_was_inferred_before_an_error_is_still_served(api: Api) -> None:
+def test_windows_before_error_are_still_served(api: Api) -> None:
     session = api.create("stream", "audio/wav")
     api.send(session, wav(tone(1)))
     assert len(events([api.page(session)])) == 1
@@ -133,7 +133,7 @@ def test_what_was_inferred_before_an_error_is_still_served(api: Api) -> None:
 
 
 @pytest.mark.both_logs
-def test_a_deleted_session_is_gone_for_every_call(api: Api) -> None:
+def test_deleted_session_returns_404_for_every_call(api: Api) -> None:
     session = api.create()
     api.send(session, tone(1))
     answer = api.delete(session)
@@ -152,7 +152,7 @@ def test_a_deleted_session_is_gone_for_every_call(api: Api) -> None:
 
 
 @pytest.mark.both_logs
-def test_a_session_that_never_was_is_unknown_to_every_call(api: Api) -> None:
+def test_unknown_session_returns_404_for_every_call(api: Api) -> None:
     for session in (UNKNOWN, "x"):
         for answer in (
             api.delete(session),
@@ -164,7 +164,7 @@ def test_a_session_that_never_was_is_unknown_to_every_call(api: Api) -> None:
             generic(answer, 404)
 
 
-def test_most_calls_need_no_key_and_mind_none(api: Api) -> None:
+def test_status_ignores_invalid_api_key(api: Api) -> None:
     session = api.create(content_type=RAW)
     answer = api.http.get(f"/audio_sessions/{session}/status", headers={"X-Api-Key": "not a key"})
     assert answer.status_code == 200

@@ -10,7 +10,7 @@ from tests.damage.campaign import FINE, READY, REFUSED, campaign, count
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-def test_no_damage_is_silent_and_tables_are_disposable(tmp_path: Path) -> None:
+def test_damage_is_repaired_or_reported(tmp_path: Path) -> None:
     counts = count(asyncio.run(campaign(tmp_path, 25, 1)))
     assert counts[READY]
     assert counts[REFUSED]

@@ -33,7 +33,7 @@ def faraway(dashboard: ServiceProcess) -> SimpleNamespace:
     return SimpleNamespace(url=dashboard.url.replace("127.0.0.1", FARAWAY))
 
 
-def test_a_key_goes_from_tab_to_tab_and_ends_in_all(page: Page, dashboard: ServiceProcess) -> None:
+def test_tabs_share_key_until_sign_out(page: Page, dashboard: ServiceProcess) -> None:
     page.add_init_script(f"sessionStorage.setItem('earshot.project', '{KEY}')")
     page.goto(f"{dashboard.url}/dashboard/#/try")
     expect(page.get_by_role("button", name="Record", exact=True)).to_be_visible()
@@ -49,7 +49,7 @@ def test_a_key_goes_from_tab_to_tab_and_ends_in_all(page: Page, dashboard: Servi
     assert other.evaluate("sessionStorage.length + localStorage.length") == 0
 
 
-def test_addresses_that_lead_nowhere(page: Page, dashboard: ServiceProcess, api: Api) -> None:
+def test_invalid_addresses_are_handled(page: Page, dashboard: ServiceProcess, api: Api) -> None:
     sign_in(page, dashboard)
     # The page goes there by itself, also after the first address.
     expect(page.get_by_role("heading", level=1)).to_have_text("Try it")
@@ -72,7 +72,7 @@ def test_addresses_that_lead_nowhere(page: Page, dashboard: ServiceProcess, api:
     assert (answer.status_code, answer.json()["sessions"]) == (200, 0)
 
 
-def test_a_fault_of_a_view_is_shown_in_its_place(browser: Browser, dashboard: ServiceProcess) -> None:
+def test_view_error_is_shown_in_place(browser: Browser, dashboard: ServiceProcess) -> None:
     page = browser.new_page()  # The error is logged to the console, which the fixture `page` does not allow.
     faults: list[str] = []
     page.on("pageerror", lambda error: faults.append(str(error)))
@@ -88,7 +88,7 @@ def test_a_fault_of_a_view_is_shown_in_its_place(browser: Browser, dashboard: Se
     assert faults == []
 
 
-def test_plain_http_has_no_clipboard_and_no_microphone(
+def test_plain_http_disables_microphone_and_falls_back_for_copy(
     page: Page, faraway: SimpleNamespace, dashboard: ServiceProcess
 ) -> None:
     sign_in(page, faraway)
@@ -115,7 +115,7 @@ def test_plain_http_has_no_clipboard_and_no_microphone(
     expect(page.get_by_text("Copied")).to_be_visible()
 
 
-def test_a_microphone_that_is_refused_leaves_no_session(page: Page, dashboard: ServiceProcess) -> None:
+def test_denied_microphone_creates_no_session(page: Page, dashboard: ServiceProcess) -> None:
     page.add_init_script(
         "navigator.mediaDevices.getUserMedia = async () => { throw new DOMException('no', 'NotAllowedError') }"
     )
@@ -127,7 +127,7 @@ def test_a_microphone_that_is_refused_leaves_no_session(page: Page, dashboard: S
     assert opened == []
 
 
-def test_the_first_program_runs_as_it_stands(page: Page, dashboard: ServiceProcess, tmp_path: Path) -> None:
+def test_starter_program_runs_unmodified(page: Page, dashboard: ServiceProcess, tmp_path: Path) -> None:
     sign_in(page, dashboard, "project")
     # A bare pip might be the system's.
     expect(page.locator("pre").first).to_contain_text(".client/bin/pip install")
@@ -146,7 +146,7 @@ def test_the_first_program_runs_as_it_stands(page: Page, dashboard: ServiceProce
     assert "Dog_bark" in done.stdout, done.stderr
 
 
-def test_a_service_that_hangs_is_noticed_and_asked_again(page: Page, dashboard: ServiceProcess) -> None:
+def test_hanging_service_is_reported_and_retried(page: Page, dashboard: ServiceProcess) -> None:
     """Every request has a timeout, a silent stream is closed, and an old answer is grey."""
     page.clock.install()
     sign_in(page, dashboard, "operator", project=KEY, operator=ADMIN_KEY)
@@ -176,7 +176,7 @@ def test_a_service_that_hangs_is_noticed_and_asked_again(page: Page, dashboard: 
     expect(page.get_by_text("The connection is broken")).to_have_count(0)
 
 
-def test_a_view_comes_when_the_service_is_back(page: Page, dashboard: ServiceProcess) -> None:
+def test_view_loads_once_service_is_back(page: Page, dashboard: ServiceProcess) -> None:
     page.clock.install()
     sign_in(page, dashboard)
     page.route("**/views/models.js", lambda route: route.abort())
@@ -188,7 +188,7 @@ def test_a_view_comes_when_the_service_is_back(page: Page, dashboard: ServicePro
     expect(page.get_by_role("heading", name="In use")).to_be_visible()
 
 
-def test_a_session_from_which_nothing_comes_goes_last(page: Page, dashboard: ServiceProcess, api: Api) -> None:
+def test_silent_session_is_listed_last(page: Page, dashboard: ServiceProcess, api: Api) -> None:
     page.clock.install()
     sign_in(page, dashboard, "live")
     live, quiet = api.create(file_name="live"), api.create(file_name="quiet")
@@ -224,7 +224,7 @@ def made_up(page: Page) -> dict[str, object]:
     return said
 
 
-def test_one_box_for_one_fault(page: Page, dashboard: ServiceProcess, made_up: dict[str, object]) -> None:
+def test_one_failure_is_shown_once(page: Page, dashboard: ServiceProcess, made_up: dict[str, object]) -> None:
     made_up |= finished(
         metadata={"warnings": ["audio_insights: written without speech_analysis, which failed"]},
         sound_event_detection=SOUNDS,
@@ -236,7 +236,7 @@ def test_one_box_for_one_fault(page: Page, dashboard: ServiceProcess, made_up: d
     expect(page.locator(".problem")).to_have_text(["Speech was not analysed: its engine does not answer"])
 
 
-def test_a_speaker_has_one_colour(page: Page, dashboard: ServiceProcess, made_up: dict[str, object]) -> None:
+def test_speaker_has_same_colour_everywhere(page: Page, dashboard: ServiceProcess, made_up: dict[str, object]) -> None:
     turns = [
         {"start_time_sec": 4.0 * n, "end_time_sec": 4.0 * n + 4, "speaker": f"SPEAKER_0{n}", "speaker_name": name}
         | {"transcript": "words"}
@@ -263,7 +263,7 @@ def test_a_speaker_has_one_colour(page: Page, dashboard: ServiceProcess, made_up
     wait_for(alike)
 
 
-def test_a_long_name_leaves_the_rest_of_the_table_in_sight(page: Page, dashboard: ServiceProcess) -> None:
+def test_long_name_does_not_push_table_off_screen(page: Page, dashboard: ServiceProcess) -> None:
     jobs = [
         {"job_id": name, "filename": name, "status": "completed", "seconds": 8, "created_at": "2026-11-22T06:51:02Z"}
         for name in ("n" * 180, "short.wav")
@@ -279,7 +279,7 @@ def test_a_long_name_leaves_the_rest_of_the_table_in_sight(page: Page, dashboard
     assert height["height"] < 50
 
 
-def test_places_and_trials_of_a_recording(page: Page, dashboard: ServiceProcess, tmp_path: Path) -> None:
+def test_recording_positions_and_threshold_trials(page: Page, dashboard: ServiceProcess, tmp_path: Path) -> None:
     """Exact times, links to the current position, and content that is shown but not stored."""
     samples, rate = soundfile.read(DOOR, dtype="int16")
     soundfile.write(tmp_path / "uneven.wav", samples[: int(6.4 * rate)], rate)

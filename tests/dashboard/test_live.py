@@ -29,7 +29,7 @@ DRAWN = """canvas => {
 
 
 @pytest.mark.both_logs
-def test_the_microphone_of_one_tab_is_heard_in_another(page: Page, dashboard: ServiceProcess) -> None:
+def test_microphone_of_one_tab_appears_in_another(page: Page, dashboard: ServiceProcess) -> None:
     sign_in(page, dashboard, "live/microphone")
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
@@ -117,7 +117,7 @@ def windows_of(samples: int) -> int:
     return samples // 8000 - 1 + (rest >= 400)
 
 
-def test_the_walk_from_the_link_past_a_killed_service(page: Page, dashboard: ServiceProcess) -> None:
+def test_microphone_audio_survives_killed_service(page: Page, dashboard: ServiceProcess) -> None:
     """The microphone's audio during the service's death is analysed, once, after the restart."""
     sent = Sent(page)
     page.set_viewport_size({"width": 360, "height": 740})
@@ -216,7 +216,7 @@ def counted(page: Page) -> int:
     return int(found[1])
 
 
-def test_a_connection_that_breaks_loses_nothing(page: Page, wire: Wire, api: Api) -> None:
+def test_broken_connection_loses_no_windows(page: Page, wire: Wire, api: Api) -> None:
     """For all sessions and for one: what arrived during the outage is read after it."""
     one, both = api.create(file_name="<b>yard</b>"), page.context.new_page()
     through = SimpleNamespace(url=f"http://127.0.0.1:{wire.port}")
@@ -247,7 +247,7 @@ def test_a_connection_that_breaks_loses_nothing(page: Page, wire: Wire, api: Api
     expect(both.get_by_role("alert")).to_contain_text("There is no such session")
 
 
-def test_a_proxy_that_lets_no_socket_through_is_named(page: Page, wire: Wire, api: Api) -> None:
+def test_proxy_that_blocks_websockets_is_reported(page: Page, wire: Wire, api: Api) -> None:
     """The microphone buffers audio until a socket opens; a session's windows are shown anyway."""
     wire.refuses_sockets = True
     through, said = SimpleNamespace(url=f"http://127.0.0.1:{wire.port}"), page.get_by_text("a proxy in between")
@@ -267,7 +267,7 @@ def test_a_proxy_that_lets_no_socket_through_is_named(page: Page, wire: Wire, ap
     expect(page.get_by_text("The session has ended")).to_be_visible()
 
 
-def test_a_refusal_is_told_in_the_words_of_the_service(page: Page, dashboard: ServiceProcess, api: Api) -> None:
+def test_refusal_shows_service_message(page: Page, dashboard: ServiceProcess, api: Api) -> None:
     sign_in(page, dashboard, "live/microphone")
     page.get_by_role("button", name="Listen").click()
     expect(page.get_by_role("status").filter(has_text="Live")).to_be_visible()
@@ -279,7 +279,7 @@ def test_a_refusal_is_told_in_the_words_of_the_service(page: Page, dashboard: Se
     expect(page.get_by_role("button", name="Listen again")).to_be_visible()
 
 
-def test_windows_of_two_breaks_are_counted_however_late_they_are_read(page: Page, wire: Wire, api: Api) -> None:
+def test_windows_of_two_outages_are_counted_once(page: Page, wire: Wire, api: Api) -> None:
     """The page shows them though no event follows, and reads them once even if a second break repeats the request."""
     late: list[Route] = []
     page.route("**/status?*", lambda route: late.append(route))
@@ -309,7 +309,7 @@ def test_windows_of_two_breaks_are_counted_however_late_they_are_read(page: Page
     wait_for(read)
 
 
-def test_sounds_of_all_sessions_where_the_stream_tells_them(page: Page, dashboard: ServiceProcess) -> None:
+def test_live_stream_sounds_appear_on_card_and_table(page: Page, dashboard: ServiceProcess) -> None:
     """A card shows current sounds; the table below shows their times; a break leaves no sound on forever."""
     yard = {"session_id": "yard", "file_name": "Yard", "type": "stream", "state": "writable"}
     times = {"created_at": "2026-11-22T10:31:00Z", "updated_at": "2026-11-22T10:31:00Z"}
@@ -340,7 +340,7 @@ def test_sounds_of_all_sessions_where_the_stream_tells_them(page: Page, dashboar
     expect(table.get_by_role("row").filter(has_text="Dog bark")).to_contain_text(re.compile("from .*31:07"))
 
 
-def test_a_day_has_an_address(page: Page, dashboard: ServiceProcess) -> None:
+def test_selected_day_is_kept_in_url(page: Page, dashboard: ServiceProcess) -> None:
     sign_in(page, dashboard, "live")
     page.get_by_label("Day").fill("2020-02-29")
     expect(page.get_by_text("Nothing was sent on this day")).to_be_visible()
@@ -349,7 +349,7 @@ def test_a_day_has_an_address(page: Page, dashboard: ServiceProcess) -> None:
     expect(page.get_by_label("Day")).to_have_value("2020-02-29")
 
 
-def test_sessions_that_ended_come_page_by_page(page: Page, dashboard: ServiceProcess, api: Api) -> None:
+def test_ended_sessions_are_paginated(page: Page, dashboard: ServiceProcess, api: Api) -> None:
     for number in range(21):
         api.seal(api.create(file_name=f"door {number}"))
     sign_in(page, dashboard, "live")

@@ -75,7 +75,7 @@ def nothing_but_text(page: Page) -> None:
     assert page.locator("img").count() == 0
 
 
-def test_names_of_files(page: Page, dashboard: ServiceProcess, api: Api, tmp_path: Path) -> None:
+def test_file_names_are_escaped(page: Page, dashboard: ServiceProcess, api: Api, tmp_path: Path) -> None:
     name = f"{MARKUP}.ogg"
     shutil.copy(DOOR, tmp_path / name)
     sign_in(page, dashboard)
@@ -90,7 +90,7 @@ def test_names_of_files(page: Page, dashboard: ServiceProcess, api: Api, tmp_pat
     api.seal(session)
 
 
-def test_a_result_of_a_hostile_recording(page: Page, dashboard: ServiceProcess, tmp_path: Path) -> None:
+def test_hostile_result_is_escaped(page: Page, dashboard: ServiceProcess, tmp_path: Path) -> None:
     page.route("**/api/v1/jobs/hostile", lambda route: route.fulfill(json=HOSTILE))
     page.route("**/api/v1/jobs/hostile/*", lambda route: route.fulfill(status=404, json={"error": f"gone {MARKUP}"}))
     sign_in(page, dashboard, "jobs/hostile")
@@ -106,7 +106,7 @@ def test_a_result_of_a_hostile_recording(page: Page, dashboard: ServiceProcess, 
     assert not [cell for cell in cells if cell.startswith("=")]
 
 
-def test_a_failure_that_an_engine_worded(page: Page, dashboard: ServiceProcess) -> None:
+def test_engine_error_is_escaped(page: Page, dashboard: ServiceProcess) -> None:
     failed = f'event: error\ndata: {{"error": "broken {MARKUP}"}}\n\n'
     page.route("**/api/v1/jobs/failed", lambda route: route.fulfill(json={"status": "accepted", "result": {}}))
     page.route(
@@ -117,7 +117,7 @@ def test_a_failure_that_an_engine_worded(page: Page, dashboard: ServiceProcess) 
     nothing_but_text(page)
 
 
-def test_names_of_sounds_and_microphones(page: Page, dashboard: ServiceProcess, api: Api) -> None:
+def test_sound_and_microphone_names_are_escaped(page: Page, dashboard: ServiceProcess, api: Api) -> None:
     """Models and devices choose their names freely."""
     heard = {"name": f"heard {MARKUP}", "start_time": 0, "probability": 0.9}
 

@@ -7,7 +7,7 @@ from playwright.sync_api import Page, expect
 from tests.process import ServiceProcess
 
 
-def test_models_and_what_their_points_rest_on(page: Page, dashboard: ServiceProcess) -> None:
+def test_models_and_their_evidence_are_shown(page: Page, dashboard: ServiceProcess) -> None:
     page.goto(f"{dashboard.url}/dashboard/#/models")
     models = page.get_by_role("table", name="Models")
     expect(models.get_by_role("row").filter(has_text="yamnet-ced@")).to_contain_text("521 classes, as 118 sounds")
@@ -20,7 +20,7 @@ def test_models_and_what_their_points_rest_on(page: Page, dashboard: ServiceProc
     expect(page.get_by_text("No sound of this model matches")).to_be_visible()
 
 
-def test_a_sound_that_nobody_has_measured_has_no_figures(page: Page, dashboard: ServiceProcess) -> None:
+def test_unmeasured_sound_has_no_figures(page: Page, dashboard: ServiceProcess) -> None:
     tag = {"category": "Test", "point": 0.5, "clips": 0, "figures": None}
     model = {
         "id": "own@1-2", "kind": "sound-events", "name": "own", "version": "1", "licence": "MIT", "source": "",
@@ -35,7 +35,7 @@ def test_a_sound_that_nobody_has_measured_has_no_figures(page: Page, dashboard: 
     expect(row).to_contain_text("other sounds alone")
 
 
-def test_sensitivity_moves_the_point(page: Page, dashboard: ServiceProcess) -> None:
+def test_sensitivity_moves_point(page: Page, dashboard: ServiceProcess) -> None:
     page.goto(f"{dashboard.url}/dashboard/#/models")
     page.get_by_role("combobox").select_option("Dog_bark")
     rows = page.get_by_role("table", name="Sensitivity").get_by_role("row")

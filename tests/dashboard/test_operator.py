@@ -10,7 +10,7 @@ from tests.dashboard.conftest import MARKUP, sign_in
 from tests.process import ADMIN_KEY, KEY, ORG_KEY, ServiceProcess
 
 
-def test_health_says_what_there_is(page: Page, dashboard: ServiceProcess) -> None:
+def test_health_lists_engines_queues_and_partitions(page: Page, dashboard: ServiceProcess) -> None:
     sign_in(page, dashboard, "operator", operator=ADMIN_KEY)
     health = page.locator("section").filter(has=page.get_by_role("heading", name="Health"))
     expect(health.get_by_role("status")).to_contain_text(re.compile("All is well|Something"))
@@ -26,7 +26,7 @@ def test_health_says_what_there_is(page: Page, dashboard: ServiceProcess) -> Non
     expect(page.get_by_text("None. A record that cannot be read")).to_be_visible()
 
 
-def test_health_is_asked_while_it_is_looked_at(page: Page, dashboard: ServiceProcess) -> None:
+def test_health_is_polled_only_while_visible(page: Page, dashboard: ServiceProcess) -> None:
     asked: list[Request] = []
     page.on("request", lambda one: asked.append(one) if one.url.endswith("/admin/v1/nodes") else None)
     page.clock.install()
@@ -44,7 +44,7 @@ def test_health_is_asked_while_it_is_looked_at(page: Page, dashboard: ServicePro
         page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
 
 
-def test_what_is_wrong_is_said_first(page: Page, dashboard: ServiceProcess) -> None:
+def test_problems_are_shown_first(page: Page, dashboard: ServiceProcess) -> None:
     """A missing node, an unserved partition, and records that were set aside, with markup as causes."""
     report = httpx2.get(f"{dashboard.url}/admin/v1/nodes", headers={"Authorization": f"Bearer {ADMIN_KEY}"}).json()
     node = report["nodes"][0]
@@ -82,7 +82,7 @@ def test_what_is_wrong_is_said_first(page: Page, dashboard: ServiceProcess) -> N
     assert page.locator("main img").count() == 0
 
 
-def test_an_organization_from_its_first_project_to_its_end(page: Page, dashboard: ServiceProcess) -> None:
+def test_organization_is_managed_until_its_deletion(page: Page, dashboard: ServiceProcess) -> None:
     sign_in(page, dashboard, "operator", operator=ADMIN_KEY)
     name = f"Zoo {MARKUP}"
     page.get_by_label("New organization").fill(name)
@@ -136,7 +136,7 @@ def test_an_organization_from_its_first_project_to_its_end(page: Page, dashboard
         assert secret not in page.content() + page.url + dashboard.log.read_text()
 
 
-def test_usage_by_project_and_month(page: Page, dashboard: ServiceProcess) -> None:
+def test_usage_is_shown_by_project_and_month(page: Page, dashboard: ServiceProcess) -> None:
     rows = [
         {"month": "2026-11", "project": MARKUP, "service": "sound_event_detection", "jobs": 3, "audio_seconds": 7200.0}
         | {"models": "yamnet@1", "project_id": "p", "organization_id": "o"}
@@ -167,7 +167,7 @@ def test_usage_by_project_and_month(page: Page, dashboard: ServiceProcess) -> No
         ("operator", "operator's key"),
     ],
 )
-def test_a_view_without_its_key_says_which_it_needs(page: Page, dashboard: ServiceProcess, view: str, key: str) -> None:
+def test_view_without_key_names_required_key(page: Page, dashboard: ServiceProcess, view: str, key: str) -> None:
     page.goto(f"{dashboard.url}/dashboard/#/{view}")
     expect(page.get_by_text(f"needs the {key}.")).to_be_visible()
     expect(page.get_by_role("radio", name=key)).to_be_checked()
@@ -175,7 +175,7 @@ def test_a_view_without_its_key_says_which_it_needs(page: Page, dashboard: Servi
     expect(page.get_by_role("heading", level=1)).to_have_text("Welcome")
 
 
-def test_a_key_of_another_kind_is_not_asked_for_twice(page: Page, dashboard: ServiceProcess) -> None:
+def test_sign_in_form_follows_view_key_kind(page: Page, dashboard: ServiceProcess) -> None:
     """From one view to the next the form asks for the key that the view needs."""
     page.goto(f"{dashboard.url}/dashboard/#/project")
     expect(page.get_by_role("radio", name="Project key")).to_be_checked()
@@ -186,7 +186,7 @@ def test_a_key_of_another_kind_is_not_asked_for_twice(page: Page, dashboard: Ser
     expect(page.get_by_role("heading", name="Health")).to_be_visible()
 
 
-def test_an_operators_interface_that_is_elsewhere_is_said_to_be(page: Page, dashboard: ServiceProcess) -> None:
+def test_missing_operator_interface_is_reported(page: Page, dashboard: ServiceProcess) -> None:
     page.route("**/admin/v1/**", lambda route: route.fulfill(status=404, json={"error": "not found"}))
     page.goto(f"{dashboard.url}/dashboard/#/operator")
     page.get_by_label("Key", exact=True).fill(ADMIN_KEY)
@@ -194,7 +194,7 @@ def test_an_operators_interface_that_is_elsewhere_is_said_to_be(page: Page, dash
     expect(page.get_by_role("alert")).to_contain_text("is off here, or has its own address.")
 
 
-def test_keys_stand_nowhere_but_in_the_tab(page: Page, dashboard: ServiceProcess) -> None:
+def test_keys_stay_in_tab(page: Page, dashboard: ServiceProcess) -> None:
     requests: list[Request] = []
     page.on("request", lambda one: requests.append(one))
     keys = {"project": KEY, "organization": ORG_KEY, "operator": ADMIN_KEY}
@@ -215,7 +215,7 @@ def test_keys_stand_nowhere_but_in_the_tab(page: Page, dashboard: ServiceProcess
     assert all(one.url.startswith(dashboard.url) for one in requests)
 
 
-def test_framing_is_refused_by_the_browser(browser: Browser, dashboard: ServiceProcess) -> None:
+def test_browser_refuses_framing(browser: Browser, dashboard: ServiceProcess) -> None:
     page = browser.new_page()
     page.set_content(f'<iframe src="{dashboard.url}/dashboard/"></iframe>')
     assert page.frames[1].url.startswith("chrome-error:")

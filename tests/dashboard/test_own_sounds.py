@@ -28,7 +28,7 @@ def analysed(api: Api, audio: bytes) -> str:
     return job
 
 
-def test_a_sound_is_taught(page: Page, dashboard: ServiceProcess, api: Api) -> None:
+def test_sound_is_taught_and_switched_on(page: Page, dashboard: ServiceProcess, api: Api) -> None:
     job = analysed(api, encoded(warbles(*range(TAKES)), kind="FLAC"))
     sign_in(page, dashboard)
     page.goto(f"{dashboard.url}/dashboard/#/jobs/{job}")

@@ -30,7 +30,7 @@ def record(page: Page, button: str, seconds: int = 3) -> None:
     page.get_by_role("button", name="Done").click()
 
 
-def test_five_sentences_make_a_voice(page: Page, dashboard: ServiceProcess) -> None:
+def test_five_recorded_sentences_register_speaker(page: Page, dashboard: ServiceProcess) -> None:
     sign_in(page, dashboard, "speakers", organization=ORG_KEY)
     expect(page.get_by_text("Nobody is registered yet")).to_be_visible()
     begin = page.get_by_role("button", name="Record sentence 1")
@@ -70,7 +70,7 @@ def test_five_sentences_make_a_voice(page: Page, dashboard: ServiceProcess) -> N
         ("() => 0", 3, "too quiet"),
     ],
 )
-def test_recordings_are_judged(
+def test_recording_faults_are_detected(
     page: Page, dashboard: ServiceProcess, level: str, seconds: int, fault: str | None
 ) -> None:
     page.goto(f"{dashboard.url}/dashboard/#/models")
@@ -85,7 +85,7 @@ def test_recordings_are_judged(
     assert (found is None) if fault is None else found.startswith(fault)
 
 
-def test_nothing_comes_from_a_microphone_that_was_closed(page: Page, dashboard: ServiceProcess) -> None:
+def test_closed_microphone_delivers_nothing(page: Page, dashboard: ServiceProcess) -> None:
     page.goto(f"{dashboard.url}/dashboard/#/models")
     late = page.evaluate(
         """async () => {
@@ -104,7 +104,7 @@ def test_nothing_comes_from_a_microphone_that_was_closed(page: Page, dashboard: 
     assert late == 0
 
 
-def test_a_refusal_in_the_middle_keeps_what_was_recorded(page: Page, dashboard: ServiceProcess) -> None:
+def test_failed_registration_resumes_without_resending(page: Page, dashboard: ServiceProcess) -> None:
     sent = 0
 
     def voice(route: Route) -> None:
@@ -133,7 +133,7 @@ def test_a_refusal_in_the_middle_keeps_what_was_recorded(page: Page, dashboard: 
     assert sent == 6, "what was registered is not sent twice"
 
 
-def test_samples_of_another_model(page: Page, dashboard: ServiceProcess) -> None:
+def test_samples_of_another_model_can_be_reenrolled(page: Page, dashboard: ServiceProcess) -> None:
     """Names are letters now; markup stored by another version shows as text."""
     name, fits = MARKUP, False
 

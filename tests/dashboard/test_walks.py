@@ -16,7 +16,7 @@ from tests.waiting import wait_for
 VIEWS = ["try", "jobs", "live", "live/microphone", "speakers", "project", "models", "operator", "sign-in"]
 
 
-def test_the_link_signs_in_once(page: Page, dashboard: ServiceProcess) -> None:
+def test_link_signs_in_once(page: Page, dashboard: ServiceProcess) -> None:
     once = link(dashboard)
     page.goto(once)
     expect(page.get_by_role("heading", name="Try it")).to_be_visible()
@@ -30,7 +30,7 @@ def test_the_link_signs_in_once(page: Page, dashboard: ServiceProcess) -> None:
     assert KEY not in page.content()
 
 
-def test_a_file_and_what_is_in_it(page: Page, dashboard: ServiceProcess) -> None:
+def test_uploaded_file_is_analysed_and_explored(page: Page, dashboard: ServiceProcess) -> None:
     sign_in(page, dashboard)
     hear(page, DOOR)
     row = page.get_by_role("row").filter(has_text="Dog bark")
@@ -100,7 +100,7 @@ def colours(page: Page) -> list[int]:
     return found
 
 
-def test_a_click_on_the_picture_plays_from_there(page: Page, dashboard: ServiceProcess) -> None:
+def test_click_on_picture_plays_from_there(page: Page, dashboard: ServiceProcess) -> None:
     sign_in(page, dashboard)
     hear(page, DOOR)
     expect(page.get_by_role("row").filter(has_text="Dog bark")).to_be_visible()
@@ -133,7 +133,7 @@ def test_a_click_on_the_picture_plays_from_there(page: Page, dashboard: ServiceP
         for_everybody(page)
 
 
-def test_words_are_places(page: Page, dashboard: ServiceProcess) -> None:
+def test_click_on_word_seeks_to_it(page: Page, dashboard: ServiceProcess) -> None:
     sign_in(page, dashboard)
     page.get_by_label("Sounds").uncheck()
     page.get_by_label("Speech").check()
@@ -146,7 +146,7 @@ def test_words_are_places(page: Page, dashboard: ServiceProcess) -> None:
     expect(page).to_have_url(re.compile(rf"t={begins:.1f}"))
 
 
-def test_audio_that_is_not_kept(page: Page, dashboard: ServiceProcess) -> None:
+def test_audio_is_kept_only_if_enabled(page: Page, dashboard: ServiceProcess) -> None:
     made = json.loads(dashboard.command("projects", "create", "forgetful", "--org", "demo", "--json"))["key"]
     sign_in(page, dashboard, project=made)
     hear(page, DOOR)
@@ -166,7 +166,7 @@ def test_audio_that_is_not_kept(page: Page, dashboard: ServiceProcess) -> None:
     expect(page.locator("audio")).to_be_visible()
 
 
-def test_a_recording_that_no_browser_plays(page: Page, dashboard: ServiceProcess, tmp_path: Path) -> None:
+def test_unplayable_recording_is_still_analysed(page: Page, dashboard: ServiceProcess, tmp_path: Path) -> None:
     samples, rate = soundfile.read(DOOR, dtype="int16")
     soundfile.write(tmp_path / "door.aiff", samples, rate)
     sign_in(page, dashboard)
@@ -177,7 +177,7 @@ def test_a_recording_that_no_browser_plays(page: Page, dashboard: ServiceProcess
     wait_for(lambda: len(colours(page)) > 50)
 
 
-def test_a_recording_of_the_microphone(page: Page, dashboard: ServiceProcess) -> None:
+def test_microphone_recording_is_analysed(page: Page, dashboard: ServiceProcess) -> None:
     sign_in(page, dashboard)
     page.get_by_label("Speech").uncheck()
     page.get_by_role("button", name="Record", exact=True).click()
@@ -186,7 +186,7 @@ def test_a_recording_of_the_microphone(page: Page, dashboard: ServiceProcess) ->
     expect(page.get_by_role("row").filter(has_text="Dog bark")).to_be_visible()
 
 
-def test_a_wrong_key_is_told(page: Page, dashboard: ServiceProcess) -> None:
+def test_wrong_key_is_reported(page: Page, dashboard: ServiceProcess) -> None:
     page.goto(f"{dashboard.url}/dashboard/#/project")
     page.get_by_label("Key", exact=True).fill("no key of anybody")
     page.get_by_role("button", name="Sign in").click()
@@ -198,7 +198,7 @@ def test_a_wrong_key_is_told(page: Page, dashboard: ServiceProcess) -> None:
     assert page.evaluate("sessionStorage.length") == 0
 
 
-def test_a_new_key_is_shown_once(page: Page, dashboard: ServiceProcess) -> None:
+def test_new_key_is_shown_once(page: Page, dashboard: ServiceProcess) -> None:
     made = json.loads(dashboard.command("projects", "create", "rotated", "--json"))["key"]
     sign_in(page, dashboard, "project", project=made)
     page.get_by_role("button", name="Make a new key").click()
@@ -214,7 +214,7 @@ def test_a_new_key_is_shown_once(page: Page, dashboard: ServiceProcess) -> None:
     assert fresh not in dashboard.log.read_text()
 
 
-def test_signing_out_ends_the_pass(page: Page, dashboard: ServiceProcess) -> None:
+def test_signing_out_ends_pass(page: Page, dashboard: ServiceProcess) -> None:
     page.goto(link(dashboard))
     expect(page.get_by_role("heading", name="Try it")).to_be_visible()
     passed = page.evaluate("sessionStorage.getItem('earshot.project')")
@@ -227,7 +227,7 @@ def test_signing_out_ends_the_pass(page: Page, dashboard: ServiceProcess) -> Non
     wait_for(lambda: status() == 401)
 
 
-def test_a_browser_that_a_link_signed_in_needs_the_key_to_change_it(page: Page, dashboard: ServiceProcess) -> None:
+def test_rotating_key_after_link_sign_in_requires_current_key(page: Page, dashboard: ServiceProcess) -> None:
     made = json.loads(dashboard.command("projects", "create", "linked", "--json"))["key"]
     page.goto(dashboard.command("link", "linked").strip())
     expect(page.get_by_role("heading", name="Try it")).to_be_visible()
@@ -240,7 +240,7 @@ def test_a_browser_that_a_link_signed_in_needs_the_key_to_change_it(page: Page, 
     expect(page.locator("code.key")).to_have_text(re.compile(r"^esp_\w{36}$"))
 
 
-def test_a_voice_from_its_first_sample_to_its_removal(page: Page, dashboard: ServiceProcess) -> None:
+def test_speaker_is_registered_recognised_and_removed(page: Page, dashboard: ServiceProcess) -> None:
     sign_in(page, dashboard, "speakers")
     expect(page.get_by_text("Nobody is registered yet")).to_be_visible()
     page.get_by_label("Name").fill("Kim")
@@ -264,7 +264,7 @@ def test_a_voice_from_its_first_sample_to_its_removal(page: Page, dashboard: Ser
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_view_is_for_everybody(page: Page, dashboard: ServiceProcess, api: Api, scheme: str) -> None:
+def test_every_view_is_accessible_and_fits_phone(page: Page, dashboard: ServiceProcess, api: Api, scheme: str) -> None:
     """axe finds nothing, and nothing is wider than a phone."""
     page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
     page.set_viewport_size({"width": 360, "height": 740})

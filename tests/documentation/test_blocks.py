@@ -307,22 +307,22 @@ def run_pages(pages: Sequence[str], checkout: Path) -> None:
 
 
 @pytest.mark.parametrize("pages", FIRST_PAGES, ids=itemgetter(0))
-def test_the_commands_of_a_page(pages: Sequence[str], checkout: Path) -> None:
+def test_commands_of_page_run(pages: Sequence[str], checkout: Path) -> None:
     run_pages(pages, checkout)
 
 
-def test_the_commands_of_all_other_pages(checkout: Path) -> None:
+def test_commands_of_all_other_pages_run(checkout: Path) -> None:
     run_pages([page for page in OTHER_PAGES if any(steps(page))], checkout)
 
 
-def test_blocks_that_are_not_run_are_there() -> None:
+def test_excluded_blocks_exist() -> None:
     for page, firsts in NOT_RUN.items():
         blocks = [block.text for block in read(ROOT / page).blocks() if block.language in ("sh", "python")]
         for first in firsts:
             assert any(block.startswith(first) for block in blocks), f"{page} has no block that begins with {first}"
 
 
-def test_outputs_are_compared() -> None:
+def test_output_comparison_allows_ellipses_and_rounding() -> None:
     output = "one  \ntwo 0.92\nthree\nfour\nfive\n"
     for expected in (
         output,

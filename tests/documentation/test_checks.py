@@ -66,7 +66,7 @@ from earshot_client import Client
 """
 
 
-def test_a_sound_page(root: Path) -> None:
+def test_correct_page_has_no_faults(root: Path) -> None:
     assert found(root, SOUND) == []
 
 
@@ -109,16 +109,16 @@ def test_a_sound_page(root: Path) -> None:
         ("```\nearshot detekt\n```", "1: a block of language '': expected one of "),
     ],
 )
-def test_a_planted_fault_is_found(root: Path, text: str, fault: str) -> None:
+def test_planted_fault_is_found(root: Path, text: str, fault: str) -> None:
     (line,) = found(root, text)
     assert line.startswith(fault)
 
 
-def test_history_may_name_what_is_gone(root: Path) -> None:
+def test_changelog_may_name_removed_files(root: Path) -> None:
     text = "`topics/gone.py`, `EARSHOT_GONE`\n\n[a](none.md)"
     assert found(root, text, "CHANGELOG.md") == ["3: the link none.md leads nowhere"]
 
 
-def test_commands_of_a_script() -> None:
+def test_script_is_split_into_commands() -> None:
     script = "A=1 B=2\nA=1 one t:w,o\\\n  three; four 'fi ve' # six\n(seven | eight) > nine"
     assert list(commands(script)) == [["one", "t:w,o", "three"], ["four", "fi ve"], ["seven"], ["eight"], ["nine"]]

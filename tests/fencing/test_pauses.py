@@ -20,7 +20,7 @@ async def _rows(directory: Path) -> list[Row]:
         return [row async for row in campaign(stage, KINDS, SEED)]
 
 
-def test_nothing_late_counts(tmp_path: Path) -> None:
+def test_late_writes_after_takeover_are_ignored(tmp_path: Path) -> None:
     """Late writes of a node after a takeover appear nowhere, not even in tables rebuilt from the changelog."""
     print(f"seed {SEED}")
     rows = asyncio.run(_rows(tmp_path))

@@ -9,7 +9,7 @@ from tests.fuzz.targets import CORPUS, TARGETS, FuzzTarget, by_name
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS, ids=[target.name for target in TARGETS])
-def test_a_thousand_inputs_of_each_target(target: FuzzTarget) -> None:
+def test_targets_survive_thousand_inputs(target: FuzzTarget) -> None:
     """The seeds and the corpus first, then mutations; repeatable."""
     outcome = fuzz(target, seconds=600, seed=1, most=len(target.all_seeds()) + 1000)
     assert [(finding.fault, finding.data[:200]) for finding in outcome.findings] == []
@@ -22,7 +22,7 @@ def test_every_corpus_has_a_target() -> None:
             assert all(path.stat().st_size <= MOST_BYTES for path in directory.iterdir())
 
 
-def test_a_target_that_fails_dies_hangs_or_says_too_much_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fuzzer_reports_failures_deaths_and_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fuzzer reports each of these with its input."""
     import os
     import time

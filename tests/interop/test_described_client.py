@@ -166,7 +166,7 @@ def test_1_exceptions_derive_from_base_exception(client: str, said: Said) -> Non
     checked(client, said, {"base": {"value": False}, "timeout base": {"value": False}}, "sounds")
 
 
-def test_2_a_refused_analysis_has_the_reason_phrase_and_a_sentence_about_support(client: str, said: Said) -> None:
+def test_2_rejected_analysis_raises_reason_phrase_and_support_hint(client: str, said: Said) -> None:
     expected = {
         **phrases("analysis"),
         "analysis, wrong key": refusal("Unauthorized"),
@@ -181,7 +181,7 @@ def test_2_a_refused_analysis_has_the_reason_phrase_and_a_sentence_about_support
             assert "contact" in sentence
 
 
-def test_3_what_is_said_of_speakers_is_passed_through(client: str, said: Said) -> None:
+def test_3_speaker_errors_are_passed_through(client: str, said: Said) -> None:
     expected = {
         **phrases("speaker"),
         "speaker, a rule": refusal("words of the server"),
@@ -191,14 +191,14 @@ def test_3_what_is_said_of_speakers_is_passed_through(client: str, said: Said) -
     checked(client, said, expected, "speaker")
 
 
-def test_4_an_empty_key_is_a_value_error(client: str, said: Said) -> None:
+def test_4_empty_key_raises_value_error(client: str, said: Said) -> None:
     error = {"raised": "ValueError"}
     checked(client, said, {"empty key of jobs": error}, "analysis")
     checked(client, said, {"empty key of speakers": error}, "speaker")
     checked(client, said, {"empty key of sounds": error}, "sounds")
 
 
-def test_5_a_result_is_none_where_the_analysis_failed(client: str, said: Said) -> None:
+def test_5_failed_analysis_has_no_result(client: str, said: Said) -> None:
     expected: Said = {
         "result": {"value": {"metadata": {}}},
         "result of a failure": {"value": None},
@@ -208,12 +208,12 @@ def test_5_a_result_is_none_where_the_analysis_failed(client: str, said: Said) -
     checked(client, said, expected, "result")
 
 
-def test_6_a_voice_file_over_10_mb_is_refused_before_it_is_sent(client: str, said: Said) -> None:
+def test_6_voice_file_over_10_mb_is_rejected_unsent(client: str, said: Said) -> None:
     refused = {"raised": "CochlSenseException", "exception": False}
     checked(client, said, {"large voice": refused, "large recognition": refused}, "speaker")
 
 
-def test_7_the_client_of_sound_events(client: str, said: Said) -> None:
+def test_7_sound_event_client_errors(client: str, said: Said) -> None:
     expected = {
         "missing file": {"raised": "FileNotFoundError"},
         "text": {"raised": "ValueError"},
@@ -227,7 +227,7 @@ def test_7_the_client_of_sound_events(client: str, said: Said) -> None:
     checked(client, said, expected, "sounds")
 
 
-def test_custom_sounds_are_refused_with_what_to_do_instead(client: str, said: Said) -> None:
+def test_custom_sounds_are_rejected_with_alternative(client: str, said: Said) -> None:
     """The interface lacks them; the two later clients show the service's message."""
     told = said["custom sound"]
     assert "value" not in told
@@ -236,7 +236,7 @@ def test_custom_sounds_are_refused_with_what_to_do_instead(client: str, said: Sa
         assert "earshot models train-tag" in told["message"]
 
 
-def test_nothing_was_sent_where_the_client_refuses(client: str, said: Said) -> None:
+def test_client_side_errors_send_nothing(client: str, said: Said) -> None:
     """Empty keys, large files, missing files, wrong formats; 1.0.13 requests versions of itself."""
     assert said
     assert [line for line in Fake.requests if "/unsent/" in line and "client-libraries" not in line] == []

@@ -86,7 +86,7 @@ def python(wheel: Path) -> Path:
     return install(wheel.parent / "bare", str(wheel))
 
 
-def test_only_what_it_needs_is_installed(python: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_required_packages_are_installed(python: Path, capsys: pytest.CaptureFixture[str]) -> None:
     installed, needed, direct = json.loads(run(python, "-c", DISTRIBUTIONS))
     assert set(installed) - {"pip", "setuptools"} == set(needed), "an environment that uv did not make has them"
     assert direct == ["anyio", "httpx2", "msgspec", "websockets"]
@@ -97,7 +97,7 @@ def test_only_what_it_needs_is_installed(python: Path, capsys: pytest.CaptureFix
         print(f"\nearshot-client: {own / 1e3:.0f} kB, with {', '.join(installed)}: {size / 1e6:.1f} MB")
 
 
-def test_everything_of_the_package_is_in_the_wheel(python: Path) -> None:
+def test_wheel_contains_whole_package(python: Path) -> None:
     folder = Path(run(python, "-c", "import earshot_client; print(earshot_client.__path__[0])").strip())
     modules = {file.name for file in (SOURCE / "earshot_client").glob("*.py")} | {"py.typed"}
     assert {file.name for file in folder.iterdir()} - {"__pycache__"} == modules
@@ -105,7 +105,7 @@ def test_everything_of_the_package_is_in_the_wheel(python: Path) -> None:
     assert licence.read_text() == (ROOT / "LICENSE").read_text()
 
 
-def test_it_is_typed(python: Path, tmp_path: Path) -> None:
+def test_package_is_typed(python: Path, tmp_path: Path) -> None:
     programs = {"mistyped": MISTYPED, "typed": TYPED, **{f"readme{n}": text for n, text in enumerate(SNIPPETS)}}
     for name, text in programs.items():
         (tmp_path / f"{name}.py").write_text(text)
@@ -117,7 +117,7 @@ def test_it_is_typed(python: Path, tmp_path: Path) -> None:
     assert total == "Found 1 error in 1 file (checked 5 source files)"
 
 
-def test_it_is_imported_quickly(python: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_import_is_fast(python: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def milliseconds(statement: str) -> float:
         def once() -> float:
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -138,7 +138,7 @@ def test_it_is_imported_quickly(python: Path, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize("snippet", SNIPPETS)
-def test_the_readme(python: Path, service: Service, tmp_path: Path, snippet: str) -> None:
+def test_readme_snippets_run(python: Path, service: Service, tmp_path: Path, snippet: str) -> None:
     shutil.copy(RECORDING, tmp_path / "street.flac")
     samples, _ = soundfile.read(RECORDING, dtype="int16")
     (tmp_path / "street.pcm").write_bytes(samples.tobytes())

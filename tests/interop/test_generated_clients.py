@@ -86,14 +86,14 @@ def heard(output: str) -> None:
     assert {"Fire_smoke_alarm", "Appliance_alarm", "Alarm"} & {name for _, _, name in windows}
 
 
-def test_linters_find_nothing_but_what_is_accepted(node: Path, documents: Path) -> None:
+def test_linters_report_only_accepted_findings(node: Path, documents: Path) -> None:
     output = _output(["node", "lint.mjs", *sorted(documents.glob("*.json"))], node)
     rules = {line.split()[0]: line for line in output.splitlines()}
     assert {rule: line for rule, line in rules.items() if rule not in ACCEPTED} == {}
     assert rules.keys() == ACCEPTED.keys(), "an entry of ACCEPTED is needed no more"
 
 
-def test_a_client_in_typescript(node: Path, documents: Path, service: Service) -> None:
+def test_generated_typescript_client_works(node: Path, documents: Path, service: Service) -> None:
     tools = node / "node_modules" / ".bin"
     # A field with a default may be omitted.
     generate: list[str | Path] = [tools / "openapi-typescript", "--default-non-nullable=false", "-o", "schema.d.ts"]
@@ -102,7 +102,7 @@ def test_a_client_in_typescript(node: Path, documents: Path, service: Service) -
     heard(_output(["node", "built/main.js", service.url, service.key, RECORDING], node))
 
 
-def test_a_client_in_go(documents: Path, service: Service, tmp_path: Path) -> None:
+def test_generated_go_client_works(documents: Path, service: Service, tmp_path: Path) -> None:
     if not shutil.which("go"):
         pytest.skip("there is no go here")
     KEPT.mkdir(parents=True, exist_ok=True)

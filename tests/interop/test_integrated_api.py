@@ -41,7 +41,7 @@ def beep(tmp_path: Path) -> str:
     return str(file)
 
 
-def test_everything_at_once(host: str, talk: str, service: Service) -> None:
+def test_all_services_in_one_call(host: str, talk: str, service: Service) -> None:
     said = CLIENT.call(host, service.key, talk, "sound speech insights")
     assert said.raised is None, said.message
     value: Any = said.value
@@ -54,7 +54,7 @@ def test_everything_at_once(host: str, talk: str, service: Service) -> None:
     assert result["metadata"]["audio"]["input"]["filename"] == "talk.wav"
 
 
-def test_errors_are_reason_phrases(
+def test_errors_raise_reason_phrases(
     host: str, beep: str, service: Service, poor_key: str, tmp_path: Path, engines: StubEngines
 ) -> None:
     noise = tmp_path / "noise.wav"
@@ -75,13 +75,13 @@ def test_errors_are_reason_phrases(
         assert phrase in said.message
 
 
-def test_an_unknown_job_is_an_http_error(host: str, beep: str, service: Service) -> None:
+def test_unknown_job_raises_http_error(host: str, beep: str, service: Service) -> None:
     said = CLIENT.call(host, service.key, beep, "job 0123456789abcdefghijABCD")
     assert said.raised == "HTTPError"
     assert "404" in said.message
 
 
-def test_entries_that_failed_raise_nothing(host: str, talk: str, service: Service, engines: StubEngines) -> None:
+def test_failed_entries_raise_nothing(host: str, talk: str, service: Service, engines: StubEngines) -> None:
     engines.faults = {SPEECH_PATH: 500, CHAT: 503}
     value: Any = CLIENT.call(host, service.key, talk, "sound speech insights").value
     engines.heal()
@@ -90,7 +90,7 @@ def test_entries_that_failed_raise_nothing(host: str, talk: str, service: Servic
     assert value["result"]["sound_event_detection"]["status"] == "success"
 
 
-def test_a_job_that_fails_has_no_result(host: str, talk: str, service: Service, engines: StubEngines) -> None:
+def test_deleted_job_has_no_result(host: str, talk: str, service: Service, engines: StubEngines) -> None:
     engines.faults = {SPEECH_PATH: "hang"}
     with Jobs(service) as jobs:
         job = jobs.accepted(Path(talk).read_bytes(), SPEECH)

@@ -54,7 +54,7 @@ def check_answers(value: dict[str, Any]) -> None:
     assert value["wrong model"] == ["NotFoundError", 404, "model_not_found", "model"]
 
 
-def test_the_python_client(service: Service, talk: str) -> None:
+def test_openai_python_client_works(service: Service, talk: str) -> None:
     value: Any = PYTHON.call(service.url, service.key, talk).value
     check_answers(value)
     assert value["types"] == ["TranscriptionVerbose", "TranscriptionWord", "TranscriptionSegment"]
@@ -69,7 +69,7 @@ def test_the_python_client(service: Service, talk: str) -> None:
     assert value["no audio"] == ["BadRequestError", 400, None, "file"]
 
 
-def test_the_javascript_client(service: Service, talk: str) -> None:
+def test_openai_javascript_client_works(service: Service, talk: str) -> None:
     node = shutil.which("node")
     if node is None:
         pytest.skip("there is no node here")

@@ -155,7 +155,7 @@ def wait_ready(proxy: Proxy, process: subprocess.Popen[bytes], log: Path) -> Non
     raise AssertionError(log.read_text())
 
 
-def test_audio_goes_in_and_events_come_out(proxy: Proxy) -> None:
+def test_proxy_passes_audio_and_events(proxy: Proxy) -> None:
     async def talk() -> None:
         async with proxy.socket(MAKING) as socket:
             line = Line(socket)
@@ -173,7 +173,7 @@ def test_audio_goes_in_and_events_come_out(proxy: Proxy) -> None:
     asyncio.run(talk())
 
 
-def test_silence_does_not_end_a_socket(proxy: Proxy) -> None:
+def test_idle_socket_stays_open(proxy: Proxy) -> None:
     """Longer than the timeouts of proxy and service: pings and pongs pass."""
 
     async def talk() -> None:
@@ -187,7 +187,7 @@ def test_silence_does_not_end_a_socket(proxy: Proxy) -> None:
     asyncio.run(talk())
 
 
-def test_codes_of_the_end_come_through(proxy: Proxy) -> None:
+def test_close_codes_pass_through_proxy(proxy: Proxy) -> None:
     async def talk() -> None:
         async with proxy.socket("/audio_sessions/0123456789abcdefghijABCD/socket") as socket:
             line = Line(socket)
@@ -203,7 +203,7 @@ def test_codes_of_the_end_come_through(proxy: Proxy) -> None:
     asyncio.run(talk())
 
 
-def test_events_of_a_session_come_as_they_are(proxy: Proxy) -> None:
+def test_session_events_are_not_buffered(proxy: Proxy) -> None:
     sni = {"sni_hostname": HOST}
     made = proxy.http.post(
         "/audio_sessions/",
@@ -227,6 +227,6 @@ def test_events_of_a_session_come_as_they_are(proxy: Proxy) -> None:
         assert json.loads(data.removeprefix("data: "))["window"] == 0
 
 
-def test_what_is_the_operators_stays_inside(proxy: Proxy) -> None:
+def test_operator_paths_are_not_exposed(proxy: Proxy) -> None:
     for path in ("/admin/v1/projects", "/metrics"):
         assert proxy.http.get(path, extensions={"sni_hostname": HOST}).status_code == 404

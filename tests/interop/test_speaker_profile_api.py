@@ -54,7 +54,7 @@ def _written(file: Path, audio: bytes) -> str:
     return str(file)
 
 
-def test_from_an_empty_list_to_an_empty_list(calls: Calls, anna: str, tmp_path: Path) -> None:
+def test_speakers_are_added_recognised_and_removed(calls: Calls, anna: str, tmp_path: Path) -> None:
     bert = _written(tmp_path / "bert.flac", recording([stretch(BERT)], "FLAC"))
     parts = [stretch(ANNA, 5.0), stretch(CLEO), stretch(BERT, 5.0)]
     meeting = _written(tmp_path / "회의.ogg", recording(parts, "OGG"))
@@ -86,7 +86,7 @@ def _names(recognition: Any) -> list[str]:
     return list(dict.fromkeys(turn["speaker_name"] for turn in recognition["transcription"]))
 
 
-def test_a_wrong_key_is_a_reason_phrase(calls: Calls, anna: str, service: ServiceProcess) -> None:
+def test_wrong_key_raises_reason_phrase(calls: Calls, anna: str, service: ServiceProcess) -> None:
     methods = ("list_all_speakers",), ("add_new_voice", "Anna_Kim", anna), ("remove", "Anna_Kim"), ("recognize", anna)
     for key in ("no-key-of-this-service", service.key):
         said = calls(*methods, key=key)
@@ -94,7 +94,7 @@ def test_a_wrong_key_is_a_reason_phrase(calls: Calls, anna: str, service: Servic
         assert ["Unauthorized" in one.message for one in said] == [True] * 4
 
 
-def test_broken_rules_are_passed_through(calls: Calls, anna: str, tmp_path: Path) -> None:
+def test_rule_errors_are_passed_through(calls: Calls, anna: str, tmp_path: Path) -> None:
     quiet = _written(tmp_path / "quiet.wav", wav(silence(3.0)))
     said = calls(
         ("add_new_voice", "Anna Kim", anna),
@@ -111,7 +111,7 @@ def test_broken_rules_are_passed_through(calls: Calls, anna: str, tmp_path: Path
     assert said[-1].value == []
 
 
-def test_an_engine_that_is_away_is_a_reason_phrase(calls: Calls, anna: str, engines: StubEngines) -> None:
+def test_engine_failure_raises_reason_phrase(calls: Calls, anna: str, engines: StubEngines) -> None:
     engines.faults = {SPEAKER: 500}
     said = calls(("add_new_voice", "Anna_Kim", anna), ("recognize", anna))
     assert [one.raised for one in said] == [REFUSED] * 2

@@ -61,7 +61,7 @@ def test_predict_names_the_sound(client: VendorClient, recording: Path, service:
 
 @pytest.mark.both_logs
 @pytest.mark.parametrize("client", PREDICT, ids=lambda client: client.version)
-def test_a_file_of_more_than_a_mebibyte_goes_in_one_piece(
+def test_file_over_one_mebibyte_needs_raised_kafka_limit(
     client: VendorClient, request: pytest.FixtureRequest, service: Service, tmp_path: Path
 ) -> None:
     """These clients do not split it. Kafka topics default to smaller records unless a setting raises the limit."""
@@ -75,7 +75,7 @@ def test_a_file_of_more_than_a_mebibyte_goes_in_one_piece(
 
 
 @pytest.mark.parametrize("client", PREDICT, ids=lambda client: client.version)
-def test_the_example_of_the_documentation_prints_events(client: VendorClient, service: Service, tmp_path: Path) -> None:
+def test_documentation_example_prints_events(client: VendorClient, service: Service, tmp_path: Path) -> None:
     ((example, printed),) = [
         (block.text, after.text)
         for block, after in pairwise(read(ROOT / "docs" / "sessions.md").blocks())
@@ -90,7 +90,7 @@ def test_the_example_of_the_documentation_prints_events(client: VendorClient, se
 
 
 @pytest.mark.parametrize("recording", ["flac"], indirect=True)
-def test_predict_takes_more_than_it_promises(recording: Path, service: Service) -> None:
+def test_predict_accepts_flac(recording: Path, service: Service) -> None:
     said = PREDICT[0].call(service.url + ALIAS, service.key, str(recording))
     assert said.raised is None, said.message
 
@@ -101,9 +101,7 @@ def test_predict_takes_more_than_it_promises(recording: Path, service: Service) 
     [(PREDICT[0], "CochlSenseException"), (PREDICT[1], "UnauthorizedException")],
     ids=["2.0.1", "1.0.13"],
 )
-def test_a_wrong_key_raises_the_client_s_exception(
-    client: VendorClient, error: str, recording: Path, service: Service
-) -> None:
+def test_wrong_key_raises_client_exception(client: VendorClient, error: str, recording: Path, service: Service) -> None:
     said = client.call(service.url + ALIAS, "not-a-key-of-this-service", str(recording))
     assert said.raised == error
     assert "Unauthorized" in said.message
@@ -112,7 +110,9 @@ def test_a_wrong_key_raises_the_client_s_exception(
 @pytest.mark.both_logs
 @pytest.mark.parametrize("recording", ["ogg"], indirect=True)
 @pytest.mark.parametrize(("prefix", "window", "hop"), [("", 1, 0.5), (ALIAS, 2, 1)], ids=["root", "alias"])
-def test_every_operation(prefix: str, window: float, hop: float, recording: Path, service: Service) -> None:
+def test_generated_client_supports_every_operation(
+    prefix: str, window: float, hop: float, recording: Path, service: Service
+) -> None:
     value: dict[str, Any] = GENERATED.call(service.url + prefix, service.key, str(recording), "audio/ogg").value
     file = value["file"]
     count = int((5 - window) / hop) + 1

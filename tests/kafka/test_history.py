@@ -48,7 +48,7 @@ async def _read(connection: KafkaConnection) -> tuple[dict[int, int], list[Parti
         return first, records, [record async for record in history.records(catalog.JOB_RESULTS)]
 
 
-def test_all_that_is_there(broker: Broker) -> None:
+def test_all_retained_records_are_read_once(broker: Broker) -> None:
     async def scene() -> tuple[dict[int, int], list[PartitionRecord], list[PartitionRecord]]:
         topic = broker.connection.topic(catalog.JOB_COMMANDS)
         await _write(broker, topic, {0: 12, 2: 3})
@@ -68,6 +68,6 @@ def test_all_that_is_there(broker: Broker) -> None:
     assert none == []
 
 
-def test_nobody_there() -> None:
+def test_unreachable_broker_is_reported() -> None:
     with pytest.raises(Unavailable, match=r"Kafka at 127\.0\.0\.1:1: .*Connect"):
         asyncio.run(_read(KafkaConnection(("127.0.0.1:1",))))

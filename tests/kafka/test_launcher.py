@@ -56,7 +56,7 @@ def broker() -> Iterator[Broker]:
         yield broker
 
 
-def test_a_broker_takes_a_record_of_a_full_chunk(broker: Broker) -> None:
+def test_broker_accepts_record_of_full_chunk(broker: Broker) -> None:
     topic = f"{broker.prefix}.full-chunk"
     asyncio.run(create_topic(broker.bootstrap, topic))
     asyncio.run(produce(broker.bootstrap, topic, MEGABYTE))
@@ -64,7 +64,7 @@ def test_a_broker_takes_a_record_of_a_full_chunk(broker: Broker) -> None:
 
 
 @pytest.mark.slow
-def test_records_survive_a_stop_and_a_sigkill() -> None:
+def test_records_survive_stop_and_sigkill() -> None:
     with launched_kafka() as cluster:
         asyncio.run(create_topic(cluster.bootstrap, "kept"))
         asyncio.run(produce(cluster.bootstrap, "kept", b"before the stop"))
@@ -79,7 +79,7 @@ def test_records_survive_a_stop_and_a_sigkill() -> None:
         assert asyncio.run(consume(cluster.bootstrap, "kept")) == [b"before the stop", MEGABYTE]
 
 
-def test_topics_are_not_made_by_asking_for_them(broker: Broker) -> None:
+def test_describing_topic_does_not_create_it(broker: Broker) -> None:
     async def asked() -> list[str]:
         admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap)
         await admin.start()
@@ -93,7 +93,7 @@ def test_topics_are_not_made_by_asking_for_them(broker: Broker) -> None:
 
 
 @pytest.mark.slow
-def test_three_nodes_go_on_without_one() -> None:
+def test_three_nodes_survive_loss_of_one() -> None:
     with launched_kafka(nodes=3) as cluster:
         asyncio.run(create_topic(cluster.bootstrap, "copied", copies=3))
         asyncio.run(produce(cluster.bootstrap, "copied", b"three nodes"))
@@ -104,14 +104,14 @@ def test_three_nodes_go_on_without_one() -> None:
         assert asyncio.run(consume(cluster.bootstrap, "copied")) == [b"three nodes", b"two nodes"]
 
 
-def test_a_taken_port_is_named(tmp_path: Path) -> None:
+def test_taken_port_is_reported(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(LauncherError, match=f"port {port} is not free"):
             KafkaCluster(tmp_path, port=port).start()
 
 
-def test_data_of_another_cluster_size_is_refused(tmp_path: Path) -> None:
+def test_data_of_another_cluster_size_is_rejected(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         # Both starts fail on the port; the first has already stored the number of nodes.
         port = taken.getsockname()[1]

@@ -49,7 +49,7 @@ def _nodes(service: ServiceProcess) -> list[Any]:
     return nodes
 
 
-def test_two_services_on_one_broker(tmp_path: Path) -> None:
+def test_prefixes_isolate_services_on_one_broker(tmp_path: Path) -> None:
     with ExitStack() as stack:
         brokers = [stack.enter_context(kafka_broker()) for _ in range(2)]
         services = []

@@ -51,14 +51,14 @@ async def _held(cluster: KafkaCluster, proxy: KafkaProxy, topic: str, dies: bool
     return found
 
 
-def test_what_is_held_arrives_later(proxied: tuple[KafkaCluster, KafkaProxy]) -> None:
+def test_held_request_arrives_later(proxied: tuple[KafkaCluster, KafkaProxy]) -> None:
     cluster, proxy = proxied
     assert asyncio.run(_held(cluster, proxy, TOPIC, dies=False)) == [b"before", b"meanwhile", b"held"]
     assert proxy.produced[TOPIC.encode()] == 2
     assert proxy.waiting == 0
 
 
-def test_it_arrives_when_its_connection_is_gone(proxied: tuple[KafkaCluster, KafkaProxy]) -> None:
+def test_held_request_arrives_once_after_connection_closes(proxied: tuple[KafkaCluster, KafkaProxy]) -> None:
     """Once, although the client repeats it: idempotent producers have sequence numbers."""
     cluster, proxy = proxied
     assert asyncio.run(_held(cluster, proxy, ORPHANED, dies=True)) == [b"before", b"meanwhile", b"held"]
@@ -74,5 +74,5 @@ async def _seconds(proxy: KafkaProxy) -> float:
         return time.monotonic() - began
 
 
-def test_delay(proxied: tuple[KafkaCluster, KafkaProxy]) -> None:
+def test_proxy_delays_requests(proxied: tuple[KafkaCluster, KafkaProxy]) -> None:
     assert asyncio.run(_seconds(proxied[1])) > 0.5

@@ -36,7 +36,7 @@ async def trickle(connection: KafkaConnection) -> list[float]:
     return [time.time() - at for at in written[:first]]
 
 
-def test_light_traffic_does_not_keep_audio_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_audio_is_deleted_on_time_under_light_traffic(monkeypatch: pytest.MonkeyPatch) -> None:
     """No record is older than the retention when the next one arrives: only a new segment releases the old ones."""
     monkeypatch.setattr(topic_settings, "MINUTE_MS", SEGMENT_MS)
     with launched_kafka(settings=QUICK_LOOK) as cluster:

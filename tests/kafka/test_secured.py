@@ -63,7 +63,7 @@ async def read(connection: KafkaConnection) -> list[bytes | None]:
         return [record.value async for record in history.records(catalog.COMMANDS)]
 
 
-def test_topics_are_made_and_history_is_read(secured: KafkaConnection) -> None:
+def test_topics_are_created_and_history_is_read(secured: KafkaConnection) -> None:
     async def scene() -> list[bytes | None]:
         await topics_made(secured)
         async with AIOKafkaProducer(**secured.aiokafka(), acks="all") as producer:
@@ -74,7 +74,7 @@ def test_topics_are_made_and_history_is_read(secured: KafkaConnection) -> None:
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_both_libraries_show_the_password_by_every_mechanism(secured: KafkaConnection, mechanism: str) -> None:
+def test_both_libraries_authenticate_with_every_mechanism(secured: KafkaConnection, mechanism: str) -> None:
     connection = msgspec.structs.replace(secured, sasl_mechanism=mechanism)
     run(topics_made(connection))
     described = AdminClient({**connection.librdkafka(), "log_level": 0}).list_topics(timeout=20)
@@ -94,7 +94,7 @@ def test_both_libraries_show_the_password_by_every_mechanism(secured: KafkaConne
     ],
     ids=["password, SCRAM", "password, PLAIN", "authority", "no authority"],
 )
-def test_a_wrong_password_or_authority_is_one_clear_line(
+def test_wrong_password_or_ca_is_one_clear_line(
     secured: KafkaConnection, changes: dict[str, object], reason: str
 ) -> None:
     wrong = msgspec.structs.replace(secured, **changes)
@@ -104,7 +104,7 @@ def test_a_wrong_password_or_authority_is_one_clear_line(
         assert "word" not in str(refused.value).replace("password", "")
 
 
-def test_a_certificate_for_another_host_is_refused_unless_the_check_is_off(secured: KafkaConnection) -> None:
+def test_hostname_mismatch_is_rejected_unless_check_is_off(secured: KafkaConnection) -> None:
     """The certificate names 127.0.0.1."""
     (address,) = secured.bootstrap
     elsewhere = msgspec.structs.replace(secured, bootstrap=(address.replace("127.0.0.1", "localhost"),))

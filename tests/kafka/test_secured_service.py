@@ -41,7 +41,7 @@ async def _stream(process: ServiceProcess) -> None:
         assert await client.events(stream.session) == expected_events(stream.chunks)
 
 
-def test_a_session_from_end_to_end(settings: dict[str, str], tmp_path: Path) -> None:
+def test_session_end_to_end(settings: dict[str, str], tmp_path: Path) -> None:
     """Includes `usage --recount`, which reads the log beside the service."""
     process = ServiceProcess(tmp_path / "data", **settings)
     try:
@@ -66,7 +66,7 @@ def test_a_session_from_end_to_end(settings: dict[str, str], tmp_path: Path) -> 
     ],
     ids=["password", "authority", "file"],
 )
-def test_a_start_that_cannot_come_through_ends_with_its_reason(
+def test_failed_start_prints_reason(
     settings: dict[str, str], tmp_path: Path, changes: dict[str, str], line: str
 ) -> None:
     process = ServiceProcess(tmp_path / "data", **{**settings, **changes}).start(wait=0)

@@ -35,13 +35,13 @@ def ensure(broker: Broker, partitions: int, retention_ms: int = DAY_MS, chunk_li
     asyncio.run(kafka_topics.ensure(broker.connection, topics, partitions, 1))
 
 
-def test_topics_that_fit_are_left_alone(broker: Broker) -> None:
+def test_matching_topics_are_left_unchanged(broker: Broker) -> None:
     """The same deployment again, and one that needs less."""
     ensure(broker, 4)
     ensure(broker, 4, retention_ms=DAY_MS // 2)
 
 
-def test_another_partition_count_is_refused(broker: Broker) -> None:
+def test_different_partition_count_is_rejected(broker: Broker) -> None:
     """The count is fixed, because sessions would change their partition."""
     with pytest.raises(
         kafka_topics.TopicsDiffer, match=rf"{broker.connection.topic(catalog.COMMANDS)} has 4 partitions, .* is 8"
@@ -49,7 +49,7 @@ def test_another_partition_count_is_refused(broker: Broker) -> None:
         ensure(broker, 8)
 
 
-def test_a_shorter_retention_and_smaller_records_are_refused(broker: Broker) -> None:
+def test_short_retention_and_small_records_are_rejected(broker: Broker) -> None:
     """The error names both differences."""
     with pytest.raises(kafka_topics.TopicsDiffer) as refused:
         ensure(broker, 4, retention_ms=2 * DAY_MS, chunk_limit=4 * 1024 * 1024)
@@ -62,7 +62,7 @@ def test_a_shorter_retention_and_smaller_records_are_refused(broker: Broker) -> 
 
 
 @pytest.mark.slow
-def test_the_commands_of_the_refusal_end_it(broker: Broker) -> None:
+def test_suggested_commands_repair_topics(broker: Broker) -> None:
     """The suggested commands repair topics created by hand with a broker's defaults."""
     if shutil.which("java") is None or shutil.which("mvn") is None:
         pytest.skip("no java or mvn to run Kafka's own tool with")
@@ -101,6 +101,6 @@ def run_tool(command: str) -> None:
     )
 
 
-def test_a_broker_that_is_not_there_is_named() -> None:
+def test_unreachable_broker_is_named() -> None:
     with pytest.raises(ServiceError, match=r"127\.0\.0\.1:1"):
         asyncio.run(kafka_topics.ensure(KafkaConnection(("127.0.0.1:1",)), catalog.topics(DAY_MS), 4, 1))

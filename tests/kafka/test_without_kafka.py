@@ -47,7 +47,7 @@ def started(tmp_path: Path) -> KafkaCluster:
     return cluster
 
 
-def test_fetched_once(cache: Path, programs: Path) -> None:
+def test_jars_are_fetched_once(cache: Path, programs: Path) -> None:
     put(programs, "mvn", MAVEN)
     assert jars.jars() == cache
     assert (cache / "kafka.jar").read_text() == "abc"
@@ -55,14 +55,14 @@ def test_fetched_once(cache: Path, programs: Path) -> None:
     assert jars.jars() == cache
 
 
-def test_a_failed_fetch_leaves_no_folder(cache: Path, programs: Path) -> None:
+def test_failed_fetch_leaves_no_folder(cache: Path, programs: Path) -> None:
     put(programs, "mvn", MAVEN + "echo '[ERROR] no route to the repository'; exit 1")
     with pytest.raises(LauncherError, match=r"could not fetch Kafka's jars: .*no route"):
         jars.jars()
     assert list(cache.parent.iterdir()) == []
 
 
-def test_a_cut_jar_is_named(cache: Path, programs: Path) -> None:
+def test_truncated_jar_is_named(cache: Path, programs: Path) -> None:
     put(programs, "mvn", MAVEN)
     jars.jars()
     (cache / "kafka.jar").write_text("a")
@@ -70,23 +70,23 @@ def test_a_cut_jar_is_named(cache: Path, programs: Path) -> None:
         jars.jars()
 
 
-def test_a_folder_that_was_not_fetched_is_refused(cache: Path) -> None:
+def test_foreign_folder_is_rejected(cache: Path) -> None:
     cache.mkdir(parents=True)
     with pytest.raises(LauncherError, match="not a folder of jars made here"):
         jars.jars()
 
 
-def test_no_maven(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_maven_is_reported(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(LauncherError, match="mvn is not on the PATH"):
         jars.jars()
 
 
-def test_the_pom_names_the_version() -> None:
+def test_pom_names_version() -> None:
     assert f"<version>{jars.VERSION}</version>" in jars.POM.read_text()
 
 
-def test_no_java(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_java_is_reported(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(LauncherError, match="java is not on the PATH"):
         started(tmp_path)
@@ -100,14 +100,14 @@ def test_no_java(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     ],
     ids=["formatting", "starting"],
 )
-def test_the_end_of_the_log_is_shown(java: str, failure: str, cache: Path, programs: Path, tmp_path: Path) -> None:
+def test_failed_start_shows_end_of_log(java: str, failure: str, cache: Path, programs: Path, tmp_path: Path) -> None:
     put(programs, "mvn", MAVEN)
     put(programs, "java", java)
     with pytest.raises(LauncherError, match=f"(?s)Kafka node 1 {failure}"):
         started(tmp_path)
 
 
-def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
+def test_foreign_data_directory_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "cluster.json").write_text("{}")
     with pytest.raises(LauncherError, match="is this a data directory of Kafka"):
@@ -115,7 +115,7 @@ def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("nodes", "copies", "insync"), [(1, 1, 1), (2, 2, 1), (3, 3, 2), (5, 3, 2)])
-def test_three_nodes_keep_three_copies(nodes: int, copies: int, insync: int) -> None:
+def test_replication_follows_node_count(nodes: int, copies: int, insync: int) -> None:
     ports = {n: (9000 + n, 9100 + n) for n in range(1, nodes + 1)}
     settings = dict(line.split("=", 1) for line in properties(1, Path("data"), ports).splitlines())
     assert settings["default.replication.factor"] == settings["offsets.topic.replication.factor"] == str(copies)
@@ -123,7 +123,7 @@ def test_three_nodes_keep_three_copies(nodes: int, copies: int, insync: int) -> 
     assert settings["controller.quorum.voters"].count("@") == nodes
 
 
-def test_a_door_is_listened_at_and_tells_of_a_proxy() -> None:
+def test_door_listens_locally_and_advertises_proxy() -> None:
     text = properties(1, Path("data"), {1: (9001, 9101)}, [Door(9201, 9301, "DOOR1")], {"log.cleaner.backoff.ms": 500})
     settings = dict(line.split("=", 1) for line in text.splitlines())
     assert settings["listeners"].endswith(",DOOR1://127.0.0.1:9201")
@@ -141,7 +141,7 @@ def test_a_door_is_listened_at_and_tells_of_a_proxy() -> None:
         (["--nodes", "3", "--data", "mine"], "mine"),
     ],
 )
-def test_clusters_of_another_size_have_another_directory(
+def test_default_directory_depends_on_cluster_size(
     monkeypatch: pytest.MonkeyPatch, options: list[str], directory: str
 ) -> None:
     class Cluster(launcher.KafkaCluster):

@@ -110,7 +110,7 @@ class Story:
                 assert len(events(api.follow(session))) == count
 
 
-def test_the_embedded_log(tmp_path: Path, engines: StubEngines) -> None:
+def test_documented_backup_of_embedded_log_is_restored(tmp_path: Path, engines: StubEngines) -> None:
     settings = {**engines.settings, "keep_voice": "true"}
     service = ServiceProcess(tmp_path / "data", **settings).start()
     service.command("models", "use", "sed-mini")
@@ -178,7 +178,7 @@ async def same_events(service: ServiceProcess, before: list[Stream]) -> None:
             assert await client.events(stream.session) == expected_events(stream.chunks)
 
 
-def test_a_service_that_runs_is_backed_up(tmp_path: Path) -> None:
+def test_backup_under_load_is_restored(tmp_path: Path) -> None:
     service = ServiceProcess(tmp_path / "data").start()
     try:
         before = asyncio.run(stream_while_backed_up(service, tmp_path / "backup"))
@@ -192,7 +192,7 @@ def test_a_service_that_runs_is_backed_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lost", ["CURRENT", "*.log"])
-def test_a_damaged_log_is_salvaged(tmp_path: Path, engines: StubEngines, lost: str) -> None:
+def test_damaged_log_is_salvaged(tmp_path: Path, engines: StubEngines, lost: str) -> None:
     service = ServiceProcess(tmp_path / "data", **engines.settings, keep_voice="true").start()
     try:
         story = Story(service)
@@ -224,7 +224,7 @@ def test_a_damaged_log_is_salvaged(tmp_path: Path, engines: StubEngines, lost: s
 
 
 @pytest.mark.kafka
-def test_kafka_and_postgresql(tmp_path: Path, engines: StubEngines) -> None:
+def test_documented_backup_of_kafka_and_postgresql_is_restored(tmp_path: Path, engines: StubEngines) -> None:
     if missing := [name for name in ("java", "mvn", "pg_dump", "pg_restore") if shutil.which(name) is None]:
         pytest.skip(f"{' and '.join(missing)} not installed")
     shared = {**engines.settings, "keep_voice": "true", "voices_url": str(tmp_path / "voices"), "partitions": "4"}

@@ -60,7 +60,7 @@ async def _through_an_absence(process: ServiceProcess, cluster: KafkaCluster) ->
         assert await client.events(stream.session) == expected_events(stream.chunks)
 
 
-def test_a_broker_that_goes_away_and_returns(process: ServiceProcess, cluster: KafkaCluster) -> None:
+def test_service_recovers_from_broker_outage(process: ServiceProcess, cluster: KafkaCluster) -> None:
     """503 in time during the outage; afterwards the same process goes on."""
     asyncio.run(_through_an_absence(process, cluster))
     assert process.process is not None

@@ -35,7 +35,7 @@ def earlier(tmp_path: Path) -> Iterator[ServiceProcess]:
     assert process.stop() == 0, process.tail()
 
 
-def test_what_an_earlier_version_wrote_is_served(earlier: ServiceProcess) -> None:
+def test_data_of_earlier_version_is_served(earlier: ServiceProcess) -> None:
     with Api(earlier) as api, httpx2.Client(base_url=earlier.url, headers={"X-Api-Key": KEY}, timeout=60) as http:
         for session, (state, windows) in EXPECTED["pages"].items():
             status = api.status(session, count=100).json()

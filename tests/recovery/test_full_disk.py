@@ -139,7 +139,7 @@ async def _read(victim: ServiceProcess, streams: list[Stream]) -> list[list[dict
         return [await client.events(stream.session) for stream in streams]
 
 
-def test_a_full_disk_refuses_and_loses_nothing(victim: ServiceProcess, disk: Disk) -> None:
+def test_full_disk_loses_nothing_acknowledged(victim: ServiceProcess, disk: Disk) -> None:
     async def scene() -> tuple[list[Stream], list[float]]:
         stop = asyncio.Event()
         async with Watch(victim, disk) as watch, Client(victim) as client, asyncio.TaskGroup() as tasks:

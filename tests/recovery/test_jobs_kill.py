@@ -100,7 +100,7 @@ def _entries(results: Results) -> list[tuple[str, str, str]]:
     ]
 
 
-def test_accepted_jobs_complete_through_kill_9(victim: ServiceProcess, engines: StubEngines) -> None:
+def test_accepted_jobs_survive_kill_9(victim: ServiceProcess, engines: StubEngines) -> None:
     """Kill at random while jobs run, then compare results, rebuilt tables, and the ledger with the log."""
     print(f"seed {SEED}, {JOBS} jobs, {KILLS} kills")
     results = asyncio.run(_through_kills(victim, spoken(SECONDS)))

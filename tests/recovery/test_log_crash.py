@@ -136,7 +136,7 @@ def damage(directory: Path, start: int, stop: int) -> None:
         file.write(bytes(len(old)) if any(old) else b"\x55" * len(old))
 
 
-def test_a_write_ahead_log_cut_anywhere_opens_to_whole_groups(written: Callable[[], Path]) -> None:
+def test_truncated_wal_recovers_whole_groups(written: Callable[[], Path]) -> None:
     directory = written()
     size = wal(directory).stat().st_size
     assert check(directory, 60) == 60
@@ -150,7 +150,7 @@ def test_a_write_ahead_log_cut_anywhere_opens_to_whole_groups(written: Callable[
 
 
 @pytest.mark.parametrize("part", [0.1, 0.5, 0.9])
-def test_damage_in_the_middle_is_reported_and_can_be_salvaged(written: Callable[[], Path], part: float) -> None:
+def test_wal_damage_is_reported_and_salvaged(written: Callable[[], Path], part: float) -> None:
     directory = written()
     start = int(wal(directory).stat().st_size * part)
     damage(directory, start, start + 100)
@@ -165,7 +165,7 @@ def test_damage_in_the_middle_is_reported_and_can_be_salvaged(written: Callable[
     assert [record.value for record in right] == [record.value for record in left], "half a group"
 
 
-def test_a_torn_last_group_is_dropped(written: Callable[[], Path]) -> None:
+def test_torn_last_group_is_dropped(written: Callable[[], Path]) -> None:
     """Power loss may leave pages of the last write in any order: its start missing, its end present."""
     for back in (50, 3000, 9000):
         directory = written()
@@ -191,7 +191,7 @@ def test_damaged_tables_are_reported(tmp_path: Path) -> None:
         check(tmp_path, 60)
 
 
-def test_an_ack_means_a_sync_of_the_write_ahead_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_ack_follows_wal_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[Options] = []
     plain = store.options
 
@@ -229,7 +229,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", path], check=True)
 
 
-def test_a_full_disk_refuses_and_heals_alone(small_disk: Path) -> None:
+def test_full_disk_rejects_writes_and_recovers(small_disk: Path) -> None:
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(140 << 20))
 

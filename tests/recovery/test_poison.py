@@ -140,9 +140,7 @@ def _deaths(service: ServiceProcess) -> int:
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="no trap for an integer overflow on this processor")
 @pytest.mark.parametrize(("poison", "sentence"), [(_poison_session, DEADLY), (_poison_job, DEADLY)])
-def test_audio_that_ends_workers_is_failed_and_its_neighbours_are_not(
-    tmp_path: Path, poison: Any, sentence: str
-) -> None:
+def test_audio_that_kills_workers_fails_alone(tmp_path: Path, poison: Any, sentence: str) -> None:
     data = tmp_path / "data"
     added = Registry(data).add(_model(tmp_path / "deadly"))
     service = ServiceProcess(data, model=added.model_id).start()
@@ -176,7 +174,7 @@ def _asked(engines: StubEngines, times: int) -> bool:
     return engines.calls[SPEECH] >= times
 
 
-def test_a_long_job_completes_though_its_process_is_killed_again_and_again(tmp_path: Path) -> None:
+def test_long_job_survives_repeated_kills(tmp_path: Path) -> None:
     """Its engine takes longer than the process lives, until the test releases it."""
     with StubEngines() as engines:
         engines.faults[SPEECH] = "hang"

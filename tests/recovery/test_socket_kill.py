@@ -165,7 +165,7 @@ async def _pages(victim: ServiceProcess, clients: list[SocketClient]) -> list[Ev
 
 
 @pytest.mark.parametrize("kind", [SocketClient, PackageClient])
-def test_chunks_of_sockets_survive_kill_9(
+def test_socket_chunks_survive_kill_9(
     victim: ServiceProcess, kind: type[SocketClient], caplog: pytest.LogCaptureFixture
 ) -> None:
     print(f"seed {SEED}, {CHUNKS} chunks, {SOCKETS} sockets, {KILLS} kills")

@@ -85,7 +85,7 @@ def reached(customers: list[Customer], number: int) -> bool:
     return succeeded(customers) >= number
 
 
-def test_killed_while_speakers_come_and_go(victim: ServiceProcess) -> None:
+def test_acknowledged_speaker_changes_survive_kills(victim: ServiceProcess) -> None:
     customers = [Customer(victim, number) for number in range(CLIENTS)]
     chance = random.Random(SEED)
     done = threading.Event()

@@ -82,7 +82,7 @@ async def _run(service: ServiceProcess, registry: Registry, names: list[str]) ->
         return streams, [await client.events(stream.session) for stream in streams]
 
 
-def test_models_change_under_load(tmp_path: Path) -> None:
+def test_model_swaps_under_load_lose_no_window(tmp_path: Path) -> None:
     service = ServiceProcess(tmp_path / "data")
     service.start()
     try:

@@ -123,7 +123,7 @@ async def _scene(service: ServiceProcess, zygotes: bool) -> tuple[list[tuple[Str
 
 
 @pytest.mark.parametrize("zygotes", [False, True], ids=["workers", "workers and zygotes"])
-def test_workers_that_are_killed_at_any_point_leave_no_trace(victim: ServiceProcess, zygotes: bool) -> None:
+def test_killed_workers_lose_no_windows_or_jobs(victim: ServiceProcess, zygotes: bool) -> None:
     assert victim.process is not None
     before = victim.process.pid
     streams, results = asyncio.run(_scene(victim, zygotes))

@@ -14,7 +14,7 @@ MOST = 200
 
 
 @pytest.mark.parametrize("first", range(0, HISTORIES, TOGETHER))
-def test_nothing_is_lost(first: int) -> None:
+def test_histories_lose_nothing(first: int) -> None:
     for outcome in outcomes(range(first, first + TOGETHER), jobs=1):
         assert outcome.wrong == [], f"python -m tests.simulation --seed {outcome.seed} --histories 1"
         assert outcome.commands >= LEAST_COMMANDS
@@ -23,13 +23,13 @@ def test_nothing_is_lost(first: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [11836])
-def test_what_went_wrong_once_is_right(seed: int) -> None:
+def test_past_failing_seed_passes(seed: int) -> None:
     """Few histories meet such a fault: none of the first 5,000 does."""
     [outcome] = outcomes(range(seed, seed + 1), jobs=1)
     assert outcome.wrong == []
 
 
-def test_a_seed_is_a_history() -> None:
+def test_seed_determines_history() -> None:
     with simulated():
         first, again, other = run(7), run(7), run(8)
     assert first == again
@@ -37,7 +37,7 @@ def test_a_seed_is_a_history() -> None:
 
 
 @pytest.mark.parametrize("fault", [4, 7, 8])
-def test_a_fault_that_is_put_back_is_found(fault: int) -> None:
+def test_reintroduced_bug_is_found(fault: int) -> None:
     """These appear soon, or their seed is known; `make soak NAMES=regressions` finds the others too."""
     first = SHOWN_BY.get(fault, 0)
     assert any(outcome.wrong for outcome in found(range(first, first + MOST), jobs=1, fault=fault))

@@ -18,7 +18,7 @@ FILE = {"url": f"{lock.FILES}a/b.whl", "hash": "sha256:" + "0" * 64}
 SOUND = {"name": "a", "version": "1", "source": {"registry": lock.INDEX}, "wheels": [FILE]}
 
 
-def test_everything_is_in_order() -> None:
+def test_offline_checks_find_no_faults() -> None:
     assert list(supply.offline_faults()) == []
 
 
@@ -33,13 +33,13 @@ def test_everything_is_in_order() -> None:
         ({"sdist": {**FILE, "url": "https://example.org/a"}}, "a: https://example.org/a is elsewhere"),
     ],
 )
-def test_a_package_from_elsewhere(change: dict[str, object], fault: str) -> None:
+def test_package_from_other_source_is_reported(change: dict[str, object], fault: str) -> None:
     assert list(lock.faults([SOUND])) == []
     (line,) = lock.faults([{**SOUND, **change}])
     assert line.startswith(fault)
 
 
-def test_licences_that_nobody_allowed() -> None:
+def test_disallowed_licences_are_reported() -> None:
     expressions = {
         "a": "MIT",
         "b": "MIT OR (Apache-2.0 WITH LLVM-exception)",
@@ -50,7 +50,7 @@ def test_licences_that_nobody_allowed() -> None:
     assert [fault.partition(":")[0] for fault in licences.faults(expressions)] == ["c", "d", "e"]
 
 
-def test_the_page_follows_what_is_installed() -> None:
+def test_licence_page_follows_installed_packages() -> None:
     purposes = {"a": "service", "b": "lab", "c": "s3"}
     table = "| h |\n| - |\n| a | MIT | service |\n| c | ISC | s3 |\n| gone | MIT | lab |\n"
     page = f"text\n{licences.BEGIN}{table}{licences.END}more\n"
@@ -63,9 +63,7 @@ def test_the_page_follows_what_is_installed() -> None:
     assert written.endswith("more\n")
 
 
-def test_what_cannot_be_asked_is_no_success(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_failed_audit_query_is_not_success(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     said = {"audit": (2, "", "error: no network\n  cause: none"), "export": (0, "a==1", ""), "pip": (0, "a==1", "")}
 
     def run(uv: str, *command: str, given: str = "") -> subprocess.CompletedProcess[str]:
@@ -95,7 +93,7 @@ def test_what_cannot_be_asked_is_no_success(
 
 
 @pytest.mark.skipif(UV is None, reason="uv is not here; make brings it")
-def test_the_bill_of_materials_names_every_package_of_an_installation() -> None:
+def test_bill_of_materials_names_every_installed_package() -> None:
     assert UV is not None
     command = [UV, "export", "-q", "--locked", "--offline", "--no-dev", "--all-extras", "--format", "cyclonedx1.5"]
     made = json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
@@ -116,7 +114,7 @@ def test_the_bill_of_materials_names_every_package_of_an_installation() -> None:
         ({"DATABASE_URL_FILE": "url", "BROKER": "kafka://127.0.0.1:9092"}, ["speech", "kafka", "postgres"]),
     ],
 )
-def test_make_run_installs_the_extras_that_settings_name(
+def test_make_run_installs_extras_named_by_settings(
     settings: dict[str, str], extras: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "url").write_text("postgresql+asyncpg://h/n")

@@ -74,7 +74,7 @@ def test_each_file_is_in_one_wheel(wheels: dict[str, Path]) -> None:
     assert [name for name in (*server, *client, *lab) if NO_PART.search(name)] == [AUTHORS]
 
 
-def test_every_module_and_every_file_that_it_reads_is_in_a_wheel(wheels: dict[str, Path]) -> None:
+def test_every_tracked_file_is_in_a_wheel(wheels: dict[str, Path]) -> None:
     packed = set().union(*map(files, wheels.values()))
     listed = subprocess.run(["git", "ls-files", "app", "infra", "streams", "topics"], cwd=ROOT, capture_output=True)
     assert listed.returncode == 0, listed.stderr
@@ -85,7 +85,7 @@ def test_every_module_and_every_file_that_it_reads_is_in_a_wheel(wheels: dict[st
     assert missing == {"LICENSE", "infra/lab/LICENSE"}, "they are in the metadata of the wheels"
 
 
-def test_the_server_starts_and_hears_without_an_extra(programs: Path, wheels: dict[str, Path], tmp_path: Path) -> None:
+def test_server_runs_without_extras(programs: Path, wheels: dict[str, Path], tmp_path: Path) -> None:
     port = free_port()
     environment = {
         "PATH": "/usr/bin:/bin",

@@ -28,7 +28,7 @@ def listed() -> dict[str, tuple[str, str, str]]:
     return {file: (author, source, licence) for file, author, source, licence in lines}
 
 
-def test_every_file_is_in_the_readme_with_its_author_and_licence() -> None:
+def test_readme_lists_every_file_with_author_and_licence() -> None:
     files = {path.relative_to(DATA).as_posix(): path for path in DATA.rglob("*") if path.is_file()}
     tables = {f"{folder}{name}" for folder in ("", "training/") for name in TABLES}
     assert files.keys() == {"README.md"} | tables | listed().keys()
@@ -36,7 +36,7 @@ def test_every_file_is_in_the_readme_with_its_author_and_licence() -> None:
     assert sum(path.stat().st_size for path in files.values()) < 8_000_000
 
 
-def test_the_readme_says_what_the_tables_say() -> None:
+def test_readme_agrees_with_tables() -> None:
     clips = {
         f"sound/{row['file']}.ogg": (row["author"], row["source_url"], row["licence"])
         for row in rows(SOUND / "clips.csv")
@@ -51,12 +51,12 @@ def test_the_readme_says_what_the_tables_say() -> None:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_the_tables_are_rows_of_the_whole_ones(table: str) -> None:
+def test_tables_are_subsets_of_training_tables(table: str) -> None:
     ours, whole = (folder.joinpath(table).read_text("utf-8").splitlines() for folder in (DATA, TRAINING))
     assert [line for line in whole if line in ours] == ours
 
 
-def test_recordings_are_as_long_as_the_tables_say() -> None:
+def test_recordings_have_listed_duration() -> None:
     seconds = {row["file"]: float(row["seconds"]) for row in rows(SPEECH / "utterances.csv")}
     seconds |= {row["file"]: 5.0 for row in rows(SOUND / "clips.csv")}
     for path in (*utterances(), *SOUND.glob("*.ogg")):
@@ -89,7 +89,7 @@ def climbs(path: Path) -> Iterator[tuple[int, int]]:
 
 
 @pytest.mark.slow  # parses every module
-def test_no_module_climbs_out_of_the_repository() -> None:
+def test_modules_use_no_paths_outside_repository() -> None:
     modules = [path for room in ROOMS for path in (ROOT / room).rglob("*.py")]
     climbed = [(path, line, up) for path in modules for line, up in climbs(path)]
     assert len(climbed) > 10
@@ -97,7 +97,7 @@ def test_no_module_climbs_out_of_the_repository() -> None:
 
 
 @pytest.mark.parametrize("start", ["Path(__file__).parents[2]", "Path(__file__).parent.parent.parent", "ROOT.parent"])
-def test_a_module_that_climbs_out_is_noticed(start: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_path_outside_repository_is_detected(start: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(f"{__name__}.ROOT", tmp_path)
     (module := tmp_path / "tests" / "module.py").parent.mkdir()
     module.write_text(f"DATA = {start} / 'recordings'\n")
@@ -105,13 +105,13 @@ def test_a_module_that_climbs_out_is_noticed(start: str, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("file", ["Makefile", ".ci/run"])
-def test_no_command_names_a_folder_beside_the_repository(file: str) -> None:
+def test_commands_use_no_folder_outside_repository(file: str) -> None:
     # Only paths to the repository's root may go up.
     assert "../" not in (ROOT / file).read_text(encoding="utf-8").replace('"$(dirname "$0")/.."', "")
 
 
 @pytest.mark.parametrize("target", ["evaluate", "train"])
-def test_make_says_what_it_needs(target: str, tmp_path: Path) -> None:
+def test_make_reports_missing_data_directory(target: str, tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name not in ("DATA", "MAKEFLAGS", "MAKELEVEL")}
     done = subprocess.run(
         ["make", "-s", target, f"DATA={tmp_path}"],

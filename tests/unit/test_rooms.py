@@ -37,18 +37,18 @@ def floors() -> set[str]:
 
 
 @pytest.mark.parametrize("room", [pytest.param(path, id=str(path.relative_to(ROOT))) for path in rooms()])
-def test_a_room_says_on_a_page_what_it_is_for(room: Path) -> None:
+def test_every_package_has_readme(room: Path) -> None:
     lines = (room / "README.md").read_text(encoding="utf-8").splitlines()
     assert lines[0].startswith("# ")
     assert len([line for line in lines if line.strip()]) >= 4
 
 
 @pytest.mark.parametrize("root", ["app", "streams", "infra"])
-def test_every_room_has_its_floor(root: str) -> None:
+def test_every_package_has_import_layer(root: str) -> None:
     names = {f"{root}.{path.name}" for path in rooms() if path.parent == ROOT / root}
     assert names <= floors()
 
 
-def test_no_circle_between_files_is_part_of_the_law() -> None:
+def test_import_cycles_are_forbidden_in_every_root() -> None:
     covered = {root for contract in contracts("acyclic_siblings") for root in contract["ancestors"]}
     assert covered == {"app", "streams", "topics", "infra"}

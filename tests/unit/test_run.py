@@ -14,7 +14,7 @@ REPORT = """<testsuites><testsuite>
 </testsuite></testsuites>"""
 
 
-def test_a_failure_is_listed_and_the_counts_close_the_run(tmp_path: Path) -> None:
+def test_summary_lists_failures_and_ends_with_counts(tmp_path: Path) -> None:
     report = tmp_path / "report"
     report.write_text(REPORT)
     ran = run(Stage("some", (sys.executable, "-c", "raise SystemExit(1)"), pytest=False), report, ())
@@ -29,5 +29,5 @@ def test_a_failure_is_listed_and_the_counts_close_the_run(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("status", "failed"), [(0, []), (2, ["check (status 2)"])])
-def test_a_stage_without_a_report_is_judged_by_its_status(status: int, failed: list[str]) -> None:
+def test_stage_without_report_fails_on_nonzero_status(status: int, failed: list[str]) -> None:
     assert Ran(Stage("check", (), pytest=False), status, 1.0, []).failed == failed

@@ -15,7 +15,7 @@ def job(target: Target) -> str:
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
-def test_a_job_of_another_is_as_one_that_is_not_there(target: Target, job: str, method: str) -> None:
+def test_foreign_job_looks_like_missing_job(target: Target, job: str, method: str) -> None:
     keyed = {"X-Api-Key": target.mallory.key}
     others = ask(method, f"{target.url}/api/v1/jobs/{job}", headers=keyed)
     nobodys = ask(method, f"{target.url}/api/v1/jobs/{UNKNOWN}", headers=keyed)
@@ -25,7 +25,7 @@ def test_a_job_of_another_is_as_one_that_is_not_there(target: Target, job: str, 
         assert jobs.get(job).status_code == 200, "and it was not deleted"
 
 
-def test_a_session_is_no_job_and_a_job_no_session(target: Target, api: Api, job: str) -> None:
+def test_session_and_job_ids_are_not_interchangeable(target: Target, api: Api, job: str) -> None:
     session = api.create()
     keyed = {"X-Api-Key": target.alice.key}
     assert ask("GET", f"{target.url}/api/v1/jobs/{session}", headers=keyed).status_code == 404
@@ -33,7 +33,7 @@ def test_a_session_is_no_job_and_a_job_no_session(target: Target, api: Api, job:
     assert api.status(job).status_code == 404
 
 
-def test_the_idempotency_key_of_another_project_means_nothing(target: Target, jobs: Jobs) -> None:
+def test_idempotency_keys_are_scoped_to_project(target: Target, jobs: Jobs) -> None:
     first = jobs.accepted(recording(), Idempotency_Key="the same")
     with Jobs(target, target.mallory.key) as mallory:
         assert mallory.accepted(recording(), Idempotency_Key="the same") != first

@@ -21,7 +21,7 @@ INNER = ("organization", "digest", "upload", "offset_ms", "free_seconds", "bille
         {"__proto__": {"admin": True}, "constructor": {}},
     ],
 )
-def test_fields_of_ours_cannot_be_set(api: Api, more: dict[str, object]) -> None:
+def test_internal_fields_cannot_be_set(api: Api, more: dict[str, object]) -> None:
     answer = api.post({"type": "stream", "content_type": RAW, **more})
     assert answer.status_code in (200, 400)
     if answer.status_code == 200:
@@ -30,7 +30,7 @@ def test_fields_of_ours_cannot_be_set(api: Api, more: dict[str, object]) -> None
         assert api.put(session, 0, tone(1)).status_code == 200, "it is writable, from its first chunk"
 
 
-def test_a_change_of_a_session_is_the_one_that_there_is(api: Api) -> None:
+def test_session_patch_ignores_unknown_fields(api: Api) -> None:
     session = api.create()
     answer = api.http.patch(
         f"/audio_sessions/{session}", json={"type": "file", "content_type": "audio/mp3", "key": "k"}
@@ -39,7 +39,7 @@ def test_a_change_of_a_session_is_the_one_that_there_is(api: Api) -> None:
     assert api.put(session, 0, tone(1)).status_code == 200
 
 
-def test_a_project_has_no_free_seconds_but_by_its_plan(target: Target) -> None:
+def test_project_creation_rejects_unknown_fields(target: Target) -> None:
     made = target.operate("POST", "/projects", json={"name": "greedy", "organization": "Mallory"})
     shown = json.dumps(made["project"])
     assert made["key"] not in shown
@@ -52,7 +52,7 @@ def test_a_project_has_no_free_seconds_but_by_its_plan(target: Target) -> None:
     assert answer.status_code == 400, "unknown fields are refused"
 
 
-def test_answers_show_nothing_of_the_inside(target: Target, api: Api, jobs: Jobs) -> None:
+def test_answers_show_no_internals_or_secrets(target: Target, api: Api, jobs: Jobs) -> None:
     session, job = api.create(), jobs.accepted(recording(), {**SOUND, "speech_analysis": True})
     api.send(session, tone(2))
     jobs.completed(job)

@@ -25,7 +25,7 @@ GB = 1 << 30
         "POST /api/v2/recognition",
     ],
 )
-def test_an_announced_length_is_refused_unread(target: Target, api: Api, line: str) -> None:
+def test_oversized_content_length_is_rejected_unread(target: Target, api: Api, line: str) -> None:
     key = f"X-Api-Key: {target.alice.key}\r\nX-Org-Key: {target.alice.org_key}"
     with socket.create_connection(("127.0.0.1", target.service.port), 120) as link:
         kind = "multipart/form-data; boundary=b" if "_file" in line or "/v2/" in line else "application/json"
@@ -38,7 +38,7 @@ def test_an_announced_length_is_refused_unread(target: Target, api: Api, line: s
 
 
 @pytest.mark.parametrize("body", [b"[" * 60_000, b'{"a":' * 10_000, b"9" * 60_000, b'"' + b"\\u0041" * 10_000])
-def test_rude_json(target: Target, api: Api, body: bytes) -> None:
+def test_malicious_json_is_rejected(target: Target, api: Api, body: bytes) -> None:
     session = api.create()
     for method, path in (
         ("POST", "/audio_sessions/"),
@@ -50,7 +50,7 @@ def test_rude_json(target: Target, api: Api, body: bytes) -> None:
         assert 400 <= answer.status_code < 500, (path, answer.text)
 
 
-def test_packed_bodies_are_not_unpacked(api: Api) -> None:
+def test_compressed_bodies_are_rejected(api: Api) -> None:
     bomb = gzip.compress(bytes(50 << 20))
     answer = api.http.post("/audio_sessions/", content=bomb, headers={"X-Api-Key": api.key, "Content-Encoding": "gzip"})
     assert answer.status_code == 415

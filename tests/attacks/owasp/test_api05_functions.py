@@ -33,11 +33,11 @@ def raw(target: Target, line: str, *headers: str) -> int:
         "http://127.0.0.1/admin/v1/usage",
     ],
 )
-def test_other_spellings(target: Target, path: str) -> None:
+def test_admin_path_variants_are_rejected(target: Target, path: str) -> None:
     assert raw(target, f"GET {path} HTTP/1.1", f"Authorization: Bearer {ADMIN_KEY}") in (400, 404)
 
 
-def test_methods(target: Target, api: Api) -> None:
+def test_other_methods_and_overrides_have_no_effect(target: Target, api: Api) -> None:
     session = api.create()
     for method in ("TRACE", "CONNECT", "OPTIONS", "PUT", "PROPFIND", "FOO"):
         assert raw(target, f"{method} /audio_sessions/{session} HTTP/1.1") in (400, 404, 405)

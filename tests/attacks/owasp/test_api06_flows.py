@@ -19,7 +19,7 @@ def spent(target: Target) -> str:
     return key
 
 
-def test_deleting_a_job_gives_nothing_back(target: Target) -> None:
+def test_deleting_job_does_not_refund_free_seconds(target: Target) -> None:
     key = target.project("tidy", "Mallory")
     target.operate("PUT", "/projects/tidy/plan", json={"free_seconds": 1})
     with Jobs(target, key) as jobs:
@@ -30,7 +30,7 @@ def test_deleting_a_job_gives_nothing_back(target: Target) -> None:
         assert jobs.file(recording()).status_code == 402
 
 
-def test_the_same_job_again_is_counted_once(target: Target) -> None:
+def test_repeated_job_is_charged_once(target: Target) -> None:
     """Even if it is sent many times at once."""
     key = target.project("eager", "Mallory")
     with Jobs(target, key) as jobs, ThreadPoolExecutor(8) as pool:
@@ -44,7 +44,7 @@ def test_the_same_job_again_is_counted_once(target: Target) -> None:
     assert (row["jobs"], row["audio_seconds"]) == (1, 2.0)
 
 
-def test_a_new_name_is_no_new_plan(target: Target, spent: str) -> None:
+def test_headers_do_not_bypass_spent_plan(target: Target, spent: str) -> None:
     """Only the operator creates projects; no client request creates a new allowance."""
     with Jobs(target, spent) as jobs:
         for header in ("X-Project", "X-Forwarded-For", "X-Earshot-Forwarded", "X-Org-Key"):

@@ -21,7 +21,7 @@ def untouched(canary: Canary) -> None:
     assert canary.visits == 1
 
 
-def test_addresses_in_every_field(target: Target, api: Api, jobs: Jobs, canary: Canary) -> None:
+def test_urls_in_fields_are_not_requested(target: Target, api: Api, jobs: Jobs, canary: Canary) -> None:
     url = f"{canary.url}/internal"
     for name in ("url", "audio_url", "callback", "webhook", "speech_url", "engine", "voices_url"):
         assert jobs.file(recording(), {**SOUND, name: url}).status_code == 422
@@ -49,13 +49,13 @@ def test_addresses_in_every_field(target: Target, api: Api, jobs: Jobs, canary: 
         "file:///etc/passwd",
     ],
 )
-def test_files_that_point_elsewhere(jobs: Jobs, canary: Canary, content: str) -> None:
+def test_urls_in_files_are_not_requested(jobs: Jobs, canary: Canary, content: str) -> None:
     answer = jobs.file(content.replace("{}", canary.url).encode())
     assert (answer.status_code, answer.text) == (500, "Internal Server Error"), "as the contract says of no audio"
     untouched(canary)
 
 
-def test_forwarding_headers(target: Target, api: Api, canary: Canary) -> None:
+def test_forwarding_headers_are_ignored(target: Target, api: Api, canary: Canary) -> None:
     session = api.create()
     host = canary.url.removeprefix("http://")
     headers = {
@@ -77,7 +77,7 @@ def test_forwarding_headers(target: Target, api: Api, canary: Canary) -> None:
     untouched(canary)
 
 
-def test_an_engine_that_sends_us_elsewhere(target: Target, jobs: Jobs) -> None:
+def test_engine_redirect_is_not_followed(target: Target, jobs: Jobs) -> None:
     """The engine may redirect, but the key and the recording go no further."""
     from tests.contract.speech import spoken
 

@@ -24,7 +24,7 @@ def sent(target: Target, request: bytes) -> bytes:
     return answer
 
 
-def test_errors_tell_nothing_of_the_inside(target: Target, api: Api, jobs: Jobs) -> None:
+def test_errors_show_no_internals(target: Target, api: Api, jobs: Jobs) -> None:
     answers = [
         ask("GET", f"{target.url}/nothing"),
         ask("GET", f"{target.url}/api/v1/nothing"),
@@ -42,7 +42,7 @@ def test_errors_tell_nothing_of_the_inside(target: Target, api: Api, jobs: Jobs)
         assert not [word for word in TELLING if word.lower() in told], told
 
 
-def test_headers(target: Target) -> None:
+def test_response_headers_hide_server_and_forbid_cors(target: Target) -> None:
     answer = ask("GET", f"{target.url}/", headers={"Origin": "http://evil.example", "X-Request-Id": "a b\tc"})
     assert "server" not in answer.headers
     assert "x-powered-by" not in answer.headers
@@ -66,14 +66,14 @@ def test_headers(target: Target) -> None:
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     ],
 )  # fmt: skip
-def test_requests_that_two_readers_would_read_otherwise(target: Target, head: bytes) -> None:
+def test_ambiguous_requests_are_not_smuggled(target: Target, head: bytes) -> None:
     answer = sent(target, head)
     assert answer.count(b"HTTP/1.1 ") <= 1, "one request, or none"
     assert not answer or answer.split()[1] in (b"400", b"401", b"404"), answer
     target.well()
 
 
-def test_there_is_no_websocket(target: Target) -> None:
+def test_root_ignores_websocket_upgrade(target: Target) -> None:
     headers = {
         "Connection": "Upgrade",
         "Upgrade": "websocket",
@@ -83,12 +83,12 @@ def test_there_is_no_websocket(target: Target) -> None:
     assert ask("GET", f"{target.url}/", headers=headers).status_code == 200
 
 
-def test_what_is_kept_is_its_owners(target: Target) -> None:
+def test_data_files_are_private_to_owner(target: Target) -> None:
     for path in (target.service.data, *target.service.data.rglob("*")):
         assert not stat.S_IMODE(path.lstat().st_mode) & 0o077, path
 
 
-def test_the_command_line_of_the_process_has_no_secret(target: Target) -> None:
+def test_process_command_lines_contain_no_keys(target: Target) -> None:
     import psutil
 
     process = target.service.process

@@ -32,12 +32,12 @@ FORGOTTEN = [
 
 @pytest.mark.parametrize("path", FORGOTTEN)
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_nothing_forgotten_answers(target: Target, method: str, path: str) -> None:
+def test_forgotten_paths_do_not_answer(target: Target, method: str, path: str) -> None:
     answer = ask(method, target.url + path, headers={"X-Api-Key": target.alice.key})
     assert answer.status_code in (404, 405)
 
 
-def test_the_documents_tell_what_is_public_and_no_more(target: Target) -> None:
+def test_documents_list_only_public_paths(target: Target) -> None:
     """The public documents list every public path, no key, and no path of the operator, whose address differs."""
     told = {path: ask("GET", target.url + path) for path in DOCUMENT_ROUTES}
     assert {answer.status_code for answer in told.values()} == {200}
@@ -53,6 +53,6 @@ def test_the_documents_tell_what_is_public_and_no_more(target: Target) -> None:
     assert "unsafe" not in page
 
 
-def test_no_version_is_told(target: Target) -> None:
+def test_version_is_not_disclosed(target: Target) -> None:
     about = ask("GET", f"{target.url}/").json()
     assert set(about) <= {"service", "does", "start", "documentation"}, about

@@ -60,7 +60,7 @@ def answering(target: Target, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[
 
 
 @pytest.mark.parametrize("said", ANSWERS.values(), ids=ANSWERS)
-def test_a_speech_engine_that_says_anything(
+def test_hostile_speech_engine_answers_are_contained(
     target: Target, jobs: Jobs, answering: dict[str, bytes], said: bytes
 ) -> None:
     answering[SPEECH] = said
@@ -83,7 +83,7 @@ def test_a_speech_engine_that_says_anything(
         json.dumps({"caption": RUDE_TEXT}), '{"contains_speech": "yes"}', "{" * 50_000,
     ],
 )  # fmt: skip
-def test_a_caption_engine_that_says_anything(jobs: Jobs, answering: dict[str, bytes], content: str) -> None:
+def test_hostile_caption_engine_answers_are_contained(jobs: Jobs, answering: dict[str, bytes], content: str) -> None:
     message = {"role": "assistant", "content": content}
     choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
     answering[CHAT] = json.dumps({"id": "1", "model": "m" * 10_000, "choices": choices}).encode()

@@ -33,7 +33,7 @@ def put(http: TestClient, session: str, number: int, data: bytes, **headers: str
     return http.put(f"/audio_sessions/{session}/chunks/{number}", json={"data": b64(data)}, headers=headers)
 
 
-def test_the_opening_record_holds_what_was_asked_for(house: House, http: TestClient) -> None:
+def test_opening_record_contains_requested_options(house: House, http: TestClient) -> None:
     asked = {
         "type": "file", "content_type": "audio/wav", "total_size": 9, "default_sensitivity": -1, "file_length": 2,
         "tags_sensitivity": {"Siren": 2}, "metadatas": {"room": "hall"}, "file_name": "a.wav", "window_hop": "0.5s",
@@ -47,7 +47,7 @@ def test_the_opening_record_holds_what_was_asked_for(house: House, http: TestCli
     )  # fmt: skip
 
 
-def test_the_setting_raises_the_limit_of_the_alias_alone(http: TestClient) -> None:
+def test_chunk_limit_setting_applies_only_to_alias(http: TestClient) -> None:
     session = create(http)
     body = {"data": b64(bytes(1024 * 1024 + 1))}
     generic(http.put(f"/audio_sessions/{session}/chunks/0", json=body), 413)
@@ -61,7 +61,7 @@ def test_the_setting_raises_the_limit_of_the_alias_alone(http: TestClient) -> No
     assert (longer.status_code, "EARSHOT_CHUNK_LIMIT" in longer.headers["earshot-reason"]) == (413, True)
 
 
-def test_certain_refusals_leave_the_log_alone(house: House, http: TestClient) -> None:
+def test_rejected_commands_are_not_appended(house: House, http: TestClient) -> None:
     session = create(http)
     assert put(http, session, 0, tone(0.5)).status_code == 200
     http.patch(f"/audio_sessions/{session}", json={"make_readonly": True})
@@ -74,12 +74,12 @@ def test_certain_refusals_leave_the_log_alone(house: House, http: TestClient) ->
     assert len(house.sessions.appended) == before
 
 
-def test_an_error_without_an_operation_has_an_id_too(http: TestClient) -> None:
+def test_unrouted_error_has_request_id(http: TestClient) -> None:
     assert http.get("/nothing", headers={"X-Request-Id": "mine"}).headers["x-request-id"] == "mine"
     assert len(http.get("/api/v1/nothing").headers["x-request-id"]) == 16
 
 
-def test_a_full_queue_is_503_with_a_time_to_come_back(house: House, http: TestClient) -> None:
+def test_full_queue_returns_503_with_retry_after(house: House, http: TestClient) -> None:
     session = create(http)
     house.sessions.failure = Unavailable("the queue is full", retry_after=2)
     for answer in (put(http, session, 0, tone(0.5)), http.delete(f"/audio_sessions/{session}")):
@@ -90,7 +90,7 @@ def test_a_full_queue_is_503_with_a_time_to_come_back(house: House, http: TestCl
     generic(creation, 503)
 
 
-def test_what_breaks_inside_is_logged_and_not_told(
+def test_internal_error_is_logged_and_not_disclosed(
     house: House, http: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(session: str) -> None:
@@ -107,7 +107,7 @@ def test_what_breaks_inside_is_logged_and_not_told(
     assert isinstance(failed["exc_info"], RuntimeError)
 
 
-def test_a_directory_that_is_down_fails_creation_and_spares_known_keys(house: House) -> None:
+def test_directory_outage_rejects_only_unknown_keys(house: House) -> None:
     body = {"type": "stream", "content_type": RAW}
     with TestClient(house.app) as http:
         assert http.post("/audio_sessions/", json=body, headers={"x-api-key": KEY}).status_code == 200
@@ -121,7 +121,7 @@ def test_a_directory_that_is_down_fails_creation_and_spares_known_keys(house: Ho
     assert refused.json()["error"] == "API key verification failed"
 
 
-def test_predict_that_is_not_analysed_in_time_is_503(house: House, http: TestClient) -> None:
+def test_predict_timeout_returns_503(house: House, http: TestClient) -> None:
     session = create(http)
     house.sessions.paused = True
     answer = http.post(f"/audio_sessions/{session}/predict", json={"data": b64(tone(1))})
@@ -129,7 +129,7 @@ def test_predict_that_is_not_analysed_in_time_is_503(house: House, http: TestCli
     assert answer.headers["retry-after"] == "1"
 
 
-def test_results_say_that_a_model_stands_in(house: House, http: TestClient) -> None:
+def test_results_report_fallback_model(house: House, http: TestClient) -> None:
     house.sessions.stands_in = True
     session = create(http)
     for path in ("status", "results"):
@@ -137,7 +137,7 @@ def test_results_say_that_a_model_stands_in(house: House, http: TestClient) -> N
         assert answer.headers["earshot-note"] == "the intended model cannot be used"
 
 
-def test_the_end_of_a_file_is_shown_once_it_is_known(house: House, http: TestClient) -> None:
+def test_last_window_of_file_appears_after_final_score(house: House, http: TestClient) -> None:
     session = create(http, type="file")
     house.sessions.paused = True
     put(http, session, 0, wav(tone(1)))
@@ -154,7 +154,7 @@ def test_the_end_of_a_file_is_shown_once_it_is_known(house: House, http: TestCli
     assert last["inference"]["page"] == {"count": 1, "offset": 2, "total": 3}
 
 
-def test_a_service_that_is_ready_says_what_is_wrong_nevertheless(house: House, http: TestClient) -> None:
+def test_readiness_includes_notes(house: House, http: TestClient) -> None:
     assert http.get("/readyz").json() == {"status": "ok"}
     house.health.told = ["a table was rebuilt", "the database fails"]
     answer = http.get("/readyz")
@@ -162,7 +162,7 @@ def test_a_service_that_is_ready_says_what_is_wrong_nevertheless(house: House, h
     assert http.get("/healthz").json() == {"status": "ok"}
 
 
-def test_metrics_are_the_closed_list_and_the_gauges_of_the_others(http: TestClient) -> None:
+def test_metrics_match_declared_list(http: TestClient) -> None:
     session = create(http)
     audio = tone(0.5)
     put(http, session, 0, audio)
@@ -182,7 +182,7 @@ def test_metrics_are_the_closed_list_and_the_gauges_of_the_others(http: TestClie
     assert {family.removesuffix("_total") for family in families} == METRICS.keys() | {"earshot_queue_bytes"}
 
 
-def test_the_log_has_a_line_for_an_event_and_neither_key_nor_audio_nor_whole_id(http: TestClient) -> None:
+def test_log_contains_no_keys_audio_or_full_ids(http: TestClient) -> None:
     with capture_logs() as lines:
         session = create(http)
         put(http, session, 0, tone(0.5))
@@ -202,31 +202,31 @@ def test_the_log_has_a_line_for_an_event_and_neither_key_nor_audio_nor_whole_id(
 
 
 @pytest.mark.parametrize("given", ["", "with space", "x" * 65, "new\u00e9"])
-def test_a_request_id_that_is_not_fit_for_a_log_is_replaced(http: TestClient, given: str) -> None:
+def test_invalid_request_id_is_replaced(http: TestClient, given: str) -> None:
     answer = http.get(f"/audio_sessions/{UNKNOWN}/status", headers=[(b"X-Request-Id", given.encode("latin-1"))])
     assert len(answer.headers["x-request-id"]) == 16
 
 
-def test_command_ids_are_never_given_twice() -> None:
+def test_command_ids_are_unique() -> None:
     here, there = command_ids(), command_ids()
     assert len({next(ids) for ids in (here, there) for _ in range(100)}) == 200
 
 
-def test_a_mounted_edge_serves_the_same(house: House) -> None:
+def test_edge_works_under_root_path(house: House) -> None:
     with TestClient(house.app, root_path="/behind") as http:
         generic(http.get(f"/behind/audio_sessions/{UNKNOWN}/status"), 404, naming="session")
         generic(http.put(f"/behind/audio_sessions/{UNKNOWN}/status"), 405)
 
 
 @pytest.mark.parametrize(("method", "path"), [("PUT", "/chunks/0"), ("POST", "/predict"), ("PATCH", "")])
-def test_the_body_of_a_request_for_no_session_is_not_waited_for(house: House, method: str, path: str) -> None:
+def test_unknown_session_is_rejected_before_body(house: House, method: str, path: str) -> None:
     """It would be buffered until it is complete."""
     coming = house.served(f"/audio_sessions/{UNKNOWN}{path}", {"content-length": "1000"}, (), method=method)
     start, _ = asyncio.run(asyncio.wait_for(coming, 5))
     assert start["status"] == 404
 
 
-def test_bodies_that_arrive_are_held_up_to_a_bound(tmp_path: Path) -> None:
+def test_incoming_bodies_are_limited(tmp_path: Path) -> None:
     house = House(msgspec.structs.replace(OPTIONS, spool=tmp_path, body_bytes=SHARES * 1000))
     with TestClient(house.app, headers={"X-Api-Key": KEY}) as http:
         session = create(http)
@@ -238,7 +238,7 @@ def test_bodies_that_arrive_are_held_up_to_a_bound(tmp_path: Path) -> None:
     assert b"too many requests" in body["body"]
 
 
-def test_a_deployment_may_ask_for_the_key_in_every_request_about_a_session() -> None:
+def test_deployment_may_require_key_for_session_requests() -> None:
     house = House(msgspec.structs.replace(OPTIONS, sessions_need_key=True))
     house.directory.keys["another"] = Principal("other project", "organization")
     requests: list[tuple[str, str, Any]] = [
@@ -269,7 +269,7 @@ def test_a_deployment_may_ask_for_the_key_in_every_request_about_a_session() -> 
             assert statuses[3] not in (401, 404), (method, end)
 
 
-def test_what_strangers_see_can_be_switched_off() -> None:
+def test_dashboard_and_docs_can_be_disabled() -> None:
     house = House(msgspec.structs.replace(OPTIONS, dashboard=False, docs=False))
     with client_of(house) as http:
         for path in ("/dashboard", "/dashboard/", "/dashboard/main.js", *DOCUMENT_ROUTES):
@@ -279,7 +279,7 @@ def test_what_strangers_see_can_be_switched_off() -> None:
         assert http.get("/metrics").status_code == 200
 
 
-def test_metrics_and_reasons_move_to_the_operators_address() -> None:
+def test_metrics_and_readiness_details_move_to_operator_address() -> None:
     house = House(msgspec.structs.replace(OPTIONS, admin_apart=True))
     house.health.waiting = "partition 3 is being taken over"
     with client_of(house) as http, TestClient(house.app.state.operator) as operator:
@@ -295,7 +295,7 @@ def test_metrics_and_reasons_move_to_the_operators_address() -> None:
         assert operator.get("/readyz").json() == {"status": "ok", "notes": ["the database fails"]}
 
 
-def test_a_model_that_is_not_shipped_is_told_of_to_projects_alone(house: House) -> None:
+def test_custom_model_is_listed_only_for_projects(house: House) -> None:
     shipped = MODELS.models[0]
     own = msgspec.structs.replace(shipped, id="secret-product@1", shipped=False)
     house.models.in_use = lambda: [own, shipped]

@@ -109,7 +109,7 @@ async def deleted_with_its_organization(house: RealHouse) -> None:
 
 
 @pytest.mark.parametrize("revoke", [rotated, rotated_by_the_operator, deleted, deleted_with_its_organization])
-async def test_a_key_its_pass_its_links_and_its_streams_end(
+async def test_revocation_ends_key_session_tokens_links_and_streams(
     revoke: Callable[[RealHouse], Awaitable[None]], house: RealHouse
 ) -> None:
     principal = await SqlDirectory(house.links._database, timeout=60.0).project(PROJECT_KEY)
@@ -140,7 +140,7 @@ async def test_a_key_its_pass_its_links_and_its_streams_end(
     assert [answer.status_code for answer in again] == [401, 401]
 
 
-async def test_a_stream_that_another_node_makes_ends_here(house: RealHouse, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_revocation_ends_forwarded_stream(house: RealHouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other node caches its verdict longer, and may require no key at all."""
 
     async def endless() -> AsyncGenerator[bytes, None]:
@@ -168,7 +168,7 @@ async def test_a_stream_that_another_node_makes_ends_here(house: RealHouse, monk
     await other.leave()
 
 
-async def test_a_key_of_an_organization_ends(house: RealHouse) -> None:
+async def test_rotation_ends_organization_key(house: RealHouse) -> None:
     keys = (ORG_KEY, (await house.passes())["organization"])
     assert [await house.organization(key) for key in keys] == [200, 200]
     await house.http.post("/admin/v1/organizations/demo/key", headers=OPERATOR)
@@ -176,7 +176,7 @@ async def test_a_key_of_an_organization_ends(house: RealHouse) -> None:
     assert await house.project(PROJECT_KEY) == 200
 
 
-async def test_an_upload_that_its_key_does_not_outlive_is_refused(house: RealHouse) -> None:
+async def test_upload_is_rejected_if_key_is_revoked_during_upload(house: RealHouse) -> None:
     form: Any = {"options": (None, '{"sound_event_detection":true}'), "audio": ("a.wav", b"audio", "audio/wav")}
     whole = httpx2.Request("POST", "http://earshot/api/v1/analyze_file", files=form, headers={"X-Api-Key": PROJECT_KEY})
 
@@ -191,7 +191,7 @@ async def test_an_upload_that_its_key_does_not_outlive_is_refused(house: RealHou
     assert not house.jobs.jobs
 
 
-async def test_a_thief_does_not_win_after_the_owner(house: RealHouse) -> None:
+async def test_cached_old_key_cannot_rotate_key(house: RealHouse) -> None:
     """Another node rotated the key: this one still accepts the old one, but does not let it create a new one."""
     assert await house.project(PROJECT_KEY) == 200
     fresh = await SqlProjects(house.links._database).rotate_project_key("demo")
@@ -201,14 +201,14 @@ async def test_a_thief_does_not_win_after_the_owner(house: RealHouse) -> None:
     assert await house.project(fresh) == 200
 
 
-async def test_a_pass_does_not_make_a_key(house: RealHouse) -> None:
+async def test_session_token_cannot_rotate_key(house: RealHouse) -> None:
     passed = (await house.passes())["project"]
     answer = await house.http.post("/api/v1/project/key", headers={"X-Api-Key": passed})
     assert (answer.status_code, "key itself" in answer.json()["error"]) == (401, True)
     assert await house.project(PROJECT_KEY) == await house.project(passed) == 200
 
 
-async def test_signing_out_ends_passes_and_no_key(house: RealHouse) -> None:
+async def test_sign_out_ends_only_own_session_tokens(house: RealHouse) -> None:
     mine, other = await house.passes(), await house.passes()
     stream = Exchange(house, "/api/v1/live", x_api_key=mine["project"])
     await stream.until(bool)
@@ -220,7 +220,7 @@ async def test_signing_out_ends_passes_and_no_key(house: RealHouse) -> None:
         assert await house.project(project) == await house.organization(organization) == 200
 
 
-async def test_a_plan_is_known_at_once(house: RealHouse) -> None:
+async def test_plan_change_applies_immediately(house: RealHouse) -> None:
     form: Any = {"options": (None, '{"sound_event_detection":true}'), "audio": ("a.wav", b"audio", "audio/wav")}
     keyed = {"X-Api-Key": PROJECT_KEY}
     assert (await house.http.post("/api/v1/analyze_file", files=form, headers=keyed)).status_code == 200
@@ -228,7 +228,7 @@ async def test_a_plan_is_known_at_once(house: RealHouse) -> None:
     assert (await house.http.post("/api/v1/analyze_file", files=form, headers=keyed)).status_code == 402
 
 
-async def test_the_operators_key_is_not_guessed_for_ever(house: RealHouse) -> None:
+async def test_operator_key_guesses_are_limited(house: RealHouse) -> None:
     statuses = [
         (await house.http.get("/admin/v1/projects", headers={"Authorization": f"Bearer guess {n}"})).status_code
         for n in range(200)
@@ -238,7 +238,7 @@ async def test_the_operators_key_is_not_guessed_for_ever(house: RealHouse) -> No
     assert await house.project(PROJECT_KEY) == 200, "other keys have tries of their own"
 
 
-async def test_an_id_of_a_job_needs_more_than_what_is_stored(house: RealHouse) -> None:
+async def test_job_id_depends_on_api_key(house: RealHouse) -> None:
     """The Idempotency-Key and the stored secret do not reveal the job's id."""
     form: Any = {"options": (None, '{"sound_event_detection":true}'), "audio": ("a.wav", b"audio", "audio/wav")}
     jobs = []

@@ -38,7 +38,7 @@ PARTS = sorted(
 
 
 @given(st.lists(st.sampled_from(PARTS), max_size=8).map(lambda parts: "/" + "/".join(parts)))
-def test_what_is_found_is_what_starlette_finds(path: str) -> None:
+def test_shortcut_finds_same_route_as_starlette(path: str) -> None:
     scope = {"type": "http", "path": path, "method": "GET"}
     matches = ((route, *route.matches(scope)) for route in ROUTES)
     expected = next(((route, child["path_params"]) for route, match, child in matches if match is Match.FULL), None)
@@ -46,7 +46,7 @@ def test_what_is_found_is_what_starlette_finds(path: str) -> None:
     assert found == expected or (found is None and expected is not None and ":" in expected[0].path)
 
 
-def test_every_route_but_those_with_the_rest_of_a_path_is_found() -> None:
+def test_shortcut_finds_every_route_without_path_converter() -> None:
     for route in ROUTES[:-1]:
         filled = route.path.replace("{", "").replace("}", "")
         assert (APP._find(filled) is None) is (":" in route.path)

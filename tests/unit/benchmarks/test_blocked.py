@@ -22,6 +22,6 @@ async def test_what_blocks_the_loop_is_told_of(capsys: pytest.CaptureFixture[str
     assert "tests/unit/benchmarks/test_blocked.py" in block.stack
 
 
-def test_a_line_for_each_place() -> None:
+def test_table_has_one_line_per_place() -> None:
     lines = table([Block(4, 1, "here"), Block(5, 1, "there"), Block(6, 2, "here")]).splitlines()
     assert lines[2:] == ["| 2 | 6.0 | 10 | 3 | here |", "| 1 | 5.0 | 5 | 1 | there |"]

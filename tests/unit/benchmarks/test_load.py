@@ -33,21 +33,21 @@ def fed(pieces: list[bytes]) -> tuple[int, bytes] | None:
 
 
 @pytest.mark.parametrize("cut", range(1, len(ANSWER)))
-def test_an_answer_may_arrive_in_any_two_pieces(cut: int) -> None:
+def test_answer_split_anywhere_is_parsed(cut: int) -> None:
     assert fed([ANSWER[:cut], ANSWER[cut:]]) == (200, b'{"a":1}')
     assert fed([ANSWER[:cut]]) is None
 
 
-def test_an_answer_without_a_body() -> None:
+def test_answer_without_body_is_parsed() -> None:
     assert fed([b"HTTP/1.1 204 No Content\r\ndate: x\r\n\r\n"]) == (204, b"")
 
 
-def test_an_answer_without_what_is_looked_for_is_an_error() -> None:
+def test_missing_pattern_in_answer_raises_load_error() -> None:
     with pytest.raises(LoadError, match="is not in b'nothing'"):
         extract(re.compile(rb'"count":([0-9]+)'), b"nothing")
 
 
-def test_a_threads_cpu_is_divided_by_its_samples() -> None:
+def test_thread_cpu_is_divided_by_samples() -> None:
     text = """thread (7): main;x (uvicorn/x.py:2);audio_bytes (app/http/bodies.py:9);decode (y.py:3) 6
 thread (7): main;x (uvicorn/x.py:2) 2
 thread (8): inference;run (streams/models/sound_engine.py:4) 1
@@ -71,14 +71,14 @@ def client(stub: SpeakerStub) -> VoiceClient:
     return VoiceClient(cast(ServerProcess, SimpleNamespace(port=port(stub))))
 
 
-def test_a_form_is_what_the_service_reads() -> None:
+def test_service_parses_generated_form() -> None:
     audio = bytearray()
     form = Form(b"multipart/form-data; boundary=b", "file", audio.extend, text="speaker")
     form.feed(voices.form("Anna_Kim", b"\r\n--audio"))
     assert (form.close(), bytes(audio)) == (b"Anna_Kim", b"\r\n--audio")
 
 
-def test_voices_come_and_go(stub: SpeakerStub) -> None:
+def test_voice_client_adds_and_removes_voices(stub: SpeakerStub) -> None:
     body = voices.form("Anna_Kim", b"audio")
     with client(stub) as http:
         stub.refusals.append(JSONResponse({"data": None, "error": "speaker service unavailable"}, 502))

@@ -6,7 +6,7 @@ from benchmarks import table
 from benchmarks.measures import Row, Sample, alternate, bracket, percentile, ratio_row, value_row
 
 
-def test_a_ratio_is_of_work_by_cpu_second_and_the_wall_clock_stands_beside() -> None:
+def test_ratio_compares_work_per_cpu_second() -> None:
     ours, bare = Sample(100, seconds=4.0, cpu=2.0, broker=1.0), Sample(300, seconds=3.0, cpu=3.0)
     row = ratio_row("windows", [(ours, bare)] * 3, "windows", 0.6)
     assert row.value == 0.5
@@ -15,13 +15,13 @@ def test_a_ratio_is_of_work_by_cpu_second_and_the_wall_clock_stands_beside() -> 
     assert row.beside["broker CPU-s per own"] == 0.5
 
 
-def test_the_median_of_pairs_counts_not_the_best() -> None:
+def test_ratio_is_median_of_pairs() -> None:
     bare = Sample(100, 1.0, 1.0)
     row = ratio_row("x", [(Sample(done, 1.0, 1.0), bare) for done in (90, 10, 50)], "reads", 0.5)
     assert (row.value, row.low, row.high, row.met) == (0.5, 0.1, 0.9, True)
 
 
-def test_contenders_take_turns_after_a_warm_up_that_does_not_count() -> None:
+def test_contenders_alternate_after_uncounted_warm_up() -> None:
     calls: list[str] = []
 
     def contender(name: str) -> Sample:
@@ -34,23 +34,23 @@ def test_contenders_take_turns_after_a_warm_up_that_does_not_count() -> None:
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.0, 1), (0.5, 3), (0.99, 5), (1.0, 5)])
-def test_percentiles(share: float, expected: float) -> None:
+def test_percentile_uses_nearest_rank(share: float, expected: float) -> None:
     assert percentile([5, 3, 1, 4, 2], share) == expected
 
 
-def test_an_absolute_value_has_to_stay_under_its_bar() -> None:
+def test_absolute_value_must_not_exceed_bar() -> None:
     assert value_row("start", [3.0, 5.0, 4.0], "s", 4.0).met is True
     assert value_row("start", [4.1], "s", 4.0).met is False
     assert value_row("start", [4.1], "s").met is None
 
 
-def test_a_line_of_the_table_says_what_was_missed() -> None:
+def test_table_line_reports_missed_bar() -> None:
     row = Row("chunks", 0.5, 0.25, 1234.5, bar=0.6, beside={"chunks/s": 99.94})
     assert table.line(row) == "| chunks | 0.50 | 0.25 - 1,234 | ratio | >= 0.60: MISSED | chunks/s 99.9 |"
 
 
 @pytest.mark.parametrize("edge", [100, 101, 137, 250, 679])
-def test_the_edge_is_between_the_last_that_passed_and_the_first_that_failed(edge: int) -> None:
+def test_bracket_finds_last_pass_and_first_failure(edge: int) -> None:
     tried: list[int] = []
 
     def passes(number: int) -> bool:
@@ -63,7 +63,7 @@ def test_the_edge_is_between_the_last_that_passed_and_the_first_that_failed(edge
     assert all(100 < number < 680 for number in tried)
 
 
-def test_the_search_ends_after_so_many_tries_or_when_it_is_near_enough() -> None:
+def test_bracket_stops_at_try_limit_or_precision() -> None:
     tried: list[int] = []
 
     def fails(number: int) -> bool:

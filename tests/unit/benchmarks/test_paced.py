@@ -10,7 +10,7 @@ def bare() -> Sample:
     return Sample(1000, seconds=9.0, cpu=1.0)
 
 
-def test_a_window_costs_so_many_times_what_it_costs_bare() -> None:
+def test_cost_row_compares_window_cost_with_bare() -> None:
     ours = Sample(200, seconds=4.0, cpu=0.5, latencies=(5.0,) * 99 + (70.0,), load=0.2)
     row = paced._cost_row("cost", [(ours, bare())], 2.0)
     assert (row.value, row.met) == (2.5, False)
@@ -20,9 +20,7 @@ def test_a_window_costs_so_many_times_what_it_costs_bare() -> None:
 
 
 @pytest.mark.parametrize(("edge", "in_time"), [(300, True), (40, False)])
-def test_the_largest_number_in_time_is_divided_by_what_bare_carries_on_all_cores(
-    edge: int, in_time: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_carried_row_compares_stream_count_with_bare(edge: int, in_time: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
 
     def ours(streams: int) -> Sample:

@@ -39,11 +39,11 @@ def heard(pieces: list[bytes]) -> tuple[int, list[bytes]]:
 
 
 @pytest.mark.parametrize("cut", range(1, len(SAID), 7))
-def test_frames_may_arrive_in_any_two_pieces(cut: int) -> None:
+def test_frames_split_anywhere_are_parsed(cut: int) -> None:
     assert heard([SAID[:cut], SAID[cut:]]) == (2, [b"\x8a\x80\0\0\0\0"])
 
 
-def test_a_socket_that_ends_or_is_refused_is_an_error() -> None:
+def test_ended_or_rejected_socket_raises_load_error() -> None:
     for end in (
         b"HTTP/1.1 503 Service Unavailable\r\n\r\n",
         SAID + Frame(Opcode.CLOSE, b"\x03\xe8").serialize(mask=False) + b"  ",
@@ -52,7 +52,7 @@ def test_a_socket_that_ends_or_is_refused_is_an_error() -> None:
             heard([end])
 
 
-def test_a_message_is_what_a_server_reads() -> None:
+def test_server_parses_generated_message() -> None:
     server = Protocol(Side.SERVER, state=State.OPEN)
     server.receive_data(message(b"a" * 16_000))
     assert server.events_received() == [Frame(Opcode.BINARY, b"a" * 16_000)]

@@ -37,7 +37,7 @@ def events(lines: io.StringIO) -> list[dict[str, object]]:
     return [json.loads(line) for line in lines.getvalue().splitlines()]
 
 
-def test_an_event_is_one_json_line(lines: io.StringIO) -> None:
+def test_event_is_one_json_line(lines: io.StringIO) -> None:
     logs.configure(stream=lines)
     plain = {"session": "s1", "a": None, "b": True, "c": 1.5, "d": ["x", 2], "e": {"f": "g"}}
     structlog.get_logger("app.sessions").info("chunk accepted", **plain, h=ValueError("bad"))
@@ -54,7 +54,7 @@ def test_bound_context_is_on_every_event(lines: io.StringIO) -> None:
     assert [event["request"] for event in events(lines)] == ["r1", "r1"]
 
 
-def test_an_answer_that_is_cut_off_on_purpose_is_no_error_of_the_server(lines: io.StringIO) -> None:
+def test_deliberately_cut_response_is_not_logged_as_error(lines: io.StringIO) -> None:
     """For example when its key ends: the edge logs it."""
     logs.configure(stream=lines)
     server = logging.getLogger("uvicorn.error")
@@ -65,7 +65,7 @@ def test_an_answer_that_is_cut_off_on_purpose_is_no_error_of_the_server(lines: i
     assert [event["event"] for event in events(lines)] == ["ASGI callable returned without starting response."]
 
 
-def test_a_broker_that_is_away_does_not_flood_the_log(lines: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_broker_does_not_flood_log(lines: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     logs.configure(stream=lines)
@@ -99,7 +99,7 @@ def test_a_broker_that_is_away_does_not_flood_the_log(lines: io.StringIO, monkey
     assert len(events(lines)) == 6 + 6
 
 
-def test_another_exception_is_another_message(lines: io.StringIO) -> None:
+def test_different_exceptions_are_logged_separately(lines: io.StringIO) -> None:
     logs.configure(stream=lines)
     for error in (ValueError, KeyError, ValueError):
         try:
@@ -109,7 +109,7 @@ def test_another_exception_is_another_message(lines: io.StringIO) -> None:
     assert len(events(lines)) == 2
 
 
-def test_with_debug_nothing_is_left_out(lines: io.StringIO) -> None:
+def test_debug_level_logs_repeated_messages(lines: io.StringIO) -> None:
     logs.configure("debug", stream=lines)
     for _ in range(2):
         logging.getLogger("aiokafka").warning("lost a node")
@@ -124,7 +124,7 @@ def test_with_debug_nothing_is_left_out(lines: io.StringIO) -> None:
         ("error", ["ours error", "theirs error"]),
     ],
 )
-def test_levels(lines: io.StringIO, level: str, shown: list[str]) -> None:
+def test_level_filters_messages(lines: io.StringIO, level: str, shown: list[str]) -> None:
     logs.configure(level, stream=lines)
     for logger, whose in (logging.getLogger("streams.sessions"), "ours"), (logging.getLogger("faust.app"), "theirs"):
         logger.debug("%s debug", whose)
@@ -133,7 +133,7 @@ def test_levels(lines: io.StringIO, level: str, shown: list[str]) -> None:
     assert [event["event"] for event in events(lines)] == shown
 
 
-def test_ids_in_paths_are_cut(lines: io.StringIO) -> None:
+def test_ids_in_paths_are_shortened(lines: io.StringIO) -> None:
     logs.configure("debug", stream=lines)
     job = "4bG4kCD3jAgwG3rLuU1AvCkY"
     logging.getLogger("httpx2").info("GET %s", f"http://node/api/v1/jobs/{job}/stream")
@@ -154,7 +154,7 @@ def test_warnings_become_events(lines: io.StringIO) -> None:
     assert "old call" in str(events(lines)[0]["event"])
 
 
-def test_a_traceback_stays_in_its_line_and_is_redacted(lines: io.StringIO) -> None:
+def test_traceback_is_one_redacted_line(lines: io.StringIO) -> None:
     logs.configure(stream=lines)
     try:
         raise ValueError(f"cannot use {KEY}")
@@ -168,7 +168,7 @@ def test_a_traceback_stays_in_its_line_and_is_redacted(lines: io.StringIO) -> No
 
 
 @pytest.mark.parametrize("form", ["json", "console"])
-def test_no_key_and_no_audio_gets_through(lines: io.StringIO, form: str) -> None:
+def test_keys_and_audio_are_redacted(lines: io.StringIO, form: str) -> None:
     audio = b"\x01\x02\x03" * 400
     logs.configure("debug", form, secrets=[CHOSEN], stream=lines)
     log = structlog.get_logger("app")

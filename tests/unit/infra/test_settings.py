@@ -28,7 +28,7 @@ def refused(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return [line.removeprefix("earshot: ") for line in capsys.readouterr().err.splitlines()]
 
 
-def test_defaults_are_one_machine_and_no_broker() -> None:
+def test_defaults_need_no_broker() -> None:
     settings = load()
     assert (settings.host, settings.port, settings.model, settings.partition_count) == ("127.0.0.1", 8000, None, 4)
     assert settings.log == Embedded(Path("data/log"))
@@ -36,7 +36,7 @@ def test_defaults_are_one_machine_and_no_broker() -> None:
     assert settings.workers >= 1
 
 
-def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_are_read_from_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EARSHOT_BROKER", "kafka://a:9092,b:9092")
     monkeypatch.setenv("EARSHOT_DATA", "/srv/earshot")
     monkeypatch.setenv("EARSHOT_DATABASE_URL", "postgres://u:p@h/n")
@@ -57,7 +57,7 @@ def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings.bootstrap_project_key.get_secret_value() == "any twenty characters"
 
 
-def test_paths_follow_the_data_directory(tmp_path: Path) -> None:
+def test_paths_follow_data_directory(tmp_path: Path) -> None:
     settings = Settings(data=tmp_path, partitions=8)
     assert settings.log == Embedded(tmp_path / "log")
     assert settings.database == f"sqlite+aiosqlite:///{tmp_path}/earshot.db"
@@ -76,7 +76,7 @@ def test_paths_follow_the_data_directory(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_chunks_of_the_vendor_s_clients_fit_where_there_is_room(given: dict[str, Any], expected: int) -> None:
+def test_chunk_limit_follows_broker_and_buffer_sizes(given: dict[str, Any], expected: int) -> None:
     assert Settings(**given).chunk_bytes == expected
 
 
@@ -96,7 +96,7 @@ def test_chunks_of_the_vendor_s_clients_fit_where_there_is_room(given: dict[str,
         ("EARSHOT_ADMIN_LISTEN", "[::1]:0", "needs EARSHOT_ADMIN_KEY too"),
     ],
 )
-def test_a_wrong_setting_is_one_line_and_exit_2(
+def test_wrong_setting_is_one_line_and_exit_status_2(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, value: str, why: str
 ) -> None:
     monkeypatch.setenv(name, value)
@@ -106,33 +106,33 @@ def test_a_wrong_setting_is_one_line_and_exit_2(
     assert "secret-word" not in line
 
 
-def test_several_wrong_settings_are_a_line_each(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_wrong_setting_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("EARSHOT_PORT", "x")
     monkeypatch.setenv("EARSHOT_WORKERS", "x")
     assert [line.split(":")[0] for line in refused(capsys)] == ["EARSHOT_PORT", "EARSHOT_WORKERS"]
 
 
-def test_the_same_key_twice_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_identical_bootstrap_keys_are_rejected(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name in "EARSHOT_BOOTSTRAP_PROJECT_KEY", "EARSHOT_BOOTSTRAP_ORG_KEY":
         monkeypatch.setenv(name, "one key for both of them")
     (line,) = refused(capsys)
     assert line.startswith("EARSHOT_BOOTSTRAP_ORG_KEY: must differ")
 
 
-def test_a_typing_error_is_a_warning(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_misspelt_setting_is_a_warning(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("EARSHOT_PORTT", "1")
     assert load().port == 8000
     assert capsys.readouterr().err == "earshot: EARSHOT_PORTT is not a setting; did you mean EARSHOT_PORT?\n"
 
 
-def test_other_variables_are_none_of_our_business() -> None:
+def test_unrelated_variables_are_ignored() -> None:
     assert typing_errors(["PATH", "EARSHOT_PORT", "EARSHOT_TEST_POSTGRES_URL"]) == []
     assert typing_errors(["EARSHOT_QQQ"]) == ["EARSHOT_QQQ is not a setting"]
 
 
-def test_nothing_secret_is_in_the_repr() -> None:
+def test_repr_hides_secrets() -> None:
     settings = Settings(
         database_url="postgresql://u:secret-word@h/n",
         bootstrap_org_key="a secret-word of 20 letters",  # type: ignore[arg-type]
@@ -141,13 +141,13 @@ def test_nothing_secret_is_in_the_repr() -> None:
 
 
 @pytest.mark.parametrize("field", Settings.model_fields)
-def test_every_setting_has_a_sentence(field: str) -> None:
+def test_every_setting_has_description(field: str) -> None:
     about = Settings.model_fields[field].description or ""
     assert about.endswith(".")
     assert "|" not in about
 
 
-def test_the_page_of_settings_is_what_the_code_says() -> None:
+def test_settings_page_matches_code() -> None:
     _, _, rest = PAGE.read_text(encoding="utf-8").partition("<!-- settings -->\n")
     table, _, _ = rest.partition("\n<!-- /settings -->")
     assert table == markdown(), "put what `earshot config --markdown` prints between the marks of docs/settings.md"
@@ -156,7 +156,7 @@ def test_the_page_of_settings_is_what_the_code_says() -> None:
 KEY = "a-secret-of-many-letters"
 
 
-def test_every_secret_may_come_by_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_secret_can_be_read_from_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert {"admin_key", "bootstrap_org_key", "speech_key", "kafka_sasl_password", "database_url"} <= {*SECRETS}
     for field in SECRETS:
         (tmp_path / field).write_text("postgresql://u:p@h/n" if field == "database_url" else f"{KEY}-{field}\n")
@@ -183,7 +183,7 @@ def test_every_secret_may_come_by_file(tmp_path: Path, monkeypatch: pytest.Monke
         (b"secret", "EARSHOT_ADMIN_KEY: needs at least 20 characters"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_one_line(
+def test_unusable_secret_file_is_one_line(
     content: bytes | None,
     line: str,
     tmp_path: Path,
@@ -197,7 +197,7 @@ def test_a_file_that_cannot_be_used_is_one_line(
     assert refused(capsys) == [line.format(file)]
 
 
-def test_both_are_one_too_many(
+def test_secret_and_its_file_are_mutually_exclusive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "key").write_text(KEY)
@@ -208,7 +208,7 @@ def test_both_are_one_too_many(
     assert refused(capsys) == ["EARSHOT_ADMIN_KEY: is set, and so is EARSHOT_ADMIN_KEY_FILE; set one of them"]
 
 
-def test_a_line_to_paste_shows_no_key_in_a_list_of_processes() -> None:
+def test_welcome_commands_hide_key_from_process_list() -> None:
     from infra.cli.serve import WELCOME
 
     key = "esp_0123"
@@ -235,11 +235,11 @@ def settings(monkeypatch: pytest.MonkeyPatch, **values: str) -> Settings:
     return Settings()
 
 
-def test_a_connection_without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kafka_connection_without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings(monkeypatch).connection(HOSTS) == KafkaConnection(HOSTS)
 
 
-def test_a_user_and_an_authority(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kafka_connection_with_sasl_and_ca(monkeypatch: pytest.MonkeyPatch) -> None:
     connection = settings(
         monkeypatch,
         **USER,
@@ -257,7 +257,7 @@ def test_a_user_and_an_authority(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_the_longest_prefix_makes_the_longest_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_longest_prefix_gives_longest_topic_name(monkeypatch: pytest.MonkeyPatch) -> None:
     connection = settings(monkeypatch, prefix="a" * 226).connection(HOSTS)
     assert max(len(connection.topic(topic.name)) for topic in catalog.topics(0)) == 249
 
@@ -292,7 +292,7 @@ def test_the_longest_prefix_makes_the_longest_name(monkeypatch: pytest.MonkeyPat
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_does_not_fit_together_is_one_line(
+def test_conflicting_kafka_settings_are_one_line(
     monkeypatch: pytest.MonkeyPatch, values: dict[str, str], line: str
 ) -> None:
     with pytest.raises(ValidationError) as refused:
@@ -300,13 +300,13 @@ def test_what_does_not_fit_together_is_one_line(
     assert faults(refused.value) == [f"EARSHOT_KAFKA_{line}"]
 
 
-def test_a_file_that_cannot_be_used_names_its_setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_ca_file_names_its_setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     values = {"security_protocol": "ssl", "ssl_ca_location": str(tmp_path / "ca.pem")}
     with pytest.raises(WrongSetting, match=r"^EARSHOT_KAFKA_SSL_CA_LOCATION: .*ca\.pem: No such file"):
         settings(monkeypatch, **values).connection(HOSTS)
 
 
-def test_no_password_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repr_hides_kafka_password(monkeypatch: pytest.MonkeyPatch) -> None:
     read = settings(monkeypatch, **USER)
     assert "secret-word" not in repr(read) + str(read) + repr(read.connection(HOSTS))
     assert "secret-word" in read.secrets
@@ -330,7 +330,7 @@ DEFAULT = Path("somewhere/log")
         ),
     ],
 )
-def test_brokers(url: str, broker: Broker) -> None:
+def test_broker_urls_are_parsed(url: str, broker: Broker) -> None:
     assert urls.parse_broker(url, DEFAULT) == broker
 
 
@@ -350,7 +350,7 @@ def test_brokers(url: str, broker: Broker) -> None:
         ("kafka://one:65536", "not host:port"),
     ],
 )
-def test_no_brokers(url: str, why: str) -> None:
+def test_invalid_broker_urls_are_rejected(url: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         urls.parse_broker(url, DEFAULT)
 
@@ -366,13 +366,13 @@ def test_no_brokers(url: str, why: str) -> None:
         ("postgresql+asyncpg://h/n", "postgresql+asyncpg://h/n"),
     ],
 )
-def test_databases(url: str, driven: str) -> None:
+def test_database_urls_get_async_driver(url: str, driven: str) -> None:
     assert urls.database_url(url) == driven
     assert urls.database_url(driven) == driven
 
 
 @pytest.mark.parametrize("url", ["", "sqlite", "mysql://h/n", "postgresql+psycopg://h/n", "sqlite://", "sqlite:///"])
-def test_no_databases(url: str) -> None:
+def test_invalid_database_urls_are_rejected(url: str) -> None:
     with pytest.raises(ValueError, match=r"must begin|names no file"):
         urls.database_url(url)
 
@@ -389,5 +389,5 @@ def test_no_databases(url: str) -> None:
         ("data", "data"),
     ],
 )
-def test_passwords_are_not_shown(url: str, shown: str) -> None:
+def test_url_passwords_are_redacted(url: str, shown: str) -> None:
     assert urls.redact_url(url) == shown

@@ -36,7 +36,7 @@ def fill(database: DiskDatabase) -> None:
     assert refusal.value.retry_after > 0
 
 
-def test_nothing_is_written_until_it_is_opened_again(database: DiskDatabase) -> None:
+def test_full_disk_rejects_writes_until_reopened(database: DiskDatabase) -> None:
     assert database.revive()
     fill(database)
     assert "No space left" in (database.full or "")
@@ -48,7 +48,7 @@ def test_nothing_is_written_until_it_is_opened_again(database: DiskDatabase) -> 
     assert [database.rocks.get(key) for key in (b"before", b"refused", b"after")] == [b"1", None, b"1"]
 
 
-def test_it_is_read_while_there_is_no_room(database: DiskDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_database_stays_readable(database: DiskDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     full = SimpleNamespace(f_bavail=0, f_frsize=4096)
     fill(database)
     with monkeypatch.context() as patch:
@@ -61,7 +61,7 @@ def test_it_is_read_while_there_is_no_room(database: DiskDatabase, monkeypatch: 
     assert database.revive()
 
 
-def test_an_iterator_of_before_only_delays(database: DiskDatabase) -> None:
+def test_open_iterator_only_delays_revival(database: DiskDatabase) -> None:
     iterator = database.rocks.iter()
     iterator.seek(b"a")
     fill(database)
@@ -71,7 +71,7 @@ def test_an_iterator_of_before_only_delays(database: DiskDatabase) -> None:
     assert database.revive()
 
 
-def test_other_errors_are_told_as_they_are(database: DiskDatabase) -> None:
+def test_other_errors_propagate_unchanged(database: DiskDatabase) -> None:
     def fail(rocks: Rdict) -> None:
         raise Exception("Corruption: checksum")
 
@@ -80,7 +80,7 @@ def test_other_errors_are_told_as_they_are(database: DiskDatabase) -> None:
     assert database.full is None
 
 
-def test_what_is_closed_without_room_keeps_what_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_on_full_disk_keeps_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     database = DiskDatabase(tmp_path / "db", options)
     database.write(lambda rocks: rocks.put(b"before", b"1"))
     with monkeypatch.context() as patch:
@@ -92,7 +92,7 @@ def test_what_is_closed_without_room_keeps_what_was_written(tmp_path: Path, monk
     again.close()
 
 
-def test_a_database_that_is_closed_stays_closed(tmp_path: Path) -> None:
+def test_closed_database_is_not_revived(tmp_path: Path) -> None:
     database = DiskDatabase(tmp_path / "db", options)
     fill(database)
     database.close()
@@ -100,7 +100,7 @@ def test_a_database_that_is_closed_stays_closed(tmp_path: Path) -> None:
     DiskDatabase(tmp_path / "db", options).close()
 
 
-def test_it_is_closed_though_somebody_has_removed_it(tmp_path: Path) -> None:
+def test_deleted_database_can_be_closed(tmp_path: Path) -> None:
     opened = DiskDatabase(tmp_path / "db", options)
     shutil.rmtree(tmp_path / "db")
     opened.close()

@@ -25,7 +25,7 @@ def base_names(node: ast.ClassDef) -> set[str]:
     return {ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases}
 
 
-def test_each_class_says_who_may_call_it() -> None:
+def test_each_class_documents_its_thread_safety() -> None:
     bases, streams = defaultdict[str, set[str]](set), list(classes("streams"))
     for _, node in (*classes("topics"), *streams):
         bases[node.name] |= base_names(node)

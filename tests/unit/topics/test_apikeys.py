@@ -15,7 +15,7 @@ PROJECT_KEY = "esp_0123456789ABCDEFGHIJKLMNOPQRST0Esz4I"
 
 
 @pytest.mark.parametrize("kind", KeyKind)
-def test_a_new_key_is_well_formed_and_typed(kind: KeyKind) -> None:
+def test_new_key_is_well_formed_and_typed(kind: KeyKind) -> None:
     key = apikeys.new(kind)
     assert key.startswith(kind)
     assert len(key) == len(kind) + 36
@@ -23,13 +23,13 @@ def test_a_new_key_is_well_formed_and_typed(kind: KeyKind) -> None:
     assert key != apikeys.new(kind)
 
 
-def test_the_checksum_and_the_digest_do_not_change_between_versions() -> None:
+def test_checksum_and_digest_never_change() -> None:
     assert apikeys.well_formed(PROJECT_KEY) is True
     assert apikeys.digest(PROJECT_KEY) == hashlib.sha256(PROJECT_KEY.encode()).digest()
 
 
 @given(place=st.integers(len(KeyKind.PROJECT), len(PROJECT_KEY) - 1), character=st.sampled_from(ALPHABET))
-def test_one_wrong_character_is_noticed(place: int, character: str) -> None:
+def test_single_wrong_character_is_detected(place: int, character: str) -> None:
     typed = PROJECT_KEY[:place] + character + PROJECT_KEY[place + 1 :]
     assert apikeys.well_formed(typed) is (typed == PROJECT_KEY)
 
@@ -44,12 +44,12 @@ def test_one_wrong_character_is_noticed(place: int, character: str) -> None:
         ),
     ],
 )
-def test_a_key_of_another_kind_is_wrong_and_another_form_needs_the_look_up(text: str, known: bool | None) -> None:
+def test_wrong_kind_is_invalid_and_other_formats_are_undecided(text: str, known: bool | None) -> None:
     assert apikeys.well_formed(text) is known
 
 
 @given(st.text())
-def test_any_text_can_be_asked_about(text: str) -> None:
+def test_arbitrary_text_is_handled(text: str) -> None:
     assert apikeys.well_formed(text) in (True, False, None)
     assert len(apikeys.digest(text)) == 32
     assert apikeys.redact_all(text) == text
@@ -67,7 +67,7 @@ def test_any_text_can_be_asked_about(text: str) -> None:
         (PROJECT_KEY[:-1] + "0", "checksum"),
     ],
 )
-def test_what_an_operator_may_choose(key: str, why: str | None) -> None:
+def test_key_chosen_by_operator_is_validated(key: str, why: str | None) -> None:
     found = apikeys.fault(key)
     assert (found is None) if why is None else (why in str(found))
 
@@ -82,7 +82,7 @@ def test_what_an_operator_may_choose(key: str, why: str | None) -> None:
         (PROJECT_KEY, None),
     ],
 )
-def test_a_key_that_opens_everything_is_hard_to_guess(key: str, why: str | None) -> None:
+def test_weak_admin_key_is_detected(key: str, why: str | None) -> None:
     found = apikeys.weakness(key)
     assert (found is None) if why is None else (why in str(found))
 
@@ -95,7 +95,7 @@ def test_a_key_that_opens_everything_is_hard_to_guess(key: str, why: str | None)
         ("short", "…"),
     ],
 )
-def test_little_of_a_key_is_shown(key: str, shown: str) -> None:
+def test_redacted_key_shows_only_its_end(key: str, shown: str) -> None:
     assert apikeys.redact(key) == shown
 
 
@@ -108,7 +108,7 @@ def test_keys_inside_text_are_redacted() -> None:
 SIGNER = Signer(b"s" * 32, b"a purpose")
 
 
-def test_what_was_sealed_is_opened() -> None:
+def test_sealed_content_is_opened_again() -> None:
     text = SIGNER.seal(b"1234567", b"context")
     assert SIGNER.open(text, b"context") == b"1234567"
     assert text == SIGNER.seal(b"1234567", b"context")
@@ -124,22 +124,22 @@ def test_what_was_sealed_is_opened() -> None:
         (Signer(b"s" * 32, b"a purpose", 17), b"context"),
     ],
 )
-def test_nothing_else_is_opened(other: Signer, context: bytes) -> None:
+def test_text_of_other_signer_or_context_is_rejected(other: Signer, context: bytes) -> None:
     assert other.open(SIGNER.seal(b"1234567", b"context"), context) is None
 
 
-def test_no_letter_can_be_changed() -> None:
+def test_altered_sealed_text_is_rejected() -> None:
     text = SIGNER.seal(b"1234567")
     for at in range(len(text)):
         assert SIGNER.open(text[:at] + ("A" if text[at] != "A" else "B") + text[at + 1 :]) is None
 
 
 @pytest.mark.parametrize("text", ["", "A", "AAAA", "====", "é" * 4, "A" * 516, "AAAA\n", "AA AA", "\0\0\0\0"])
-def test_what_is_no_text_of_ours(text: str) -> None:
+def test_malformed_sealed_text_is_rejected(text: str) -> None:
     assert SIGNER.open(text) is None
 
 
-def test_contents_are_padded_to_the_letter() -> None:
+def test_sealed_text_needs_no_base64_padding() -> None:
     for length in range(6):
         assert (length + SIGNER.padding(length) + 14) % 3 == 0
         assert "=" not in SIGNER.seal(bytes(length + SIGNER.padding(length)))

@@ -12,28 +12,28 @@ numbers = st.integers(0, 2**64 - 1)
 kinds = st.sampled_from([keys.REQUEST, keys.HEAD, keys.AUDIO, keys.RESULT, keys.RECEIPT])
 
 
-def test_ids_have_their_form_and_never_repeat() -> None:
+def test_new_ids_are_valid_and_unique() -> None:
     made = {keys.new_id() for _ in range(200)}
     assert len(made) == 200
     assert all(keys.is_id(session) for session in made)
     assert len(keys.ALPHABET) ** keys.ID_LENGTH > 2**128
 
 
-def test_what_is_no_id() -> None:
+def test_malformed_ids_are_rejected() -> None:
     session = keys.new_id()
     for wrong in ("", session[:-1], session + "0", session[:-1] + "/", session[:-1] + "é", session[:-1] + "٣"):
         assert not keys.is_id(wrong)
 
 
 @given(sessions, kinds, numbers, numbers)
-def test_keys_sort_as_their_numbers(session: str, kind: bytes, one: int, other: int) -> None:
+def test_row_keys_sort_by_number(session: str, kind: bytes, one: int, other: int) -> None:
     first, second = (keys.row_key(keys.SESSION, session, kind, number) for number in (one, other))
     assert (first < second) == (one < other)
     assert keys.number_of(first) == one
 
 
 @given(sessions, sessions, kinds, numbers)
-def test_a_session_is_one_contiguous_range(mine: str, other: str, kind: bytes, number: int) -> None:
+def test_session_keys_form_contiguous_range(mine: str, other: str, kind: bytes, number: int) -> None:
     prefix = keys.row_key(keys.SESSION, mine, b"")
     key = keys.row_key(keys.SESSION, other, kind, number)
     assert keys.row_key(keys.SESSION, mine, kind, number).startswith(prefix)
@@ -47,19 +47,19 @@ def test_a_session_is_one_contiguous_range(mine: str, other: str, kind: bytes, n
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**63), sessions), max_size=20))
-def test_due_keys_sort_by_time_and_come_back(entries: list[tuple[int, str]]) -> None:
+def test_due_keys_sort_by_time_and_parse_back(entries: list[tuple[int, str]]) -> None:
     made = sorted(keys.due_key(due, session) for due, session in entries)
     assert [keys.parse_due(key)[0] for key in made] == sorted(due for due, _ in entries)
     assert sorted(keys.parse_due(key) for key in made) == sorted(entries)
 
 
-def test_the_partition_of_a_known_id_never_changes() -> None:
+def test_partition_of_known_id_never_changes() -> None:
     """Another hash would move a session in progress to another partition after an upgrade."""
     assert [keys.partition_of("0" * 24, n) for n in (4, 16, 64)] == [3, 11, 43]
     assert keys.partition_of("3TqZ0aLxPmV7cW9yB2nRkD4s", 64) == 15
 
 
-def test_keys_of_lists_are_a_format() -> None:
+def test_list_key_format_never_changes() -> None:
     """They outlive the code: inserting a state in front would move every entry."""
     key = keys.list_prefix(keys.JOB_LIST, "p", 2) + keys.list_place(0x1234, "A" * 24)
     assert key == b"\x08p\x00\x02" + b"\xff" * 6 + b"\xed\xcb" + b"A" * 24

@@ -20,7 +20,7 @@ from topics.sessions.records import Chunk, Scored, SessionCommand, SessionResult
 DAY_MS = 24 * 3600 * 1000
 
 
-def test_the_catalogue() -> None:
+def test_topic_catalog_is_consistent() -> None:
     topics = {topic.name: topic for topic in catalog.topics(DAY_MS)}
     assert len(topics) == 9
     assert all(name.endswith(".v1") for name in topics if name != catalog.CHANGELOG)
@@ -34,7 +34,7 @@ def test_the_catalogue() -> None:
 
 
 @pytest.mark.parametrize("chunk_limit", [1024, catalog.DEFAULT_CHUNK_LIMIT, 8 * 1024 * 1024])
-def test_the_largest_chunk_and_the_largest_part_of_a_job_fit_everywhere(chunk_limit: int) -> None:
+def test_largest_chunk_and_job_part_fit_topic_limits(chunk_limit: int) -> None:
     """The record of each, the same record parked, and the metadata around both."""
     limits = {topic.name: topic.max_bytes for topic in catalog.topics(DAY_MS, chunk_limit)}
     beside = keys.ID_LENGTH + 1024
@@ -61,7 +61,7 @@ FOLDED = list(catalog.PARKED)
 
 
 @pytest.mark.parametrize(("topic", "name"), RECORD_FILES)
-def test_a_golden_record_is_read_and_written_as_ever(topic: str, name: str) -> None:
+def test_golden_record_round_trips(topic: str, name: str) -> None:
     expected = golden.RECORDS[topic][name]
     data = (golden.folder(topic) / f"{name}.msgpack").read_bytes()
     assert golden.READERS[topic](data) == expected
@@ -69,7 +69,7 @@ def test_a_golden_record_is_read_and_written_as_ever(topic: str, name: str) -> N
 
 
 @pytest.mark.parametrize("name", golden.ROWS)
-def test_a_golden_row_is_read_and_written_as_ever(name: str) -> None:
+def test_golden_row_round_trips(name: str) -> None:
     expected = golden.ROWS[name]
     data = (golden.folder(catalog.CHANGELOG) / f"{name}.msgpack").read_bytes()
     assert golden.ROW_READERS[name.split("-")[0]](data) == expected
@@ -77,7 +77,7 @@ def test_a_golden_row_is_read_and_written_as_ever(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", golden.ROWS)
-def test_a_row_that_is_cut_off_or_of_a_later_version_is_none(name: str) -> None:
+def test_truncated_or_newer_row_is_rejected(name: str) -> None:
     read, data = golden.ROW_READERS[name.split("-")[0]], rows.encode(golden.ROWS[name])
     for end in range(len(data)):
         with pytest.raises(RecordError, match="not a row"):
@@ -88,7 +88,7 @@ def test_a_row_that_is_cut_off_or_of_a_later_version_is_none(name: str) -> None:
 
 @pytest.mark.parametrize("read", golden.ROW_READERS.values(), ids=golden.ROW_READERS)
 @given(data=st.binary(max_size=60))
-def test_noise_is_no_row(read: Callable[[bytes | None], object], data: bytes) -> None:
+def test_random_row_bytes_raise_only_record_error(read: Callable[[bytes | None], object], data: bytes) -> None:
     assert read(None) is None
     for version in (b"", rows.VERSION):
         try:
@@ -98,7 +98,7 @@ def test_noise_is_no_row(read: Callable[[bytes | None], object], data: bytes) ->
 
 
 @pytest.mark.parametrize("path", golden.files(), ids=lambda path: f"{path.parts[-3]}/{path.name}")
-def test_the_readable_twin_says_the_same(path: Path) -> None:
+def test_json_twin_matches_golden_file(path: Path) -> None:
     record, _ = golden.files()[path]
     assert path.with_suffix(".json").read_text() == golden.readable(record)
 
@@ -118,7 +118,7 @@ def test_every_golden_file_is_expected() -> None:
     assert present == set(golden.files())
 
 
-def test_a_record_of_before_a_field_was_added_gets_the_default() -> None:
+def test_older_record_gets_defaults_for_new_fields() -> None:
     body = msgspec.msgpack.decode(record_codec.encode(Scored(4, "m", b"s", golden.HEAD.cursor, 2, final=True))[1:])
     older = record_codec.VERSION + msgspec.msgpack.encode(body[:-4])
     assert record_codec.decode_result(older) == Scored(4, "m", b"s", golden.HEAD.cursor)
@@ -126,7 +126,7 @@ def test_a_record_of_before_a_field_was_added_gets_the_default() -> None:
 
 @pytest.mark.parametrize("decode", DECODERS)
 @pytest.mark.parametrize("value", [None, b""])
-def test_no_value_is_no_record(decode: Callable[[bytes | None], object], value: bytes | None) -> None:
+def test_record_without_value_is_rejected(decode: Callable[[bytes | None], object], value: bytes | None) -> None:
     with pytest.raises(RecordError, match="no value"):
         decode(value)
 
@@ -134,7 +134,7 @@ def test_no_value_is_no_record(decode: Callable[[bytes | None], object], value: 
 @pytest.mark.parametrize("decode", DECODERS)
 @given(data=st.binary(max_size=60))
 @example(data=b"\x91\xa1\x80")
-def test_noise_is_no_record(decode: Callable[[bytes | None], object], data: bytes) -> None:
+def test_random_record_bytes_raise_only_record_error(decode: Callable[[bytes | None], object], data: bytes) -> None:
     with pytest.raises(RecordError, match="version 2 is not known"):
         decode(b"\x02" + data)
     try:
@@ -144,7 +144,7 @@ def test_noise_is_no_record(decode: Callable[[bytes | None], object], data: byte
 
 
 @pytest.mark.parametrize(("topic", "name"), RECORD_FILES)
-def test_a_truncated_record_is_no_record(topic: str, name: str) -> None:
+def test_truncated_record_is_rejected(topic: str, name: str) -> None:
     data = record_codec.encode(golden.RECORDS[topic][name])
     for end in range(len(data)):
         with pytest.raises(RecordError):
@@ -152,7 +152,7 @@ def test_a_truncated_record_is_no_record(topic: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(("topic", "other"), list(itertools.permutations(FOLDED, 2)))
-def test_a_record_of_another_topic_is_no_record(topic: str, other: str) -> None:
+def test_record_of_another_topic_is_rejected(topic: str, other: str) -> None:
     for record in golden.RECORDS[other].values():
         with pytest.raises(RecordError, match="not a record"):
             golden.READERS[topic](record_codec.encode(record))
@@ -173,12 +173,12 @@ def test_a_record_of_another_topic_is_no_record(topic: str, other: str) -> None:
     ],
     ids=repr,
 )
-def test_wrong_types_are_no_record(body: object) -> None:
+def test_record_with_wrong_types_is_rejected(body: object) -> None:
     with pytest.raises(RecordError, match="not a record"):
         record_codec.decode_command(record_codec.VERSION + msgspec.msgpack.encode(body))
 
 
 @pytest.mark.parametrize("before", [b"", b"\x93\xa4seal\xa1c"])
-def test_deep_nesting_is_no_record(before: bytes) -> None:
+def test_deeply_nested_record_is_rejected(before: bytes) -> None:
     with pytest.raises(RecordError, match="not a record"):
         record_codec.decode_command(record_codec.VERSION + before + b"\x91" * 100_000)

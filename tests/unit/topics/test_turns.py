@@ -11,7 +11,7 @@ STEPS = st.lists(st.one_of(PROJECTS, st.none()), max_size=80)
 
 
 @given(STEPS)
-def test_each_project_has_its_turn_and_its_own_order(steps: list[str | None]) -> None:
+def test_projects_take_turns_in_fifo_order(steps: list[str | None]) -> None:
     turns: Turns[tuple[str, int]] = Turns()
     waiting: dict[str, list[int]] = {}
     #: Turns of others since a project's first item began to wait.
@@ -40,7 +40,7 @@ def test_each_project_has_its_turn_and_its_own_order(steps: list[str | None]) ->
 
 
 @given(st.lists(st.tuples(PROJECTS, st.integers(0, 5))))
-def test_items_of_a_project_come_by_rank_and_then_by_age(items: list[tuple[str, int]]) -> None:
+def test_project_items_are_ordered_by_rank_then_age(items: list[tuple[str, int]]) -> None:
     turns: Turns[tuple[str, int, int]] = Turns()
     for age, (project, rank) in enumerate(items):
         turns.put(project, (project, rank, age), rank)
@@ -51,7 +51,7 @@ def test_items_of_a_project_come_by_rank_and_then_by_age(items: list[tuple[str, 
         assert own == sorted(own)
 
 
-def test_who_is_passed_over_keeps_the_turn() -> None:
+def test_skipped_project_keeps_its_turn() -> None:
     turns: Turns[int] = Turns()
     for number, project in enumerate("aabb"):
         turns.put(project, number)
@@ -61,7 +61,7 @@ def test_who_is_passed_over_keeps_the_turn() -> None:
 
 
 @given(st.lists(st.tuples(PROJECTS, st.integers(0, 3))), PROJECTS, st.integers(0, 3))
-def test_what_is_discarded_does_not_wait(items: list[tuple[str, int]], project: str, item: int) -> None:
+def test_discarded_item_is_removed(items: list[tuple[str, int]], project: str, item: int) -> None:
     turns: Turns[tuple[str, int]] = Turns()
     for one in items:
         turns.put(one[0], one)

@@ -22,7 +22,7 @@ SENSITIVITIES = range(-2, 3)
     ],
     ids=["sessions", "sense", "others"],
 )
-def test_windows_follow_one_another_and_their_patches_lie_a_second_apart(
+def test_window_bounds_and_patches_follow_geometry(
     geometry: Geometry, bounds: list[tuple[float, float]], patches: tuple[int, int]
 ) -> None:
     found = [geometry.bounds(window) for window in range(3)]
@@ -41,17 +41,17 @@ def test_windows_follow_one_another_and_their_patches_lie_a_second_apart(
         (360_000_000, True, "100:00:00.00"),
     ],
 )
-def test_times_on_the_clock(ms: int, hours: bool, shown: str) -> None:
+def test_clock_formats_milliseconds(ms: int, hours: bool, shown: str) -> None:
     assert clock(ms, hours) == shown
 
 
-def test_a_log_time_in_utc() -> None:
+def test_iso_time_formats_utc() -> None:
     assert iso_time(1_767_323_045_678) == "2026-01-02T03:04:05.678Z"
     assert iso_time(1_767_323_045_000) == "2026-01-02T03:04:05.000Z"
 
 
 @pytest.mark.parametrize("sensitivity", SENSITIVITIES)
-def test_a_tag_is_reported_exactly_when_its_probability_is_a_half_or_more(sensitivity: int) -> None:
+def test_tag_is_reported_from_probability_one_half(sensitivity: int) -> None:
     shown = [scores.probability(stored, sensitivity) for stored in range(256)]
     assert shown == sorted(shown)
     assert 0 <= shown[0] <= shown[-1] <= 1
@@ -59,7 +59,7 @@ def test_a_tag_is_reported_exactly_when_its_probability_is_a_half_or_more(sensit
 
 
 @given(st.floats(-9.5, 9.5), st.sampled_from(SENSITIVITIES))
-def test_the_threshold_on_stored_values_is_the_one_on_margins(margin: float, sensitivity: int) -> None:
+def test_stored_threshold_matches_margin_threshold(margin: float, sensitivity: int) -> None:
     """m >= 0.7 s exactly when q >= 128 + 10 s, away from rounding of the step itself."""
     steps = margin / scores.STEP
     stored = min(255, max(0, scores.ZERO + math.floor(steps)))
@@ -67,7 +67,7 @@ def test_the_threshold_on_stored_values_is_the_one_on_margins(margin: float, sen
         assert (stored >= scores.threshold(sensitivity)) == (margin >= 0.7 * sensitivity)
 
 
-def test_the_probability_is_of_the_middle_of_the_step() -> None:
+def test_probability_is_taken_at_step_midpoint() -> None:
     assert scores.probability(128) == round(1 / (1 + math.exp(-0.035)), 4) == 0.5087
     assert scores.probability(127) == 0.4913
     assert scores.probability(138, 1) == scores.probability(128)
@@ -80,11 +80,11 @@ def test_the_probability_is_of_the_middle_of_the_step() -> None:
         *[("xx", None), ("", None), ("klingon", None), ("e" * 10_000, None)],
     ],
 )
-def test_codes_of_languages(text: str, code: str | None) -> None:
+def test_language_text_maps_to_code(text: str, code: str | None) -> None:
     assert languages.code(text) == code
 
 
-def test_every_code_of_a_language_has_a_name_and_every_name_its_code() -> None:
+def test_language_codes_and_names_map_both_ways() -> None:
     assert len(languages.NAMES) == 100
     for code, name in languages.NAMES.items():
         assert (languages.code(code), languages.code(name)) == (code, code)

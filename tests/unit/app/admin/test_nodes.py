@@ -99,12 +99,12 @@ def changed(**fields: Any) -> NodeFacts:
         (changed(parked=NODE.parked), "slow", ["1 records could not be read and were set aside"]),
     ],
 )
-def test_what_is_said_of_a_node(facts: NodeFacts, state: str, said: list[str]) -> None:
+def test_findings_of_node(facts: NodeFacts, state: str, said: list[str]) -> None:
     found = findings(facts)
     assert (worst(finding.state for finding in found), [finding.text for finding in found]) == (state, said)
 
 
-def test_the_bad_comes_first() -> None:
+def test_worst_finding_comes_first() -> None:
     found = findings(changed(lag_seconds=99.0, not_ready="the node is about to stop"))
     assert [finding.state for finding in found] == ["bad", "slow"]
 
@@ -151,7 +151,7 @@ def own(**fields: Any) -> Reply:
     return Reply(200, [], asked(Elsewhere(), changed(**fields), passed_on=True).content)
 
 
-def test_one_node_tells_of_itself_and_of_the_edge() -> None:
+def test_single_node_reports_itself_and_edge() -> None:
     told = report(asked(Elsewhere()))
     assert (told.state, told.partitions, told.missing) == ("good", 1, [])
     (node,) = told.nodes
@@ -160,7 +160,7 @@ def test_one_node_tells_of_itself_and_of_the_edge() -> None:
     assert node.node.queues[-1] == QueueFacts("bodies", 1, 2)
 
 
-def test_nodes_are_put_together() -> None:
+def test_reports_of_nodes_are_merged() -> None:
     here = changed(partition_count=3, partitions=[PartitionFacts(0, "serving", 1, [])])
     there = own(url="http://0.0.0.0:1", lag_seconds=30.0, partitions=[PartitionFacts(1, "serving", 1, [])])
     told = report(asked(Elsewhere(shed=there), here))
@@ -169,12 +169,12 @@ def test_nodes_are_put_together() -> None:
     assert (told.state, told.missing) == ("bad", [2])
 
 
-def test_a_slow_node_is_worse_than_a_good_one() -> None:
+def test_slow_node_makes_cluster_slow() -> None:
     assert report(asked(Elsewhere(shed=own(lag_seconds=30.0)))).state == "slow"
     assert report(asked(Elsewhere(shed=own()))).state == "good"
 
 
-def test_partitions_that_come_are_missing() -> None:
+def test_partition_being_taken_over_counts_as_missing() -> None:
     told = report(asked(Elsewhere(), changed(partitions=[PartitionFacts(0, "coming", 1, [])])))
     assert (told.state, told.missing) == ("bad", [0])
 
@@ -191,21 +191,19 @@ def test_partitions_that_come_are_missing() -> None:
         (Reply(200, [], b'{"url": "x", "state": "good", "findings": []}'), "it is of another version"),
     ],
 )
-def test_a_node_that_does_not_tell_is_there_with_the_reason(
-    monkeypatch: pytest.MonkeyPatch, answer: Any, reason: str
-) -> None:
+def test_unreachable_node_is_listed_with_reason(monkeypatch: pytest.MonkeyPatch, answer: Any, reason: str) -> None:
     monkeypatch.setattr("app.admin.nodes.NODE_SECONDS", 0.05)
     _, silent = report(asked(Elsewhere(shed=answer))).nodes
     assert (silent.url, silent.state, silent.node) == (THERE, "bad", None)
     assert silent.findings[0].text.startswith(reason)
 
 
-def test_nobody_asks_in_a_circle() -> None:
+def test_forwarded_request_is_not_forwarded_again() -> None:
     answer = asked(Elsewhere(shed=RuntimeError("asked")), passed_on=True)
     assert answer.json()["url"] == HERE
 
 
-def test_the_key_goes_to_the_others() -> None:
+def test_operator_key_is_forwarded_to_other_nodes() -> None:
     """A real hop: the other node receives the operator's key and the mark of a forwarded request."""
     heard: list[httpx2.Request] = []
     told_there = own().body

@@ -38,7 +38,7 @@ ROUTES = [
 ]
 
 
-async def test_an_address_of_its_own(tmp_path: Path) -> None:
+async def test_separate_operator_address_serves_only_operator_routes(tmp_path: Path) -> None:
     """The public application then lacks these routes; the operator's has only them and the metrics of both."""
     database = Database(f"sqlite+aiosqlite:///{tmp_path}/earshot.db")
     edge = edges.House(
@@ -60,7 +60,7 @@ async def test_an_address_of_its_own(tmp_path: Path) -> None:
     await database.close()
 
 
-async def test_organizations(house: House) -> None:
+async def test_organization_lifecycle(house: House) -> None:
     made = await house.http.post("/organizations", json={"name": "Zoo & Söhne"})
     assert (made.status_code, made.headers["cache-control"]) == (201, "no-store")
     key, shown = made.json()["key"], made.json()["organization"]
@@ -78,7 +78,7 @@ async def test_organizations(house: House) -> None:
     assert (await house.http.get("/organizations")).json() == []
 
 
-async def test_projects(house: House) -> None:
+async def test_project_lifecycle(house: House) -> None:
     zoo, _ = await house.accounts.create_organization("Zoo")
     await house.accounts.create_organization("Farm")
     made = await house.http.post("/projects", json={"name": "apes", "organization": "Zoo"})
@@ -99,7 +99,7 @@ async def test_projects(house: House) -> None:
     assert (await house.http.get("/projects")).json() == []
 
 
-async def test_usage(house: House) -> None:
+async def test_usage_is_filtered_and_itemized(house: House) -> None:
     zoo, apes = await house.used()
     october = {
         "month": "2026-10",
@@ -136,7 +136,7 @@ async def test_usage_as_csv(house: House) -> None:
     assert len(chosen.json()) == 3
 
 
-async def test_a_ledger_of_many_lines_is_sent_in_pieces(house: House) -> None:
+async def test_long_ledger_is_streamed(house: House) -> None:
     line = Charge("j", MeteredService.SOUND, "p" * 24, "o" * 24, 1, "m", NOVEMBER)
     await house.ledger.record([msgspec.structs.replace(line, job=f"j{n:04}") for n in range(1000)])
     answer = await house.http.get("/usage?lines=true")
@@ -145,7 +145,7 @@ async def test_a_ledger_of_many_lines_is_sent_in_pieces(house: House) -> None:
 
 
 @pytest.mark.parametrize("form", ["json", "csv"])
-async def test_lines_are_read_as_they_are_sent(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+async def test_ledger_lines_are_read_lazily(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
     monkeypatch.setattr(streaming, "PIECE_BYTES", 300)
     asked = 0
 
@@ -180,7 +180,7 @@ async def _strangers(house: House) -> list[dict[str, str]]:
     return [*wrong, *missing, {"X-Api-Key": KEY}, {"X-Org-Key": KEY}, {"X-Api-Key": esp, "X-Org-Key": eso}]
 
 
-async def test_no_other_key_opens_anything(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_other_keys_are_rejected_on_every_route(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.main.ADMIN_TRIES", 10_000.0)
     strangers = await _strangers(house)
     before = await house.accounts.organizations(), await house.accounts.projects()
@@ -201,7 +201,7 @@ async def test_no_other_key_opens_anything(house: House, monkeypatch: pytest.Mon
         assert line in counted
 
 
-async def test_it_is_not_there_without_a_key_of_its_own(house: House) -> None:
+async def test_routes_return_404_without_configured_key(house: House) -> None:
     app = interface(house.accounts, house.meters, key=None)
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), headers=house.http.headers) as http:
         for method, path in ROUTES:
@@ -248,7 +248,7 @@ REFUSED = [
 ]
 
 
-async def test_what_is_refused(house: House) -> None:
+async def test_invalid_requests_change_nothing(house: House) -> None:
     await house.accounts.create_organization("Zoo")
     await house.accounts.create_project("apes")
     before = await house.accounts.organizations(), await house.accounts.projects()
@@ -260,7 +260,7 @@ async def test_what_is_refused(house: House) -> None:
     assert before == (await house.accounts.organizations(), await house.accounts.projects())
 
 
-async def test_a_store_that_is_away() -> None:
+async def test_unreachable_database_returns_500() -> None:
     away = Database("postgresql+asyncpg://earshot:secret@127.0.0.1:9/earshot")
     app = interface(SqlAdministration(away), Meters(tuple))
     headers = {"Authorization": f"bearer  {KEY} "}
@@ -272,7 +272,7 @@ async def test_a_store_that_is_away() -> None:
     assert answer.json()["error"].startswith("the database does not answer")
 
 
-async def test_changes_are_logged_and_keys_are_not(house: House) -> None:
+async def test_changes_are_logged_without_keys(house: House) -> None:
     with capture_logs() as lines:
         made = await house.http.post("/organizations", json={"name": "Zoo"})
         rotated = await house.http.post("/organizations/Zoo/key")

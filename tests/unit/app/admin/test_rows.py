@@ -28,7 +28,7 @@ def as_text(kind: type[msgspec.Struct], rows: Sequence[msgspec.Struct]) -> str:
 
 @given(st.integers(0, 10**15), st.integers(0, 4 * 10**12), st.sampled_from(["apes", None]))
 @settings(max_examples=50, deadline=None)
-def test_there_and_back(audio_ms: int, at_ms: int, name: str | None) -> None:
+def test_rows_survive_round_trip(audio_ms: int, at_ms: int, name: str | None) -> None:
     total = msgspec.structs.replace(TOTAL, audio_ms=audio_ms, name=name)
     charge = msgspec.structs.replace(CHARGE, audio_ms=audio_ms, at_ms=at_ms)
     assert msgspec.json.decode(msgspec.json.encode(TotalRow.of(total)), type=TotalRow).total() == total
@@ -36,19 +36,19 @@ def test_there_and_back(audio_ms: int, at_ms: int, name: str | None) -> None:
     assert texts(LineRow.of(charge))[3] == f"{audio_ms // 1000}.{audio_ms % 1000:03d}"
 
 
-def test_a_line_has_a_job_nobody_can_read_with() -> None:
+def test_line_contains_only_prefix_of_job_id() -> None:
     line = LineRow.of(msgspec.structs.replace(CHARGE, job="4bG4kCD3jAgwG3rLuU1AvCkY"))
     assert line.job == line.charge().job == "4bG4kCD3"
 
 
-def test_texts() -> None:
+def test_row_as_text() -> None:
     row = ["2026-11", "apes", "sound_event_detection", "2", "3000000000.001", "a@1, b@2", "p", "o"]
     assert texts(TotalRow.of(TOTAL)) == row
     assert texts(LineRow.of(CHARGE))[0] == "2026-10-31T23:59:59.999+00:00"
 
 
 @pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(A1)", "＝1", " =1", "\t=1", "\r=1", "\n=1"])
-def test_no_cell_is_a_formula(name: str) -> None:
+def test_formula_cells_are_escaped(name: str) -> None:
     row = TotalRow.of(msgspec.structs.replace(TOTAL, name=name, models=(name,)))
     text = as_text(TotalRow, [row])
     _, cells = csv.reader(io.StringIO(text, newline=""))
@@ -56,27 +56,27 @@ def test_no_cell_is_a_formula(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a, b", 'say "hi"', "1-1", "a'b;c"])
-def test_other_cells_stay_as_they_are(name: str) -> None:
+def test_other_cells_are_unchanged(name: str) -> None:
     text = as_text(TotalRow, [TotalRow.of(msgspec.structs.replace(TOTAL, name=name))])
     assert list(csv.reader(io.StringIO(text, newline="")))[1][1] == name
 
 
-def test_a_line_is_a_line() -> None:
+def test_control_characters_become_spaces() -> None:
     row = LineRow.of(msgspec.structs.replace(CHARGE, model="a\r\nb\x1b[2Jc"))
     assert texts(row)[4] == "a  b [2Jc"
 
 
-async def test_pages_are_all_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pages_cover_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "PAGE", 2)
     assert [page async for page in paged(range(5))] == [range(2), range(2, 4), range(4, 5)]
 
 
-def test_a_table_without_rows_has_names() -> None:
+def test_empty_table_has_header() -> None:
     assert as_text(LineRow, []) == "accepted_at,job,service,audio_seconds,model,project_id,organization_id,step\n"
 
 
 @pytest.mark.parametrize(
     ("text", "right"), [("2026-11", True), ("2026-13", False), ("26-1", False), ("2026-1", False), ("", False)]
 )
-def test_months(text: str, right: bool) -> None:
+def test_month_format(text: str, right: bool) -> None:
     assert is_month(text) is right

@@ -30,7 +30,7 @@ def names(events: list[Event]) -> list[dict[str, float]]:
     return [{tag.name: tag.probability for tag in event.sounds} for event in events]
 
 
-def test_a_stream_with_lost_answers_and_a_busy_service(stub: Stub, shell: Shell) -> None:
+def test_stream_survives_lost_answers_and_busy_service(stub: Stub, shell: Shell) -> None:
     with shell(stub.url, KEY) as client:
         session = client.create_session(PCM)
         stub.faults.extend(["lost", "busy", "lost"])
@@ -48,7 +48,7 @@ def test_a_stream_with_lost_answers_and_a_busy_service(stub: Stub, shell: Shell)
         client.delete_session(session.id)
 
 
-def test_a_file_goes_in_chunks(stub: Stub, tmp_path: Path, shell: Shell) -> None:
+def test_file_is_uploaded_in_chunks(stub: Stub, tmp_path: Path, shell: Shell) -> None:
     path = tmp_path / "street.wav"
     path.write_bytes(WAV + bytes(_media.CHUNK))
 
@@ -59,7 +59,7 @@ def test_a_file_goes_in_chunks(stub: Stub, tmp_path: Path, shell: Shell) -> None
     assert stub.only.opening["file_name"] == "street.wav"
 
 
-def test_failures_have_names(stub: Stub, tmp_path: Path, shell: Shell) -> None:
+def test_failures_raise_typed_errors(stub: Stub, tmp_path: Path, shell: Shell) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("not audio at all")
     stub.error = "not a WAV file"
@@ -73,7 +73,7 @@ def test_failures_have_names(stub: Stub, tmp_path: Path, shell: Shell) -> None:
         client.create_session(PCM)
 
 
-def test_nobody_there(shell: Shell) -> None:
+def test_unreachable_service_raises(shell: Shell) -> None:
     with shell("http://127.0.0.1:9", KEY) as client, pytest.raises(ServiceUnreachable, match=r"refused|failed"):
         client.create_session(PCM)
 
@@ -98,12 +98,12 @@ def test_nobody_there(shell: Shell) -> None:
         (b"", None),
     ],
 )
-def test_the_first_bytes_tell_the_content_type(head: bytes, kind: str | None) -> None:
+def test_content_type_is_detected_from_first_bytes(head: bytes, kind: str | None) -> None:
     assert _media.content_type(head) == kind
 
 
 @pytest.mark.parametrize("agent", [USER_AGENT, "kennel/2"])
-def test_the_user_agent(agent: str, shell: Shell) -> None:
+def test_user_agent_is_sent(agent: str, shell: Shell) -> None:
     def answer(request: httpx2.Request) -> httpx2.Response:
         agents.append(request.headers["User-Agent"])
         return httpx2.Response(200, json=[])
@@ -115,7 +115,7 @@ def test_the_user_agent(agent: str, shell: Shell) -> None:
     assert agents == [agent]
 
 
-def test_the_user_agent_of_the_package() -> None:
+def test_default_user_agent() -> None:
     assert re.fullmatch(r"earshot-client/\d+\.\d+\.\d+ python/3\.\d+\.\d+", USER_AGENT)
     for cls in Client, AsyncClient:
         assert inspect.signature(cls).parameters["user_agent"].default == USER_AGENT

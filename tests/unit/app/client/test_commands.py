@@ -86,7 +86,7 @@ def test_listen_prints_windows(ramp: Path, listen: Listen) -> None:
     assert len(out) == 4
 
 
-def test_listen_goes_on_after_a_cut(
+def test_listen_resumes_after_disconnect(
     house: House, cutter: Cutter, listen: Listen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Microphone(io.RawIOBase):
@@ -104,7 +104,7 @@ def test_listen_goes_on_after_a_cut(
     assert only(house).chunks == sent
 
 
-def test_listen_reads_a_pipe(house: House, listen: Listen, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listen_reads_pipe(house: House, listen: Listen, monkeypatch: pytest.MonkeyPatch) -> None:
     # 1.25 s of 24-bit audio and half a frame.
     pipe(monkeypatch, io.BytesIO(bytes(10000 * 3 + 2)))
     options = ["--rate", "8000", "--format", "s24le", "--sensitivity", "-1", "--tag-sensitivity", "Dog_bark=2"]
@@ -116,7 +116,9 @@ def test_listen_reads_a_pipe(house: House, listen: Listen, monkeypatch: pytest.M
     assert (session.opened.default_sensitivity, session.opened.tags_sensitivity) == (-1, {"Dog_bark": 2})
 
 
-def test_ctrl_c_seals_and_prints_what_is_left(house: House, listen: Listen, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_seals_session_and_prints_remaining_events(
+    house: House, listen: Listen, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Microphone(io.RawIOBase):
         """Yields two half seconds, then raises Ctrl-C."""
 
@@ -138,27 +140,27 @@ def test_ctrl_c_seals_and_prints_what_is_left(house: House, listen: Listen, monk
     assert len(only(house).chunks) == 2
 
 
-def test_listen_tells_why_a_session_failed(listen: Listen, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listen_reports_why_session_failed(listen: Listen, monkeypatch: pytest.MonkeyPatch) -> None:
     pipe(monkeypatch, io.BytesIO(bytes(1 << 20)))
     code, _, err = listen("-", "--format", "f32")
     assert code == 1
     assert err == "earshot: declared audio/x-raw; rate=16000; format=f32, but the data is something else\n"
 
 
-def test_detect_prints_a_table_for_each_file(stub: Stub, ramp: Path, earshot: Command) -> None:
+def test_detect_prints_table_per_file(stub: Stub, ramp: Path, earshot: Command) -> None:
     code, out, err = earshot("detect", ramp, ramp, "--url", stub.url, project_key=KEY)
     assert (code, err) == (0, "")
     assert sum("Dog_bark" in line for line in out) == 2
     assert len(stub.sessions) == 2
 
 
-def test_detect_prints_the_name_of_a_file_whole(stub: Stub, ramp: Path, earshot: Command) -> None:
+def test_detect_prints_long_file_names_unabridged(stub: Stub, ramp: Path, earshot: Command) -> None:
     path = ramp.rename(ramp.with_name("a recording of the door with a long name, which no table is as wide as.wav"))
     _, out, _ = earshot("detect", str(path), "--url", stub.url, project_key=KEY)
     assert out[0] == str(path)
 
 
-def test_detect_goes_on_after_a_file_that_failed(stub: Stub, ramp: Path, tmp_path: Path, earshot: Command) -> None:
+def test_detect_continues_after_failed_file(stub: Stub, ramp: Path, tmp_path: Path, earshot: Command) -> None:
     notes = tmp_path / "notes.txt"
     notes.write_text("not audio at all")
     missing = tmp_path / "missing.wav"
@@ -177,7 +179,7 @@ def test_detect_goes_on_after_a_file_that_failed(stub: Stub, ramp: Path, tmp_pat
 
 
 @pytest.mark.parametrize("command", ["listen", "detect"])
-def test_a_wrong_key_and_a_service_that_is_away_are_named(
+def test_key_and_connection_errors_are_reported(
     command: str, cutter: Cutter, ramp: Path, earshot: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_socket_state, "RETRIES", (0.01,))
@@ -195,7 +197,7 @@ def test_a_wrong_key_and_a_service_that_is_away_are_named(
     )
 
 
-def test_a_key_comes_by_file(
+def test_key_is_read_from_file(
     stub: Stub, ramp: Path, tmp_path: Path, earshot: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "key"
@@ -216,13 +218,13 @@ def test_a_key_comes_by_file(
 
 
 @pytest.mark.parametrize("wrong", [["--speed", "0"], ["--speed", "fast"], ["--tag-sensitivity", "Speech=3"]])
-def test_wrong_options_are_refused(wrong: list[str], ramp: Path, earshot: Command) -> None:
+def test_invalid_options_are_rejected(wrong: list[str], ramp: Path, earshot: Command) -> None:
     code, _, err = earshot("listen", ramp, *wrong, project_key=KEY)
     assert code == 2
     assert wrong[0] in err
 
 
-def test_what_is_no_audio_is_named(tmp_path: Path, earshot: Command) -> None:
+def test_unreadable_audio_is_reported(tmp_path: Path, earshot: Command) -> None:
     (tmp_path / "notes.txt").write_text("not audio at all")
     code, _, err = earshot("listen", str(tmp_path / "notes.txt"), project_key=KEY)
     assert code == 1
@@ -239,7 +241,7 @@ def test_float_files_are_scaled(tmp_path: Path) -> None:
     assert np.frombuffer(b"".join(pcm.from_file(path).blocks), "<i2").tolist() == [16384, -32768, 32767, 0]
 
 
-def test_blocks_are_paced_by_the_clock_not_by_each_other() -> None:
+def test_pacing_follows_clock_and_catches_up() -> None:
     now = [10.0]
     slept = []
 

@@ -46,19 +46,19 @@ def result(*windows: str) -> EventDetectionResult:
         (APIConfig(enabled_tags=["Siren"]), ["1-4s, [Siren]"]),
     ],
 )
-def test_a_summary_has_a_line_for_each_stretch(config: APIConfig, stretches: list[str]) -> None:
+def test_summary_has_line_per_sound_interval(config: APIConfig, stretches: list[str]) -> None:
     lines = result("Dog", "Siren", "Siren", "Dog").to_summarized_result(config).splitlines()
     assert lines == [f"At {stretch} was detected" for stretch in stretches]
 
 
-def test_results_are_dictionaries_too() -> None:
+def test_results_convert_to_dictionaries() -> None:
     found = result("Dog Siren").to_dict(APIConfig(enabled_tags=["Dog"]))
     window = {"start_time": 0, "end_time": 2, "sound_tags": [{"name": "Dog", "probability": 0.9}]}
     assert found == {"session_id": "s", "window_results": [window]}
     assert str(result("Dog").window_results[0]) == str(window)
 
 
-def test_a_configuration_from_a_file(tmp_path: Path) -> None:
+def test_configuration_is_read_from_file(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     content = {
         "sensitivity_control": {"default_sensitivity": -1, "tag_sensitivity": {"Dog": 2}},
@@ -79,7 +79,7 @@ def test_a_configuration_from_a_file(tmp_path: Path) -> None:
         APIConfigFromJson(str(tmp_path / "none.json"))
 
 
-def test_a_prediction(url: str, house: House, tmp_path: Path) -> None:
+def test_file_prediction(url: str, house: House, tmp_path: Path) -> None:
     path = tmp_path / "street.wav"
     path.write_bytes(wav(tone(40.0)))  # more than one chunk
     config = APIConfig(
@@ -95,13 +95,13 @@ def test_a_prediction(url: str, house: House, tmp_path: Path) -> None:
     assert "Dog_bark" in [tag.name for tag in client.get_official_tags()]
 
 
-def test_where_no_host_is_named_it_is_that_of_the_environment(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_host_defaults_to_environment(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EARSHOT_URL", url)
     assert Client(KEY).get_official_tags()
     assert SpeakerProfileApi(ORG_KEY).list_all_speakers() == []
 
 
-def test_a_job_by_its_options(url: str, house: House, tmp_path: Path) -> None:
+def test_job_runs_with_selected_options(url: str, house: House, tmp_path: Path) -> None:
     path = tmp_path / "street.wav"
     path.write_bytes(wav(tone(1.0)))
     api = IntegratedApi(KEY, host=f"{url}/api/v1")
@@ -117,7 +117,7 @@ def test_a_job_by_its_options(url: str, house: House, tmp_path: Path) -> None:
     assert refusal.value.message == "Internal Server Error"
 
 
-def test_speakers_by_their_names(url: str, tmp_path: Path) -> None:
+def test_speakers_are_managed_by_name(url: str, tmp_path: Path) -> None:
     path = tmp_path / "kim.wav"
     path.write_bytes(wav(tone(1.0)))
     api = SpeakerProfileApi(ORG_KEY, host=f"{url}/api/v2")
@@ -129,7 +129,7 @@ def test_speakers_by_their_names(url: str, tmp_path: Path) -> None:
         api.remove("Kim")
 
 
-def test_a_service_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_service_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     with pytest.raises(CochlSenseException, match="refused"):
         SpeakerProfileApi(ORG_KEY, host="http://127.0.0.1:9").list_all_speakers()
@@ -138,7 +138,7 @@ def test_a_service_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("key", ["", "a\nb", "열쇠"])
-def test_keys_that_cannot_be(key: str) -> None:
+def test_invalid_keys_are_rejected(key: str) -> None:
     for make in (IntegratedApi, SpeakerProfileApi, Client, compat.CustomSoundApi):
         with pytest.raises(ValueError, match="key"):
             make(key)

@@ -59,7 +59,7 @@ def assert_read_in_threads(recording: Recording) -> None:
     assert recording.closed
 
 
-async def test_chunks_of_a_session(stub: Stub, wav: Path, recordings: list[Recording]) -> None:
+async def test_session_chunks_are_read_in_threads(stub: Stub, wav: Path, recordings: list[Recording]) -> None:
     async with AsyncClient(stub.url, KEY) as client:
         assert len([event async for event in client.detect(wav)]) == 5
     assert b"".join(stub.only.chunks) == WAV
@@ -67,7 +67,7 @@ async def test_chunks_of_a_session(stub: Stub, wav: Path, recordings: list[Recor
     assert_read_in_threads(recording)
 
 
-async def test_a_recording_of_a_job(jobs: JobStub, wav: Path, recordings: list[Recording]) -> None:
+async def test_job_recording_is_read_in_threads(jobs: JobStub, wav: Path, recordings: list[Recording]) -> None:
     async with AsyncClient(jobs.url, KEY) as client:
         jobs.faults.append("lost")
         job = await client.analyze_file(wav)
@@ -77,7 +77,7 @@ async def test_a_recording_of_a_job(jobs: JobStub, wav: Path, recordings: list[R
     assert_read_in_threads(recording)
 
 
-async def test_voices(speakers: SpeakerStub, wav: Path, recordings: list[Recording]) -> None:
+async def test_voice_samples_are_read_in_threads(speakers: SpeakerStub, wav: Path, recordings: list[Recording]) -> None:
     async with AsyncClient(speakers.url, org_key=ORG_KEY) as client:
         await client.add_voice("Anna_Kim", wav)
         with pytest.raises(Exception, match="longer than 10 minutes"):
@@ -88,7 +88,7 @@ async def test_voices(speakers: SpeakerStub, wav: Path, recordings: list[Recordi
         assert_read_in_threads(recording)
 
 
-async def test_an_open_file(jobs: JobStub, wav: Path) -> None:
+async def test_open_file_is_read_in_threads_and_stays_open(jobs: JobStub, wav: Path) -> None:
     recording = Recording(wav)
     recording.threads.clear()
     async with AsyncClient(jobs.url, KEY) as client:

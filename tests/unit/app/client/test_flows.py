@@ -45,7 +45,7 @@ def status(results: int, token: str | None = None, error: str | None = None) -> 
     return Answer(200, msgspec.json.encode(body | ({"error": error} if error else {})))
 
 
-def test_an_upload_is_the_same_call_each_time() -> None:
+def test_upload_retries_repeat_same_call() -> None:
     steps, number = driven(_session_flows.put_chunk("key", "s", 3, b"pcm"), NoAnswer("reset"), BUSY, REFS)
     first, pause, second, longer, third = steps
     assert first == second == third
@@ -55,7 +55,7 @@ def test_an_upload_is_the_same_call_each_time() -> None:
     assert number == 4
 
 
-def test_another_upload_has_another_idempotency_key() -> None:
+def test_different_uploads_have_different_idempotency_keys() -> None:
     uploads = [("s", 0, b"a"), ("s", 1, b"a"), ("s", 0, b"b"), ("t", 0, b"a"), ("s", 10, b"a"), ("s", 1, b"0 a")]
     keys = {
         calls(driven(_session_flows.put_chunk("key", *upload), REFS)[0])[0].headers["Idempotency-Key"]
@@ -65,28 +65,28 @@ def test_another_upload_has_another_idempotency_key() -> None:
 
 
 @pytest.mark.parametrize(("asked", "waited"), [(7.0, 7.0), (0.0, RETRIES[0]), (3600.0, 30.0)])
-def test_retry_after_is_honoured_within_bounds(asked: float, waited: float) -> None:
+def test_retry_after_is_honoured_within_limits(asked: float, waited: float) -> None:
     steps, _ = driven(_session_flows.seal("key", "s"), msgspec.structs.replace(BUSY, retry_after=asked), Answer(204))
     assert steps[1] == Pause(waited)
 
 
-def test_a_service_that_stays_away_is_unreachable() -> None:
+def test_persistent_connection_failure_raises() -> None:
     with pytest.raises(ServiceUnreachable, match="refused"):
         driven(_session_flows.status("key", "s", None), *[NoAnswer("refused")] * (len(RETRIES) + 1))
 
 
-def test_a_service_that_stays_busy_says_so() -> None:
+def test_persistent_busy_answer_raises() -> None:
     with pytest.raises(RequestRefused, match="busy") as raised:
         driven(_session_flows.status("key", "s", None), *[BUSY] * (len(RETRIES) + 1))
     assert raised.value.status == 503
 
 
-def test_an_opening_without_an_answer_is_not_repeated() -> None:
+def test_unanswered_session_creation_is_not_retried() -> None:
     with pytest.raises(ServiceUnreachable):
         driven(_session_flows.create("key", SessionOptions("stream", "audio/wav")), NoAnswer("reset"))
 
 
-def test_an_opening_waits_for_a_busy_service() -> None:
+def test_session_creation_retries_when_busy() -> None:
     steps, session = driven(_session_flows.create("key", SessionOptions("file", "audio/wav", total_size=5)), BUSY, REFS)
     assert session.id == "s"
     first = calls(steps)[0]
@@ -103,34 +103,34 @@ def test_an_opening_waits_for_a_busy_service() -> None:
 @pytest.mark.parametrize(
     ("code", "error"), [(401, WrongKey), (404, SessionNotFound), (409, WrongSequence), (500, RequestRefused)]
 )
-def test_refusals_have_names_and_the_words_of_the_service(code: int, error: type[RequestRefused]) -> None:
+def test_rejections_raise_typed_errors_with_service_message(code: int, error: type[RequestRefused]) -> None:
     with pytest.raises(error, match="because") as raised:
         driven(_session_flows.seal("key", "s"), Answer(code, b'{"error": "because", "status_code": 1}'))
     assert raised.value.status == code
 
 
-def test_a_refusal_in_another_tongue_still_has_its_status() -> None:
+def test_rejection_without_json_keeps_status() -> None:
     with pytest.raises(RequestRefused, match="answered 500"):
         driven(_session_flows.seal("key", "s"), Answer(500, b"Internal Server Error"))
 
 
-def test_what_is_no_earshot_is_named() -> None:
+def test_answer_from_foreign_service_raises() -> None:
     with pytest.raises(ServiceUnreachable, match="does not speak"):
         driven(_session_flows.status("key", "s", None), Answer(200, b"<html>"))
 
 
-def test_deleting_what_is_gone_is_no_error() -> None:
+def test_deleting_missing_session_succeeds() -> None:
     driven(_session_flows.delete("key", "s"), NoAnswer("reset"), Answer(404, b'{"error": "gone"}'))
 
 
-def test_following_takes_each_page_once_and_rests_after_an_empty_one() -> None:
+def test_events_fetch_pages_once_and_pause_after_empty_page() -> None:
     steps, _ = driven(_session_flows.events("key", "s"), status(2, "a"), status(0, "a"), status(1))
     assert [call.query for call in calls(steps)] == [{}, {"next_token": "a"}, {"next_token": "a"}]
     assert [len(step.items) for step in steps if isinstance(step, Items)] == [2, 0, 1]
     assert [step for step in steps if isinstance(step, Pause)] == [Pause(_session_flows.EMPTY_PAUSE)]
 
 
-def test_a_failed_session_gives_its_events_first() -> None:
+def test_failed_session_yields_events_before_error() -> None:
     flow = _session_flows.events("key", "s")
     next(flow)
     page = flow.send(status(2, error="not a WAV file"))

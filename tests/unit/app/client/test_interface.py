@@ -44,7 +44,7 @@ def test_every_public_name_exists() -> None:
 
 
 @pytest.mark.parametrize("method", list(waiting()))
-def test_a_method_that_waits_has_a_timeout_and_names_its_errors(method: Callable[..., Any]) -> None:
+def test_waiting_methods_have_timeout_and_document_errors(method: Callable[..., Any]) -> None:
     timeout = inspect.signature(method).parameters["timeout"]
     assert (timeout.kind, timeout.default) == (inspect.Parameter.KEYWORD_ONLY, None)
     docstring = inspect.getdoc(method) or ""
@@ -55,7 +55,7 @@ def test_a_method_that_waits_has_a_timeout_and_names_its_errors(method: Callable
 
 
 @pytest.mark.parametrize("cls", CLASSES)
-def test_every_class_method_and_property_is_explained(cls: type) -> None:
+def test_public_members_have_docstrings(cls: type) -> None:
     names = [name for name in vars(cls) if name[0] != "_"]
     members = {name: value for name in names if callable(value := vars(cls)[name]) or isinstance(value, property)}
     unexplained = [name for name, value in members.items() if not inspect.getdoc(value)]
@@ -66,7 +66,7 @@ def test_every_class_method_and_property_is_explained(cls: type) -> None:
 
 
 @pytest.mark.parametrize("cls", CLASSES)
-def test_attributes_are_those_of_the_class(cls: type) -> None:
+def test_documented_attributes_exist(cls: type) -> None:
     _, _, section = (inspect.getdoc(cls) or "").partition("\nAttributes:\n")
     attributes = re.findall(r"^    (\w+): ", section, re.MULTILINE)
     fields = getattr(cls, "__struct_fields__", attributes)
@@ -74,7 +74,7 @@ def test_attributes_are_those_of_the_class(cls: type) -> None:
 
 
 @pytest.mark.parametrize("file", sorted(Path(package.__path__[0]).glob("*.py")), ids=lambda file: file.name)
-def test_a_module_imports_its_package_and_its_dependencies(file: Path) -> None:
+def test_modules_import_only_declared_dependencies(file: Path) -> None:
     nodes = list(ast.walk(ast.parse(file.read_text())))
     names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     names |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and node.level == 0}
@@ -83,13 +83,13 @@ def test_a_module_imports_its_package_and_its_dependencies(file: Path) -> None:
     assert {node.level for node in nodes if isinstance(node, ast.ImportFrom)} <= {0, 1}
 
 
-def test_what_decodes_names_its_error() -> None:
+def test_decoding_properties_document_errors() -> None:
     for name, value in vars(JobEvent).items():
         if isinstance(value, property):
             assert errors(inspect.getdoc(value) or "") == ["ServiceUnreachable"], name
 
 
-def test_both_clients_are_one_interface() -> None:
+def test_both_clients_have_same_interface() -> None:
     blocking, on_loop = methods(Client), methods(AsyncClient)
     assert list(blocking) == list(on_loop)
     for name, method in blocking.items():

@@ -15,7 +15,7 @@ def analyze(earshot: Command, jobs: JobStub) -> Command:
     return lambda *arguments: earshot("analyze", *arguments, "--url", jobs.url, project_key=KEY)
 
 
-def test_a_summary(jobs: JobStub, wav: Path, analyze: Command) -> None:
+def test_analyze_prints_summary(jobs: JobStub, wav: Path, analyze: Command) -> None:
     code, out, err = analyze(wav)
     assert (code, err) == (0, "")
     assert wav.name in "".join(out[:3])
@@ -27,7 +27,7 @@ def test_a_summary(jobs: JobStub, wav: Path, analyze: Command) -> None:
     assert sent.options == {"sound_event_detection": True, "speech_analysis": True}
 
 
-def test_who_speaks_at_once_is_shown(jobs: JobStub, wav: Path, analyze: Command) -> None:
+def test_overlapping_speakers_are_shown(jobs: JobStub, wav: Path, analyze: Command) -> None:
     (turn,) = RESULT["speech_analysis"]["results"]
     times = {"start_time_sec": 1.0, "end_time_sec": 2.0}
     others = [
@@ -41,7 +41,7 @@ def test_who_speaks_at_once_is_shown(jobs: JobStub, wav: Path, analyze: Command)
     assert "0:00.5 1:01:01.2 Unknown 0 Stay!" in text
 
 
-def test_what_failed_is_named_and_the_rest_is_shown(jobs: JobStub, wav: Path, analyze: Command) -> None:
+def test_failed_service_is_reported_beside_other_results(jobs: JobStub, wav: Path, analyze: Command) -> None:
     jobs.result = FAULTY
     code, out, err = analyze(wav, "--insights")
     assert (code, err) == (1, f"earshot: {wav}: speech_analysis: ASR Engine API error: 500\n")
@@ -51,7 +51,7 @@ def test_what_failed_is_named_and_the_rest_is_shown(jobs: JobStub, wav: Path, an
     assert not any("no words" in line for line in text)
 
 
-def test_nothing_said_and_nothing_heard(jobs: JobStub, wav: Path, analyze: Command) -> None:
+def test_empty_results_are_reported(jobs: JobStub, wav: Path, analyze: Command) -> None:
     empty = {"status": "success", "results": []}
     jobs.result = {"sound_event_detection": empty, "speech_analysis": empty, "metadata": {}}
     _, out, _ = analyze(wav)
@@ -59,7 +59,7 @@ def test_nothing_said_and_nothing_heard(jobs: JobStub, wav: Path, analyze: Comma
     assert ("".join(out[:-3]), out[-3:]) == (str(wav), ["no words", "no sound recognised", ""])
 
 
-def test_nothing_reaches_the_terminal_but_text(jobs: JobStub, wav: Path, analyze: Command) -> None:
+def test_control_characters_are_removed_from_output(jobs: JobStub, wav: Path, analyze: Command) -> None:
     jobs.result = {"caption": {"status": "success", "result": {"caption": "a\x1b[2J dog\x07"}}, "metadata": {}}
     _, out, _ = analyze(wav)
     assert "a[2J dog" in out
@@ -90,20 +90,22 @@ def test_nothing_reaches_the_terminal_but_text(jobs: JobStub, wav: Path, analyze
         ),
     ],
 )
-def test_options(jobs: JobStub, wav: Path, analyze: Command, arguments: list[str], options: dict[str, object]) -> None:
+def test_flags_become_job_options(
+    jobs: JobStub, wav: Path, analyze: Command, arguments: list[str], options: dict[str, object]
+) -> None:
     assert analyze(wav, *arguments, "--idempotency-key", "k")[0] == 0
     (sent,) = jobs.jobs.values()
     assert (sent.options, sent.headers["idempotency-key"]) == (options, "k")
 
 
-def test_results_for_programs(wav: Path, analyze: Command) -> None:
+def test_json_output(wav: Path, analyze: Command) -> None:
     code, out, err = analyze(wav, wav, "--json")
     assert (code, err) == (0, "")
     # Not `splitlines`, because the transcript contains another line separator.
     assert [json.loads(line) for line in "\n".join(out).replace("\n data:", "\u2028 data:").split("\n")] == [RESULT] * 2
 
 
-def test_captions_are_written(wav: Path, analyze: Command, tmp_path: Path) -> None:
+def test_captions_are_written_to_files(wav: Path, analyze: Command, tmp_path: Path) -> None:
     srt, vtt = tmp_path / "yard.srt", tmp_path / "yard.vtt"
     assert analyze(wav, "--srt", srt, "--vtt", vtt)[0] == 0
     assert srt.read_text(encoding="utf-8") == "captions as srt – héllo"
@@ -113,7 +115,7 @@ def test_captions_are_written(wav: Path, analyze: Command, tmp_path: Path) -> No
     assert any("Dog_bark" in line for line in out), "the result was there"
 
 
-def test_one_file_that_fails_of_several(jobs: JobStub, wav: Path, analyze: Command, tmp_path: Path) -> None:
+def test_failed_file_does_not_stop_others(jobs: JobStub, wav: Path, analyze: Command, tmp_path: Path) -> None:
     jobs.refusals.append(error(402, "exceeded maximum usage limit"))
     code, out, err = analyze(wav, tmp_path / "none.wav", wav)
     assert code == 1
@@ -124,12 +126,12 @@ def test_one_file_that_fails_of_several(jobs: JobStub, wav: Path, analyze: Comma
     assert sum("Dog_bark" in line for line in out) == 1
 
 
-def test_a_job_that_is_deleted_meanwhile(jobs: JobStub, wav: Path, analyze: Command) -> None:
+def test_deleted_job_is_reported(jobs: JobStub, wav: Path, analyze: Command) -> None:
     jobs.removing = True
     assert analyze(wav) == (1, [], f"earshot: {wav}: the job was removed\n")
 
 
-def test_a_service_that_goes_away_leaves_the_name_of_the_job(
+def test_lost_connection_reports_job_id(
     jobs: JobStub, wav: Path, analyze: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("earshot_client._event_stream.RETRIES", ())
@@ -144,18 +146,18 @@ def test_a_service_that_goes_away_leaves_the_name_of_the_job(
     ]
 
 
-def test_what_is_for_one_file(jobs: JobStub, wav: Path, analyze: Command) -> None:
+def test_single_file_options_reject_several_files(jobs: JobStub, wav: Path, analyze: Command) -> None:
     code, _, err = analyze(wav, wav, "--srt", "a.srt")
     assert (code, err) == (1, "earshot: --srt, --vtt and --idempotency-key are for one file\n")
     assert jobs.uploads == 0
 
 
-def test_a_prompt_for_nobody(jobs: JobStub, wav: Path, analyze: Command) -> None:
+def test_prompt_without_insights_is_rejected(jobs: JobStub, wav: Path, analyze: Command) -> None:
     assert analyze(wav, "--prompt", "dogs") == (1, [], "earshot: --prompt needs --insights\n")
     assert jobs.uploads == 0
 
 
-def test_a_wrong_key_ends_it_all(jobs: JobStub, wav: Path, earshot: Command) -> None:
+def test_wrong_key_aborts_all_files(jobs: JobStub, wav: Path, earshot: Command) -> None:
     code, _, err = earshot("analyze", str(wav), str(wav), "--url", jobs.url, project_key="another")
     assert (code, jobs.uploads) == (1, 1)
     assert "does not know this project key" in err
@@ -183,7 +185,7 @@ def test_jobs_are_listed(known: JobStub, run: Command) -> None:
     assert [one["job"] for one in json.loads("\n".join(out))] == ["j1"]
 
 
-def test_a_result_is_read_later(known: JobStub, run: Command, tmp_path: Path) -> None:
+def test_stored_result_is_shown(known: JobStub, run: Command, tmp_path: Path) -> None:
     code, out, err = run("show", "j2", "--srt", tmp_path / "j2.srt")
     assert (code, err) == (0, "")
     assert any("Dog_bark" in line for line in out)
@@ -195,7 +197,7 @@ def test_a_result_is_read_later(known: JobStub, run: Command, tmp_path: Path) ->
     )
 
 
-def test_a_job_is_deleted(known: JobStub, run: Command) -> None:
+def test_job_is_deleted(known: JobStub, run: Command) -> None:
     assert run("delete", "j1", "--yes")[0] == 0
     assert list(known.jobs) == ["j2"]
     code, out, err = run("show", "j1")

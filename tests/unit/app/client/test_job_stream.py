@@ -28,7 +28,7 @@ EVENTS = [
 
 
 @given(st.sets(st.integers(1, len(STREAM) - 1), max_size=9))
-def test_events_are_the_same_however_the_bytes_come(cuts: set[int]) -> None:
+def test_events_do_not_depend_on_chunk_boundaries(cuts: set[int]) -> None:
     ends = [*sorted(cuts), len(STREAM)]
     stream = JobStream("j")
     events = [
@@ -43,7 +43,7 @@ def test_events_are_the_same_however_the_bytes_come(cuts: set[int]) -> None:
     assert events[-1].result.metadata == {"warnings": ["\u2028"]}
 
 
-def test_half_an_event_comes_again() -> None:
+def test_partial_event_is_received_again_after_reconnect() -> None:
     stream = JobStream("j", "3")
     assert stream.request().headers["Last-Event-ID"] == "3"
     assert list(stream.feed(b"id: 4\ndata: a\n\nid: 5\ndata: b\n")) == [JobEvent("message", b"a", "4")]
@@ -53,11 +53,11 @@ def test_half_an_event_comes_again() -> None:
     assert list(stream.feed(b"\ndata: b\n\n")) == [JobEvent("message", b"b", "4")]
 
 
-def test_a_stream_that_was_never_read_begins_at_the_beginning() -> None:
+def test_new_stream_sends_no_last_event_id() -> None:
     assert "Last-Event-ID" not in JobStream("j").request().headers
 
 
-def test_pauses_grow_until_an_event_comes_and_end_some_time() -> None:
+def test_backoff_resets_after_event_and_finally_gives_up() -> None:
     stream = JobStream("j")
     assert [stream.pause(), stream.pause()] == [*RETRIES[:2]]
     list(stream.feed(b"data: a\n\n"))
@@ -67,7 +67,7 @@ def test_pauses_grow_until_an_event_comes_and_end_some_time() -> None:
         stream.pause()
 
 
-def test_an_error_is_the_end_of_a_connection_and_of_a_job_that_is_gone() -> None:
+def test_error_event_ends_connection_and_reports_removed_job() -> None:
     error = b'event: error\ndata: {"error": "the job was removed"}\n\n'
     stream = JobStream("j")
     assert list(stream.feed(error)) == []
@@ -83,7 +83,7 @@ def test_an_error_is_the_end_of_a_connection_and_of_a_job_that_is_gone() -> None
         stream.pause()
 
 
-def test_a_busy_service_is_asked_when_it_says() -> None:
+def test_stream_honours_retry_after() -> None:
     stream = JobStream("j")
     stream.refused(Answer(503, retry_after=7))
     assert stream.pause() == 7
@@ -94,7 +94,7 @@ def test_a_busy_service_is_asked_when_it_says() -> None:
 
 
 @pytest.mark.parametrize("piece", [b"x" * 60, b"data: " + b"x" * 60 + b"\n"])
-def test_an_event_without_end_is_no_event(monkeypatch: pytest.MonkeyPatch, piece: bytes) -> None:
+def test_oversized_event_raises(monkeypatch: pytest.MonkeyPatch, piece: bytes) -> None:
     monkeypatch.setattr(_event_stream, "LONGEST_EVENT", 100)
     stream = JobStream("j")
     for _ in range(5):
@@ -104,6 +104,6 @@ def test_an_event_without_end_is_no_event(monkeypatch: pytest.MonkeyPatch, piece
         list(stream.feed(piece))
 
 
-def test_what_is_no_result_is_named() -> None:
+def test_invalid_result_raises() -> None:
     with pytest.raises(ServiceUnreachable, match="does not speak"):
         _ = JobEvent("completed", b"[]").result

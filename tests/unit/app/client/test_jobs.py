@@ -26,7 +26,7 @@ from tests.unit.app.client.stub import KEY, WAV
 KINDS = ["progress", "partial_result", "completed"]
 
 
-def test_a_job_from_beginning_to_end(jobs: JobStub, wav: Path, shell: Shell) -> None:
+def test_job_lifecycle_survives_network_faults(jobs: JobStub, wav: Path, shell: Shell) -> None:
     jobs.faults.extend(["lost", "busy"])
     first, second, third = story(jobs.result)
     jobs.connections.extend([first + second[:-1], second + third[:-9]])
@@ -55,7 +55,7 @@ def test_a_job_from_beginning_to_end(jobs: JobStub, wav: Path, shell: Shell) -> 
             client.job(job.id)
 
 
-def test_results_have_types(jobs: JobStub, wav: Path, shell: Shell) -> None:
+def test_results_are_typed(jobs: JobStub, wav: Path, shell: Shell) -> None:
     with shell(jobs.url, KEY) as client:
         result = client.job_result(client.analyze_file(wav).id)
         assert result.sound_event_detection
@@ -86,7 +86,7 @@ class Spying(io.BytesIO):
         return super().read(size)
 
 
-def test_a_recording_is_read_in_pieces(jobs: JobStub, shell: Shell) -> None:
+def test_recording_is_read_in_pieces(jobs: JobStub, shell: Shell) -> None:
     file = Spying(bytes(3 << 20))
     with shell(jobs.url, KEY) as client:
         job = client.analyze_file(file, name="tone.pcm", content_type="audio/x-raw; rate=8000; format=s16le")
@@ -99,14 +99,16 @@ def test_a_recording_is_read_in_pieces(jobs: JobStub, shell: Shell) -> None:
     ("status", "kind"),
     [(400, RequestRefused), (401, WrongKey), (402, QuotaExceeded), (404, JobNotFound), (409, JobConflict)],
 )
-def test_refusals_have_names(jobs: JobStub, wav: Path, status: int, kind: type[RequestRefused], shell: Shell) -> None:
+def test_rejections_raise_typed_errors(
+    jobs: JobStub, wav: Path, status: int, kind: type[RequestRefused], shell: Shell
+) -> None:
     jobs.refusals.append(error(status, "because"))
     with shell(jobs.url, KEY) as client, pytest.raises(kind, match="because") as raised:
         client.analyze_file(wav)
     assert raised.value.status == status
 
 
-def test_refusals_say_what_they_know(jobs: JobStub, wav: Path, shell: Shell) -> None:
+def test_rejection_messages_include_details(jobs: JobStub, wav: Path, shell: Shell) -> None:
     details = [{"type": "extra_forbidden", "loc": ["body", "options", "spech"], "msg": "no"}]
     plain = PlainTextResponse("Internal Server Error", 500, {"Earshot-Reason": "the audio is empty"})
     jobs.refusals.extend([error(422, "Validation error", details=details), plain])
@@ -117,7 +119,7 @@ def test_refusals_say_what_they_know(jobs: JobStub, wav: Path, shell: Shell) -> 
             client.analyze_file(wav)
 
 
-def test_a_stream_waits_for_a_busy_service_and_not_for_one_that_refuses(jobs: JobStub, wav: Path, shell: Shell) -> None:
+def test_stream_retries_busy_service_but_not_rejection(jobs: JobStub, wav: Path, shell: Shell) -> None:
     with shell(jobs.url, KEY) as client:
         job = client.analyze_file(wav).id
         jobs.refusals.append(error(503, "no owner"))
@@ -126,7 +128,7 @@ def test_a_stream_waits_for_a_busy_service_and_not_for_one_that_refuses(jobs: Jo
             list(client.job_events("another"))
 
 
-def test_a_job_that_is_removed_meanwhile(jobs: JobStub, wav: Path, shell: Shell) -> None:
+def test_removed_job_raises(jobs: JobStub, wav: Path, shell: Shell) -> None:
     with shell(jobs.url, KEY) as client:
         job = client.analyze_file(wav).id
         jobs.connections.append(event("error", {"error": "ask again"}, 0))
@@ -136,7 +138,7 @@ def test_a_job_that_is_removed_meanwhile(jobs: JobStub, wav: Path, shell: Shell)
             client.job_result(job)
 
 
-def test_a_stream_that_only_ends(jobs: JobStub, wav: Path, shell: Shell) -> None:
+def test_stream_without_events_gives_up(jobs: JobStub, wav: Path, shell: Shell) -> None:
     with shell(jobs.url, KEY) as client:
         job = client.analyze_file(wav).id
         jobs.connections.extend([b": ping\n\n"] * 6)

@@ -22,7 +22,7 @@ def heard(client: Client) -> str:
     return session
 
 
-def test_a_session_is_heard_to_its_end(url: str, shell: Shell) -> None:
+def test_session_stream_runs_to_end(url: str, shell: Shell) -> None:
     with shell(url, KEY) as client:
         session = heard(client)
         events = list(client.live(session, 0))
@@ -40,7 +40,7 @@ def test_a_session_is_heard_to_its_end(url: str, shell: Shell) -> None:
         assert [event.window.window for event in client.live(session, -2) if event.kind == "window"] == [3, 4]
 
 
-def test_all_sessions_are_heard(url: str) -> None:
+def test_project_stream_includes_new_session(url: str) -> None:
     with Client(url, KEY, sleep=lambda seconds: None) as client:
         events = client.project_live()
         session = client.create_session(PCM).id
@@ -53,7 +53,7 @@ def test_all_sessions_are_heard(url: str) -> None:
         next(client.project_live())
 
 
-def test_a_session_of_nobody(url: str) -> None:
+def test_unknown_session_raises(url: str) -> None:
     with Client(url, KEY, sleep=lambda seconds: None) as client:
         with pytest.raises(SessionNotFound):
             next(client.live("0123456789abcdefghijABCD"))
@@ -61,7 +61,7 @@ def test_a_session_of_nobody(url: str) -> None:
             client.session_activity("0123456789abcdefghijABCD")
 
 
-def test_a_day(url: str, shell: Shell) -> None:
+def test_activity_of_day(url: str, shell: Shell) -> None:
     with shell(url, KEY) as client:
         session = heard(client)
         day = client.list_sessions().entries[0].created_at
@@ -71,7 +71,7 @@ def test_a_day(url: str, shell: Shell) -> None:
         assert client.project_activity("2020-01-01", 60).sessions == 0
 
 
-def test_where_a_session_has_moved_it_goes_on_after_the_last_window() -> None:
+def test_stream_resumes_after_session_moves() -> None:
     stream = LiveStream.of_session("key", "s", 3)
     assert stream.request().query == {"from": "3"}
     kinds = [event.kind for event in stream.feed(b"event: window\nid: 3\ndata: {}\n\nevent: moved\ndata: {}\n\n")]
@@ -83,7 +83,7 @@ def test_where_a_session_has_moved_it_goes_on_after_the_last_window() -> None:
     assert stream.ended()
 
 
-def test_an_error_ends_the_connection_of_a_project() -> None:
+def test_project_stream_reconnects_after_error() -> None:
     stream = LiveStream.of_project("k", "s")
     call = stream.request()
     assert (call.path, call.query, call.headers["X-Api-Key"]) == ("/api/v1/live", {"strips": "s"}, "k")
@@ -91,7 +91,7 @@ def test_an_error_ends_the_connection_of_a_project() -> None:
     assert not stream.ended()
 
 
-def test_jobs_are_told_too(house: House, url: str) -> None:
+def test_project_stream_includes_jobs(house: House, url: str) -> None:
     job = house.jobs.create(SOUND)
     with Client(url, KEY) as client:
         event = next(client.project_live())

@@ -18,14 +18,14 @@ def joined(windows: list[dict[str, float]]) -> list[Run]:
     return [run for number, tags in enumerate(windows) for run in runs.add(event(number, tags))] + runs.close()
 
 
-def test_consecutive_windows_are_one_run_with_the_best_score() -> None:
+def test_consecutive_windows_form_run_with_best_score() -> None:
     assert joined([{}, {"Dog_bark": 0.6}, {"Dog_bark": 0.93}, {"Dog_bark": 0.7}, {}, {"Dog_bark": 0.5}]) == [
         Run("Dog_bark", 0.5, 2.5, 0.93),
         Run("Dog_bark", 2.5, 3.5, 0.5),
     ]
 
 
-def test_a_run_comes_with_the_first_window_without_its_sound() -> None:
+def test_run_ends_at_first_window_without_sound() -> None:
     runs = Runs()
     assert runs.add(event(0, {"Siren": 0.8})) == []
     assert runs.add(event(1, {"Speech": 0.8})) == [Run("Siren", 0, 1, 0.8)]

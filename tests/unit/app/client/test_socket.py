@@ -76,7 +76,7 @@ def uncut(client: Client) -> list[SocketEvent]:
 # --- audio and events -----------------------------------------------------------------------------------------------
 
 
-def test_events_come_while_audio_is_sent(client: Client, house: House) -> None:
+def test_events_arrive_while_audio_is_sent(client: Client, house: House) -> None:
     with client.socket() as socket:
         socket.send(HALF)
         socket.send(HALF)
@@ -95,7 +95,7 @@ def test_events_come_while_audio_is_sent(client: Client, house: House) -> None:
         assert not client.session_status(socket.session_id).page.token
 
 
-def test_blocks_are_sent_beside_their_events(client: Client, house: House) -> None:
+def test_stream_sends_blocks_and_yields_sound_events(client: Client, house: House) -> None:
     """Raw PCM may be cut anywhere; a sound has a beginning and an end."""
     audio = tone(2) + silence(3) + tone(1)
     blocks = [audio[start : start + 7777] for start in range(0, len(audio), 7777)]
@@ -126,7 +126,7 @@ def test_recordings_are_sent_in_pieces(
     assert max(map(len, chunks)) < 16_000
 
 
-def test_levels_and_a_listener(client: Client, house: House) -> None:
+def test_listener_receives_levels_and_cannot_send(client: Client, house: House) -> None:
     with client.socket() as sender:
         sender.send(HALF)
         with client.socket(sender.session_id, listen=True, after="start", events=("window", "level")) as listener:
@@ -142,7 +142,7 @@ def test_levels_and_a_listener(client: Client, house: House) -> None:
         client.socket(listen=True)
 
 
-def test_another_program_goes_on(client: Client, house: House, uncut: list[SocketEvent]) -> None:
+def test_another_client_resumes_with_id_and_cursor(client: Client, house: House, uncut: list[SocketEvent]) -> None:
     """With the id and the cursor, which suffice to resume."""
     with client.socket(events=SOUNDS) as socket:
         for piece in PIECES[:20]:
@@ -158,7 +158,7 @@ def test_another_program_goes_on(client: Client, house: House, uncut: list[Socke
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_cut_connections_lose_and_double_nothing(
+def test_disconnects_lose_and_duplicate_nothing(
     seed: int,
     client: Client,
     cutter: Cutter,
@@ -186,7 +186,7 @@ def test_cut_connections_lose_and_double_nothing(
     assert len({event.cursor for event in events if not isinstance(event, LevelHeard)}) == len(events)
 
 
-def test_a_cut_before_the_first_message_makes_no_second_session(client: Client, cutter: Cutter, house: House) -> None:
+def test_disconnect_before_greeting_creates_no_second_session(client: Client, cutter: Cutter, house: House) -> None:
     cuts = iter([800, 900, 1000])
     cutter.length = lambda: next(cuts, None)
     with client.socket() as socket:
@@ -194,7 +194,7 @@ def test_a_cut_before_the_first_message_makes_no_second_session(client: Client, 
     assert list(house.sessions.sessions) == [socket.session_id]
 
 
-def test_a_service_that_is_away_for_a_while(
+def test_socket_reconnects_after_outage(
     client: Client, cutter: Cutter, house: House, caplog: pytest.LogCaptureFixture
 ) -> None:
     with client.socket() as socket:
@@ -214,7 +214,7 @@ def test_a_service_that_is_away_for_a_while(
     assert notes[1] == "connected again; every chunk below 1 is stored"
 
 
-def test_patience_ends(client: Client, cutter: Cutter) -> None:
+def test_outage_beyond_patience_raises(client: Client, cutter: Cutter) -> None:
     with client.socket(patience=0.5) as socket:
         cutter.away = True
         cutter.cut()
@@ -223,7 +223,7 @@ def test_patience_ends(client: Client, cutter: Cutter) -> None:
             next(socket)
 
 
-def test_a_full_buffer_lets_send_wait(
+def test_send_blocks_while_buffer_is_full(
     client: Client, cutter: Cutter, house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_socket_state, "KEPT_BYTES", 4 * len(HALF))
@@ -241,7 +241,7 @@ def test_a_full_buffer_lets_send_wait(
     assert stored(house, socket.session_id) == [HALF] * 4 + [silence(0.5)]
 
 
-def test_events_that_nobody_reads_come_later(
+def test_unread_events_do_not_delay_audio(
     client: Client, cutter: Cutter, house: House, uncut: list[SocketEvent], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are not buffered without bound, and delay neither the audio nor its acknowledgements."""
@@ -279,7 +279,7 @@ def state() -> SocketState:
     return state
 
 
-def test_nothing_is_sent_before_the_greeting(state: SocketState) -> None:
+def test_nothing_is_sent_before_greeting(state: SocketState) -> None:
     """Its number would be wrong."""
     state.keep(b"more")
     state.request()
@@ -301,7 +301,7 @@ def test_nothing_is_sent_before_the_greeting(state: SocketState) -> None:
         (4429, RequestRefused),
     ],
 )
-def test_codes_after_which_a_socket_is_over(state: SocketState, code: int, error: type[RequestRefused]) -> None:
+def test_final_close_codes_raise_typed_errors(state: SocketState, code: int, error: type[RequestRefused]) -> None:
     with pytest.raises(error, match="its reason") as raised:
         state.closed(code, "its reason")
     assert raised.type is error
@@ -315,9 +315,7 @@ def test_codes_after_which_a_socket_is_over(state: SocketState, code: int, error
         (1013, ServiceBusy),
     ],
 )
-def test_codes_after_which_a_socket_connects_again(
-    state: SocketState, code: int, error: type[EarshotClientError]
-) -> None:
+def test_transient_close_codes_reconnect(state: SocketState, code: int, error: type[EarshotClientError]) -> None:
     """A pause follows, and after `patience` this error."""
     with pytest.raises(error):
         _closed_by(state, code)
@@ -334,7 +332,7 @@ def _closed_by(state: SocketState, code: int) -> float:
     return state.pause()
 
 
-def test_refusals_at_the_opening(cutter: Cutter, client: Client) -> None:
+def test_rejections_on_open_raise_typed_errors(cutter: Cutter, client: Client) -> None:
     with Client(cutter.url, "nobody") as stranger, pytest.raises(WrongKey), stranger.socket():
         pass
     with pytest.raises(SessionNotFound), client.socket(UNKNOWN):
@@ -356,14 +354,14 @@ def test_refusals_at_the_opening(cutter: Cutter, client: Client) -> None:
         pass
 
 
-def test_what_answers_is_no_socket(url: str) -> None:
+def test_answer_without_upgrade_raises(url: str) -> None:
     """As behind a proxy without support for upgrades."""
     with Client(url, KEY) as client, pytest.raises(RequestRefused) as refused, client.socket():
         pass
     assert refused.value.status == 400
 
 
-def test_a_second_sender_takes_the_place_of_the_first(client: Client, house: House) -> None:
+def test_second_sender_replaces_first(client: Client, house: House) -> None:
     with client.socket() as first:
         with client.socket(first.session_id) as second:
             second.send(HALF)
@@ -373,7 +371,7 @@ def test_a_second_sender_takes_the_place_of_the_first(client: Client, house: Hou
 
 
 @pytest.mark.parametrize("taken", [1, 2])
-def test_a_number_that_a_request_took(client: Client, house: House, taken: int) -> None:
+def test_chunk_number_used_by_request_raises(client: Client, house: House, taken: int) -> None:
     """The chunk would be lost silently."""
     with client.socket() as socket:
         for number in range(taken):
@@ -386,7 +384,7 @@ def test_a_number_that_a_request_took(client: Client, house: House, taken: int) 
         assert again.next_chunk == taken
 
 
-def test_a_session_that_others_end(client: Client, house: House) -> None:
+def test_session_ended_by_others_raises(client: Client, house: House) -> None:
     with client.socket() as socket:
         socket.send(HALF + HALF)
         wait_for(lambda: socket.next_chunk == 1)
@@ -410,7 +408,7 @@ def noted(events: Iterator[SocketEvent], heard: list[SocketEvent]) -> None:
         heard.append(event)  # noqa: PERF402 (those before an error, too)
 
 
-def test_a_session_that_ends_under_the_audio(client: Client, house: House) -> None:
+def test_session_end_during_send_raises_after_results(client: Client, house: House) -> None:
     """Earlier results still arrive, and an error names the audio that was not stored."""
     options = SessionOptions("stream", PCM, total_size=5 * len(HALF))
     heard: list[SocketEvent] = []
@@ -420,13 +418,13 @@ def test_a_session_that_ends_under_the_audio(client: Client, house: House) -> No
     assert stored(house, socket.session_id) == [HALF] * 5
 
 
-def test_audio_that_cannot_be_analysed(client: Client, house: House) -> None:
+def test_unreadable_audio_fails_session(client: Client, house: House) -> None:
     options = SessionOptions("stream", "audio/wav")
     with client.socket(options) as socket, pytest.raises(SessionFailed, match="declared audio/wav"):
         list(socket.stream(b"not a recording" for _ in range(50)))
 
 
-def test_a_chunk_that_is_too_long(client: Client) -> None:
+def test_oversized_chunk_is_rejected(client: Client) -> None:
     with client.socket() as socket, pytest.raises(RequestRefused, match="1048576") as refused:
         socket.send(bytes(1 << 21))
     assert refused.value.status == 413
@@ -435,7 +433,7 @@ def test_a_chunk_that_is_too_long(client: Client) -> None:
 # --- leaving --------------------------------------------------------------------------------------------------------
 
 
-def test_closing_in_the_middle(client: Client, house: House) -> None:
+def test_close_while_reading_ends_iteration(client: Client, house: House) -> None:
     with client.socket() as socket:
         threading.Timer(0.2, socket.close).start()
         assert list(socket) == []
@@ -448,7 +446,7 @@ def test_closing_in_the_middle(client: Client, house: House) -> None:
     assert not [thread for thread in threading.enumerate() if thread.name == "earshot-socket"]
 
 
-def test_ctrl_c_leaves_at_once(client: Client, house: House, cutter: Cutter) -> None:
+def test_ctrl_c_exits_immediately(client: Client, house: House, cutter: Cutter) -> None:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     main, silent = threading.main_thread().ident, threading.Event()
     assert main is not None
@@ -463,7 +461,7 @@ def test_ctrl_c_leaves_at_once(client: Client, house: House, cutter: Cutter) -> 
         signal.signal(signal.SIGINT, before)
 
 
-def test_a_microphone_that_says_nothing_holds_up_nobody(client: Client) -> None:
+def test_silent_microphone_does_not_delay_events(client: Client) -> None:
     silent = threading.Event()
 
     def blocks() -> Iterator[bytes]:
@@ -475,7 +473,7 @@ def test_a_microphone_that_says_nothing_holds_up_nobody(client: Client) -> None:
     silent.set()
 
 
-async def test_asyncio(cutter: Cutter, house: House) -> None:
+async def test_asyncio_socket(cutter: Cutter, house: House) -> None:
     async def blocks() -> AsyncIterator[bytes]:
         for piece in PIECES[:10]:
             yield piece

@@ -21,7 +21,7 @@ def columns(lines: list[str]) -> list[list[str]]:
     return [line.split() for line in lines]
 
 
-def test_adding_listing_and_removing(speakers: SpeakerStub, wav: Path, run: Command) -> None:
+def test_add_list_and_remove(speakers: SpeakerStub, wav: Path, run: Command) -> None:
     code, out, err = run("add", "Anna_Kim", wav, wav)
     assert (code, err) == (0, "")
     assert ["samples", "2"] in columns(out)
@@ -39,7 +39,7 @@ def test_adding_listing_and_removing(speakers: SpeakerStub, wav: Path, run: Comm
     assert run("remove", "Anna_Kim", "--yes") == (1, [], "earshot: speaker not found\n")
 
 
-def test_a_voice_of_a_job_is_pointed_at(speakers: SpeakerStub, wav: Path, run: Command) -> None:
+def test_voice_is_added_from_job(speakers: SpeakerStub, wav: Path, run: Command) -> None:
     of_job = ["--from-job", "a-job", "--speaker", "SPEAKER_01"]
     code, out, err = run("add", "Anna_Kim", *of_job, "--json")
     assert (code, json.loads("\n".join(out)), err) == (0, speakers.profile("Anna_Kim"), "")
@@ -52,7 +52,7 @@ def test_a_voice_of_a_job_is_pointed_at(speakers: SpeakerStub, wav: Path, run: C
         assert err == "earshot: give recordings, or --from-job with --speaker\n"
 
 
-def test_a_removal_is_asked_about(speakers: SpeakerStub, run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removal_asks_for_confirmation(speakers: SpeakerStub, run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     speakers.voices = {"Anna_Kim": [WAV]}
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     code, _, err = run("remove", "Anna_Kim")
@@ -61,9 +61,7 @@ def test_a_removal_is_asked_about(speakers: SpeakerStub, run: Command, monkeypat
     assert list(speakers.voices) == ["Anna_Kim"]
 
 
-def test_adding_goes_on_after_a_file_that_failed(
-    speakers: SpeakerStub, wav: Path, tmp_path: Path, run: Command
-) -> None:
+def test_add_continues_after_failed_file(speakers: SpeakerStub, wav: Path, tmp_path: Path, run: Command) -> None:
     missing, empty = tmp_path / "missing.wav", tmp_path / "empty.wav"
     empty.touch()
     speakers.refusals.append(refusal(502, "speaker service unavailable"))
@@ -77,7 +75,7 @@ def test_adding_goes_on_after_a_file_that_failed(
     ]
 
 
-def test_recognition_for_people(speakers: SpeakerStub, wav: Path, run: Command) -> None:
+def test_recognition_prints_table(speakers: SpeakerStub, wav: Path, run: Command) -> None:
     code, out, err = run("recognize", wav)
     assert (code, err) == (0, "")
     text = [" ".join(line.split()) for line in out]
@@ -89,7 +87,7 @@ def test_recognition_for_people(speakers: SpeakerStub, wav: Path, run: Command) 
     assert "no speech" in run("recognize", wav)[1]
 
 
-def test_recognition_says_whose_samples_another_model_made(speakers: SpeakerStub, wav: Path, run: Command) -> None:
+def test_recognition_reports_speakers_of_other_model(speakers: SpeakerStub, wav: Path, run: Command) -> None:
     speakers.voices = {name: [WAV] for name in ("Anna_Kim", "Bo")}
     speakers.left = {"Bo": 1}
     code, out, err = run("recognize", wav)
@@ -97,14 +95,14 @@ def test_recognition_says_whose_samples_another_model_made(speakers: SpeakerStub
     assert err == "earshot: not recognised, because another model made their samples: Bo\n"
 
 
-def test_recognition_for_programs(wav: Path, run: Command) -> None:
+def test_recognition_prints_json(wav: Path, run: Command) -> None:
     code, out, _ = run("recognize", wav, "--json")
     said = json.loads("\n".join(out))
     assert (code, len(said)) == (0, 3)
     assert all(one.items() <= whole.items() for one, whole in zip(said, TURNS, strict=True))
 
 
-def test_a_recording_that_is_too_long_is_shown_the_way(speakers: SpeakerStub, wav: Path, run: Command) -> None:
+def test_too_long_recording_suggests_analyze(speakers: SpeakerStub, wav: Path, run: Command) -> None:
     wav.write_bytes(bytes((1 << 20) + 1))
     code, out, err = run("recognize", wav)
     assert (code, out) == (1, [])
@@ -112,7 +110,7 @@ def test_a_recording_that_is_too_long_is_shown_the_way(speakers: SpeakerStub, wa
     assert err == f"earshot: {wav}: audio length is longer than 10 minutes; {hint}\n"
 
 
-def test_those_of_another_model_are_learnt_again(speakers: SpeakerStub, run: Command) -> None:
+def test_speakers_of_other_model_are_re_enrolled(speakers: SpeakerStub, run: Command) -> None:
     speakers.voices = {name: [WAV] for name in ("Anna_Kim", "Bo", "Cy")}
     speakers.left = {"Anna_Kim": 0, "Cy": 0}
     code, out, _ = run("re-enroll")
@@ -123,7 +121,7 @@ def test_those_of_another_model_are_learnt_again(speakers: SpeakerStub, run: Com
     assert (code, json.loads("\n".join(out))) == (1, [{"speaker": "Bo", "done": 1, "left": 2}])
 
 
-def test_names_that_are_no_text(speakers: SpeakerStub, wav: Path, run: Command) -> None:
+def test_undecodable_names_are_handled(speakers: SpeakerStub, wav: Path, run: Command) -> None:
     odd = wav.parent / os.fsdecode(b"ann\xff.wav")
     odd.write_bytes(WAV)
     assert run("add", "Anna_Kim", odd)[0] == 0
@@ -136,7 +134,7 @@ def test_names_that_are_no_text(speakers: SpeakerStub, wav: Path, run: Command) 
 
 
 @pytest.mark.parametrize("key", ["eso_secret\r", "eso_secret\n0", " eso_secret", "eso_secret-\u00fc"])
-def test_a_key_that_cannot_be_sent_is_not_shown(speakers: SpeakerStub, earshot: Command, key: str) -> None:
+def test_unsendable_key_is_not_printed(speakers: SpeakerStub, earshot: Command, key: str) -> None:
     code, out, err = earshot("speakers", "list", "--url", speakers.url, org_key=key)
     assert (code, out, len(err.splitlines())) == (1, [], 1)
     assert "organization key" in err
@@ -144,7 +142,7 @@ def test_a_key_that_cannot_be_sent_is_not_shown(speakers: SpeakerStub, earshot: 
     assert speakers.requests == []
 
 
-def test_keys_and_a_service_that_is_away_are_named(speakers: SpeakerStub, wav: Path, earshot: Command) -> None:
+def test_key_and_connection_errors_are_reported(speakers: SpeakerStub, wav: Path, earshot: Command) -> None:
     add = ["add", "Anna_Kim", str(wav), str(wav)]
     for given in (add, ["list"]):
         code, out, err = earshot("speakers", *given, "--url", speakers.url, org_key="wrong")

@@ -26,7 +26,7 @@ from tests.unit.app.client.stub import KEY, WAV
 ANNA = SpeakerProfile("Anna_Kim", "2026-11-21T08:00:00.000Z", 10.5, 1, True)
 
 
-def test_a_speaker_from_beginning_to_end(speakers: SpeakerStub, wav: Path, shell: Shell) -> None:
+def test_speaker_lifecycle_survives_faults(speakers: SpeakerStub, wav: Path, shell: Shell) -> None:
     speakers.faults.extend(["busy", "lost", "lost"])
     with shell(speakers.url, org_key=ORG_KEY) as client:
         assert client.speakers() == ()
@@ -43,7 +43,7 @@ def test_a_speaker_from_beginning_to_end(speakers: SpeakerStub, wav: Path, shell
         assert client.speakers() == ()
 
 
-def test_turns_have_types(speakers: SpeakerStub, wav: Path, shell: Shell) -> None:
+def test_turns_are_typed(speakers: SpeakerStub, wav: Path, shell: Shell) -> None:
     speakers.faults.extend(["lost", "busy"])
     with shell(speakers.url, org_key=ORG_KEY) as client:
         anna, unknown, short = client.recognize(wav)
@@ -55,21 +55,21 @@ def test_turns_have_types(speakers: SpeakerStub, wav: Path, shell: Shell) -> Non
     ]
 
 
-def test_a_key_that_cannot_be_sent() -> None:
+def test_unsendable_key_raises() -> None:
     for make in Client, AsyncClient:
         for key, org_key in ("line\n", ""), ("", "kl\u00fc"):
             with pytest.raises(WrongKey):
                 make("http://127.0.0.1:9", key, org_key=org_key)
 
 
-def test_a_voice_is_not_sent_again_when_no_answer_came(speakers: SpeakerStub, wav: Path, shell: Shell) -> None:
+def test_unanswered_voice_upload_is_not_retried(speakers: SpeakerStub, wav: Path, shell: Shell) -> None:
     speakers.faults.append("lost")
     with shell(speakers.url, org_key=ORG_KEY) as client, pytest.raises(ServiceUnreachable):
         client.add_voice("Anna_Kim", wav)
     assert speakers.requests == ["POST voice"]
 
 
-def test_a_removal_is_not_sent_again_at_all(speakers: SpeakerStub, wav: Path, shell: Shell) -> None:
+def test_removal_is_never_retried(speakers: SpeakerStub, wav: Path, shell: Shell) -> None:
     with shell(speakers.url, org_key=ORG_KEY) as client:
         client.add_voice("Anna_Kim", wav)
         speakers.refusals.append(refusal(503, "a voice file will be deleted later"))
@@ -81,7 +81,7 @@ def test_a_removal_is_not_sent_again_at_all(speakers: SpeakerStub, wav: Path, sh
     assert speakers.requests == ["POST voice", "DELETE speaker", "DELETE speaker"]
 
 
-def test_an_engine_that_is_away_had_its_time(speakers: SpeakerStub, wav: Path, shell: Shell) -> None:
+def test_unavailable_engine_is_not_retried(speakers: SpeakerStub, wav: Path, shell: Shell) -> None:
     speakers.refusals.extend(
         [refusal(502, "speaker service unavailable"), refusal(502, "recognition service unavailable")]
     )
@@ -93,7 +93,7 @@ def test_an_engine_that_is_away_had_its_time(speakers: SpeakerStub, wav: Path, s
     assert speakers.requests == ["POST voice", "POST recognition"]
 
 
-def test_a_broken_rule_has_the_message_of_the_service(speakers: SpeakerStub, wav: Path, shell: Shell) -> None:
+def test_rejection_has_service_message(speakers: SpeakerStub, wav: Path, shell: Shell) -> None:
     with shell(speakers.url, org_key=ORG_KEY) as client:
         with pytest.raises(SpeakerRequestRefused, match="only alphabet, number and underscore") as raised:
             client.add_voice("Anna Kim", wav)
@@ -105,7 +105,7 @@ def test_a_broken_rule_has_the_message_of_the_service(speakers: SpeakerStub, wav
                 call("nobody")
 
 
-def test_refusals_have_names(speakers: SpeakerStub, wav: Path, shell: Shell) -> None:
+def test_rejections_raise_typed_errors(speakers: SpeakerStub, wav: Path, shell: Shell) -> None:
     with shell(speakers.url, org_key=ORG_KEY) as client:
         speakers.refusals.append(refusal(400, "no multipart"))
         with pytest.raises(RequestRefused, match="no multipart"):
@@ -116,7 +116,7 @@ def test_refusals_have_names(speakers: SpeakerStub, wav: Path, shell: Shell) -> 
 
 
 @pytest.mark.parametrize("body", [{"data": None, "error": "", "debug": ""}, {"data": {}}, [1], {"error": ""}])
-def test_what_is_no_envelope(speakers: SpeakerStub, body: object, shell: Shell) -> None:
+def test_invalid_envelope_raises(speakers: SpeakerStub, body: object, shell: Shell) -> None:
     speakers.refusals.append(JSONResponse(body))
     with (
         shell(speakers.url, org_key=ORG_KEY) as client,
@@ -126,7 +126,7 @@ def test_what_is_no_envelope(speakers: SpeakerStub, body: object, shell: Shell) 
 
 
 @pytest.mark.parametrize("key", ["", "another"])
-def test_a_wrong_key(speakers: SpeakerStub, wav: Path, key: str, shell: Shell) -> None:
+def test_wrong_key_raises(speakers: SpeakerStub, wav: Path, key: str, shell: Shell) -> None:
     with shell(speakers.url, org_key=key) as client, pytest.raises(WrongKey, match="organization not found"):
         client.add_voice("Anna_Kim", wav)
     with shell(speakers.url, KEY) as client, pytest.raises(WrongKey, match="organization not found"):

@@ -49,12 +49,14 @@ CALLS: dict[str, tuple[tuple[bytes, bytes], Callable[[Client], object]]] = {
 
 
 @pytest.mark.parametrize(("server", "call"), CALLS.values(), ids=CALLS)
-def test_a_call_ends_in_time(server: tuple[bytes, bytes], call: Callable[[Client], object], unhurried: Shell) -> None:
+def test_calls_end_within_timeout(
+    server: tuple[bytes, bytes], call: Callable[[Client], object], unhurried: Shell
+) -> None:
     with slow_server(*server) as url, unhurried(url) as client, ends_in_time():
         call(client)
 
 
-def test_pauses_are_cut_short(jobs: JobStub, unhurried: Shell) -> None:
+def test_timeout_shortens_retry_pauses(jobs: JobStub, unhurried: Shell) -> None:
     busy = error(503, "busy")
     busy.headers["Retry-After"] = "30"
     jobs.refusals.append(busy)
@@ -63,7 +65,7 @@ def test_pauses_are_cut_short(jobs: JobStub, unhurried: Shell) -> None:
     assert not jobs.jobs
 
 
-def test_the_error_says_why_there_was_no_answer(unhurried: Shell) -> None:
+def test_timeout_error_names_cause(unhurried: Shell) -> None:
     with (
         unhurried("http://127.0.0.1:9") as client,
         pytest.raises(DeadlineExceeded, match=r"s: .*(refused|failed)"),
@@ -79,7 +81,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def test_a_stream_that_breaks_off_is_not_taken_up_after_the_deadline(jobs: JobStub, now: list[float]) -> None:
+def test_broken_stream_is_not_resumed_after_deadline(jobs: JobStub, now: list[float]) -> None:
     with Client(jobs.url, KEY, sleep=lambda seconds: now.__setitem__(0, LATE)) as client:
         job = client.analyze_file(io.BytesIO(b"x"))
         jobs.connections.extend([story(jobs.result)[0]] * 2)
@@ -89,7 +91,7 @@ def test_a_stream_that_breaks_off_is_not_taken_up_after_the_deadline(jobs: JobSt
             next(events)
 
 
-def test_the_time_of_the_caller_counts(stub: Stub, now: list[float]) -> None:
+def test_time_in_caller_counts_toward_timeout(stub: Stub, now: list[float]) -> None:
     with Client(stub.url, KEY) as client:
         session = client.create_session(SessionOptions("stream", "audio/wav"))
         for number in range(4):
@@ -102,7 +104,7 @@ def test_the_time_of_the_caller_counts(stub: Stub, now: list[float]) -> None:
             next(events)
 
 
-def test_calls_that_are_fast_enough(stub: Stub, tmp_path: Path, unhurried: Shell) -> None:
+def test_fast_calls_succeed(stub: Stub, tmp_path: Path, unhurried: Shell) -> None:
     path = tmp_path / "street.wav"
     path.write_bytes(b"RIFF\x00\x00\x00\x00WAVEfmt ")
     with unhurried(stub.url, KEY) as client:
@@ -110,7 +112,7 @@ def test_calls_that_are_fast_enough(stub: Stub, tmp_path: Path, unhurried: Shell
         assert client.official_tags(timeout=LATE) == ("Dog_bark", "Speech")
 
 
-async def test_a_timeout_of_the_caller_stays_the_callers() -> None:
+async def test_caller_timeout_is_not_converted() -> None:
     with slow_server() as url:
         async with AsyncClient(url) as client:
             with pytest.raises(TimeoutError):

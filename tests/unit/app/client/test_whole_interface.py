@@ -70,7 +70,7 @@ def account(seconds: int | None) -> ProjectAccount:
     return ProjectAccount("p", "Barn", "Farm", 1_767_323_045_678, key, None, 1500, seconds)
 
 
-def test_a_project_and_how_long_it_keeps_audio(either: Client, house: House) -> None:
+def test_project_audio_retention(either: Client, house: House) -> None:
     house.projects.keep_audio = chosen = mock.AsyncMock()
     house.projects.account = mock.AsyncMock(
         side_effect=lambda project: account(chosen.call_args[0][1] if chosen.called else None)
@@ -87,7 +87,7 @@ def test_a_project_and_how_long_it_keeps_audio(either: Client, house: House) -> 
 # --- streams --------------------------------------------------------------------------------------------------------
 
 
-def test_a_stream_gives_events_while_it_is_sent(streamer: Client, house: House) -> None:
+def test_stream_yields_events_while_sending(streamer: Client, house: House) -> None:
     """The second half of the blocks follows only after an event of the first has been read."""
     heard = threading.Event()
 
@@ -110,7 +110,7 @@ def test_a_stream_gives_events_while_it_is_sent(streamer: Client, house: House) 
     )
 
 
-async def test_a_stream_on_asyncio(cutter: Cutter) -> None:
+async def test_asyncio_stream(cutter: Cutter) -> None:
     async def blocks() -> AsyncIterator[bytes]:
         for _ in range(4):
             yield HALF_SECOND
@@ -132,13 +132,13 @@ async def test_a_stream_on_asyncio(cutter: Cutter) -> None:
         ("audio/wav", 1),
     ],
 )
-def test_frames_of_a_content_type(content_type: str, frame: int) -> None:
+def test_frames_are_cut_by_content_type(content_type: str, frame: int) -> None:
     frames = Frames(content_type)
     first, second = (len(frames.feed(b"x" * 50)) for _ in range(2))
     assert (first, first + second) == (50 // frame * frame, 100 // frame * frame)
 
 
-def test_what_the_blocks_raise_comes_after_the_events(streamer: Client, cutter: Cutter, house: House) -> None:
+def test_error_of_block_iterator_follows_events(streamer: Client, cutter: Cutter, house: House) -> None:
     def blocks() -> Iterator[bytes]:
         yield from [HALF_SECOND] * 2
         raise OSError("the microphone was unplugged")
@@ -161,7 +161,7 @@ def test_what_the_blocks_raise_comes_after_the_events(streamer: Client, cutter: 
     assert {session.head.state for session in house.sessions.sessions.values()} == {"readonly"}
 
 
-def test_who_stops_reading_stops_the_stream(streamer: Client, cutter: Cutter, house: House) -> None:
+def test_closing_iterator_stops_stream(streamer: Client, cutter: Cutter, house: House) -> None:
     sent: list[int] = []
 
     def blocks() -> Iterator[bytes]:
@@ -196,7 +196,7 @@ FORMS: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_recording_in_every_form(
+def test_recording_is_accepted_in_every_form(
     either: Client, house: House, tmp_path: Path, request: pytest.FixtureRequest, form: str
 ) -> None:
     path = tmp_path / "street.wav"
@@ -213,7 +213,7 @@ def test_a_recording_in_every_form(
 
 
 @pytest.mark.parametrize("audio", [5, None, ["a.wav"], io.StringIO("text")])
-def test_what_is_no_recording_is_told_of_at_once(client: Client, audio: Any) -> None:
+def test_invalid_recording_types_raise_immediately(client: Client, audio: Any) -> None:
     for call in (
         lambda: list(client.detect(audio)),
         lambda: client.analyze_file(audio),
@@ -225,7 +225,7 @@ def test_what_is_no_recording_is_told_of_at_once(client: Client, audio: Any) -> 
         client.analyze_file("nowhere.wav")
 
 
-def test_one_error_for_audio_that_cannot_be_read(client: Client, house: House) -> None:
+def test_unreadable_audio_raises_same_error_everywhere(client: Client, house: House) -> None:
     """A file that is no recording raises the same error in every call."""
     house.prober.failure = house.speakers.failure = AudioError("not a supported audio file")
     for call in (
@@ -243,7 +243,7 @@ def test_one_error_for_audio_that_cannot_be_read(client: Client, house: House) -
         client.add_voice("no name!", wav(tone(1.0)))
 
 
-def test_a_recording_in_json(client: Client, house: House) -> None:
+def test_recording_is_sent_as_json(client: Client, house: House) -> None:
     job = client.analyze(
         HALF_SECOND, 16_000, JobOptions(sound_event_detection=True), content_type="audio/x-raw; format=s16le"
     )
@@ -256,7 +256,7 @@ def test_a_recording_in_json(client: Client, house: House) -> None:
 # --- options --------------------------------------------------------------------------------------------------------
 
 
-def test_options_are_those_of_the_service() -> None:
+def test_job_options_match_service() -> None:
     """Each option of the service exists in the client, with the same default."""
     ours = {field.name: field.default for field in msgspec.structs.fields(JobOptions)}
     service = {field.name: field.default for field in msgspec.structs.fields(Options)}
@@ -264,7 +264,7 @@ def test_options_are_those_of_the_service() -> None:
     assert msgspec.json.encode(JobOptions()) == b"{}"
 
 
-def test_options_of_a_session_reach_it(client: Client, house: House) -> None:
+def test_session_options_reach_service(client: Client, house: House) -> None:
     options = SessionOptions(
         "file",
         "audio/wav",
@@ -282,7 +282,7 @@ def test_options_of_a_session_reach_it(client: Client, house: House) -> None:
 
 
 @pytest.mark.parametrize("metadata", [{"room": 5}, {5: "room"}, {"room": None}, {"room": ["hall"]}])
-def test_metadata_that_is_no_text_is_told_of_before_it_is_sent(metadata: Any) -> None:
+def test_non_text_metadata_raises(metadata: Any) -> None:
     with pytest.raises(TypeError, match=r"metadata: .* both must be text"):
         SessionOptions("file", "audio/wav", metadata=metadata)
 
@@ -305,7 +305,7 @@ def test_results_and_predictions(either: Client) -> None:
     assert either.predict(stream.id, window).next_sequence == 3
 
 
-def test_readiness(client: Client, house: House) -> None:
+def test_client_reports_readiness(client: Client, house: House) -> None:
     assert client.is_ready()
     house.health.waiting = "its partitions"
     assert not client.is_ready()
@@ -314,7 +314,7 @@ def test_readiness(client: Client, house: House) -> None:
 # --- lists ----------------------------------------------------------------------------------------------------------
 
 
-def test_lists(either: Client, house: House) -> None:
+def test_lists_are_paged_and_filtered(either: Client, house: House) -> None:
     sessions = [either.create_session(PCM).id for _ in range(3)][::-1]
     jobs = [house.jobs.create(SOUND) for _ in range(3)][::-1]
     house.jobs.perform(jobs[0], Service.SOUND, audio_ms=1000)
@@ -335,7 +335,7 @@ def test_lists(either: Client, house: House) -> None:
     assert [entry.id for entry in either.list_sessions(first.token).entries] == sessions[2:]
 
 
-def test_a_list_that_is_not_whole_says_so_at_its_end(client: Client, house: House) -> None:
+def test_incomplete_list_raises_at_end(client: Client, house: House) -> None:
     job = house.jobs.create(SOUND)
     house.jobs.covered = Coverage(frozenset({0}), 4, frozenset())
     entries = client.jobs()
@@ -347,7 +347,7 @@ def test_a_list_that_is_not_whole_says_so_at_its_end(client: Client, house: Hous
     assert (missing.partitions, missing.of) == (3, 4)
 
 
-def test_a_chunk_that_is_too_large_names_the_setting(client: Client, house: House) -> None:
+def test_oversized_chunk_error_names_setting(client: Client, house: House) -> None:
     session = client.create_session(PCM)
     with pytest.raises(RequestRefused, match="EARSHOT_CHUNK_LIMIT") as refusal:
         client.put_chunk(session.id, 0, bytes(1024 * 1024 + 2))

@@ -31,7 +31,7 @@ def far(house: House, service: Running, api: Api) -> str:
     return session
 
 
-def test_an_upload_and_a_read_are_passed_on(http: TestClient, far: str) -> None:
+def test_uploads_and_reads_are_forwarded(http: TestClient, far: str) -> None:
     """The owner's answers are returned unchanged; nothing is appended here."""
     put = http.put(f"/audio_sessions/{far}/chunks/0", json=DATA, headers={"Idempotency-Key": "one"})
     assert (put.status_code, put.json()) == (200, {"session_id": far, "chunk_sequence": 1})
@@ -45,7 +45,7 @@ def test_an_upload_and_a_read_are_passed_on(http: TestClient, far: str) -> None:
     assert http.delete(f"/audio_sessions/{far}").status_code == 204
 
 
-def test_a_request_is_passed_on_once(http: TestClient, house: House, far: str) -> None:
+def test_request_is_forwarded_only_once(http: TestClient, house: House, far: str) -> None:
     """If two nodes disagree about the owner, the second answers."""
     answer = http.get(f"/audio_sessions/{far}/status", headers={"X-Earshot-Forwarded": "1"})
     assert answer.status_code == 404
@@ -67,7 +67,7 @@ def forwarded(*parts: bytes, gone: bool = False) -> bytes:
     return b"".join(passed)
 
 
-def test_a_body_is_passed_on_as_it_comes_and_takes_no_memory_here() -> None:
+def test_body_is_streamed_without_using_memory() -> None:
     """This node can check neither the session nor its key, so forwarded bodies must not use its memory."""
     assert forwarded(b"one ", b"two ", b"3") == b"one two 3"
     with pytest.raises(TooLarge, match="longer than 10 bytes"):

@@ -46,7 +46,7 @@ def ids(page: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", PATHS)
-def test_pages_have_each_once_newest_first(http: TestClient, house: House, kind: str) -> None:
+def test_pages_contain_each_item_once_newest_first(http: TestClient, house: House, kind: str) -> None:
     expected = made(http, house, kind, 7)
     page = read(http, kind, count=3)
     found = ids(page)
@@ -59,7 +59,7 @@ def test_pages_have_each_once_newest_first(http: TestClient, house: House, kind:
 
 
 @pytest.mark.parametrize("kind", PATHS)
-def test_what_comes_meanwhile_is_not_on_the_pages_that_follow(http: TestClient, house: House, kind: str) -> None:
+def test_new_items_are_not_on_later_pages(http: TestClient, house: House, kind: str) -> None:
     expected = made(http, house, kind, 4)
     first = read(http, kind, count=2)
     made(http, house, kind, 3)
@@ -67,7 +67,7 @@ def test_what_comes_meanwhile_is_not_on_the_pages_that_follow(http: TestClient, 
 
 
 @pytest.mark.parametrize("kind", PATHS)
-def test_a_project_sees_its_own_alone(http: TestClient, house: House, kind: str) -> None:
+def test_project_sees_only_its_own_items(http: TestClient, house: House, kind: str) -> None:
     house.directory.keys["another"] = Principal("another", "organization")
     mine = made(http, house, kind, 2)
     made(http, house, kind, 2, "another")
@@ -80,7 +80,7 @@ def test_a_project_sees_its_own_alone(http: TestClient, house: House, kind: str)
 
 @pytest.mark.parametrize("kind", PATHS)
 @pytest.mark.parametrize("key", ["", "wrong"])
-def test_the_key_is_needed_before_anything_else(http: TestClient, kind: str, key: str) -> None:
+def test_key_is_checked_before_parameters(http: TestClient, kind: str, key: str) -> None:
     answer = http.get(PATHS[kind], params={"count": "x"}, headers={"X-Api-Key": key})
     assert answer.status_code == 401
 
@@ -102,14 +102,14 @@ def test_the_key_is_needed_before_anything_else(http: TestClient, kind: str, key
         {"next_token": "\x00\xff"},
     ],
 )
-def test_a_parameter_that_is_badly_formatted_is_400(http: TestClient, kind: str, query: dict[str, str]) -> None:
+def test_malformed_parameter_returns_400(http: TestClient, kind: str, query: dict[str, str]) -> None:
     answer = http.get(PATHS[kind], params=query, headers={"X-Api-Key": KEY})
     assert answer.status_code == 400
     assert answer.json()["error"].startswith(f"{next(iter(query))}:")
 
 
 @pytest.mark.parametrize("kind", PATHS)
-def test_time_and_state_filter(http: TestClient, house: House, kind: str) -> None:
+def test_filters_by_time_and_state(http: TestClient, house: House, kind: str) -> None:
     newest, middle, oldest = made(http, house, kind, 3)
     times = {entry[IDS[kind]]: entry["created_at"] for entry in read(http, kind)[kind]}
     assert ids(read(http, kind, since=times[middle])) == [newest, middle]
@@ -128,7 +128,7 @@ def test_time_and_state_filter(http: TestClient, house: House, kind: str) -> Non
     assert ids(read(http, kind, next_token=page["next_token"])) == [oldest], "a token keeps the filter"
 
 
-def test_what_is_said_of_a_session(http: TestClient, house: House) -> None:
+def test_session_entry(http: TestClient, house: House) -> None:
     session = made(http, house, "sessions", 1)[0]
     entry = read(http, "sessions")["sessions"][0]
     assert entry == {
@@ -149,7 +149,7 @@ def test_what_is_said_of_a_session(http: TestClient, house: House) -> None:
     assert entry["error"].startswith("declared audio/wav")
 
 
-def test_what_is_said_of_a_job(http: TestClient, house: House) -> None:
+def test_job_entry(http: TestClient, house: House) -> None:
     job = house.jobs.create(BOTH)
     house.jobs.perform(job, Service.SOUND, audio_ms=2500)
     assert read(http, "jobs")["jobs"] == [
@@ -171,7 +171,7 @@ def test_what_is_said_of_a_job(http: TestClient, house: House) -> None:
 # --- many nodes -----------------------------------------------------------------------------------------------------
 
 
-def test_a_page_is_put_together_from_the_owners(http: TestClient, house: House) -> None:
+def test_page_merges_items_of_all_owners(http: TestClient, house: House) -> None:
     """The other node has every second job. Times count the commands of a node, so pairs of jobs have equal times."""
     other, expected = House(), []
     for _ in range(5):
@@ -190,7 +190,7 @@ def test_a_page_is_put_together_from_the_owners(http: TestClient, house: House) 
     assert pairs == [sorted(expected[number : number + 2]) for number in range(8, -1, -2)]
 
 
-def test_a_node_that_is_away_is_missing(http: TestClient, house: House) -> None:
+def test_partitions_of_unreachable_node_are_missing(http: TestClient, house: House) -> None:
     job = house.jobs.create(SOUND)
     house.jobs.covered = Coverage(frozenset({0, 1}), 4, frozenset({f"http://127.0.0.1:{free_port()}"}))
     assert read(http, "jobs")["missing"] == {"partitions": 2, "of": 4}
@@ -198,7 +198,7 @@ def test_a_node_that_is_away_is_missing(http: TestClient, house: House) -> None:
 
 
 @pytest.mark.parametrize("answer", [b"{}", b"[", b'{"partitions":["x"],"entries":[]}', b""])
-def test_a_node_that_answers_something_else_is_missing(
+def test_partitions_of_invalid_answer_are_missing(
     http: TestClient, house: House, monkeypatch: pytest.MonkeyPatch, answer: bytes
 ) -> None:
     """For example, another version."""
@@ -211,7 +211,7 @@ def test_a_node_that_answers_something_else_is_missing(
     assert read(http, "jobs")["missing"] == {"partitions": 1, "of": 2}
 
 
-def test_a_node_that_hangs_is_not_waited_for(http: TestClient, house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_node_does_not_delay_list(http: TestClient, house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lists, "PART_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
@@ -219,13 +219,13 @@ def test_a_node_that_hangs_is_not_waited_for(http: TestClient, house: House, mon
         assert read(http, "jobs")["missing"] == {"partitions": 1, "of": 2}
 
 
-def test_where_nobody_lists_anything_the_answer_is_503(http: TestClient, house: House) -> None:
+def test_list_without_partitions_returns_503(http: TestClient, house: House) -> None:
     house.jobs.covered = Coverage(frozenset(), 4, frozenset())
     answer = http.get("/api/v1/jobs", headers={"X-Api-Key": KEY})
     assert (answer.status_code, "retry-after" in answer.headers) == (503, True)
 
 
-def test_a_request_that_was_passed_on_is_answered_for_this_node_alone(http: TestClient, house: House) -> None:
+def test_forwarded_request_lists_only_this_node(http: TestClient, house: House) -> None:
     job = house.jobs.create(SOUND)
     house.jobs.covered = Coverage(frozenset({3}), 4, frozenset({"http://never.asked"}))
     answer = http.get("/api/v1/jobs", headers={"X-Api-Key": KEY, "X-Earshot-Forwarded": "1"}).json()
@@ -238,7 +238,7 @@ def test_a_request_that_was_passed_on_is_answered_for_this_node_alone(http: Test
 QUERY = ListQuery("project", ("accepted",), 5, LATEST_MS, None, 7)
 
 
-def test_a_cursor_goes_on_with_its_query() -> None:
+def test_cursor_preserves_query() -> None:
     cursors, id = ListCursors(b"s" * 32), new_id()
     for time_ms in (0, 1, 1_767_323_045_678, LATEST_MS):
         cursor = cursors.issue("jobs", QUERY, (time_ms, id))
@@ -247,7 +247,7 @@ def test_a_cursor_goes_on_with_its_query() -> None:
         )
 
 
-def test_a_cursor_is_of_one_list_one_project_and_one_deployment() -> None:
+def test_cursor_is_bound_to_list_project_and_deployment() -> None:
     cursors = ListCursors(b"s" * 32)
     cursor = cursors.issue("jobs", QUERY, (5, new_id()))
     for other, name, project in (

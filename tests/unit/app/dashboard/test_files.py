@@ -18,7 +18,7 @@ def http(house: House) -> TestClient:
 
 
 @pytest.mark.parametrize("name", sorted(files.names()))
-def test_every_file_is_served_and_bound(http: TestClient, name: str) -> None:
+def test_every_file_is_served_with_security_headers(http: TestClient, name: str) -> None:
     answer = http.get(f"/dashboard/{name}")
     assert answer.content == (files.DIRECTORY / name).read_bytes()
     policy = answer.headers["content-security-policy"]
@@ -32,7 +32,7 @@ def test_every_file_is_served_and_bound(http: TestClient, name: str) -> None:
     assert (again.status_code, again.content) == (304, b"")
 
 
-def test_files_are_packed_for_who_can_unpack_them(http: TestClient) -> None:
+def test_files_are_gzipped_on_request(http: TestClient) -> None:
     with http.stream("GET", "/dashboard/", headers={"Accept-Encoding": "gzip"}) as answer:
         packed = b"".join(answer.iter_raw())
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
@@ -42,19 +42,19 @@ def test_files_are_packed_for_who_can_unpack_them(http: TestClient) -> None:
 @pytest.mark.parametrize(
     "name", ["../files.py", "%2e%2e/files.py", "views", "none.js", "views/../main.js", "%00", "vendor/"]
 )
-def test_nothing_else_is_served(http: TestClient, name: str) -> None:
+def test_other_paths_are_not_served(http: TestClient, name: str) -> None:
     answer = http.get(f"/dashboard/{name}")
     assert answer.status_code == 404 or answer.content == (files.DIRECTORY / "main.js").read_bytes()
 
 
-def test_the_first_view_is_small() -> None:
+def test_first_view_is_small() -> None:
     """Compressed bytes of scripts and styles."""
     page = (files.DIRECTORY / "index.html").read_text()
     names = {"main.js", *re.findall(r'(?:modulepreload|stylesheet)" href="([^"]+)"', page)}
     assert sum(len(files.read(name).packed) for name in names) < 24_000
 
 
-def test_what_the_first_view_loads_is_asked_for_at_once() -> None:
+def test_first_view_preloads_all_modules() -> None:
     """Otherwise a browser discovers modules one after another."""
     loaded = re.findall(r'modulepreload" href="([^"]+)"', (files.DIRECTORY / "index.html").read_text())
     asked = {*loaded, "main.js"}
@@ -67,7 +67,7 @@ def test_what_the_first_view_loads_is_asked_for_at_once() -> None:
             assert path in asked, f"{name} imports {path}"
 
 
-def test_nothing_comes_from_elsewhere_or_runs_inline() -> None:
+def test_files_have_no_external_or_inline_code() -> None:
     for name in files.names():
         text = (files.DIRECTORY / name).read_text()
         if name.endswith((".html", ".css")):
@@ -78,7 +78,7 @@ def test_nothing_comes_from_elsewhere_or_runs_inline() -> None:
             ), name
 
 
-def test_signing_in_by_a_link(house: House, http: TestClient) -> None:
+def test_sign_in_by_link(house: House, http: TestClient) -> None:
     house.sign_ins.redeem = mock.AsyncMock(return_value=SignIn("pass_p", "pass_o"))
     answer = http.post("/dashboard/sign-in", json={"token": "once"})
     assert answer.json() == {"project": "pass_p", "organization": "pass_o"}
@@ -87,5 +87,5 @@ def test_signing_in_by_a_link(house: House, http: TestClient) -> None:
 
 
 @pytest.mark.parametrize("body", [{}, {"token": ""}, {"token": 1}, {"token": "x" * 300}, {"token": "a", "more": 1}, []])
-def test_a_body_without_a_token(http: TestClient, body: object) -> None:
+def test_invalid_sign_in_body_returns_400(http: TestClient, body: object) -> None:
     assert http.post("/dashboard/sign-in", json=body).status_code == 400

@@ -27,7 +27,7 @@ def unpacked(value: bytes) -> Any:
 
 
 @pytest.mark.parametrize(("topic", "name"), RECORDS)
-def test_a_golden_record_is_valid(topic: str, name: str) -> None:
+def test_golden_records_match_schema(topic: str, name: str) -> None:
     value = (golden.folder(topic) / f"{name}.msgpack").read_bytes()
     kind = type(golden.RECORDS[topic][name]).__name__
     assert kind in DOCUMENT["channels"][topic.replace(".", "-")]["messages"]
@@ -35,14 +35,14 @@ def test_a_golden_record_is_valid(topic: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", golden.ROWS)
-def test_a_golden_row_is_valid(name: str) -> None:
+def test_golden_rows_match_schema(name: str) -> None:
     value = (golden.folder(catalog.CHANGELOG) / f"{name}.msgpack").read_bytes()
     kind = type(golden.ROWS[name]).__name__
     assert kind in DOCUMENT["channels"][catalog.CHANGELOG]["messages"]
     judge(kind).validate(unpacked(value))
 
 
-def test_every_topic_has_its_records() -> None:
+def test_every_topic_lists_its_records() -> None:
     for topic in catalog.topics(0):
         channel = DOCUMENT["channels"][topic.name.replace(".", "-")]
         assert channel["address"] == topic.name
@@ -50,11 +50,11 @@ def test_every_topic_has_its_records() -> None:
             assert set(channel["messages"]) >= set(topic.carries.split())
 
 
-def test_places_have_the_names_of_their_fields() -> None:
+def test_array_items_are_titled_by_field() -> None:
     places = DOCUMENT["components"]["schemas"]["Chunk"]["items"]
     assert [place["title"] for place in places] == ["record", "command", "sequence", "data", "idempotency", "predict"]
 
 
-def test_another_record_is_not_valid() -> None:
+def test_wrong_record_is_rejected() -> None:
     assert not judge("Chunk").is_valid(["chunk", "c", "seven", "AAAA"])
     assert not judge("Chunk").is_valid(["open", "c", 7, "AAAA"])

@@ -23,7 +23,7 @@ PAGE: Final = ROOT / "docs" / "interface.md"
 
 
 @pytest.mark.parametrize("part", [*EVERYTHING, OPERATOR], ids=lambda part: part.name)
-def test_every_route_is_described_and_nothing_else(part: Part) -> None:
+def test_described_operations_match_routes(part: Part) -> None:
     served = {handler for handlers in part.table.values() for handler in handlers.values()}
     missing = {handler.__name__ for handler in served - part.operations.keys()}
     assert not missing, f"describe these in the room's description.py, beside the operation: {missing}"
@@ -32,19 +32,19 @@ def test_every_route_is_described_and_nothing_else(part: Part) -> None:
 
 
 @pytest.mark.parametrize("name", ["openapi-3.1", "openapi-3.0", "sessions-3.1", "sessions-3.0"])
-def test_the_documents_are_valid(name: str) -> None:
+def test_documents_are_valid(name: str) -> None:
     made = msgspec.json.decode(build.build(name, OPTIONS, with_operator=True))
     assert made["openapi"].startswith(name[-3:])
     validate(made)
 
 
-def test_the_sessions_have_the_version_of_their_specification() -> None:
+def test_sessions_document_has_specification_version() -> None:
     made = build.sessions(OPTIONS)
     assert made["info"]["version"] == "1.1.0"
     assert {path.split("/")[1] for path in made["paths"]} == {"audio_sessions", "tags", "client-libraries"}
 
 
-def test_openapi_3_0_has_no_words_of_3_1() -> None:
+def test_openapi_3_0_has_no_3_1_keywords() -> None:
     made = build.build("openapi-3.0", OPTIONS, with_operator=True).decode()
     for word in ('"null"', '"const"', '"contentEncoding"', '"prefixItems"', '"identifier"'):
         assert word not in made
@@ -58,7 +58,7 @@ def _operations() -> Iterator[tuple[str, dict[str, Any]]]:
                 yield f"{method} {path}", operation
 
 
-def test_everything_is_said_in_words() -> None:
+def test_schemas_and_fields_have_descriptions() -> None:
     for name, schema in DOCUMENT["components"]["schemas"].items():
         assert schema.get("description"), name
         assert "." not in name, f"another type has this name: {name}"
@@ -75,7 +75,7 @@ def test_everything_is_said_in_words() -> None:
             assert field.get("description") or "$ref" in field, name
 
 
-def test_every_example_is_of_its_schema() -> None:
+def test_examples_match_their_schemas() -> None:
     seen = 0
     for where, content in _contents():
         schema = {**content["schema"], "components": DOCUMENT["components"]}
@@ -95,25 +95,25 @@ def _contents() -> Iterator[tuple[str, dict[str, Any]]]:
                 yield f"{where} {media}", content
 
 
-def test_every_operation_with_json_has_an_example() -> None:
+def test_json_operations_have_examples() -> None:
     for where, content in _contents():
         if "application/json" in where and ".json application/json" not in where:
             assert content["examples"], where
 
 
-def test_no_secret_is_told() -> None:
+def test_documents_contain_no_secrets() -> None:
     told = b"".join(build.build(name, OPTIONS, True) for name in ("openapi-3.1", "sessions-3.1", "asyncapi"))
     for secret in (b"the secret of this", b"/the/spool", b"operator's digest", OPTIONS.secret.hex().encode()):
         assert secret not in told
 
 
-def test_the_operators_paths_are_told_of_where_they_are_served() -> None:
+def test_operator_paths_are_documented_only_if_served() -> None:
     assert any(path.startswith("/admin") for path in DOCUMENT["paths"])
     assert not any(path.startswith("/admin") for path in build.everything(OPTIONS)["paths"])
     assert "operatorKey" not in build.everything(OPTIONS)["components"]["securitySchemes"]
 
 
-def test_limits_are_those_of_the_deployment() -> None:
+def test_documents_show_deployment_limits() -> None:
     options = msgspec.structs.replace(OPTIONS, chunk_limit=7_654_321, poll_seconds=4.5, job_reads_need_key=True)
     told = build.build("openapi-3.1", options).decode()
     assert "7654321" in told
@@ -122,7 +122,7 @@ def test_limits_are_those_of_the_deployment() -> None:
     assert not DOCUMENT["paths"]["/api/v1/jobs/{job_id}/stream"]["get"]["security"]
 
 
-def test_the_page_is_made_from_the_document() -> None:
+def test_docs_page_matches_document() -> None:
     made = re.search(r"<!-- interface -->\n(.*)\n<!-- end -->", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert made is not None
     told = "put what `earshot interface markdown` prints between the marks of docs/interface.md"
@@ -154,7 +154,7 @@ CLIENT: Final = {name: name for name in SAME.split()} | {
 
 
 @pytest.mark.parametrize(("mine", "theirs"), CLIENT.items())
-def test_the_client_reads_what_the_document_says(mine: str, theirs: str) -> None:
+def test_client_types_match_document(mine: str, theirs: str) -> None:
     """The package has its own types; each of their fields must exist in the document."""
     kind = getattr(earshot_client, mine)
     described = DOCUMENT["components"]["schemas"][theirs]

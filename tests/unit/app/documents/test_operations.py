@@ -21,7 +21,7 @@ ORIGIN = "https://app.example.org"
 
 
 @pytest.mark.parametrize("path", DOCUMENT_ROUTES)
-def test_a_document_is_made_once_and_has_an_etag(monkeypatch: pytest.MonkeyPatch, http: TestClient, path: str) -> None:
+def test_document_is_built_once_and_has_etag(monkeypatch: pytest.MonkeyPatch, http: TestClient, path: str) -> None:
     made: list[str] = []
 
     def counted(name: str, *arguments: Any) -> bytes:
@@ -40,7 +40,7 @@ def test_a_document_is_made_once_and_has_an_etag(monkeypatch: pytest.MonkeyPatch
     assert len(made) == 1
 
 
-def test_nothing_is_made_or_imported_at_the_start() -> None:
+def test_import_loads_no_document_modules() -> None:
     program = (
         "import sys, app.main; print([name for name in sys.modules if 'description' in name or 'openapi' in name])"
     )
@@ -48,7 +48,7 @@ def test_nothing_is_made_or_imported_at_the_start() -> None:
     assert loaded.strip() == "[]"
 
 
-def test_the_page_loads_nothing_from_elsewhere(http: TestClient) -> None:
+def test_docs_page_loads_nothing_external(http: TestClient) -> None:
     answer = http.get("/docs")
     policy = answer.headers["content-security-policy"]
     assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'")
@@ -68,7 +68,7 @@ def test_the_page_loads_nothing_from_elsewhere(http: TestClient) -> None:
 
 
 @pytest.mark.parametrize("apart", [True, False])
-def test_the_operators_paths_are_shown_where_they_are_served(apart: bool) -> None:
+def test_operator_paths_are_shown_only_if_served(apart: bool) -> None:
     options = msgspec.structs.replace(OPTIONS, admin_key=apikeys.digest("k" * 20), admin_apart=apart)
     house = House(options, administration=object())  # type: ignore[arg-type]
     shown = TestClient(house.app).get("/openapi.json").json()
@@ -90,12 +90,12 @@ def preflight(http: TestClient, path: str, origin: str = ORIGIN) -> Any:
     return http.options(path, headers=asked)
 
 
-def test_by_default_no_page_of_another_origin_may_call(http: TestClient) -> None:
+def test_cors_is_disabled_by_default(http: TestClient) -> None:
     assert "access-control-allow-origin" not in http.get("/", headers={"Origin": ORIGIN}).headers
     assert preflight(http, "/audio_sessions/").status_code == 405
 
 
-def test_pages_of_the_named_origins_may_call() -> None:
+def test_configured_origins_are_allowed() -> None:
     http = cross(ORIGIN, "http://localhost:3000")
     for origin in (ORIGIN, "http://localhost:3000"):
         answer = http.post("/audio_sessions/", json={"type": "stream", "content_type": RAW}, headers={"Origin": origin})
@@ -116,7 +116,7 @@ def test_pages_of_the_named_origins_may_call() -> None:
 @pytest.mark.parametrize(
     "origin", ["https://app.example.org.evil.example", "null", "http://app.example.org", "https://other"]
 )
-def test_other_origins_may_not(origin: str) -> None:
+def test_other_origins_are_rejected(origin: str) -> None:
     http = cross(ORIGIN)
     assert "access-control-allow-origin" not in http.get("/", headers={"Origin": origin}).headers
     refused = preflight(http, "/audio_sessions/", origin)
@@ -124,12 +124,12 @@ def test_other_origins_may_not(origin: str) -> None:
     assert "access-control-allow-origin" not in refused.headers
 
 
-def test_an_error_can_be_read_too() -> None:
+def test_errors_have_cors_headers() -> None:
     answer = cross(ORIGIN).post("/api/v1/analyze", json={}, headers={"Origin": ORIGIN, "X-Api-Key": "wrong"})
     assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (401, ORIGIN)
 
 
-def test_every_header_that_the_document_names_can_be_read_and_sent() -> None:
+def test_cors_covers_all_documented_headers() -> None:
     operations = [one for item in DOCUMENT["paths"].values() for one in item.values() if isinstance(one, dict)]
     answers = {name for one in operations for answer in one["responses"].values() for name in answer.get("headers", ())}
     # Answers for browsers and proxies.

@@ -19,13 +19,11 @@ from app.http.addresses import client_address, customer
         pytest.param(["unknown"], 1, "peer", id="no address"),
     ],
 )
-def test_the_address_is_the_one_that_the_outermost_trusted_proxy_saw(
-    said: list[str], proxies: int, expected: str
-) -> None:
+def test_client_address_comes_from_outermost_trusted_proxy(said: list[str], proxies: int, expected: str) -> None:
     headers = [(b"host", b"x"), *((b"x-forwarded-for", value.encode()) for value in said)]
     assert client_address("peer", headers, proxies) == expected
 
 
-def test_a_network_of_ipv6_is_one_customer() -> None:
+def test_ipv6_network_is_one_customer() -> None:
     assert customer("2001:db8::1") == customer("2001:db8::ffff") != customer("2001:db8:0:1::1")
     assert customer("::ffff:192.0.2.1") == customer("192.0.2.1")

@@ -35,11 +35,11 @@ def read(wire: Wire, content_length: bytes = b"", limit: int = 10) -> bytes:
 
 
 @pytest.mark.parametrize("parts", [(b"",), (b"0123456789",), (b"01234", b"", b"56789")])
-def test_a_body_is_put_together(parts: tuple[bytes, ...]) -> None:
+def test_body_parts_are_joined(parts: tuple[bytes, ...]) -> None:
     assert read(Wire(*parts)) == b"".join(parts)
 
 
-def test_an_announced_length_is_refused_before_anything_is_read() -> None:
+def test_oversized_content_length_is_rejected_unread() -> None:
     wire = Wire(b"01234567890")
     with pytest.raises(TooLarge, match="longer than 10 bytes") as refusal:
         read(wire, b"11")
@@ -49,19 +49,19 @@ def test_an_announced_length_is_refused_before_anything_is_read() -> None:
     assert wire.taken == 0
 
 
-def test_a_longer_body_than_announced_is_read_no_further_than_its_bound() -> None:
+def test_body_longer_than_declared_is_read_up_to_limit() -> None:
     wire = Wire(b"012345", b"678901", b"more")
     with pytest.raises(TooLargeToRead):
         read(wire, b"3")
     assert wire.taken == 2
 
 
-def test_a_client_that_hangs_up_is_not_answered() -> None:
+def test_disconnect_raises_client_gone() -> None:
     with pytest.raises(ClientGone):
         read(Wire(b"0123", gone=True))
 
 
-async def test_bodies_that_arrive_take_room_and_give_it_back() -> None:
+async def test_incoming_bodies_reserve_and_release_quota() -> None:
     room, arrived = BodyQuota(SHARES * 10), asyncio.Queue[MutableMapping[str, Any]]()
     reading = asyncio.create_task(read_body(arrived.get, b"", 10, room, ["one"]))
     arrived.put_nowait({"type": "http.request", "body": bytes(8), "more_body": True})
@@ -82,7 +82,7 @@ async def test_bodies_that_arrive_take_room_and_give_it_back() -> None:
     assert room.used == 30
 
 
-def test_room_is_given_back_however_a_body_ends() -> None:
+def test_quota_is_released_on_every_outcome() -> None:
     room = BodyQuota(SHARES * 10)
     for wire, limit in ((Wire(b"0123", b"4567"), 10), (Wire(b"0123", b"4567"), 5), (Wire(b"0123", gone=True), 10)):
         with contextlib.suppress(ClientGone, TooLarge):
@@ -90,7 +90,7 @@ def test_room_is_given_back_however_a_body_ends() -> None:
         assert room.used == 0
 
 
-def test_a_session_has_a_share_of_its_projects_share() -> None:
+def test_session_has_share_of_project_quota() -> None:
     room = BodyQuota(SHARES * SHARES * 10)
     room.take(["project", "session"], 10, 10)
     with pytest.raises(Unavailable):
@@ -108,12 +108,12 @@ def test_a_session_has_a_share_of_its_projects_share() -> None:
 
 
 @pytest.mark.parametrize("encoding", [b"gzip", b"br", b"gzip, identity"])
-def test_a_compressed_body_is_refused_by_the_name_of_its_encoding(encoding: bytes) -> None:
+def test_compressed_body_is_rejected(encoding: bytes) -> None:
     with pytest.raises(UnsupportedEncoding, match=encoding.decode()) as refused:
         check_encoding(encoding)
     assert status_of(refused.value) == 415
 
 
 @pytest.mark.parametrize("encoding", [b"", b"identity", b" Identity"])
-def test_a_body_that_is_as_it_is_is_read(encoding: bytes) -> None:
+def test_identity_encoding_is_accepted(encoding: bytes) -> None:
     check_encoding(encoding)

@@ -46,7 +46,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("body", "expected"), FAULTS)
-def test_every_fault_has_its_place_and_kind(body: object, expected: list[tuple[str, str]]) -> None:
+def test_faults_have_location_and_kind(body: object, expected: list[tuple[str, str]]) -> None:
     text = json.dumps(body).encode()
     assert [(fault.kind, ".".join(fault.place)) for fault in faults(Outer, text)] == expected
     with pytest.raises(BadRequest, match=f"^{expected[0][1] or 'body'}: "):
@@ -54,7 +54,7 @@ def test_every_fault_has_its_place_and_kind(body: object, expected: list[tuple[s
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b'{"count":', b"nul", b'{"count":1,"inner":{"text":"\xff"}}'])
-def test_what_is_not_json(text: bytes) -> None:
+def test_invalid_json_is_single_fault(text: bytes) -> None:
     (fault,) = faults(Outer, text)
     assert (fault.kind, fault.place) == ("json_invalid", ())
 
@@ -72,7 +72,7 @@ VALUES = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(["inner", "count", "rate", "names", "y"]), VALUES))
-def test_there_are_faults_exactly_where_decoding_fails(body: dict[str, Any]) -> None:
+def test_faults_match_decoding_failures(body: dict[str, Any]) -> None:
     text = json.dumps(body).encode()
     try:
         msgspec.json.decode(text, type=Outer)
@@ -93,7 +93,7 @@ def test_there_are_faults_exactly_where_decoding_fails(body: dict[str, Any]) -> 
         (b'{"inner": ', "truncated"),
     ],
 )
-def test_why_a_text_is_not_json_is_said_plainly(text: bytes, why: str) -> None:
+def test_json_errors_have_plain_messages(text: bytes, why: str) -> None:
     with pytest.raises(BadRequest, match=why):
         decode(msgspec.json.Decoder(Outer), text)
     [fault] = faults(Outer, text)

@@ -50,7 +50,7 @@ def sent(http: TestClient, *parts: bytes, kind: str = FORM) -> Any:
 
 
 @pytest.mark.parametrize("parts", [(OPTIONS_PART, AUDIO_PART), (AUDIO_PART, OPTIONS_PART)])
-def test_the_parts_come_in_either_order(house: House, http: TestClient, parts: tuple[bytes, ...]) -> None:
+def test_parts_are_accepted_in_either_order(house: House, http: TestClient, parts: tuple[bytes, ...]) -> None:
     """As the vendor's client writes them: the odd header of `options`, the filename in UTF-8, and a line in the audio
     that resembles the boundary."""
     assert sent(http, *parts, END).status_code == 200
@@ -62,7 +62,7 @@ def test_the_parts_come_in_either_order(house: House, http: TestClient, parts: t
     assert job.accepted.options.sound_event_detection
 
 
-def test_a_raw_recording_is_declared_by_its_part(house: House, http: TestClient) -> None:
+def test_raw_format_is_read_from_part_content_type(house: House, http: TestClient) -> None:
     audio = part('name="audio"', bytes(64), "audio/x-raw; rate=8000; format=s16")
     assert sent(http, OPTIONS_PART, audio, END).status_code == 200
     assert house.prober.asked[0] is not None
@@ -73,7 +73,7 @@ def test_a_raw_recording_is_declared_by_its_part(house: House, http: TestClient)
     assert "rate" in answer.json()["error"]
 
 
-def test_other_parts_and_an_epilogue_are_passed_over(http: TestClient) -> None:
+def test_other_parts_and_epilogue_are_ignored(http: TestClient) -> None:
     other = part('name="samplerate"', b"16000") + part('name="file"; filename="x"', b"x" * 9)
     assert sent(http, b"\r\n", other, OPTIONS_PART, AUDIO_PART, END, b"epilogue").status_code == 200
 
@@ -94,7 +94,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_forms_that_are_none(house: House, http: TestClient, fault: str) -> None:
+def test_malformed_forms_are_rejected(house: House, http: TestClient, fault: str) -> None:
     parts, status, message = FAULTS[fault]
     answer = sent(http, *parts)
     assert answer.status_code == status
@@ -105,13 +105,13 @@ def test_forms_that_are_none(house: House, http: TestClient, fault: str) -> None
 @pytest.mark.parametrize(
     "kind", ["application/json", "multipart/form-data", "multipart/form-data; boundary=", "multipart/mixed; boundary=x"]
 )
-def test_another_content_type(http: TestClient, kind: str) -> None:
+def test_other_content_types_are_rejected(http: TestClient, kind: str) -> None:
     answer = sent(http, OPTIONS_PART, AUDIO_PART, END, kind=kind)
     assert answer.status_code == 400
     assert "multipart/form-data" in answer.json()["error"]
 
 
-def test_a_boundary_that_is_too_long(http: TestClient) -> None:
+def test_too_long_boundary_is_rejected(http: TestClient) -> None:
     assert sent(http, END, kind=f"multipart/form-data; boundary={'x' * 300}").status_code == 400
 
 
@@ -130,7 +130,7 @@ INVALID = {
 
 
 @pytest.mark.parametrize("fault", INVALID)
-def test_parts_that_are_wrong(house: House, http: TestClient, fault: str) -> None:
+def test_invalid_parts_return_422(house: House, http: TestClient, fault: str) -> None:
     parts, kind, place = INVALID[fault]
     answer = sent(http, *parts)
     assert answer.status_code == 422
@@ -147,7 +147,7 @@ def piece(body: bytes) -> dict[str, Any]:
     return {"type": "http.request", "body": body, "more_body": True}
 
 
-def test_a_client_that_stops_sending(house: House) -> None:
+def test_stalled_upload_returns_408(house: House) -> None:
     start, body = asyncio.run(served(house, piece(OPTIONS_PART), piece(AUDIO_PART)))
     assert start["status"] == 408
     assert (b"connection", b"close") in start["headers"], "what is left of the body may never come"
@@ -155,7 +155,7 @@ def test_a_client_that_stops_sending(house: House) -> None:
     assert house.jobs.appended == []
 
 
-async def test_a_server_that_stops_says_so_to_who_is_sending(tmp_path: Path) -> None:
+async def test_shutdown_returns_503_to_uploading_client(tmp_path: Path) -> None:
     house = House(msgspec.structs.replace(OPTIONS, spool=tmp_path))
     sending = asyncio.create_task(served(house, piece(OPTIONS_PART)))
     await asyncio.sleep(0.01)
@@ -165,21 +165,21 @@ async def test_a_server_that_stops_says_so_to_who_is_sending(tmp_path: Path) -> 
     assert b"retry-after" in dict(start["headers"])
 
 
-def test_a_client_that_sends_too_slowly(house: House) -> None:
+def test_slow_upload_returns_408(house: House) -> None:
     """A trickling body does not keep the request open forever."""
     house = House(msgspec.structs.replace(house.options, upload_slowest=1_000_000))
     dripping = served(house, *[piece(b"\r\n")] * 1000, pause=0.001)
     assert asyncio.run(dripping)[0]["status"] == 408
 
 
-def test_a_client_that_hangs_up(house: House) -> None:
+def test_disconnected_upload_leaves_nothing(house: House) -> None:
     assert asyncio.run(served(house, piece(OPTIONS_PART), {"type": "http.disconnect"})) == []
     assert house.jobs.appended == []
 
 
 @settings(max_examples=60)
 @given(st.lists(st.integers(0, len(OPTIONS_PART + AUDIO_PART + END)), max_size=12))
-def test_where_the_blocks_end_does_not_matter(cuts: list[int]) -> None:
+def test_parsing_does_not_depend_on_block_boundaries(cuts: list[int]) -> None:
     whole, audio = OPTIONS_PART + AUDIO_PART + END, bytearray()
     form = Form(FORM.encode(), "audio", audio.extend, text="options")
     places = [0, *sorted(cuts), len(whole)]
@@ -192,7 +192,7 @@ def test_where_the_blocks_end_does_not_matter(cuts: list[int]) -> None:
 @given(
     st.lists(st.one_of(st.sampled_from([EDGE, b"--", b"\r\n", b" ", OPTIONS_PART, AUDIO_PART]), st.binary(max_size=9)))
 )
-def test_any_bytes_are_a_form_or_a_fault(pieces: list[bytes]) -> None:
+def test_arbitrary_bytes_parse_or_raise_bad_request(pieces: list[bytes]) -> None:
     form = Form(FORM.encode(), "audio", lambda data: None, text="options")
     try:
         form.feed(b"".join(pieces))
@@ -201,7 +201,7 @@ def test_any_bytes_are_a_form_or_a_fault(pieces: list[bytes]) -> None:
         pass
 
 
-def test_fields_are_kept_as_often_as_they_come() -> None:
+def test_repeated_fields_are_all_kept() -> None:
     form = Form(FORM.encode(), "file", lambda data: None, fields=("name[]", "model"))
     parts = [
         part(f'name="{name}"', value.encode()) for name, value in (("name[]", "Ä"), ("name[]", ""), ("other", "x"))
@@ -212,7 +212,7 @@ def test_fields_are_kept_as_often_as_they_come() -> None:
     assert (form.values("name[]"), form.values("model"), form.values("other")) == (["Ä", ""], [], [])
 
 
-def test_fields_that_are_long_together_are_refused() -> None:
+def test_fields_over_total_limit_are_rejected() -> None:
     form = Form(FORM.encode(), "file", lambda data: None, fields=("name[]",))
     form.feed(part('name="name[]"', b"x" * 65_000))
     with pytest.raises(BadRequest, match="fields of the form are longer"):

@@ -18,7 +18,7 @@ from app.http.ranges import RangeNotSatisfiable, byte_range
         (b"bytes=0-9999999999999999999", (0, 100)),
     ],
 )
-def test_a_range(header: bytes, found: tuple[int, int]) -> None:
+def test_valid_ranges(header: bytes, found: tuple[int, int]) -> None:
     assert byte_range(header, 100) == found
 
 
@@ -39,12 +39,12 @@ def test_a_range(header: bytes, found: tuple[int, int]) -> None:
         "bytes=٣-٤".encode(),
     ],
 )
-def test_what_asks_for_the_whole(header: bytes) -> None:
+def test_invalid_ranges_select_whole_body(header: bytes) -> None:
     assert byte_range(header, 100) is None
 
 
 @pytest.mark.parametrize("header", [b"bytes=100-", b"bytes=100-200", b"bytes=-0", b"bytes=9999999999999999999-"])
-def test_after_the_end(header: bytes) -> None:
+def test_range_after_end_is_not_satisfiable(header: bytes) -> None:
     with pytest.raises(RangeNotSatisfiable) as error:
         byte_range(header, 100)
     assert error.value.size == 100

@@ -54,13 +54,13 @@ def desk() -> Desk:
     return Desk()
 
 
-def test_no_key_is_not_looked_up(desk: Desk) -> None:
+def test_empty_key_is_not_looked_up(desk: Desk) -> None:
     with pytest.raises(Unauthorized, match=r"^API key required$"):
         desk.ask("")
     assert desk.directory.questions == 0
 
 
-def test_a_good_verdict_is_believed_for_the_set_time(desk: Desk) -> None:
+def test_valid_key_is_cached_for_configured_time(desk: Desk) -> None:
     assert desk.ask("good") == OURS
     del desk.directory.keys["good"]
     desk.now = 599.0
@@ -71,7 +71,7 @@ def test_a_good_verdict_is_believed_for_the_set_time(desk: Desk) -> None:
         desk.ask("good")
 
 
-def test_a_bad_verdict_is_believed_for_the_set_time(desk: Desk) -> None:
+def test_invalid_key_is_cached_for_configured_time(desk: Desk) -> None:
     for moment in (0.0, 599.0):
         desk.now = moment
         with pytest.raises(Unauthorized, match=r"^Invalid API key$"):
@@ -82,12 +82,12 @@ def test_a_bad_verdict_is_believed_for_the_set_time(desk: Desk) -> None:
     assert desk.ask("new") == OURS
 
 
-async def test_calls_about_one_key_share_one_question(desk: Desk) -> None:
+async def test_concurrent_calls_share_one_lookup(desk: Desk) -> None:
     assert await asyncio.gather(*(desk.cache.holder("good") for _ in range(20))) == [OURS] * 20
     assert desk.directory.questions == 1
 
 
-async def test_a_caller_that_hangs_up_leaves_the_question_to_the_others(desk: Desk) -> None:
+async def test_cancelled_caller_does_not_cancel_shared_lookup(desk: Desk) -> None:
     first = asyncio.create_task(desk.cache.holder("good"))
     second = asyncio.create_task(desk.cache.holder("good"))
     await asyncio.sleep(0)
@@ -96,7 +96,7 @@ async def test_a_caller_that_hangs_up_leaves_the_question_to_the_others(desk: De
     assert desk.directory.questions == 1
 
 
-def test_a_key_never_seen_cannot_be_judged_while_the_directory_is_down(desk: Desk) -> None:
+def test_unknown_key_fails_while_directory_is_down(desk: Desk) -> None:
     desk.directory.down = True
     with pytest.raises(DirectoryDown, match=r"^API key verification failed$"):
         desk.ask("good")
@@ -104,7 +104,7 @@ def test_a_key_never_seen_cannot_be_judged_while_the_directory_is_down(desk: Des
     assert desk.ask("good") == OURS
 
 
-def test_a_good_key_goes_on_working_while_the_directory_is_down(desk: Desk) -> None:
+def test_valid_key_has_grace_period_while_directory_is_down(desk: Desk) -> None:
     desk.ask("good")
     desk.directory.down = True
     desk.now = 600.0
@@ -118,7 +118,7 @@ def test_a_good_key_goes_on_working_while_the_directory_is_down(desk: Desk) -> N
         desk.ask("good")
 
 
-def test_a_key_that_was_refused_is_not_excused(desk: Desk) -> None:
+def test_rejected_key_has_no_grace_period(desk: Desk) -> None:
     with pytest.raises(Unauthorized):
         desk.ask("bad")
     desk.directory.down = True
@@ -127,7 +127,7 @@ def test_a_key_that_was_refused_is_not_excused(desk: Desk) -> None:
         desk.ask("bad")
 
 
-def test_a_flood_of_bad_keys_does_not_push_out_a_good_one(desk: Desk) -> None:
+def test_flood_of_bad_keys_does_not_evict_valid_key(desk: Desk) -> None:
     desk.ask("good")
 
     async def flood() -> None:
@@ -144,7 +144,7 @@ def test_a_flood_of_bad_keys_does_not_push_out_a_good_one(desk: Desk) -> None:
     assert desk.directory.questions == before + 1
 
 
-def test_keys_of_organizations_are_judged_in_words_of_their_own(desk: Desk) -> None:
+def test_organization_keys_have_own_error_messages(desk: Desk) -> None:
     keys = Keyring(ORGANIZATION, desk.directory.organization, 600.0, KeyRateLimiter(1e6, desk.time), desk.time)
     assert asyncio.run(keys.holder("of all")) == "organization"
     for key, message in (("", "x_org_key required"), ("good", "organization not found")):
@@ -156,7 +156,7 @@ def test_keys_of_organizations_are_judged_in_words_of_their_own(desk: Desk) -> N
         asyncio.run(keys.holder("new"))
 
 
-def test_a_verdict_can_be_believed_for_no_time_at_all(desk: Desk) -> None:
+def test_cache_can_be_disabled(desk: Desk) -> None:
     keys = Keyring(PROJECT, desk.directory.project, 0.0, KeyRateLimiter(1e6, desk.time), desk.time)
     assert asyncio.run(keys.holder("good")) == OURS
     del desk.directory.keys["good"]
@@ -167,7 +167,7 @@ def test_a_verdict_can_be_believed_for_no_time_at_all(desk: Desk) -> None:
 # --- changes on this node ------------------------------------------------------------------------------------------
 
 
-async def test_a_key_that_is_forgotten_is_asked_about_again_and_not_excused(desk: Desk) -> None:
+async def test_invalidated_key_is_looked_up_again_without_grace_period(desk: Desk) -> None:
     await desk.cache.holder("good")
     desk.cache.forget(lambda holder: holder.project == "another")
     await desk.cache.holder("good")
@@ -178,7 +178,7 @@ async def test_a_key_that_is_forgotten_is_asked_about_again_and_not_excused(desk
         await desk.cache.holder("good")
 
 
-async def test_an_answer_from_before_a_change_is_not_believed_after_it(desk: Desk) -> None:
+async def test_lookup_started_before_invalidation_is_not_cached(desk: Desk) -> None:
     """The directory is slow, and its answer was right when it was asked."""
     begun, go_on = asyncio.Event(), asyncio.Event()
 
@@ -202,7 +202,7 @@ async def test_an_answer_from_before_a_change_is_not_believed_after_it(desk: Des
             await request
 
 
-async def test_a_stream_ends_when_its_key_is_forgotten_and_refused(desk: Desk) -> None:
+async def test_stream_ends_when_invalidated_key_is_rejected(desk: Desk) -> None:
     await desk.cache.holder("good")
     ended = asyncio.create_task(desk.cache.ended("good"))
     await asyncio.sleep(0)
@@ -215,7 +215,7 @@ async def test_a_stream_ends_when_its_key_is_forgotten_and_refused(desk: Desk) -
         await ended
 
 
-async def test_a_stream_asks_again_when_the_verdict_ends(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
+async def test_stream_checks_key_again_when_cache_expires(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
     """Another node revoked the key. A directory that is down does not end the stream within the hour of grace."""
     monkeypatch.setattr(keys, "STREAM_SECONDS", 0.001)
     monkeypatch.setattr(keys, "RETRY_SECONDS", 0.01)
@@ -233,7 +233,7 @@ async def test_a_stream_asks_again_when_the_verdict_ends(monkeypatch: pytest.Mon
         await ended
 
 
-async def test_a_stream_ends_no_later_than_the_verdict(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
+async def test_stream_ends_by_cache_expiry(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
     """Another node revoked the key; a pause may end slightly early."""
 
     async def wait_for(forgotten: Coroutine[Any, Any, bool], pause: float) -> None:
@@ -248,7 +248,7 @@ async def test_a_stream_ends_no_later_than_the_verdict(monkeypatch: pytest.Monke
     assert desk.seconds - 2 < desk.now <= desk.seconds
 
 
-async def test_one_asks_for_all_streams_of_a_key(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
+async def test_streams_of_one_key_share_lookup(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
     """Thousands of simultaneous look-ups would delay everyone."""
     monkeypatch.setattr(keys, "STREAM_SECONDS", 0.01)
     await desk.cache.holder("good")
@@ -289,7 +289,7 @@ def flood(desk: Desk, address: str, count: int) -> int:
     return desk.directory.questions - before
 
 
-def test_unknown_keys_of_one_address_are_asked_about_so_often() -> None:
+def test_unknown_key_lookups_are_limited_per_address() -> None:
     desk = Desk(tries=2)
     assert flood(desk, "a", 100) == 2 * BURST
     with pytest.raises(Unavailable, match="too many unknown keys"):
@@ -302,7 +302,7 @@ def test_unknown_keys_of_one_address_are_asked_about_so_often() -> None:
     assert flood(desk, "a", 10) == 2
 
 
-def test_unknown_keys_of_all_addresses_are_asked_about_so_often() -> None:
+def test_unknown_key_lookups_are_limited_overall() -> None:
     desk = Desk(tries=2)
     desk.ask("good")
     asked = sum(flood(desk, f"{number}", 10) for number in range(100))
@@ -311,13 +311,13 @@ def test_unknown_keys_of_all_addresses_are_asked_about_so_often() -> None:
     assert desk.ask("good", "one more") == OURS
 
 
-async def test_keys_that_are_good_are_no_tries() -> None:
+async def test_valid_keys_do_not_count_as_attempts() -> None:
     desk = Desk(tries=1, good=1000)
     for number in range(1000):
         assert await desk.cache.holder(f"good {number}", "a") == OURS
 
 
-async def test_so_many_unknown_keys_are_asked_about_at_the_same_time() -> None:
+async def test_concurrent_unknown_key_lookups_are_limited() -> None:
     desk = Desk(tries=1e6)
     keys = [apikeys.new(KeyKind.PROJECT) for _ in range(2 * ASKING)]
     asking = [asyncio.create_task(desk.cache.holder(key, f"{number}")) for number, key in enumerate(keys)]
@@ -325,7 +325,7 @@ async def test_so_many_unknown_keys_are_asked_about_at_the_same_time() -> None:
     assert [type(error) for error in ended] == [Unauthorized] * ASKING + [Unavailable] * ASKING
 
 
-def test_a_network_of_ipv6_has_the_tries_of_one_address() -> None:
+def test_ipv6_network_shares_one_lookup_limit() -> None:
     desk = Desk(tries=2)
     asked = sum(flood(desk, f"2001:db8::{number:x}", 1) for number in range(4 * BURST))
     assert asked == 2 * BURST

@@ -80,7 +80,7 @@ def only_job(house: House) -> tuple[Accepted, bytes]:
     return job.accepted, b"".join(job.parts[number] for number in sorted(job.parts))
 
 
-def test_an_accepted_job_is_on_the_log(house: House, http: TestClient) -> None:
+def test_accepted_job_is_appended_to_log(house: House, http: TestClient) -> None:
     answer = http.post("/api/v1/analyze", json=body(filename="dog.wav", other="ignored"))
     assert answer.status_code == 200
     (job,) = house.jobs.jobs
@@ -97,7 +97,7 @@ def test_an_accepted_job_is_on_the_log(house: House, http: TestClient) -> None:
     assert counted <= set(http.get("/metrics").text.splitlines())
 
 
-def test_long_audio_goes_in_parts_few_at_a_time(house: House, http: TestClient) -> None:
+def test_long_audio_is_appended_in_parts(house: House, http: TestClient) -> None:
     audio = os.urandom(6 * PART_BYTES + 7)
     assert sent(http, audio).status_code == 200
     accepted, kept = only_job(house)
@@ -109,12 +109,12 @@ def test_long_audio_goes_in_parts_few_at_a_time(house: House, http: TestClient) 
     assert house.jobs.most_in_flight <= 4
 
 
-def test_all_options_of_the_vendors_client(house: House, http: TestClient) -> None:
+def test_all_vendor_client_options_are_accepted(house: House, http: TestClient) -> None:
     assert sent(http, options=ALL).status_code == 200
     assert only_job(house)[0].options == Options(**ALL)
 
 
-def test_models_of_speech_are_those_that_the_operator_allows() -> None:
+def test_only_allowed_speech_models_are_accepted() -> None:
     house = House(msgspec.structs.replace(OPTIONS, speech_models=frozenset({"small", "large"})))
     with client_of(house, x_api_key=KEY) as http:
         for model, status in ("large", 200), ("larger", 400), ("LARGE", 400), (None, 200):
@@ -124,7 +124,7 @@ def test_models_of_speech_are_those_that_the_operator_allows() -> None:
 
 
 @pytest.mark.parametrize("name", ["audio", "audio_data", "data"])
-def test_base64_in_lines_and_by_other_names(house: House, http: TestClient, name: str) -> None:
+def test_base64_in_lines_and_field_aliases(house: House, http: TestClient, name: str) -> None:
     audio = os.urandom(2 * PART_BYTES)
     request = body()
     del request["audio"]
@@ -133,7 +133,7 @@ def test_base64_in_lines_and_by_other_names(house: House, http: TestClient, name
     assert only_job(house)[1] == audio
 
 
-def test_base64_that_ends_where_a_slice_does(house: House, http: TestClient) -> None:
+def test_base64_padding_across_slices(house: House, http: TestClient) -> None:
     """The two padding characters are on both sides of the cut."""
     audio = os.urandom(SLICE // 4 * 3 - 2)
     request = body() | {"audio": "\n" + base64.b64encode(audio).decode() + "\n"}
@@ -142,20 +142,20 @@ def test_base64_that_ends_where_a_slice_does(house: House, http: TestClient) -> 
 
 
 @pytest.mark.parametrize("text", ["?", "QUJ", "QUJD" * 3 + "Q", "QQ==" + "QUJD" * PART_BYTES, "QUJ\u00e9", ""])
-def test_audio_that_is_not_base64(house: House, http: TestClient, text: str) -> None:
+def test_invalid_base64_returns_500(house: House, http: TestClient, text: str) -> None:
     answer = http.post("/api/v1/analyze", json=body(audio=b"") | {"audio": text})
     assert (answer.status_code, answer.text) == (500, "Internal Server Error")
     assert "audio" in answer.headers["earshot-reason"]
     assert house.jobs.appended == []
 
 
-def test_audio_that_is_not_even_text(house: House, http: TestClient) -> None:
+def test_undecodable_audio_text_returns_500(house: House, http: TestClient) -> None:
     answer = http.post("/api/v1/analyze", content=json.dumps(body(audio=b"")).encode().replace(b'""', b'"\xff"'))
     assert (answer.status_code, answer.headers["earshot-reason"]) == (500, "the audio is not base64")
     assert house.jobs.appended == []
 
 
-def test_raw_audio_takes_the_rate_of_the_request(house: House, http: TestClient) -> None:
+def test_raw_audio_uses_request_sample_rate(house: House, http: TestClient) -> None:
     request = body(content_type="audio/x-raw; format=s16le; channels=2", samplerate=8000.0)
     assert http.post("/api/v1/analyze", json=request).status_code == 200
     assert house.prober.asked == [Media("audio/x-raw", "raw", 8000, "s16le", 2)]
@@ -164,7 +164,7 @@ def test_raw_audio_takes_the_rate_of_the_request(house: House, http: TestClient)
     assert house.prober.asked[1] == Media("audio/x-raw", "raw", 11_025, "s16le", 2)
 
 
-def test_other_types_are_told_by_content(house: House, http: TestClient) -> None:
+def test_other_types_are_detected_from_content(house: House, http: TestClient) -> None:
     assert http.post("/api/v1/analyze", json=body(content_type="video/mp4")).status_code == 200
     assert house.prober.asked == [None]
 
@@ -175,7 +175,7 @@ def test_other_types_are_told_by_content(house: House, http: TestClient) -> None
 WRONG = body(audio=b"", options={"no": 1}) | {"audio": "?"}
 
 
-def test_the_key_comes_first(http: TestClient) -> None:
+def test_key_is_checked_first(http: TestClient) -> None:
     for path in ("/api/v1/analyze", "/api/v1/analyze_file"):
         answer = http.post(path, json=WRONG, headers={"X-Api-Key": ""})
         assert (answer.status_code, answer.json()) == (401, {"error": "API key required"})
@@ -183,7 +183,7 @@ def test_the_key_comes_first(http: TestClient) -> None:
         assert (answer.status_code, answer.json()) == (401, {"error": "Invalid API key"})
 
 
-def test_then_form_then_sense_then_audio_then_money(house: House, http: TestClient) -> None:
+def test_checks_run_in_fixed_order(house: House, http: TestClient) -> None:
     """Each fault hides the later ones."""
     house.directory.spent.add("free")
     request = body(options={"caption": True, "no": 1}, samplerate=0) | {"audio": "?"}
@@ -244,7 +244,7 @@ MESSAGES = [
 
 
 @pytest.mark.parametrize(("options", "message"), MESSAGES)
-def test_options_that_do_not_fit_together(http: TestClient, options: dict[str, bool], message: str) -> None:
+def test_conflicting_options_are_rejected(http: TestClient, options: dict[str, bool], message: str) -> None:
     for answer in (http.post("/api/v1/analyze", json=body(options=options)), sent(http, options=options)):
         assert (answer.status_code, answer.json()) == (400, {"error": message})
 
@@ -284,7 +284,7 @@ FAULTS: list[tuple[dict[str, object], list[tuple[str, list[str]]]]] = [
 
 
 @pytest.mark.parametrize(("fields", "details"), FAULTS)
-def test_fields_of_another_form(
+def test_invalid_fields_return_422(
     house: House, http: TestClient, fields: dict[str, object], details: list[tuple[str, list[str]]]
 ) -> None:
     answer = http.post("/api/v1/analyze", json=body() | fields)
@@ -298,7 +298,7 @@ def test_fields_of_another_form(
     assert house.jobs.appended == []
 
 
-def test_fields_that_are_missing(http: TestClient) -> None:
+def test_missing_fields_are_reported(http: TestClient) -> None:
     with capture_logs() as lines:
         details = http.post("/api/v1/analyze", json={}).json()["details"]
     assert [(detail["type"], detail["loc"]) for detail in details] == [
@@ -320,13 +320,13 @@ def test_fields_that_are_missing(http: TestClient) -> None:
         (b'"text"', "model_attributes_type"),
     ],
 )
-def test_bodies_that_are_no_object(http: TestClient, content: bytes, kind: str) -> None:
+def test_non_object_bodies_return_422(http: TestClient, content: bytes, kind: str) -> None:
     answer = http.post("/api/v1/analyze", content=content)
     assert answer.status_code == 422
     assert [detail["type"] for detail in answer.json()["details"]] == [kind]
 
 
-def test_a_thousand_unknown_options(http: TestClient) -> None:
+def test_number_of_reported_errors_is_limited(http: TestClient) -> None:
     answer = http.post("/api/v1/analyze", json=body(options={f"o{number}": 1 for number in range(1000)}))
     assert len(answer.json()["details"]) == 64
 
@@ -334,14 +334,14 @@ def test_a_thousand_unknown_options(http: TestClient) -> None:
 # --- limits and failures --------------------------------------------------------------------------------------------
 
 
-def test_too_much_audio_in_json(house: House, http: TestClient) -> None:
+def test_json_audio_over_limit_is_rejected(house: House, http: TestClient) -> None:
     assert http.post("/api/v1/analyze", json=body(bytes(3 * PART_BYTES))).status_code == 200
     answer = http.post("/api/v1/analyze", json=body(bytes(3 * PART_BYTES + 1)))
     assert (answer.status_code, list(answer.json())) == (413, ["error"])
     assert http.post("/api/v1/analyze", json=body(bytes(6 * PART_BYTES))).status_code == 413
 
 
-def test_a_full_disk(house: House, http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_returns_503(house: House, http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(self: UploadSpool, data: bytes) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -354,14 +354,14 @@ def test_a_full_disk(house: House, http: TestClient, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("size", [1, 6 * PART_BYTES])
-def test_a_log_that_takes_nothing(house: House, http: TestClient, size: int) -> None:
+def test_full_log_queue_returns_503(house: House, http: TestClient, size: int) -> None:
     house.jobs.failure = Unavailable("queues are full")
     answer = sent(http, bytes(size))
     assert (answer.status_code, answer.json()) == (503, {"error": "queues are full"})
     assert house.jobs.jobs == {}
 
 
-def test_a_prober_that_is_not_there(house: House, http: TestClient) -> None:
+def test_unavailable_prober_returns_503(house: House, http: TestClient) -> None:
     house.prober.failure = Unavailable("no process can be had")
     house.prober.failure.__cause__ = TimeoutError()
     with capture_logs() as lines:
@@ -373,7 +373,7 @@ def test_a_prober_that_is_not_there(house: House, http: TestClient) -> None:
 # --- the same request again -----------------------------------------------------------------------------------------
 
 
-def test_what_is_said_otherwise_is_the_same_request(http: TestClient) -> None:
+def test_equivalent_requests_are_idempotent(http: TestClient) -> None:
     """Explicit defaults or another file name: still the same services over the same bytes."""
     first = http.post("/api/v1/analyze", json=body(), headers={"Idempotency-Key": "k"})
     options = {"caption": False, **SOUND, "speech_lang": "multi"}
@@ -381,7 +381,7 @@ def test_what_is_said_otherwise_is_the_same_request(http: TestClient) -> None:
     assert again.json() == first.json()
 
 
-def test_the_same_bytes_in_another_raw_format_are_another_request(http: TestClient) -> None:
+def test_same_bytes_in_other_raw_format_conflict(http: TestClient) -> None:
     def status(format: str) -> int:
         request = body(content_type=f"audio/x-raw; format={format}")
         return http.post("/api/v1/analyze", json=request, headers={"Idempotency-Key": "k"}).status_code
@@ -389,12 +389,12 @@ def test_the_same_bytes_in_another_raw_format_are_another_request(http: TestClie
     assert [status("s16"), status("s16"), status("u16")] == [200, 200, 409]
 
 
-def test_a_key_that_is_too_long(http: TestClient) -> None:
+def test_too_long_idempotency_key_is_rejected(http: TestClient) -> None:
     assert sent(http, key="k" * 255).status_code == 200
     assert sent(http, key="k" * 256).status_code == 400
 
 
-async def test_the_spool_keeps_and_digests(tmp_path: Path) -> None:
+async def test_spool_stores_and_hashes_data(tmp_path: Path) -> None:
     async with UploadSpool(UploadQuota(tmp_path, UploadBounds()), "p", hashed=True) as spool:
         for piece in (b"one", memoryview(b"two"), b""):
             spool.write(piece)
@@ -403,7 +403,7 @@ async def test_the_spool_keeps_and_digests(tmp_path: Path) -> None:
         assert list(tmp_path.iterdir()) == [], "it has no name"
 
 
-async def test_others_run_while_a_spool_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_spool_is_closed_in_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[int] = []
     async with UploadSpool(UploadQuota(tmp_path, UploadBounds()), "p") as spool:
         close = spool._close
@@ -418,7 +418,7 @@ async def test_others_run_while_a_spool_is_dropped(tmp_path: Path, monkeypatch: 
     assert left_open(tmp_path) == []
 
 
-def test_the_owner_of_a_key_is_asked_instead(house: House, http: TestClient, service: Running) -> None:
+def test_request_is_forwarded_to_owner_of_idempotency_key(house: House, http: TestClient, service: Running) -> None:
     """A request with a key belongs to the owner of the key's job; its body is streamed there."""
     first = sent(http, key="one").json()
     house.jobs.jobs.clear()
@@ -430,7 +430,7 @@ def test_the_owner_of_a_key_is_asked_instead(house: House, http: TestClient, ser
     assert len(house.jobs.appended) == appended, "nothing was appended here"
 
 
-def test_the_owner_may_take_its_time_with_an_upload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forwarded_upload_has_longer_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The owner checks the recording and writes it to its log; reads have shorter timeouts."""
     monkeypatch.setattr("app.cluster.forwarding.GRACE_SECONDS", 0.0)
     monkeypatch.setattr("app.cluster.forwarding.SILENCE_SECONDS", 0.05)
@@ -447,7 +447,7 @@ def test_the_owner_may_take_its_time_with_an_upload(tmp_path: Path, monkeypatch:
         assert (sent(http, key="one").status_code, list(owner.jobs.jobs)) == (200, [job])
 
 
-def test_nodes_that_disagree_make_no_circle(house: House, http: TestClient) -> None:
+def test_forwarded_upload_is_not_forwarded_again(house: House, http: TestClient) -> None:
     job = sent(http, key="one").json()["job_id"]
     house.jobs.elsewhere[job] = "http://127.0.0.1:1"
     headers = {"Idempotency-Key": "one", "X-Earshot-Forwarded": "1"}
@@ -458,7 +458,7 @@ def test_nodes_that_disagree_make_no_circle(house: House, http: TestClient) -> N
 # --- projects -------------------------------------------------------------------------------------------------------
 
 
-def test_a_project_with_its_most_jobs_is_refused_before_its_upload_is_read(house: House, http: TestClient) -> None:
+def test_project_at_job_limit_is_rejected(house: House, http: TestClient) -> None:
     assert sent(http, key="known").status_code == 200
     house.jobs.full.add("project")
     refused = sent(http)
@@ -470,7 +470,7 @@ def test_a_project_with_its_most_jobs_is_refused_before_its_upload_is_read(house
     assert sent(http, key="known").status_code == 200
 
 
-def test_uploads_have_places_of_their_project_and_in_all(tmp_path: Path) -> None:
+def test_concurrent_uploads_are_limited_per_project_and_overall(tmp_path: Path) -> None:
     room = UploadQuota(tmp_path, UploadBounds(uploads=3, holder_uploads=2))
     with room.place("slow"), room.place("slow"):
         with pytest.raises(Unavailable, match="2 of your uploads"), room.place("slow"):
@@ -483,7 +483,7 @@ def test_uploads_have_places_of_their_project_and_in_all(tmp_path: Path) -> None
         pass
 
 
-async def test_uploads_have_room_of_their_project_and_in_all(tmp_path: Path) -> None:
+async def test_spooled_bytes_are_limited_per_project_and_overall(tmp_path: Path) -> None:
     room = UploadQuota(tmp_path, UploadBounds(spool_bytes=100, free_bytes=0))
     async with UploadSpool(room, "third") as third:
         async with UploadSpool(room, "large") as first, first.beside() as beside, UploadSpool(room, "b") as other:
@@ -497,7 +497,9 @@ async def test_uploads_have_room_of_their_project_and_in_all(tmp_path: Path) -> 
         third.write(bytes(30))
 
 
-def test_uploads_leave_the_disk_some_room(house: House, http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uploads_are_rejected_when_disk_is_nearly_full(
+    house: House, http: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = os.statvfs
 
     def nearly_full(path: Path) -> os.statvfs_result:
@@ -513,7 +515,7 @@ def test_uploads_leave_the_disk_some_room(house: House, http: TestClient, monkey
     assert sent(http).status_code == 200
 
 
-async def test_a_slow_upload_holds_its_place_until_it_is_given_up(tmp_path: Path) -> None:
+async def test_slow_upload_holds_slot_until_disconnect(tmp_path: Path) -> None:
     house = House(msgspec.structs.replace(OPTIONS, spool=tmp_path, upload_bounds=UploadBounds(holder_uploads=1)))
     boundary = {"x-api-key": KEY, "content-type": "multipart/form-data; boundary=b"}
     slow: list[dict[str, Any]] = [

@@ -35,7 +35,7 @@ def path(job: str, token: str = "") -> str:
     return f"/api/v1/jobs/{job}/audio" + (f"?token={token}" if token else "")
 
 
-def test_the_whole_and_its_ranges(house: House, http: TestClient) -> None:
+def test_audio_is_served_whole_and_in_ranges(house: House, http: TestClient) -> None:
     job = kept(house)
     whole = http.get(path(job))
     assert (whole.status_code, whole.content) == (200, WHOLE)
@@ -56,12 +56,12 @@ def test_the_whole_and_its_ranges(house: House, http: TestClient) -> None:
     assert (late.status_code, late.headers["content-range"]) == (416, f"bytes */{len(WHOLE)}")
 
 
-def test_only_the_head(house: House, http: TestClient) -> None:
+def test_head_has_no_body(house: House, http: TestClient) -> None:
     answer = http.head(path(kept(house)), headers={"Range": "bytes=0-9"})
     assert (answer.status_code, answer.headers["content-length"], answer.content) == (206, "10", b"")
 
 
-def test_a_link_is_good_for_its_job_and_an_hour(house: House, http: TestClient) -> None:
+def test_link_is_valid_for_one_job_and_one_hour(house: House, http: TestClient) -> None:
     job, other = kept(house), kept(house)
     answer = http.post(path(job))
     assert answer.headers["cache-control"] == "no-store"
@@ -81,7 +81,7 @@ def test_a_link_is_good_for_its_job_and_an_hour(house: House, http: TestClient) 
     assert keyless.get(link["url"]).status_code == 404
 
 
-def test_a_link_needs_the_key_of_the_project(house: House, http: TestClient) -> None:
+def test_audio_and_link_require_project_key(house: House, http: TestClient) -> None:
     job = kept(house)
     house.directory.keys["another"] = Principal("another", "organization")
     for method in ("GET", "POST"):
@@ -90,7 +90,7 @@ def test_a_link_needs_the_key_of_the_project(house: House, http: TestClient) -> 
         assert http.request(method, path(job), headers={"X-Api-Key": "nobody"}).status_code == 401
 
 
-def test_audio_that_is_not_kept(house: House, http: TestClient) -> None:
+def test_audio_not_kept_returns_404(house: House, http: TestClient) -> None:
     job, token = house.jobs.create(SOUND), apikeys.new(KeyKind.AUDIO)
     house.directory.links[token] = AudioLink("project", job, 2**60)
     for answer in (http.get(path(job)), http.post(path(job)), http.get(path(job, token))):
@@ -98,14 +98,14 @@ def test_audio_that_is_not_kept(house: House, http: TestClient) -> None:
         assert "keep_audio_seconds" in answer.json()["error"]
 
 
-def test_audio_that_the_log_has_lost(house: House, http: TestClient) -> None:
+def test_audio_lost_from_log_returns_500(house: House, http: TestClient) -> None:
     job = kept(house)
     house.jobs.jobs[job].parts.clear()
     answer = http.get(path(job))
     assert (answer.status_code, answer.headers["earshot-reason"]) == (500, "the audio of the job was not kept")
 
 
-def test_how_long_audio_is_kept_is_the_projects_choice(house: House, http: TestClient) -> None:
+def test_project_sets_audio_retention(house: House, http: TestClient) -> None:
     for seconds, kept_ms in ((None, 0), (0, 0), (60, 60_000), (10**9, OPTIONS.longest_keep_audio_ms)):
         house.directory.keys[f"key {seconds}"] = Principal("project", "organization", None, seconds)
         form: Any = {"options": (None, '{"sound_event_detection":true}'), "audio": ("a.wav", b"audio", "audio/wav")}
@@ -125,13 +125,13 @@ def test_how_long_audio_is_kept_is_the_projects_choice(house: House, http: TestC
         ("\ud800.wav", b"attachment; filename*=UTF-8''%3F.wav"),
     ],
 )
-def test_names_are_only_names(name: str, header: bytes) -> None:
+def test_filename_is_escaped_in_content_disposition(name: str, header: bytes) -> None:
     assert disposition(name) == header
     assert disposition("Straße 犬.wav").decode().endswith("Stra%C3%9Fe%20%E7%8A%AC.wav")
     assert "犬" in unquote(disposition("犬").decode())
 
 
-def test_types_are_those_that_browsers_know(house: House, http: TestClient) -> None:
+def test_content_types_are_mapped_for_browsers(house: House, http: TestClient) -> None:
     raw = "audio/x-raw; rate=16000; format=s16le; channels=1"
     for form, kind, shown in (("mp3", "audio/mp3", "audio/mpeg"), ("raw", raw, raw)):
         source = msgspec.structs.replace(RECORDING, format=form, content_type=kind)
@@ -160,11 +160,11 @@ async def sent(bound: str) -> None:
 
 
 @pytest.mark.parametrize("bound", ["MOST_OF_PROJECT", "MOST_SENT"])
-def test_recordings_that_are_sent_have_a_bound(bound: str) -> None:
+def test_concurrent_downloads_are_limited(bound: str) -> None:
     asyncio.run(sent(bound))
 
 
-def test_an_error_of_the_first_piece_frees_the_room(house: House, http: TestClient) -> None:
+def test_error_in_first_piece_releases_quota(house: House, http: TestClient) -> None:
     job = kept(house)
     with (
         mock.patch.object(house.jobs, "audio", side_effect=AudioError("gone")),

@@ -33,7 +33,7 @@ def heard(*windows: str, turns: tuple[Segment, ...] = ()) -> list[tuple[int, int
     return [(cue.start_ms, cue.end_ms, cue.lines) for cue in sound_cues(collector.events(), turns)]
 
 
-def test_a_job_with_speech_and_sounds(house: House, http: TestClient) -> None:
+def test_captions_contain_speech_and_sounds(house: House, http: TestClient) -> None:
     job = house.jobs.create(BOTH)
     house.jobs.perform(job, Service.SOUND, sounds("Dog_bark", "", "Dog_bark Siren"), sounds("", "Speech", first=3))
     house.jobs.perform(job, Service.SPEECH, transcript(TURNS[0]), transcript(TURNS[1]))
@@ -56,7 +56,7 @@ def test_a_job_with_speech_and_sounds(house: House, http: TestClient) -> None:
     )
 
 
-def test_nothing_ends_after_the_audio(house: House, http: TestClient) -> None:
+def test_cues_do_not_exceed_audio_length(house: House, http: TestClient) -> None:
     job = house.jobs.create(SOUND)
     house.jobs.perform(job, Service.SOUND, sounds("", "", "", "Siren"), audio_ms=4322)
     assert "00:00:03.000 --> 00:00:04.322\n[Siren]" in http.get(f"/api/v1/jobs/{job}/captions.vtt").text
@@ -64,14 +64,14 @@ def test_nothing_ends_after_the_audio(house: House, http: TestClient) -> None:
     assert (last["end_time"], last["end_time_sec"]) == ("00:04.32", 4.322)
 
 
-def test_what_an_engine_says_to_a_terminal_is_no_caption() -> None:
+def test_control_characters_are_removed_from_captions() -> None:
     cue = Cue(0, 1000, "", ("a\x1b[2J\r\nb\x9bc\x00", "d"))
     assert b"".join(webvtt([cue])) == b"WEBVTT\n\n00:00:00.000 --> 00:00:01.000\na [2J  b c \nd\n\n"
     assert b"".join(subrip([cue])) == b"1\n00:00:00,000 --> 00:00:01,000\na [2J  b c \nd\n\n"
 
 
 @pytest.mark.parametrize("kind", ["vtt", "srt"])
-def test_captions_are_there_once_the_job_has_ended(house: House, http: TestClient, kind: str) -> None:
+def test_captions_require_ended_job(house: House, http: TestClient, kind: str) -> None:
     job = house.jobs.create(BOTH)
     path = f"/api/v1/jobs/{job}/captions.{kind}"
     house.jobs.perform(job, Service.SOUND, sounds("Siren"), error="broken in the middle")
@@ -83,19 +83,19 @@ def test_captions_are_there_once_the_job_has_ended(house: House, http: TestClien
     assert (unknown.status_code, unknown.json()) == (404, {"error": "Not Found"})
 
 
-def test_a_job_in_which_nothing_was_found_has_an_empty_file(house: House, http: TestClient) -> None:
+def test_job_without_findings_has_empty_captions(house: House, http: TestClient) -> None:
     job = house.jobs.create(SOUND)
     house.jobs.perform(job, Service.SOUND, sounds("", ""))
     assert http.get(f"/api/v1/jobs/{job}/captions.vtt").text == "WEBVTT\n\n"
     assert http.get(f"/api/v1/jobs/{job}/captions.srt").text == ""
 
 
-def test_windows_become_events_across_one_window_without() -> None:
+def test_events_bridge_gap_of_one_window() -> None:
     assert heard("Siren", "", "Siren", "", "", "Siren") == [(0, 4000, ("[Siren]",)), (5000, 7000, ("[Siren]",))]
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=12))
-def test_captions_summaries_and_tables_have_the_same_sounds(reported: list[bool]) -> None:
+def test_captions_timeline_and_client_agree_on_sounds(reported: list[bool]) -> None:
     audio_ms = 1000 * len(reported) + 300
     cues, timeline = SoundEventCollector(audio_ms), EventCollector(lambda _: ("Siren",), audio_ms)
     timeline.add(Sounds(0, "", 1, bytes(threshold(0) - 1 + one for one in reported)))
@@ -110,18 +110,18 @@ def test_captions_summaries_and_tables_have_the_same_sounds(reported: list[bool]
     assert [(run.start, run.end) for run in runs(windows)] == told
 
 
-def test_a_long_event_is_told_when_it_begins() -> None:
+def test_long_event_is_captioned_only_at_start() -> None:
     assert heard(*["Music"] * 60) == [(0, LONGEST_MS, ("[Music]",))]
 
 
-def test_events_of_one_moment_share_a_cue_the_most_probable_first() -> None:
+def test_simultaneous_events_share_cue_by_probability() -> None:
     assert heard("Siren Dog_bark", "Siren") == [(0, 3000, ("[Siren] [Dog bark]",))]
     ((_, _, lines),) = heard(" ".join(f"A_rather_long_name_{number}" for number in range(9)))
     assert len(lines) == LINES
     assert lines[0].startswith("[A rather long name 0]")
 
 
-def test_what_only_says_that_somebody_speaks_is_left_out_where_the_words_are() -> None:
+def test_speech_sounds_are_omitted_during_transcript() -> None:
     turn = Segment(1900, 2500, "Hello.")
     talk = "Speech Male_speech Child_speech Whisper Siren"
     assert heard(talk, turns=(turn,)) == [(0, 2000, ("[Siren]",))]
@@ -132,7 +132,7 @@ def test_what_only_says_that_somebody_speaks_is_left_out_where_the_words_are() -
     assert heard("", "", "", "", "", "", "Speech", turns=inside) == []
 
 
-def test_a_long_turn_is_split_in_proportion() -> None:
+def test_long_turn_is_split_proportionally() -> None:
     text = " ".join(["word"] * 80)
     cues = speech_cues(Segment(10_000, 30_000, text, 0), with_names=False)
     assert " ".join(line for cue in cues for line in cue.lines) == text
@@ -151,7 +151,7 @@ def test_a_long_turn_is_split_in_proportion() -> None:
     lasts=st.integers(0, 60_000),
     with_names=st.booleans(),
 )
-def test_cues_keep_their_bounds(text: str, start: int, lasts: int, with_names: bool) -> None:
+def test_cues_stay_within_limits(text: str, start: int, lasts: int, with_names: bool) -> None:
     cues = speech_cues(Segment(start, start + lasts, text, 3, "Ed <b>"), with_names)
     said = "".join(line for cue in cues for line in cue.lines)
     expected = f"Ed <b>: {text}" if with_names and text.split() else text
@@ -170,6 +170,6 @@ def test_cues_keep_their_bounds(text: str, start: int, lasts: int, with_names: b
     assert b"".join(subrip(cues)).count(b"-->") == len(cues)
 
 
-def test_hours_are_counted_on() -> None:
+def test_hours_may_exceed_99() -> None:
     cue = Cue(360_000_001, 360_000_002, "", ("[Siren]",))
     assert b"".join(subrip([cue])) == b"1\n100:00:00,001 --> 100:00:00,002\n[Siren]\n\n"

@@ -56,7 +56,7 @@ def far_job(house: House, owner: House, url: str) -> str:
     return job
 
 
-async def test_events_arrive_as_they_happen(house: House, owner: House, url: str) -> None:
+async def test_events_are_forwarded_immediately(house: House, owner: House, url: str) -> None:
     job = far_job(house, owner, url)
     exchange = Exchange(house, f"/api/v1/jobs/{job}/stream")
     await exchange.until(lambda body: b"event: progress" in body)
@@ -77,7 +77,7 @@ async def test_events_arrive_as_they_happen(house: House, owner: House, url: str
     assert late.body.startswith(b"event: completed"), "Last-Event-ID is passed on"
 
 
-async def test_recordings_and_pictures_come_through(house: House, owner: House, url: str) -> None:
+async def test_recordings_and_pictures_are_forwarded(house: House, owner: House, url: str) -> None:
     source = msgspec.structs.replace(RECORDING, size=3 << 20)
     job = owner.jobs.create(SOUND, source, keep_audio_ms=60_000)
     house.jobs.elsewhere[job] = url
@@ -98,7 +98,7 @@ async def test_recordings_and_pictures_come_through(house: House, owner: House, 
     assert (late.status, late.headers["content-range"]) == (416, f"bytes */{3 << 20}")
 
 
-async def test_a_client_that_hangs_up_here_is_gone_there(house: House, owner: House, url: str) -> None:
+async def test_disconnect_reaches_owner(house: House, owner: House, url: str) -> None:
     job = far_job(house, owner, url)
     exchange = Exchange(house, f"/api/v1/jobs/{job}/stream")
     await exchange.until(bool)
@@ -107,7 +107,7 @@ async def test_a_client_that_hangs_up_here_is_gone_there(house: House, owner: Ho
     await until(lambda: not owner.jobs.followers[job])
 
 
-async def test_a_long_result_comes_through_and_half_of_one_is_cut_off(house: House, owner: House, url: str) -> None:
+async def test_long_result_is_forwarded_and_partial_result_cut_off(house: House, owner: House, url: str) -> None:
     job = far_job(house, owner, url)
     portions = [sounds(*["Siren Knock"] * 500, first=500 * number) for number in range(10)]
     owner.jobs.perform(job, Service.SOUND, *portions)
@@ -122,7 +122,7 @@ async def test_a_long_result_comes_through_and_half_of_one_is_cut_off(house: Hou
     assert (len(cut.body) > 100_000, cut.whole) == (True, False)
 
 
-async def test_refusals_and_removals_are_the_owners(house: House, owner: House, url: str) -> None:
+async def test_rejections_and_removals_come_from_owner(house: House, owner: House, url: str) -> None:
     job = far_job(house, owner, url)
     path = f"/api/v1/jobs/{job}"
     for method, tail, key, status in (
@@ -139,7 +139,7 @@ async def test_refusals_and_removals_are_the_owners(house: House, owner: House, 
     assert once.status == 404, "a request that was passed on is answered where it arrives"
 
 
-async def test_an_owner_that_does_not_answer_is_503(house: House) -> None:
+async def test_unreachable_owner_returns_503(house: House) -> None:
     job = new_id()
     house.jobs.elsewhere[job] = f"http://127.0.0.1:{free_port()}"
     exchange = await Exchange(house, f"/api/v1/jobs/{job}/stream").end()

@@ -70,7 +70,7 @@ def as_the_client_reads(body: bytes) -> dict[str, Any] | None:
     return None
 
 
-async def test_a_job_from_its_acceptance_to_its_end(house: House) -> None:
+async def test_stream_covers_job_from_acceptance_to_end(house: House) -> None:
     job = house.jobs.create(ALL)
     exchange = stream(house, job)
     await exchange.until(lambda body: b"event: progress" in body)
@@ -105,7 +105,7 @@ async def test_a_job_from_its_acceptance_to_its_end(house: House) -> None:
     assert as_the_client_reads(exchange.body) == result
 
 
-async def test_the_marker_of_data_inside_a_text_is_escaped(house: House) -> None:
+async def test_data_marker_inside_text_is_escaped(house: House) -> None:
     said = 'the data: "one" data: \\data: two\nline'
     job = house.jobs.create(ALL)
     house.jobs.perform(job, Service.SPEECH, transcript(Segment(0, 1000, said)))
@@ -122,7 +122,7 @@ async def test_the_marker_of_data_inside_a_text_is_escaped(house: House) -> None
     assert result["sound_event_detection"]["error"] == said
 
 
-async def test_a_client_that_comes_back_gets_what_changed_since(house: House) -> None:
+async def test_reconnecting_client_gets_changes_since_last_event(house: House) -> None:
     job = house.jobs.create(BOTH)
     house.jobs.perform(job, Service.SOUND, sounds("Siren"))
     first = stream(house, job)
@@ -150,7 +150,7 @@ async def test_a_client_that_comes_back_gets_what_changed_since(house: House) ->
         assert len(events(whole.body)) == 4, nonsense
 
 
-async def test_progress_is_told_twice_a_second_at_most(monkeypatch: pytest.MonkeyPatch, house: House) -> None:
+async def test_progress_events_are_rate_limited(monkeypatch: pytest.MonkeyPatch, house: House) -> None:
     monkeypatch.setattr("app.jobs.events.PROGRESS_SECONDS", 0.09)
     job = house.jobs.create(SOUND)
     exchange = stream(house, job)
@@ -165,7 +165,7 @@ async def test_progress_is_told_twice_a_second_at_most(monkeypatch: pytest.Monke
     assert [data["progress"] for _, _, data in events(exchange.body)] == [0.0, 0.725]
 
 
-async def test_progress_stays_below_one_until_the_service_ends(house: House) -> None:
+async def test_progress_stays_below_one_until_service_ends(house: House) -> None:
     job = house.jobs.create(SOUND)
     house.jobs.conclude(job, Started(Service.SOUND, "run"))
     house.jobs.conclude(job, Portion(Service.SOUND, "run", 0, sounds(""), 1.0))
@@ -177,7 +177,7 @@ async def test_progress_stays_below_one_until_the_service_ends(house: House) -> 
     assert data["services"]["sound_event_detection"]["progress"] == 0.99
 
 
-async def test_silence_is_broken_by_comments(monkeypatch: pytest.MonkeyPatch, house: House) -> None:
+async def test_heartbeats_are_sent_while_idle(monkeypatch: pytest.MonkeyPatch, house: House) -> None:
     monkeypatch.setattr("app.jobs.events.HEARTBEAT_SECONDS", 0.02)
     exchange = stream(house, house.jobs.create(SOUND))
     await exchange.until(lambda body: body.count(b": still here\n\n") == 2)
@@ -185,7 +185,7 @@ async def test_silence_is_broken_by_comments(monkeypatch: pytest.MonkeyPatch, ho
     assert len(events(exchange.body)) == 1
 
 
-async def test_a_job_that_is_removed_meanwhile_is_an_error(house: House) -> None:
+async def test_removed_job_ends_with_error_event(house: House) -> None:
     job = house.jobs.create(SOUND)
     exchange = stream(house, job)
     await exchange.until(bool)
@@ -195,7 +195,7 @@ async def test_a_job_that_is_removed_meanwhile_is_an_error(house: House) -> None
     assert exchange.whole
 
 
-async def test_a_job_that_moves_to_another_node_is_an_error(monkeypatch: pytest.MonkeyPatch, house: House) -> None:
+async def test_moved_job_ends_with_error_event(monkeypatch: pytest.MonkeyPatch, house: House) -> None:
     async def lost(self: Follower, timeout: float) -> bool:
         raise Unavailable("the partition moved")
 
@@ -204,7 +204,7 @@ async def test_a_job_that_moves_to_another_node_is_an_error(monkeypatch: pytest.
     assert [name for name, _, _ in events(exchange.body)] == ["progress", "error"]
 
 
-async def test_a_result_that_cannot_be_read_is_an_error(monkeypatch: pytest.MonkeyPatch, house: House) -> None:
+async def test_unreadable_result_ends_with_error_event(monkeypatch: pytest.MonkeyPatch, house: House) -> None:
     def broken(job: str, service: Service, number: int) -> bytes:
         raise ServiceError("the store fails")
 
@@ -215,7 +215,7 @@ async def test_a_result_that_cannot_be_read_is_an_error(monkeypatch: pytest.Monk
     assert ([name for name, _, _ in events(exchange.body)], exchange.whole) == (["error"], True)
 
 
-async def test_a_large_entry_is_told_by_its_count(house: House) -> None:
+async def test_large_entry_is_reported_by_count(house: House) -> None:
     job = house.jobs.create(ALL)
     portions = [sounds(*["Siren Knock"] * 400, first=400 * number) for number in range(3)]
     house.jobs.perform(job, Service.SOUND, *portions)
@@ -239,7 +239,7 @@ async def test_a_large_entry_is_told_by_its_count(house: House) -> None:
     assert len(result["sound_event_detection"]["results"]) == 1200
 
 
-async def test_a_result_that_goes_away_in_the_middle_is_cut_off(house: House) -> None:
+async def test_result_removed_during_send_is_cut_off(house: House) -> None:
     job = house.jobs.create(SOUND)
     portions = [sounds(*["Siren Knock"] * 400, first=400 * number) for number in range(3)]
     house.jobs.perform(job, Service.SOUND, *portions)
@@ -251,7 +251,7 @@ async def test_a_result_that_goes_away_in_the_middle_is_cut_off(house: House) ->
     assert as_the_client_reads(exchange.body.rpartition(b"\n")[0]) is None
 
 
-async def test_a_server_that_stops_cuts_it_off(house: House) -> None:
+async def test_shutdown_cuts_stream_off(house: House) -> None:
     exchange = stream(house, house.jobs.create(SOUND))
     await exchange.until(bool)
     exchange.task.cancel()
@@ -259,7 +259,7 @@ async def test_a_server_that_stops_cuts_it_off(house: House) -> None:
     assert not exchange.whole
 
 
-async def test_a_head_has_no_events(house: House) -> None:
+async def test_head_has_no_events(house: House) -> None:
     job = house.jobs.create(SOUND)
     exchange = await Exchange(house, f"/api/v1/jobs/{job}/stream", "HEAD").end()
     assert (exchange.status, exchange.body, exchange.whole) == (200, b"", True)

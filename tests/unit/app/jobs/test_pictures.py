@@ -38,12 +38,12 @@ def unpacked(data: bytes) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
     return lines[:, 1:]
 
 
-def test_a_picture_is_read_as_it_was_written() -> None:
+def test_png_round_trip() -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (7, 13), np.uint8)
     assert np.array_equal(unpacked(png(pixels.tobytes(), 13)), pixels)
 
 
-def test_a_spectrogram(job: str, http: TestClient) -> None:
+def test_spectrogram_is_png(job: str, http: TestClient) -> None:
     answer = http.get(f"/api/v1/jobs/{job}/spectrogram?columns=10&start=1.5&end=2")
     assert (answer.status_code, answer.headers["content-type"]) == (200, "image/png")
     assert (answer.headers["earshot-seconds"], answer.headers["cache-control"]) == ("4.000", "no-store")
@@ -53,7 +53,7 @@ def test_a_spectrogram(job: str, http: TestClient) -> None:
     assert not pixels[:-1].any()
 
 
-def test_a_waveform_in_the_form_of_audiowaveform(job: str, http: TestClient) -> None:
+def test_waveform_has_audiowaveform_format(job: str, http: TestClient) -> None:
     answer = http.get(f"/api/v1/jobs/{job}/waveform?points=100")
     assert answer.json() == {
         "version": 2,
@@ -89,14 +89,14 @@ def test_a_waveform_in_the_form_of_audiowaveform(job: str, http: TestClient) -> 
         "start=0.0000000000001",
     ],
 )
-def test_what_no_picture_has(job: str, http: TestClient, view: str, query: str) -> None:
+def test_invalid_parameters_return_400(job: str, http: TestClient, view: str, query: str) -> None:
     answer = http.get(f"/api/v1/jobs/{job}/{view}?{query}")
     assert answer.status_code == 400
     assert answer.json()["error"]
 
 
 @pytest.mark.parametrize("view", ["waveform", "spectrogram"])
-def test_a_picture_that_is_not_there(house: House, job: str, http: TestClient, view: str) -> None:
+def test_unavailable_picture_returns_error(house: House, job: str, http: TestClient, view: str) -> None:
     house.jobs.drawing = Unavailable("the picture of the recording is being drawn")
     answer = http.get(f"/api/v1/jobs/{job}/{view}")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
@@ -107,11 +107,11 @@ def test_a_picture_that_is_not_there(house: House, job: str, http: TestClient, v
     assert http.get(f"/api/v1/jobs/{job}/{view}", headers={"X-Api-Key": "nobody"}).status_code == 401
 
 
-def test_stretches() -> None:
+def test_open_interval_ends_with_audio() -> None:
     assert whole_stretch((1.0, None), 4.0) == (1.0, 4.0)
     assert whole_stretch((9.0, None), 4.0) == (9.0, 9.005)
     assert whole_stretch((1.0, 9.0), 4.0) == (1.0, 9.0)
 
 
-def test_the_port_says_what_pictures_are() -> None:
+def test_port_and_drawing_constants_agree() -> None:
     assert (port.BANDS, port.RATE, port.STEP) == (picture.BANDS, picture.RATE, picture.STEP)

@@ -40,7 +40,7 @@ def read(http: TestClient, job: str) -> dict[str, Any]:
     return body
 
 
-def test_entries_appear_as_their_services_end(house: House, http: TestClient) -> None:
+def test_entries_appear_when_their_services_end(house: House, http: TestClient) -> None:
     job = house.jobs.create(BOTH)
     house.jobs.conclude(job, Started(Service.SPEECH, "one"))
     house.jobs.conclude(job, Portion(Service.SPEECH, "one", 0, transcript(*jobs.TURNS), 0.5))
@@ -54,7 +54,7 @@ def test_entries_appear_as_their_services_end(house: House, http: TestClient) ->
     assert list(read(http, job)["result"]) == ["sound_event_detection", "speech_analysis", "metadata"]
 
 
-def test_every_shape_of_a_success(house: House, http: TestClient) -> None:
+def test_successful_result_of_every_service(house: House, http: TestClient) -> None:
     job = house.jobs.create(ALL)
     house.jobs.perform(job, Service.SOUND, sounds("Speech Dog_bark"), sounds("", "Siren", first=1), warnings=("quiet",))
     house.jobs.perform(job, Service.SPEECH, transcript(jobs.TURNS[0]), transcript(jobs.TURNS[1]), warnings=("noisy",))
@@ -129,7 +129,7 @@ def test_every_shape_of_a_success(house: House, http: TestClient) -> None:
     assert b'"start_time_sec":0.0,"end_time_sec":2.0,' in http.get(f"/api/v1/jobs/{job}").content
 
 
-def test_errors_stand_beside_what_was_found(house: House, http: TestClient) -> None:
+def test_errors_are_reported_beside_results(house: House, http: TestClient) -> None:
     job = house.jobs.create(ALL)
     house.jobs.perform(job, Service.SOUND, sounds("Siren"), error="the node broke")
     house.jobs.perform(job, Service.SPEECH, error="ASR Engine API error: 500")
@@ -149,14 +149,14 @@ def test_errors_stand_beside_what_was_found(house: House, http: TestClient) -> N
     assert read(http, job)["status"] == "completed"
 
 
-def test_a_transcript_from_before_overlap_was_noticed_is_read() -> None:
+def test_transcript_in_older_format_is_read() -> None:
     older = msgspec.msgpack.encode([[[0, 1000, "Hi.", 0, "Anna", 0.5]], ["en"]])
     assert payloads.transcript(older).segments == (payloads.Segment(0, 1000, "Hi.", 0, "Anna", 0.5),)
     nameless = msgspec.msgpack.encode([[[0, 1000, "Hi.", 0, "Anna", 0.5, [], 250]], ["en"]])
     assert payloads.transcript(nameless).segments[0].overlap_ms == 250
 
 
-def test_a_translation_that_failed_leaves_no_text_in_the_transcript(house: House, http: TestClient) -> None:
+def test_failed_translation_adds_no_text_to_transcript(house: House, http: TestClient) -> None:
     job = house.jobs.create(ALL)
     house.jobs.perform(job, Service.SPEECH, transcript(*jobs.TURNS))
     assert "translation" not in read(http, job)["result"]["speech_analysis"]["results"][0]
@@ -164,7 +164,7 @@ def test_a_translation_that_failed_leaves_no_text_in_the_transcript(house: House
     assert "translation" not in read(http, job)["result"]["speech_analysis"]["results"][0]
 
 
-def test_results_without_anything_are_empty_lists(house: House, http: TestClient) -> None:
+def test_empty_results_are_empty_lists(house: House, http: TestClient) -> None:
     job = house.jobs.create(BOTH)
     house.jobs.perform(job, Service.SOUND)
     house.jobs.perform(job, Service.SPEECH, transcript())
@@ -172,14 +172,14 @@ def test_results_without_anything_are_empty_lists(house: House, http: TestClient
     assert result["sound_event_detection"] == result["speech_analysis"] == {"status": "success", "results": []}
 
 
-def test_a_recording_of_an_hour_has_hours_everywhere(house: House, http: TestClient) -> None:
+def test_hour_long_recording_has_hours_in_all_times(house: House, http: TestClient) -> None:
     job = house.jobs.create(SOUND)
     house.jobs.perform(job, Service.SOUND, sounds("", ""), sounds("", first=3599), audio_ms=3_600_000)
     windows = read(http, job)["result"]["sound_event_detection"]["results"]
     assert [window["end_time"] for window in windows] == ["00:00:02.00", "00:00:03.00", "01:00:00.00"]
 
 
-def test_whom_a_job_is_shown_to(house: House, http: TestClient) -> None:
+def test_job_is_visible_only_to_its_project(house: House, http: TestClient) -> None:
     job = house.jobs.create(SOUND)
     house.directory.keys["another"] = Principal("other project", "organization")
     path = f"/api/v1/jobs/{job}"
@@ -196,7 +196,7 @@ def test_whom_a_job_is_shown_to(house: House, http: TestClient) -> None:
     assert read(http, job)["status"] == "accepted"
 
 
-def test_a_deployment_may_ask_for_the_key_wherever_a_job_is_read() -> None:
+def test_deployment_may_require_key_for_job_reads() -> None:
     house = House(msgspec.structs.replace(OPTIONS, job_reads_need_key=True))
     house.directory.keys["another"] = Principal("other project", "organization")
     job = house.jobs.create(SOUND)
@@ -208,14 +208,14 @@ def test_a_deployment_may_ask_for_the_key_wherever_a_job_is_read() -> None:
             assert statuses == [401, 401, 404, 200]
 
 
-def test_a_job_on_its_way_in_cannot_be_read(house: House, http: TestClient) -> None:
+def test_job_being_received_returns_404(house: House, http: TestClient) -> None:
     job = house.jobs.create(SOUND)
     head = house.jobs.jobs[job].head
     house.jobs.jobs[job].head = msgspec.structs.replace(head, state=JobState.RECEIVING)
     assert http.get(f"/api/v1/jobs/{job}").status_code == 404
 
 
-def test_refusals_under_the_prefix_have_one_shape(http: TestClient) -> None:
+def test_routing_errors_have_json_body(http: TestClient) -> None:
     for path in ("/api/v1/nothing", "/api/v3", "/api/v1/jobs/a/b/c"):
         answer = http.get(path)
         assert (answer.status_code, answer.json()) == (404, {"error": "Not Found"})
@@ -224,7 +224,7 @@ def test_refusals_under_the_prefix_have_one_shape(http: TestClient) -> None:
     assert wrong.headers["allow"] == "DELETE, GET, HEAD"
 
 
-def test_what_breaks_inside_is_plain_text(house: House, http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_internal_error_is_plain_text(house: House, http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     job = house.jobs.create(SOUND)
 
     def broken(job: str) -> None:
@@ -247,7 +247,7 @@ def long_job(house: House, portions: int = 20) -> str:
     return job
 
 
-async def test_a_long_result_is_made_as_it_is_sent(house: House) -> None:
+async def test_long_result_is_rendered_while_sending(house: House) -> None:
     job = long_job(house)
     reads: list[int] = []
     portion = house.jobs.portion
@@ -275,9 +275,7 @@ async def test_a_long_result_is_made_as_it_is_sent(house: House) -> None:
     await until(alone)
 
 
-async def test_a_client_that_hangs_up_or_stops_reading_ends_the_work(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_disconnected_or_stalled_client_ends_rendering(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.http.streaming.STALLED_SECONDS", 0.02)
     job = long_job(house)
     gone = Exchange(house, f"/api/v1/jobs/{job}", x_api_key=KEY)

@@ -44,20 +44,20 @@ def naive(first: int, scores: bytes, audio_ms: int) -> list[dict[str, Any]]:
     copies=st.sampled_from([1, PIECE // 3]),
     last_ms=st.integers(1, 2000),
 )
-def test_windows_are_written_as_the_obvious_way_has_them(first: int, scores: bytes, copies: int, last_ms: int) -> None:
+def test_windows_match_naive_rendering(first: int, scores: bytes, copies: int, last_ms: int) -> None:
     scores = scores[: len(scores) // len(TAGS) * len(TAGS)] * copies
     audio_ms = (first + max(len(scores) // len(TAGS), 1) - 1) * 1000 + last_ms
     pieces = list(WindowRenderer(TAGS).windows(first, scores, hours=False, audio_ms=audio_ms))
     assert json.loads(b"[" + b",".join(pieces) + b"]") == naive(first, scores, audio_ms)
 
 
-def test_a_tag_may_have_any_name() -> None:
+def test_tag_names_are_escaped() -> None:
     (piece,) = WindowRenderer(['100 % "sure" %d']).windows(7, b"\xff", hours=False, audio_ms=9000)
     (found,) = json.loads(piece)["classes"]
     assert (found["class"], found["id"]) == ('100 % "sure" %d', "w7-0")
 
 
-def test_pieces_are_coalesced_to_what_is_worth_a_write() -> None:
+def test_small_pieces_are_coalesced() -> None:
     small, large = b"x" * 1000, b"y" * PIECE_BYTES
     pieces = list(coalesced([small] * 100 + [large] + [small]))
     assert b"".join(pieces) == small * 100 + large + small
@@ -66,7 +66,7 @@ def test_pieces_are_coalesced_to_what_is_worth_a_write() -> None:
     assert list(coalesced([])) == []
 
 
-def test_the_reason_of_an_audio_fault_is_one_line_of_a_header() -> None:
+def test_audio_error_reason_is_safe_header_value() -> None:
     reply = job_error(500, AudioError("bad\r\nSet-Cookie: a\x00b ☃ é" + "x" * 1000))
     assert (reply.status, reply.body) == (500, b"Internal Server Error")
     reason = dict(reply.headers)[b"earshot-reason"]
@@ -74,6 +74,6 @@ def test_the_reason_of_an_audio_fault_is_one_line_of_a_header() -> None:
     assert len(reason) == 500
 
 
-def test_what_broke_inside_is_not_told() -> None:
+def test_internal_error_is_not_disclosed() -> None:
     reply = job_error(500, EngineError("secret path"))
     assert (reply.body, b"earshot-reason" in dict(reply.headers)) == (b"Internal Server Error", False)

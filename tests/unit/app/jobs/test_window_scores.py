@@ -13,7 +13,7 @@ from topics.jobs import payloads
 from topics.jobs.options import Options, Service
 
 
-def test_the_scores_are_those_of_the_result(house: House, http: TestClient) -> None:
+def test_scores_match_result(house: House, http: TestClient) -> None:
     job = house.jobs.create(BOTH)
     portions = [sounds("Dog_bark", "", "Dog_bark Siren"), sounds("", "Speech", first=3), sounds("Siren", first=5)]
     house.jobs.perform(job, Service.SOUND, *portions)
@@ -34,14 +34,14 @@ def test_the_scores_are_those_of_the_result(house: House, http: TestClient) -> N
         assert reported == {one["class"]: one["confidence"] for one in window["classes"]}
 
 
-def test_a_recording_without_windows(house: House, http: TestClient) -> None:
+def test_recording_without_windows_has_no_scores(house: House, http: TestClient) -> None:
     job = house.jobs.create(BOTH)
     house.jobs.perform(job, Service.SOUND)
     answer = http.get(f"/api/v1/jobs/{job}/scores").json()
     assert (answer["tags"], answer["scores"]) == ([], "")
 
 
-def test_what_has_no_scores(house: House, http: TestClient) -> None:
+def test_jobs_without_scores_return_error(house: House, http: TestClient) -> None:
     running = house.jobs.create(BOTH)
     assert http.get(f"/api/v1/jobs/{running}/scores").status_code == 409
     words = house.jobs.create(Options(speech_analysis=True))

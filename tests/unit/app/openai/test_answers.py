@@ -37,12 +37,12 @@ def options(house: House) -> Options:
     return job.accepted.options
 
 
-async def test_json_is_the_default(house: House) -> None:
+async def test_default_format_is_json(house: House) -> None:
     assert (await reply(house, {})).json == {"text": TEXT, "usage": USAGE}
     assert options(house) == Options(speech_analysis=True, speaker_diarization=False)
 
 
-def test_hints_and_possible_languages() -> None:
+def test_keywords_and_languages_become_options() -> None:
     def read(**fields: list[str]) -> SpeechRequest:
         return read_fields(Task.TRANSCRIBE, lambda name: fields.get(name.replace("[]", "s_"), []), {"base"})
 
@@ -60,13 +60,13 @@ def test_hints_and_possible_languages() -> None:
         ("vtt", "WEBVTT\n\n00:00:04.600 --> 00:00:08.910\nGood morning.\n\n"),
     ],
 )
-async def test_other_forms_have_no_names(house: House, form: str, begins: str) -> None:
+async def test_text_and_caption_formats_omit_speakers(house: House, form: str, begins: str) -> None:
     post = await reply(house, {"response_format": form})
     assert post.headers["content-type"] == "text/plain; charset=utf-8"
     assert post.body.decode().startswith(begins)
 
 
-async def test_a_verbose_answer(house: House) -> None:
+async def test_verbose_json_answer(house: House) -> None:
     content = (await reply(house, {"response_format": "verbose_json", "language": "de", "temperature": "0.2"})).json
     segments = content.pop("segments")
     assert content == {"task": "transcribe", "language": "de", "duration": 11.6, "text": TEXT, "usage": USAGE}
@@ -80,7 +80,7 @@ async def test_a_verbose_answer(house: House) -> None:
 
 
 @pytest.mark.parametrize("name", ["timestamp_granularities[]", "timestamp_granularities"])
-async def test_words_have_times(house: House, name: str) -> None:
+async def test_words_have_timestamps(house: House, name: str) -> None:
     words = (Word(4600, 5000, "Good"), Word(5100, 5600, "morning."))
     turns = [Segment(4600, 8910, "Good morning.", words=words)]
     content = (await reply(house, {"response_format": "verbose_json", name: ["word"]}, turns)).json
@@ -92,7 +92,7 @@ async def test_words_have_times(house: House, name: str) -> None:
     assert options(house).word_times
 
 
-async def test_speakers_have_letters_and_known_ones_their_names(house: House) -> None:
+async def test_unknown_speakers_get_letters_and_known_ones_names(house: House) -> None:
     house.speakers.organizations["organization"] = {"Anna_Kim": Registered(0), "Bert": Registered(0)}
     turns = (*TURNS, Segment(12_000, 12_500, "Ja.", 2, "Bert", 0.5))
     fields: Fields = {
@@ -117,20 +117,20 @@ async def test_speakers_have_letters_and_known_ones_their_names(house: House) ->
     assert options(house) == Options(speech_analysis=True, speaker_diarization=True, speaker_profile=True)
 
 
-def test_letters_go_on_after_z() -> None:
+def test_speaker_letters_continue_after_z() -> None:
     labels = SpeakerLabels(())
     found = [labels.label(Segment(0, 1, "", number)) for number in range(53)]
     assert (found[0], found[25], found[26], found[52]) == ("A", "Z", "AA", "BA")
 
 
-async def test_a_translation_is_the_english_text(house: House) -> None:
+async def test_translation_returns_english_text(house: House) -> None:
     content = (await reply(house, {"response_format": "verbose_json"}, path=TRANSLATIONS)).json
     assert (content["task"], content["language"]) == ("translate", "english")
     assert content["text"] == "In English: Good morning. In English: Guten Tag."
     assert (options(house).translation, options(house).translation_target_lang) == (True, "en")
 
 
-async def test_a_client_that_hangs_up_leaves_no_job(house: House) -> None:
+async def test_disconnect_removes_job(house: House) -> None:
     for stream in ("false", "true"):
         post = Post(house, body=form({**WHISPER, "stream": stream}))
         job = await accepted(house)
@@ -141,7 +141,7 @@ async def test_a_client_that_hangs_up_leaves_no_job(house: House) -> None:
         assert not house.jobs.followers[job]
 
 
-async def test_under_an_idempotency_key_the_job_goes_on(house: House) -> None:
+async def test_job_with_idempotency_key_survives_disconnect(house: House) -> None:
     post = Post(house, idempotency_key="mine")
     job = await accepted(house)
     await post.leave()
@@ -152,7 +152,7 @@ async def test_under_an_idempotency_key_the_job_goes_on(house: House) -> None:
     assert other.status == 409
 
 
-async def test_a_translation_without_an_engine_says_so(house: House) -> None:
+async def test_translation_without_engine_returns_error(house: House) -> None:
     post = Post(house, TRANSLATIONS)
     job = await accepted(house)
     house.jobs.perform(job, Service.SPEECH, transcript(*TURNS))
@@ -161,7 +161,7 @@ async def test_a_translation_without_an_engine_says_so(house: House) -> None:
     assert (post.status, "not available" in post.json["error"]["message"]) == (500, True)
 
 
-async def test_a_job_that_somebody_removes_is_gone(house: House) -> None:
+async def test_removed_job_returns_404(house: House) -> None:
     post = Post(house)
     job = await accepted(house)
     removal = await Exchange(house, f"/api/v1/jobs/{job}", "DELETE", x_api_key=KEY).end()
@@ -199,7 +199,7 @@ WRONG: dict[str, tuple[Fields, int, str | None, str | None]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-async def test_wrong_fields_are_named(house: House, case: str) -> None:
+async def test_invalid_fields_are_named(house: House, case: str) -> None:
     fields, status, param, code = WRONG[case]
     post = await Post(house, body=form({**WHISPER, **fields})).end()
     assert post.status == status, post.body
@@ -210,7 +210,7 @@ async def test_wrong_fields_are_named(house: House, case: str) -> None:
     assert house.jobs.jobs == {}
 
 
-async def test_speakers_are_not_told_apart_in_translations(house: House) -> None:
+async def test_diarized_translation_is_rejected(house: House) -> None:
     post = await Post(house, TRANSLATIONS, form({**WHISPER, "response_format": "diarized_json"})).end()
     assert (post.status, post.json["error"]["param"]) == (400, "response_format")
 
@@ -225,14 +225,14 @@ def kind(post: Post) -> tuple[int, Any, Any]:
     return post.status, post.json["error"]["type"], post.json["error"]["code"]
 
 
-async def test_the_key_comes_first(house: House) -> None:
+async def test_key_is_checked_first(house: House) -> None:
     for key in ("", "Bearer ", "Bearer wrong", f"Basic {KEY}", KEY):
         post = await refusal(house, b"nonsense", authorization=key)
         assert kind(post) == (401, "invalid_request_error", "invalid_api_key")
     assert kind(await refusal(house, b"", authorization="", x_api_key=KEY))[0] == 401
 
 
-async def test_no_form_no_file_no_audio(house: House) -> None:
+async def test_missing_form_file_or_audio_returns_400(house: House) -> None:
     assert kind(await refusal(house, b"{}", content_type="application/json"))[0] == 400
     post = await refusal(house, form(WHISPER, None))
     assert (post.status, post.json["error"]["param"]) == (400, "file")
@@ -244,7 +244,7 @@ async def test_no_form_no_file_no_audio(house: House) -> None:
     assert post.json["error"]["message"] == "the file cannot be read: it is a cake"
 
 
-async def test_spent_seconds_and_full_queues(house: House) -> None:
+async def test_quota_and_queue_limits_return_errors(house: House) -> None:
     house.directory.keys = {KEY: Principal("project", "organization", 10)}
     house.directory.spent = {"project"}
     assert kind(await refusal(house)) == (402, "insufficient_quota", "insufficient_quota")
@@ -254,7 +254,7 @@ async def test_spent_seconds_and_full_queues(house: House) -> None:
     assert (kind(post), post.headers["retry-after"]) == ((503, "server_error", None), "7")
 
 
-async def test_the_models_and_paths_that_are_not_there(house: House) -> None:
+async def test_models_are_listed_and_unknown_paths_rejected(house: House) -> None:
     models = await Exchange(house, "/v1/models", authorization=f"Bearer {KEY}").end()
     assert b'"whisper-1"' in models.body
     for path, status in (("/v1/models", 401), ("/v1/chat/completions", 404), ("/v1/audio/transcriptions", 405)):
@@ -262,7 +262,7 @@ async def test_the_models_and_paths_that_are_not_there(house: House) -> None:
         assert (other.status, b'"error":{"message"' in other.body) == (status, True)
 
 
-async def test_a_service_that_stops_says_so(house: House) -> None:
+async def test_shutdown_returns_503(house: House) -> None:
     post = Post(house)
     job = await accepted(house)
     await until(lambda: bool(house.jobs.followers.get(job)))

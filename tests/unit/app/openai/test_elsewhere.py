@@ -22,7 +22,7 @@ class Elsewhere(dict[str, str]):
         return self.url
 
 
-async def test_the_owner_is_waited_for(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_forwarded_request_waits_for_owner(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     # The timeout of other requests would end long before the job.
     monkeypatch.setattr(forwarding, "UPLOAD_SECONDS", 0.05)
     monkeypatch.setattr(forwarding, "SILENCE_SECONDS", 0.05)
@@ -44,7 +44,7 @@ async def test_the_owner_is_waited_for(house: House, monkeypatch: pytest.MonkeyP
     await house.app.state.forwarder.close()
 
 
-async def test_an_owner_that_is_not_done_in_time_is_503(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_owner_timeout_returns_503(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forwarding, "PATIENT_SECONDS", 0.2)
     owner = House()
     async with served(owner) as url:

@@ -23,7 +23,7 @@ def done(text: str) -> dict[str, object]:
     return {"type": "transcript.text.done", "text": text}
 
 
-async def test_pieces_come_while_the_rest_is_analysed(house: House) -> None:
+async def test_text_is_streamed_during_analysis(house: House) -> None:
     post = Post(house, body=form({**WHISPER, "stream": "true"}))
     job = await accepted(house)
     house.jobs.conclude(job, Started(Service.SPEECH, "run"))
@@ -38,7 +38,7 @@ async def test_pieces_come_while_the_rest_is_analysed(house: House) -> None:
     assert post.whole
 
 
-async def test_a_run_that_begins_again_repeats_nothing(house: House) -> None:
+async def test_restarted_run_repeats_nothing(house: House) -> None:
     post = Post(house, body=form({**WHISPER, "stream": "true"}))
     job = await accepted(house)
     house.jobs.conclude(job, Started(Service.SPEECH, "run"))
@@ -49,7 +49,7 @@ async def test_a_run_that_begins_again_repeats_nothing(house: House) -> None:
     assert post.events == [*told("One.", " Two.", " Three."), done("One. Two. Three.")]
 
 
-async def test_speakers_have_events_of_their_own(house: House) -> None:
+async def test_diarized_stream_has_segment_events(house: House) -> None:
     post = Post(house, body=form({**WHISPER, "stream": "true", "response_format": "diarized_json"}))
     house.jobs.perform(await accepted(house), Service.SPEECH, transcript(*TURNS), audio_ms=11_600)
     await post.end()
@@ -60,7 +60,7 @@ async def test_speakers_have_events_of_their_own(house: House) -> None:
     assert (segment["speaker"], segment["text"]) == ("A", "Good morning.")
 
 
-async def test_silence_is_broken(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_heartbeats_are_sent_while_idle(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "HEARTBEAT_SECONDS", 0.01)
     post = Post(house, body=form({**WHISPER, "stream": "true"}))
     await post.until(lambda body: body.count(b": still here\n\n") >= 3)
@@ -69,7 +69,7 @@ async def test_silence_is_broken(house: House, monkeypatch: pytest.MonkeyPatch) 
     assert post.events == [done("")]
 
 
-async def test_an_error_is_the_last_event(house: House) -> None:
+async def test_error_is_last_event(house: House) -> None:
     post = Post(house, body=form({**WHISPER, "stream": "true"}))
     job = await accepted(house)
     await asyncio.sleep(0)

@@ -58,7 +58,7 @@ def marked(house: House) -> Mark:
         (4.3, 4.4, b"\4\4"),
     ],
 )
-def test_a_passage_has_the_looks_of_its_windows_each_once(
+def test_mark_stores_embeddings_of_its_windows_once(
     house: House, http: TestClient, session: str, start: float, end: float, looks: bytes
 ) -> None:
     answer = http.post(f"{OWN}/sessions/{session}", json={"start": start, "end": end, "right": False})
@@ -79,14 +79,14 @@ def test_a_passage_has_the_looks_of_its_windows_each_once(
         ("x", 2, 400, "start"),
     ],
 )
-def test_a_passage_that_teaches_nothing(
+def test_invalid_passages_are_rejected(
     http: TestClient, session: str, start: Any, end: float, status: int, said: str
 ) -> None:
     answer = http.post(f"{OWN}/sessions/{session}", json={"start": start, "end": end})
     assert (answer.status_code, said in answer.json()["error"]) == (status, True), answer.text
 
 
-def test_where_a_sound_is_found(house: House, http: TestClient, session: str) -> None:
+def test_sound_is_found_in_session(house: House, http: TestClient, session: str) -> None:
     found = http.get(f"{OWN}/sessions/{session}").json()
     assert [(one["start"], one["end"]) for one in found["found"]] == [(2.0, 4.5)]
     assert (found["seconds"], found["more"]) == (4.5, False)
@@ -98,7 +98,7 @@ def test_where_a_sound_is_found(house: House, http: TestClient, session: str) ->
     assert http.get(f"{OWN}/sessions/{session}").status_code == 404
 
 
-def test_a_job_is_marked_and_looked_through(house: House, http: TestClient, session: str) -> None:
+def test_job_is_marked_and_searched(house: House, http: TestClient, session: str) -> None:
     job = house.jobs.create(Options(sound_event_detection=True))
     known = house.jobs.view(job)
     assert known is not None
@@ -121,7 +121,7 @@ def test_a_job_is_marked_and_looked_through(house: House, http: TestClient, sess
 
 
 @pytest.mark.parametrize("path", ["sessions", "jobs"])
-def test_what_another_project_has_is_not_there(house: House, http: TestClient, session: str, path: str) -> None:
+def test_items_of_other_projects_return_404(house: House, http: TestClient, session: str, path: str) -> None:
     others = house.jobs.create(Options(sound_event_detection=True), project="other")
     known = house.sessions.sessions[session]
     known.opened = msgspec.structs.replace(known.opened, project="other")
@@ -131,7 +131,7 @@ def test_what_another_project_has_is_not_there(house: House, http: TestClient, s
         assert http.get(f"{OWN}/{path}/{place}", headers={"X-Api-Key": "another"}).status_code == 401
 
 
-def test_a_sound_is_listed_learnt_switched_and_deleted(house: House, http: TestClient) -> None:
+def test_sound_is_listed_learnt_switched_and_deleted(house: House, http: TestClient) -> None:
     own, learnt = house.own_sounds, msgspec.structs.replace(TAUGHT, learnt_at=2000, on=True)
     own.sounds = mock.AsyncMock(return_value=[TAUGHT])
     own.learn, own.switch = mock.AsyncMock(return_value=learnt), mock.AsyncMock(return_value=learnt)

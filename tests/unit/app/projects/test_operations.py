@@ -82,7 +82,7 @@ def house(loop: asyncio.Runner, tmp_path: Path) -> Iterator[House]:
     loop.run(made.__aexit__(None, None, None))
 
 
-async def test_a_project_sees_itself(house: House) -> None:
+async def test_project_reads_its_own_settings(house: House) -> None:
     ((apes,), zoo) = await house.projects.projects(), (await house.projects.organizations())[0]
     await house.projects.plan("apes", 600)
     charge = Charge("j1", MeteredService.SOUND, apes.id, zoo.id, 61_500, "yamnet@1", NOON)
@@ -107,7 +107,7 @@ async def test_a_project_sees_itself(house: House) -> None:
     assert house.key not in answer.text
 
 
-async def test_a_project_chooses_how_long_audio_is_kept(house: House) -> None:
+async def test_project_sets_audio_retention(house: House) -> None:
     keyed = {"X-Api-Key": house.key}
     with mock.patch.object(house.keyring, "_seconds", 600.0):
         assert (await house.keyring.holder(house.key)).keep_audio_seconds is None
@@ -118,7 +118,7 @@ async def test_a_project_chooses_how_long_audio_is_kept(house: House) -> None:
     assert (await house.get("/project")).json()["keep_audio_seconds"] is None
 
 
-async def test_a_project_chooses_when_a_sound_is_on(house: House) -> None:
+async def test_project_sets_sound_rules(house: House) -> None:
     async def change(**body: object) -> ChosenRules:
         answer = await house.http.patch("/project", json=body, headers={"X-Api-Key": house.key})
         assert answer.status_code == 200
@@ -155,7 +155,7 @@ async def test_a_project_chooses_when_a_sound_is_on(house: House) -> None:
         (None, "body"),
     ],
 )
-async def test_what_cannot_be_chosen(body: object, fault: str, house: House) -> None:
+async def test_invalid_settings_are_rejected(body: object, fault: str, house: House) -> None:
     answer = await house.http.patch("/project", json=body, headers={"X-Api-Key": house.key})
     assert answer.status_code == 400
     assert fault in answer.json()["error"]
@@ -163,7 +163,7 @@ async def test_what_cannot_be_chosen(body: object, fault: str, house: House) -> 
     assert (shown["keep_audio_seconds"], shown["sound_rule"], shown["sound_rules"]) == (None, None, {})
 
 
-async def test_a_new_key_ends_the_old_one(house: House) -> None:
+async def test_new_key_invalidates_old_key(house: House) -> None:
     answer = await house.http.post("/project/key", headers={"X-Api-Key": house.key})
     assert answer.headers["cache-control"] == "no-store"
     fresh = answer.json()["key"]
@@ -202,25 +202,25 @@ async def test_usage_by_day(house: House) -> None:
     "query",
     ["since=yesterday", "until=2026-13-01", "since=2026-11-02&until=2026-11-01", "since=2020-01-01", "until=%00"],
 )
-async def test_days_that_are_none(query: str, house: House) -> None:
+async def test_invalid_days_are_rejected(query: str, house: House) -> None:
     answer = await house.get(f"/project/usage?{query}")
     assert answer.status_code == 400
     assert answer.json()["error"].startswith(query[:5])
 
 
-async def test_the_first_day_of_all(house: House) -> None:
+async def test_first_and_last_possible_days(house: House) -> None:
     assert (await house.get("/project/usage?until=0001-01-05")).json()["since"] == "0001-01-01"
     assert (await house.get("/project/usage?since=9999-12-31&until=9999-12-31")).json()["rows"] == []
 
 
-async def test_without_a_key(house: House) -> None:
+async def test_requests_without_key_are_rejected(house: House) -> None:
     for path in ("/project", "/project/usage"):
         assert (await house.http.get(path)).json() == {"error": "API key required"}
     assert (await house.http.post("/project/key")).status_code == 401
     assert (await house.http.post("/project")).status_code == 405
 
 
-async def test_a_deleted_project(house: House) -> None:
+async def test_deleted_project_with_cached_key_is_rejected(house: House) -> None:
     """Its key may still be cached."""
     principal = await house.keyring.holder(house.key)
     await house.projects.delete_project("apes")
@@ -229,7 +229,7 @@ async def test_a_deleted_project(house: House) -> None:
         assert (await house.http.post("/project/key", headers={"X-Api-Key": house.key})).status_code == 401
 
 
-async def test_the_last_use_of_a_key_is_noted(house: House) -> None:
+async def test_last_use_of_key_is_recorded(house: House) -> None:
     noted: list[int] = []
     gate, written = asyncio.Semaphore(0), asyncio.Event()
 

@@ -39,7 +39,7 @@ def midnight(text: str = DAY, ahead: int = 0) -> Day:
 
 @pytest.mark.parametrize("predicts", [False, True])
 @pytest.mark.parametrize("opened", [-3 * HOUR_MS - 123, -250, 0, 1, HOUR_MS - 1, 23 * HOUR_MS + 1_800_001])
-def test_every_window_is_in_the_hour_in_which_it_begins(opened: int, predicts: bool) -> None:
+def test_windows_count_in_hour_of_their_start(opened: int, predicts: bool) -> None:
     day, step = midnight(), 1000 if predicts else 500
     session = view(day.begins + opened, 20_000, predicts)
     found = dict(hourly_windows(session, day))
@@ -49,7 +49,7 @@ def test_every_window_is_in_the_hour_in_which_it_begins(opened: int, predicts: b
         assert list(found.get(hour, range(0))) == expected
 
 
-def test_days_begin_where_the_reader_is() -> None:
+def test_days_begin_at_local_midnight() -> None:
     assert midnight(ahead=60).begins == midnight().begins - HOUR_MS
     assert parse_day({"offset_minutes": "-600"}, midnight().begins).text == "2026-01-01"
     assert midnight().ends - midnight().begins == DAY_MS
@@ -58,7 +58,7 @@ def test_days_begin_where_the_reader_is() -> None:
             midnight(text)
 
 
-def test_a_session_of_which_nobody_knows_when_it_was_opened() -> None:
+def test_session_without_opening_time_is_not_counted() -> None:
     assert list(hourly_windows(view(0, 1000), midnight("1970-01-01"))) == []
 
 
@@ -85,9 +85,7 @@ class SlowRenderer(EventRenderer):
         return super().scored(session, opened, first, stop)
 
 
-async def test_a_request_that_meets_its_bound_gets_further_when_it_is_sent_again(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_repeated_request_continues_after_time_limit(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     renderer = SlowRenderer(house.sessions, 1 << 20)
     monkeypatch.setattr(activity_counter, "time", SimpleNamespace(monotonic=lambda: renderer.now))
     ids = [await sound(house, 10.0) for _ in range(5)]
@@ -116,7 +114,7 @@ async def put_more(house: House, session: str) -> None:
     await asyncio.sleep(0)
 
 
-def test_a_day_is_put_together_from_all_nodes(house: House, http: TestClient) -> None:
+def test_day_is_merged_from_all_nodes(house: House, http: TestClient) -> None:
     other = House()
     for one in (house, other):
         asyncio.run(sound(one, 3.0))
@@ -131,7 +129,7 @@ def test_a_day_is_put_together_from_all_nodes(house: House, http: TestClient) ->
     assert http.get("/api/v1/activity", params={"day": DAY}).status_code == 503
 
 
-def test_a_day_that_was_passed_on_is_of_this_node_alone(house: House, http: TestClient) -> None:
+def test_forwarded_day_covers_only_this_node(house: House, http: TestClient) -> None:
     house.sessions.covered = Coverage(frozenset({0}), 3, frozenset({"http://never.asked"}))
     headers = {"X-Api-Key": KEY, "X-Earshot-Forwarded": "1"}
     assert http.get("/api/v1/activity", params={"day": DAY}, headers=headers).json()["partitions"] == [0]

@@ -71,7 +71,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(joined_live, "LOOK_SECONDS", 0.02)
 
 
-async def test_a_reader_that_is_slow_gets_every_window(house: House) -> None:
+async def test_slow_reader_gets_every_window(house: House) -> None:
     session = await opened(house)
     one, all_of_them = Exchange(house, f"/audio_sessions/{session}/live"), project_stream(house)
     for exchange in (one, all_of_them):
@@ -95,7 +95,7 @@ async def test_a_reader_that_is_slow_gets_every_window(house: House) -> None:
     await over(one, all_of_them)
 
 
-async def test_listeners_are_bounded_and_give_their_places_back(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_listeners_are_limited_and_release_their_slots(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener_quota, "PROJECT_LISTENERS", 2)
     monkeypatch.setattr(listener_quota, "LISTENERS", 3)
     session, other = await opened(house), await opened(house, "others")
@@ -117,7 +117,7 @@ async def test_listeners_are_bounded_and_give_their_places_back(house: House, mo
     assert not any(house.sessions.listeners["project"])
 
 
-async def test_silence_is_broken_by_comments(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_heartbeats_are_sent_while_idle(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "HEARTBEAT_SECONDS", 0.02)
     session = await opened(house)
     for exchange in (Exchange(house, f"/audio_sessions/{session}/live"), project_stream(house)):
@@ -126,7 +126,7 @@ async def test_silence_is_broken_by_comments(house: House, monkeypatch: pytest.M
         await over(exchange)
 
 
-async def test_a_session_that_moves_is_told_of(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_moved_session_is_reported(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     session = await opened(house)
     one, all_of_them = Exchange(house, f"/audio_sessions/{session}/live"), project_stream(house)
     for exchange in (one, all_of_them):
@@ -146,7 +146,7 @@ async def test_a_session_that_moves_is_told_of(house: House, monkeypatch: pytest
     await over(all_of_them)
 
 
-async def test_a_node_that_stops_says_so(house: House) -> None:
+async def test_shutdown_sends_error_event(house: House) -> None:
     exchange = project_stream(house)
     await until(lambda: house.sessions.listeners.get("project"))
     for listener in list(house.sessions.listeners["project"]):
@@ -156,7 +156,7 @@ async def test_a_node_that_stops_says_so(house: House) -> None:
     assert exchange.whole
 
 
-async def test_of_other_projects_nothing_is_heard(house: House) -> None:
+async def test_sessions_of_other_projects_are_not_streamed(house: House) -> None:
     foreign = await opened(house, "others")
     exchange = Exchange(house, f"/api/v1/live?strips={foreign}", x_api_key=KEY)
     await until(lambda: house.sessions.listeners.get("project"))
@@ -169,7 +169,7 @@ async def test_of_other_projects_nothing_is_heard(house: House) -> None:
     await over(exchange)
 
 
-async def test_a_session_that_is_met_in_the_middle_begins_a_little_before(house: House) -> None:
+async def test_session_joined_midway_includes_recent_windows(house: House) -> None:
     session = await opened(house)
     await put(house, session, 0, 40.0)
     house.sessions.sessions[session].head = msgspec.structs.replace(
@@ -188,7 +188,7 @@ async def test_a_session_that_is_met_in_the_middle_begins_a_little_before(house:
     await over(exchange)
 
 
-async def test_the_stream_is_joined_from_all_nodes(house: House) -> None:
+async def test_stream_merges_all_nodes(house: House) -> None:
     other = House()
     async with served(other) as url:
         other.sessions.covered = Coverage(frozenset({1}), 3, frozenset({"http://never.asked"}))
@@ -208,7 +208,7 @@ async def test_the_stream_is_joined_from_all_nodes(house: House) -> None:
     await house.app.state.forwarder.close()
 
 
-async def test_a_stream_that_was_passed_on_is_of_this_node_alone(house: House) -> None:
+async def test_forwarded_stream_covers_only_this_node(house: House) -> None:
     house.sessions.covered = Coverage(frozenset({2}), 4, frozenset({"http://never.asked"}))
     exchange = project_stream(house, x_earshot_forwarded="1")
     await exchange.until(bool)
@@ -222,7 +222,7 @@ def told(exchange: Exchange, session: str) -> list[tuple[str, str]]:
     return [(name, data["cursor"]) for name, data in sounds if data["session_id"] == session]
 
 
-async def test_sounds_of_all_sessions_begin_and_end(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sound_events_of_all_sessions_are_streamed(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """Including sounds that began before the listener connected, however early."""
     monkeypatch.setattr(live, "LOOKS", 1)
     monkeypatch.setattr(socket_events, "LOOK", 4)
@@ -254,7 +254,7 @@ def jobs_told(exchange: Exchange, job: str) -> list[tuple[str, float]]:
     return [(data["status"], data["progress"]) for data in told]
 
 
-async def test_jobs_are_told_to_their_end(house: House) -> None:
+async def test_jobs_are_reported_until_removal(house: House) -> None:
     before, done = house.jobs.create(BOTH), house.jobs.create(SOUND)
     house.jobs.perform(done, Service.SOUND, sounds("Siren"))
     exchange = project_stream(house)
@@ -290,7 +290,7 @@ async def test_jobs_are_told_to_their_end(house: House) -> None:
     await over(exchange)
 
 
-async def test_of_jobs_of_other_projects_nothing_is_told(house: House) -> None:
+async def test_jobs_of_other_projects_are_not_streamed(house: House) -> None:
     foreign = house.jobs.create(SOUND, project="others")
     exchange = project_stream(house)
     await until(lambda: house.sessions.listeners.get("project"))
@@ -302,7 +302,7 @@ async def test_of_jobs_of_other_projects_nothing_is_told(house: House) -> None:
     await over(exchange)
 
 
-async def test_jobs_of_all_nodes_are_told(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_jobs_of_all_nodes_are_streamed(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     other = House()
     async with served(other) as url:
         other.sessions.covered = Coverage(frozenset({1}), 2, frozenset({"http://never.asked"}))

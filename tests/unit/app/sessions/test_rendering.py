@@ -75,20 +75,18 @@ def rendered(shelf: Shelf, known: Opened, first: int, end: int) -> list[dict[str
     by_tag=st.dictionaries(st.sampled_from(TAGS), sensitivities),
     cut=st.integers(0, 40),
 )
-def test_windows_are_rendered_as_the_obvious_way_has_them(
-    scores: bytes, default: int, by_tag: dict[str, int], cut: int
-) -> None:
+def test_windows_match_naive_rendering(scores: bytes, default: int, by_tag: dict[str, int], cut: int) -> None:
     count = len(scores) // len(TAGS)
     known = opened(default, by_tag)
     assert rendered(Shelf(scores, cut), known, 0, count) == naive(scores[: count * len(TAGS)], known)
 
 
-def test_a_piece_larger_than_the_cache_is_rendered_and_not_kept() -> None:
+def test_piece_larger_than_cache_is_rendered() -> None:
     renderer, session = EventRenderer(Shelf(bytes(2 * len(TAGS)), 1), 1), opened(0, {})
     assert renderer.events(SESSION, session, 0, 2) == renderer.events(SESSION, session, 0, 2)
 
 
-def test_the_edges_of_every_sensitivity() -> None:
+def test_thresholds_of_every_sensitivity() -> None:
     for sensitivity in range(-2, 3):
         edge = threshold(sensitivity)
         scores = bytes([edge - 1, edge, 0, 0, 255])
@@ -97,7 +95,7 @@ def test_the_edges_of_every_sensitivity() -> None:
         assert event["tags"][1]["probability"] >= 0.5
 
 
-def test_every_cut_of_the_windows_gives_the_same_events() -> None:
+def test_every_slice_of_windows_gives_same_events() -> None:
     count = 2 * PIECE + 5
     scores = bytes((7 * n) % 256 for n in range(count * len(TAGS)))
     shelf, known = Shelf(scores), opened()
@@ -107,7 +105,7 @@ def test_every_cut_of_the_windows_gives_the_same_events() -> None:
         assert json.loads(b"[" + renderer.events(SESSION, known, first, end) + b"]") == whole[first:end]
 
 
-def test_a_piece_is_read_once_and_the_memory_is_bounded() -> None:
+def test_pieces_are_cached_within_limit() -> None:
     shelf, known = Shelf(bytes(len(TAGS) * PIECE * 4)), opened()
     renderer = EventRenderer(shelf, 1 << 20)
     for _ in range(3):
@@ -119,17 +117,17 @@ def test_a_piece_is_read_once_and_the_memory_is_bounded() -> None:
     assert shelf.reads == 4 + 3
 
 
-def test_whole_seconds_have_no_point() -> None:
+def test_whole_seconds_have_no_decimal_point() -> None:
     shelf = Shelf(bytes(2 * len(TAGS)))
     assert b'"start_time":1,"end_time":3,' in EventRenderer(shelf, 0).events(SESSION, opened(geometry=SENSE), 0, 2)
     assert b'"start_time":0.5,"end_time":1.5,' in EventRenderer(shelf, 0).events(SESSION, opened(), 0, 2)
 
 
-def test_names_are_json_whatever_they_hold() -> None:
+def test_tag_names_are_escaped() -> None:
     (tags,) = TagRenderer(['Say "hi"', "Schön\\"], 0, {}).tags(bytes([200, 199]))
     assert [tag["name"] for tag in json.loads(b"[" + tags + b"]")] == ['Say "hi"', "Schön\\"]
 
 
-def test_windows_that_are_missing_are_not_passed_over() -> None:
+def test_missing_windows_raise() -> None:
     with pytest.raises(Unavailable):
         EventRenderer(Shelf(bytes(3 * len(TAGS))), 0).events(SESSION, opened(), 0, 4)

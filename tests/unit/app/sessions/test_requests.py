@@ -22,7 +22,7 @@ def test_base64_is_decoded_whole_or_in_lines(data: bytes, width: int, ending: st
 
 
 @given(text=st.text("AZaz09+/=-_ \n\té\0", max_size=20))
-def test_other_text_is_no_audio(text: str) -> None:
+def test_invalid_base64_is_rejected(text: str) -> None:
     stripped = "".join(text.split())
     try:
         expected = base64.b64decode(stripped.encode("ascii"), validate=True)
@@ -37,7 +37,7 @@ def test_other_text_is_no_audio(text: str) -> None:
 
 
 @pytest.mark.parametrize("limit", [1024, 1024 * 1024])
-def test_the_bound_of_a_body_lets_a_full_chunk_in_lines_through(limit: int) -> None:
+def test_body_limit_admits_full_chunk_in_lines(limit: int) -> None:
     lines = base64.encodebytes(bytes(limit)).replace(b"\n", b"\\r\\n")
     assert len(b'{"data":"%s"}' % lines) <= chunk_body(limit)
     assert len(audio_bytes(base64.b64encode(bytes(limit)).decode(), limit)) == limit
@@ -70,7 +70,7 @@ BODIES = [
 
 
 @pytest.mark.parametrize("body", BODIES, ids=repr)
-def test_a_body_is_read_as_its_json_is(body: bytes) -> None:
+def test_chunk_audio_agrees_with_json_decoder(body: bytes) -> None:
     def answer(read: Callable[[], bytes]) -> bytes | str:
         try:
             return read()
@@ -80,6 +80,6 @@ def test_a_body_is_read_as_its_json_is(body: bytes) -> None:
     assert answer(lambda: chunk_audio(body, 100)) == answer(lambda: audio_bytes(decode(CHUNK, body).data, 100))
 
 
-def test_the_bound_holds_for_whole_bodies() -> None:
+def test_chunk_limit_applies_to_bodies() -> None:
     with pytest.raises(TooLarge, match="101 bytes"):
         chunk_audio(b'{"data":"%s"}' % base64.b64encode(bytes(101)), 100)

@@ -18,7 +18,7 @@ from topics.sessions.records import Chunk, Cursor, Deleted, Sealed
 from topics.sessions.rules import SessionState
 
 
-async def test_audio_goes_in_and_events_come_out(house: House) -> None:
+async def test_audio_is_acknowledged_and_yields_events(house: House) -> None:
     session = await opened(house)
     async with place(house) as here, here.line(path_of(session)) as line:
         hello = await line.next()
@@ -51,7 +51,7 @@ async def test_audio_goes_in_and_events_come_out(house: House) -> None:
     assert b"".join(house.sessions.sessions[session].chunks) == 4 * HALF
 
 
-async def test_chunks_are_on_their_way_together_and_one_acknowledgement_is_for_many(house: House) -> None:
+async def test_chunks_are_pipelined_and_acknowledged_together(house: House) -> None:
     session = await opened(house)
     house.sessions.slow = True
     async with place(house) as here, here.line(path_of(session)) as line:
@@ -64,9 +64,7 @@ async def test_chunks_are_on_their_way_together_and_one_acknowledgement_is_for_m
         assert (await line.next_of("ack"))["next_chunk"] == 6
 
 
-async def test_an_acknowledgement_goes_with_the_window_that_comes_soon(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_acknowledgement_is_sent_with_next_window(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket_module, "ACK_SECONDS", 3600.0)
     session = await opened(house)
     house.sessions.paused = True
@@ -82,7 +80,7 @@ async def test_an_acknowledgement_goes_with_the_window_that_comes_soon(
         assert [(one["type"], one.get("next_chunk")) for one in said] == [("ack", 2), ("window", None)]
 
 
-async def test_behind_is_the_audio_that_waits(house: House) -> None:
+async def test_behind_is_unanalysed_audio(house: House) -> None:
     session = await opened(house)
     house.sessions.paused = True
     async with place(house) as here, here.line(path_of(session)) as line:
@@ -92,7 +90,7 @@ async def test_behind_is_the_audio_that_waits(house: House) -> None:
         assert ack == {"type": "ack", "next_chunk": 1, "behind": 0.5}
 
 
-async def test_behind_of_what_has_to_be_decoded_is_known_from_what_was_analysed(house: House) -> None:
+async def test_behind_of_encoded_audio_is_estimated_from_analysis(house: House) -> None:
     session = await opened(house, content_type="audio/wav")
     async with place(house) as here, here.line(path_of(session)) as line:
         await line.next()
@@ -109,7 +107,7 @@ async def test_behind_of_what_has_to_be_decoded_is_known_from_what_was_analysed(
             assert await line.next_of("ack") == {"type": "ack", "next_chunk": number, "behind": 2.0 * (number - 1)}
 
 
-async def test_a_break_is_gone_on_from_without_loss_or_doubles(house: House) -> None:
+async def test_reconnect_loses_and_duplicates_nothing(house: House) -> None:
     session = await opened(house)
     async with place(house) as here:
         async with here.line(path_of(session)) as line:
@@ -130,7 +128,7 @@ async def test_a_break_is_gone_on_from_without_loss_or_doubles(house: House) -> 
     ("query", "numbers"),
     [("", []), ("?after=start", [0, 1, 2]), ("?after=1", [2]), ("?after=start&events=none", []), ("?after=7", [])],
 )
-async def test_a_reader_begins_where_it_wants(house: House, query: str, numbers: list[int]) -> None:
+async def test_reader_starts_at_requested_position(house: House, query: str, numbers: list[int]) -> None:
     session = await opened(house)
     await house.sessions.submit(session, Chunk("c", 0, tone(2)))
     await house.sessions.submit(session, Sealed("s"))
@@ -143,7 +141,7 @@ async def test_a_reader_begins_where_it_wants(house: House, query: str, numbers:
     assert messages[-1]["type"] == "end"
 
 
-async def test_all_readers_get_the_same_events_with_the_same_cursors(house: House) -> None:
+async def test_all_readers_get_same_events_and_cursors(house: House) -> None:
     session = await opened(house)
     query = "?events=window,session&after=start"
     async with place(house) as here:
@@ -165,7 +163,7 @@ async def test_all_readers_get_the_same_events_with_the_same_cursors(house: Hous
     assert not of_type(heard, "ack")
 
 
-async def test_levels_are_for_those_who_ask(house: House) -> None:
+async def test_levels_are_sent_on_request(house: House) -> None:
     session = await opened(house)
     async with place(house) as here, here.line(path_of(session, "?events=level")) as line:
         await line.next()
@@ -176,7 +174,7 @@ async def test_levels_are_for_those_who_ask(house: House) -> None:
 
 
 @pytest.mark.parametrize("text", ["nonsense", "[]", "{}", '{"type":"pause"}', '{"type":7}', '"end"', "[" * 9000])
-async def test_text_that_is_not_known(house: House, text: str) -> None:
+async def test_unknown_text_message_is_rejected(house: House, text: str) -> None:
     session = await opened(house)
     async with place(house) as here, here.line(path_of(session)) as line:
         await line.next()
@@ -184,7 +182,7 @@ async def test_text_that_is_not_known(house: House, text: str) -> None:
         await refused(line, 4400, 400)
 
 
-async def test_an_empty_message_holds_no_audio(house: House) -> None:
+async def test_empty_message_is_rejected(house: House) -> None:
     session = await opened(house)
     async with place(house) as here, here.line(path_of(session)) as line:
         await line.next()
@@ -193,7 +191,7 @@ async def test_an_empty_message_holds_no_audio(house: House) -> None:
 
 
 @pytest.mark.parametrize("message", [HALF, b"", END])
-async def test_who_listens_sends_nothing(house: House, message: bytes | str) -> None:
+async def test_listener_may_not_send(house: House, message: bytes | str) -> None:
     session = await opened(house)
     async with place(house) as here, here.line(path_of(session, "?mode=listen")) as line:
         await line.next()
@@ -203,7 +201,7 @@ async def test_who_listens_sends_nothing(house: House, message: bytes | str) -> 
     assert not house.sessions.sessions[session].chunks
 
 
-async def test_a_message_is_one_chunk_whatever_its_frames(house: House) -> None:
+async def test_fragmented_message_is_one_chunk(house: House) -> None:
     session = await opened(house)
     async with place(house) as here, here.line(path_of(session)) as line:
         await line.next()
@@ -212,7 +210,7 @@ async def test_a_message_is_one_chunk_whatever_its_frames(house: House) -> None:
     assert house.sessions.sessions[session].chunks == [HALF]
 
 
-async def test_a_read_only_session_takes_no_audio(house: House) -> None:
+async def test_read_only_session_rejects_audio(house: House) -> None:
     session = await opened(house)
     house.sessions.paused = True
     async with place(house) as here, here.line(path_of(session)) as line:
@@ -226,7 +224,7 @@ async def test_a_read_only_session_takes_no_audio(house: House) -> None:
             await refused(second, 4403, 403)
 
 
-async def test_audio_behind_the_end_is_refused(house: House) -> None:
+async def test_audio_after_end_is_rejected(house: House) -> None:
     session = await opened(house)
     house.sessions.slow = True
     async with place(house) as here, here.line(path_of(session)) as line:
@@ -236,7 +234,7 @@ async def test_audio_behind_the_end_is_refused(house: House) -> None:
         await refused(line, 4403, 403)
 
 
-async def test_the_end_waits_for_the_chunks_before_it(house: House) -> None:
+async def test_end_waits_for_earlier_chunks(house: House) -> None:
     session = await opened(house)
     house.sessions.slow = True
     async with place(house) as here, here.line(path_of(session)) as line:
@@ -254,7 +252,7 @@ async def test_the_end_waits_for_the_chunks_before_it(house: House) -> None:
 
 
 @pytest.mark.parametrize("last", [END, HALF], ids=["goes", "sends more audio"])
-async def test_a_client_may_go_once_it_has_said_the_end(house: House, last: bytes | str) -> None:
+async def test_client_may_disconnect_after_end(house: House, last: bytes | str) -> None:
     session = await opened(house)
     house.sessions.slow = True
     async with place(house) as here:
@@ -269,7 +267,7 @@ async def test_a_client_may_go_once_it_has_said_the_end(house: House, last: byte
     assert house.sessions.sessions[session].chunks == [HALF]
 
 
-async def test_a_number_that_is_taken(house: House) -> None:
+async def test_taken_chunk_number_is_rejected(house: House) -> None:
     session = await opened(house)
     async with place(house) as here, here.line(path_of(session)) as line:
         await line.next()
@@ -282,7 +280,7 @@ async def test_a_number_that_is_taken(house: House) -> None:
     assert house.sessions.sessions[session].chunks == [HALF, HALF]
 
 
-async def test_a_newer_sender_closes_the_older_one_and_begins_behind_all_that_it_stored(house: House) -> None:
+async def test_newer_sender_replaces_older_and_continues_after_it(house: House) -> None:
     session = await opened(house)
     house.sessions.slow = True
     async with place(house) as here, here.line(path_of(session)) as older:
@@ -302,7 +300,7 @@ async def test_a_newer_sender_closes_the_older_one_and_begins_behind_all_that_it
                 assert (await greeting)["type"] == "error"
 
 
-async def test_a_listener_closes_nobody(house: House) -> None:
+async def test_listener_does_not_replace_sender(house: House) -> None:
     session = await opened(house)
     async with place(house) as here, here.line(path_of(session)) as sender:
         await sender.next()
@@ -313,7 +311,7 @@ async def test_a_listener_closes_nobody(house: House) -> None:
             assert (await sender.next_of("window"))["window"] == 0
 
 
-async def test_a_session_is_deleted_under_its_socket(house: House) -> None:
+async def test_deleting_session_closes_socket(house: House) -> None:
     session = await opened(house)
     async with place(house) as here, here.line(path_of(session)) as line:
         await line.next()
@@ -321,7 +319,7 @@ async def test_a_session_is_deleted_under_its_socket(house: House) -> None:
         await refused(line, 4404, 404)
 
 
-async def test_a_session_moves_to_another_node(house: House) -> None:
+async def test_moved_session_closes_socket(house: House) -> None:
     session = await opened(house)
     async with place(house) as here, here.line(path_of(session)) as line:
         await line.next()
@@ -331,7 +329,7 @@ async def test_a_session_moves_to_another_node(house: House) -> None:
         assert await line.code() == 1001
 
 
-async def test_a_node_that_stops_acknowledges_what_is_under_way(house: House) -> None:
+async def test_stopping_node_acknowledges_chunks_in_flight(house: House) -> None:
     session = await opened(house)
     house.sessions.slow = True
     async with place(house) as here, here.line(path_of(session)) as line:
@@ -346,7 +344,7 @@ async def test_a_node_that_stops_acknowledges_what_is_under_way(house: House) ->
         assert await line.code() == 1001
 
 
-async def test_a_socket_that_is_over_leaves_no_garbage_in_circles(house: House) -> None:
+async def test_closed_socket_leaves_no_reference_cycles(house: House) -> None:
     """They would stay in memory until a full collection."""
     session = await opened(house)
     parts = socket_module.Socket, SentAudio, SocketConnection

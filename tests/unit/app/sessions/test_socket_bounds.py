@@ -22,7 +22,7 @@ from topics.sessions.records import Chunk
 
 
 @pytest.mark.parametrize("parts", [1, 5])
-async def test_a_message_has_a_longest(house: House, parts: int) -> None:
+async def test_oversized_message_is_rejected(house: House, parts: int) -> None:
     session = await opened(house)
     whole = silence(1048576 / 32000)
     assert len(whole) == 1048576
@@ -36,9 +36,7 @@ async def test_a_message_has_a_longest(house: House, parts: int) -> None:
     assert len(house.sessions.sessions[session].chunks) == 1
 
 
-async def test_a_client_that_ignores_acknowledgements_is_not_read(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unacknowledged_bytes_are_limited(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket_module, "UNACKNOWLEDGED_BYTES", 1024 * 1024)
     session = await opened(house)
     house.sessions.slow = house.sessions.paused = True
@@ -62,9 +60,7 @@ async def test_a_client_that_ignores_acknowledgements_is_not_read(
             pass
 
 
-async def test_a_log_without_room_is_waited_for_and_then_the_client_comes_again(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_full_log_delays_client_then_closes_socket(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     session = await opened(house)
     async with place(house) as here, here.line(path_of(session)) as line:
         await line.next()
@@ -82,7 +78,7 @@ async def test_a_log_without_room_is_waited_for_and_then_the_client_comes_again(
     assert len(house.sessions.sessions[session].chunks) == 3
 
 
-async def test_a_client_is_not_read_while_the_log_has_no_room(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_client_is_not_read_while_log_is_full(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket_module, "UNACKNOWLEDGED_BYTES", 1024**3)
     session = await opened(house)
     house.sessions.paused = True
@@ -104,7 +100,7 @@ async def test_a_client_is_not_read_while_the_log_has_no_room(house: House, monk
             pass
 
 
-async def test_chunks_that_wait_for_room_go_to_the_log_together(house: House) -> None:
+async def test_waiting_chunks_are_appended_together(house: House) -> None:
     session = await opened(house)
     house.sessions.paused = True
     context = mock.Mock(sessions=house.sessions, commands=map(str, count()), log_chunks=False)
@@ -126,7 +122,7 @@ async def test_chunks_that_wait_for_room_go_to_the_log_together(house: House) ->
     assert (audio.complete, audio.waits_for_room) == (True, False)
 
 
-async def test_sockets_wait_for_room_in_their_order_and_each_project_apart() -> None:
+async def test_sockets_wait_for_log_in_order_per_project() -> None:
     line, went, room = socket_room.RoomLine(), list[str](), {"a": 0, "b": 1}
 
     def go_on(project: str, name: str) -> bool:
@@ -145,7 +141,7 @@ async def test_sockets_wait_for_room_in_their_order_and_each_project_apart() -> 
     assert went == ["b1", "a1", "a2"]
 
 
-async def test_a_project_has_so_many_sockets(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sockets_per_project_are_limited(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket_room, "PROJECT_SOCKETS", 2)
     session = await opened(house)
     listening = path_of(session, "?mode=listen")
@@ -160,7 +156,7 @@ async def test_a_project_has_so_many_sockets(house: House, monkeypatch: pytest.M
             assert (await four.next())["type"] == "hello"
 
 
-async def test_a_client_without_a_pong_is_gone(house: House) -> None:
+async def test_client_without_pong_is_disconnected(house: House) -> None:
     session = await opened(house)
     limits = msgspec.structs.replace(LIMITS, idle_seconds=1.5)
     async with place(house, limits) as here:
@@ -179,7 +175,7 @@ async def test_a_client_without_a_pong_is_gone(house: House) -> None:
     assert len(here.door) == 0
 
 
-async def test_a_reader_that_takes_nothing_is_ended_and_nothing_waits_in_memory(house: House) -> None:
+async def test_stalled_reader_is_disconnected(house: House) -> None:
     session = await opened(house)
     await house.sessions.submit(session, Chunk("c", 0, tone(2000)))
     await until(lambda: house.sessions.sessions[session].scores)
@@ -200,7 +196,7 @@ async def test_a_reader_that_takes_nothing_is_ended_and_nothing_waits_in_memory(
     assert any("nothing was taken" in reason for reason in here.door.refused)
 
 
-async def test_a_byte_at_a_time_is_a_message_too(house: House) -> None:
+async def test_message_may_arrive_byte_by_byte(house: House) -> None:
     session = await opened(house)
     async with place(house) as here:
         reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
@@ -214,7 +210,7 @@ async def test_a_byte_at_a_time_is_a_message_too(house: House) -> None:
         writer.close()
 
 
-async def test_a_message_of_tiny_frames_leaves_time_for_others(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tiny_frames_do_not_starve_other_sockets(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket_connection, "TURN_SECONDS", 0.0)
     monkeypatch.setattr(socket_connection, "REST", 1e6)
     session, whole = await opened(house), silence(1)
@@ -235,7 +231,7 @@ async def test_a_message_of_tiny_frames_leaves_time_for_others(house: House, mon
         writer.close()
 
 
-async def test_messages_that_are_not_complete_have_room_of_their_project(house: House) -> None:
+async def test_incomplete_messages_use_project_quota(house: House) -> None:
     """Each has one byte less than a mebibyte; past the share of a session the next one is refused."""
     small = House(msgspec.structs.replace(OPTIONS, body_bytes=8 * 1024 * 1024))
     session = await opened(small)
@@ -257,7 +253,7 @@ async def test_messages_that_are_not_complete_have_room_of_their_project(house: 
         await until(lambda: len(here.door) == 0)
 
 
-async def test_a_message_has_so_many_frames(house: House) -> None:
+async def test_frames_per_message_are_limited(house: House) -> None:
     session = await opened(house)
     async with place(house) as here:
         for count, last in ((16_383, True), (40_000, False)):
@@ -274,7 +270,7 @@ async def test_a_message_has_so_many_frames(house: House) -> None:
     assert house.sessions.sessions[session].chunks == [b"xy"]
 
 
-async def test_tiny_messages_are_bounded_by_their_number(house: House) -> None:
+async def test_number_of_unacknowledged_messages_is_limited(house: House) -> None:
     session = await opened(house)
     house.sessions.slow = house.sessions.paused = True
     async with place(house) as here, here.line(path_of(session, "?events=none")) as line:

@@ -34,7 +34,7 @@ async def analysed(house: House, session: str) -> None:
     await until(lambda: house.sessions.sessions[session].head.finished)
 
 
-async def test_sounds_begin_and_end(house: House) -> None:
+async def test_sound_events_start_and_end(house: House) -> None:
     session = await opened(house)
     audio = tone(1) + silence(3) + tone(1)
     query = "?events=sound.started,sound.ended,session&after=start"
@@ -57,7 +57,7 @@ async def test_sounds_begin_and_end(house: House) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_events_behind_any_cursor_are_the_same(house: House, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_events_after_any_cursor_are_same(house: House, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that resumes on any node derives the same events from the rows, even in the middle of a window."""
     monkeypatch.setattr(socket_events, "LOOK", 3)
     monkeypatch.setattr(socket_events, "STEP", 4)
@@ -87,7 +87,7 @@ async def test_events_behind_any_cursor_are_the_same(house: House, seed: int, mo
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_other_rules_never_change_what_was_told(house: House, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_changed_rules_do_not_alter_past_events(house: House, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rules change while the session runs and is read: later readers derive the events reported at the time."""
     monkeypatch.setattr(socket_events, "LOOK", 3)
     chance = random.Random(seed)
@@ -128,7 +128,7 @@ async def test_other_rules_never_change_what_was_told(house: House, seed: int, m
         assert read(reader_at(parse("after", session, at or ""))) == told[number:]
 
 
-async def test_rules_that_cannot_change(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_invalid_rule_changes_are_rejected(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     session = await opened(house)
     none: list[object] = [{"windows": 3, "of": 2}, {"of": 0}, []]
     for wrong in none:
@@ -150,7 +150,7 @@ async def test_rules_that_cannot_change(house: House, monkeypatch: pytest.Monkey
     assert (status, "ended" in error) == (400, True)
 
 
-async def test_the_event_stream_has_the_same_events_and_cursors(house: House) -> None:
+async def test_event_stream_and_socket_agree(house: House) -> None:
     session = await opened(house)
     await house.sessions.submit(session, Chunk("c", 0, tone(1) + silence(3) + tone(1)))
     await house.sessions.submit(session, Sealed("s"))
@@ -175,7 +175,7 @@ async def test_the_event_stream_has_the_same_events_and_cursors(house: House) ->
     assert wrong.status == 400
 
 
-async def test_a_session_has_the_rules_of_its_project_where_it_says_nothing(house: House) -> None:
+async def test_session_inherits_project_rules(house: House) -> None:
     chosen = ChosenRules(SoundRule(2, 3, 1500), {"Siren": SoundRule(margin_ms=9000), "Speech": SoundRule(3, 3)})
     house.directory.keys[KEY] = Principal("project", "organization", rules=chosen)
 
@@ -191,7 +191,7 @@ async def test_a_session_has_the_rules_of_its_project_where_it_says_nothing(hous
     assert by_name == {"Siren": SoundRule(margin_ms=9000), "Speech": SoundRule()}
 
 
-async def test_a_session_has_its_own_rules(house: House) -> None:
+async def test_session_uses_its_own_rules(house: House) -> None:
     rules = {
         "sound_rule": '{"windows":2,"of":4,"margin":0}',
         "sound_rules": '{"Speech":{"windows":1,"of":1,"margin":9}}',

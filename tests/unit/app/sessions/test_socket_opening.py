@@ -26,7 +26,7 @@ from topics.ports.lists import Coverage
 from topics.sessions.records import Chunk, Deleted
 
 
-async def test_a_session_is_made_by_its_socket(house: House) -> None:
+async def test_socket_creates_session(house: House) -> None:
     query = (
         MAKING + "&metadata=%7B%22room%22%3A%22barn%22%7D&default_sensitivity=1&tags_sensitivity=%7B%22Siren%22%3A2%7D"
     )
@@ -52,7 +52,7 @@ async def test_a_session_is_made_by_its_socket(house: House) -> None:
         ("?content_type=audio/wav&total_size=0", "total_size"),
     ],
 )
-async def test_what_no_session_can_be_made_of(house: House, query: str, named: str) -> None:
+async def test_invalid_parameters_are_rejected(house: House, query: str, named: str) -> None:
     async with place(house) as here:
         async with here.line("/api/v1/socket" + query, x_api_key=KEY) as line:
             assert named in (await refused(line, 4400, 400))["error"]
@@ -65,7 +65,7 @@ async def test_what_no_session_can_be_made_of(house: House, query: str, named: s
     assert not house.sessions.sessions
 
 
-async def test_the_same_request_joins_the_same_session(house: House) -> None:
+async def test_same_request_id_joins_same_session(house: House) -> None:
     async with place(house) as here:
         sessions = []
         for request in ("request-1", "request-1", "request-2"):
@@ -75,9 +75,7 @@ async def test_the_same_request_joins_the_same_session(house: House) -> None:
     assert len(house.sessions.sessions) == 2
 
 
-async def test_a_request_is_the_same_across_the_turn_of_an_hour_and_on_every_node(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_request_id_is_valid_across_hour_boundary(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """The owner of a session also owns those that the same request created before."""
     house.sessions.covered = Coverage(frozenset(range(64)), 64, frozenset())
     turn = (BEGINNING // 3_600_000 + 1) * 3600
@@ -95,7 +93,7 @@ def in_protocol(key: str) -> str:
     return "earshot.key64." + base64.urlsafe_b64encode(key.encode()).decode().rstrip("=")
 
 
-async def test_keys_come_three_ways_and_none_in_the_url(house: House) -> None:
+async def test_key_is_accepted_in_headers_and_protocol_only(house: House) -> None:
     async with place(house) as here:
         async with here.line(MAKING, x_api_key=KEY) as line, here.line(MAKING, authorization=f"Bearer {KEY}") as other:
             assert (await line.next())["type"] == (await other.next())["type"] == "hello"
@@ -110,14 +108,14 @@ async def test_keys_come_three_ways_and_none_in_the_url(house: House) -> None:
                 pass
 
 
-async def test_without_the_protocol_a_socket_is_opened_without_it(house: House) -> None:
+async def test_socket_opens_without_subprotocol(house: House) -> None:
     session = await opened(house)
     async with place(house) as here, here.line(path_of(session), protocols=()) as line:
         assert (await line.next())["type"] == "hello"
         assert line.socket.subprotocol is None
 
 
-async def test_a_deployment_may_ask_for_the_key_of_each_session(house: House) -> None:
+async def test_deployment_may_require_key_for_sessions(house: House) -> None:
     locked = House(msgspec.structs.replace(OPTIONS, sessions_need_key=True))
     own, foreign = await opened(locked), await opened(locked, "others")
     async with place(locked) as here:
@@ -129,7 +127,7 @@ async def test_a_deployment_may_ask_for_the_key_of_each_session(house: House) ->
             assert (await line.next())["type"] == "hello"
 
 
-async def test_a_project_whose_plan_is_used_up_makes_no_session(house: House) -> None:
+async def test_project_over_quota_creates_no_session(house: House) -> None:
     house.directory.keys[KEY] = Principal("project", "organization", free_seconds=1200)
     session = await opened(house)
     async with place(house) as here:
@@ -148,7 +146,7 @@ async def test_a_project_whose_plan_is_used_up_makes_no_session(house: House) ->
 
 
 @pytest.mark.parametrize(("origin", "welcome"), [("https://page.example", True), ("https://evil.example", False)])
-async def test_pages_of_some_origins_may_open_sockets(origin: str, welcome: bool) -> None:
+async def test_only_allowed_origins_may_open_sockets(origin: str, welcome: bool) -> None:
     house = House(msgspec.structs.replace(OPTIONS, cors_origins=("https://page.example",)))
     session = await opened(house)
     async with place(house) as here:
@@ -166,7 +164,7 @@ async def test_pages_of_some_origins_may_open_sockets(origin: str, welcome: bool
 
 
 @pytest.mark.parametrize("session", ["nothing", "A" * 24])
-async def test_a_session_that_is_not_there(house: House, session: str) -> None:
+async def test_unknown_session_is_rejected(house: House, session: str) -> None:
     async with place(house) as here:
         async with here.line(path_of(session)) as line:
             await refused(line, 4404, 404)
@@ -175,7 +173,7 @@ async def test_a_session_that_is_not_there(house: House, session: str) -> None:
                 pass
 
 
-async def test_a_key_that_is_rotated_closes_the_sockets_that_it_opened(house: House) -> None:
+async def test_rotating_key_closes_its_sockets(house: House) -> None:
     session = await opened(house)
     async with (
         place(house) as here,
@@ -194,7 +192,7 @@ async def test_a_key_that_is_rotated_closes_the_sockets_that_it_opened(house: Ho
 
 
 @pytest.mark.parametrize(("session", "good"), [("same", True), ("other", False)])
-async def test_a_cursor_belongs_to_its_session(house: House, session: str, good: bool) -> None:
+async def test_cursor_of_other_session_is_rejected(house: House, session: str, good: bool) -> None:
     first = await opened(house)
     second = first if good else await opened(house)
     await house.sessions.submit(first, Chunk("c", 0, tone(1)))
@@ -209,7 +207,7 @@ async def test_a_cursor_belongs_to_its_session(house: House, session: str, good:
                 assert "another session" in (await refused(line, 4400, 400))["error"]
 
 
-async def test_requests_that_are_no_websocket(house: House) -> None:
+async def test_invalid_handshakes_are_rejected(house: House) -> None:
     session = await opened(house)
     async with place(house) as here:
         for wrong in (
@@ -233,7 +231,7 @@ async def test_requests_that_are_no_websocket(house: House) -> None:
         writer.close()
 
 
-async def test_a_message_that_comes_with_the_request_waits_for_hello(house: House) -> None:
+async def test_message_sent_with_handshake_is_stored(house: House) -> None:
     session = await opened(house)
     async with place(house) as here:
         reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
@@ -245,7 +243,7 @@ async def test_a_message_that_comes_with_the_request_waits_for_hello(house: Hous
         del reader
 
 
-async def test_a_socket_of_another_nodes_session_goes_through_this_one(house: House) -> None:
+async def test_socket_is_forwarded_to_owner(house: House) -> None:
     owner = House()
     session = await opened(owner)
     async with place(owner) as there, place(house) as here:
@@ -270,7 +268,7 @@ async def test_a_socket_of_another_nodes_session_goes_through_this_one(house: Ho
         assert not house.sessions.appended
 
 
-async def test_a_node_that_passes_a_socket_on_says_that_it_stops(house: House) -> None:
+async def test_stopping_node_closes_forwarded_socket(house: House) -> None:
     owner = House()
     session = await opened(owner)
     async with place(owner) as there, place(house) as here:
@@ -281,7 +279,7 @@ async def test_a_node_that_passes_a_socket_on_says_that_it_stops(house: House) -
             assert await line.code() == 1001
 
 
-async def test_a_key_that_is_rotated_on_the_node_that_passes_a_socket_on(house: House) -> None:
+async def test_key_rotated_on_forwarding_node_closes_socket(house: House) -> None:
     """The owner learns of it late."""
     owner = House()
     session = await opened(owner)
@@ -299,7 +297,7 @@ async def test_a_key_that_is_rotated_on_the_node_that_passes_a_socket_on(house: 
         await until(lambda: not len(there.door))
 
 
-async def test_a_node_that_passes_a_socket_on_says_that_the_owner_is_gone(house: House) -> None:
+async def test_losing_owner_closes_forwarded_socket(house: House) -> None:
     owner = House()
     session = await opened(owner)
     async with place(owner) as there, place(house) as here:
@@ -315,7 +313,7 @@ async def test_a_node_that_passes_a_socket_on_says_that_the_owner_is_gone(house:
             await refused(line, 4404, 404)
 
 
-def test_a_socket_is_passed_on_by_the_loop_of_the_service_too() -> None:
+def test_socket_is_forwarded_on_uvloop() -> None:
     async def passed_on() -> None:
         house, owner = House(), House()
         session = await opened(owner)
@@ -327,7 +325,7 @@ def test_a_socket_is_passed_on_by_the_loop_of_the_service_too() -> None:
     uvloop.run(passed_on())
 
 
-async def test_an_owner_that_does_not_answer(house: House) -> None:
+async def test_unreachable_owner_closes_socket_with_1013(house: House) -> None:
     session = await opened(house)
     house.sessions.elsewhere[session] = "http://127.0.0.1:9"
     async with place(house) as here:
@@ -340,7 +338,7 @@ async def test_an_owner_that_does_not_answer(house: House) -> None:
 
 @pytest.mark.parametrize("sizes", [(0, 1, 125), (126, 65535), (65536, 3)])
 @pytest.mark.parametrize("step", [1, 7, 100000])
-def test_frames_of_a_server_are_counted(sizes: tuple[int, ...], step: int) -> None:
+def test_server_frames_are_counted(sizes: tuple[int, ...], step: int) -> None:
     frames = [Frame(Opcode.TEXT, bytes(size)).serialize(mask=False) for size in sizes]
     data, ends = b"".join(frames), set(accumulate(map(len, frames)))
     count = FrameCount()

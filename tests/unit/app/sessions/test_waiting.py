@@ -33,7 +33,7 @@ def patient() -> House:
     return House(msgspec.structs.replace(OPTIONS, poll_seconds=60))
 
 
-async def test_a_wait_looks_only_when_something_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_wait_reads_session_only_after_change(monkeypatch: pytest.MonkeyPatch) -> None:
     house = patient()
     session = await pending(house)
     looks = 0
@@ -54,7 +54,7 @@ async def test_a_wait_looks_only_when_something_changed(monkeypatch: pytest.Monk
     assert house.sessions.followers[session] == set()
 
 
-async def test_a_change_between_reading_and_following_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_change_before_subscribing_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     house = patient()
     session = await pending(house)
     follow = house.sessions.follow
@@ -68,7 +68,7 @@ async def test_a_change_between_reading_and_following_is_not_missed(monkeypatch:
     assert reader.status == 200
 
 
-async def test_a_client_that_hangs_up_ends_the_wait_unanswered() -> None:
+async def test_disconnect_ends_wait() -> None:
     house = patient()
     session = await pending(house)
     reader = Exchange(house, f"/audio_sessions/{session}/status")
@@ -79,7 +79,7 @@ async def test_a_client_that_hangs_up_ends_the_wait_unanswered() -> None:
     assert house.sessions.followers[session] == set()
 
 
-async def test_a_partition_that_leaves_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_moved_partition_ends_wait_with_503(monkeypatch: pytest.MonkeyPatch) -> None:
     async def gone(self: Follower, timeout: float) -> bool:
         raise Unavailable("the partition moved", retry_after=3)
 
@@ -91,7 +91,7 @@ async def test_a_partition_that_leaves_ends_the_wait(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.02])
-async def test_the_wait_ends_with_the_current_state(seconds: float) -> None:
+async def test_wait_timeout_returns_current_state(seconds: float) -> None:
     house = House(msgspec.structs.replace(OPTIONS, poll_seconds=seconds))
     session = await pending(house)
     for operation in ("status", "results"):
@@ -101,7 +101,7 @@ async def test_the_wait_ends_with_the_current_state(seconds: float) -> None:
     assert b'"in_progress":true,"page":{"count":0,"offset":0,"total":0,"next_token":"' in reader.body
 
 
-async def test_a_follower_waits_at_the_end_of_a_writable_session_and_others_do_not() -> None:
+async def test_only_token_reader_waits_at_end_of_writable_session() -> None:
     house = patient()
     session = await pending(house)
     house.sessions.analyse(session)

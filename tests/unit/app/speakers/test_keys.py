@@ -28,9 +28,7 @@ def stranger(house: House) -> TestClient:
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
-def test_no_route_is_open_without_a_key_of_an_organization(
-    house: House, stranger: TestClient, method: str, path: str
-) -> None:
+def test_every_route_requires_organization_key(house: House, stranger: TestClient, method: str, path: str) -> None:
     refused(ask(stranger, method, path), "x_org_key required", 401)
     refused(ask(stranger, method, path, X_Org_Key=" "), "x_org_key required", 401)
     no_form = stranger.request(method, SPEAKERS_PREFIX + path, content=b"no form", headers={"Content-Type": "a/b"})
@@ -46,14 +44,14 @@ def test_no_route_is_open_without_a_key_of_an_organization(
 
 
 @pytest.mark.parametrize("path", ["/api/v1/analyze", "/api/v1/analyze_file", "/audio_sessions/"])
-def test_a_key_of_an_organization_opens_nothing_else(stranger: TestClient, path: str) -> None:
+def test_organization_key_opens_no_other_routes(stranger: TestClient, path: str) -> None:
     answer = stranger.post(path, headers={"X-Api-Key": ORG_KEY, "X-Org-Key": ORG_KEY})
     assert (answer.status_code, answer.json()["error"]) == (401, "Invalid API key")
     answer = stranger.post(path, headers={"X-Org-Key": ORG_KEY})
     assert (answer.status_code, answer.json()["error"]) == (401, "API key required")
 
 
-def test_the_same_text_can_be_a_key_of_each_kind_and_stays_two(house: House, stranger: TestClient) -> None:
+def test_key_caches_of_both_kinds_are_separate(house: House, stranger: TestClient) -> None:
     """A cached project key says nothing about an organization key."""
     session = {"type": "stream", "content_type": "audio/wav"}
     assert stranger.post("/audio_sessions/", json=session, headers={"X-Api-Key": KEY}).status_code == 200
@@ -63,7 +61,7 @@ def test_the_same_text_can_be_a_key_of_each_kind_and_stays_two(house: House, str
 
 
 @pytest.mark.parametrize("seconds", [0, 600])
-def test_a_key_that_was_rotated_is_believed_as_long_as_it_is_remembered(seconds: int) -> None:
+def test_rotated_key_is_valid_while_cached(seconds: int) -> None:
     house = House(msgspec.structs.replace(OPTIONS, key_cache_seconds=seconds))
     http = TestClient(house.app, raise_server_exceptions=False)
     assert opened(ask(http, "GET", "/speakers", X_Org_Key=ORG_KEY)) == []

@@ -16,7 +16,7 @@ def register(http: TestClient, speaker: str, content: bytes = VOICE) -> Any:
     return http.post("/api/v2/voice", content=form(speaker, content))
 
 
-def test_turns_are_counted_and_their_times_have_hours_where_there_are_any(
+def test_turns_are_numbered_and_times_include_hours_if_needed(
     house: House, http: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def recognize(organization: str, file: int) -> list[SpeakerTurn]:
@@ -34,7 +34,7 @@ def test_turns_are_counted_and_their_times_have_hours_where_there_are_any(
 @pytest.mark.parametrize(
     "query", ["", "speaker=", "speaker=Anna+Kim", "speaker=Anna%20Kim", "speaker=a-b", "speaker=%C3%84", "name=Anna"]
 )
-def test_a_name_in_a_query_is_judged_before_it_is_looked_up(house: House, http: TestClient, query: str) -> None:
+def test_speaker_name_is_validated_before_lookup(house: House, http: TestClient, query: str) -> None:
     message = "speaker is invalid. only alphabet, number and underscore are allowed"
     refused(http.delete(f"/api/v2/speaker?{query}"), message)
     refused(http.post(f"/api/v2/speaker/re-enroll?{query}"), message)
@@ -54,7 +54,7 @@ AWAY = {"/voice": "speaker service unavailable", "/recognition": "recognition se
 
 @pytest.mark.parametrize("path", AWAY)
 @pytest.mark.parametrize("failure", FAILURES)
-def test_what_the_port_says_of_a_recording(house: House, http: TestClient, path: str, failure: str) -> None:
+def test_recording_errors_are_reported(house: House, http: TestClient, path: str, failure: str) -> None:
     house.speakers.failure, status, message = FAILURES[failure]
     answer = http.post(f"/api/v2{path}", content=form("Anna"))
     refused(answer, message, status)
@@ -62,14 +62,14 @@ def test_what_the_port_says_of_a_recording(house: House, http: TestClient, path:
 
 
 @pytest.mark.parametrize(("path", "message"), [*AWAY.items(), ("/speaker/re-enroll?speaker=A", AWAY["/voice"])])
-def test_an_engine_that_is_away(house: House, http: TestClient, path: str, message: str) -> None:
+def test_unavailable_engine_returns_502(house: House, http: TestClient, path: str, message: str) -> None:
     house.speakers.failure = EngineAway("connection refused at 10.0.0.1")
     with capture_logs() as lines:
         refused(http.post(f"/api/v2{path}", content=form("Anna")), message, 502)
     assert [(line["log_level"], line["reason"]) for line in lines] == [("warning", "connection refused at 10.0.0.1")]
 
 
-def test_paths_and_methods_that_are_none_of_it(http: TestClient) -> None:
+def test_unknown_paths_and_methods_are_rejected(http: TestClient) -> None:
     for path in ("/api/v2", "/api/v2/", "/api/v2/voices", "/api/v2/speakers/"):
         refused(http.get(path), "Not Found", 404)
     answer = http.get("/api/v2/voice")
@@ -78,7 +78,7 @@ def test_paths_and_methods_that_are_none_of_it(http: TestClient) -> None:
     assert http.get("/api/v20/speakers").json() == {"error": "Not Found"}
 
 
-def test_the_log_and_the_metrics_tell_of_voices_and_name_nobody(http: TestClient) -> None:
+def test_log_and_metrics_contain_no_names(http: TestClient) -> None:
     with capture_logs() as lines:
         register(http, "Anna")
         register(http, "Anna Kim")

@@ -39,7 +39,7 @@ def http(house: House) -> TestClient:
     return TestClient(house.app, headers={"X-Org-Key": ORG_KEY}, raise_server_exceptions=False)
 
 
-def test_a_speaker_is_learnt_where_nobody_else_speaks(house: House, http: TestClient) -> None:
+def test_speaker_is_learnt_where_nobody_else_speaks(house: House, http: TestClient) -> None:
     job = done(house)
     with capture_logs() as lines:
         entry = opened(point(http, job))
@@ -51,7 +51,7 @@ def test_a_speaker_is_learnt_where_nobody_else_speaks(house: House, http: TestCl
     assert house.speakers.passages[1][2] == ((4000, 6000),)
 
 
-def test_what_cannot_be_learnt_says_why(house: House, http: TestClient) -> None:
+def test_invalid_selections_are_rejected_with_reason(house: House, http: TestClient) -> None:
     job = done(house)
     refused(point(http, job, "Anna Kim"), "speaker is invalid. only alphabet, number and underscore are allowed")
     for unknown in ("", "0", new_id(), done(house, organization="another")):
@@ -69,14 +69,14 @@ def test_what_cannot_be_learnt_says_why(house: House, http: TestClient) -> None:
     assert house.speakers.passages == []
 
 
-def test_a_speaker_who_is_never_alone_says_too_little(house: House, http: TestClient) -> None:
+def test_speaker_never_alone_is_rejected(house: House, http: TestClient) -> None:
     job = house.jobs.create(SPEECH, keep_audio_ms=60_000)
     turns = (Segment(0, 4000, "One.", 0), Segment(1000, 2000, "Two.", 1), Segment(3900, 4150, "Hm.", 1))
     house.jobs.perform(job, Service.SPEECH, transcript(*turns))
     refused(point(http, job, job_speaker="SPEAKER_01"), "the speaker says too little in the job")
 
 
-def test_bodies_that_are_none(house: House, http: TestClient) -> None:
+def test_invalid_bodies_are_rejected(house: House, http: TestClient) -> None:
     for body in (b"", b"[]", b"{", b'{"speaker":"Anna"}', b'{"speaker":"Anna","job_id":7,"job_speaker":"SPEAKER_00"}'):
         answer = http.post("/api/v2/voice", content=body, headers={"Content-Type": "application/json"})
         assert (answer.status_code, answer.json()["data"]) == (400, None)
@@ -85,7 +85,7 @@ def test_bodies_that_are_none(house: House, http: TestClient) -> None:
     assert http.post("/api/v2/voice", json={}, headers={"X-Org-Key": "wrong"}).status_code == 401
 
 
-def test_what_fails_behind_the_edge_has_the_words_of_a_registration(house: House, http: TestClient) -> None:
+def test_failures_have_registration_messages(house: House, http: TestClient) -> None:
     job = done(house)
     house.speakers.failure = EngineAway("connection refused")
     refused(point(http, job), "speaker service unavailable", 502)
@@ -93,7 +93,7 @@ def test_what_fails_behind_the_edge_has_the_words_of_a_registration(house: House
     refused(point(http, job), "the audio was damaged in the log")
 
 
-async def test_the_owner_of_the_job_is_found(house: House) -> None:
+async def test_request_is_forwarded_to_job_owner(house: House) -> None:
     owner = House()
     async with served(owner) as url:
         job = done(owner)
@@ -112,7 +112,7 @@ async def test_the_owner_of_the_job_is_found(house: House) -> None:
     await house.app.state.forwarder.close()
 
 
-def test_stretches_are_cut_where_others_speak() -> None:
+def test_spans_are_cut_where_others_speak() -> None:
     own = [(0, 1000), (900, 2000), (5000, 9000)]
     others = [(100, 200), (150, 300), (1900, 5500), (6000, 6100)]
     assert alone(own, others) == [(0, 100), (300, 1000), (1000, 1900), (5500, 6000), (6100, 9000)]
@@ -121,7 +121,7 @@ def test_stretches_are_cut_where_others_speak() -> None:
 
 
 @given(*[st.lists(st.tuples(st.integers(0, 40), st.integers(0, 12)), max_size=12)] * 2)
-def test_of_each_moment_it_is_known_who_speaks(own: list[tuple[int, int]], others: list[tuple[int, int]]) -> None:
+def test_spans_match_naive_difference(own: list[tuple[int, int]], others: list[tuple[int, int]]) -> None:
     mine, theirs = ([(start, start + length) for start, length in spans] for spans in (own, others))
     found = alone(mine, theirs)
     covered = [at for start, end in found for at in range(start, end)]
@@ -130,7 +130,7 @@ def test_of_each_moment_it_is_known_who_speaks(own: list[tuple[int, int]], other
     assert set(covered) == expected - {at for start, end in theirs for at in range(start, end)}
 
 
-def test_the_longest_stretches_are_enough() -> None:
+def test_longest_spans_are_selected_up_to_limit() -> None:
     spans = [(0, 1000), (2000, 2200), (3000, 3000 + LONGEST_MS - 500), (200_000, 202_000)]
     assert longest(spans) == [(3000, 3000 + LONGEST_MS - 500), (200_000, 200_500)]
     assert longest([(0, 2 * LONGEST_MS)]) == [(0, LONGEST_MS)]

@@ -26,7 +26,7 @@ LIMIT = 64 * 1024
 
 
 @pytest.mark.parametrize("parts", [(named("Anna"), recorded()), (recorded(), named("Anna"))])
-def test_the_parts_come_in_either_order_among_others(
+def test_parts_are_accepted_in_any_order_among_others(
     house: House, http: TestClient, parts: tuple[bytes, bytes]
 ) -> None:
     other = part('name="speakers"', b"Bob") + part('name="voice"; filename="x"', b"x" * 9) + part("filename=x", b"")
@@ -34,7 +34,7 @@ def test_the_parts_come_in_either_order_among_others(
     assert house.speakers.organizations["organization"]["Anna"].voices == [VOICE]
 
 
-def test_a_recognition_has_no_need_of_a_name(http: TestClient) -> None:
+def test_recognition_needs_no_name(http: TestClient) -> None:
     opened(http.post("/api/v2/recognition", content=recorded() + END))
     opened(http.post("/api/v2/recognition", content=named("a b") + recorded() + END))
 
@@ -58,13 +58,13 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_rules_of_a_registration(house: House, http: TestClient, fault: str) -> None:
+def test_invalid_registrations_are_rejected(house: House, http: TestClient, fault: str) -> None:
     content, message = FAULTS[fault]
     refused(http.post("/api/v2/voice", content=content), message)
     assert house.speakers.calls == 0
 
 
-def test_the_longest_name(http: TestClient) -> None:
+def test_longest_name_is_accepted(http: TestClient) -> None:
     assert opened(http.post("/api/v2/voice", content=form("a" * 100)))["speaker"] == "a" * 100
 
 
@@ -77,7 +77,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("path", ["/voice", "/recognition"])
 @pytest.mark.parametrize("fault", BROKEN)
-def test_a_request_that_is_no_form(house: House, http: TestClient, path: str, fault: str) -> None:
+def test_malformed_form_returns_400(house: House, http: TestClient, path: str, fault: str) -> None:
     content, message = BROKEN[fault]
     answer = http.post(f"/api/v2{path}", content=content)
     assert message in answer.json()["error"]
@@ -86,12 +86,12 @@ def test_a_request_that_is_no_form(house: House, http: TestClient, path: str, fa
 
 
 @pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "audio/wav", ""])
-def test_what_is_no_such_form_holds_no_file(http: TestClient, kind: str) -> None:
+def test_other_content_types_report_missing_file(http: TestClient, kind: str) -> None:
     answer = http.post("/api/v2/voice", content=b"speaker=Anna", headers={"Content-Type": kind})
     refused(answer, "file is required")
 
 
-def test_a_disk_that_is_full(http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_returns_503(http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(spool: UploadSpool, data: memoryview) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -108,14 +108,14 @@ def limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(voice_form, "READ", 8 * LIMIT)
 
 
-def test_a_file_of_just_the_limit(house: House, http: TestClient, limited: None) -> None:
+def test_file_size_limit(house: House, http: TestClient, limited: None) -> None:
     opened(http.post("/api/v2/voice", content=form("Anna", bytes(LIMIT))))
     refused(http.post("/api/v2/voice", content=form("Anna", bytes(LIMIT + 1))), TOO_LARGE)
     refused(http.post("/api/v2/recognition", content=recorded(bytes(LIMIT + 1)) + END), TOO_LARGE)
     assert house.speakers.calls == 1
 
 
-def test_the_limit_is_the_contracts() -> None:
+def test_file_size_limit_matches_contract() -> None:
     assert voice_form.VOICE_BYTES == 100 * 1024 * 1024
 
 
@@ -140,19 +140,19 @@ def told(start: Any, body: Any) -> tuple[int, str, bool]:
     return start["status"], json.loads(body["body"])["error"], closes
 
 
-def test_a_declared_length_is_refused_before_anything_is_read(house: House) -> None:
+def test_oversized_content_length_is_rejected_unread(house: House) -> None:
     length = voice_form.VOICE_BYTES + SMALL_BODY + 1
     assert told(*asyncio.run(served(house, content_length=str(length)))) == (200, TOO_LARGE, False)
     length = voice_form.THROWN_AWAY + 1
     assert told(*asyncio.run(served(house, content_length=str(length)))) == (200, TOO_LARGE, True)
 
 
-def test_a_body_without_end_is_cut_off(house: House, limited: None) -> None:
+def test_endless_body_is_cut_off(house: House, limited: None) -> None:
     pieces = [form("Anna")[: -len(END)], *[bytes(LIMIT)] * 9]
     assert told(*asyncio.run(served(house, *pieces))) == (200, TOO_LARGE, True)
 
 
-def test_a_recognition_ends_with_its_client(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disconnect_cancels_recognition(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = []
 
     async def recognize(organization: str, file: int) -> None:
@@ -167,7 +167,7 @@ def test_a_recognition_ends_with_its_client(house: House, monkeypatch: pytest.Mo
     assert outcome == ["cancelled"]
 
 
-def test_what_is_too_large_is_not_kept(house: House, limited: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oversized_file_is_not_spooled(house: House, limited: None, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
     closing = UploadSpool._close
 
@@ -196,7 +196,7 @@ LARGE = form("Anna", bytes(16 * 1024 * 1024))
 
 @pytest.mark.parametrize("chunked", [False, True])
 @pytest.mark.parametrize("closing", [False, True])
-def test_a_client_that_writes_before_it_reads_gets_its_answer(
+def test_client_that_writes_before_reading_gets_answer(
     url: str, chunked: bool, closing: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(voice_form, "READ", len(LARGE))

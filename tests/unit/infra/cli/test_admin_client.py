@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 __all__ = ["house"]
 
 
-async def test_what_is_made_there_is_here(house: House) -> None:
+async def test_remote_changes_reach_database(house: House) -> None:
     there: Administration = house.client
     here = house.accounts
     zoo, eso = await there.create_organization("Zoo")
@@ -53,7 +53,7 @@ NAMES = ["a b", "ä/ö", "100%", "a?b#c", "..", ".", "a/../b", "a+b", "+", "key/
 NAMES += ["x/key", "x/plan", "/key", "/plan", "key"]
 
 
-async def test_any_name_can_be_given(house: House) -> None:
+async def test_names_with_url_characters_work(house: House) -> None:
     await house.accounts.create_organization("other")
     for name in NAMES:
         await house.client.create_organization(name)
@@ -82,7 +82,7 @@ PERIODS = [
 ]
 
 
-async def test_usage(house: House) -> None:
+async def test_usage_matches_database(house: House) -> None:
     await house.used()
     for period in PERIODS:
         assert await house.client.totals(period) == await house.accounts.totals(period)
@@ -93,7 +93,7 @@ async def test_usage(house: House) -> None:
     assert await house.client.totals(UsageFilter()) == await house.accounts.totals(UsageFilter())
 
 
-async def test_a_project_is_looked_for_in_the_organization_that_is_named(house: House) -> None:
+async def test_project_is_looked_up_in_named_organization(house: House) -> None:
     _, apes = await house.used()
     await house.accounts.create_organization("Farm")
     await house.accounts.create_project("apes", "Farm")
@@ -107,7 +107,7 @@ async def test_a_project_is_looked_for_in_the_organization_that_is_named(house: 
             await lines(of, UsageFilter("Zoo", "pigs"))
 
 
-async def test_lines_are_read_as_they_come() -> None:
+async def test_usage_lines_are_streamed() -> None:
     row = msgspec.json.encode(LineRow.of(Charge("j", MeteredService.SOUND, "p", "o", 1, "\u2028", 0)))
     sent = 0
 
@@ -127,7 +127,7 @@ async def test_lines_are_read_as_they_come() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"[", b"[{}]", b"<html>]", b'[{"job":"j"},\n', b"[" + b" " * 100])
-async def test_lines_that_break_off(monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
+async def test_malformed_usage_lines_are_reported(monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
     monkeypatch.setattr(admin_client, "LONGEST_LINE", 99)
     transport = httpx2.MockTransport(lambda _: httpx2.Response(200, content=body))
     async with AdminClient(URL, KEY, transport=transport) as client:
@@ -151,7 +151,7 @@ CALLS: list[Callable[[Administration], object]] = [
 ]
 
 
-async def test_errors_are_the_same(house: House) -> None:
+async def test_errors_match_database(house: House) -> None:
     async def failed(call: Callable[[Administration], object], of: Administration) -> tuple[type, str]:
         with pytest.raises((BadRequest, NotFound)) as caught:
             await call(of)  # type: ignore[misc]
@@ -175,7 +175,7 @@ def asked(handler: Callable[[httpx2.Request], httpx2.Response], key: str = KEY) 
     return caught.value
 
 
-def test_failures_of_the_service() -> None:
+def test_service_failures_are_reported() -> None:
     def answer(status: int, body: bytes) -> Callable[[httpx2.Request], httpx2.Response]:
         return lambda _: httpx2.Response(status, content=body)
 
@@ -190,7 +190,7 @@ def test_failures_of_the_service() -> None:
     assert "EARSHOT_ADMIN_KEY is not set there, or EARSHOT_ADMIN_LISTEN is" in str(off)
 
 
-def test_no_answer() -> None:
+def test_timeout_is_reported() -> None:
     def lost(request: httpx2.Request) -> httpx2.Response:
         raise httpx2.ReadTimeout("")
 
@@ -203,14 +203,14 @@ def test_no_answer() -> None:
     "url",
     ["", "elsewhere:8000", "ftp://h", "http://", "http://u:word@h", "http://[::1", "http://h?x", "http://h:99999"],
 )
-def test_what_is_no_url(url: str) -> None:
+def test_invalid_url_is_rejected(url: str) -> None:
     with pytest.raises(BadRequest) as caught:
         AdminClient(url, KEY)
     assert "word@" not in str(caught.value)
 
 
 @pytest.mark.parametrize("key", ["", "short", "with\na line break in it", "é" * 20])
-def test_what_is_no_key(key: str) -> None:
+def test_malformed_key_is_rejected_but_not_shown(key: str) -> None:
     with pytest.raises(Unauthorized) as caught:
         AdminClient(URL, key)
     assert not key or key not in str(caught.value)
@@ -263,7 +263,7 @@ def ran(app: typer.Typer, *arguments: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, str(result.exception)
 
 
-def test_reading(app: typer.Typer) -> None:
+def test_read_commands_print_same_with_url(app: typer.Typer) -> None:
     ran(app, "org", "create", "Farm")
     for arguments in READING:
         here = ran(app, *arguments)
@@ -272,7 +272,7 @@ def test_reading(app: typer.Typer) -> None:
         assert ran(app, *arguments, "--url", URL) == here
 
 
-def test_writing(app: typer.Typer) -> None:
+def test_write_commands_print_same_with_url(app: typer.Typer) -> None:
     def told(name: str, *to: str) -> list[tuple[object, ...]]:
         runs = [ran(app, *(word.replace("NAME", name) for word in words), *to) for words in WRITING]
         assert [code for code, _, _ in runs] == [0] * 9 + [1] * 4
@@ -283,7 +283,7 @@ def test_writing(app: typer.Typer) -> None:
     ]
 
 
-def test_the_environment_chooses(app: typer.Typer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_selects_admin_url(app: typer.Typer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EARSHOT_ADMIN_URL", URL)
     monkeypatch.setenv("EARSHOT_DATABASE_URL", "postgresql://u:p@127.0.0.1:9/none")
     assert "Zoo" in ran(app, "org", "list")[1]
@@ -292,7 +292,9 @@ def test_the_environment_chooses(app: typer.Typer, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(("key", "why"), [("", "no admin key"), (KEY + "!", "invalid admin key")])
-def test_a_key_is_needed(app: typer.Typer, monkeypatch: pytest.MonkeyPatch, key: str, why: str) -> None:
+def test_missing_or_wrong_admin_key_is_reported(
+    app: typer.Typer, monkeypatch: pytest.MonkeyPatch, key: str, why: str
+) -> None:
     monkeypatch.setenv("EARSHOT_ADMIN_KEY", key)
     code, out, said = ran(app, "org", "list", "--url", URL)
     assert (code, out) == (1, "")
@@ -300,7 +302,7 @@ def test_a_key_is_needed(app: typer.Typer, monkeypatch: pytest.MonkeyPatch, key:
 
 
 @pytest.mark.parametrize("to", [[], ["--url", URL]])
-def test_a_name_that_is_no_text(app: typer.Typer, to: list[str]) -> None:
+def test_name_that_is_not_utf8_is_rejected(app: typer.Typer, to: list[str]) -> None:
     name = os.fsdecode(b"Zoo\xff")
     for words in (
         ["org", "create", name],
@@ -312,7 +314,7 @@ def test_a_name_that_is_no_text(app: typer.Typer, to: list[str]) -> None:
         assert isinstance(result.exception, BadRequest | NotFound), words
 
 
-def test_counting_again_is_for_what_is_here(app: typer.Typer) -> None:
+def test_recount_rejects_url(app: typer.Typer) -> None:
     result = CliRunner().invoke(app, ["usage", "--recount", "--url", URL])
     assert result.exit_code == 2
     assert "no --url" in result.stderr
@@ -320,7 +322,7 @@ def test_counting_again_is_for_what_is_here(app: typer.Typer) -> None:
 
 @pytest.mark.parametrize("to", [[], ["--url", URL]])
 @pytest.mark.parametrize("arguments", [["org", "delete", "Zoo"], ["project", "delete", "apes"]])
-def test_deletion_asks(app: typer.Typer, arguments: list[str], to: list[str]) -> None:
+def test_deletion_asks_for_confirmation(app: typer.Typer, arguments: list[str], to: list[str]) -> None:
     refused = CliRunner().invoke(app, [*arguments, *to], input="n\n")
     assert refused.exit_code == 1
     assert "Delete" in refused.stderr

@@ -99,7 +99,7 @@ async def records(data: Path) -> list[bytes | None]:
         await log.close()
 
 
-def test_a_backup_is_restored_as_it_was(app: typer.Typer, data: Path, tmp_path: Path) -> None:
+def test_restore_recovers_everything_in_backup(app: typer.Typer, data: Path, tmp_path: Path) -> None:
     before = asyncio.run(records(data))
     assert "holds earshot.db, voices, log of data" in printed(app, "backup", "one")
     assert {path.stat().st_mode & 0o077 for path in (tmp_path / "one", *(tmp_path / "one").rglob("*"))} == {0}
@@ -112,7 +112,7 @@ def test_a_backup_is_restored_as_it_was(app: typer.Typer, data: Path, tmp_path: 
         assert connection.execute("SELECT name FROM organizations").fetchall() == [("Farm",)]
 
 
-async def test_an_open_log_is_copied_up_to_what_was_acknowledged(app: typer.Typer, tmp_path: Path) -> None:
+async def test_backup_of_open_log_has_all_acknowledged_records(app: typer.Typer, tmp_path: Path) -> None:
     log = await write(tmp_path / "data")
     printed(app, "backup", "one")
     await log.append("t", 0, b"key", b"later")
@@ -123,7 +123,7 @@ async def test_an_open_log_is_copied_up_to_what_was_acknowledged(app: typer.Type
     assert len(await records(tmp_path / "data")) == RECORDS
 
 
-def test_a_target_that_is_no_new_directory(app: typer.Typer, data: Path, tmp_path: Path) -> None:
+def test_unusable_backup_target_is_rejected(app: typer.Typer, data: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("")
@@ -137,14 +137,14 @@ def test_a_target_that_is_no_new_directory(app: typer.Typer, data: Path, tmp_pat
     printed(app, "backup", "empty")
 
 
-def test_where_there_is_nothing(app: typer.Typer) -> None:
+def test_commands_report_missing_data(app: typer.Typer) -> None:
     assert "there is nothing to back up in data: set EARSHOT_DATA" in refused(app, "backup", "one")
     assert "one is not a whole backup" in refused(app, "restore", "one")
     assert "there is nothing to salvage in data" in refused(app, "salvage")
     assert "There is nothing in data." in printed(app, "set-aside", "--yes")
 
 
-def test_two_backups_at_once(app: typer.Typer, data: Path) -> None:
+def test_concurrent_backup_is_rejected(app: typer.Typer, data: Path) -> None:
     with pinned(data / "log"):
         before = set(data.parent.iterdir())
         result = CliRunner().invoke(app, ["backup", "one"])
@@ -152,7 +152,7 @@ def test_two_backups_at_once(app: typer.Typer, data: Path) -> None:
         assert set(data.parent.iterdir()) == before
 
 
-def test_what_a_killed_backup_left_is_no_hindrance(app: typer.Typer, data: Path) -> None:
+def test_backup_removes_leftovers_of_killed_backup(app: typer.Typer, data: Path) -> None:
     (data / "log" / PINNED).mkdir()
     (data / "log" / PINNED / "000001.sst").write_bytes(b"old")
     printed(app, "backup", "one")
@@ -160,7 +160,7 @@ def test_what_a_killed_backup_left_is_no_hindrance(app: typer.Typer, data: Path)
     assert not (data.parent / "one" / "log" / "000001.sst").exists()
 
 
-def test_what_a_killed_restore_left_goes_with_the_next(app: typer.Typer, data: Path) -> None:
+def test_restore_removes_leftovers_of_killed_restore(app: typer.Typer, data: Path) -> None:
     printed(app, "backup", "one")
     (data / ".unfinished-1").mkdir()
     (data / ".unfinished-1" / "earshot.db").write_bytes(b"half")
@@ -198,9 +198,7 @@ def remove(name: str) -> Callable[[Path], None]:
         (remove("earshot.db"), "earshot.db is missing"),
     ],
 )
-def test_a_damaged_service_is_not_backed_up(
-    app: typer.Typer, data: Path, damage: Callable[[Path], None], said: str
-) -> None:
+def test_backup_rejects_damaged_data(app: typer.Typer, data: Path, damage: Callable[[Path], None], said: str) -> None:
     damage(data)
     assert re.search(said, refused(app, "backup", "one"))
 
@@ -234,7 +232,7 @@ def flip(name: str) -> Callable[[Path], None]:
         (flip("*.sst"), "is damaged: the log in"),
     ],
 )
-def test_what_is_no_whole_backup_is_not_restored(
+def test_restore_rejects_incomplete_or_damaged_backup(
     app: typer.Typer, data: Path, tmp_path: Path, damage: Callable[[Path], None], said: str
 ) -> None:
     printed(app, "backup", "one")
@@ -242,7 +240,7 @@ def test_what_is_no_whole_backup_is_not_restored(
     assert said in refused(app, "restore", "one", "--set-aside")
 
 
-def test_nothing_is_overwritten_or_restored_under_a_service(app: typer.Typer, data: Path, tmp_path: Path) -> None:
+def test_restore_neither_overwrites_nor_touches_running_service(app: typer.Typer, data: Path, tmp_path: Path) -> None:
     printed(app, "backup", "one")
     assert f"`earshot restore {tmp_path}/one --set-aside` renames" in refused(app, "restore", "one")
     lock = DirectoryLock(data / "log")
@@ -251,14 +249,16 @@ def test_nothing_is_overwritten_or_restored_under_a_service(app: typer.Typer, da
     lock.release()
 
 
-def test_settings_that_differ(app: typer.Typer, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_restore_rejects_different_broker_setting(
+    app: typer.Typer, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     printed(app, "backup", "one")
     monkeypatch.setenv("EARSHOT_BROKER", "kafka://k:9092")
     said = "the backup is of a service on embedded, and EARSHOT_BROKER is kafka: set it as it was"
     assert said in refused(app, "restore", "one", "--set-aside")
 
 
-def test_what_is_elsewhere_is_said(
+def test_backup_reports_data_stored_elsewhere(
     app: typer.Typer, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EARSHOT_BROKER", "kafka://k:9092")
@@ -276,7 +276,7 @@ def test_what_is_elsewhere_is_said(
     assert "secret" not in said
 
 
-def test_log_database_and_voices_where_settings_say(
+def test_restore_follows_configured_paths(
     app: typer.Typer, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in "log", "earshot.db", "voices":
@@ -294,7 +294,7 @@ def test_log_database_and_voices_where_settings_say(
     assert after[tmp_path / "else" / "voices" / "Kim" / "one.ogg"] == b"voice"
 
 
-def test_setting_aside_begins_with_nothing(app: typer.Typer, data: Path) -> None:
+def test_set_aside_moves_everything_but_kafka(app: typer.Typer, data: Path) -> None:
     (data / "kafka").mkdir()
     (data / "kafka" / "somebody").write_text("else's")
     before = tree(data)

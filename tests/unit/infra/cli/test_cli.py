@@ -37,7 +37,7 @@ def called(app: typer.Typer, *arguments: str) -> Any:
     return json.loads(printed(app, *arguments, "--json"))
 
 
-def test_accounts_for_programs(app: typer.Typer) -> None:
+def test_account_commands_print_json(app: typer.Typer) -> None:
     zoo = called(app, "org", "create", "Zoo")
     apes = called(app, "project", "create", "apes", "--org", "Zoo")
     assert apikeys.well_formed(zoo.pop("key"))
@@ -55,7 +55,7 @@ def test_accounts_for_programs(app: typer.Typer) -> None:
     assert called(app, "project", "list") == called(app, "org", "list") == []
 
 
-def test_accounts_for_people(app: typer.Typer) -> None:
+def test_account_commands_print_tables(app: typer.Typer) -> None:
     assert printed(app, "org", "list").splitlines() == []
     made = dict(line.split(maxsplit=1) for line in printed(app, "org", "create", "Zoo").splitlines())
     assert made["name"] == "Zoo"
@@ -66,7 +66,9 @@ def test_accounts_for_people(app: typer.Typer) -> None:
     assert made["key"] not in row
 
 
-def test_settings_in_force(app: typer.Typer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_config_shows_settings_and_redacts_secrets(
+    app: typer.Typer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("EARSHOT_DATABASE_URL", "postgres://u:secret-word@h/n")
     monkeypatch.setenv("EARSHOT_BOOTSTRAP_ORG_KEY", "a secret-word of 20 letters")
     monkeypatch.setenv("EARSHOT_PORT", "9000")
@@ -84,14 +86,14 @@ def test_settings_in_force(app: typer.Typer, monkeypatch: pytest.MonkeyPatch, tm
     assert "secret-word" not in "".join(lines)
 
 
-def test_settings_as_a_table(app: typer.Typer) -> None:
+def test_config_prints_markdown_table(app: typer.Typer) -> None:
     lines = printed(app, "config", "--markdown").splitlines()
     assert len(lines) == 2 + len(Settings.model_fields)
     assert all(line.count("|") == 4 for line in lines)
     assert any(line.startswith("| `EARSHOT_PORT` | `8000` | ") for line in lines)
 
 
-def test_a_wrong_setting_stops_a_command(app: typer.Typer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_setting_stops_command(app: typer.Typer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EARSHOT_PORT", "x")
     result = CliRunner().invoke(app, ["org", "list"])
     assert result.exit_code == 2
@@ -105,7 +107,7 @@ def test_a_wrong_setting_stops_a_command(app: typer.Typer, monkeypatch: pytest.M
         (WrongSetting("model", "there is none"), "EARSHOT_MODEL: there is none: but otherwise", 2),
     ],
 )
-def test_an_error_with_a_name_is_one_line(
+def test_known_error_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: EarshotError, line: str, status: int
 ) -> None:
     error.add_note("but otherwise")
@@ -139,7 +141,7 @@ def test_an_error_with_a_name_is_one_line(
         (["config"], ["sqlalchemy"]),
     ],
 )
-def test_a_command_imports_nothing_heavy(words: list[str], light: list[str]) -> None:
+def test_client_commands_import_no_heavy_modules(words: list[str], light: list[str]) -> None:
     heavy = [*light, "alembic", "numpy", "numba", "onnxruntime", "faust", "aiokafka", "rocksdict", "matplotlib"]
     program = (
         "import atexit, sys\n"
@@ -179,7 +181,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> typer.Typer:
     ],
 )
 @pytest.mark.parametrize("data", [None, "elsewhere"])
-def test_where_there_is_none_none_is_made(
+def test_commands_do_not_create_missing_database(
     bare: typer.Typer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: list[str], data: str | None
 ) -> None:
     if data is not None:
@@ -192,16 +194,14 @@ def test_where_there_is_none_none_is_made(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_one_is_made_when_that_is_asked_for(bare: typer.Typer, tmp_path: Path) -> None:
+def test_new_database_option_creates_database(bare: typer.Typer, tmp_path: Path) -> None:
     result = CliRunner().invoke(bare, ["org", "create", "Farm", "--new-database"], catch_exceptions=False)
     assert result.exit_code == 0
     assert (tmp_path / "data" / "earshot.db").is_file()
     assert "Farm" in CliRunner().invoke(bare, ["org", "list"]).stdout
 
 
-def test_the_database_is_named_where_no_setting_names_it(
-    bare: typer.Typer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_default_database_path_is_printed(bare: typer.Typer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     CliRunner().invoke(bare, ["org", "create", "Farm", "--new-database"])
     line = f"earshot: the database is {tmp_path}/data/earshot.db\n"
     assert CliRunner().invoke(bare, ["org", "list"]).stderr == line

@@ -36,7 +36,9 @@ def run(code: str, *arguments: str, directory: Path) -> subprocess.CompletedProc
         (("models", "check", "whisper-base"), "ctranslate2", "speech"),
     ],
 )
-def test_says_in_one_line_what_to_install(arguments: tuple[str, ...], package: str, extra: str, tmp_path: Path) -> None:
+def test_missing_extra_is_named_in_one_line(
+    arguments: tuple[str, ...], package: str, extra: str, tmp_path: Path
+) -> None:
     done = run("import infra.cli; infra.cli.main()", *arguments, directory=tmp_path)
     line = done.stderr.strip().splitlines()[-1]
     assert (done.returncode, done.stdout) == (1, "")
@@ -46,13 +48,13 @@ def test_says_in_one_line_what_to_install(arguments: tuple[str, ...], package: s
     assert "Traceback" not in done.stderr
 
 
-def test_the_service_and_its_children_need_none(tmp_path: Path) -> None:
+def test_service_and_workers_need_no_extra(tmp_path: Path) -> None:
     children = "infra.engines.server, infra.engines.speech.whisper_worker, streams.workers.zygote"
     done = run(f"import infra.service.service, {children}", directory=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_model_whose_graph_is_known_is_taken_into_use_without_them(tmp_path: Path) -> None:
+def test_using_known_model_needs_no_extra(tmp_path: Path) -> None:
     done = run("import infra.cli; infra.cli.main()", "models", "use", "sed-mini", directory=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("in_use  sed-mini@")
@@ -65,7 +67,9 @@ def test_a_model_whose_graph_is_known_is_taken_into_use_without_them(tmp_path: P
         ("DATABASE_URL", "postgresql://127.0.0.1:1/none", "postgres"),
     ],
 )
-def test_a_setting_that_needs_one_is_refused_in_one_line(setting: str, value: str, extra: str, tmp_path: Path) -> None:
+def test_setting_with_missing_extra_is_rejected_in_one_line(
+    setting: str, value: str, extra: str, tmp_path: Path
+) -> None:
     code = f"import os; os.environ['EARSHOT_{setting}'] = '{value}'; import infra.cli; infra.cli.main()"
     done = run(code, "serve", directory=tmp_path)
     assert done.returncode != 0
@@ -73,7 +77,7 @@ def test_a_setting_that_needs_one_is_refused_in_one_line(setting: str, value: st
     assert "Traceback" not in done.stderr
 
 
-def test_extras_are_those_of_the_distribution() -> None:
+def test_extras_match_package_metadata() -> None:
     declared = {"infra.lab": "lab"}
     for distribution in ("earshot-server", "earshot-lab"):
         for line in requires(distribution) or []:

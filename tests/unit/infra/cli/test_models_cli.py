@@ -48,7 +48,7 @@ def printed(app: typer.Typer, *arguments: str) -> str:
     return result.output
 
 
-def test_for_programs(app: typer.Typer, source: str) -> None:
+def test_commands_print_json(app: typer.Typer, source: str) -> None:
     first = called(app, "list")[DEFAULT]
     assert (first["state"], first["from"], first["kind"]) == ("in use", "bundled", "sound-events")
     model = called(app, "add", source)["model"]
@@ -75,7 +75,7 @@ def test_for_programs(app: typer.Typer, source: str) -> None:
     assert model not in called(app, "list")
 
 
-def test_for_people(app: typer.Typer, source: str) -> None:
+def test_commands_print_text(app: typer.Typer, source: str) -> None:
     printed(app, "add", source, "--name", "mine")
     lines = printed(app, "list").splitlines()
     assert lines[0].split() == ["model", "kind", "licence", "input", "tags", "mb", "from", "state"]
@@ -88,7 +88,7 @@ def test_for_people(app: typer.Typer, source: str) -> None:
         assert known in printed(app, "show", "yamnet-ced")
 
 
-def test_the_setting_wins(app: typer.Typer, source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_setting_overrides_chosen_model(app: typer.Typer, source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     called(app, "add", source)
     monkeypatch.setenv("EARSHOT_MODEL", "yamnet")
     result = CliRunner().invoke(app, ["models", "use", "tiny", "--json"], catch_exceptions=False)
@@ -96,7 +96,7 @@ def test_the_setting_wins(app: typer.Typer, source: str, monkeypatch: pytest.Mon
     assert "EARSHOT_MODEL=yamnet is set" in result.stderr
 
 
-def test_a_broken_model_is_listed(app: typer.Typer, source: str, tmp_path: Path) -> None:
+def test_broken_model_is_listed_with_fault(app: typer.Typer, source: str, tmp_path: Path) -> None:
     model = called(app, "add", source)["model"]
     (tmp_path / "data" / "models" / model / "model.onnx").unlink()
     row = called(app, "list")[model]

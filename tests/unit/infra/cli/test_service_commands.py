@@ -42,14 +42,14 @@ def asked(monkeypatch: pytest.MonkeyPatch, report: NodesReport, *arguments: str)
     return done.exit_code, done.stdout
 
 
-def test_what_is_well_is_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_healthy_nodes_print_as_table(monkeypatch: pytest.MonkeyPatch) -> None:
     status, printed = asked(monkeypatch, WELL)
     assert (status, len(printed.splitlines())) == (0, 4)
     assert "yamnet@e1f174ba-71e54a" in printed
     assert printed.splitlines()[3].split() == ["4711", "http://barn:8000", "busy", "35%", "3", "0", "0", "all"]
 
 
-def test_what_is_bad_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unhealthy_nodes_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     status, printed = asked(monkeypatch, msgspec.structs.replace(NODES, missing=[3, 4]))
     assert status == 1
     _, _, silent, _, _, *found = printed.splitlines()
@@ -58,13 +58,13 @@ def test_what_is_bad_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found[-1] == "bad: http://shed:8000: it does not answer"
 
 
-def test_programs_get_json(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_prints_json(monkeypatch: pytest.MonkeyPatch) -> None:
     status, printed = asked(monkeypatch, NODES, "--json")
     assert status == 1
     assert msgspec.json.decode(printed, type=NodesReport) == NODES
 
 
-def test_it_needs_the_operators_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_requires_admin_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("EARSHOT_ADMIN_KEY", raising=False)
     done = CliRunner().invoke(build(), ["nodes", "--url", "http://127.0.0.1:1"])
     assert isinstance(done.exception, Unauthorized)
@@ -94,12 +94,14 @@ def called(host: str) -> BaseException | None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-def test_on_this_machine_no_key_is_needed(host: str, served: list[str | None]) -> None:
+def test_engines_on_localhost_need_no_key(host: str, served: list[str | None]) -> None:
     assert called(host) is None
     assert served == [None]
 
 
-def test_beyond_it_one_is(served: list[str | None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_engines_beyond_localhost_require_valid_key(
+    served: list[str | None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     error = called("0.0.0.0")
     assert isinstance(error, WrongSetting)
     assert str(error).startswith("EARSHOT_ENGINES_KEY: must be set to listen at 0.0.0.0")
@@ -132,23 +134,23 @@ APP = app_of(interface)
         (["asyncapi"], ("asyncapi", "3.0.0")),
     ],
 )
-def test_a_document_is_printed(arguments: list[str], member: tuple[str, str]) -> None:
+def test_api_document_is_printed(arguments: list[str], member: tuple[str, str]) -> None:
     printed = CliRunner().invoke(APP, arguments, catch_exceptions=False)
     assert printed.exit_code == 0
     assert member in json.loads(printed.stdout).items()
 
 
-def test_the_page_is_printed() -> None:
+def test_markdown_reference_is_printed() -> None:
     assert "## Audio sessions" in CliRunner().invoke(APP, ["markdown"], catch_exceptions=False).stdout
 
 
 @pytest.mark.parametrize("arguments", [["swagger"], ["openapi", "--version", "2.0"]])
-def test_what_is_not_there(arguments: list[str]) -> None:
+def test_unknown_document_or_version_is_rejected(arguments: list[str]) -> None:
     assert CliRunner().invoke(APP, arguments).exit_code == 2
 
 
 @pytest.mark.parametrize("words", [["config", "--markdown"], ["config"], ["--help"]])
-def test_a_command_ends_quietly_with_the_reader_of_its_output(words: list[str]) -> None:
+def test_command_dies_silently_of_broken_pipe(words: list[str]) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "infra.cli", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -170,11 +172,11 @@ def test_a_command_ends_quietly_with_the_reader_of_its_output(words: list[str]) 
         ({"EARSHOT_HOST": "::1"}, "http://[::1]:8000"),
     ],
 )
-def test_a_service_is_looked_for_where_it_was_started(environment: dict[str, str], url: str) -> None:
+def test_local_url_follows_host_and_port(environment: dict[str, str], url: str) -> None:
     assert remote.local_service(environment) == url
 
 
-def test_a_service_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_service_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     app = app_of(detect)
 
     port = free_port()
@@ -186,7 +188,7 @@ def test_a_service_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "--url or EARSHOT_URL" in str(result.exception)
 
 
-def test_long_cells_are_whole_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+def test_long_cells_are_not_truncated_in_pipe(capsys: pytest.CaptureFixture[str]) -> None:
     tables.print_columns([["name", "text"], ["한국어", "word " * 60], ["[bold]", "a"]])
     lines = capsys.readouterr().out.splitlines()
     assert [line.index("word") for line in lines if "word" in line] == [5]
@@ -208,6 +210,6 @@ def test_long_cells_are_whole_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> N
         (True, [{"name": "Siren", "start": 0, "end": 1, "probability": 0.5}]),
     ],
 )
-def test_what_is_heard_for_programs(whole: bool, lines: list[dict[str, object]]) -> None:
+def test_listen_prints_json_lines(whole: bool, lines: list[dict[str, object]]) -> None:
     events = [Event(0, 1, (Tag("Siren", 0.5),)), Event(1, 2, (Tag("Others", 0.9),))]
     assert [json.loads(line) for line in listen._as_json(iter(events), whole)] == lines

@@ -27,7 +27,7 @@ def accounts(database: Database) -> Accounts:
     return Accounts(database, clock=lambda: 1.5)
 
 
-async def test_an_organization_with_projects(accounts: Accounts) -> None:
+async def test_organization_and_projects_are_created(accounts: Accounts) -> None:
     organization, org_key = await accounts.create_organization("Zoo")
     apes, apes_key = await accounts.create_project("apes", "Zoo")
     bats, bats_key = await accounts.create_project("bats", organization.id)
@@ -39,7 +39,7 @@ async def test_an_organization_with_projects(accounts: Accounts) -> None:
     assert await accounts.organization_of(org_key) == organization.id
 
 
-async def test_rotations_at_once_leave_one_live_key(accounts: Accounts) -> None:
+async def test_concurrent_rotations_leave_one_live_key(accounts: Accounts) -> None:
     await accounts.create_organization("Zoo")
     await accounts.create_project("apes")
     keys = await asyncio.gather(*(accounts.rotate_project_key("apes") for _ in range(4)))
@@ -47,7 +47,7 @@ async def test_rotations_at_once_leave_one_live_key(accounts: Accounts) -> None:
 
 
 @pytest.mark.parametrize("kind", ["project", "organization"])
-async def test_the_database_itself_refuses_a_second_live_key(database: Database, kind: str) -> None:
+async def test_database_rejects_second_live_key(database: Database, kind: str) -> None:
     await bootstrap(database, 0, CHOSEN, CHOSEN_ORG)
     project = "project_id" if kind == "project" else "NULL"
     statement = (
@@ -59,7 +59,7 @@ async def test_the_database_itself_refuses_a_second_live_key(database: Database,
             await connection.execute(text(statement))
 
 
-async def test_deletion_takes_keys_along(accounts: Accounts) -> None:
+async def test_deletion_invalidates_keys(accounts: Accounts) -> None:
     _, org_key = await accounts.create_organization("Zoo")
     keys = [(await accounts.create_project(name))[1] for name in ("apes", "bats")]
     await accounts.delete_project("apes")
@@ -70,7 +70,7 @@ async def test_deletion_takes_keys_along(accounts: Accounts) -> None:
     assert (await accounts.projects(), await accounts.organizations()) == ([], [])
 
 
-async def test_names_that_mean_several_or_none(accounts: Accounts) -> None:
+async def test_ambiguous_and_unknown_names_are_rejected(accounts: Accounts) -> None:
     with pytest.raises(NotFound, match="no organization yet"):
         await accounts.create_project("apes")
     zoo, _ = await accounts.create_organization("Zoo")
@@ -91,7 +91,7 @@ async def test_names_that_mean_several_or_none(accounts: Accounts) -> None:
     assert await accounts.projects("Zoo") == []
 
 
-async def test_a_name_is_taken_once(accounts: Accounts) -> None:
+async def test_duplicate_names_are_rejected(accounts: Accounts) -> None:
     await accounts.create_organization("Zoo")
     await accounts.create_project("apes")
     with pytest.raises(BadRequest, match="organization 'Zoo' exists already"):
@@ -102,7 +102,7 @@ async def test_a_name_is_taken_once(accounts: Accounts) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "n" * 41, " apes", "apes\n", "a\x00b"])
-async def test_names_that_are_none(name: str, accounts: Accounts) -> None:
+async def test_invalid_names_are_rejected(name: str, accounts: Accounts) -> None:
     with pytest.raises(BadRequest, match="1 to 40 printable"):
         await accounts.create_organization(name)
     await accounts.create_organization("n" * 40)
@@ -110,7 +110,7 @@ async def test_names_that_are_none(name: str, accounts: Accounts) -> None:
         await accounts.create_project(name)
 
 
-async def test_a_plan(accounts: Accounts) -> None:
+async def test_plan_sets_free_seconds(accounts: Accounts) -> None:
     await accounts.create_organization("Zoo")
     apes, key = await accounts.create_project("apes")
     for free in 1200, 0, None:
@@ -133,7 +133,7 @@ async def show(database: Database, demo: Bootstrap) -> FirstKeys:
         return keys
 
 
-async def test_the_first_start_makes_keys_and_shows_them_once(database: Database) -> None:
+async def test_first_start_shows_new_keys_once(database: Database) -> None:
     accounts = Accounts(database)
     first = await start(database)
     assert apikeys.well_formed(str(first.project))
@@ -148,7 +148,7 @@ async def test_the_first_start_makes_keys_and_shows_them_once(database: Database
     assert await accounts.projects() == [project]
 
 
-async def test_keys_that_nobody_saw_are_replaced(database: Database) -> None:
+async def test_unseen_keys_are_replaced(database: Database) -> None:
     async def dies_while_showing(database: Database) -> FirstKeys:
         demo = await bootstrap(database, 1)
         with suppress(KeyboardInterrupt):
@@ -170,7 +170,7 @@ async def test_keys_that_nobody_saw_are_replaced(database: Database) -> None:
     assert await accounts.organization_of(str(keys.organization)) is not None
 
 
-async def test_keys_that_another_node_is_about_to_show_stay(database: Database) -> None:
+async def test_node_keeps_keys_shown_by_another_node(database: Database) -> None:
     slow, fast = await bootstrap(database, 0), await bootstrap(database, 0)
     async with first_keys(database, 0, fast) as keys:
         async with first_keys(database, 0, slow) as other:
@@ -182,13 +182,13 @@ async def test_keys_that_another_node_is_about_to_show_stay(database: Database) 
     assert await Accounts(database).project_of(str(keys.project)) is not None
 
 
-async def test_a_key_that_is_chosen_after_a_start_that_failed_is_taken(database: Database) -> None:
+async def test_key_chosen_after_failed_start_is_used(database: Database) -> None:
     await bootstrap(database, 0)
     assert (await bootstrap(database, 1, CHOSEN)).keyless
     assert await Accounts(database).project_of(CHOSEN) is not None
 
 
-async def test_a_key_that_was_rotated_meanwhile_stays(database: Database) -> None:
+async def test_key_rotated_before_display_stays_valid(database: Database) -> None:
     await bootstrap(database, 0)
     rotated = await Accounts(database).rotate_project_key("demo")
     keys = await start(database)
@@ -196,13 +196,13 @@ async def test_a_key_that_was_rotated_meanwhile_stays(database: Database) -> Non
     assert await Accounts(database).project_of(rotated) is not None
 
 
-async def test_an_installation_without_a_demo_gets_none(database: Database) -> None:
+async def test_existing_installation_gets_no_demo_project(database: Database) -> None:
     await Accounts(database).create_organization("Zoo")
     assert await bootstrap(database, 0) == Bootstrap()
     assert await start(database) == FirstKeys()
 
 
-async def test_chosen_keys_are_taken_verbatim_and_only_once(database: Database) -> None:
+async def test_chosen_keys_are_stored_verbatim_once(database: Database) -> None:
     accounts = Accounts(database)
     for _ in range(2):
         assert await bootstrap(database, 0, CHOSEN, CHOSEN_ORG) == Bootstrap()
@@ -214,12 +214,12 @@ async def test_chosen_keys_are_taken_verbatim_and_only_once(database: Database) 
 
 
 @pytest.mark.parametrize("project", [True, False])
-async def test_the_key_that_was_not_chosen_is_fresh(project: bool, database: Database) -> None:
+async def test_unchosen_key_is_generated(project: bool, database: Database) -> None:
     made = await start(database, CHOSEN if project else None, None if project else CHOSEN_ORG)
     assert (made.project is None, made.organization is None) == (project, not project)
 
 
-async def test_chosen_keys_that_open_nothing_are_named(database: Database) -> None:
+async def test_chosen_keys_without_effect_are_reported(database: Database) -> None:
     accounts = Accounts(database)
     await bootstrap(database, 0, CHOSEN, CHOSEN_ORG)
     await accounts.rotate_project_key("demo")
@@ -230,7 +230,7 @@ async def test_chosen_keys_that_open_nothing_are_named(database: Database) -> No
     assert other == Bootstrap(unused=("bootstrap_org_key",))
 
 
-async def test_nodes_that_start_together_make_one_project(database_url: str, database: Database) -> None:
+async def test_concurrent_starts_create_one_demo_project(database_url: str, database: Database) -> None:
     others = [Database(database_url) for _ in range(3)]
     nodes = [database, *others]
     demos = await asyncio.gather(*(bootstrap(node, 0) for node in nodes))
@@ -241,7 +241,7 @@ async def test_nodes_that_start_together_make_one_project(database_url: str, dat
     assert len(await Accounts(database).projects()) == 1
 
 
-async def test_no_key_is_stored(database: Database) -> None:
+async def test_keys_are_not_stored_in_plaintext(database: Database) -> None:
     made = await start(database, organization=CHOSEN_ORG)
     async with database.reading() as connection:
         stored = str((await connection.execute(text("SELECT * FROM keys"))).all())
@@ -249,7 +249,7 @@ async def test_no_key_is_stored(database: Database) -> None:
     assert CHOSEN_ORG[:-4] not in stored
 
 
-async def test_nodes_that_start_together_share_one_secret(database_url: str, database: Database) -> None:
+async def test_concurrent_starts_share_one_secret(database_url: str, database: Database) -> None:
     others = [Database(database_url) for _ in range(3)]
     found = await asyncio.gather(*(token_secret(node) for node in (database, *others)))
     for other in others:
@@ -258,5 +258,5 @@ async def test_nodes_that_start_together_share_one_secret(database_url: str, dat
     assert len(secret) == 32
 
 
-async def test_each_purpose_has_a_secret_of_its_own(database: Database) -> None:
+async def test_each_purpose_has_its_own_secret(database: Database) -> None:
     assert await token_secret(database) != await token_secret(database, NODE_METADATA)

@@ -33,14 +33,12 @@ async def migrate(opened: Database) -> None:
     await opened.migrate()
 
 
-def test_the_newest_revision_is_the_one_that_the_code_knows() -> None:
+def test_code_names_latest_revision() -> None:
     assert ScriptDirectory(str(database.MIGRATIONS)).get_current_head() == REVISION
 
 
 @pytest.mark.parametrize("make", [database.upgrade, database.run_revisions])
-async def test_both_ways_make_the_tables_that_the_code_uses(
-    opened: Database, make: Callable[[Connection], None]
-) -> None:
+async def test_upgrade_and_revisions_create_same_schema(opened: Database, make: Callable[[Connection], None]) -> None:
     def differences(connection: Connection) -> list[object]:
         return list(compare_metadata(MigrationContext.configure(connection), metadata))
 
@@ -51,7 +49,7 @@ async def test_both_ways_make_the_tables_that_the_code_uses(
         assert await connection.run_sync(differences) == []
 
 
-async def test_revisions_can_be_taken_back(opened: Database) -> None:
+async def test_revisions_can_be_downgraded(opened: Database) -> None:
     def down(connection: Connection) -> None:
         command.downgrade(database.alembic(connection), "base")
 
@@ -67,7 +65,7 @@ async def test_revisions_can_be_taken_back(opened: Database) -> None:
             assert await connection.run_sync(tables) == {"alembic_version"}
 
 
-async def test_projects_of_the_first_revision_stay_and_are_unlimited(opened: Database) -> None:
+async def test_projects_of_first_revision_become_unlimited(opened: Database) -> None:
     def at(revision: str, move: Callable[..., None]) -> Callable[[Connection], None]:
         return lambda connection: move(database.alembic(connection), revision)
 
@@ -85,7 +83,7 @@ async def test_projects_of_the_first_revision_stay_and_are_unlimited(opened: Dat
     assert seen == ["2", "apes", None, "2", "1", "apes", 0]
 
 
-async def test_nodes_that_start_together_migrate_once(database_url: str, opened: Database) -> None:
+async def test_concurrent_starts_migrate_once(database_url: str, opened: Database) -> None:
     others = [Database(database_url) for _ in range(3)]
     await asyncio.gather(*(one.migrate() for one in (opened, *others)))
     for other in others:
@@ -95,7 +93,7 @@ async def test_nodes_that_start_together_migrate_once(database_url: str, opened:
 
 
 @pytest.mark.parametrize(("refusals", "refused"), [(3, False), (1000, True)])
-def test_nodes_that_set_a_file_up_together(
+def test_busy_wal_switch_is_retried_until_timeout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusals: int, refused: bool
 ) -> None:
     # SQLite fails without waiting if two connections switch a file to WAL at once: a few of a hundred tries.
@@ -117,7 +115,7 @@ def test_nodes_that_set_a_file_up_together(
         run(f"sqlite+aiosqlite:///{tmp_path / 'earshot.db'}", migrate)
 
 
-async def test_a_revision_that_fails_leaves_nothing_behind(opened: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_revision_is_rolled_back(opened: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(connection: Connection) -> None:
         upgrade(connection)
         connection.execute(text("SELECT * FROM nowhere"))
@@ -130,7 +128,7 @@ async def test_a_revision_that_fails_leaves_nothing_behind(opened: Database, mon
         assert await connection.run_sync(lambda sync: inspect(sync).get_table_names()) == []
 
 
-async def test_a_newer_database_is_refused(opened: Database) -> None:
+async def test_newer_database_is_rejected(opened: Database) -> None:
     await opened.migrate()
     async with opened.writing() as connection:
         await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
@@ -139,7 +137,7 @@ async def test_a_newer_database_is_refused(opened: Database) -> None:
 
 
 @pytest.mark.slow
-def test_an_up_to_date_database_needs_no_alembic(tmp_path: Path) -> None:
+def test_current_database_needs_no_alembic(tmp_path: Path) -> None:
     url = f"sqlite+aiosqlite:///{tmp_path / 'earshot.db'}"
     run(url, migrate)
     program = (
@@ -151,15 +149,13 @@ def test_an_up_to_date_database_needs_no_alembic(tmp_path: Path) -> None:
 
 
 @SQLITE
-async def test_sqlite_is_set_up_for_many_readers_and_one_writer(database: Database) -> None:
+async def test_sqlite_pragmas_are_set(database: Database) -> None:
     async with database.reading() as connection:
         for name, value in (("journal_mode", "wal"), ("foreign_keys", 1), ("synchronous", 2), ("secure_delete", 1)):
             assert await connection.scalar(text(f"PRAGMA {name}")) == value
 
 
-async def test_writers_that_wait_leave_connections_for_readers(
-    monkeypatch: pytest.MonkeyPatch, opened: Database
-) -> None:
+async def test_queued_writers_leave_connections_for_readers(monkeypatch: pytest.MonkeyPatch, opened: Database) -> None:
     monkeypatch.setattr(database, "QUEUE_SECONDS", 0.05)
     ended = asyncio.Event()
 
@@ -182,7 +178,7 @@ async def test_writers_that_wait_leave_connections_for_readers(
 
 
 @pytest.mark.parametrize("missing", ["nowhere", "organizations"])
-async def test_errors_hold_nothing_of_what_was_written(missing: str, opened: Database) -> None:
+async def test_errors_do_not_contain_written_values(missing: str, opened: Database) -> None:
     """Clients get the sentence; the log has the cause."""
     await opened.migrate()
     statement = text(f"INSERT INTO {missing} (name) VALUES (:name)")
@@ -196,7 +192,7 @@ async def test_errors_hold_nothing_of_what_was_written(missing: str, opened: Dat
     assert "Persephone" not in told
 
 
-async def test_an_error_undoes_the_whole_transaction(opened: Database) -> None:
+async def test_error_rolls_back_transaction(opened: Database) -> None:
     await opened.migrate()
     with contextlib.suppress(KeyError):
         async with opened.writing() as connection:
@@ -208,7 +204,7 @@ async def test_an_error_undoes_the_whole_transaction(opened: Database) -> None:
 
 @SQLITE
 @pytest.mark.parametrize("writes", [True, False])
-async def test_who_is_cancelled_leaves_no_transaction(tmp_path: Path, writes: bool, opened: Database) -> None:
+async def test_cancelled_caller_leaves_no_open_transaction(tmp_path: Path, writes: bool, opened: Database) -> None:
     """The statement goes on in its thread, and the error kept here holds its cursor."""
     await opened.migrate()
     loop, begun, end = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
@@ -235,13 +231,13 @@ async def test_who_is_cancelled_leaves_no_transaction(tmp_path: Path, writes: bo
         assert other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
 
 
-def test_a_file_that_is_no_database(tmp_path: Path) -> None:
+def test_file_that_is_not_a_database_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "earshot.db").write_bytes(b"not a database" * 100)
     with pytest.raises(DirectoryDown, match="not a database"):
         run(f"sqlite+aiosqlite:///{tmp_path / 'earshot.db'}", migrate)
 
 
-def test_a_writer_that_keeps_the_file_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_held_by_another_writer_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "BUSY_SECONDS", 0.01)
     url = f"sqlite+aiosqlite:///{tmp_path / 'earshot.db'}"
     run(url, migrate)
@@ -258,18 +254,18 @@ def test_a_writer_that_keeps_the_file_locked(tmp_path: Path, monkeypatch: pytest
     other.close()
 
 
-def test_a_directory_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+def test_missing_directory_is_not_created(tmp_path: Path) -> None:
     with pytest.raises(DirectoryDown, match=f"cannot be opened\n{tmp_path}/wrong/earshot.db: "):
         run(f"sqlite+aiosqlite:///{tmp_path / 'wrong' / 'earshot.db'}", migrate)
     assert not (tmp_path / "wrong").exists()
 
 
-def test_no_server_answers() -> None:
+def test_unreachable_server_is_reported() -> None:
     with pytest.raises(DirectoryDown, match="does not answer"):
         run(AWAY, migrate)
 
 
-def test_the_password_is_not_shown() -> None:
+def test_repr_hides_password() -> None:
     assert "secret" not in repr(Database(AWAY))
 
 
@@ -282,7 +278,7 @@ def test_the_password_is_not_shown() -> None:
         (sqlite3.SQLITE_FULL, Unavailable, "the disk under the database is full"),
     ],
 )
-async def test_what_sqlite_cannot_do_is_told_with_the_file(
+async def test_sqlite_errors_name_cause_and_file(
     tmp_path: Path, code: int, kind: type[ServiceError], said: str
 ) -> None:
     opened = Database(f"sqlite+aiosqlite:///{tmp_path}/earshot.db")
@@ -329,7 +325,7 @@ async def killed(directory: Path) -> Path:
     return directory / "killed.db"
 
 
-async def test_what_is_whole_passes(tmp_path: Path) -> None:
+async def test_intact_database_passes_check(tmp_path: Path) -> None:
     for file in await killed(tmp_path), tmp_path / "open.db":
         check(file, CHANGES, True)
         check(file, 0, False)
@@ -355,7 +351,7 @@ def flip(file: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, empty, cut, flip])
-async def test_a_log_of_writes_that_lost_some_is_noticed(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+async def test_check_detects_damaged_wal(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     file = await killed(tmp_path)
     wal = file.with_name("killed.db-wal")
     damage(wal)
@@ -368,7 +364,7 @@ async def test_a_log_of_writes_that_lost_some_is_noticed(tmp_path: Path, damage:
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, empty, cut])
-async def test_a_file_that_lost_some_is_noticed(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+async def test_check_detects_damaged_file(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     await killed(tmp_path)
     file = tmp_path / "open.db"
     damage(file)
@@ -376,7 +372,7 @@ async def test_a_file_that_lost_some_is_noticed(tmp_path: Path, damage: Callable
         check(file, 0, True)
 
 
-async def test_what_says_that_it_is_none_is_damaged(tmp_path: Path) -> None:
+async def test_check_reports_non_database_file_as_damaged(tmp_path: Path) -> None:
     file = tmp_path / "some.db"
     file.write_bytes(b"nothing" * 1000)
     with pytest.raises(ServiceError, match=r"is damaged .*not a database"):

@@ -49,7 +49,7 @@ def directory(database: Database, timeout: float = 60.0) -> Directory:
     return SqlDirectory(database, timeout)
 
 
-async def test_a_live_key_is_known(database: Database) -> None:
+async def test_only_live_keys_are_accepted(database: Database) -> None:
     await bootstrap(database, 0, CHOSEN, CHOSEN_ORG)
     accounts = Accounts(database)
     known = directory(database)
@@ -68,7 +68,7 @@ async def test_a_live_key_is_known(database: Database) -> None:
     assert await known.organization(org_rotated) == project.organization
 
 
-def test_a_mistyped_key_is_not_looked_up() -> None:
+def test_mistyped_key_is_rejected_without_query() -> None:
     def typed(kind: KeyKind) -> str:
         key = apikeys.new(kind)
         return key[:-1] + ("0" if key[-1] != "0" else "1")
@@ -77,9 +77,7 @@ def test_a_mistyped_key_is_not_looked_up() -> None:
     assert asyncio.run(directory(Silent()).organization(typed(KeyKind.ORGANIZATION))) is None
 
 
-async def test_keys_of_other_forms_are_looked_up_when_somebody_chose_them(
-    monkeypatch: pytest.MonkeyPatch, database: Database
-) -> None:
+async def test_free_form_key_is_queried_only_if_chosen(monkeypatch: pytest.MonkeyPatch, database: Database) -> None:
     """A flood of random keys costs one query."""
     asked: list[str] = []
     look_up = Accounts.project_of
@@ -104,7 +102,7 @@ async def test_keys_of_other_forms_are_looked_up_when_somebody_chose_them(
     assert asked == [CHOSEN, CHOSEN]
 
 
-async def test_a_chosen_key_may_begin_as_ours_do(database: Database) -> None:
+async def test_chosen_key_may_use_generated_key_prefix(database: Database) -> None:
     keys = "esp_testtesttesttesttest", "eso_testtesttesttesttest"
     await bootstrap(database, 0, *keys)
     known = directory(database)
@@ -116,7 +114,7 @@ async def test_a_chosen_key_may_begin_as_ours_do(database: Database) -> None:
         assert apikeys.digest(rotated) not in await keyring.chosen(connection)
 
 
-async def test_a_store_that_fails_or_is_not_there(opened: Database) -> None:
+async def test_failing_or_unreachable_store_raises_directory_down(opened: Database) -> None:
     away = Database(AWAY)
     for ask in (directory(opened).project, directory(opened).organization, directory(away).project):
         with pytest.raises(DirectoryDown, match=r"^API key verification failed$"):
@@ -126,7 +124,7 @@ async def test_a_store_that_fails_or_is_not_there(opened: Database) -> None:
     await away.close()
 
 
-async def test_a_store_that_is_silent_is_not_waited_for() -> None:
+async def test_silent_store_times_out() -> None:
     store = Silent()
     with pytest.raises(DirectoryDown, match=r"^API key verification failed$"):
         await directory(store, timeout=0.01).project(CHOSEN)
@@ -134,7 +132,7 @@ async def test_a_store_that_is_silent_is_not_waited_for() -> None:
     store.released.set()
 
 
-async def test_a_caller_that_goes_away_stops_the_look_up() -> None:
+async def test_cancelled_caller_stops_lookup() -> None:
     store = Silent()
     caller = asyncio.create_task(directory(store).project(CHOSEN))
     await asyncio.sleep(0)
@@ -144,7 +142,7 @@ async def test_a_caller_that_goes_away_stops_the_look_up() -> None:
     store.released.set()
 
 
-async def test_free_seconds_are_those_of_this_month(database: Database) -> None:
+async def test_free_seconds_reset_each_month(database: Database) -> None:
     november = 1_793_491_200  # 2026-11-01T00:00:00Z
     now = float(november)
     await bootstrap(database, 0, CHOSEN)

@@ -34,7 +34,7 @@ def ledger(database: Database) -> SqlLedger:
     return SqlLedger(database)
 
 
-async def test_what_is_written_again_stays_as_it_is(database: Database, ledger: Ledger) -> None:
+async def test_repeated_charge_is_ignored(database: Database, ledger: Ledger) -> None:
     await ledger.record([])
     await ledger.record([CHARGE])
     await ledger.record(
@@ -43,14 +43,14 @@ async def test_what_is_written_again_stays_as_it_is(database: Database, ledger: 
     assert await lines(SqlLedger(database)) == [CHARGE, charge("j1", MeteredService.SPEECH)]
 
 
-async def test_each_step_of_a_session_is_a_line_of_its_own(ledger: SqlLedger) -> None:
+async def test_each_session_step_is_one_line(ledger: SqlLedger) -> None:
     steps = [charge("s1", MeteredService.SESSION, step=step, at_ms=NOVEMBER + step) for step in range(3)]
     await ledger.record(steps[:2])
     await ledger.record([msgspec.structs.replace(one, audio_ms=9) for one in steps[:2]] + steps[2:])
     assert await lines(ledger) == steps
 
 
-async def test_nodes_that_write_the_same_at_once(database_url: str, ledger: SqlLedger) -> None:
+async def test_concurrent_identical_charges_are_recorded_once(database_url: str, ledger: SqlLedger) -> None:
     others = [Database(database_url) for _ in range(3)]
     charges = [charge(f"j{n}") for n in range(5)]
     await asyncio.gather(*(SqlLedger(one).record(charges) for one in others))
@@ -59,13 +59,13 @@ async def test_nodes_that_write_the_same_at_once(database_url: str, ledger: SqlL
     assert [one.job for one in await lines(ledger)] == [f"j{n}" for n in range(5)]
 
 
-async def test_all_of_it_or_nothing(ledger: SqlLedger) -> None:
+async def test_batch_is_recorded_atomically(ledger: SqlLedger) -> None:
     with pytest.raises(IntegrityError):
         await ledger.record([CHARGE, charge("j2", project=None)])
     assert await lines(ledger) == []
 
 
-async def test_totals_per_month_project_and_service(database: Database, ledger: SqlLedger) -> None:
+async def test_totals_group_by_month_project_and_service(database: Database, ledger: SqlLedger) -> None:
     accounts = Accounts(database)
     organization, _ = await accounts.create_organization("Zoo")
     apes, _ = await accounts.create_project("apes")
@@ -100,9 +100,7 @@ async def test_totals_per_month_project_and_service(database: Database, ledger: 
     ]
 
 
-async def test_lines_are_read_in_pages_that_hold_no_connection(
-    monkeypatch: pytest.MonkeyPatch, ledger: SqlLedger
-) -> None:
+async def test_paged_lines_hold_no_connection(monkeypatch: pytest.MonkeyPatch, ledger: SqlLedger) -> None:
     monkeypatch.setattr(ledger_module, "PAGE", 2)
     # Equal times, equal jobs, and neither.
     times = [
@@ -136,7 +134,7 @@ PERIODS = [
 
 @SQLITE
 @pytest.mark.parametrize("period", PERIODS)
-async def test_a_page_is_found_without_reading_what_is_before_it(
+async def test_page_query_seeks_by_index(
     tmp_path: Path, period: UsageFilter, database: Database, ledger: SqlLedger
 ) -> None:
     """Otherwise reading a ledger ten times as long would take a hundred times as long."""
@@ -154,11 +152,11 @@ async def test_a_page_is_found_without_reading_what_is_before_it(
     assert "(month,at,job_id,service)>(?,?,?,?)" in plan
 
 
-async def test_any_name_of_a_model_is_taken(ledger: SqlLedger) -> None:
+async def test_model_name_is_sanitised_and_truncated(ledger: SqlLedger) -> None:
     await ledger.record([charge("j1", model="\0" + "é" * 300)])
     assert [one.model for one in await lines(ledger)] == ["é" * 100]
 
 
 @pytest.mark.parametrize(("ms", "month"), [(NOVEMBER, "2026-11"), (NOVEMBER - 1, "2026-10"), (0, "1970-01")])
-def test_months_are_those_of_utc(ms: int, month: str) -> None:
+def test_months_follow_utc(ms: int, month: str) -> None:
     assert month_of(ms) == month

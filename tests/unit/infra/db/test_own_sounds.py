@@ -20,7 +20,7 @@ MARK = Mark("m1", True, "job", 1000, 2500, True, GRAPH, bytes(range(6)))
 KETTLE = OwnSound("Kettle", GRAPH, b"\x01" * 8, b"\x02" * 8)
 
 
-async def test_a_sound_from_its_first_mark_to_its_end(database: Database) -> None:
+async def test_own_sound_is_marked_learnt_and_removed(database: Database) -> None:
     accounts, sounds = Accounts(database), SqlOwnSounds(database, lambda: 1.0)
     await accounts.create_organization("Zoo")
     apes, key = await accounts.create_project("apes")
@@ -62,7 +62,7 @@ async def test_a_sound_from_its_first_mark_to_its_end(database: Database) -> Non
     assert (await accounts.project_of(key)) == Principal(apes.id, apes.organization, own=OwnSounds(True))
 
 
-async def test_what_a_project_has_of_sounds_is_bounded(database: Database) -> None:
+async def test_sounds_and_marks_per_project_are_capped(database: Database) -> None:
     accounts, sounds = Accounts(database), SqlOwnSounds(database)
     await accounts.create_organization("Zoo")
     apes, _ = await accounts.create_project("apes")

@@ -67,7 +67,7 @@ def plain(enrolled: EnrolledSpeaker | None) -> object:
     return msgspec.to_builtins(enrolled, enc_hook=lambda vector: vector.tobytes(), builtin_types=(bytes,))
 
 
-async def test_speakers_and_their_samples(store: SpeakerStore, zoo: str, clock: Clock) -> None:
+async def test_speakers_are_sorted_with_samples_in_order(store: SpeakerStore, zoo: str, clock: Clock) -> None:
     given = [sample(n, f"{zoo}/{n}") for n in range(4)]
     # "b" follows "B" in byte order, and precedes it in many collations.
     await keep(store, zoo, "b", given[0])
@@ -83,14 +83,14 @@ async def test_speakers_and_their_samples(store: SpeakerStore, zoo: str, clock: 
     assert not vector.flags.writeable
 
 
-async def test_vectors_are_stored_as_float32_little_endian(database: Database, store: SpeakerStore, zoo: str) -> None:
+async def test_vectors_are_stored_as_little_endian_float32(database: Database, store: SpeakerStore, zoo: str) -> None:
     await store.add(zoo, "Anna", msgspec.structs.replace(sample(), vector=np.array([1, -2], dtype=">f4")))
     async with database.reading() as connection:
         stored = await connection.scalar(text("SELECT vector FROM samples"))
     assert stored == bytes.fromhex("0000803f000000c0")
 
 
-async def test_speakers_of_other_models_are_counted(store: SpeakerStore, zoo: str) -> None:
+async def test_count_includes_speakers_of_other_models(store: SpeakerStore, zoo: str) -> None:
     assert (await store.count(), await store.count(MODEL)) == (0, 0)
     await store.add(zoo, "anna", sample(1))
     await store.add(zoo, "anna", sample(2))
@@ -102,7 +102,7 @@ async def test_speakers_of_other_models_are_counted(store: SpeakerStore, zoo: st
     assert (await store.count(MODEL), await store.count(other)) == (1, 2)
 
 
-async def test_no_organization_finds_the_speakers_of_another(database: Database, store: SpeakerStore, zoo: str) -> None:
+async def test_speakers_are_isolated_between_organizations(database: Database, store: SpeakerStore, zoo: str) -> None:
     park = (await Accounts(database).create_organization("Park"))[0].id
     mine = sample()
     await store.add(zoo, "Anna", mine)
@@ -115,7 +115,7 @@ async def test_no_organization_finds_the_speakers_of_another(database: Database,
     assert plain(await store.speaker(zoo, "Anna")) == plain(EnrolledSpeaker("Anna", 1500, (mine,)))
 
 
-async def test_a_sample_is_embedded_again(store: SpeakerStore, zoo: str) -> None:
+async def test_sample_vector_is_replaced(store: SpeakerStore, zoo: str) -> None:
     first, second = sample(1), sample(2)
     await store.add(zoo, "Anna", first)
     await store.add(zoo, "Anna", second)
@@ -133,7 +133,7 @@ async def test_a_sample_is_embedded_again(store: SpeakerStore, zoo: str) -> None
         (MAX_SAMPLES, "voice_max_count(20) exceeded", "speaker"),
     ],
 )
-async def test_caps_hold_whoever_adds_at_the_same_time(
+async def test_caps_hold_under_concurrent_adds(
     database_url: str, most: int, words: str, name: str, store: SpeakerStore, zoo: str
 ) -> None:
     other = Database(database_url)
@@ -152,13 +152,13 @@ async def test_caps_hold_whoever_adds_at_the_same_time(
         await store.check_room(zoo, known.name)
 
 
-async def test_an_organization_that_was_deleted(database: Database, store: SpeakerStore, zoo: str) -> None:
+async def test_adding_to_deleted_organization_fails(database: Database, store: SpeakerStore, zoo: str) -> None:
     await Accounts(database).delete_organization(zoo)
     with pytest.raises(NotFound):
         await store.add(zoo, "Anna", sample())
 
 
-async def test_a_voice_file_that_nobody_took_is_due_after_an_hour(store: SpeakerStore, zoo: str, clock: Clock) -> None:
+async def test_unclaimed_voice_file_is_discarded_after_one_hour(store: SpeakerStore, zoo: str, clock: Clock) -> None:
     for voice in "taken", "lost", "later":
         await store.reserve(voice)
         clock.now += 1
@@ -174,7 +174,7 @@ async def test_a_voice_file_that_nobody_took_is_due_after_an_hour(store: Speaker
     assert await store.to_discard() == ["later"]
 
 
-async def test_a_registration_that_fails_leaves_the_note(
+async def test_failed_registration_keeps_reservation(
     monkeypatch: pytest.MonkeyPatch, store: SpeakerStore, zoo: str, clock: Clock
 ) -> None:
     monkeypatch.setattr(speakers, "MAX_SAMPLES", 1)
@@ -186,9 +186,7 @@ async def test_a_registration_that_fails_leaves_the_note(
     assert await store.to_discard() == ["voice"]
 
 
-async def test_a_voice_file_that_came_too_late_is_taken_by_no_sample(
-    store: SpeakerStore, zoo: str, clock: Clock
-) -> None:
+async def test_discarded_voice_file_cannot_be_claimed(store: SpeakerStore, zoo: str, clock: Clock) -> None:
     await store.reserve("late")
     clock.now += HOUR
     await store.discarded(await store.to_discard())
@@ -197,7 +195,7 @@ async def test_a_voice_file_that_came_too_late_is_taken_by_no_sample(
     assert await store.enrolled(zoo) == []
 
 
-async def test_a_removal_names_its_voice_files(database: Database, store: SpeakerStore, zoo: str) -> None:
+async def test_removal_returns_voice_files(database: Database, store: SpeakerStore, zoo: str) -> None:
     for n, voice in enumerate(["one", None, "two"]):
         await keep(store, zoo, "Anna", sample(n, voice))
     await keep(store, zoo, "Ben", sample(4, "other"))
@@ -209,7 +207,7 @@ async def test_a_removal_names_its_voice_files(database: Database, store: Speake
         assert await connection.scalar(text("SELECT count(*) FROM samples")) == 1
 
 
-async def test_deleting_an_organization_gives_up_its_voice_files(
+async def test_deleting_organization_discards_its_voice_files(
     database: Database, store: SpeakerStore, zoo: str, clock: Clock
 ) -> None:
     accounts = Accounts(database, clock)
@@ -229,7 +227,7 @@ def stored(directory: Path) -> bytes:
 
 @SQLITE
 @pytest.mark.parametrize("whole", [False, True], ids=["speaker", "organization"])
-async def test_nothing_of_a_removed_speaker_is_in_any_file(
+async def test_removed_speaker_is_erased_from_all_files(
     tmp_path: Path, whole: bool, database: Database, store: SpeakerStore, zoo: str
 ) -> None:
     park = (await Accounts(database).create_organization("Park"))[0].id
@@ -256,7 +254,7 @@ async def test_nothing_of_a_removed_speaker_is_in_any_file(
 
 
 @SQLITE
-async def test_a_reader_that_is_in_the_way_of_the_removal(
+async def test_removal_succeeds_despite_open_reader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: SpeakerStore, zoo: str
 ) -> None:
     monkeypatch.setattr(databases, "SCRUB_SECONDS", 0.01)
@@ -274,9 +272,7 @@ async def test_a_reader_that_is_in_the_way_of_the_removal(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-async def test_postgresql_frees_the_place_of_a_removed_speaker(
-    database: Database, store: SpeakerStore, zoo: str
-) -> None:
+async def test_postgresql_frees_space_of_removed_speaker(database: Database, store: SpeakerStore, zoo: str) -> None:
     await store.add(zoo, "Anna", sample())
     await store.remove(zoo, "Anna")
     async with database.reading() as connection:
@@ -284,7 +280,7 @@ async def test_postgresql_frees_the_place_of_a_removed_speaker(
     assert size == 0
 
 
-def test_a_scrub_never_fails(tmp_path: Path) -> None:
+def test_scrub_never_fails(tmp_path: Path) -> None:
     async def story(database: Database) -> None:
         await database.scrub()
 

@@ -44,7 +44,7 @@ def house(loop: asyncio.Runner, database: Database) -> House:
     return House(database)
 
 
-async def test_a_link_signs_in_once(house: House) -> None:
+async def test_link_signs_in_once(house: House) -> None:
     token = await house.links.make()
     passes = await house.links.redeem(token)
     assert passes.project is not None
@@ -59,7 +59,7 @@ async def test_a_link_signs_in_once(house: House) -> None:
             await house.links.redeem(again)
 
 
-async def test_a_link_is_good_for_ten_minutes(house: House) -> None:
+async def test_link_expires_after_ten_minutes(house: House) -> None:
     assert SECONDS[Purpose.LINK] == 600
     early, late = [await house.links.make() for _ in range(2)]
     house.now += SECONDS[Purpose.LINK] - 0.1
@@ -69,7 +69,7 @@ async def test_a_link_is_good_for_ten_minutes(house: House) -> None:
         await house.links.redeem(late)
 
 
-async def test_a_link_is_not_lost_to_a_database_that_is_away(monkeypatch: pytest.MonkeyPatch, house: House) -> None:
+async def test_link_survives_database_outage(monkeypatch: pytest.MonkeyPatch, house: House) -> None:
     token = await house.links.make()
 
     async def away(*arguments: object) -> str | None:
@@ -82,7 +82,7 @@ async def test_a_link_is_not_lost_to_a_database_that_is_away(monkeypatch: pytest
     assert (await house.links.redeem(token)).project
 
 
-async def test_without_a_demo_project_or_its_key_there_is_no_link(database: Database) -> None:
+async def test_link_requires_demo_project_with_key(database: Database) -> None:
     with pytest.raises(NotFound):
         await House(database).links.make()
     await bootstrap(database, 1)
@@ -90,7 +90,7 @@ async def test_without_a_demo_project_or_its_key_there_is_no_link(database: Data
         await House(database).links.make()
 
 
-async def test_a_link_of_another_project(house: House) -> None:
+async def test_link_signs_in_to_named_project(house: House) -> None:
     accounts = house.directory._accounts
     await accounts.create_organization("Zoo")
     project, _ = await accounts.create_project("apes", "Zoo")
@@ -99,7 +99,7 @@ async def test_a_link_of_another_project(house: House) -> None:
     assert await house.directory.organization(str(passes.organization)) == project.organization
 
 
-async def test_a_demo_project_that_goes_meanwhile(house: House) -> None:
+async def test_link_to_deleted_project_is_rejected(house: House) -> None:
     token = await house.links.make()
     await house.directory._accounts.delete_project("demo")
     with pytest.raises(NotFound):
@@ -110,7 +110,7 @@ async def _passed(house: House) -> str:
     return str((await house.links.redeem(await house.links.make())).project)
 
 
-async def test_a_pass_ends_by_itself(house: House) -> None:
+async def test_pass_expires_by_itself(house: House) -> None:
     passed = await _passed(house)
     house.now += SECONDS[Purpose.PASS] - 1
     assert await house.directory.project(passed)
@@ -118,7 +118,7 @@ async def test_a_pass_ends_by_itself(house: House) -> None:
     assert await house.directory.project(passed) is None
 
 
-async def test_a_pass_ends_with_its_key(house: House) -> None:
+async def test_pass_ends_with_its_key(house: House) -> None:
     passed = await _passed(house)
     await house.directory._accounts.rotate_project_key("demo")
     assert await house.directory.project(passed) is None
@@ -127,14 +127,14 @@ async def test_a_pass_ends_with_its_key(house: House) -> None:
     assert await house.directory.project(passed) is None
 
 
-async def test_a_pass_cannot_change_its_key(house: House) -> None:
+async def test_pass_cannot_renew_key(house: House) -> None:
     passed = await _passed(house)
     with pytest.raises(Unauthorized):
         await SqlProjects(house.database).renew_key(passed)
     assert await house.directory.project(passed)
 
 
-async def test_signing_out_ends_a_pass_and_no_key(house: House) -> None:
+async def test_signing_out_ends_only_the_pass(house: House) -> None:
     key = await house.directory._accounts.rotate_project_key("demo")
     one, other = await _passed(house), await _passed(house)
     for text in (one, key, "pass_", ""):
@@ -144,13 +144,13 @@ async def test_signing_out_ends_a_pass_and_no_key(house: House) -> None:
     assert await house.directory.project(key)
 
 
-async def test_a_link_is_redeemed_by_one_of_two(house: House) -> None:
+async def test_concurrent_redeems_of_link_succeed_once(house: House) -> None:
     token = await house.links.make()
     ended = await asyncio.gather(*(house.links.redeem(token) for _ in range(2)), return_exceptions=True)
     assert sorted(type(one).__name__ for one in ended) == ["NotFound", "SignIn"]
 
 
-async def test_tokens_do_what_they_are_for_alone(house: House) -> None:
+async def test_tokens_work_only_for_their_purpose(house: House) -> None:
     link, passed = await house.links.make(), await _passed(house)
     principal = await house.directory.project(passed)
     assert principal is not None
@@ -165,7 +165,7 @@ async def test_tokens_do_what_they_are_for_alone(house: House) -> None:
             await house.links.redeem(text)
 
 
-async def test_a_link_to_a_recording_ends_by_itself_and_with_the_key(house: House) -> None:
+async def test_audio_link_expires_and_ends_with_key(house: House) -> None:
     principal = await house.directory.project(await _passed(house))
     assert principal is not None
     early, late = [str(await house.directory.link_audio(principal, "job")) for _ in range(2)]
@@ -181,7 +181,7 @@ async def test_a_link_to_a_recording_ends_by_itself_and_with_the_key(house: Hous
     assert await house.directory.link_audio(principal, "job") is None
 
 
-async def test_nothing_that_is_stored_opens_anything(house: House) -> None:
+async def test_stored_digests_grant_no_access(house: House) -> None:
     passed = await _passed(house)
     async with house.database.reading() as connection:
         digests = list(await connection.scalars(select(table.c.digest)))
@@ -191,7 +191,7 @@ async def test_nothing_that_is_stored_opens_anything(house: House) -> None:
             assert await house.directory.project(text) is None
 
 
-async def test_tokens_do_not_pile_up(monkeypatch: pytest.MonkeyPatch, house: House) -> None:
+async def test_old_tokens_are_evicted(monkeypatch: pytest.MonkeyPatch, house: House) -> None:
     monkeypatch.setattr(tokens, "MOST", 3)
     links = []
     for _ in range(5):

@@ -87,7 +87,7 @@ def project(tmp_path: Path) -> str:
     return write(tmp_path, sound, speech, msgspec.structs.replace(sound, job="j2", at_ms=NOVEMBER - 1)).project
 
 
-def test_totals_for_people_and_programs(app: typer.Typer, project: str) -> None:
+def test_totals_print_as_table_json_and_csv(app: typer.Typer, project: str) -> None:
     names, october, _, speech = called(app, "usage")[0].splitlines()
     assert names.split()[:6] == ["month", "project", "service", "jobs", "audio_seconds", "models"]
     assert october.split()[:6] == ["2026-10", "apes", "sound_event_detection", "1", "61.001", "yamnet@1"]
@@ -99,7 +99,7 @@ def test_totals_for_people_and_programs(app: typer.Typer, project: str) -> None:
     assert table[3].startswith('2026-11,apes,speech_analysis,1,61.000,"a, b",')
 
 
-def test_single_lines(app: typer.Typer, project: str) -> None:
+def test_lines_print_as_json(app: typer.Typer, project: str) -> None:
     rows = json.loads(called(app, "usage", "--lines", "--format", "json")[0])
     assert [(row["job"], row["service"], row["audio_seconds"]) for row in rows] == [
         ("j2", "sound_event_detection", 61.001),
@@ -110,7 +110,7 @@ def test_single_lines(app: typer.Typer, project: str) -> None:
 
 
 @pytest.mark.parametrize("form", usage.Format)
-def test_lines_are_printed_as_they_come(form: usage.Format, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_are_printed_as_they_arrive(form: usage.Format, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [LineRow.of(charged("j" * (n + 1))) for n in range(4)]
     printed = [""]
 
@@ -128,7 +128,7 @@ def test_lines_are_printed_as_they_come(form: usage.Format, capsys: pytest.Captu
         assert (text.count("accepted_at"), len(text.splitlines())) == (1, 5)
 
 
-def test_usage_of_what_was_deleted_and_of_what_never_was(app: typer.Typer, project: str) -> None:
+def test_usage_of_deleted_and_unknown_projects(app: typer.Typer, project: str) -> None:
     called(app, "project", "delete", "apes", "--yes")
     assert len(json.loads(called(app, "usage", "--project", project, "--format", "json")[0])) == 3
     assert called(app, "usage", "--project", "b" * 24) == ("", "")
@@ -137,11 +137,11 @@ def test_usage_of_what_was_deleted_and_of_what_never_was(app: typer.Typer, proje
 
 
 @pytest.mark.parametrize("arguments", [["--month", "2026-13"], ["--month", "26-1"], ["--recount", "--lines"]])
-def test_what_cannot_be_asked(app: typer.Typer, arguments: list[str]) -> None:
+def test_invalid_arguments_are_rejected(app: typer.Typer, arguments: list[str]) -> None:
     called(app, "usage", *arguments, code=2)
 
 
-def test_plans(app: typer.Typer, project: str) -> None:
+def test_plan_command_sets_free_seconds(app: typer.Typer, project: str) -> None:
     assert called(app, "projects", "list")[0].splitlines()[1].split()[-2] == "unlimited"
     called(app, "projects", "plan", "apes", "--free-seconds", "1200")
     assert json.loads(called(app, "project", "list", "--json")[0])[0]["free_seconds"] == 1200
@@ -234,7 +234,7 @@ def charged(job: str, service: MeteredService = MeteredService.SOUND, audio_ms: 
     return Charge(job, service, "", "", audio_ms, "m", NOVEMBER)
 
 
-def test_a_ledger_that_is_right(app: typer.Typer, tmp_path: Path) -> None:
+def test_recount_of_correct_ledger_finds_no_difference(app: typer.Typer, tmp_path: Path) -> None:
     async def log(writing: Writing) -> None:
         await writing.accept("plain")
         await writing.succeed("plain")
@@ -254,7 +254,7 @@ def test_a_ledger_that_is_right(app: typer.Typer, tmp_path: Path) -> None:
     assert (differences, err) == ([], "earshot: 3 jobs compared, 0 differences\n")
 
 
-def test_every_difference_is_named(app: typer.Typer, tmp_path: Path) -> None:
+def test_recount_names_every_difference(app: typer.Typer, tmp_path: Path) -> None:
     async def log(writing: Writing) -> None:
         for job in "absent", "late", "other":
             await writing.accept(job)
@@ -272,7 +272,7 @@ def test_every_difference_is_named(app: typer.Typer, tmp_path: Path) -> None:
     assert err == "earshot: 3 jobs compared, 4 differences\n"
 
 
-def test_removed_jobs_owe_what_the_log_says_they_owe(app: typer.Typer, tmp_path: Path) -> None:
+def test_recount_includes_removed_jobs(app: typer.Typer, tmp_path: Path) -> None:
     async def log(writing: Writing) -> None:
         for job in "billed", "absent", "afterwards":
             await writing.accept(job)
@@ -285,7 +285,7 @@ def test_removed_jobs_owe_what_the_log_says_they_owe(app: typer.Typer, tmp_path:
     assert [job for job, _ in differences] == ["absent"]
 
 
-def test_what_retention_took_is_not_compared(app: typer.Typer, tmp_path: Path) -> None:
+def test_recount_skips_jobs_removed_by_retention(app: typer.Typer, tmp_path: Path) -> None:
     async def log(writing: Writing) -> None:
         await writing.accept("old")
         await writing.accept("older")
@@ -307,7 +307,7 @@ def test_what_retention_took_is_not_compared(app: typer.Typer, tmp_path: Path) -
     assert err == "earshot: 1 job compared, 0 differences; 3 not compared, as the log has neither\n"
 
 
-def test_rows_stand_for_records_that_are_gone(app: typer.Typer, tmp_path: Path) -> None:
+def test_recount_falls_back_to_rows_for_missing_records(app: typer.Typer, tmp_path: Path) -> None:
     names = {name: name.ljust(24, "0") for name in ("right", "owed", "absent", "running", "removed", "gone")}
     billed = Entry(Service.SOUND, EntryState.SUCCESS, "r", 1, 1.0, None, 1234, "m", billed=True)
     unbilled = msgspec.structs.replace(billed, billed=False)
@@ -339,7 +339,7 @@ def test_rows_stand_for_records_that_are_gone(app: typer.Typer, tmp_path: Path) 
     )
 
 
-def test_the_service_must_not_run(app: typer.Typer, tmp_path: Path) -> None:
+def test_recount_requires_stopped_service(app: typer.Typer, tmp_path: Path) -> None:
     run(Settings(data=tmp_path).database, lambda database: database.migrate())
     failed = CliRunner().invoke(app, ["usage", "--recount"])
     assert f"there is no log in {tmp_path / 'log'}" in str(failed.exception)
@@ -362,7 +362,7 @@ def metered(session: str, audio_ms: int, step: int = 0, later_ms: int = 0) -> Ch
     return Charge(session, MeteredService.SESSION, "", "", audio_ms, "m", NOVEMBER + later_ms, step)
 
 
-def test_sessions_are_counted_again_by_their_records(app: typer.Typer, tmp_path: Path) -> None:
+def test_recount_compares_sessions_by_records(app: typer.Typer, tmp_path: Path) -> None:
     async def log(writing: Writing) -> None:
         await writing.stream("right", 1000, 203)
         await writing.put("right", Metered(1200), Metered(1203))
@@ -392,7 +392,7 @@ def test_sessions_are_counted_again_by_their_records(app: typer.Typer, tmp_path:
     assert err == ("earshot: 0 jobs and 5 sessions compared, 3 differences; 1 not compared, as the log has neither\n")
 
 
-def test_sessions_are_counted_again_by_their_rows(app: typer.Typer, tmp_path: Path) -> None:
+def test_recount_compares_sessions_by_rows(app: typer.Typer, tmp_path: Path) -> None:
     session, before = "S" * 24, "B" * 24
 
     async def log(writing: Writing) -> None:
@@ -410,7 +410,7 @@ def test_sessions_are_counted_again_by_their_rows(app: typer.Typer, tmp_path: Pa
     assert err == "earshot: 0 jobs and 1 session compared, 1 difference\n"
 
 
-def test_sessions_in_the_table_of_usage(app: typer.Typer, tmp_path: Path) -> None:
+def test_totals_include_sessions(app: typer.Typer, tmp_path: Path) -> None:
     write(tmp_path, metered("s1", 600_500), metered("s1", 1500, 1, 600_500), metered("s2", 1000))
     out, _ = called(app, "usage", "--format", "json", "--service", "audio_session")
     (row,) = json.loads(out)

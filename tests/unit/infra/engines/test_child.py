@@ -36,9 +36,7 @@ asyncio.run(main())
 """
 
 
-async def test_a_killed_child_is_replaced_and_the_next_request_waits_for_the_new_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_killed_child_is_replaced_before_next_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Open connections to the dead child are not reused."""
     monkeypatch.setattr(retry, "FIRST_SECONDS", 0.05)
     engines = EngineServer("error", directory=tmp_path)
@@ -67,7 +65,7 @@ async def test_a_killed_child_is_replaced_and_the_next_request_waits_for_the_new
     assert last is None
 
 
-async def test_a_child_answers_its_parent_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_child_requires_key_and_hides_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other users of the machine, and pages in their browsers, reach its port too."""
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of the voices")
     engines = EngineServer("error", directory=tmp_path)
@@ -83,7 +81,7 @@ async def test_a_child_answers_its_parent_alone(tmp_path: Path, monkeypatch: pyt
     assert engines.key.encode() not in b" ".join(told[0] + told[1])
 
 
-def test_a_child_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
+def test_child_ends_when_parent_is_killed(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
@@ -101,7 +99,7 @@ def alive(pid: int) -> bool:
         return file.read().rpartition(")")[2].split()[0] != "Z"
 
 
-def test_an_address_that_is_taken() -> None:
+def test_taken_address_is_reported() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,
         pytest.raises(EarshotError, match=r"^cannot listen at 127\.0\.0\.1: Address already in use"),

@@ -31,7 +31,7 @@ async def embedded(client: httpx2.AsyncClient, audio: bytes, **fields: object) -
     return await client.post(FORM, files={"file": ("a", audio)}, data=fields)
 
 
-async def test_a_form_is_answered_with_the_vector_of_its_recording_and_what_made_it(client: httpx2.AsyncClient) -> None:
+async def test_form_request_returns_vector_and_model(client: httpx2.AsyncClient) -> None:
     known = manifest.read(models.directory(models.SPEAKERS))
     body = (await embedded(client, encoded(noise(RATE), subtype="FLOAT"), model=SPEAKER_MODEL)).json()
     (row,) = body.pop("data")
@@ -49,7 +49,7 @@ async def test_a_form_is_answered_with_the_vector_of_its_recording_and_what_made
     assert (np.array(row["embedding"], np.float32) == voice_embedding.bundled_engine().embed(noise(RATE))).all()
 
 
-async def test_openais_protocol_takes_several_recordings_and_gives_numbers_or_base64(
+async def test_openai_request_returns_floats_or_base64(
     client: httpx2.AsyncClient,
 ) -> None:
     given = [base64.b64encode(encoded(noise(round(0.6 * RATE), seed), subtype="FLOAT")).decode() for seed in (1, 2)]
@@ -72,7 +72,7 @@ async def test_openais_protocol_takes_several_recordings_and_gives_numbers_or_ba
         ({"input": "", "encoding_format": "hex"}, 400, "encoding_format"),
     ],
 )
-async def test_what_is_wrong_with_json_is_told(
+async def test_invalid_json_request_is_rejected_with_reason(
     body: object, status: int, named: str, client: httpx2.AsyncClient
 ) -> None:
     answer = await client.post(JSON, json=body)
@@ -80,7 +80,7 @@ async def test_what_is_wrong_with_json_is_told(
     assert named in answer.json()["error"]["message"]
 
 
-async def test_what_has_no_voice_in_it_is_refused_in_the_protocols_shape(client: httpx2.AsyncClient) -> None:
+async def test_invalid_form_request_is_rejected_in_openai_format(client: httpx2.AsyncClient) -> None:
     short = await embedded(client, encoded(noise(round(0.25 * RATE)), subtype="FLOAT"))
     assert (short.status_code, short.json()["error"]["code"]) == (400, "invalid_audio")
     assert "0.25 s of audio" in short.json()["error"]["message"]
@@ -93,9 +93,7 @@ async def test_what_has_no_voice_in_it_is_refused_in_the_protocols_shape(client:
         assert long.status_code == 413
 
 
-async def test_past_the_queue_voices_are_turned_away_at_once(
-    monkeypatch: pytest.MonkeyPatch, client: httpx2.AsyncClient
-) -> None:
+async def test_full_queue_returns_503(monkeypatch: pytest.MonkeyPatch, client: httpx2.AsyncClient) -> None:
     free, at_work = threading.Event(), threading.Semaphore(0)
 
     def embed(file: object) -> Floats:

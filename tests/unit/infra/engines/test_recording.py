@@ -17,7 +17,7 @@ from topics.errors import AudioError
 
 
 @pytest.mark.parametrize(("rate", "form"), [(16_000, "WAV"), (44_100, "OGG"), (8_000, "FLAC")])
-def test_any_rate_and_container_becomes_mono_at_the_rate_that_is_asked_for(rate: int, form: str) -> None:
+def test_recordings_are_converted_to_mono_at_requested_rate(rate: int, form: str) -> None:
     tone = 0.5 * sine(2.0, rate=rate)
     found = recording.load(io.BytesIO(encoded(np.stack((tone, np.zeros_like(tone)), axis=1), rate, form)), 16_000)
     assert found.dtype == np.float32
@@ -28,7 +28,7 @@ def test_any_rate_and_container_becomes_mono_at_the_rate_that_is_asked_for(rate:
 
 
 @pytest.mark.parametrize("rate", [16_000, 48_000])
-def test_what_takes_too_long_to_decode_is_refused(monkeypatch: pytest.MonkeyPatch, rate: int) -> None:
+def test_slow_decoding_is_rejected(monkeypatch: pytest.MonkeyPatch, rate: int) -> None:
     # Silent samples take almost no bytes.
     silence = io.BytesIO(encoded(np.zeros((20 * rate, 8), np.int16), rate, "FLAC"))
     monkeypatch.setattr(recording, "CPU_SECONDS", 0.001)
@@ -36,14 +36,14 @@ def test_what_takes_too_long_to_decode_is_refused(monkeypatch: pytest.MonkeyPatc
         recording.load(silence, 16_000)
 
 
-def test_what_is_no_audio_or_too_long_is_refused() -> None:
+def test_invalid_or_too_long_audio_is_rejected() -> None:
     with pytest.raises(AudioError, match="not a supported audio file"):
         recording.load(io.BytesIO(b"no audio at all" * 10), 16_000)
     with pytest.raises(AudioError, match="longer than 600 s"):
         recording.load(io.BytesIO(encoded(np.zeros(1000 * (recording.LONGEST_S + 1), np.int16), 1000)), 16_000)
 
 
-def test_long_speech_is_cut_into_utterances_that_share_no_speech(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_speech_is_cut_into_disjoint_utterances(monkeypatch: pytest.MonkeyPatch) -> None:
     segments = [SpeechSegment(start, start + 8.0) for start in (0.1, 8.2, 16.3, 40.0)]
 
     class Activity:
@@ -62,7 +62,7 @@ def test_long_speech_is_cut_into_utterances_that_share_no_speech(monkeypatch: py
     assert [len(one.cut(samples)) for one in cut] == [round(16000 * (one.end_s - one.start_s)) for one in cut]
 
 
-def test_nothing_is_cut_from_silence() -> None:
+def test_silence_has_no_utterances() -> None:
     assert list(utterances(np.zeros(16000, np.float32), 20.0)) == []
 
 
@@ -70,7 +70,7 @@ WORDS = (Word(" good", 0.5, 0.75, 1.0), Word(" day", 0.8, 1.1, 0.5), Word(" sir"
 RESULT = RecognitionResult(3700.0, WORDS, "english")
 
 
-def test_segments_are_cut_at_pauses_and_before_they_grow_long() -> None:
+def test_segments_end_at_pauses_and_length_limit() -> None:
     assert [len(part) for part in transcripts.segments(WORDS)] == [2, 1]
     steady = [Word("la", i / 2, i / 2 + 0.4, 1.0) for i in range(80)]
     parts = transcripts.segments(steady)
@@ -79,7 +79,7 @@ def test_segments_are_cut_at_pauses_and_before_they_grow_long() -> None:
     assert len(parts) == 3
 
 
-def test_verbose_json() -> None:
+def test_verbose_json_has_requested_segments_and_words() -> None:
     body = transcripts.verbose(RESULT, ("word", "segment"), "transcribe")
     assert body["text"] == "good day sir"
     assert (body["task"], body["language"], body["duration"]) == ("transcribe", "english", 3700.0)
@@ -92,12 +92,12 @@ def test_verbose_json() -> None:
     assert body["words"][1] == {"word": "day", "start": 0.8, "end": 1.1}
 
 
-def test_what_was_not_asked_for_is_left_out() -> None:
+def test_verbose_json_omits_unrequested_parts() -> None:
     assert "words" not in transcripts.verbose(RESULT, (), "transcribe")
     assert "segments" not in transcripts.verbose(RESULT, ("word",), "transcribe")
 
 
-def test_subtitles() -> None:
+def test_subtitles_in_srt_and_vtt() -> None:
     assert transcripts.srt(RESULT) == (
         "1\n00:00:00,500 --> 00:00:01,100\ngood day\n\n2\n01:01:01,500 --> 01:01:02,000\nsir\n"
     )
@@ -107,12 +107,12 @@ def test_subtitles() -> None:
     assert transcripts.vtt(RecognitionResult(1.0, ())) == "WEBVTT\n"
 
 
-def test_keywords_are_the_words_said_most_often_without_function_words() -> None:
+def test_keywords_are_most_frequent_content_words() -> None:
     text = "The train is late. That train was late too, and the platform is full of people waiting for the train."
     assert text_analysis.keywords(text, 4) == ["train", "late", "platform", "full"]
 
 
-def test_a_word_with_an_apostrophe_is_one() -> None:
+def test_word_with_apostrophe_is_one_word() -> None:
     assert text_analysis.words("They've gone, don’t wait") == ["they've", "gone", "don’t", "wait"]
 
 
@@ -127,11 +127,11 @@ def test_a_word_with_an_apostrophe_is_one() -> None:
         ("ja haluaisin kaksi lippua huomisaamun junaan kiitos", "Unknown"),
     ],
 )
-def test_the_language_follows_from_script_and_small_words(text: str, language: str) -> None:
+def test_language_is_detected_from_script_and_function_words(text: str, language: str) -> None:
     assert text_analysis.language(text) == language
 
 
-def test_languages_that_somebody_knows_count_more() -> None:
+def test_language_hints_take_precedence() -> None:
     assert (
         text_analysis.language("hello", ["ko", "english", "pt-BR", "en", "tlh"]) == "Korean, English, Portuguese, Tlh"
     )

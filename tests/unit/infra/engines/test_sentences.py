@@ -17,14 +17,14 @@ from tests.unit.infra.engines.scenes import Stretch, Turn, heard
 MODELS = Path(infra.models.__file__).parent
 
 
-def test_every_tag_of_the_bundled_models_is_in_the_table() -> None:
+def test_table_has_every_tag_of_bundled_models() -> None:
     with (MODELS / "yamnet" / "tags.csv").open(encoding="utf-8") as file:
         tags = {row["tag"] for row in csv.DictReader(file)}
     tags |= {tag["name"] for tag in json.loads((MODELS / "sed_mini" / "manifest.json").read_bytes())["tags"]}
     assert tags - table().keys() == set()
 
 
-def test_the_table_agrees_with_itself() -> None:
+def test_table_is_consistent() -> None:
     for known in table().values():
         assert known.place in PLACES
         assert set(known.general) <= table().keys() - {known.tag}
@@ -32,7 +32,7 @@ def test_the_table_agrees_with_itself() -> None:
         assert known.noun
 
 
-def test_a_tag_that_is_not_in_the_table_is_spoken_of_by_its_name() -> None:
+def test_unknown_tag_is_described_by_name() -> None:
     assert phrase("Steel_drum").clause == "steel drum is heard"
     assert phrase("Robot_speech").kind == "voice"
 
@@ -77,11 +77,13 @@ CAPTIONS: list[tuple[float, tuple[Stretch, ...], tuple[Turn, ...], str]] = [
 
 
 @pytest.mark.parametrize(("duration", "events", "turns", "expected"), CAPTIONS)
-def test_captions(duration: float, events: tuple[Stretch, ...], turns: tuple[Turn, ...], expected: str) -> None:
+def test_caption_describes_scene(
+    duration: float, events: tuple[Stretch, ...], turns: tuple[Turn, ...], expected: str
+) -> None:
     assert caption(heard(duration, *events, turns=turns)) == expected
 
 
-def test_insights_of_a_scene_with_everything() -> None:
+def test_insights_of_full_scene() -> None:
     found = insights(heard(10, *BARKS, RAIN, turns=(TALK,)))
     assert found.contains_speech
     assert found.primary_sound_environment == "Outdoors, in wind or rain: mostly rain, with speech"
@@ -98,7 +100,7 @@ def test_insights_of_a_scene_with_everything() -> None:
     assert found.keywords == ("look", "dog", "keeps", "barking", "rain")
 
 
-def test_without_a_transcript_nothing_is_said_of_speech() -> None:
+def test_insights_without_transcript_omit_words() -> None:
     found = insights(heard(10, ("Speech", 0, 10, 0.9)))
     assert found.contains_speech
     assert (found.detected_language, found.speech_content_summary, found.keywords) == (None, None, None)
@@ -106,12 +108,12 @@ def test_without_a_transcript_nothing_is_said_of_speech() -> None:
     assert found.notable_events == ("Speech",)
 
 
-def test_nothing_is_said_of_words_that_nobody_looked_for() -> None:
+def test_summary_omits_words_if_speech_was_not_analysed() -> None:
     found = insights(heard(10, ("Speech", 0, 10, 0.9), unavailable=("speech_analysis",)))
     assert found.situation_summary.endswith("Somebody speaks throughout.")
 
 
-def test_nothing_is_said_of_sounds_that_nobody_looked_for() -> None:
+def test_texts_omit_sounds_if_not_analysed() -> None:
     scene = heard(10, unavailable=("sound_event_detection",))
     assert caption(scene) == "No words are heard in 10 s of audio."
     found = insights(scene)
@@ -152,18 +154,18 @@ def test_nothing_is_said_of_sounds_that_nobody_looked_for() -> None:
         ),
     ],
 )
-def test_a_summary_agrees_with_the_table_of_sounds(duration: float, events: tuple[Stretch, ...], expected: str) -> None:
+def test_situation_summary_describes_events(duration: float, events: tuple[Stretch, ...], expected: str) -> None:
     assert insights(heard(duration, *events)).situation_summary == expected
 
 
-def test_a_long_transcript_is_quoted_from_its_beginning() -> None:
+def test_only_start_of_long_transcript_is_quoted() -> None:
     told = insights(heard(10, turns=(("A", 0, 10, "역" * 5000),))).speech_content_summary
     assert told is not None
     assert "It begins: “역" in told
     assert len(told) < 1000
 
 
-def test_nothing_is_counted_that_is_not_all_there() -> None:
+def test_truncated_transcript_gives_lower_bounds() -> None:
     turns = (TranscriptTurn("well yes", 0, 2, "A"), TranscriptTurn("no", 9, 10, "B"))
     cut = build_scene(SceneRequest("caption", 10, (), turns, transcript_cut=True))
     assert caption(cut) == "At least two people talk between 0 s and 10 s."
@@ -174,21 +176,21 @@ def test_nothing_is_counted_that_is_not_all_there() -> None:
     assert str(alone.speech_content_summary).startswith("At least one speaker says more than two words")
 
 
-def test_notable_events_come_strongest_first() -> None:
+def test_notable_events_are_sorted_by_strength() -> None:
     found = insights(heard(10, RAIN, ("Cough", 1, 2, 0.5), ("Sneeze", 3, 4, 0.9)))
     assert found.notable_events == ("Sneeze", "Cough")
 
 
-def test_an_exact_tag_takes_the_place_of_a_general_one_that_is_not_much_stronger() -> None:
+def test_specific_tag_replaces_similarly_strong_general_tag() -> None:
     assert caption(heard(2, ("Bell", 0, 2, 0.9), ("Church_bell", 0, 2, 0.6))) == "A church bell tolls."
     assert "A bell rings" in caption(heard(2, ("Bell", 0, 2, 0.9), ("Church_bell", 0, 2, 0.3)))
 
 
-def test_stretches_that_touch_are_one() -> None:
+def test_adjacent_events_are_merged() -> None:
     assert "twice" not in caption(heard(60, ("Cough", 10, 12, 0.9), ("Cough", 12, 14, 0.9)))
 
 
-def test_danger_names_the_place_however_short_it_is() -> None:
+def test_short_danger_still_determines_environment() -> None:
     assert environment(heard(60, ("Music", 0, 60, 0.9), ("Gunshot", 3, 4, 0.8))).startswith(
         "A place where there may be"
     )
@@ -209,7 +211,7 @@ lines = st.builds(
 @example(10.0, [], [TranscriptTurn("the", 0.0, 1.0, "A")])
 @settings(max_examples=25, deadline=None)
 @given(st.floats(0, 1e6), st.lists(events, max_size=12), st.lists(lines, max_size=4))
-def test_whatever_is_heard_becomes_sentences(
+def test_any_input_gives_well_formed_sentences(
     duration: float, found: list[TagEvent], turns: list[TranscriptTurn]
 ) -> None:
     made = build_scene(SceneRequest("caption", duration, tuple(found), tuple(turns)))

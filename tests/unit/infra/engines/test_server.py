@@ -66,7 +66,7 @@ async def transcribed(client: httpx2.AsyncClient, order: str = "good day", **fie
     return await client.post(TRANSCRIBE, files={"file": ("a.wav", order.encode())}, data=fields)
 
 
-async def test_transcriptions_in_every_form(client: httpx2.AsyncClient) -> None:
+async def test_transcription_in_every_response_format(client: httpx2.AsyncClient) -> None:
     assert (await transcribed(client)).json() == {"text": "good day"}
     fields: dict[str, Any] = {
         "response_format": "verbose_json",
@@ -89,7 +89,7 @@ async def test_transcriptions_in_every_form(client: httpx2.AsyncClient) -> None:
         assert answer.text.startswith(begins)
 
 
-async def test_what_cannot_be_transcribed_is_refused_in_the_protocols_shape(client: httpx2.AsyncClient) -> None:
+async def test_invalid_transcription_is_rejected_in_openai_format(client: httpx2.AsyncClient) -> None:
     for fields, status, named in (
         ({"response_format": "xml"}, 400, "response_format"),
         ({"timestamp_granularities[]": "letter"}, 400, "timestamp_granularities"),
@@ -112,7 +112,7 @@ async def test_what_cannot_be_transcribed_is_refused_in_the_protocols_shape(clie
 
 
 @pool(limit=0.7)
-async def test_a_worker_that_dies_or_hangs_or_has_no_decoder_costs_its_own_request_alone(
+async def test_failed_worker_fails_only_its_own_request(
     client: httpx2.AsyncClient,
 ) -> None:
     for order, why in (("die", "stopped"), ("hang", "too long"), ("broken", "no decoder")):
@@ -123,9 +123,7 @@ async def test_a_worker_that_dies_or_hangs_or_has_no_decoder_costs_its_own_reque
 
 
 @pool(together=2)
-async def test_a_recording_whose_worker_died_of_another_is_recognised(
-    client: httpx2.AsyncClient, workers: Workers
-) -> None:
+async def test_request_is_retried_if_another_killed_its_worker(client: httpx2.AsyncClient, workers: Workers) -> None:
     held = asyncio.create_task(transcribed(client, "hold on"))
     await until(lambda: loads(workers))
     died = asyncio.create_task(transcribed(client, "die"))
@@ -137,9 +135,7 @@ async def test_a_recording_whose_worker_died_of_another_is_recognised(
     assert held.result().json() == {"text": "hold on"}
 
 
-async def test_past_the_queue_requests_are_turned_away_at_once(
-    client: httpx2.AsyncClient, speech: SpeechModels
-) -> None:
+async def test_full_queue_returns_503(client: httpx2.AsyncClient, speech: SpeechModels) -> None:
     first = [asyncio.create_task(transcribed(client, "hang")) for _ in range(TOGETHER + WAITING)]
     await until(lambda: speech.admission.inside == len(first))
     late = await transcribed(client)
@@ -151,7 +147,7 @@ async def test_past_the_queue_requests_are_turned_away_at_once(
 
 
 @pool(idle_seconds=0.02)
-async def test_a_worker_that_nobody_needs_ends(client: httpx2.AsyncClient, workers: Workers) -> None:
+async def test_idle_worker_ends(client: httpx2.AsyncClient, workers: Workers) -> None:
     await transcribed(client)
     worker = workers.worker
     assert worker is not None
@@ -159,7 +155,7 @@ async def test_a_worker_that_nobody_needs_ends(client: httpx2.AsyncClient, worke
     assert (await transcribed(client)).status_code == 200
 
 
-async def test_a_server_that_stops_says_so_to_those_who_wait(
+async def test_stopping_server_answers_waiting_requests_with_503(
     client: httpx2.AsyncClient, workers: Workers, speech: SpeechModels
 ) -> None:
     waiting = [asyncio.create_task(transcribed(client, "hang")) for _ in range(3)]
@@ -169,7 +165,7 @@ async def test_a_server_that_stops_says_so_to_those_who_wait(
     assert [answer.status_code for answer in answers] == [503] * 3
 
 
-async def test_a_client_that_hangs_up_frees_its_place(workers: Workers, speech: SpeechModels) -> None:
+async def test_disconnected_client_frees_its_slot(workers: Workers, speech: SpeechModels) -> None:
     boundary = b"--b\r\ncontent-disposition: form-data; name=file; filename=a\r\n\r\nhang\r\n--b--\r\n"
     parts: list[Message] = [{"type": "http.request", "body": boundary}]
 
@@ -197,7 +193,7 @@ async def test_a_client_that_hangs_up_frees_its_place(workers: Workers, speech: 
     assert speech.admission.inside == loads(workers) == 0
 
 
-async def test_what_is_asked_of_the_recogniser(client: httpx2.AsyncClient) -> None:
+async def test_fields_are_passed_to_recogniser(client: httpx2.AsyncClient) -> None:
     fields = {"language": "Portuguese", "likely_language": "english", "prompt": "x" * 5000 + " Zoë"}
     text = (await transcribed(client, "request", **fields)).json()["text"]
     assert text.startswith("language=pt likely=en task=transcribe prompt=xxx")
@@ -214,7 +210,7 @@ async def test_what_is_asked_of_the_recogniser(client: httpx2.AsyncClient) -> No
 
 
 @pool(together=8)
-async def test_one_process_works_for_several_requests_at_a_time(client: httpx2.AsyncClient, workers: Workers) -> None:
+async def test_one_worker_serves_concurrent_requests(client: httpx2.AsyncClient, workers: Workers) -> None:
     held = [asyncio.create_task(transcribed(client, f"hold {n}")) for n in range(3)]
     gone = asyncio.create_task(transcribed(client, "hold on"))
     await until(lambda: loads(workers) == 4)
@@ -225,7 +221,7 @@ async def test_one_process_works_for_several_requests_at_a_time(client: httpx2.A
 
 
 @pytest.mark.parametrize("at", ["start", "load"])
-async def test_where_the_weights_are_wrong_speech_fails_and_says_why(at: str, workers: Workers) -> None:
+async def test_wrong_weights_fail_with_reason(at: str, workers: Workers) -> None:
     def check(model: str) -> None:
         if at == "start":
             raise EngineError("model.bin: not the file that the manifest was made for")
@@ -248,7 +244,7 @@ def asked(content: object, **more: object) -> dict[str, object]:
 BARK = {"tag": "Dog_bark", "start": 1.0, "end": 3.0, "peak": 0.9}
 
 
-async def test_chat_answers_by_what_was_heard(client: httpx2.AsyncClient) -> None:
+async def test_chat_describes_scene(client: httpx2.AsyncClient) -> None:
     heard = {"task": "caption", "duration_seconds": 8.0, "events": [BARK], "transcript": [], "unavailable": []}
     body = (await client.post(CHAT, json=asked(heard))).json()
     content = body["choices"][0]["message"]["content"]
@@ -276,7 +272,7 @@ async def test_chat_answers_by_what_was_heard(client: httpx2.AsyncClient) -> Non
         (json.dumps(asked({"task": "caption", "duration_seconds": 1}, stream=True)).encode(), "stream"),
     ],
 )
-async def test_a_chat_that_cannot_be_read_is_told_what_is_needed(
+async def test_invalid_chat_request_is_rejected_with_reason(
     body: bytes, named: str, client: httpx2.AsyncClient
 ) -> None:
     answer = await client.post(CHAT, content=body)
@@ -284,7 +280,7 @@ async def test_a_chat_that_cannot_be_read_is_told_what_is_needed(
     assert named in answer.json()["error"]["message"]
 
 
-async def test_the_rest_of_the_server(client: httpx2.AsyncClient) -> None:
+async def test_other_routes_answer(client: httpx2.AsyncClient) -> None:
     models = (await client.get("/v1/models")).json()["data"]
     assert [model["id"] for model in models] == [
         *(SPEECH_MODEL, SMALL_MODEL),
@@ -300,7 +296,7 @@ async def test_the_rest_of_the_server(client: httpx2.AsyncClient) -> None:
     assert (await client.get(CHAT)).status_code == 405
 
 
-async def test_a_key_is_asked_for_everywhere_but_at_the_health_check(speech: SpeechModels) -> None:
+async def test_every_route_except_health_check_requires_key(speech: SpeechModels) -> None:
     key = "a key of the engines"
     async with client_of(speech, key) as client:
         for sent in ("", "Bearer", f"Bearer {key}x", f"Basic {key}", key, "Bearer \xff"):
@@ -312,7 +308,7 @@ async def test_a_key_is_asked_for_everywhere_but_at_the_health_check(speech: Spe
         assert (await client.get("/v1/models", headers={"authorization": f"bearer {key}"})).status_code == 200
 
 
-async def test_the_worker_itself_refuses_what_is_no_audio(tmp_path: Path) -> None:
+async def test_worker_rejects_invalid_audio(tmp_path: Path) -> None:
     (tmp_path / "recording").write_bytes(b"no audio at all" * 10)
     workers = make_workers(SPEECH_MODEL, SpeechSettings())
     with pytest.raises(AudioError, match="not a supported audio file"):
@@ -321,7 +317,7 @@ async def test_the_worker_itself_refuses_what_is_no_audio(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("most", "read", "headers"), [(9, 3, []), (2, 2, [(b"connection", b"close")])])
-async def test_an_answer_waits_for_the_end_of_the_request(
+async def test_early_answer_waits_for_request_body(
     monkeypatch: pytest.MonkeyPatch, most: int, read: int, headers: list[tuple[bytes, bytes]]
 ) -> None:
     """If that is far away, the connection closes after the answer."""
@@ -347,7 +343,7 @@ async def test_an_answer_waits_for_the_end_of_the_request(
     assert told == headers
 
 
-async def test_without_a_key_pages_in_a_browser_are_refused(speech: SpeechModels) -> None:
+async def test_browser_origins_are_rejected_without_key(speech: SpeechModels) -> None:
     """A page of any site can post to an address of the visitor's machine."""
     async with client_of(speech) as client:
         for origin in ("https://evil.example", "null", "http://127.0.0.1:8100"):

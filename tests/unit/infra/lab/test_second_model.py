@@ -101,7 +101,7 @@ def run(graph: bytes, outputs: tuple[str, ...], given: Floats) -> list[Floats]:
 
 
 @pytest.mark.parametrize("shape", [(1, BANDS, 192), (2, BANDS, 496), (1, BANDS, 1008)])
-def test_the_rebuilt_graph_gives_what_the_crates_does(shape: tuple[int, ...]) -> None:
+def test_rebuilt_graph_matches_crate(shape: tuple[int, ...]) -> None:
     given = np.random.default_rng(1).normal(0, 1, shape).astype(np.float32)
     expected = run(crate().SerializeToString(), ("logits", "mean"), given.reshape(shape[0], -1))
     rebuilt = convert_ced.rebuild(crate())
@@ -112,7 +112,7 @@ def test_the_rebuilt_graph_gives_what_the_crates_does(shape: tuple[int, ...]) ->
         np.testing.assert_allclose(rows[0][0], expected[0][one], atol=0.03)
 
 
-def test_the_same_graph_gives_the_same_bytes_with_seven_bits() -> None:
+def test_quantisation_is_deterministic_with_seven_bits() -> None:
     one, two = (convert_ced.quantise(convert_ced.rebuild(crate())) for _ in range(2))
     assert one == two
     for graph in (one, (BUNDLE / SECOND.graph.file).read_bytes()):
@@ -122,14 +122,14 @@ def test_the_same_graph_gives_the_same_bytes_with_seven_bits() -> None:
         assert max(int(np.abs(tensor.astype(np.int16)).max()) for tensor in integers) == 64
 
 
-def test_another_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_source_file_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "tiny.onnx").write_bytes(crate().SerializeToString())
     assert convert_ced.main([str(tmp_path / "tiny.onnx"), str(tmp_path / "out.onnx")]) == 2
     assert "not CED-tiny of the crate soundevents 0.5.0" in capsys.readouterr().err
     assert not (tmp_path / "out.onnx").exists()
 
 
-def test_the_bundle_has_the_first_model_as_it_ships() -> None:
+def test_bundle_contains_shipped_first_model() -> None:
     first = manifest.read(YAMNET)
     assert first.heads is not None
     for file in (first.graph.file, first.heads.file):
@@ -145,7 +145,7 @@ def test_the_bundle_has_the_first_model_as_it_ships() -> None:
         assert whose in (BUNDLE / "NOTICE").read_text(encoding="utf-8")
 
 
-def test_its_second_model_is_what_the_trainer_makes() -> None:
+def test_bundled_second_model_matches_trainer() -> None:
     tags = second_heads.second_tags(len(BOTH.tags), [tag.clips for tag in BOTH.tags])
     graph = (BUNDLE / SECOND.graph.file).read_bytes()
     made = second_heads.second_model(graph, tags)
@@ -180,7 +180,7 @@ def given() -> list[Recording]:
 
 
 @pytest.mark.parametrize("recording", [False, True])
-def test_what_is_learnt_from_is_what_the_service_hears(recording: bool) -> None:
+def test_training_scores_match_service(recording: bool) -> None:
     session = runtime.open_session(BUNDLE / SECOND.graph.file, SECOND.graph.sha256)
     heard = hear(OnnxSoundEngine(YAMNET), session, SECOND, given(), recording)
     logits = second_heads.logits_of(heard, SECOND.tags, heads.read(BUNDLE, SECOND.look(recording).heads))
@@ -215,7 +215,7 @@ def heard_by_hand(labels: list[str], embeddings: Floats) -> HeardRecordings:
 TAGS = (SecondTag((0,), 0), SecondTag((1,), 1))
 
 
-def test_heads_tell_a_tag_from_what_it_would_be_a_fault_in() -> None:
+def test_heads_separate_tag_from_negatives() -> None:
     labels = ["loud", "other", "maybe", "speech"] * 8
     embeddings = np.random.default_rng(0).normal(0, 0.1, (len(labels), 3)).astype(np.float32)
     embeddings[:, 0] += [label in ("loud", "maybe") for label in labels]
@@ -229,7 +229,7 @@ def test_heads_tell_a_tag_from_what_it_would_be_a_fault_in() -> None:
     np.testing.assert_allclose(logits[:, 1], 0.0, atol=1e-6)
 
 
-def test_held_out_heads_do_not_know_what_they_score() -> None:
+def test_held_out_heads_are_not_trained_on_scored_recordings() -> None:
     """Each recording is identified by its own number, so only a head that learnt from it can recognise it."""
     labels = ["loud"] * 24 + ["other"] * 24 + ["speech"] * 24
     embeddings = np.eye(len(labels)) + np.random.default_rng(0).normal(0, 0.05, (len(labels), len(labels)))
@@ -247,12 +247,12 @@ def way(last: float) -> Callable[[float], dict[str, float]]:
     return lambda gate: {"clip_recall": 0.9, "scenes_sound_recall": 0.7 if gate <= last else 0.69}
 
 
-def test_the_gate_loses_nothing_in_either_way() -> None:
+def test_gate_is_lowest_lossless_value() -> None:
     assert second_heads.choose_gate([way(0.05), way(0.03)]) == 0.03
     assert second_heads.choose_gate([way(1.0), way(0.0)]) == 0.0
 
 
-def test_a_window_below_the_gate_has_the_lowest_logit_of_the_second_model() -> None:
+def test_window_below_gate_gets_lowest_second_logit() -> None:
     heard = heard_by_hand(["loud"], np.zeros((1, 3), np.float32))
     passed, closed = (heard.at(np.zeros((1, 2), np.float32), 0.5, gate).levels for gate in (0.05, 0.2))
     # Half of the logit of 0.1, plus half of that of 0.0001, in steps of 0.07.

@@ -41,7 +41,7 @@ def clip(author: str, licence: str) -> Clip:
     return Clip(Path(f"{author}.ogg"), "dog", 1, author, licence, f"http://sounds/{author}")
 
 
-def test_the_notice_names_whom_it_must() -> None:
+def test_notice_credits_required_authors() -> None:
     text = notice([clip("zoe", "CC-BY"), clip("Ann", "CC-BY"), clip("Free", "CC0")])
     assert text.index("\nAnn\n  http://sounds/Ann\n") < text.index("\nzoe\n")
     assert "Free" not in text
@@ -49,12 +49,12 @@ def test_the_notice_names_whom_it_must() -> None:
     assert (MINI / "NOTICE").read_text(encoding="utf-8") == notice(read_clips(TRAINING))
 
 
-def test_licences_that_do_not_allow_training_are_refused() -> None:
+def test_licence_that_forbids_training_is_rejected() -> None:
     with pytest.raises(EngineError, match=r"^x\.ogg: licence 'CC-BY-NC' is not one of CC0, CC-BY, CC-BY-4\.0$"):
         notice([clip("x", "CC-BY-NC")])
 
 
-def test_no_source_is_in_two_folds() -> None:
+def test_folds_share_no_source() -> None:
     clips = read_clips(TRAINING)
     assert len(clips) == 617 + 251
     folds: dict[str, set[int]] = {}
@@ -65,7 +65,7 @@ def test_no_source_is_in_two_folds() -> None:
     assert {one.label for one in clips} >= {label for label, _, _ in KNOWN}
 
 
-def test_the_small_model() -> None:
+def test_small_model_matches_its_recipe() -> None:
     shipped = OnnxSoundEngine(MINI).manifest
     assert (MINI / "model.onnx").stat().st_size <= 1_000_000
     assert [tag.name for tag in shipped.tags] == [name for _, name, _ in KNOWN]
@@ -78,7 +78,7 @@ def test_the_small_model() -> None:
     assert all(counts.learnt for counts in shipped.evaluation.tags.values())
 
 
-def test_silence_and_hum_are_no_events() -> None:
+def test_silence_and_hum_are_not_reported() -> None:
     engine = OnnxSoundEngine(MINI)
     hum = 0.1 * np.sin(2 * np.pi * 50 * np.arange(16_000) / 16_000)
     for sound in (np.zeros(16_000), hum):
@@ -86,7 +86,7 @@ def test_silence_and_hum_are_no_events() -> None:
         assert (engine.scores(patch) < np.array(engine.manifest.points(recording=True))).all()
 
 
-def test_the_background_fits_the_bundled_model() -> None:
+def test_background_fits_bundled_model() -> None:
     found = background.read(YAMNET)
     assert found is not None
     assert found.embeddings.shape[1] == 1024
@@ -106,14 +106,14 @@ def test_the_background_fits_the_bundled_model() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"no archive", lzma.compress(b"no array")])
-def test_a_damaged_background_is_said(content: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_damaged_background_is_reported(content: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(background, "HERE", tmp_path)
     background.path_for(YAMNET).write_bytes(content)
     with pytest.raises(EngineError, match=r"npy\.xz: "):
         background.read(YAMNET)
 
 
-def test_a_fold_is_judged_at_the_points_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fold_is_scored_at_points_of_other_folds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two dogs, one of them scored as rain; wind scored as rain in one of two windows; a reader."""
     dog, rain, speech = (LABELS.index(label) for label in ("dog", "rain", "speech"))
     scores = np.full((8, len(LABELS)), 0.01, np.float32)
@@ -150,7 +150,7 @@ def copied(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_figures_change_nothing_else(copied: Path) -> None:
+def test_writing_figures_keeps_model_id(copied: Path) -> None:
     before = manifests.read(copied)
     evaluation = Evaluation("by ear", 3, {"Dog_bark": TagEvaluation(3, 2, 4, 2, 0.75)})
     bundled.write_figures(copied, EvaluationReport("x", (), (), {"clip_recall": 0.5}, evaluation=evaluation))
@@ -161,7 +161,7 @@ def test_figures_change_nothing_else(copied: Path) -> None:
     assert after.model_id == before.model_id
 
 
-def test_the_table_of_tags_is_that_of_the_manifest(copied: Path) -> None:
+def test_tag_table_matches_manifest(copied: Path) -> None:
     manifest_files.write_tags(copied, YAMNET)
     assert (copied / "tags.csv").read_bytes() == (models.directory(models.YAMNET) / "tags.csv").read_bytes()
 
@@ -173,7 +173,7 @@ def test_points_come_from_calibration() -> None:
         assert tag.clips or tag.point >= calibration.BLIND, tag.name
 
 
-def test_figures_have_names_and_an_order() -> None:
+def test_model_card_names_and_orders_figures() -> None:
     figures = {"window_ms_ratio": 0.25, "clip_recall": 0.7866, "scenes_false_windows_median": 0.0192}
     figures |= {"odd_share": 0.5, "speech_false_windows": 0.1}
     plain = Levels(0.5, 0.5).manifest
@@ -192,7 +192,7 @@ def test_figures_have_names_and_an_order() -> None:
     ]
 
 
-def test_the_page_of_models_has_the_card() -> None:
+def test_models_page_contains_card() -> None:
     text = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
     assert text.count("<!-- model card -->") == 1, "mark the place with <!-- model card --> and <!-- /model card -->"
     _, _, rest = text.partition("<!-- model card -->\n")
@@ -200,14 +200,14 @@ def test_the_page_of_models_has_the_card() -> None:
     assert inside.strip("\n") == model_card(bundled_manifests()), "run earshot evaluate --card"
 
 
-def test_the_default_model_comes_first_and_has_figures() -> None:
+def test_default_model_is_first_and_has_figures() -> None:
     first = bundled_manifests()[0]
     assert first.name == "yamnet-ced"
     for name in ("ten_class_clip_accuracy", "clip_recall", "false_events_per_minute", "scenes_false_windows"):
         assert name in first.figures
 
 
-def test_labels_have_tags_of_the_default_model_and_scenes_have_labels() -> None:
+def test_labels_use_known_tags_and_scenes_use_known_labels() -> None:
     names = {tag.name for tag in YAMNET.tags}
     for label, meaning in labels.LABELS.items():
         assert {*meaning.true, *meaning.tolerated} <= names, label

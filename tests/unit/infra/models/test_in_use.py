@@ -42,7 +42,7 @@ def name_of(model: tuple[str, Hearing]) -> str:
 
 
 @pytest.mark.parametrize("file", ["model.onnx", "second.onnx", "stream_heads.npy"])
-def test_the_first_model_stands_in_for_a_damaged_second_one(bundle: Path, tmp_path: Path, file: str) -> None:
+def test_damaged_bundle_falls_back_to_first_model(bundle: Path, tmp_path: Path, file: str) -> None:
     with (bundle / models.DEFAULT / file).open("r+b") as weights:
         weights.write(b"damaged")
     with capture_logs() as logs:
@@ -57,7 +57,7 @@ def test_the_first_model_stands_in_for_a_damaged_second_one(bundle: Path, tmp_pa
         loaded.hearing("yamnet-ced", OwnSounds())
 
 
-def test_a_damaged_model_that_is_not_in_use(bundle: Path, tmp_path: Path) -> None:
+def test_damaged_unused_model_is_unavailable(bundle: Path, tmp_path: Path) -> None:
     (bundle / "sed_mini" / "model.onnx").write_bytes(b"")
     with capture_logs() as logs:
         loaded = opened(tmp_path / "data")

@@ -68,7 +68,9 @@ def sha256(path: Path) -> str:
         ("m", zipped),
     ],
 )
-def test_archives(source: Path, tmp_path: Path, name: str, pack: Callable[[Path, Path], Path]) -> None:
+def test_archive_in_any_format_is_added(
+    source: Path, tmp_path: Path, name: str, pack: Callable[[Path, Path], Path]
+) -> None:
     archive = pack(source, tmp_path / name)
     entry = Registry(tmp_path / "data").add(archive, sha256=sha256(archive))
     assert entry.model_id.startswith("tiny@")
@@ -120,7 +122,7 @@ EVIL = {
 
 
 @pytest.mark.parametrize(("content", "fault"), EVIL.values(), ids=EVIL)
-def test_archives_that_are_refused(tmp_path: Path, content: bytes, fault: str) -> None:
+def test_rejected_archives(tmp_path: Path, content: bytes, fault: str) -> None:
     archive = tmp_path / "evil.zip"
     archive.write_bytes(content)
     with pytest.raises(EngineError, match=fault) as refusal:
@@ -224,7 +226,7 @@ RUDE: dict[str, tuple[Callable[[], bytes], str]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("made", "fault"), RUDE.values(), ids=RUDE)
-def test_the_rudest_cost_little(tmp_path: Path, made: Callable[[], bytes], fault: str) -> None:
+def test_malicious_archives_cost_little_memory_and_time(tmp_path: Path, made: Callable[[], bytes], fault: str) -> None:
     archive = tmp_path / "rude.tar"
     archive.write_bytes(made())
     (tmp_path / "in").mkdir()
@@ -239,7 +241,7 @@ def test_the_rudest_cost_little(tmp_path: Path, made: Callable[[], bytes], fault
     assert [path.name for path in (tmp_path / "in").iterdir()] == ["target"], "nothing temporary is left"
 
 
-def test_a_manifest_of_many_megabytes(source: Path, tmp_path: Path) -> None:
+def test_oversized_or_malformed_manifest_is_rejected(source: Path, tmp_path: Path) -> None:
     (source / FILE).write_bytes(b" " * (MANIFEST_BYTES + 1))
     with pytest.raises(EngineError, match=r"manifest.json: is larger than 4194304 bytes"):
         Registry(tmp_path / "data").add(source)
@@ -250,14 +252,14 @@ def test_a_manifest_of_many_megabytes(source: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("names", [("a.txt",), ("a/b/manifest.json",), ("a/manifest.json", "b/manifest.json")])
-def test_archives_of_none_or_two_models(tmp_path: Path, names: tuple[str, ...]) -> None:
+def test_archive_without_exactly_one_model_is_rejected(tmp_path: Path, names: tuple[str, ...]) -> None:
     archive = tmp_path / "m.zip"
     archive.write_bytes(zip_with(*((name, b"{}") for name in names)))
     with pytest.raises(EngineError, match=r"m.zip: holds (no|2) manifest.json"):
         Registry(tmp_path / "data").add(archive)
 
 
-def test_sources_that_are_none(source: Path, tmp_path: Path) -> None:
+def test_invalid_sources_are_rejected(source: Path, tmp_path: Path) -> None:
     registry = Registry(tmp_path / "data")
     refused: dict[str, tuple[str | Path, dict[str, Any]]] = {
         "there is no such file or directory": (tmp_path / "none", {}),
@@ -274,7 +276,7 @@ def test_sources_that_are_none(source: Path, tmp_path: Path) -> None:
             registry.add(given, **options)
 
 
-def test_a_graph_of_ten_gigabytes(tmp_path: Path) -> None:
+def test_oversized_graph_is_rejected(tmp_path: Path) -> None:
     with (tmp_path / "large.onnx").open("wb") as file:
         file.truncate(10 * MAX_BYTES)
     with pytest.raises(EngineError, match=r"large.onnx: is larger than"):
@@ -296,7 +298,9 @@ def server(tmp_path: Path) -> Iterator[str]:
         thread.join()
 
 
-def test_urls(source: Path, tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_url_requires_matching_digest(
+    source: Path, tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     registry = Registry(tmp_path / "data")
     digest = sha256(zipped(source, tmp_path / "www" / "m.zip"))
     assert registry.add(f"{server}/m.zip?token=1#sha256={digest}").model_id.startswith("tiny@")

@@ -40,7 +40,7 @@ def ids(registry: Registry) -> list[str]:
     return [entry.model_id for entry in registry.entries() if not entry.bundled]
 
 
-def test_bundled_models_are_there(registry: Registry) -> None:
+def test_bundled_models_are_found(registry: Registry) -> None:
     yamnet = manifest.read(bundled.directory(bundled.YAMNET))
     assert yamnet.model_id in [entry.model_id for entry in registry.entries() if entry.bundled]
     assert registry.find("yamnet") == registry.find(yamnet.model_id) == bundled.directory(bundled.YAMNET)
@@ -58,7 +58,7 @@ def test_bundled_models_pass_the_check(registry: Registry) -> None:
         assert checks.check(entry.directory).model_id == entry.model_id
 
 
-def test_a_model_of_speech_is_neither_added_nor_used(registry: Registry, tmp_path: Path) -> None:
+def test_speech_model_cannot_be_added_or_used(registry: Registry, tmp_path: Path) -> None:
     whisper = registry.find("whisper-base")
     with pytest.raises(EngineError, match="whisper-base writes down speech"):
         registry.add(whisper)
@@ -70,7 +70,7 @@ def test_a_model_of_speech_is_neither_added_nor_used(registry: Registry, tmp_pat
         checks.check(copy)
 
 
-def test_what_is_added_is_found_and_used(registry: Registry, tmp_path: Path) -> None:
+def test_added_model_is_found_and_used(registry: Registry, tmp_path: Path) -> None:
     source = written(tmp_path)
     (source / "NOTICE").write_text("by somebody")
     (source / "weights.pkl").write_text("nothing of ours")
@@ -87,7 +87,7 @@ def test_what_is_added_is_found_and_used(registry: Registry, tmp_path: Path) -> 
     assert registry.current_id() == manifest.read(bundled.directory(bundled.YAMNET)).model_id
 
 
-def test_the_newest_of_a_name_is_found(registry: Registry, tmp_path: Path) -> None:
+def test_newest_model_of_name_is_found(registry: Registry, tmp_path: Path) -> None:
     first = registry.add(written(tmp_path))
     tag = msgspec.structs.replace(TINY.tags[0], point=0.7)
     second = registry.add(written(tmp_path, msgspec.structs.replace(TINY, tags=(tag,))))
@@ -98,7 +98,7 @@ def test_the_newest_of_a_name_is_found(registry: Registry, tmp_path: Path) -> No
     assert registry.find(second.model_id) == second.directory
 
 
-def test_added_again_with_other_figures_it_is_replaced(registry: Registry, tmp_path: Path) -> None:
+def test_model_added_again_replaces_its_figures(registry: Registry, tmp_path: Path) -> None:
     first = registry.add(written(tmp_path))
     again = registry.add(written(tmp_path, msgspec.structs.replace(TINY, figures={"recall": 0.5})))
     assert (again.directory, ids(registry)) == (first.directory, [first.model_id])
@@ -106,21 +106,21 @@ def test_added_again_with_other_figures_it_is_replaced(registry: Registry, tmp_p
     assert again.manifest.figures == {"recall": 0.5}
 
 
-def test_names_that_are_like_it(registry: Registry) -> None:
+def test_unknown_name_suggests_similar_names(registry: Registry) -> None:
     with pytest.raises(EngineError, match=r"^there is no model yamet; did you mean .*yamnet"):
         registry.find("yamet")
     with pytest.raises(EngineError, match=r"^there is no model \?\?\?$"):
         registry.find("???")
 
 
-def test_a_directory_can_be_found_but_is_not_used_unadded(registry: Registry, tmp_path: Path) -> None:
+def test_directory_must_be_added_before_use(registry: Registry, tmp_path: Path) -> None:
     source = written(tmp_path)
     assert registry.find(str(source)) == source
     with pytest.raises(EngineError, match="not a model of this service yet: earshot models add"):
         registry.use(str(source))
 
 
-def test_removed(registry: Registry, tmp_path: Path) -> None:
+def test_unused_added_model_can_be_removed(registry: Registry, tmp_path: Path) -> None:
     entry = registry.add(written(tmp_path))
     assert isinstance(entry.manifest, Manifest)
     registry.remember(entry.manifest)
@@ -137,7 +137,7 @@ def test_removed(registry: Registry, tmp_path: Path) -> None:
             registry.remove(name)
 
 
-def test_an_upgrade_replaces_the_bundled_model_that_was_chosen(registry: Registry, tmp_path: Path) -> None:
+def test_upgrade_replaces_chosen_bundled_model(registry: Registry, tmp_path: Path) -> None:
     registry.use("yamnet")
     (tmp_path / "data" / "models" / "current").write_text("yamnet@00000000-000000\n")
     assert registry.current_id() == manifest.read(bundled.directory(bundled.YAMNET)).model_id
@@ -145,12 +145,12 @@ def test_an_upgrade_replaces_the_bundled_model_that_was_chosen(registry: Registr
     assert registry.current_id() == "gone@00000000-000000"
 
 
-def test_nothing_is_known_of_others(registry: Registry) -> None:
+def test_unknown_model_has_no_manifest(registry: Registry) -> None:
     assert registry.manifest_of("nobody@00000000-000000") is None
     assert registry.manifest_of("../current") is None
 
 
-def test_a_broken_model_is_listed_with_its_fault(registry: Registry, tmp_path: Path) -> None:
+def test_broken_model_is_listed_with_fault(registry: Registry, tmp_path: Path) -> None:
     entry = registry.add(written(tmp_path))
     path = entry.directory / FILE
     path.write_bytes(path.read_bytes().replace(b'"point": 0.5', b'"point": 0.6'))
@@ -165,7 +165,7 @@ def test_a_broken_model_is_listed_with_its_fault(registry: Registry, tmp_path: P
     assert registry.find("yamnet") == bundled.directory(bundled.YAMNET)
 
 
-def test_speaker_models(registry: Registry, tmp_path: Path) -> None:
+def test_speaker_model_can_be_added_but_not_used(registry: Registry, tmp_path: Path) -> None:
     data = models.graph(axes=("n", "time"))
     known = SpeakerManifest(
         name="voices",
@@ -188,7 +188,7 @@ def test_speaker_models(registry: Registry, tmp_path: Path) -> None:
         registry.add(tmp_path)
 
 
-def test_a_disk_that_refuses(tmp_path: Path) -> None:
+def test_unwritable_data_directory_is_reported(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("no directory")
     with pytest.raises(EngineError, match=r"^/\S+: (Not a directory|File exists)$"):
         Registry(tmp_path / "data").add(written(tmp_path))
@@ -248,7 +248,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("change", "data", "fault"), FAULTS.values(), ids=FAULTS)
-def test_refused_in_one_line_and_nothing_changes(
+def test_faulty_model_is_rejected_without_changes(
     registry: Registry, tmp_path: Path, change: dict[str, object], data: bytes | None, fault: str
 ) -> None:
     used = registry.use(registry.add(written(tmp_path), name="used").model_id).model_id
@@ -262,7 +262,7 @@ def test_refused_in_one_line_and_nothing_changes(
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_damaged_graphs_are_refused_in_one_line(tmp_path: Path, seed: int) -> None:
+def test_damaged_graph_gives_one_line_verdict(tmp_path: Path, seed: int) -> None:
     draw = np.random.default_rng(seed)
     data = bytearray(models.graph(axes=("n", "time"), given=[None, None]))
     for place in draw.integers(0, len(data), 3):
@@ -279,7 +279,7 @@ def verdict(directory: Path) -> str:
 
 
 @pytest.mark.parametrize("text", ['{"kind": "lottery"}', '{"kind": 3}', "[]", '{"kind": "sound-events"}'])
-def test_other_manifests_are_refused(registry: Registry, tmp_path: Path, text: str) -> None:
+def test_invalid_manifest_is_rejected(registry: Registry, tmp_path: Path, text: str) -> None:
     (tmp_path / FILE).write_text(text)
     with pytest.raises(EngineError, match=r"manifest\.json: [^\n]*(lottery|kind|object|name)"):
         registry.add(tmp_path)
@@ -308,7 +308,7 @@ def ten_gigabytes(source: Path) -> None:
         (ten_gigabytes, r"is larger than \d+ bytes"),
     ],
 )
-def test_another_file_than_the_manifest_says_is_refused_unread(
+def test_file_that_differs_from_manifest_is_rejected(
     registry: Registry, tmp_path: Path, change: Callable[[Path], None], fault: str
 ) -> None:
     source = written(tmp_path)
@@ -318,7 +318,7 @@ def test_another_file_than_the_manifest_says_is_refused_unread(
     assert not ids(registry)
 
 
-def test_a_model_that_broke_after_it_was_added_is_not_used(registry: Registry, tmp_path: Path) -> None:
+def test_model_damaged_after_adding_is_not_used(registry: Registry, tmp_path: Path) -> None:
     used = registry.use(registry.add(written(tmp_path), name="used").model_id).model_id
     entry = registry.add(written(tmp_path))
     (entry.directory / "model.onnx").write_bytes(models.graph()[:-1])

@@ -30,6 +30,6 @@ assert gc.get_freeze_count() >= len(held)
 """
 
 
-def test_survivors_are_frozen_and_garbage_among_them_is_found_later() -> None:
+def test_frozen_garbage_is_collected_later() -> None:
     """In a separate process, because it freezes all objects."""
     subprocess.run([sys.executable, "-c", SCRIPT], check=True)

@@ -17,23 +17,23 @@ from infra.settings import Settings
 from topics.errors import ServiceError
 
 
-def test_they_are_all_there() -> None:
+def test_all_hooks_exist() -> None:
     check_hooks()
 
 
-def test_what_is_overridden_is_checked() -> None:
+def test_overridden_methods_are_checked() -> None:
     overridden = {name for name in vars(ClientConnection) if name in vars(HttpToolsProtocol) and name[:2] != "__"}
     assert overridden <= set(METHODS[HttpToolsProtocol])
 
 
 @pytest.mark.parametrize("name", ["on_body", "_get_upgrade", "_unset_keepalive_if_required"])
-def test_a_service_does_not_start_without_a_method(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_method_prevents_start(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(HttpToolsProtocol, name)
     with pytest.raises(ServiceError, match=f"no HttpToolsProtocol.{name}"):
         service._server(None, Settings(), mock.Mock())
 
 
-def test_an_attribute_that_nothing_uses_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unused_flow_control_attribute_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("__init__", "pause_reading", "resume_reading"):
         monkeypatch.setattr(FlowControl, name, lambda *_: None)
     with pytest.raises(ServiceError, match=r"no FlowControl\.read_paused$"):
@@ -41,7 +41,7 @@ def test_an_attribute_that_nothing_uses_any_more(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(("owner", "name"), [(StreamReader, "buffer"), (Server, "connections")])
-def test_an_attribute_that_sockets_need(owner: type, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_socket_attribute_is_reported(owner: type, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for method, value in list(vars(owner).items()):
         if isfunction(value) and name in value.__code__.co_names:
             monkeypatch.setattr(owner, method, lambda *_: None)
@@ -49,7 +49,7 @@ def test_an_attribute_that_sockets_need(owner: type, name: str, monkeypatch: pyt
         check_hooks()
 
 
-def test_a_parser_that_calls_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parser_with_other_callbacks_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     class Deaf:
         def __init__(self, protocol: object) -> None:
             pass

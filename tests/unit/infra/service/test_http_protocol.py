@@ -45,7 +45,7 @@ class Wire(asyncio.Transport):
         return self.closed
 
 
-async def test_nothing_is_written_to_a_client_that_has_gone() -> None:
+async def test_nothing_is_written_to_disconnected_client() -> None:
     """It may close in the iteration of the loop that writes the answer: uvloop's transport then raises."""
     for writes in ([b"head"], [b"head", b"body"]):
         wire = Wire()
@@ -70,7 +70,7 @@ async def test_nothing_is_written_to_a_client_that_has_gone() -> None:
         ([b"1", b"2", b"3"], [b"12", b"3"]),
     ],
 )
-async def test_writes_are_passed_on_in_pairs(writes: list[bytes], calls: list[bytes], close: bool) -> None:
+async def test_writes_are_paired(writes: list[bytes], calls: list[bytes], close: bool) -> None:
     wire = Wire()
     transport = PairingTransport(wire, asyncio.get_running_loop())
     for data in writes:
@@ -196,25 +196,25 @@ CHUNKED = "Transfer-Encoding: chunked"
         ("GET", "/pieces", b"\r\n\r\n1\r\na\r\n1\r\nb\r\n0\r\n\r\n"),
     ],
 )
-def test_every_kind_of_answer_arrives_whole(method: str, path: str, end: bytes) -> None:
+def test_every_response_kind_arrives_whole(method: str, path: str, end: bytes) -> None:
     answer = serve(lambda client: client.sends(request(f"{method} {path}", CLOSE)))
     assert answer.endswith(end)
     assert answer.count(b"HTTP/1.1") == 1
 
 
 @pytest.mark.parametrize("upgrade", ["websocket", "h2c"])
-def test_an_upgrade_that_is_asked_for_is_not_made(upgrade: str) -> None:
+def test_upgrade_request_is_ignored(upgrade: str) -> None:
     asked = request("GET /whole", f"Upgrade: {upgrade}", "Connection: upgrade, close")
     answer = serve(lambda client: client.sends(asked))
     assert answer.startswith(b"HTTP/1.1 200")
 
 
-def test_http_1_0_needs_no_host() -> None:
+def test_http_1_0_request_needs_no_host() -> None:
     assert serve(lambda client: client.sends(b"GET /whole HTTP/1.0\r\n\r\n")).endswith(b"ok")
 
 
 @pytest.mark.parametrize(("proxies", "expected"), [(0, b"127.0.0.1"), (1, b"192.0.2.1"), (2, b"127.0.0.1")])
-def test_the_address_of_a_client_is_the_one_that_trusted_proxies_tell(proxies: int, expected: bytes) -> None:
+def test_client_address_comes_from_trusted_proxies(proxies: int, expected: bytes) -> None:
     asked = request("GET /address", "X-Forwarded-For: 192.0.2.1", CLOSE)
     limits = msgspec.structs.replace(LIMITS, trusted_proxies=proxies)
     assert serve(lambda client: client.sends(asked), limits).endswith(b"\r\n" + expected + b"\r\n0\r\n\r\n")
@@ -248,21 +248,21 @@ def test_the_address_of_a_client_is_the_one_that_trusted_proxies_tell(proxies: i
         ),
     ],
 )
-def test_a_request_that_is_too_much_or_none_is_refused(parts: list[bytes], status: int) -> None:
+def test_oversized_or_malformed_request_is_rejected(parts: list[bytes], status: int) -> None:
     answer = serve(lambda client: client.sends(*parts, pause=0.0005))
     assert answer == b"reset" or answer.startswith(b"HTTP/1.1 %d" % status), answer
     if answer != b"reset":
         assert orjson.loads(answer.partition(b"\r\n\r\n")[2])["status_code"] == status
 
 
-def test_requests_that_come_together_are_answered_in_turn() -> None:
+def test_pipelined_requests_are_answered_in_order() -> None:
     asked = request("GET /pieces") + request("GET /whole") * (http_protocol.PIPELINED - 2) + request("GET /none", CLOSE)
     answer = serve(lambda client: client.sends(asked))
     assert answer.count(b"HTTP/1.1 200") == http_protocol.PIPELINED - 1
     assert answer.count(b"HTTP/1.1 204") == 1
 
 
-def test_no_more_requests_are_taken_than_can_wait() -> None:
+def test_pipelined_requests_are_bounded() -> None:
     """Both for requests that arrive at once, and for those sent while answers are unread."""
 
     async def scene(client: Client) -> None:
@@ -279,7 +279,7 @@ def test_no_more_requests_are_taken_than_can_wait() -> None:
     serve(scene, msgspec.structs.replace(LIMITS, idle_seconds=30.0))
 
 
-def test_a_body_that_nobody_reads_is_read_so_far() -> None:
+def test_unread_body_is_discarded_up_to_limit() -> None:
     async def scene(client: Client) -> int:
         _, writer = await client.open()
         writer.write(request("POST /whole", CHUNKED))
@@ -295,7 +295,7 @@ def test_a_body_that_nobody_reads_is_read_so_far() -> None:
     assert DISCARDED_BYTES <= serve(scene, patience) < 3 * DISCARDED_BYTES
 
 
-def test_a_body_in_small_chunks_is_no_framing_without_end() -> None:
+def test_chunk_framing_overhead_is_bounded() -> None:
     chunks = b"1\r\nx\r\n" * 30_000
     answer = serve(lambda client: client.sends(request("POST /read", CHUNKED, CLOSE), chunks, b"0\r\n\r\n"))
     # Six bytes of overhead per byte of data exceed the limit; with sixty bytes of data they do not.
@@ -321,18 +321,18 @@ def test_a_body_in_small_chunks_is_no_framing_without_end() -> None:
         ),
     ],
 )
-def test_what_does_not_arrive_in_time_is_given_up(parts: list[bytes], pause: float, answer: bytes) -> None:
+def test_slow_request_times_out(parts: list[bytes], pause: float, answer: bytes) -> None:
     began = time.monotonic()
     assert serve(lambda client: client.sends(*parts, pause=pause)).startswith(answer)
     assert time.monotonic() - began < 3
 
 
-def test_who_is_quick_enough_is_waited_for() -> None:
+def test_steady_client_does_not_time_out() -> None:
     parts = [request("POST /read", "Content-Length: 900", CLOSE), *[bytes(30)] * 30]
     assert serve(lambda client: client.sends(*parts, pause=0.025)).startswith(b"HTTP/1.1 200")
 
 
-def test_who_waits_for_us_is_not_late() -> None:
+def test_client_waiting_for_answer_does_not_time_out() -> None:
     """A slow answer, and a body that the application has not requested yet."""
 
     async def scene(client: Client) -> None:
@@ -347,7 +347,7 @@ def test_who_waits_for_us_is_not_late() -> None:
     serve(scene)
 
 
-def test_an_answer_that_is_not_taken_is_given_up() -> None:
+def test_unread_answer_times_out() -> None:
     async def scene(client: Client) -> None:
         _, writer = await client.open()
         writer.transport.pause_reading()  # type: ignore[attr-defined]
@@ -358,7 +358,7 @@ def test_an_answer_that_is_not_taken_is_given_up() -> None:
     serve(scene)
 
 
-def test_time_in_which_the_process_stands_is_not_the_clients() -> None:
+def test_blocked_process_does_not_time_out_clients() -> None:
     async def scene(client: Client) -> bytes:
         reader, writer = await client.open()
         writer.write(b"GET /whole HTTP/1.1\r\n")
@@ -374,7 +374,7 @@ def test_time_in_which_the_process_stands_is_not_the_clients() -> None:
 # --- connection limits ----------------------------------------------------------------------------------------------
 
 
-def test_further_connections_are_refused_until_one_goes() -> None:
+def test_connections_over_limit_are_rejected_until_one_closes() -> None:
     async def scene(client: Client) -> None:
         keep = [await client.open() for _ in range(LIMITS.connections)]
         await until(lambda: len(client.door) == LIMITS.connections)
@@ -398,7 +398,7 @@ class Place:
         pass
 
 
-def test_an_address_has_so_many_connections() -> None:
+def test_connections_per_address_are_limited() -> None:
     door = Connections(msgspec.structs.replace(LIMITS, per_address=2))
     ours = [Place("10.0.0.1"), Place("10.0.0.1")]
     assert [door.admit(one) for one in (*ours, Place("10.0.0.1"), Place("10.0.0.2"))] == [True, True, False, True]
@@ -411,7 +411,7 @@ def test_an_address_has_so_many_connections() -> None:
     assert door.refused == {"too many connections of one address": 3}
 
 
-def test_refusals_are_told_of_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_refusals_are_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
     door = Connections(LIMITS)
     door.report()
     door.refused["a reason"] += 3
@@ -420,7 +420,7 @@ def test_refusals_are_told_of_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.count("a reason") == 1
 
 
-async def test_checks_of_many_connections_let_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connection_checks_yield_to_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "LOOK_SECONDS", 0.0)
     door, looks = Connections(msgspec.structs.replace(LIMITS, connections=1000)), list[int]()
     turn = 0

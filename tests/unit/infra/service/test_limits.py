@@ -25,7 +25,7 @@ from streams.node.node import Node
 from topics.errors import DirectoryDown, ServiceError
 
 
-def test_connections_leave_files_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connection_limit_reserves_file_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "descriptors", lambda: 1000)
     assert connection_limits(Settings()).connections == 1000 - 512
     monkeypatch.setattr(listener, "descriptors", lambda: 1_000_000)
@@ -33,29 +33,29 @@ def test_connections_leave_files_for_the_rest(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("switch", ["sessions_need_key", "job_reads_need_key", "dashboard", "docs"])
-def test_a_switch_reaches_what_it_switches(switch: str, tmp_path: Path) -> None:
+def test_switches_reach_edge_options(switch: str, tmp_path: Path) -> None:
     for on in (False, True):
         settings = Settings.model_validate({"data": tmp_path, switch: on})
         assert getattr(edge_options(settings, b"s" * 32, frozenset()), switch) is on
 
 
-def test_proxies_that_are_trusted_reach_the_connections() -> None:
+def test_trusted_proxies_reach_connection_limits() -> None:
     assert connection_limits(Settings(trusted_proxies=2)).trusted_proxies == 2
 
 
-def test_a_connection_is_kept_for_a_while_after_a_request() -> None:
+def test_keep_alive_timeout_is_75_seconds() -> None:
     application: Any = object()
     door = Connections(connection_limits(Settings()))
     assert service._server(application, Settings(), door).config.timeout_keep_alive == 75
 
 
-def test_a_process_with_enough_of_everything_may_start() -> None:
+def test_sufficient_limits_allow_start() -> None:
     before = threading.active_count()
     limits.check()
     assert threading.active_count() == before
 
 
-def test_what_the_machine_does_not_allow_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_insufficient_limits_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(said: str) -> None:
         with pytest.raises(ServiceError, match=said):
             limits.check()
@@ -75,7 +75,7 @@ def test_what_the_machine_does_not_allow_is_named(monkeypatch: pytest.MonkeyPatc
     refused(r"^9 more threads are allowed \(ulimit -u.*, 64 are needed$")
 
 
-def test_another_setting_is_named() -> None:
+def test_invalid_admin_listen_address_is_reported() -> None:
     with pytest.raises(WrongSetting, match=r"^EARSHOT_ADMIN_LISTEN: '192.0.2.1' is not an address of this machine"):
         listen("192.0.2.1", 0, "admin_listen")
 
@@ -90,12 +90,12 @@ def test_another_setting_is_named() -> None:
         ("192.0.2.1", "is not an address of this machine"),
     ],
 )
-def test_a_host_that_cannot_be_had(host: str, why: str) -> None:
+def test_invalid_host_is_reported(host: str, why: str) -> None:
     with pytest.raises(WrongSetting, match=f"^EARSHOT_HOST: '{host}' {why}"):
         listen(host, 0)
 
 
-def test_directories_of_the_data_are_made_for_their_owner_only(tmp_path: Path) -> None:
+def test_data_directories_are_created_private(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         prepare(Settings(data=tmp_path / "a" / "data", broker=f"embedded://{tmp_path}/log"))
@@ -104,7 +104,7 @@ def test_directories_of_the_data_are_made_for_their_owner_only(tmp_path: Path) -
     assert {mode(tmp_path / name) for name in ("a/data", "log")} == {0o700}
 
 
-def test_what_was_left_open_is_narrowed_and_nothing_else_is(tmp_path: Path) -> None:
+def test_start_tightens_only_its_own_permissions(tmp_path: Path) -> None:
     data, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
     ours = [data / "tables", data / "uploads", elsewhere / "log", tmp_path / "e.db", tmp_path / "e.db-wal"]
     theirs = [data, elsewhere, data / "notes", tmp_path / "other.db", tmp_path / "target"]
@@ -124,7 +124,7 @@ def mode(path: Path) -> int:
     return path.stat().st_mode & 0o777
 
 
-def test_those_of_voices_and_of_the_database_are_not(tmp_path: Path) -> None:
+def test_voice_and_database_directories_are_not_created(tmp_path: Path) -> None:
     database = urls.database_url(f"sqlite:///{tmp_path}/wrong/earshot.db")
     with pytest.raises(WrongSetting, match=r"^EARSHOT_DATABASE_URL: .*/wrong is not a directory$"):
         prepare(Settings(data=tmp_path / "data", database_url=database))
@@ -147,7 +147,7 @@ def test_those_of_voices_and_of_the_database_are_not(tmp_path: Path) -> None:
         ("voices_url", "/proc/voices"),
     ],
 )
-def test_what_cannot_be_written_is_named(tmp_path: Path, field: str, value: str) -> None:
+def test_unwritable_path_names_its_setting(tmp_path: Path, field: str, value: str) -> None:
     file = tmp_path / "file"
     file.touch()
     settings = Settings.model_validate({"data": tmp_path / "data", field: value.format(file=file)})
@@ -159,7 +159,7 @@ def test_what_cannot_be_written_is_named(tmp_path: Path, field: str, value: str)
     "name",
     ["log/log/000004.log", "tables/partitions/0.db", "models/current", "earshot.db-wal", "voices/project/speaker/1"],
 )
-def test_a_file_of_somebody_else_is_named(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inaccessible_file_is_reported(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def access(path: Path, rights: int) -> bool:
         return path != file and plain(path, rights)
 
@@ -172,7 +172,7 @@ def test_a_file_of_somebody_else_is_named(tmp_path: Path, name: str, monkeypatch
         prepare(Settings(data=tmp_path))
 
 
-def test_a_file_in_place_of_a_directory_is_named(tmp_path: Path) -> None:
+def test_file_in_place_of_directory_is_reported(tmp_path: Path) -> None:
     (tmp_path / "uploads").touch()
     with pytest.raises(ServiceError, match=f"^{tmp_path}/uploads is not a directory"):
         prepare(Settings(data=tmp_path))
@@ -191,7 +191,7 @@ def gauge(health: ServiceHealth, name: str) -> float:
     return {name: value for name, _, value in health.gauges()}[name]
 
 
-async def test_a_database_that_fails_is_noted_until_it_works_again(tmp_path: Path) -> None:
+async def test_failing_database_is_noted_until_it_recovers(tmp_path: Path) -> None:
     database = Database(f"sqlite+aiosqlite:///{tmp_path / 'earshot.db'}")
     health = health_of(database, tmp_path)
     await database.migrate()
@@ -213,7 +213,7 @@ async def test_a_database_that_fails_is_noted_until_it_works_again(tmp_path: Pat
     await database.close()
 
 
-async def test_a_disk_without_room_for_uploads_is_noted(tmp_path: Path) -> None:
+async def test_full_upload_disk_and_damaged_model_are_noted(tmp_path: Path) -> None:
     database = Database(f"sqlite+aiosqlite:///{tmp_path / 'earshot.db'}")
     assert gauge(health_of(database, tmp_path), "earshot_upload_room_bytes") > 0
     full = health_of(database, tmp_path, kept_free=1 << 62)
@@ -223,7 +223,7 @@ async def test_a_disk_without_room_for_uploads_is_noted(tmp_path: Path) -> None:
     assert gauge(full, "earshot_upload_room_bytes") == 0
 
 
-async def test_uploads_without_a_directory_are_noted(tmp_path: Path) -> None:
+async def test_missing_upload_directory_is_noted(tmp_path: Path) -> None:
     health = health_of(Database(f"sqlite+aiosqlite:///{tmp_path / 'earshot.db'}"), tmp_path / "removed")
     assert health.notes()[1:] == ["uploads are refused: their directory is missing"]
     assert gauge(health, "earshot_upload_room_bytes") == 0

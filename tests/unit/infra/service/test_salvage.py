@@ -97,7 +97,7 @@ def cut_wal(log: Path) -> None:
         *(("SIGTERM", damage) for damage in (no_current, no_manifest, no_tables, no_blobs, shutil.rmtree)),
     ],
 )
-def test_the_tables_know_what_the_log_lost(data: Path, story: Story, damage: Callable[[Path], object]) -> None:
+def test_damaged_log_is_salvaged_from_tables(data: Path, story: Story, damage: Callable[[Path], object]) -> None:
     before = content(data / "log" / "log")
     damage(data / "log" / "log")
     assert content(data / "log" / "log") != before
@@ -105,7 +105,7 @@ def test_the_tables_know_what_the_log_lost(data: Path, story: Story, damage: Cal
     assert asyncio.run(start(data, story)) == READY
 
 
-def test_without_tables_the_log_is_read_up_to_its_damage(data: Path, story: Story) -> None:
+def test_salvage_without_tables_reads_intact_part_of_log(data: Path, story: Story) -> None:
     shutil.rmtree(data / "tables" / "partitions")
     no_current(data / "log" / "log")
     lines = salvaged(data)
@@ -114,7 +114,7 @@ def test_without_tables_the_log_is_read_up_to_its_damage(data: Path, story: Stor
 
 
 @pytest.mark.parametrize("end", ["kill -9"])
-def test_what_is_in_neither_is_said_to_be_lost(data: Path, story: Story) -> None:
+def test_unrecoverable_sessions_are_reported_lost(data: Path, story: Story) -> None:
     shutil.rmtree(data / "tables" / "partitions")
     no_wal(data / "log" / "log")
     lines = salvaged(data)
@@ -132,7 +132,7 @@ def flip_rows(file: Path) -> None:
     file.write_bytes(damaged)
 
 
-def test_rows_of_a_damaged_database_are_kept(data: Path) -> None:
+def test_readable_rows_of_damaged_database_are_kept(data: Path) -> None:
     database = data / "earshot.db"
     flip_rows(database)
     with pytest.raises(ServiceError, match="is damaged"):
@@ -145,7 +145,7 @@ def test_rows_of_a_damaged_database_are_kept(data: Path) -> None:
     assert any(f"{kept} organizations" in line for line in lines)
 
 
-def test_a_lost_database_is_made_anew_and_the_log_stays(data: Path) -> None:
+def test_lost_database_is_recreated_and_log_kept(data: Path) -> None:
     for file in data.glob("earshot.db*"):
         file.unlink()
     log = content(data / "log" / "log")
@@ -155,7 +155,7 @@ def test_a_lost_database_is_made_anew_and_the_log_stays(data: Path) -> None:
     assert content(data / "log" / "log") == log
 
 
-def test_what_is_sound_is_left_alone(data: Path) -> None:
+def test_intact_data_is_left_unchanged(data: Path) -> None:
     shutil.rmtree(data / "tables" / "partitions" / "0.db")  # A start recreates it.
     before = content(data)
     with pytest.raises(ServiceError, match="nothing was changed"):
@@ -164,7 +164,7 @@ def test_what_is_sound_is_left_alone(data: Path) -> None:
     assert not list(data.glob("set-aside-*"))
 
 
-def test_nothing_is_salvaged_under_a_service_or_where_nothing_is(data: Path, tmp_path: Path) -> None:
+def test_salvage_rejects_running_service_and_missing_log(data: Path, tmp_path: Path) -> None:
     lock = DirectoryLock(data / "log")
     no_current(data / "log" / "log")
     with pytest.raises(ServiceError, match=f"in use by process {os.getpid()}: stop the service first"):
@@ -176,7 +176,7 @@ def test_nothing_is_salvaged_under_a_service_or_where_nothing_is(data: Path, tmp
         salvage(Settings(data=data, broker="kafka://k:9092"))
 
 
-def test_a_second_damage_is_salvaged_as_the_first(data: Path, story: Story) -> None:
+def test_repeated_damage_is_salvaged_again(data: Path, story: Story) -> None:
     for _ in range(2):
         no_current(data / "log" / "log")
         salvage(Settings(data=data))

@@ -11,14 +11,14 @@ from infra.service.speakers import LoadedOnce, OverlapModel
 from topics.errors import EngineError
 
 
-def test_a_model_is_loaded_once_and_when_it_is_needed() -> None:
+def test_model_is_loaded_once_on_demand() -> None:
     made = iter([1, 2])
     model = LoadedOnce(lambda: next(made))
     assert (model(), model()) == (1, 1)
     assert next(made) == 2
 
 
-def test_a_missing_model_is_named_in_the_log_alone_and_taken_once_it_is_there(tmp_path: Path) -> None:
+def test_missing_model_is_logged_and_loaded_once_installed(tmp_path: Path) -> None:
     directory = tmp_path / "overlap"
     model = OverlapModel(directory)
     with capture_logs() as logs, pytest.raises(EngineError, match=r"^the model for it is missing or damaged$"):

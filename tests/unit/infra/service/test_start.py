@@ -55,7 +55,7 @@ def ended(data: Path, **settings: str | int) -> tuple[int, str, list[str]]:
 
 
 @pytest.mark.slow
-def test_what_workers_need_is_not_loaded_where_the_loop_runs() -> None:
+def test_service_process_does_not_import_worker_libraries() -> None:
     """It would take memory twice, and delay the start."""
     heavy = "{'numba', 'llvmlite', 'onnxruntime', 'scipy', 'av'}"
     program = f"import sys, infra.service.service; print(*{heavy} & set(sys.modules))"
@@ -63,7 +63,7 @@ def test_what_workers_need_is_not_loaded_where_the_loop_runs() -> None:
 
 
 @pytest.mark.slow
-def test_a_port_that_is_taken_is_one_line(tmp_path: Path) -> None:
+def test_taken_port_is_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         status, out, lines = ended(tmp_path / "data", port=port)
@@ -72,7 +72,7 @@ def test_a_port_that_is_taken_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_too_few_open_files_are_one_line(tmp_path: Path) -> None:
+def test_low_open_file_limit_is_one_line(tmp_path: Path) -> None:
     with serving(tmp_path / "data") as process:
         resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (256, 256))
         out, err = process.communicate(timeout=120)
@@ -82,7 +82,7 @@ def test_too_few_open_files_are_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lost", ["earshot.db", "log/log"])
-def test_a_start_without_the_database_or_the_log_is_one_line(tmp_path: Path, lost: str) -> None:
+def test_missing_database_or_log_is_one_line(tmp_path: Path, lost: str) -> None:
     data = tmp_path / "data"
     with serving(data) as process:
         welcome(process)
@@ -98,7 +98,7 @@ def test_a_start_without_the_database_or_the_log_is_one_line(tmp_path: Path, los
 
 
 @pytest.mark.slow
-def test_keys_are_shown_by_the_first_start_that_comes_through(tmp_path: Path) -> None:
+def test_first_successful_start_shows_keys(tmp_path: Path) -> None:
     data = tmp_path / "data"
     away = f"kafka://127.0.0.1:{free_port()}"
     status, out, lines = ended(data, broker=away)
@@ -118,7 +118,7 @@ def test_keys_are_shown_by_the_first_start_that_comes_through(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_journal_gets_no_secret(tmp_path: Path) -> None:
+def test_output_without_terminal_contains_no_secret(tmp_path: Path) -> None:
     """Neither keys nor links are written to a non-terminal; the next start at a terminal shows the keys."""
     data = tmp_path / "data"
     with serving(data) as process:
@@ -132,7 +132,7 @@ def test_a_journal_gets_no_secret(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_chosen_key_that_opens_nothing_is_not_given_to_paste(tmp_path: Path) -> None:
+def test_chosen_key_without_effect_is_not_offered_for_pasting(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with serving(data, bootstrap_project_key="the first key of the project") as process:
         assert 'EARSHOT_PROJECT_KEY="$EARSHOT_BOOTSTRAP_PROJECT_KEY"' in welcome(process)
@@ -145,7 +145,7 @@ def test_a_chosen_key_that_opens_nothing_is_not_given_to_paste(tmp_path: Path) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("hangup", [signal.SIG_DFL, signal.SIG_IGN])
-def test_a_terminal_that_is_closed_stops_it_in_order(tmp_path: Path, hangup: signal.Handlers) -> None:
+def test_hangup_stops_service_unless_ignored(tmp_path: Path, hangup: signal.Handlers) -> None:
     """Unless it was started to outlive its terminal, as by nohup."""
     before = signal.signal(signal.SIGHUP, hangup)
     try:
@@ -235,7 +235,7 @@ def traced() -> object:
         faulthandler.enable(sys.__stderr__)
 
 
-def test_lives_that_were_killed_are_known_and_those_that_crashed_are_not_among_them(tmp_path: Path) -> None:
+def test_killed_runs_are_distinguished_from_crashes(tmp_path: Path) -> None:
     assert known(tmp_path).killed == frozenset()
     ends = (signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM, signal.SIGABRT)
     killed, crashed, ended, aborted = (live(tmp_path, end) for end in ends)
@@ -249,7 +249,7 @@ def test_lives_that_were_killed_are_known_and_those_that_crashed_are_not_among_t
     assert begun.name_run() != begun.name_run()
 
 
-def test_a_trace_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_crash_trace_is_logged_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     live(tmp_path, signal.SIGSEGV)
     known(tmp_path)
     assert "service.crashed" in (told := capsys.readouterr().out)
@@ -258,9 +258,7 @@ def test_a_trace_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "service.crashed" not in capsys.readouterr().out
 
 
-def test_a_machine_without_memory_counts_unless_it_was_started_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_out_of_memory_kill_counts_as_crash_unless_rebooted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = known(tmp_path).this
     monkeypatch.setattr(memory, "ended_for_it", lambda: 10**9)
     second = known(tmp_path)
@@ -270,7 +268,7 @@ def test_a_machine_without_memory_counts_unless_it_was_started_again(
     assert known(tmp_path).killed == {second.this}
 
 
-def test_this_machine_tells_how_it_is() -> None:
+def test_boot_id_and_oom_kills_are_readable() -> None:
     if not Path("/proc/vmstat").exists():
         pytest.skip("not Linux")
     assert lives._boot() == lives._boot() != ""
@@ -278,7 +276,7 @@ def test_this_machine_tells_how_it_is() -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"life": 3}'])
-def test_files_that_are_damaged_say_nothing(tmp_path: Path, damage: bytes) -> None:
+def test_damaged_run_files_are_ignored(tmp_path: Path, damage: bytes) -> None:
     known(tmp_path)
     (tmp_path / LIVES).write_bytes(damage)
     assert known(tmp_path).killed == frozenset()
@@ -286,12 +284,12 @@ def test_files_that_are_damaged_say_nothing(tmp_path: Path, damage: bytes) -> No
     assert known(tmp_path).killed == frozenset()
 
 
-def test_what_cannot_be_kept_keeps_nothing_from_starting(tmp_path: Path) -> None:
+def test_unwritable_run_file_does_not_block_start(tmp_path: Path) -> None:
     (tmp_path / LIVES).mkdir()
     assert known(tmp_path).killed == frozenset()
 
 
-def test_few_lives_are_remembered(tmp_path: Path) -> None:
+def test_remembered_runs_are_bounded(tmp_path: Path) -> None:
     names = [known(tmp_path).this for _ in range(MOST_KILLED + 3)]
     assert known(tmp_path).killed == set(names[-MOST_KILLED:])
     assert (tmp_path / LIVES).stat().st_size < os.sysconf("SC_PAGE_SIZE")

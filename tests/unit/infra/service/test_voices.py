@@ -61,7 +61,7 @@ def store_in(kind: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("store", [kind], indirect=True)
 
 
-async def test_a_file_is_kept_and_deleted(store: VoiceFiles) -> None:
+async def test_file_is_kept_fetched_and_deleted(store: VoiceFiles) -> None:
     file = io.BytesIO(b"head" + VOICE)
     file.seek(4)
     await store.keep("zoo/one", file)
@@ -76,7 +76,7 @@ async def test_a_file_is_kept_and_deleted(store: VoiceFiles) -> None:
 
 
 @store_in(".")
-async def test_a_file_that_cannot_be_read_is_not_kept(tmp_path: Path, store: VoiceFiles) -> None:
+async def test_unreadable_file_is_not_kept(tmp_path: Path, store: VoiceFiles) -> None:
     with pytest.raises(Unavailable, match=r"^the voice store does not answer: Input/output error$"):
         await store.keep("zoo/one", Torn(VOICE))
     assert await store.fetch("zoo/one", io.BytesIO()) is False
@@ -85,7 +85,7 @@ async def test_a_file_that_cannot_be_read_is_not_kept(tmp_path: Path, store: Voi
 
 @pytest.mark.slow
 @store_in("s3")
-async def test_s3_takes_a_large_file_in_parts_and_half_a_file_never(
+async def test_s3_multipart_upload_is_all_or_nothing(
     bucket: S3, monkeypatch: pytest.MonkeyPatch, store: VoiceFiles
 ) -> None:
     monkeypatch.setattr(voices, "PIECE", 5 * 1024 * 1024)
@@ -102,7 +102,7 @@ async def test_s3_takes_a_large_file_in_parts_and_half_a_file_never(
 
 
 @store_in("voices")
-async def test_only_the_owner_reads_the_files(tmp_path: Path, store: VoiceFiles) -> None:
+async def test_files_are_private_to_owner(tmp_path: Path, store: VoiceFiles) -> None:
     await store.keep("zoo/one", io.BytesIO(VOICE))
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "voices").rglob("*")}
     assert modes == {"zoo": 0o700, "one": 0o600}
@@ -110,7 +110,7 @@ async def test_only_the_owner_reads_the_files(tmp_path: Path, store: VoiceFiles)
 
 
 @store_in(".")
-async def test_nothing_of_an_organization_is_left(tmp_path: Path, store: VoiceFiles) -> None:
+async def test_deleting_last_file_removes_directory(tmp_path: Path, store: VoiceFiles) -> None:
     await store.keep("zoo/one", io.BytesIO(VOICE))
     await store.keep("zoo/two", io.BytesIO(VOICE))
     await store.keep("park/one", io.BytesIO(VOICE))
@@ -123,7 +123,7 @@ async def test_nothing_of_an_organization_is_left(tmp_path: Path, store: VoiceFi
 
 
 @store_in(".")
-async def test_files_that_come_and_go_at_once(tmp_path: Path, store: VoiceFiles) -> None:
+async def test_concurrent_keeps_and_deletes_leave_nothing(tmp_path: Path, store: VoiceFiles) -> None:
     async def one(number: int) -> None:
         await store.keep(f"zoo/{number}", io.BytesIO(VOICE))
         await store.discard([f"zoo/{number}"])
@@ -133,7 +133,9 @@ async def test_files_that_come_and_go_at_once(tmp_path: Path, store: VoiceFiles)
 
 
 @store_in(".")
-async def test_a_directory_that_goes_while_it_is_made(store: VoiceFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_directory_removed_during_creation_is_recreated(
+    store: VoiceFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made, faults = Path.mkdir, iter([FileExistsError, FileNotFoundError])
 
     def mkdir(path: Path, **options: Any) -> None:
@@ -148,7 +150,7 @@ async def test_a_directory_that_goes_while_it_is_made(store: VoiceFiles, monkeyp
 
 @store_in("voices")
 @pytest.mark.parametrize("name", ["", "/etc/passwd", "../one", "zoo/../../one", "zoo/.one.part", "a\nb", "zoo/"])
-async def test_names_that_are_none(tmp_path: Path, name: str, store: VoiceFiles) -> None:
+async def test_invalid_names_are_rejected(tmp_path: Path, name: str, store: VoiceFiles) -> None:
     for call in store.keep(name, io.BytesIO()), store.fetch(name, io.BytesIO()), store.discard([name]):
         with pytest.raises(Unavailable, match="ValueError"):
             await call
@@ -156,14 +158,14 @@ async def test_names_that_are_none(tmp_path: Path, name: str, store: VoiceFiles)
 
 
 @store_in("blocked/voices")
-async def test_a_directory_that_cannot_be_made(tmp_path: Path, store: VoiceFiles) -> None:
+async def test_uncreatable_directory_is_reported(tmp_path: Path, store: VoiceFiles) -> None:
     (tmp_path / "blocked").touch()
     with pytest.raises(Unavailable, match=r"^the voice store does not answer: (Not a directory|File exists)$"):
         await store.keep("zoo/one", io.BytesIO(VOICE))
     await store.discard(["zoo/one"])
 
 
-async def test_a_store_that_hangs_is_not_waited_for(tmp_path: Path) -> None:
+async def test_hanging_store_times_out(tmp_path: Path) -> None:
     released = threading.Event()
 
     class Hung(io.BytesIO):
@@ -179,7 +181,7 @@ async def test_a_store_that_hangs_is_not_waited_for(tmp_path: Path) -> None:
         released.set()
 
 
-def test_s3_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s3_requires_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(_registry, "s3", raising=False)
     monkeypatch.setitem(sys.modules, "s3fs", None)
     with pytest.raises(ServiceError, match=r"s3:// yet: .* pip install 'earshot-server\[s3\]'"):
@@ -187,7 +189,7 @@ def test_s3_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("url", ["nowhere://user:secret@host/voices", "ftp://user:secret@127.0.0.1:9/voices"])
-def test_a_store_that_cannot_be_had_is_refused_without_its_secret(url: str) -> None:
+def test_unusable_store_url_is_rejected_without_secret(url: str) -> None:
     with pytest.raises(ServiceError, match=f"this {url.partition(':')[0]}:// URL") as told:
         FsspecVoices(url)
     assert "secret" not in str(told.value)

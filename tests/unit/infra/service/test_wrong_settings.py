@@ -98,7 +98,7 @@ WRONG: dict[str, tuple[str, ...]] = {
 }
 
 
-def test_no_setting_is_forgotten() -> None:
+def test_every_setting_has_wrong_values() -> None:
     assert WRONG.keys() == Settings.model_fields.keys()
 
 
@@ -118,7 +118,7 @@ def refusal(capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("field", WRONG)
-def test_a_wrong_value_is_one_line_that_names_the_setting(
+def test_wrong_value_is_one_line_naming_setting(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, field: str
 ) -> None:
     (tmp_path / "file").touch()
@@ -133,7 +133,7 @@ def test_a_wrong_value_is_one_line_that_names_the_setting(
     assert not (tmp_path / "missing").exists()
 
 
-def test_the_bundled_engine_has_but_its_own_models_of_speech(
+def test_bundled_engine_rejects_unknown_speech_model(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setenv("EARSHOT_DATA", str(tmp_path / "data"))

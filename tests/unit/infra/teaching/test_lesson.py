@@ -25,7 +25,7 @@ def mark(number: int, right: bool = True, spread: float = 0.8) -> Mark:
     return Mark(str(number), True, "job", 5000 * number, 5000 * number + 3000, right, GRAPH, stored)
 
 
-def test_a_sound_is_learnt_for_streams_and_recordings() -> None:
+def test_sound_is_learnt_for_streams_and_recordings() -> None:
     learnt = lesson.learn([*map(mark, range(12)), mark(90, right=False)], MANIFEST)
     later = np.frombuffer(mark(50).looks, np.int8).reshape(-1, DIMENSION)
     for kind, head in (("streams", learnt.stream), ("recordings", learnt.recording)):
@@ -41,16 +41,16 @@ def test_a_sound_is_learnt_for_streams_and_recordings() -> None:
     assert learnt.stream != learnt.recording
 
 
-def test_too_few_passages_are_counted() -> None:
+def test_too_few_passages_are_rejected() -> None:
     with pytest.raises(BadRequest, match="9 passages are marked as the sound, and 10 are needed"):
         lesson.learn([*map(mark, range(9)), *(mark(number, right=False) for number in range(20, 40))], MANIFEST)
 
 
-def test_passages_that_are_all_alike_are_refused() -> None:
+def test_identical_passages_are_rejected() -> None:
     with pytest.raises(BadRequest, match="the 11 passages are all alike"):
         lesson.learn([mark(number, spread=0.0) for number in range(11)], MANIFEST)
 
 
-def test_looks_are_read_as_they_were_stored() -> None:
+def test_quantised_looks_round_trip() -> None:
     stored = np.frombuffer(mark(1).looks, np.int8)
     assert np.array_equal(quantise(dequantise(stored)), stored)

@@ -78,7 +78,7 @@ def by_definition(
 @example(geometry=SENSE, rate=8000, seconds=20.0, cuts=[])
 @given(geometry=geometries, rate=rates, seconds=st.floats(0, 5), cuts=st.lists(st.floats(0, 1), max_size=8))
 @settings(max_examples=30)
-def test_cuts_change_nothing(
+def test_windows_are_independent_of_cuts(
     front: LogMel | Waveform, geometry: Geometry, rate: int, seconds: float, cuts: list[float]
 ) -> None:
     samples = noise(int(rate * seconds))
@@ -92,7 +92,7 @@ def test_cuts_change_nothing(
 @example(geometry=SESSIONS, rate=MODEL, seconds=0.02, cuts=[])
 @given(geometry=geometries, rate=rates, seconds=st.floats(0, 7), cuts=st.lists(st.floats(0, 1), max_size=8))
 @settings(max_examples=30)
-def test_each_window_has_the_look_of_its_place(
+def test_each_window_gets_look_at_its_position(
     recording: bool, geometry: Geometry, rate: int, seconds: float, cuts: list[float]
 ) -> None:
     samples = noise(int(rate * seconds))
@@ -102,7 +102,7 @@ def test_each_window_has_the_look_of_its_place(
 
 
 @pytest.mark.parametrize(("recording", "looks"), [(False, 10), (True, 5)])
-def test_each_look_is_heard_once_and_only_where_the_first_model_hears_something(recording: bool, looks: int) -> None:
+def test_second_model_runs_once_per_look_above_gate(recording: bool, looks: int) -> None:
     for gate, count in ((0.0, looks), (0.8, 0)):
         engine = Pair(gate=gate)
         analysed(Analysis(engine, SESSIONS, MODEL, recording=recording), np.split(noise(10 * MODEL), 20))
@@ -110,7 +110,7 @@ def test_each_look_is_heard_once_and_only_where_the_first_model_hears_something(
 
 
 @pytest.mark.parametrize("seconds", [0.5, 1.0, 3.0, 4.3])
-def test_a_recording_that_breaks_has_the_windows_before_the_break(seconds: float) -> None:
+def test_broken_recording_keeps_windows_before_break(seconds: float) -> None:
     samples = noise(round(seconds * MODEL))
     got = Analysis(Pair(), SESSIONS, MODEL, recording=True)
     packed = got.feed(samples).packed + got.finish(whole=False).packed
@@ -122,7 +122,7 @@ def test_a_recording_that_breaks_has_the_windows_before_the_break(seconds: float
 @pytest.mark.parametrize("engine", [Fingerprint, Pair])
 @given(geometry=geometries, rate=rates, stop=st.floats(0, 1), early=st.floats(0, 1), seconds=st.floats(0.1, 5))
 @settings(max_examples=50)
-def test_resumes_anywhere(
+def test_analysis_resumes_anywhere(
     engine: type[Fingerprint], geometry: Geometry, rate: int, stop: float, early: float, seconds: float
 ) -> None:
     samples = noise(int(rate * seconds))
@@ -138,7 +138,7 @@ def test_resumes_anywhere(
 
 
 @pytest.mark.parametrize("geometry", GEOMETRIES)
-def test_which_windows_exist(geometry: Geometry) -> None:
+def test_window_count_matches_geometry(geometry: Geometry) -> None:
     edges = [geometry.window_ms * 16 + n * geometry.hop_ms * 16 for n in range(3)]
     lengths = [0, 1, 399, 400, 401, *(edge + more for edge in edges for more in (-401, -1, 0, 1, 399, 400, 401))]
     for length in lengths:
@@ -153,7 +153,7 @@ def test_which_windows_exist(geometry: Geometry) -> None:
     [(MODEL, [15_599, 1, 7_999, 1]), (44_100, [15_599 * 44_100 // MODEL + 67, 1])],
 )
 @pytest.mark.parametrize("engine", [Fingerprint, Pair])
-def test_a_window_comes_as_soon_as_its_patch_is_there(engine: type[Fingerprint], rate: int, pieces: list[int]) -> None:
+def test_window_is_scored_once_its_patch_is_complete(engine: type[Fingerprint], rate: int, pieces: list[int]) -> None:
     analysis = Analysis(engine(), SESSIONS, rate)
     assert [analysis.feed(noise(piece)).count for piece in pieces] == [0, 1] * (len(pieces) // 2)
 
@@ -162,14 +162,14 @@ def test_a_window_comes_as_soon_as_its_patch_is_there(engine: type[Fingerprint],
     ("geometry", "rate", "first", "patches"),
     [(SESSIONS, MODEL, 0, 19), (SENSE, MODEL, 0, 10), (Geometry(2000, 500), MODEL, 0, 19), (SESSIONS, 44_100, 15, 4)],
 )
-def test_each_patch_that_is_needed_is_scored_once(geometry: Geometry, rate: int, first: int, patches: int) -> None:
+def test_each_needed_patch_is_scored_once(geometry: Geometry, rate: int, first: int, patches: int) -> None:
     engine = Fingerprint()
     analysis = Analysis(engine, geometry, rate, first_window=first)
     analysed(analysis, np.split(noise(10 * rate), 20))
     assert (analysis.next_window, engine.asked) == (naive.window_count(geometry, 10 * MODEL, MODEL), patches)
 
 
-def test_what_is_needed_is_told_and_later_audio_is_refused() -> None:
+def test_needed_position_is_reported_and_later_start_rejected() -> None:
     analysis = Analysis(Fingerprint(), SESSIONS, 44_100)
     assert analysis.needed_from == 0
     analysis.feed(noise(44_100))
@@ -180,7 +180,7 @@ def test_what_is_needed_is_told_and_later_audio_is_refused() -> None:
 
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 @pytest.mark.parametrize("seconds", [1 / MODEL, 0.3, 1.0, 1.01, 2.0, 5.0])
-def test_one_window_alone(geometry: Geometry, seconds: float) -> None:
+def test_single_window_matches_definition(geometry: Geometry, seconds: float) -> None:
     samples = noise(int(seconds * MODEL))
     beginning = samples[: geometry.window_ms * 16]
     got = score_alone(Fingerprint(), geometry, DecodedAudio(MODEL, samples))
@@ -190,7 +190,7 @@ def test_one_window_alone(geometry: Geometry, seconds: float) -> None:
 
 @pytest.mark.parametrize("seconds", [0.01, 1.0, 1.024, 1.025, 1.5, 1.525, 2.0, 2.024, 2.025, 2.5, 3.025, 7.7])
 @pytest.mark.parametrize("step", [1, 2, 5])
-def test_long_windows_have_the_scores_of_the_short_ones(seconds: float, step: int) -> None:
+def test_long_windows_join_scores_of_short_windows(seconds: float, step: int) -> None:
     """Each short one once, and as many long ones as a recording of that length has."""
     length = round(seconds * MODEL)
     scores = np.random.default_rng(1).random((naive.window_count(SESSIONS, length, MODEL), 3)).astype(np.float32)
@@ -207,14 +207,14 @@ def test_long_windows_have_the_scores_of_the_short_ones(seconds: float, step: in
     assert whole == [scores[2 * n : 2 * n + 2].max(axis=0).tolist() for n in range((len(scores) - 1) // 2)]
 
 
-def test_models_that_do_not_fit_are_refused() -> None:
+def test_incompatible_models_are_rejected() -> None:
     with pytest.raises(EngineError, match="not a whole number of the model's frames"):
         Analysis(Fingerprint(LogMel(16_000, 90, 64, 400, 170, 512, 125.0, 7500.0, 0.001)), SESSIONS, MODEL)
     with pytest.raises(EngineError, match="too short"):
         Analysis(Fingerprint(Waveform(16_000, 8_000)), SESSIONS, MODEL)
 
 
-def test_warm_asks_the_engine() -> None:
+def test_warm_up_calls_engine() -> None:
     engine = Fingerprint()
     warm(engine)
     assert engine.asked > 0

@@ -49,7 +49,7 @@ def chirps(content_type: str, seconds: float = 1.5) -> bytes:
 
 
 @pytest.mark.parametrize("content_type", KINDS)
-def test_every_container(content_type: str) -> None:
+def test_every_container_is_decoded(content_type: str) -> None:
     data, want = chirps(content_type), chirp().mean(axis=1)
     for media in (parse(content_type), ANY):
         pcm = decode_chunk(data, media)
@@ -61,7 +61,7 @@ def test_every_container(content_type: str) -> None:
 
 
 @pytest.mark.parametrize("content_type", KINDS)
-def test_neither_blocks_nor_zeros_after_the_end_change_it(content_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_ignore_block_size_and_trailing_zeros(content_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data = chirps(content_type)
     want = decode_chunk(data, ANY).samples
     assert np.array_equal(decode_chunk(data.ljust(1 << 20, b"\0"), ANY).samples[: len(want)], want)
@@ -71,13 +71,13 @@ def test_neither_blocks_nor_zeros_after_the_end_change_it(content_type: str, mon
     assert np.array_equal(np.concatenate(blocks), want)
 
 
-def test_raw() -> None:
+def test_raw_audio_is_decoded() -> None:
     media = parse("audio/x-raw; rate=8000; format=s16le; channels=2")
     pcm = decode_chunk(np.array([[16384, 0], [-32768, -32768]], "<i2").tobytes(), media)
     assert (pcm.rate, pcm.samples.tolist()) == (8000, [0.25, -1.0])
 
 
-def test_nothing_and_a_header_alone_are_no_audio() -> None:
+def test_empty_data_and_bare_header_are_rejected() -> None:
     nothing = dict.fromkeys([*KINDS, "application/octet-stream", "audio/x-raw; rate=8000; format=s16"], b"")
     headers = {f"audio/{kind}": encoded(np.empty((0, 1)), RATE, kind.upper()) for kind in ("wav", "aiff", "flac")}
     for declared, data in (*nothing.items(), *headers.items()):
@@ -95,12 +95,12 @@ def test_nothing_and_a_header_alone_are_no_audio() -> None:
         ("audio/wav", "audio/aiff", "declared audio/wav, but the data is AIFF"),
     ],
 )
-def test_another_container_than_declared(declared: str, content: str, message: str) -> None:
+def test_mismatched_content_type_is_rejected(declared: str, content: str, message: str) -> None:
     with pytest.raises(AudioError, match=message):
         decode_chunk(chirps(content), parse(declared))
 
 
-def test_no_audio_file() -> None:
+def test_unsupported_file_is_rejected() -> None:
     for data in (bytes(5000), b"hello, this is text", b"RIFF\0\0\0\0AVI LIST", b"I"):
         assert container.detect(data[: container.HEAD]) is None
         with pytest.raises(AudioError, match="is not a supported audio file"):
@@ -120,7 +120,7 @@ def until_it_breaks(audio: AudioFile) -> tuple[Floats, AudioError]:
     return np.concatenate(blocks), raised.value
 
 
-def test_audio_is_given_up_to_its_damage() -> None:
+def test_samples_before_damage_are_returned() -> None:
     """Including damage within a block; FLAC in frames of the coder, which hold 4096 samples."""
     flac = chirps("audio/flac", 9.0)
     audio = open_file(io.BytesIO(flac[: len(flac) // 2]), ANY)
@@ -142,7 +142,7 @@ def test_audio_is_given_up_to_its_damage() -> None:
 
 
 @pytest.mark.parametrize("content_type", list(KINDS)[:7])
-def test_a_file_that_is_shorter_than_it_says(content_type: str) -> None:
+def test_truncated_file_reports_shortfall(content_type: str) -> None:
     data = chirps(content_type, 9.0)
     whole, half = (open_file(io.BytesIO(part), ANY) for part in (data, data[: len(data) // 2]))
     for audio in (whole, half):
@@ -155,7 +155,7 @@ def test_a_file_that_is_shorter_than_it_says(content_type: str) -> None:
     assert says == f"{'without the mark of its end' if marked else 'and its header says 9.0 s'}: it was cut off"
 
 
-def test_a_wav_of_unknown_length_is_not_cut_off() -> None:
+def test_wav_of_unknown_length_has_no_shortfall() -> None:
     """Streaming writers declare the maximum length, so a length is neither trusted nor allocated."""
     data = bytearray(chirps("audio/wav"))
     at = data.index(b"data") + 4
@@ -174,7 +174,7 @@ def test_a_wav_of_unknown_length_is_not_cut_off() -> None:
         (22, struct.pack("<H", 17), "17 channels|cannot be read"),
     ],
 )
-def test_caps_of_a_header(offset: int, value: bytes, message: str) -> None:
+def test_header_values_beyond_limits_are_rejected(offset: int, value: bytes, message: str) -> None:
     data = bytearray(chirps("audio/wav"))
     data[offset : offset + len(value)] = value
     with pytest.raises(AudioError, match=message):
@@ -189,7 +189,7 @@ def flac_claiming(samples: int) -> bytes:
     return bytes(data)
 
 
-def test_a_header_tells_the_length_or_that_it_does_not_know() -> None:
+def test_frames_come_from_header_or_are_none() -> None:
     want = decode_chunk(chirps("audio/flac"), ANY).samples
     assert open_file(io.BytesIO(chirps("audio/flac")), ANY).frames == len(want)
     assert open_file(io.BytesIO(flac_claiming(0)), ANY).frames is None
@@ -198,7 +198,7 @@ def test_a_header_tells_the_length_or_that_it_does_not_know() -> None:
         decode_chunk(flac_claiming(2**36 - 1), ANY)
 
 
-def test_audio_is_counted_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_length_limit_applies_to_decoded_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decode, "BLOCK_SAMPLES", 8000)
     audio = open_file(io.BytesIO(bytes(32_000)), parse("audio/x-raw; rate=8000; format=s16"), longest_s=1)
     blocks = audio.blocks()
@@ -207,7 +207,7 @@ def test_audio_is_counted_too(monkeypatch: pytest.MonkeyPatch) -> None:
         next(blocks)
 
 
-def test_a_small_chunk_may_hold_much(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_chunk_with_too_many_frames_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     flac = encoded(np.zeros(500_000, np.int16), RATE, "FLAC")
     monkeypatch.setattr(decode, "BLOCK_SAMPLES", 100_000)
     monkeypatch.setattr(decode, "MAX_CHUNK_FRAMES", 400_000)
@@ -231,12 +231,12 @@ class Broken(io.BytesIO):
 
 @pytest.mark.parametrize("content_type", KINDS)
 @pytest.mark.parametrize("after", [12, 20_000])
-def test_an_error_of_the_source_is_no_damage(content_type: str, after: int) -> None:
+def test_source_error_is_not_reported_as_damage(content_type: str, after: int) -> None:
     with pytest.raises(ConnectionError, match="the log is away"):
         list(open_file(Broken(chirps(content_type, 9.0), after), ANY).blocks())
 
 
-def test_a_header_that_leads_before_the_beginning() -> None:
+def test_seek_before_start_fails() -> None:
     guarded = GuardedSource(io.BytesIO(bytes(10)))
     for offset, whence in ((-1, io.SEEK_SET), (-1, io.SEEK_CUR), (-11, io.SEEK_END), (2**63 - 1, io.SEEK_END)):
         assert guarded.seek(offset, whence) == -1
@@ -251,7 +251,7 @@ def test_a_header_that_leads_before_the_beginning() -> None:
     in_header=st.booleans(),
 )
 @settings(max_examples=100)
-def test_damage_is_named_or_survived(
+def test_damaged_file_is_decoded_or_raises_audio_error(
     content_type: str, cut: float, hits: list[tuple[float, int]], in_header: bool
 ) -> None:
     data = bytearray(chirps(content_type, 0.25))

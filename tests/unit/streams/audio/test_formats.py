@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize(("declared", "container"), CONTAINERS.items())
-def test_content_types_of_containers(declared: str, container: str) -> None:
+def test_content_types_name_their_container(declared: str, container: str) -> None:
     assert parse(declared) == Media(declared, container)  # type: ignore[arg-type]
     assert parse(f" {declared.upper()} ; codecs=x").container == container
 
@@ -32,13 +32,13 @@ def test_content_types_of_containers(declared: str, container: str) -> None:
         (f"audio/x-raw; rate={MAX_RATE}; format=f16be", MAX_RATE, "f16be", 1),
     ],
 )
-def test_content_types_of_raw_audio(text: str, rate: int, sample_format: str, channels: int) -> None:
+def test_raw_content_type_is_parsed(text: str, rate: int, sample_format: str, channels: int) -> None:
     assert parse(text) == Media("audio/x-raw", "raw", rate, sample_format, channels)
 
 
 @pytest.mark.parametrize("kind", ["s16", "s24", "s32", "u16", "u24", "u32", "f16", "f32", "s8", "u8"])
 @pytest.mark.parametrize("order", ["le", "be", ""])
-def test_every_sample_format(kind: str, order: str) -> None:
+def test_every_sample_format_is_parsed(kind: str, order: str) -> None:
     assert parse(f"audio/x-raw; rate=16000; format={kind}{order}").sample_format == kind + (order or "le")
 
 
@@ -62,7 +62,7 @@ NO_RATES = ["0", "999", "384001", "44.1", "-8000", "٤٤١٠٠", "99999999999999
         ("audio/x-raw; rate; format=s16", "'rate' is not of the form name=value"),
     ],
 )
-def test_other_content_types_are_refused_by_name(text: str, fault: str) -> None:
+def test_unsupported_content_types_are_rejected(text: str, fault: str) -> None:
     with pytest.raises(BadRequest) as refused:
         parse(text)
     assert str(refused.value).startswith("content_type: ")
@@ -74,7 +74,7 @@ INTEGERS = [f"{kind}{bits}{order}" for kind in "su" for bits in (8, 16, 24, 32) 
 
 @pytest.mark.parametrize("sample_format", INTEGERS)
 @given(data=st.binary(max_size=96), channels=st.integers(1, 3))
-def test_integers(sample_format: str, data: bytes, channels: int) -> None:
+def test_integer_samples_match_reference(sample_format: str, data: bytes, channels: int) -> None:
     size = pcm.frame_bytes(sample_format, 1)
     data = data[: len(data) // (size * channels) * size * channels]
     want = [naive.integer_sample(data[i : i + size], sample_format) for i in range(0, len(data), size)]
@@ -86,13 +86,13 @@ def test_integers(sample_format: str, data: bytes, channels: int) -> None:
 @pytest.mark.parametrize(
     ("sample_format", "code"), [("f16le", "<f2"), ("f16be", ">f2"), ("f32le", "<f4"), ("f32be", ">f4")]
 )
-def test_floats(sample_format: str, code: str) -> None:
+def test_float_samples_are_decoded(sample_format: str, code: str) -> None:
     values = np.array([[0.0, -1.0], [0.5, 0.25]], code)
     assert pcm.decode(values.tobytes(), sample_format, 2).tolist() == values.tolist()
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e30])
-def test_floats_that_would_spoil_the_spectrum(bad: float) -> None:
+def test_non_finite_floats_are_rejected(bad: float) -> None:
     with pytest.raises(AudioError, match="not all finite"):
         pcm.decode(np.array([0.0, bad, 0.0], "<f4").tobytes(), "f32le", 1)
 
@@ -100,12 +100,12 @@ def test_floats_that_would_spoil_the_spectrum(bad: float) -> None:
 @pytest.mark.parametrize(
     ("length", "sample_format", "channels", "size"), [(5, "s16le", 1, 2), (8, "s24be", 1, 3), (6, "s16le", 2, 4)]
 )
-def test_part_of_a_frame(length: int, sample_format: str, channels: int, size: int) -> None:
+def test_incomplete_frame_is_rejected(length: int, sample_format: str, channels: int, size: int) -> None:
     with pytest.raises(AudioError, match=rf"{length} bytes .* frames of {size} bytes"):
         pcm.decode(bytes(length), sample_format, channels)
 
 
-def test_mono_is_the_mean() -> None:
+def test_mono_is_mean_of_channels() -> None:
     frames = np.array([[1.0, 0.0, -0.25], [0.5, 0.5, 0.5]], np.float32)
     assert pcm.to_mono(frames).tolist() == [0.25, 0.5]
     assert pcm.to_mono(frames[:, :1].copy()).flags.c_contiguous
@@ -119,7 +119,7 @@ def saved(channels: int = 1, subtype: str = "PCM_16", kind: str = "WAV") -> byte
 
 
 @pytest.mark.parametrize("channels", [1, 2, 6])
-def test_a_plain_wav_is_read_as_the_decoder_reads_it(channels: int) -> None:
+def test_plain_wav_matches_decoder(channels: int) -> None:
     data = saved(channels)
     found, decoded = wav.read_plain(data), decode_chunk(data, parse("audio/wav"))
     assert found is not None
@@ -131,11 +131,11 @@ def test_a_plain_wav_is_read_as_the_decoder_reads_it(channels: int) -> None:
 @pytest.mark.parametrize(
     ("subtype", "kind"), [("PCM_24", "WAV"), ("FLOAT", "WAV"), ("PCM_U8", "WAV"), ("PCM_16", "AIFF")]
 )
-def test_any_other_file_is_no_plain_wav(subtype: str, kind: str) -> None:
+def test_other_formats_are_not_plain_wav(subtype: str, kind: str) -> None:
     assert wav.read_plain(saved(subtype=subtype, kind=kind)) is None
 
 
-def test_a_damaged_wav_is_none_or_shorter() -> None:
+def test_damaged_wav_is_none_or_shorter() -> None:
     """No damage raises an error."""
     whole, random = saved(), np.random.default_rng(2)
     lengths: list[int | None] = []
@@ -151,7 +151,7 @@ def test_a_damaged_wav_is_none_or_shorter() -> None:
         assert (0 if found is None else len(found.samples)) == (length - 44) // 2
 
 
-def test_chunks_before_the_samples_are_passed_over_up_to_a_bound() -> None:
+def test_number_of_skipped_wav_chunks_is_bounded() -> None:
     """Millions of empty chunks would otherwise keep an interpreter busy for seconds."""
     data = saved()
     plain, odd = wav.read_plain(data), b"LIST\x03\0\0\0abc\0"
@@ -162,7 +162,7 @@ def test_chunks_before_the_samples_are_passed_over_up_to_a_bound() -> None:
         assert found is None or np.array_equal(found.samples, plain.samples)
 
 
-def test_what_is_written_is_read_again() -> None:
+def test_written_wav_is_read_back() -> None:
     samples = np.array([0, 0.5, -1, 2, -2], np.float32)
     found = wav.read_plain(wav.wav_file(wav.to_pcm16(samples), RATE))
     assert found is not None

@@ -28,7 +28,7 @@ def whole(samples: Floats, rate: int) -> Floats:
 
 
 @pytest.mark.parametrize("rate", USUAL + AWKWARD)
-def test_samples_equal_their_definition(rate: int) -> None:
+def test_resampling_matches_reference(rate: int) -> None:
     samples = noise(rate // 8)
     got = whole(samples, rate)
     assert len(got) == -(-len(samples) * MODEL // rate)
@@ -42,7 +42,7 @@ rates = st.sampled_from([*USUAL, *AWKWARD, MODEL])
 
 @given(rate=rates, length=st.integers(0, 3000), cuts=st.lists(st.integers(0, 3000), max_size=6))
 @settings(max_examples=60)
-def test_cuts_change_no_sample(rate: int, length: int, cuts: list[int]) -> None:
+def test_resampling_is_independent_of_cuts(rate: int, length: int, cuts: list[int]) -> None:
     samples = noise(length)
     resampler = Resampler(rate, MODEL)
     pieces = [resampler.feed(piece) for piece in np.split(samples, sorted(min(cut, length) for cut in cuts))]
@@ -51,7 +51,7 @@ def test_cuts_change_no_sample(rate: int, length: int, cuts: list[int]) -> None:
 
 @given(rate=rates, start=st.floats(0, 1), early=st.floats(0, 1))
 @settings(max_examples=60)
-def test_begins_anywhere(rate: int, start: float, early: float) -> None:
+def test_resampler_can_start_anywhere(rate: int, start: float, early: float) -> None:
     samples = noise(3000)
     want = whole(samples, rate)
     first = int(start * len(want))
@@ -61,7 +61,7 @@ def test_begins_anywhere(rate: int, start: float, early: float) -> None:
     assert np.array_equal(np.concatenate([*got, resampler.finish()]), want[first:])
 
 
-def test_far_from_the_beginning() -> None:
+def test_positions_stay_exact_after_a_day() -> None:
     """A day into a stream positions are still exact: inputs shifted by whole periods give the same bits."""
     samples = noise(44_100)
     day = 24 * 3600
@@ -69,7 +69,7 @@ def test_far_from_the_beginning() -> None:
     assert np.array_equal(late.feed(samples)[:15_000], whole(samples, 44_100)[100:15_100])
 
 
-def test_needs_what_it_says() -> None:
+def test_resampler_reports_required_input() -> None:
     resampler = Resampler(44_100, MODEL)
     with pytest.raises(ValueError, match="needs input"):
         Resampler(44_100, MODEL, at=resampler.filter.first_input(500) + 1, first=500)
@@ -77,13 +77,13 @@ def test_needs_what_it_says() -> None:
     assert resampler.filter.ready_outputs(resampler.filter.inputs_for(500) - 1) == 500
 
 
-def test_equal_rates_change_nothing() -> None:
+def test_equal_rates_pass_samples_through() -> None:
     samples = noise(1000)
     assert np.array_equal(whole(samples, MODEL), samples)
 
 
 @pytest.mark.parametrize("rate", range(1_000, 384_001, 31_917))
-def test_tables_are_bounded(rate: int) -> None:
+def test_filter_table_size_is_bounded(rate: int) -> None:
     assert design(rate, MODEL).table.nbytes <= 3 * 2**20
     assert design(rate, MODEL).mixed == (design(rate, MODEL).up > MAX_POSITIONS)
 
@@ -97,7 +97,7 @@ def decibels(samples: npt.NDArray[np.float64]) -> float:
 
 
 @pytest.mark.parametrize("rate", [22_050, 44_100, 44_056, 48_000, 384_000])
-def test_quality_going_down(rate: int) -> None:
+def test_downsampling_has_low_ripple_and_aliasing(rate: int) -> None:
     ripple = [decibels(tone(rate, hertz)) for hertz in np.linspace(50, 0.86 * MODEL / 2, 12)]
     assert max(map(abs, ripple)) < 0.05
     folded = [decibels(tone(rate, hertz)) for hertz in np.linspace(1.04 * MODEL / 2, 0.99 * rate / 2, 20)]
@@ -105,7 +105,7 @@ def test_quality_going_down(rate: int) -> None:
 
 
 @pytest.mark.parametrize("rate", [8_000, 11_025, 12_000])
-def test_quality_going_up(rate: int) -> None:
+def test_upsampling_has_low_ripple_and_images(rate: int) -> None:
     hertz = 0.43 * rate
     got = tone(rate, hertz)
     angle = 2 * np.pi * hertz * np.arange(len(got)) / MODEL
@@ -139,7 +139,7 @@ VARIANTS: dict[str, dict[str, object]] = {
 
 
 @pytest.mark.parametrize("front", [YAMNET, OTHER, NARROW], ids=["yamnet", "other", "narrow"])
-def test_frames_equal_their_definition(front: LogMel) -> None:
+def test_log_mel_frames_match_reference(front: LogMel) -> None:
     samples = noise(front.window + 70 * front.hop)
     got = logmel.log_mel_frames(front, samples)
     assert got.shape == (71, front.bands)
@@ -148,7 +148,7 @@ def test_frames_equal_their_definition(front: LogMel) -> None:
 
 
 @pytest.mark.parametrize("change", VARIANTS.values(), ids=VARIANTS)
-def test_a_variant_equals_its_definition(change: dict[str, object]) -> None:
+def test_front_end_variants_match_reference(change: dict[str, object]) -> None:
     front = msgspec.structs.replace(YAMNET, **change)
     samples = noise(front.span + 2 * front.hop)
     got = logmel.log_mel_frames(front, samples)
@@ -159,7 +159,7 @@ def test_a_variant_equals_its_definition(change: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize("name", ["efficientat", "ced"])
-def test_front_ends_of_recipes(name: str) -> None:
+def test_recipe_front_ends_match_reference(name: str) -> None:
     front = RECIPES[name].input
     assert isinstance(front, LogMel)
     samples = noise(front.sample_rate)
@@ -171,7 +171,7 @@ def test_front_ends_of_recipes(name: str) -> None:
 
 
 @pytest.mark.parametrize("first", [0, 1, 7])
-def test_an_emphasised_frame_knows_one_sample_more(first: int) -> None:
+def test_pre_emphasised_frame_needs_one_extra_sample(first: int) -> None:
     front = msgspec.structs.replace(YAMNET, pre_emphasis=0.97)
     samples = noise(front.span + 2 * front.hop)
     alone = logmel.log_mel_frames(front, samples[first * front.hop :][: front.span])
@@ -181,7 +181,7 @@ def test_an_emphasised_frame_knows_one_sample_more(first: int) -> None:
 
 @given(seed=st.integers(0, 99), first=st.integers(0, 140), count=st.integers(1, 140))
 @settings(max_examples=40)
-def test_a_frame_does_not_know_its_neighbours(seed: int, first: int, count: int) -> None:
+def test_frames_are_independent_of_neighbours(seed: int, first: int, count: int) -> None:
     samples = noise(YAMNET.window + 279 * YAMNET.hop, seed)
     part = samples[first * YAMNET.hop :][: YAMNET.window + (count - 1) * YAMNET.hop]
     got = logmel.log_mel_frames(YAMNET, part)
@@ -189,6 +189,6 @@ def test_a_frame_does_not_know_its_neighbours(seed: int, first: int, count: int)
 
 
 @pytest.mark.parametrize(("samples", "frames"), [(0, 0), (399, 0), (400, 1), (559, 1), (560, 2)])
-def test_only_whole_frames_and_silence_is_the_offset(samples: int, frames: int) -> None:
+def test_silence_yields_whole_frames_of_log_offset(samples: int, frames: int) -> None:
     found = logmel.log_mel_frames(YAMNET, np.zeros(samples, np.float32))
     assert np.array_equal(found, np.full((frames, 64), np.log(np.float32(YAMNET.offset))))

@@ -70,7 +70,7 @@ def samples(data: bytes) -> Floats:
 
 
 @pytest.mark.parametrize(("rate", "channels"), KINDS)
-def test_a_length_that_nobody_tells(rate: int, channels: int) -> None:
+def test_missing_length_is_decoded_to_the_end(rate: int, channels: int) -> None:
     """By its first frames, which are the longest, the file would be less than half as long."""
     data = untold(rate, channels)
     found = samples(data)
@@ -81,7 +81,7 @@ def test_a_length_that_nobody_tells(rate: int, channels: int) -> None:
     assert np.array_equal(found[DELAY : DELAY + len(same)], same)
 
 
-def test_a_length_by_the_first_frames_is_no_limit() -> None:
+def test_estimated_length_is_not_a_limit() -> None:
     """Quiet at first: by the rate of its first frames it would last five minutes."""
     data = coded([0.0], 16_000, 1, "CONSTANT", 0.99) + coded([0.1] * 15, 16_000, 1, "CONSTANT", 0.0)
     assert soundfile.info(io.BytesIO(data)).duration > 300
@@ -91,24 +91,24 @@ def test_a_length_by_the_first_frames_is_no_limit() -> None:
 
 
 @pytest.mark.parametrize("data", [ID3 + untold(), ID3 + ID3 + untold(), untold() + ID3_AT_END, untold() + JUNK])
-def test_tags_and_junk_around_the_frames(data: bytes) -> None:
+def test_tags_and_junk_around_frames_are_ignored(data: bytes) -> None:
     assert np.array_equal(samples(data), samples(untold()))
 
 
-def test_audio_is_found_behind_a_damaged_tag_and_behind_junk() -> None:
+def test_audio_after_damaged_tag_or_junk_is_found() -> None:
     assert len(samples(ID3[:6] + b"\x80" + ID3[7:] + told())) == 3 * 16_000
     assert len(samples(untold() + JUNK + untold())) == 2 * sounding(untold())
 
 
 @pytest.mark.parametrize("more", [b"", ID3_AT_END, JUNK, JUNK * 20, bytes(5000)])
 @pytest.mark.parametrize("tag", [b"", ID3])
-def test_what_a_coder_adds_is_cut_off(tag: bytes, more: bytes) -> None:
+def test_encoder_padding_is_removed(tag: bytes, more: bytes) -> None:
     assert np.array_equal(samples(tag + told() + more), samples(told()))
     assert len(samples(told())) == 3 * 16_000
 
 
 @pytest.mark.parametrize(("rate", "channels"), KINDS)
-def test_files_that_were_put_together(rate: int, channels: int) -> None:
+def test_concatenated_files_are_decoded_to_the_end(rate: int, channels: int) -> None:
     """The first header declares only its own part. The second header's frame decodes to silence, like padding."""
     data = told(rate, channels)
     for between in (b"", ID3_AT_END + ID3):
@@ -118,14 +118,14 @@ def test_files_that_were_put_together(rate: int, channels: int) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1, 20, 60, 100_000, 2**31 - 1, 2**32 - 1])
-def test_a_number_that_is_not_true(number: int) -> None:
+def test_wrong_frame_count_in_header_is_ignored(number: int) -> None:
     data, place = bytearray(told()), told().index(b"Xing") + 8
     data[place : place + 4] = number.to_bytes(4, "big")
     assert len(samples(bytes(data))) == sounding(untold()) - (DELAY if number else 0)
 
 
 @pytest.mark.parametrize("place", [2, 29, 40])
-def test_nothing_before_damage_is_lost(place: int) -> None:
+def test_samples_before_damage_are_kept(place: int) -> None:
     data, at = untold(), starts(untold())[place]
     audio = open_file(io.BytesIO(data[:at] + JUNK * 10 + data[at:]), ANY)
     found, error = until_it_breaks(audio)
@@ -135,7 +135,7 @@ def test_nothing_before_damage_is_lost(place: int) -> None:
 
 
 @pytest.mark.parametrize("lost", [1, 20, 30, 34, 40])
-def test_a_last_frame_that_is_not_whole(lost: int) -> None:
+def test_incomplete_last_frame_loses_nothing_before_it(lost: int) -> None:
     """Nothing before it is lost; it counts once its header is complete."""
     data, places = untold(), starts(untold())
     end = len(data) - lost
@@ -146,13 +146,13 @@ def test_a_last_frame_that_is_not_whole(lost: int) -> None:
     assert np.array_equal(found[:before], samples(data)[:before])
 
 
-def test_chunks_of_whole_frames_are_as_long_as_all() -> None:
+def test_chunks_of_whole_frames_add_up() -> None:
     cuts = [*starts(untold())[:-1:20], len(untold())]
     assert sum(len(samples(untold()[start:end])) for start, end in pairwise(cuts)) == sounding(untold())
 
 
 @pytest.mark.parametrize("kind", ["WAV", "FLAC"])
-def test_what_follows_a_tag_may_be_another_file(kind: str) -> None:
+def test_id3_tag_may_precede_other_formats(kind: str) -> None:
     found = samples(ID3 + encoded(np.full(8000, 0.25), 8000, kind))
     # libsndfile subtracts the length of the tag from the end of a WAV.
     assert len(found) == 8000 - (len(ID3) // 2 if kind == "WAV" else 0)
@@ -161,7 +161,7 @@ def test_what_follows_a_tag_may_be_another_file(kind: str) -> None:
 
 @pytest.mark.parametrize("data", [told(), untold()])
 @pytest.mark.parametrize("after", [0, 3, 3000, 10_000])
-def test_an_error_of_the_source_is_no_end(data: bytes, after: int) -> None:
+def test_source_error_is_not_end_of_file(data: bytes, after: int) -> None:
     with pytest.raises(ConnectionError, match="the log is away"):
         list(open_file(Broken(data, after), ANY).blocks())
 
@@ -177,7 +177,7 @@ class Watched(io.BytesIO):
 
 
 @pytest.mark.parametrize("data", [told(), untold(), told() + told()])
-def test_no_more_than_a_frame_is_read_at_a_time(data: bytes) -> None:
+def test_reads_are_at_most_one_frame(data: bytes) -> None:
     source = Watched(data)
     assert sum(map(len, open_file(source, ANY).blocks())) > 0
     assert 0 < source.most <= mp3.FRAME_BYTES
@@ -190,7 +190,7 @@ def test_no_more_than_a_frame_is_read_at_a_time(data: bytes) -> None:
     hits=st.lists(st.tuples(st.integers(0, 80), st.integers(0, 255)), max_size=5),
 )
 @settings(max_examples=60)
-def test_damage_is_named_or_survived(
+def test_damaged_mp3_is_decoded_or_raises_audio_error(
     data: bytes, cut: tuple[float, float], put: bytes, hits: list[tuple[int, int]]
 ) -> None:
     start, size = int(cut[0] * len(data)), int(cut[1] * len(data))

@@ -29,13 +29,13 @@ def image(columns: Bytes, start: float, end: float, width: int) -> Bytes:
     return np.frombuffer(data, np.uint8).reshape(BANDS, width)
 
 
-def test_every_band_hears_something() -> None:
+def test_every_band_responds_to_noise() -> None:
     assert (mel_matrix(FRONT).sum(axis=1) > 0).all()
     assert (drawn(noise(RATE))[5:-5, :BANDS] > 0).all()
 
 
 @pytest.mark.parametrize("hertz", [200.0, 1000.0, 6000.0])
-def test_a_tone_of_full_scale_is_white_in_its_band(hertz: float) -> None:
+def test_full_scale_tone_is_white_in_its_band(hertz: float) -> None:
     rows = image(drawn(sine(2.0, hertz)), 0.5, 1.5, 10)
     loudest = rows.argmax(axis=0)
     assert (rows.max(axis=0) >= 250).all()
@@ -44,18 +44,18 @@ def test_a_tone_of_full_scale_is_white_in_its_band(hertz: float) -> None:
     assert BANDS - 1 - loudest[0] == pytest.approx(centres, abs=1)
 
 
-def test_softer_is_darker_and_silence_black() -> None:
+def test_quieter_is_darker_and_silence_is_black() -> None:
     loud, soft = (image(drawn(sine(1.0) * np.float32(level)), 0.2, 0.8, 4).max() for level in (0.5, 0.005))
     assert int(loud) - int(soft) == pytest.approx(40 * 255 / 100, abs=2)
     assert not drawn(np.zeros(RATE, np.float32)).any()
 
 
-def test_how_blocks_are_cut_changes_nothing() -> None:
+def test_picture_is_independent_of_cuts() -> None:
     samples = noise(3 * 44_100)
     assert np.array_equal(drawn(samples, 44_100, 311), drawn(samples, 44_100, 7919))
 
 
-def test_an_instant_is_in_its_column_and_its_step() -> None:
+def test_impulse_falls_in_its_column_and_step() -> None:
     samples = np.zeros(RATE, np.float32)
     samples[10 * HOP + STEP + 3], samples[20 * HOP] = 0.5, -1.0
     columns = drawn(samples)
@@ -67,14 +67,14 @@ def test_an_instant_is_in_its_column_and_its_step() -> None:
 
 
 @pytest.mark.parametrize(("first", "count", "steps"), [(0, 10, 7), (3, 5, 2), (199, 50, 3), (0, 1, 200), (5, 3, 4)])
-def test_peaks_of_a_stretch(first: int, count: int, steps: int) -> None:
+def test_waveform_range_has_peaks_per_step(first: int, count: int, steps: int) -> None:
     columns = drawn(noise(RATE))
     every = picture.waveform(columns, 0, 10_000, 1).reshape(-1, 2)[first : first + count * steps]
     expected = [(part[:, 0].min(), part[:, 1].max()) for part in np.split(every, range(steps, len(every), steps))]
     assert picture.waveform(columns, first, count, steps).reshape(-1, 2).tolist() == [list(pair) for pair in expected]
 
 
-def test_the_loudest_of_what_a_pixel_covers_is_seen() -> None:
+def test_pixel_shows_loudest_column_it_covers() -> None:
     columns = drawn(noise(10 * RATE))
     rows = image(columns, 2.0, 6.0, 8)
     for number in range(8):
@@ -84,7 +84,7 @@ def test_the_loudest_of_what_a_pixel_covers_is_seen() -> None:
     assert np.array_equal(image(columns, 0.5, 0.52, 5)[::-1].T, np.repeat(columns[25:26, :BANDS], 5, axis=0))
 
 
-def test_after_the_end_there_is_nothing() -> None:
+def test_picture_is_empty_after_the_end() -> None:
     columns = drawn(noise(RATE))
     rows = image(columns, 0.0, 4.0, 4)
     assert rows[:, 0].any()
@@ -101,7 +101,7 @@ def test_samples_beyond_full_scale_are_clipped() -> None:
 
 
 @pytest.mark.parametrize("count", [1, HOP - 1, HOP, HOP + 1])
-def test_the_shortest_recordings(count: int) -> None:
+def test_shortest_recordings_are_drawn(count: int) -> None:
     drawn(noise(count))
 
 
@@ -112,7 +112,7 @@ def drawing() -> SoundMeter:
 
 
 @pytest.mark.parametrize("rate", [8000, 11_025, 16_000, 44_100, 48_000, 192_000])
-def test_a_full_scale_sine(rate: int) -> None:
+def test_levels_and_columns_of_full_scale_sine(rate: int) -> None:
     meter = drawing()
     meter.feed(rate, 0, sine(2.0, 1000.0, rate))
     sound = meter.window(1, 2, 1)
@@ -129,7 +129,7 @@ def test_a_full_scale_sine(rate: int) -> None:
     assert columns.min() < 120
 
 
-def test_silence_and_half_of_full_scale() -> None:
+def test_levels_of_silence_and_half_scale() -> None:
     meter = drawing()
     meter.feed(16_000, 0, np.concatenate((np.zeros(8000, np.float32), np.float32(0.5) * sine(0.5, 500.0))))
     assert meter.window(0, 1, 1) == WindowSound(SILENCE_DB, SILENCE_DB, bytes(10 * LIVE_BANDS))
@@ -140,7 +140,7 @@ def test_silence_and_half_of_full_scale() -> None:
 
 @given(st.lists(st.integers(1, 9000), max_size=12), st.sampled_from([8000, 11_025, 16_000, 22_050]))
 @settings(max_examples=50)
-def test_however_it_is_cut(cuts: list[int], rate: int) -> None:
+def test_live_sound_is_independent_of_cuts(cuts: list[int], rate: int) -> None:
     samples = np.random.default_rng(rate).normal(0, 0.1, 3 * rate).astype(np.float32)
     whole, pieces = drawing(), drawing()
     whole.feed(rate, 0, samples)
@@ -168,14 +168,14 @@ def test_however_it_is_cut(cuts: list[int], rate: int) -> None:
         pytest.param([(8000, 0, 12_000 * KEPT)], range(2 * KEPT, 3 * KEPT), id="long"),
     ],
 )
-def test_the_last_segments_that_were_heard_whole_are_known(fed: list[tuple[int, int, int]], known: range) -> None:
+def test_only_latest_complete_segments_are_known(fed: list[tuple[int, int, int]], known: range) -> None:
     meter = drawing()
     for rate, at, count in fed:
         meter.feed(rate, at, np.ones(count, np.float32))
     assert [number for number in range(3 * KEPT) if meter.window(number, 1, 1) is not None] == list(known)
 
 
-def test_a_listener_that_comes_later_gets_columns_from_then_on() -> None:
+def test_late_listener_gets_only_later_columns() -> None:
     meter = SoundMeter()
     meter.feed(16_000, 0, np.ones(12_000, np.float32))
     meter.draws = True
@@ -184,7 +184,7 @@ def test_a_listener_that_comes_later_gets_columns_from_then_on() -> None:
     assert [len(one) for one in columns] == [0, 0, 10 * LIVE_BANDS]
 
 
-def test_few_samples_have_a_level_and_no_picture() -> None:
+def test_low_sample_rate_has_level_but_no_picture() -> None:
     meter = drawing()
     meter.feed(1000, 0, np.ones(1000, np.float32))
     assert meter.window(0, 2, 2) == WindowSound(0.0, 0.0)

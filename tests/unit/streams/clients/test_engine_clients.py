@@ -52,7 +52,7 @@ def fault(answer: bytes | Callable[[Asked], bytes] | None, **address: Any) -> st
         ("http://box/deployments/w/audio?version=2", "http://box/deployments/w/audio?version=2"),
     ],
 )
-def test_an_address_says_where_the_engine_is_called(url: str, called: str) -> None:
+def test_address_determines_endpoint(url: str, called: str) -> None:
     assert EngineAddress(url=url, timeout_s=1).endpoint(SPEECH) == called
 
 
@@ -68,19 +68,19 @@ def test_an_address_says_where_the_engine_is_called(url: str, called: str) -> No
         {"limit": 0},
     ],
 )
-def test_an_address_that_cannot_work_is_refused_without_its_key(given: dict[str, Any]) -> None:
+def test_invalid_address_is_rejected_without_showing_key(given: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="engine") as raised:
         EngineAddress(**{"url": "http://box", "timeout_s": 1.0, **given})
     assert "cret" not in str(raised.value)
 
 
-def test_an_address_is_shown_without_what_may_be_secret() -> None:
+def test_address_repr_hides_secrets() -> None:
     address = EngineAddress(url="https://user:pass@box:8443/v1/key-123?token=x", key="secret", timeout_s=1)
     assert repr(address) == str(address) == "EngineAddress(box)"
     assert address.origin == "https://box:8443"
 
 
-def test_a_recording_is_sent_as_the_protocol_says() -> None:
+def test_recording_is_sent_by_protocol() -> None:
     engine = HttpEngine(reply({"text": " Hello.", "language": "english", "duration": 1.0}))
     assert transcribe(engine, key="secret") == Transcription(" Hello.", "english")
     (asked,) = engine.asked
@@ -95,7 +95,7 @@ def test_a_recording_is_sent_as_the_protocol_says() -> None:
     }
 
 
-def test_an_engine_on_this_machine_is_called_without_a_proxy_or_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_engine_is_called_without_proxy_or_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     engine = HttpEngine(reply({"text": "Hello."}))
     assert transcribe(engine).text == "Hello."
@@ -103,14 +103,14 @@ def test_an_engine_on_this_machine_is_called_without_a_proxy_or_a_key(monkeypatc
 
 
 @pytest.mark.parametrize("status", [300, 301, 304, 307, 400, 404, 429, 500, 503])
-def test_a_status_from_300_on_is_named_and_no_redirect_is_followed(status: int) -> None:
+def test_error_status_is_named_and_redirects_are_not_followed(status: int) -> None:
     engine = HttpEngine(reply({"error": "secret"}, status, head="location: /elsewhere\r\n"))
     with pytest.raises(ServiceFault, match=f"^ASR Engine API error: {status}$"):
         transcribe(engine)
     assert [asked.path for asked in engine.asked] == [SPEECH]
 
 
-async def test_the_deadline_is_for_the_whole_call() -> None:
+async def test_deadline_covers_whole_call() -> None:
     """An engine that trickles bytes is late too."""
 
     async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -135,7 +135,7 @@ async def test_the_deadline_is_for_the_whole_call() -> None:
     await asyncio.sleep(0.05)
 
 
-def test_an_engine_that_never_answers_is_late_and_one_that_is_not_there_has_a_message() -> None:
+def test_silent_and_unreachable_engines_have_messages() -> None:
     assert fault(None, timeout_s=0.05) == "the speech engine did not answer within 0.05 s"
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
@@ -163,13 +163,13 @@ def test_an_engine_that_never_answers_is_late_and_one_that_is_not_there_has_a_me
         (b"", "disconnected"),
     ],
 )
-def test_a_cut_or_wrong_body_is_named_and_not_shown(answer: bytes, said: str) -> None:
+def test_invalid_body_is_reported_without_its_content(answer: bytes, said: str) -> None:
     message = fault(answer)
     assert said in message
     assert "secret" not in message
 
 
-def test_a_large_answer_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oversized_answer_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "MAX_ANSWER_BYTES", 1000)
     assert fault(reply(b" " * 2000)) == "the answer of the speech engine is larger than 1000 bytes"
 
@@ -191,7 +191,7 @@ DONE = reply({"text": "Hello."})
         (True, [reply({}, 503), DONE], None),
     ],
 )
-def test_a_call_whose_connection_broke_is_made_again(bundled: bool, answers: list[bytes], calls: int | None) -> None:
+def test_call_with_broken_connection_is_retried(bundled: bool, answers: list[bytes], calls: int | None) -> None:
     """`calls` is None if the call fails at the last answer before the good one."""
     engine = HttpEngine(lambda asked: answers[len(engine.asked) - 1])
     restarts = Restarts() if bundled else None
@@ -204,7 +204,7 @@ def test_a_call_whose_connection_broke_is_made_again(bundled: bool, answers: lis
     assert [asked.headers["idempotency-key"] for asked in engine.asked] == ["run-0"] * calls
 
 
-async def test_a_request_that_ends_the_bundled_engine_fails_alone() -> None:
+async def test_request_that_kills_bundled_engine_fails_alone() -> None:
     """Calls broken by a death are repeated in sequence, including those of other clients of the same engine."""
     in_hand: dict[asyncio.StreamWriter, bytes] = {}
     deaths = 0
@@ -238,7 +238,7 @@ async def test_a_request_that_ends_the_bundled_engine_fails_alone() -> None:
     assert deaths == DEATHS
 
 
-async def test_other_engines_have_other_names() -> None:
+async def test_errors_name_their_engine() -> None:
     async with HttpEngine(reply({}, 502)).running() as engine:
         address = engine.address()
         chat, translation, voices = ChatClient(address), TranslationClient(address), EmbeddingClient(address)
@@ -253,7 +253,7 @@ async def test_other_engines_have_other_names() -> None:
         assert [asked.path for asked in engine.asked] == ["/v1/chat/completions", "/translate", VOICES]
 
 
-async def test_calls_are_counted_for_the_operator() -> None:
+async def test_calls_and_failures_are_counted() -> None:
     engine = HttpEngine(reply({"text": "hello"}))
     async with engine.running():
         speech = TranscriptionClient(engine.address(key="secret"))
@@ -275,7 +275,7 @@ async def test_calls_are_counted_for_the_operator() -> None:
         await speech.close()
 
 
-async def test_a_busy_engine_is_reachable_and_one_that_is_gone_or_hangs_not(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_busy_engine_is_reachable_unlike_hung_or_dead_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "REACH_SECONDS", 0.1)
     engine = HttpEngine(None)
     async with engine.running():
@@ -307,7 +307,7 @@ def answer(vector: object, **told: object) -> bytes:
     return reply({"object": "list", "data": [{"object": "embedding", "index": 0, "embedding": vector}], **told})
 
 
-def test_a_voice_is_sent_as_the_protocol_says() -> None:
+def test_voice_is_sent_by_protocol() -> None:
     told: dict[str, Any] = {"threshold": 0.25, "threshold_per_doubling": 0.02, "usage": {"total_tokens": 0}}
     engine = HttpEngine(answer([3, 4.0], model="mini", sha256="ab" * 32, **told))
     found = embed(engine, model="mini", key="secret")
@@ -322,7 +322,7 @@ def test_a_voice_is_sent_as_the_protocol_says() -> None:
 @pytest.mark.parametrize(
     ("told", "asked", "name"), [({"model": "own"}, None, "own"), ({}, "mine", "mine"), ({}, None, "default")]
 )
-def test_an_engine_that_tells_no_weights_is_known_by_name_and_dimension(
+def test_engine_without_hash_is_identified_by_name_and_dimension(
     told: dict[str, str], asked: str | None, name: str
 ) -> None:
     engine = HttpEngine(answer([1.0, 0.0, 0.0], **told))
@@ -349,6 +349,6 @@ def test_an_engine_that_tells_no_weights_is_known_by_name_and_dimension(
         reply(b'{"data": [{"embedding": [NaN, 1.0]}]}'),
     ],
 )
-def test_an_answer_without_a_direction_is_none(told: bytes) -> None:
+def test_invalid_embedding_is_rejected(told: bytes) -> None:
     with pytest.raises(ServiceFault, match="the speaker engine gave no usable answer"):
         embed(HttpEngine(told))

@@ -49,7 +49,7 @@ def decoders() -> list[psutil.Process]:
 
 @pytest.mark.parametrize("seconds", [0.5, 20, 60])
 @pytest.mark.parametrize("kind", ["WAV", "FLAC", "OGG", "MP3", "AIFF"])
-def test_the_same_samples(pool: DecoderPool, kind: str, seconds: float) -> None:
+def test_pool_returns_same_samples_as_decoder(pool: DecoderPool, kind: str, seconds: float) -> None:
     """In one message, in blocks that fill the memory several times, and from a file larger than the memory."""
     data = encoded(noise(2 * int(seconds * 8000)).reshape(-1, 2), 8000, kind)
     want = decode.open_file(io.BytesIO(data), ANY)
@@ -88,7 +88,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_the_same_errors(pool: DecoderPool, fault: str) -> None:
+def test_pool_raises_same_errors_as_decoder(pool: DecoderPool, fault: str) -> None:
     data, longest_s = FAULTS[fault]
     got, want = (fault_of(open_file, data, longest_s) for open_file in (pool.open_file, decode.open_file))
     # The number of samples before the error depends on the block size.
@@ -96,7 +96,7 @@ def test_the_same_errors(pool: DecoderPool, fault: str) -> None:
     assert got[0] == want[0] or want[2] is AudioTooLong
 
 
-def test_decoders_are_used_again_and_not_for_ever(pool: DecoderPool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decoders_are_reused_up_to_request_limit(pool: DecoderPool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streams.decoders.pool.MAX_REQUESTS", 3)
     data = encoded(noise(RATE), RATE, "FLAC")
     seen = set()
@@ -107,7 +107,7 @@ def test_decoders_are_used_again_and_not_for_ever(pool: DecoderPool, monkeypatch
     assert len(decoders()) <= MAX_IDLE
 
 
-def test_a_decoder_serves_one_owner(pool: DecoderPool) -> None:
+def test_decoder_serves_one_owner(pool: DecoderPool) -> None:
     """A file that takes over its decoder could change, or leak, other owners' audio."""
     pool.stop()
     seen: dict[str | None, list[int]] = {"one": [], "two": [], None: []}
@@ -120,14 +120,14 @@ def test_a_decoder_serves_one_owner(pool: DecoderPool) -> None:
     assert len({process for processes in seen.values() for process in processes}) == 4
 
 
-def test_the_decoder_that_waited_longest_ends_first(pool: DecoderPool) -> None:
+def test_longest_idle_decoder_is_evicted_first(pool: DecoderPool) -> None:
     pool.stop()
     for number in range(MAX_IDLE + 1):
         samples(pool.open_file(wav(RATE), ANY, owner=f"{number}"))
     assert [owner for owner, _ in pool._idle] == [f"{number}" for number in range(1, MAX_IDLE + 1)]
 
 
-def test_a_file_that_is_left_early_ends_its_decoder(pool: DecoderPool) -> None:
+def test_closing_file_early_ends_its_decoder(pool: DecoderPool) -> None:
     audio = pool.open_file(io.BytesIO(FLAC), ANY)
     with audio:
         next(audio.blocks())
@@ -140,7 +140,7 @@ def wav(rate: int) -> BinaryIO:
 
 
 @pytest.mark.parametrize("rate", list(filter(None, SENTENCES)))
-def test_a_decoder_that_its_audio_breaks(pool: DecoderPool, rate: int) -> None:
+def test_audio_that_breaks_decoder_is_rejected(pool: DecoderPool, rate: int) -> None:
     with pytest.raises(AudioError, match=SENTENCES[rate]):
         samples(pool.open_file(wav(rate), ANY))
     assert pool._busy == 0
@@ -148,7 +148,7 @@ def test_a_decoder_that_its_audio_breaks(pool: DecoderPool, rate: int) -> None:
 
 
 @pytest.mark.parametrize(("signal", "times"), [(Signals.SIGKILL, 4), (Signals.SIGSTOP, 1)])
-def test_a_decoder_that_is_killed_or_stopped_is_replaced(pool: DecoderPool, signal: Signals, times: int) -> None:
+def test_killed_or_stopped_decoder_is_replaced(pool: DecoderPool, signal: Signals, times: int) -> None:
     """In the middle of its file, without repeating samples. External kills are not the audio's fault."""
     long = encoded(noise(120 * RATE), RATE, "FLAC")
     with pool.open_file(io.BytesIO(long), ANY) as audio:
@@ -167,7 +167,7 @@ def killing(audio: AudioFile) -> None:
         audio._asked._decoder.child.kill()  # type: ignore[attr-defined]
 
 
-def test_a_decoder_that_is_killed_time_and_again(pool: DecoderPool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeatedly_killed_decoder_fails_file(pool: DecoderPool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streams.decoders.pool.KILLS", 3)
     with pool.open_file(io.BytesIO(encoded(noise(120 * RATE), RATE, "FLAC")), ANY) as audio:
         with pytest.raises(AudioError, match="its decoder ended without an answer"):
@@ -175,7 +175,7 @@ def test_a_decoder_that_is_killed_time_and_again(pool: DecoderPool, monkeypatch:
         assert audio._asked._kills == 3  # type: ignore[attr-defined]
 
 
-def test_a_decoder_that_is_killed_as_it_comes_is_replaced(pool: DecoderPool) -> None:
+def test_decoder_killed_at_startup_is_replaced(pool: DecoderPool) -> None:
     greet, dead = DecoderProcess.greet, iter([True])
 
     def greet_later(decoder: DecoderProcess) -> None:
@@ -187,7 +187,7 @@ def test_a_decoder_that_is_killed_as_it_comes_is_replaced(pool: DecoderPool) -> 
         assert len(samples(pool.open_file(io.BytesIO(FLAC), ANY))) == 30 * RATE
 
 
-def test_a_zygote_that_is_killed_is_replaced(pool: DecoderPool) -> None:
+def test_killed_zygote_is_replaced(pool: DecoderPool) -> None:
     assert pool._zygote._process is not None
     psutil.Process(pool._zygote._process.process).kill()
     for _ in range(3):
@@ -196,21 +196,21 @@ def test_a_zygote_that_is_killed_is_replaced(pool: DecoderPool) -> None:
     assert len(samples(pool.open_file(wav(RATE), ANY))) == RATE
 
 
-def test_a_signal_to_the_group_of_the_service_ends_no_decoder(pool: DecoderPool) -> None:
+def test_decoders_run_outside_process_group_of_service(pool: DecoderPool) -> None:
     with pool.open_file(io.BytesIO(FLAC), ANY):
         assert os.getpgrp() not in {os.getpgid(decoder.pid) for decoder in decoders()}
     assert pool._zygote._process is not None
     assert os.getpgid(pool._zygote._process.process) != os.getpgrp()
 
 
-def test_a_zygote_that_does_not_start() -> None:
+def test_failed_zygote_start_raises_unavailable() -> None:
     pool = DecoderPool(zygote=Zygote((sys.executable, "-c", "pass")))
     with pytest.raises(Unavailable, match="does not start"):
         pool.open_file(wav(RATE), ANY)
     assert pool._busy == 0
 
 
-def test_a_machine_that_gives_no_process_is_no_fault_of_the_audio(pool: DecoderPool) -> None:
+def test_failed_fork_raises_unavailable(pool: DecoderPool) -> None:
     """And no other owner loses a decoder."""
     with pool.open_file(io.BytesIO(FLAC * 4), ANY) as audio:
         refused = mock.patch("streams.decoders.decoder_process.DecoderProcess.greet", side_effect=DecoderDied)
@@ -240,7 +240,7 @@ def liar(reply: messages.Reply) -> mock.Mock:
     ],
     ids=["nothing", "too much", "less than nothing", "no header", "a rate that is none"],
 )
-def test_a_decoder_that_lies_is_not_believed(monkeypatch: pytest.MonkeyPatch, reply: messages.Reply) -> None:
+def test_invalid_decoder_reply_raises_audio_error(monkeypatch: pytest.MonkeyPatch, reply: messages.Reply) -> None:
     pool = DecoderPool()
     monkeypatch.setattr(pool, "_fork", lambda recording: liar(reply))
     with pytest.raises(AudioError):
@@ -248,7 +248,7 @@ def test_a_decoder_that_lies_is_not_believed(monkeypatch: pytest.MonkeyPatch, re
     assert pool._busy == 0
 
 
-def test_samples_that_are_none_are_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nan_samples_from_decoder_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     decoder = liar(messages.Reply(HEADER, samples=9, end=messages.End()))
     decoder.slots[0, 4] = np.nan
     pool = DecoderPool()
@@ -270,7 +270,7 @@ sys.stdin.read()
 """
 
 
-def test_decoders_end_with_the_service_that_is_killed() -> None:
+def test_decoders_end_when_service_is_killed() -> None:
     child = subprocess.Popen([sys.executable, "-c", ORPHANS], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with child:
         assert child.stdout is not None
@@ -281,7 +281,7 @@ def test_decoders_end_with_the_service_that_is_killed() -> None:
         assert not [process for process in processes if process.is_running()]
 
 
-def test_a_file_that_cannot_be_read_is_no_fault_of_the_audio(pool: DecoderPool) -> None:
+def test_source_read_error_is_not_an_audio_error(pool: DecoderPool) -> None:
     with TemporaryFile() as file:
         file.write(FLAC * 4)
         audio = pool.open_file(file, ANY)
@@ -292,7 +292,7 @@ def test_a_file_that_cannot_be_read_is_no_fault_of_the_audio(pool: DecoderPool) 
         pool.open_file(Broken(FLAC, after=0), ANY)
 
 
-def test_decoding_in_the_background_gives_way(pool: DecoderPool) -> None:
+def test_background_decoders_run_at_lower_priority(pool: DecoderPool) -> None:
     background = DecoderPool(nice=7, deadlines=DEADLINES)
     with background.open_in_background(io.BytesIO(FLAC), ANY) as audio:
         next(audio.blocks())
@@ -300,7 +300,7 @@ def test_decoding_in_the_background_gives_way(pool: DecoderPool) -> None:
     background.stop()
 
 
-def test_the_processor_time_of_the_decoder_counts(pool: DecoderPool) -> None:
+def test_decoder_cpu_time_is_limited(pool: DecoderPool) -> None:
     long = encoded(noise(60 * RATE), RATE, "MP3")
     with pool.open_file(io.BytesIO(long), ANY) as audio, pytest.raises(AudioError, match=BROKEN_LIMIT):
         list(audio.blocks(0.004))
@@ -331,14 +331,14 @@ os._exit(7 if filtered else 8)
 """
 
 
-def test_a_decoder_can_do_little() -> None:
+def test_confined_decoder_cannot_use_system_resources() -> None:
     child = subprocess.run([sys.executable, "-c", CONFINED], stderr=subprocess.PIPE, timeout=20)
     assert child.returncode in (7, 8), child.stderr
     if child.returncode == 8:
         pytest.skip("this kernel filters no system calls")
 
 
-def test_a_kernel_that_filters_nothing_is_told_of_once() -> None:
+def test_missing_syscall_filter_is_logged_once() -> None:
     tell_unfiltered.cache_clear()
     with capture_logs() as lines:
         for _ in range(2):
@@ -346,7 +346,7 @@ def test_a_kernel_that_filters_nothing_is_told_of_once() -> None:
     assert [line["event"] for line in lines] == ["workers.unfiltered"]
 
 
-def test_a_decoder_has_no_secrets(pool: DecoderPool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decoder_environment_has_no_secrets(pool: DecoderPool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EARSHOT_ADMIN_KEY", "a secret")
     pool.stop()
     with pool.open_file(io.BytesIO(FLAC), ANY):
@@ -355,7 +355,7 @@ def test_a_decoder_has_no_secrets(pool: DecoderPool, monkeypatch: pytest.MonkeyP
     assert b"a secret" not in b"".join(found)
 
 
-def test_messages_fit_in_one_read() -> None:
+def test_largest_message_fits_in_one_read() -> None:
     end = messages.End("x" * messages.FAULT_CHARACTERS * 2)
     reply = messages.Reply(
         messages.Header(384_000, 16, 2**63, decode.Claim(2**63, True)), messages.SLOT_SAMPLES, 2**62, end

@@ -74,7 +74,7 @@ def riff(frames: bytes, *, kind: int = 1, bits: int = 16, channels: int = 1, siz
 
 
 @pytest.mark.parametrize("kind", ["WAV PCM_16", "WAV FLOAT", "FLAC", "OGG VORBIS", "OGG OPUS", "MP3", "AIFF"])
-async def test_containers_are_told_by_content(prober: RecordingProber, kind: str) -> None:
+async def test_containers_are_detected_by_content(prober: RecordingProber, kind: str) -> None:
     container, _, subtype = kind.partition(" ")
     format = container.lower()
     found = await probe(prober, tone(container, subtype or None, channels=2))
@@ -83,7 +83,7 @@ async def test_containers_are_told_by_content(prober: RecordingProber, kind: str
     assert media.parse(found.content_type).container == format
 
 
-async def test_raw_audio_is_what_it_is_declared_to_be_and_one_sample_is_audio(prober: RecordingProber) -> None:
+async def test_raw_audio_uses_declared_format(prober: RecordingProber) -> None:
     found = await probe(prober, bytes(32), "audio/x-raw; rate=8000; format=f32; channels=2")
     assert found == ProbeResult("audio/x-raw; rate=8000; format=f32le; channels=2", "raw", RATE, 2, 0)
     assert media.parse(found.content_type) == media.parse("audio/x-raw; rate=8000; format=f32le; channels=2")
@@ -115,25 +115,25 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_faults_have_names(prober: RecordingProber, fault: str) -> None:
+async def test_faults_have_specific_errors(prober: RecordingProber, fault: str) -> None:
     data, declared, message = FAULTS[fault]
     with pytest.raises(AudioError, match=message):
         await probe(prober, data, declared)
 
 
-async def test_a_claim_costs_nothing(prober: RecordingProber) -> None:
+async def test_declared_length_is_not_trusted(prober: RecordingProber) -> None:
     """A declared length is neither allocated nor awaited; existing data is audio."""
     found = await probe(prober, flac_claiming(10 * 3600 * CHIRP_RATE))
     assert (found.format, found.length_ms) == ("flac", 10 * 3600 * 1000)
     assert (await probe(prober, riff(bytes(64), size=2**32 - 1))).format == "wav"
 
 
-async def test_too_long_has_a_name_of_its_own(prober: RecordingProber) -> None:
+async def test_overlong_audio_raises_audio_too_long(prober: RecordingProber) -> None:
     with pytest.raises(AudioTooLong, match="longer than 86400 s"):
         await probe(prober, bytes(24 * 3600 * 1000 + 1), "audio/x-raw; rate=1000; format=s8")
 
 
-async def test_a_file_that_cannot_be_read_is_no_fault_of_the_audio(prober: RecordingProber, tmp_path: Path) -> None:
+async def test_unreadable_file_raises_unavailable(prober: RecordingProber, tmp_path: Path) -> None:
     directory = os.open(tmp_path, os.O_RDONLY)
     with pytest.raises(Unavailable):
         await prober.probe(directory, None)
@@ -184,7 +184,7 @@ def muxed(muxer: str, encoder: str | None, *, video: bool = False) -> bytes:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_what_phones_and_browsers_record(pool: DecoderPool, prober: RecordingProber, kind: str) -> None:
+async def test_phone_and_browser_recordings_are_decoded(pool: DecoderPool, prober: RecordingProber, kind: str) -> None:
     name, muxer, encoder = KINDS[kind]
     data = muxed(muxer, encoder, video=kind == "video of a phone")
     assert container.detect(data[: container.HEAD]) == name
@@ -202,7 +202,7 @@ async def test_what_phones_and_browsers_record(pool: DecoderPool, prober: Record
     assert np.argmax(spectrum) * PHONE_RATE / len(middle) == pytest.approx(440, abs=2)
 
 
-def test_faults_of_such_recordings_have_names(pool: DecoderPool) -> None:
+def test_phone_recording_faults_have_specific_errors(pool: DecoderPool) -> None:
     memo = muxed("ipod", "aac")
     assert "cannot be read" in fault(pool, memo[: len(memo) // 2])
     assert "cannot be read" in fault(pool, memo[:40])
@@ -214,7 +214,7 @@ def test_faults_of_such_recordings_have_names(pool: DecoderPool) -> None:
     assert fault(pool, muxed("mp4", None, video=True)) == "the data holds no audio"
 
 
-async def test_damage_of_any_kind_is_an_answer(pool: DecoderPool, prober: RecordingProber) -> None:
+async def test_damaged_recordings_are_probed_or_raise_audio_errors(pool: DecoderPool, prober: RecordingProber) -> None:
     random, damaged = np.random.default_rng(4), []
     whole = [tone("WAV"), tone("FLAC"), tone("OGG"), tone("OGG", "OPUS"), tone("MP3")]
     whole += [muxed(muxer, encoder) for _, muxer, encoder in KINDS.values()]
@@ -234,7 +234,7 @@ async def test_damage_of_any_kind_is_an_answer(pool: DecoderPool, prober: Record
         assert np.isfinite(got).all()
 
 
-def test_without_the_extra_the_error_names_it(tmp_path: Path) -> None:
+def test_error_names_missing_media_extra(tmp_path: Path) -> None:
     (tmp_path / "bare.py").write_text(
         "import sys\nsys.modules['av'] = None\nfrom streams.workers import zygote\nzygote.main()\n"
     )

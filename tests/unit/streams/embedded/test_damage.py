@@ -85,7 +85,7 @@ def remove(pattern: str) -> Damage:
         (True, shutil.rmtree, "missing, although there was one"),
     ],
 )
-async def test_what_is_lost_is_said_and_no_more_goes(
+async def test_damaged_log_is_rejected_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clean: bool, damage: Damage, said: str, large: bool
 ) -> None:
     if large:
@@ -130,7 +130,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("large")
-async def test_a_large_log_is_read_after_the_start(tmp_path: Path) -> None:
+async def test_large_log_is_verified_after_start(tmp_path: Path) -> None:
     directory = await fill(tmp_path / "data", clean=True)
     assert await failure(reopen(directory)) is None
     flip(directory)
@@ -145,7 +145,7 @@ async def test_a_large_log_is_read_after_the_start(tmp_path: Path) -> None:
         assert await failure(reopen(directory)) is None
 
 
-async def test_only_what_the_start_did_not_read_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_small_log_is_not_verified_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read_on = mock.Mock(return_value=None)
     monkeypatch.setattr(EmbeddedLog, "read_on", read_on)
     directory = await fill(tmp_path / "data", clean=True)
@@ -155,9 +155,7 @@ async def test_only_what_the_start_did_not_read_is_read(tmp_path: Path, monkeypa
         assert read_on.call_count == reads
 
 
-async def test_a_record_that_somebody_cannot_read_is_damage_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unreadable_record_is_reported_as_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = await fill(tmp_path / "data", clean=True)
     flip(directory)
     monkeypatch.setattr(store, "SMALL", -1)
@@ -173,13 +171,13 @@ async def test_a_record_that_somebody_cannot_read_is_damage_too(
         reopen(directory)
 
 
-async def test_a_closing_log_is_read_no_further(tmp_path: Path) -> None:
+async def test_verification_stops_when_log_closes(tmp_path: Path) -> None:
     log = reopen(await fill(tmp_path / "data", clean=True))
     await log.close()
     assert log.read_on(b"") is None
 
 
-async def test_marks_that_are_lost_keep_nobody_out(tmp_path: Path) -> None:
+async def test_lost_marks_do_not_block_start(tmp_path: Path) -> None:
     directory = await fill(tmp_path / "data", clean=False)
     for data in None, b"", b"cut", (directory / "marks").read_bytes()[::-1]:
         (directory / "marks").unlink() if data is None else (directory / "marks").write_bytes(data)
@@ -188,7 +186,7 @@ async def test_marks_that_are_lost_keep_nobody_out(tmp_path: Path) -> None:
         await log.close()
 
 
-async def test_a_log_knows_its_name(tmp_path: Path) -> None:
+async def test_log_keeps_its_name(tmp_path: Path) -> None:
     directory, name = await fill(tmp_path / "data", clean=True), None
     for _ in range(2):
         log = reopen(directory, name)
@@ -199,7 +197,7 @@ async def test_a_log_knows_its_name(tmp_path: Path) -> None:
         reopen(directory, b"another")
 
 
-async def test_an_open_log_is_locked_and_not_called_damaged(tmp_path: Path) -> None:
+async def test_open_log_is_reported_as_locked(tmp_path: Path) -> None:
     directory = tmp_path / "new" / "data"
     log = EmbeddedLog.open(directory)
     with pytest.raises(LogLocked, match=f"data is in use by process {os.getpid()}"):
@@ -225,7 +223,7 @@ def write(path: Path, *offsets: int) -> None:
     new.close()
 
 
-async def test_offsets_that_are_lost_stay_so(tmp_path: Path) -> None:
+async def test_salvage_keeps_offset_gaps(tmp_path: Path) -> None:
     write(tmp_path / "broken", 0, 1, 4, 6)
     with remains(tmp_path / "broken", tmp_path / "scratch") as old:
         new = NewLog(tmp_path / "log", old.name, old.group)
@@ -244,7 +242,7 @@ async def test_offsets_that_are_lost_stay_so(tmp_path: Path) -> None:
     await log.close()
 
 
-async def test_values_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
+async def test_salvage_skips_unreadable_values(tmp_path: Path) -> None:
     write(tmp_path / "broken", *range(10))
     (blob,) = (tmp_path / "broken").glob("*.blob")
     data = bytearray(blob.read_bytes())
@@ -256,7 +254,7 @@ async def test_values_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
     assert not (tmp_path / "scratch").exists()
 
 
-def test_there_may_be_nothing(tmp_path: Path) -> None:
+def test_salvage_of_missing_log_is_empty(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for name in "none", "empty":
         with remains(tmp_path / name, tmp_path / "scratch") as old:
@@ -279,7 +277,7 @@ async def filled(directory: Path) -> EmbeddedLog:
     return log
 
 
-async def test_files_that_change_while_they_are_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_copy_survives_files_changing_while_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = await filled(tmp_path / "log")
     link, flushes = os.link, 0
 
@@ -303,7 +301,7 @@ async def test_files_that_change_while_they_are_linked(tmp_path: Path, monkeypat
     await copy.close()
 
 
-async def test_files_that_change_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_copy_fails_if_files_keep_changing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = await filled(tmp_path)
     monkeypatch.setattr(module, "_link", lambda *_: False)
     monkeypatch.setattr(module, "PAUSE_SECONDS", 0)
@@ -313,7 +311,7 @@ async def test_files_that_change_for_ever(tmp_path: Path, monkeypatch: pytest.Mo
     await log.close()
 
 
-async def test_a_disk_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_copy_fails_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = await filled(tmp_path)
     monkeypatch.setattr(os, "link", mock.Mock(side_effect=OSError(1, "Operation not permitted", "a table")))
     with pytest.raises(LogError, match="cannot be copied: Operation not permitted"), pinned(tmp_path):

@@ -38,7 +38,7 @@ def offsets(log: EmbeddedLog) -> list[int]:
     return [record.offset for record in log.read(T0, 0, ALL, ALL)]
 
 
-async def test_nothing_is_visible_before_it_is_durable(log: EmbeddedLog) -> None:
+async def test_records_are_visible_only_once_durable(log: EmbeddedLog) -> None:
     future = log.append("t", 0, b"k", b"v")
     assert log.end(T0) == 0
     assert log.get(T0, 0) is None
@@ -48,13 +48,13 @@ async def test_nothing_is_visible_before_it_is_durable(log: EmbeddedLog) -> None
     assert log.queued_bytes == 0
 
 
-async def test_a_read_is_bounded_in_bytes_but_gives_one_record(log: EmbeddedLog) -> None:
+async def test_byte_limited_read_returns_at_least_one_record(log: EmbeddedLog) -> None:
     await fill(log, 10, size=98)
     assert len(log.read(T0, 0, ALL, 350)) == 3
     assert len(log.read(T0, 0, ALL, 1)) == 1
 
 
-async def test_a_reader_at_the_head_needs_no_database(log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reads_at_head_are_served_from_memory(log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
     await fill(log, 5)
     monkeypatch.setattr(log.store, "scan", None)
     monkeypatch.setattr(log.store, "get", None)
@@ -66,7 +66,7 @@ async def append_one(log: EmbeddedLog) -> tuple[int, int]:
     return await log.append("t", 0, None, b"v")
 
 
-async def test_records_are_looked_for_together_and_those_that_are_gone_are_left_out(log: EmbeddedLog) -> None:
+async def test_stretch_omits_trimmed_and_missing_records(log: EmbeddedLog) -> None:
     await fill(log, 6)
     log.trim(T0, 2)
     found = await EmbeddedReader(log, "t").stretch(0, [1, 3, 5, 9], ALL)
@@ -91,7 +91,7 @@ async def test_log_time_never_runs_backwards(reopen: Reopen, clock: HandClock) -
     assert await append_one(log) == (4, 2_000_000)
 
 
-async def test_trim_hides_at_once_and_removes_from_the_disk(reopen: Reopen) -> None:
+async def test_trim_hides_records_and_deletes_them_on_flush(reopen: Reopen) -> None:
     log = await reopen()
     await fill(log, 10)
     log.trim(T0, 4)
@@ -102,7 +102,7 @@ async def test_trim_hides_at_once_and_removes_from_the_disk(reopen: Reopen) -> N
     assert list(again.store.scan(layout.record_key(1, 0, 0), layout.record_key(1, 0, 4))) == []
 
 
-async def test_what_a_group_made_durable_is_delivered_at_once(log: EmbeddedLog) -> None:
+async def test_durable_records_are_delivered_per_partition(log: EmbeddedLog) -> None:
     """Records of a partition in order, once readable; other topics are skipped."""
     log.declare("other", 1)
     delivered: list[tuple[TopicPartition, list[StoredRecord]]] = []
@@ -126,7 +126,7 @@ async def test_what_a_group_made_durable_is_delivered_at_once(log: EmbeddedLog) 
     assert len(delivered) == 3
 
 
-def test_declare_again_is_fine_with_the_same_number_only(log: EmbeddedLog) -> None:
+def test_redeclaring_with_other_partition_count_fails(log: EmbeddedLog) -> None:
     log.declare("t", 2, compact=True)
     with pytest.raises(LogError, match=r"topic t has 2 partitions .* 3 are asked for"):
         log.declare("t", 3)
@@ -134,7 +134,7 @@ def test_declare_again_is_fine_with_the_same_number_only(log: EmbeddedLog) -> No
         log.end(TopicPartition("t", 2))
 
 
-async def test_a_full_queue_refuses_bounded_appends_only(reopen: Reopen) -> None:
+async def test_full_queue_rejects_only_bounded_appends(reopen: Reopen) -> None:
     log = await reopen(queue_bytes=2000)
     first = log.append("t", 0, None, bytes(1500))
     with pytest.raises(Unavailable, match="queue is full"):
@@ -146,7 +146,7 @@ async def test_a_full_queue_refuses_bounded_appends_only(reopen: Reopen) -> None
     assert log.end(T0) == 4
 
 
-def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
+def test_unknown_log_format_is_rejected(tmp_path: Path) -> None:
     db = Rdict(str(tmp_path / "log"), Options(raw_mode=True))
     db.put(layout.FORMAT_KEY, b"2")
     db.close()
@@ -154,14 +154,14 @@ def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
         EmbeddedLog.open(tmp_path)
 
 
-def test_an_unusable_directory_is_named(tmp_path: Path) -> None:
+def test_unusable_directory_raises_log_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(LogError, match="cannot be used"):
         EmbeddedLog.open(tmp_path / "file")
 
 
 @pytest.mark.parametrize("missing", [0, 4, 9])
-async def test_a_missing_record_is_damage_not_a_hole(reopen: Reopen, missing: int) -> None:
+async def test_missing_record_raises_log_error(reopen: Reopen, missing: int) -> None:
     log = await reopen(cache_bytes=0)
     await fill(log, 10)
     log.store._db.rocks.delete(layout.record_key(1, 0, missing))
@@ -180,9 +180,7 @@ async def test_a_missing_record_is_damage_not_a_hole(reopen: Reopen, missing: in
         ("Corruption: block checksum mismatch in /data/log/000012.sst", LogDamaged),
     ],
 )
-async def test_a_fault_of_the_disk_may_pass_and_damage_does_not(
-    reopen: Reopen, said: str, error: type[Exception]
-) -> None:
+async def test_read_errors_are_transient_or_damage(reopen: Reopen, said: str, error: type[Exception]) -> None:
     log = await reopen(cache_bytes=0)
     await fill(log, 3)
     database: Any = log.store._db
@@ -198,7 +196,7 @@ async def test_a_fault_of_the_disk_may_pass_and_damage_does_not(
         assert "/data" not in str(caught.value)  # Clients may see the message.
 
 
-async def test_after_close_everything_is_refused(log: EmbeddedLog) -> None:
+async def test_closed_log_rejects_calls(log: EmbeddedLog) -> None:
     last = log.append("t", 0, None, b"last")
     await log.close()
     await log.close()
@@ -215,7 +213,7 @@ places = st.integers(0, layout.MAX_OFFSET)
 
 
 @given(places, places)
-def test_keys_sort_as_offsets(one: int, two: int) -> None:
+def test_record_keys_sort_by_offset(one: int, two: int) -> None:
     keys = [layout.record_key(1, 2, offset) for offset in (one, two)]
     assert (keys[0] < keys[1]) == (one < two)
     assert layout.record_offset(keys[0]) == one
@@ -234,7 +232,7 @@ def test_keys_sort_as_offsets(one: int, two: int) -> None:
         (layout.pack_marker(9)[:-1] + b"\0" + layout.pack_marker(2), 2),
     ],
 )
-def test_markers_are_found_and_damaged_ones_are_not(data: bytes, group: int) -> None:
+def test_last_intact_marker_is_found(data: bytes, group: int) -> None:
     assert layout.last_marker(data) == group
 
 

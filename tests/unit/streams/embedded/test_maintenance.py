@@ -49,7 +49,7 @@ def kept(log: EmbeddedLog) -> str:
     return " ".join(f"{(r.key or b'-').decode()}{(r.value or b'-').decode()}" for r in log.read(ROWS, 0, ALL, ALL))
 
 
-async def test_offsets_stay_and_the_end_is_reached(rows: EmbeddedLog, reopen: Reopen) -> None:
+async def test_compaction_keeps_offsets_and_last_records(rows: EmbeddedLog, reopen: Reopen) -> None:
     await put(rows, "a1 a2 b1 a3 b2")
     assert [rows.compact(ROWS) for _ in range(2)] == [3, 0]
     assert [record.offset for record in rows.read(ROWS, 0, ALL, ALL)] == [3, 4]
@@ -63,7 +63,9 @@ async def test_offsets_stay_and_the_end_is_reached(rows: EmbeddedLog, reopen: Re
     assert kept(again) == "a3 b3"
 
 
-async def test_tombstones_go_when_all_tables_saw_them(rows: EmbeddedLog, clock: HandClock, reopen: Reopen) -> None:
+async def test_old_tombstones_are_removed_after_grace_period(
+    rows: EmbeddedLog, clock: HandClock, reopen: Reopen
+) -> None:
     await put(rows, "a1 a- b1")
     clock.now += 7200
     again = await reopen()
@@ -76,7 +78,7 @@ async def test_tombstones_go_when_all_tables_saw_them(rows: EmbeddedLog, clock: 
     assert kept(again) == "b1 c- d1"
 
 
-async def test_the_last_record_stays_even_as_an_old_tombstone(rows: EmbeddedLog, clock: HandClock) -> None:
+async def test_last_record_is_kept_even_as_old_tombstone(rows: EmbeddedLog, clock: HandClock) -> None:
     await put(rows, "a1 a-")
     clock.now += 9999
     rows.compact(ROWS)
@@ -91,9 +93,7 @@ async def test_the_last_record_stays_even_as_an_old_tombstone(rows: EmbeddedLog,
     slice_=st.integers(1, 7),
     cut=st.integers(0, 60),
 )
-def test_any_history_is_compacted_as_the_naive_twin_says(
-    pairs: list[tuple[str, str]], map_keys: int, slice_: int, cut: int
-) -> None:
+def test_compaction_matches_naive_model(pairs: list[tuple[str, str]], map_keys: int, slice_: int, cut: int) -> None:
     history = [f"{key}{value}" for key, value in pairs]
     with tempfile.TemporaryDirectory() as directory, asyncio.Runner() as loop, pytest.MonkeyPatch.context() as patch:
         patch.setattr(compaction, "MAP_KEYS", map_keys)
@@ -111,7 +111,7 @@ def test_any_history_is_compacted_as_the_naive_twin_says(
         loop.run(log.close())
 
 
-async def test_a_closing_log_stops_the_pass(rows: EmbeddedLog) -> None:
+async def test_closing_log_stops_compaction(rows: EmbeddedLog) -> None:
     await put(rows, "a1 a2 b1")
     partition = rows._partitions[ROWS]
     assert Compaction(rows.store, partition, lambda: True, tombstones_before_ms=0).run() == 0
@@ -146,7 +146,7 @@ def test_first_since_finds_the_boundary(aged: EmbeddedLog, timestamp: int, offse
 
 
 @pytest.mark.parametrize(("floor", "earliest"), [(None, 5), (0, 5), (3, 5), (8, 8), (99, 10)])
-async def test_a_record_goes_by_time_or_once_not_needed(aged: EmbeddedLog, floor: int | None, earliest: int) -> None:
+async def test_records_are_trimmed_by_retention_or_floor(aged: EmbeddedLog, floor: int | None, earliest: int) -> None:
     maintenance = Maintenance(aged, floor=lambda tp: floor)
     await maintenance.round()
     assert aged.earliest(AUDIO) == earliest
@@ -155,14 +155,14 @@ async def test_a_record_goes_by_time_or_once_not_needed(aged: EmbeddedLog, floor
     assert len(aged.read(AUDIO, 0, 99, 999)) == 10 - earliest
 
 
-async def test_without_retention_and_floor_nothing_goes(aged: EmbeddedLog) -> None:
+async def test_nothing_is_trimmed_without_retention_or_floor(aged: EmbeddedLog) -> None:
     aged.declare("audio", 1)
     await Maintenance(aged).round()
     assert aged.earliest(AUDIO) == 0
 
 
 @pytest.mark.parametrize(("dirty_records", "left"), [(11, 10), (10, 1)])
-async def test_compaction_waits_until_it_pays(
+async def test_compaction_waits_for_enough_dirty_records(
     aged: EmbeddedLog, monkeypatch: pytest.MonkeyPatch, dirty_records: int, left: int
 ) -> None:
     monkeypatch.setattr(module, "DIRTY_RECORDS", dirty_records)
@@ -170,7 +170,7 @@ async def test_compaction_waits_until_it_pays(
     assert len(aged.read(ROWS, 0, 99, 999)) == left
 
 
-async def test_a_mostly_clean_partition_is_left_alone(aged: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_mostly_clean_partition_is_not_compacted(aged: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "DIRTY_RECORDS", 1)
     for number in range(30):
         append_soon(aged, "rows", 0, b"%d" % number, b"v")
@@ -184,7 +184,7 @@ async def test_a_mostly_clean_partition_is_left_alone(aged: EmbeddedLog, monkeyp
     assert aged.dirty(ROWS) == (5, 31)
 
 
-async def test_a_failed_round_is_not_the_last(aged: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_maintenance_continues_after_failed_round(aged: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ROUND_SECONDS", 0.0)
     maintenance = Maintenance(aged)
     failing = mock.AsyncMock(side_effect=LogError("busy"))

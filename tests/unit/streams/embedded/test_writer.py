@@ -64,7 +64,7 @@ def values(log: EmbeddedLog, tp: TopicPartition) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("method", ["write", "sync"])
-async def test_a_full_disk_refuses_shows_nothing_and_heals(
+async def test_full_disk_rejects_writes_until_space_returns(
     synced: EmbeddedLog, reopen: Reopen, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     await synced.append("t", 0, None, b"before")
@@ -96,7 +96,7 @@ async def test_a_full_disk_refuses_shows_nothing_and_heals(
     assert values(again, T1) == [b"after"]
 
 
-async def test_what_waits_behind_a_full_disk_is_refused(synced: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_full_disk_rejects_queued_appends(synced: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
     Trouble(monkeypatch, synced, "write", DiskFull("full"))
     futures = [synced.append("t", 0, None, bytes(600_000)) for _ in range(6)]
     results = await asyncio.gather(*futures, return_exceptions=True)
@@ -104,7 +104,7 @@ async def test_what_waits_behind_a_full_disk_is_refused(synced: EmbeddedLog, mon
     assert synced.queued_bytes == 0
 
 
-async def test_a_busy_database_only_delays(synced: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stalled_database_only_delays_appends(synced: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
     trouble = Trouble(monkeypatch, synced, "write", Stalled("busy"), times=3)
     futures = [synced.append("t", 0, None, b"%d" % n) for n in range(3)]
     assert [ack.offset for ack in await asyncio.gather(*futures)] == [0, 1, 2]
@@ -113,7 +113,9 @@ async def test_a_busy_database_only_delays(synced: EmbeddedLog, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("method", ["write", "sync"])
-async def test_any_other_failure_is_for_good(synced: EmbeddedLog, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+async def test_unknown_write_failure_is_permanent(
+    synced: EmbeddedLog, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
     Trouble(monkeypatch, synced, method, LogError("the disk is gone"))
     futures = [synced.append("t", 0, None, bytes(600_000), bounded=False) for _ in range(6)]
     results = await asyncio.gather(*futures, synced.flush(), return_exceptions=True)
@@ -130,7 +132,7 @@ def fail(error: Exception, *args: object) -> None:
 
 
 @pytest.mark.parametrize("call", ["write", "flush_wal"])
-async def test_a_fault_of_the_disk_that_passes_refuses_and_heals(
+async def test_disk_error_rejects_writes_until_recovery(
     synced: EmbeddedLog, reopen: Reopen, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     await synced.append("t", 0, None, b"before")
@@ -159,7 +161,7 @@ async def test_a_fault_of_the_disk_that_passes_refuses_and_heals(
     assert values(again, T0) == [b"before", b"result", b"row"]
 
 
-async def test_a_log_that_may_open_no_more_files_goes_on_once_it_may(synced: EmbeddedLog) -> None:
+async def test_log_recovers_from_too_many_open_files(synced: EmbeddedLog) -> None:
     """RocksDB accepts no writes after the first such fault, until it is reopened."""
     await synced.append("t", 0, None, b"before")
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -179,7 +181,7 @@ async def test_a_log_that_may_open_no_more_files_goes_on_once_it_may(synced: Emb
     assert synced.failure is None
 
 
-async def test_damage_is_for_good(synced: EmbeddedLog) -> None:
+async def test_damage_is_a_permanent_failure(synced: EmbeddedLog) -> None:
     database: Any = synced.store._db
     database.rocks = FailingRocks(database.rocks, "write", "IO error: No such file or directory: /data/log/9.log")
     with pytest.raises(LogDamaged):
@@ -187,7 +189,7 @@ async def test_damage_is_for_good(synced: EmbeddedLog) -> None:
     assert isinstance(synced.failure, LogDamaged)
 
 
-async def test_an_ack_waits_for_the_sync(synced: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ack_waits_for_sync(synced: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
     trouble = Trouble(monkeypatch, synced, "sync", DiskFull("unused"))
     trouble.on = False
     await asyncio.gather(*(synced.append("t", 0, None, b"v") for _ in range(10)))
@@ -196,7 +198,7 @@ async def test_an_ack_waits_for_the_sync(synced: EmbeddedLog, monkeypatch: pytes
     assert trouble.calls == 2
 
 
-async def test_a_flush_waits_for_the_group_on_its_way(synced: EmbeddedLog) -> None:
+async def test_flush_waits_for_group_in_flight(synced: EmbeddedLog) -> None:
     append_soon(synced, "t", 0, None, b"v")
     await asyncio.sleep(0)
     await synced.flush()
@@ -205,7 +207,7 @@ async def test_a_flush_waits_for_the_group_on_its_way(synced: EmbeddedLog) -> No
     assert groups(synced) == 1
 
 
-async def test_large_queues_go_in_groups(synced: EmbeddedLog) -> None:
+async def test_large_queue_is_split_into_groups(synced: EmbeddedLog) -> None:
     futures = [synced.append("t", 0, None, bytes(400_000)) for _ in range(9)]
     futures[4].cancel()
     acks = await asyncio.gather(*futures, return_exceptions=True)
@@ -214,7 +216,7 @@ async def test_large_queues_go_in_groups(synced: EmbeddedLog) -> None:
     assert synced.end(T0) == 9
 
 
-async def test_what_cannot_be_written_stops_the_log_instead_of_hanging(synced: EmbeddedLog) -> None:
+async def test_invalid_record_fails_log_instead_of_hanging(synced: EmbeddedLog) -> None:
     future = synced.append("t", 0, None, "text")  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         await future
@@ -224,7 +226,7 @@ async def test_what_cannot_be_written_stops_the_log_instead_of_hanging(synced: E
 # --- how groups are cut ---------------------------------------------------------------------------------------------
 
 
-async def test_rows_share_the_group_of_the_next_append(log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_rows_share_group_of_next_append(log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "PATIENCE", 3600.0)
     for _ in range(3):
         append_soon(log, "t", 0, b"k", b"v")
@@ -234,7 +236,7 @@ async def test_rows_share_the_group_of_the_next_append(log: EmbeddedLog, monkeyp
     assert (groups(log), log.end(T0)) == (1, 4)
 
 
-async def test_rows_are_written_though_nobody_waits(log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_rows_are_written_without_waiter(log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "PATIENCE", 0.0)
     written = asyncio.Event()
     log.deliver({"t"}, lambda tp, records: written.set())
@@ -245,14 +247,14 @@ async def test_rows_are_written_though_nobody_waits(log: EmbeddedLog, monkeypatc
         assert log.end(T0) == expected
 
 
-async def test_a_flush_does_not_wait_for_patience(log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_flush_writes_rows_without_delay(log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "PATIENCE", 3600.0)
     append_soon(log, "t", 0, b"k", b"v")
     await asyncio.wait_for(log.flush(), 10)
     assert log.end(T0) == 1
 
 
-async def test_what_comes_soon_after_a_group_waits_its_pace(reopen: Reopen, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_next_group_waits_for_pace(reopen: Reopen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "PACE", 3600.0)
     monkeypatch.setattr(writer, "SLOWEST_PACE", 60.0)
     log = await reopen(sync=True)
@@ -267,9 +269,7 @@ async def test_what_comes_soon_after_a_group_waits_its_pace(reopen: Reopen, monk
     assert (groups(log), log.end(T0)) == (2, 3)
 
 
-async def test_a_lone_session_waits_for_no_other_and_several_share_groups(
-    reopen: Reopen, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_only_concurrent_sessions_wait_to_share_groups(reopen: Reopen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "GATHER", 60.0)
     log = await reopen(sync=True)
     for _ in range(3):

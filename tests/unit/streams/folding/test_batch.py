@@ -58,7 +58,7 @@ class House:
         asyncio.run(fold(self.store, log, numbers, self.park))
 
 
-def test_a_batch_is_one_write_and_the_last_record_of_a_key_wins() -> None:
+def test_batch_is_one_write_with_last_value_per_key() -> None:
     house, numbers = House(), Numbers()
     with mock.patch.object(house.partition, "write", wraps=house.partition.write) as write:
         house.batch(numbers, [b"a", b"b", b"a"])
@@ -66,7 +66,7 @@ def test_a_batch_is_one_write_and_the_last_record_of_a_key_wins() -> None:
     assert numbers.batches == 1
 
 
-def test_a_record_that_is_none_of_ours_is_parked_at_once_and_leaves_no_row() -> None:
+def test_invalid_record_is_parked_without_leaving_rows() -> None:
     house, numbers = House(), Numbers({1: [RecordError("no version 9")] * 2})
     house.batch(numbers, [b"a", b"b", b"c"])
     assert numbers.tried == [0, 1, 1, 2]
@@ -74,7 +74,7 @@ def test_a_record_that_is_none_of_ours_is_parked_at_once_and_leaves_no_row() -> 
     assert house.parked == [(7, 1, "RecordError: no version 9")]
 
 
-def test_another_failure_is_tried_again_in_its_place() -> None:
+def test_other_failures_are_retried_in_order() -> None:
     house, numbers = House(), Numbers({1: [ValueError("a bug that passes")] * 3})
     house.batch(numbers, [b"a", b"a", b"a"])
     assert numbers.tried == [0, 1, 1, 1, 1, 2]
@@ -83,7 +83,7 @@ def test_another_failure_is_tried_again_in_its_place() -> None:
     assert house.parked == []
 
 
-def test_a_batch_ends_before_the_first_record_that_fails_and_is_written() -> None:
+def test_batch_ends_before_first_failing_record() -> None:
     """Failures must not block a loop that others wait for; a caller that can wait retries."""
     house, numbers = House(), Numbers({2: [RecordError("noise")]})
     log = [StoredRecord(offset, 0, b"abcd"[offset : offset + 1], b"") for offset in range(4)]
@@ -95,7 +95,7 @@ def test_a_batch_ends_before_the_first_record_that_fails_and_is_written() -> Non
     assert fold_batch(house.store, log[2:], numbers) == 2
 
 
-def test_a_failure_that_stays_is_parked_after_three_patient_attempts() -> None:
+def test_persistent_failure_is_parked_after_three_attempts() -> None:
     house, numbers = House(), Numbers({0: [ValueError("a bug")] * 5})
     house.batch(numbers, [b"a", b"b"])
     assert numbers.tried == [0, 0, 0, 0, 1]
@@ -106,7 +106,7 @@ def test_a_failure_that_stays_is_parked_after_three_patient_attempts() -> None:
 @pytest.mark.parametrize(
     "fault", [DatabaseFailed("Too many open files"), OSError(errno.EIO, "Input/output error"), MemoryError()], ids=repr
 )
-def test_a_fault_of_the_machine_is_none_of_the_record(fault: Exception) -> None:
+def test_machine_fault_does_not_park_record(fault: Exception) -> None:
     """A record parked for it would be lost, and no later one would fit."""
     house, numbers = House(), Numbers({1: [fault] * 5})
     log = [StoredRecord(offset, 0, b"ab"[offset : offset + 1], b"") for offset in range(2)]
@@ -117,7 +117,7 @@ def test_a_fault_of_the_machine_is_none_of_the_record(fault: Exception) -> None:
     assert (house.parked, house.partition.rows, numbers.batches) == ([], {}, 0)
 
 
-def test_a_record_that_cannot_be_parked_stops_the_batch_unacknowledged() -> None:
+def test_failed_parking_stops_batch() -> None:
     house, numbers = House(), Numbers({0: [RecordError("noise")]})
     park = mock.AsyncMock(side_effect=OSError("the log is gone"))
     with pytest.raises(OSError, match="the log is gone"):
@@ -125,7 +125,7 @@ def test_a_record_that_cannot_be_parked_stops_the_batch_unacknowledged() -> None
     assert numbers.batches == 0
 
 
-def test_writes_of_the_other_agent_during_a_pause_are_not_lost() -> None:
+def test_concurrent_writes_during_parking_are_kept() -> None:
     """A poison record delays one agent; the other writes the same session's head meanwhile."""
     house = House()
     house.partition.rows[keys.row_key(keys.SESSION, SESSION, keys.HEAD)] = b""
@@ -155,7 +155,7 @@ def test_writes_of_the_other_agent_during_a_pause_are_not_lost() -> None:
 
 
 @pytest.mark.parametrize("key", [None, b"", b"short", b"\xff" * 24, b"S" * 23 + b"/"])
-def test_a_key_that_is_no_session_id_is_no_record_of_ours(key: bytes | None) -> None:
+def test_record_with_invalid_id_is_rejected(key: bytes | None) -> None:
     with pytest.raises(RecordError, match="not an id"):
         id_of(StoredRecord(0, 0, key, b""))
 
@@ -169,7 +169,7 @@ class Releases(Numbers):
         super().fold(draft, record)
 
 
-def test_a_batch_that_is_not_written_leaves_nothing_behind() -> None:
+def test_failed_write_leaves_no_side_effects() -> None:
     """The audio is still needed, because its results are not in the table."""
     house, numbers = House(), Releases()
     for offset in (0, 1):

@@ -43,11 +43,11 @@ def filled() -> tuple[MemoryPartition, SessionStore]:
 
 
 @given(st.binary(min_size=1).filter(lambda prefix: prefix[-1] < 255), st.binary())
-def test_nothing_with_a_prefix_lies_above_it(prefix: bytes, rest: bytes) -> None:
+def test_above_bounds_all_keys_with_prefix(prefix: bytes, rest: bytes) -> None:
     assert prefix <= prefix + rest < above(prefix)
 
 
-def test_chunks_stop_at_a_gap() -> None:
+def test_audio_scan_stops_at_gap() -> None:
     partition, store = filled()
     assert [row.offset for row in store.audio(ONE, 0, 9)] == [0, 1, 2]
     del partition.rows[audio_key(1)]
@@ -55,7 +55,7 @@ def test_chunks_stop_at_a_gap() -> None:
     assert store.audio(ONE, 1, 9) == []
 
 
-def test_sessions_are_walked_one_by_one() -> None:
+def test_all_ids_includes_sessions_without_head() -> None:
     partition, store = filled()
     assert list(store.all_ids()) == [ONE, TWO]
     del partition.rows[keys.row_key(keys.SESSION, ONE, keys.HEAD)]
@@ -63,7 +63,7 @@ def test_sessions_are_walked_one_by_one() -> None:
     assert [(session, store.head(session) is None) for session in store.all_ids()] == [(ONE, True), (TWO, False)]
 
 
-def test_due_sessions_come_oldest_first_and_bounded() -> None:
+def test_due_sessions_are_bounded_and_oldest_first() -> None:
     _, store = filled()
     assert store.due(4, 10) == []
     assert store.due(5, 10) == [(5, ONE)]
@@ -71,7 +71,7 @@ def test_due_sessions_come_oldest_first_and_bounded() -> None:
     assert store.due(9, 1) == [(5, ONE)]
 
 
-def test_heads_are_kept_decoded_within_a_bound_for_all_partitions_of_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_heads_are_bounded_per_node(monkeypatch: pytest.MonkeyPatch) -> None:
     most = [SessionStore(MemoryPartition(0), partitions).heads_most for partitions in (1, 64, 100_000)]
     assert most == [HEADS_CACHED, HEADS_CACHED // 64, HEADS_LEAST]
     monkeypatch.setattr(store_module, "HEADS_CACHED", 1)
@@ -82,7 +82,7 @@ def test_heads_are_kept_decoded_within_a_bound_for_all_partitions_of_a_node(monk
     assert list(store.heads) == [ONE]
 
 
-def test_a_draft_reads_what_it_wrote_and_forgets_an_unfinished_record() -> None:
+def test_draft_reads_its_writes_and_discards_unfinished_record() -> None:
     partition, store = filled()
     draft = Draft(store)
     draft.put(b"kept", b"1")
@@ -165,7 +165,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("head", [LIVE, FINISHED], ids=["live", "finished"])
-def test_a_long_session_is_gone_at_once_and_its_rows_go_in_steps(head: SessionHead) -> None:
+def test_long_session_is_hidden_then_erased_in_steps(head: SessionHead) -> None:
     house = House(head, blocks=2 * ERASED_ROWS + 500)
     assert not house.erase()
     assert house.store.head(ONE) is None
@@ -181,7 +181,7 @@ def test_a_long_session_is_gone_at_once_and_its_rows_go_in_steps(head: SessionHe
 
 @pytest.mark.parametrize("head", [LIVE, FINISHED], ids=["live", "finished"])
 @pytest.mark.usefixtures("small_steps")
-def test_wherever_the_changelog_is_cut_between_the_steps_the_rest_is_found(head: SessionHead) -> None:
+def test_erasure_resumes_from_any_changelog_cut(head: SessionHead) -> None:
     """The deletion is folded again only if the changelog may lack it: both cases are tried."""
     template = House(head, blocks=12)
     before = len(template.partition.changelog)
@@ -202,7 +202,7 @@ def test_wherever_the_changelog_is_cut_between_the_steps_the_rest_is_found(head:
         assert not [key for key in rebuilt if key.startswith(keys.row_key(keys.SESSION, ONE, b""))]
 
 
-def test_a_short_session_is_gone_in_one_step_with_what_is_written_in_the_same_batch() -> None:
+def test_short_session_is_erased_in_one_batch() -> None:
     house = House(LIVE, blocks=3)
     draft = Draft(house.store)
     draft.put(audio_key(7), b"")
@@ -218,7 +218,7 @@ def test_a_short_session_is_gone_in_one_step_with_what_is_written_in_the_same_ba
 
 
 @pytest.mark.usefixtures("small_steps")
-def test_a_removed_job_keeps_its_head_and_while_it_is_not_billed_its_acceptance() -> None:
+def test_removed_job_keeps_head_and_unbilled_acceptance() -> None:
     entry = Entry(Service.SOUND, EntryState.SUCCESS, "r")
     for rest, kept in (
         (JobHead(JobState.REMOVED, 1, 0, "u", entries=(entry,)), {keys.HEAD, keys.REQUEST}),
@@ -269,7 +269,7 @@ def key_at(time: int) -> bytes:
 
 
 @given(STEPS)
-def test_a_list_is_what_is_written(steps: list[tuple[str, int, int]]) -> None:
+def test_list_entries_match_written_keys(steps: list[tuple[str, int, int]]) -> None:
     rows, extents = Rows(), ListExtents()
     for what, one, other in steps:
         if what == "put":
@@ -287,7 +287,7 @@ def test_a_list_is_what_is_written(steps: list[tuple[str, int, int]]) -> None:
                 assert list(entries) == expected
 
 
-def test_what_is_gone_is_not_looked_for() -> None:
+def test_deleted_ranges_are_not_scanned_again() -> None:
     rows, extents = Rows(), ListExtents()
     for _ in range(2):
         assert list(extents.entries(rows.scan, PREFIX, *ALL)) == []

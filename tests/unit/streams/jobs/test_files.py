@@ -62,7 +62,7 @@ def files(spool: Spool) -> list[Path]:
     return list(spool.directory.iterdir())
 
 
-async def test_one_download_for_all_and_the_last_one_removes_it(spool: Spool) -> None:
+async def test_runs_share_one_download_and_last_run_deletes_it(spool: Spool) -> None:
     log = Log(b"one", b"two")
     takes = [asyncio.create_task(spool.take(JOB, run, log.read)) for run in "abc"]
     await asyncio.sleep(0)
@@ -79,7 +79,7 @@ async def test_one_download_for_all_and_the_last_one_removes_it(spool: Spool) ->
 
 
 @pytest.mark.parametrize("others", ["", "b"])
-async def test_one_who_waits_no_longer_stops_nobody_and_the_last_one_the_download(spool: Spool, others: str) -> None:
+async def test_download_stops_only_when_last_run_leaves(spool: Spool, others: str) -> None:
     log = Log(b"audio")
     first, *rest = (asyncio.create_task(spool.take(JOB, run, log.read)) for run in f"a{others}")
     await asyncio.sleep(0)
@@ -93,7 +93,7 @@ async def test_one_who_waits_no_longer_stops_nobody_and_the_last_one_the_downloa
 
 
 @pytest.mark.parametrize("fault", [AudioError("gone"), Unavailable("away")])
-async def test_what_the_log_raises_reaches_all_and_the_next_one_tries_again(spool: Spool, fault: Exception) -> None:
+async def test_log_error_reaches_all_runs_and_next_run_retries(spool: Spool, fault: Exception) -> None:
     log = Log(b"half", fault=fault)
     log.gate.set()
     found = await asyncio.gather(*(spool.take(JOB, run, log.read) for run in "ab"), return_exceptions=True)
@@ -105,7 +105,7 @@ async def test_what_the_log_raises_reaches_all_and_the_next_one_tries_again(spoo
     assert (await spool.take(JOB, "c", log.read)).read_bytes() == b"half"
 
 
-async def test_a_disk_that_takes_nothing(spool: Spool) -> None:
+async def test_unwritable_spool_raises_unavailable(spool: Spool) -> None:
     log = Log(b"audio")
     taking = asyncio.create_task(spool.take(JOB, "a", log.read))
     await asyncio.sleep(0)
@@ -120,7 +120,7 @@ async def test_a_disk_that_takes_nothing(spool: Spool) -> None:
         await spool.take(JOB, "a", log.read)
 
 
-async def test_a_job_that_comes_again_has_its_own_audio(spool: Spool) -> None:
+async def test_resubmitted_job_gets_its_own_audio(spool: Spool) -> None:
     old, new = Log(b"old"), Log(b"new")
     old.gate.set()
     new.gate.set()
@@ -131,7 +131,7 @@ async def test_a_job_that_comes_again_has_its_own_audio(spool: Spool) -> None:
     assert path.read_bytes() == b"new"
 
 
-def test_what_a_process_left_in_the_spool_is_removed(tmp_path: Path) -> None:
+def test_clear_removes_leftover_audio_from_spool(tmp_path: Path) -> None:
     (tmp_path / "left.audio").write_bytes(b"audio")
     (tmp_path / "other").write_bytes(b"not ours")
     Spool(tmp_path).clear()
@@ -221,7 +221,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path, loop: asyncio.Runner) 
 # --- pictures: rendered once, a few at a time, in turn by project, deleted with their recording ---------------------
 
 
-async def test_a_picture_is_made_once_for_all_who_ask(world: World) -> None:
+async def test_concurrent_requests_share_one_picture(world: World) -> None:
     found = await asyncio.gather(*(world.get("a") for _ in range(50)))
     assert world.opened == 1
     assert {one.seconds for one in found} == {1.0}
@@ -229,13 +229,13 @@ async def test_a_picture_is_made_once_for_all_who_ask(world: World) -> None:
     assert len(await found[0].waveform(0, 10, 20)) == 20
 
 
-async def test_fifty_pictures_are_made_a_few_at_a_time(world: World) -> None:
+async def test_concurrent_drawing_is_limited(world: World) -> None:
     asked = [world.get(f"{project}-{n}", project) for n in range(10) for project in "abcde"]
     assert {one.seconds for one in await asyncio.gather(*asked)} == {1.0}
     assert world.recordings.most == MAKERS
 
 
-async def test_projects_have_their_turns(world: World) -> None:
+async def test_projects_take_turns(world: World) -> None:
     world.open.clear()
     asked = [asyncio.create_task(world.get(f"a{n}", "a")) for n in range(10)]
     await until(lambda: len(world.recordings.held) == MAKERS)
@@ -246,7 +246,7 @@ async def test_projects_have_their_turns(world: World) -> None:
     assert world.recordings.order.index("b") <= MAKERS + 1
 
 
-async def test_a_project_waits_for_some_alone(world: World) -> None:
+async def test_project_over_its_picture_limit_is_rejected(world: World) -> None:
     world.open.clear()
     asked = [asyncio.create_task(world.get(f"a{n}", "a")) for n in range(pictures.MOST_OF_PROJECT)]
     await asyncio.sleep(0)
@@ -258,7 +258,7 @@ async def test_a_project_waits_for_some_alone(world: World) -> None:
     await world.get("one more", "a")
 
 
-async def test_who_hangs_up_or_has_waited_long_enough_stops_nothing(world: World) -> None:
+async def test_cancelled_or_timed_out_request_does_not_stop_drawing(world: World) -> None:
     world.open.clear()
     gone = asyncio.create_task(world.get("a"))
     await until(lambda: world.opened == 1)
@@ -271,7 +271,7 @@ async def test_who_hangs_up_or_has_waited_long_enough_stops_nothing(world: World
     assert world.opened == 1
 
 
-async def test_a_job_that_is_removed_while_its_picture_is_made(world: World) -> None:
+async def test_removing_job_while_its_picture_is_drawn(world: World) -> None:
     world.open.clear()
     asked = asyncio.create_task(world.get("a"))
     waiting = [asyncio.create_task(world.get(name)) for name in ("b", "c")]
@@ -290,7 +290,7 @@ async def test_a_job_that_is_removed_while_its_picture_is_made(world: World) -> 
     assert (await world.get("a")).seconds == 2.0
 
 
-async def test_what_is_read_stays_readable_when_it_is_removed(world: World) -> None:
+async def test_open_picture_stays_readable_after_removal(world: World) -> None:
     held, _ = await world.get("a"), await world.get("b")
     world.pictures.drop_unless(lambda job: job == "b")
     assert world.files() == 1
@@ -300,7 +300,7 @@ async def test_what_is_read_stays_readable_when_it_is_removed(world: World) -> N
 
 
 @pytest.mark.parametrize("world", [2 * 50 * picture.COLUMN_BYTES], indirect=True)
-async def test_those_that_were_used_last_are_kept(world: World) -> None:
+async def test_least_recently_used_pictures_are_evicted(world: World) -> None:
     for job in ("a", "b", "a", "c"):
         await world.get(job)
     assert (world.opened, world.files()) == (3, 2)
@@ -310,7 +310,7 @@ async def test_those_that_were_used_last_are_kept(world: World) -> None:
     assert world.opened == 4
 
 
-async def test_what_cannot_be_drawn_is_tried_once(world: World) -> None:
+async def test_undecodable_audio_is_not_retried(world: World) -> None:
     world.recordings.files["a"] = b"no audio"
     for _ in range(3):
         with pytest.raises(AudioError):
@@ -318,7 +318,7 @@ async def test_what_cannot_be_drawn_is_tried_once(world: World) -> None:
     assert world.opened == 1
 
 
-async def test_what_breaks_off_is_drawn_to_there(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_damaged_audio_is_drawn_up_to_the_damage(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(audio: AudioFile, cpu_seconds: float = 0.0) -> Iterator[Any]:
         yield next(audio.unlimited)
         raise AudioError("the audio is damaged")
@@ -327,7 +327,7 @@ async def test_what_breaks_off_is_drawn_to_there(world: World, monkeypatch: pyte
     assert (await world.get("a")).seconds == pytest.approx(0.1)
 
 
-async def test_what_passes_is_tried_again(world: World) -> None:
+async def test_temporary_errors_are_retried(world: World) -> None:
     away = mock.patch.object(world.recordings, "open", side_effect=Unavailable("the log does not answer"))
     full = mock.patch.object(pictures, "draw", side_effect=OSError(28, "No space left on device"))
     for trouble, said in ((away, "does not answer"), (full, "No space left")):
@@ -336,7 +336,7 @@ async def test_what_passes_is_tried_again(world: World) -> None:
     assert (await world.get("a")).seconds == 1.0
 
 
-async def test_a_recording_that_does_not_end_holds_up_no_stop(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stop_does_not_wait_for_endless_recording(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pictures, "STOP_SECONDS", 0.05)
     world.open.clear()
     asked = asyncio.create_task(world.get("a"))
@@ -350,7 +350,7 @@ async def test_a_recording_that_does_not_end_holds_up_no_stop(world: World, monk
     await until(lambda: not world.recordings.held)
 
 
-async def test_what_a_process_left_is_cleared(world: World) -> None:
+async def test_start_deletes_leftover_pictures(world: World) -> None:
     (world.directory / "7.picture").write_bytes(b"old")
     following = JobPictures(world.recordings, world.open_file, world.directory)  # type: ignore[arg-type]
     following.start()
@@ -358,7 +358,7 @@ async def test_what_a_process_left_is_cleared(world: World) -> None:
     await following.stop()
 
 
-async def test_a_recording_that_kills_its_decoder(world: World) -> None:
+async def test_recording_that_kills_its_decoder_fails_once(world: World) -> None:
     pool = DecoderPool(zygote=Zygote(COMMAND))
     made = JobPictures(world.recordings, pool.open_in_background, world.directory)  # type: ignore[arg-type]
     world.recordings.files["bad"] = encoded(noise(16_000), CRASH)
@@ -371,7 +371,7 @@ async def test_a_recording_that_kills_its_decoder(world: World) -> None:
     pool.stop()
 
 
-async def test_a_long_recording_takes_no_memory(world: World) -> None:
+async def test_long_recording_is_drawn_in_blocks(world: World) -> None:
     """It is decoded in blocks and mapped; each read takes the memory of a picture."""
 
     def minutes(*_: Any, **__: Any) -> AudioFile:

@@ -37,7 +37,7 @@ def part(number: int, data: bytes) -> Part:
     return Part(f"p{number}", "a", number, data)
 
 
-async def test_a_part_row_refers_to_the_log() -> None:
+async def test_part_row_refers_to_log_offset() -> None:
     world, verdicts = await told(part(0, b"one"), part(1, b"two"))
     assert [verdict.status for verdict in verdicts] == [200, 200]
     assert world.store.audio(JOB, 0, 2) == [
@@ -46,7 +46,7 @@ async def test_a_part_row_refers_to_the_log() -> None:
     assert world.store.accepted(JOB) is None
 
 
-async def test_an_acceptance_is_answered_kept_and_told() -> None:
+async def test_acceptance_is_answered_stored_and_announced() -> None:
     world, verdicts = await told(part(0, b"one"), accepted("a", 1))
     assert verdicts[-1].status == 200
     assert world.store.accepted(JOB) == accepted("a", 1)
@@ -54,13 +54,13 @@ async def test_an_acceptance_is_answered_kept_and_told() -> None:
     assert [list(changes.work) for changes in world.announced] == [[], [JOB]]
 
 
-async def test_readers_and_the_runner_hear_of_a_removal() -> None:
+async def test_removal_notifies_readers_and_runner() -> None:
     world, verdicts = await told(part(0, b"one"), accepted("a", 1), Removed("r"), Removed("again"))
     assert [verdict.status for verdict in verdicts] == [200, 200, 204, 404]
     assert (list(world.announced[2].gone), list(world.announced[2].changed)) == ([JOB], [JOB])
 
 
-async def test_parts_are_read_back_in_order_and_damage_is_named() -> None:
+async def test_parts_are_read_in_order_and_damage_is_reported() -> None:
     world, _ = await told(part(0, b"one"), part(1, b"two"))
     rows = world.store.audio(JOB, 0, 2)
     values = {record.offset: record.value or b"" for record in world.commands}
@@ -109,7 +109,7 @@ def lose_the_rows(world: JobWorld) -> None:
     world.crash(1.0, local=False, order=Random(0))
 
 
-def test_parts_and_acceptance_are_written_again() -> None:
+def test_refolding_restores_parts_and_acceptance() -> None:
     world = JobWorld()
     world.folded_commands(Part("c", "a", 0, b"one"), accepted("a", 1))
     lose_the_changelog(world)
@@ -120,7 +120,7 @@ def test_parts_and_acceptance_are_written_again() -> None:
     assert {due for due, _ in world.store.due(2**60, 9)} >= {world.there.due(KEEP_MS)}
 
 
-def test_audio_that_was_let_go_is_let_go_again() -> None:
+def test_refolding_releases_expired_audio_again() -> None:
     world = JobWorld()
     kept = msgspec.structs.replace(accepted("a", 1), keep_audio_ms=60_000)
     world.folded_commands(Part("c", "a", 0, b"one"), kept)
@@ -135,7 +135,7 @@ def test_audio_that_was_let_go_is_let_go_again() -> None:
     assert world.store.audio(JOB, 0, 1) == []
 
 
-def test_the_end_of_a_service_is_written_again() -> None:
+def test_refolding_restores_end_of_service() -> None:
     world = accepted_job()
     ends = Started(Service.SOUND, "r"), Portion(Service.SOUND, "r", 0, b"found"), Finished(Service.SOUND, "r", 1)
     world.folded_results(*ends)
@@ -149,7 +149,7 @@ def test_the_end_of_a_service_is_written_again() -> None:
 
 
 @pytest.mark.parametrize("unbilled", [False, True])
-def test_a_removal_is_written_again_and_what_it_removed_is_gone(unbilled: bool) -> None:
+def test_refolding_repeats_removal_and_its_deletions(unbilled: bool) -> None:
     """An unbilled job keeps its acceptance."""
     world = ended_job(1) if unbilled else accepted_job()
     world.folded_commands(Removed("c"))
@@ -160,7 +160,7 @@ def test_a_removal_is_written_again_and_what_it_removed_is_gone(unbilled: bool) 
     assert world.left() == {world.store.row_key(JOB, kind) for kind in kept}
 
 
-def test_a_job_that_was_kept_for_its_bill_is_not_judged_again() -> None:
+def test_expired_job_kept_for_billing_stays_completed_after_refolding() -> None:
     world = accepted_job()
     world.folded_results(Started(Service.SOUND, "r"), Finished(Service.SOUND, "r", 0))
     world.now += KEEP_MS + 1
@@ -172,9 +172,7 @@ def test_a_job_that_was_kept_for_its_bill_is_not_judged_again() -> None:
 
 @pytest.mark.parametrize("standby", [False, True])
 @pytest.mark.parametrize("cut", range(12))
-def test_a_completed_job_that_was_removed_leaves_nothing_wherever_the_changelog_was_cut(
-    cut: int, standby: bool
-) -> None:
+def test_removed_job_leaves_only_head_after_any_changelog_cut(cut: int, standby: bool) -> None:
     world = ended_job(3, Billed((Service.SOUND,)))
     assert list(world.store.unsettled_ids()) == []
     world.folded_commands(Removed("c"))
@@ -219,19 +217,19 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 LINE = Charge(JOB, MeteredService.SOUND, "p", "o", 2500, "m@1", 1_700_000_000_000)
 
 
-async def test_what_succeeded_is_in_the_ledger_before_the_log_says_so() -> None:
+async def test_charge_reaches_ledger_before_log() -> None:
     ledger, world = Books(), succeeded()
     assert await billed(world, ledger) == ["1 lines"]
     assert ledger.lines == [LINE]
 
 
-async def test_a_ledger_that_fails_is_asked_again_and_so_it_is_when_the_log_takes_nothing() -> None:
+async def test_ledger_and_log_failures_are_retried() -> None:
     ledger = Books(DirectoryDown("away"), Unavailable("away"), ValueError("a bug"))
     assert await billed(succeeded(), ledger, [Unavailable("full")]) == ["2 lines"]
     assert ledger.lines == [LINE, LINE]
 
 
-async def test_a_removed_job_is_billed_and_then_forgotten_but_for_its_head() -> None:
+async def test_removed_job_is_billed_then_deleted_except_its_head() -> None:
     ledger, world = Books(), succeeded()
     world.folded_commands(Removed("c"))
     assert world.store.accepted(JOB) is not None
@@ -240,11 +238,11 @@ async def test_a_removed_job_is_billed_and_then_forgotten_but_for_its_head() -> 
     assert world.left() == {world.store.row_key(JOB, keys.HEAD)}
 
 
-async def test_without_a_ledger_nothing_stays_unbilled() -> None:
+async def test_jobs_are_marked_billed_without_ledger() -> None:
     assert await billed(succeeded(), None) == ["0 lines"]
 
 
-async def test_a_job_whose_partition_is_not_served_for_a_moment_is_billed_later(
+async def test_billing_retries_while_partition_is_not_served(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The node does not know the other owner yet, and learns of it before it loses the partition."""
@@ -255,7 +253,7 @@ async def test_a_job_whose_partition_is_not_served_for_a_moment_is_billed_later(
         await until(lambda: store_of.call_count > 1)
 
 
-async def test_a_job_whose_partition_went_away_is_left_to_its_owner() -> None:
+async def test_biller_skips_jobs_of_lost_partitions() -> None:
     gone, ledger, emit = mock.Mock(side_effect=NotOwned("elsewhere")), Books(), mock.AsyncMock()
     app = NodeApp()
     async with billing(app, JobBiller(app, gone, ledger, emit), JOB):

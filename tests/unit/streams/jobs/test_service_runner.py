@@ -76,7 +76,7 @@ async def accepted_and_ended(desk: Desk) -> None:
 # --- order ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_job_from_acceptance_to_its_end(tmp_path: Path) -> None:
+async def test_job_runs_all_services_in_order(tmp_path: Path) -> None:
     read: dict[Service, list[bytes]] = {}
 
     async def reading_all(work: ServiceRun) -> None:
@@ -120,19 +120,19 @@ async def order_of(spool: Path, limit: int, jobs: Sequence[tuple[int, str]]) -> 
     return scripted.jobs
 
 
-async def test_places_are_given_to_the_oldest_jobs(tmp_path: Path) -> None:
+async def test_oldest_jobs_run_first(tmp_path: Path) -> None:
     found = await order_of(tmp_path, 2, [(at, "p") for at in (50, 60, 30, 10, 40)])
     assert found == [name(number) for number in (4, 3, 5, 1, 2)]
 
 
-async def test_projects_get_places_in_turn(tmp_path: Path) -> None:
+async def test_projects_take_turns(tmp_path: Path) -> None:
     """One more than the limit, for the project that had none; then in turn."""
     found = await order_of(tmp_path, 1, [(0, "loud")] * 8 + [(0, "quiet")] * 2)
     assert found[:2] == [name(1), name(9)]
     assert found.index(name(10)) <= 4
 
 
-async def test_a_service_is_run_once_however_often_it_is_told(tmp_path: Path) -> None:
+async def test_service_enqueued_repeatedly_runs_once(tmp_path: Path) -> None:
     scripted = ScriptedService()
     async with playing(tmp_path, {Service.SOUND: scripted}) as desk:
         desk.slow = True
@@ -148,7 +148,7 @@ async def test_a_service_is_run_once_however_often_it_is_told(tmp_path: Path) ->
     assert len(scripted.works) == 1
 
 
-async def test_what_was_told_before_the_start_waits_for_it(tmp_path: Path) -> None:
+async def test_jobs_enqueued_before_start_wait_for_it(tmp_path: Path) -> None:
     desk = Desk(tmp_path, {Service.SOUND: ScriptedService()})
     desk.accept(ONE)
     await asyncio.sleep(0.01)
@@ -157,7 +157,7 @@ async def test_what_was_told_before_the_start_waits_for_it(tmp_path: Path) -> No
         await desk.ends(ONE)
 
 
-async def test_an_engine_that_hangs_holds_its_own_place_only(tmp_path: Path) -> None:
+async def test_hanging_engine_blocks_only_its_own_slot(tmp_path: Path) -> None:
     services = {Service.SPEECH: ScriptedService(hanging, nothing), Service.SOUND: ScriptedService()}
     async with playing(tmp_path, services) as desk:
         desk.accept(ONE, BOTH)
@@ -167,7 +167,7 @@ async def test_an_engine_that_hangs_holds_its_own_place_only(tmp_path: Path) -> 
         assert desk.entry(ONE, Service.SPEECH).state is EntryState.RUNNING
 
 
-async def test_lag_is_the_age_of_what_waits(tmp_path: Path) -> None:
+async def test_lag_is_age_of_oldest_waiting_job(tmp_path: Path) -> None:
     async with playing(tmp_path, {Service.SOUND: ScriptedService(hanging, limit=1)}) as desk:
         assert desk.runner.lag() == 0.0
         desk.accept(ONE)
@@ -182,7 +182,7 @@ async def test_lag_is_the_age_of_what_waits(tmp_path: Path) -> None:
 # --- faults ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_service_that_nobody_performs(tmp_path: Path) -> None:
+async def test_service_without_engine_fails(tmp_path: Path) -> None:
     desk = await play(tmp_path, {})
     assert desk.entry(ONE).error == "sound_event_detection is not available in this deployment"
 
@@ -199,7 +199,9 @@ async def test_a_service_that_nobody_performs(tmp_path: Path) -> None:
         (ServiceFault("\udc80"), "?", False),
     ],
 )
-async def test_what_a_service_raises_is_its_error(tmp_path: Path, error: Exception, message: str, traced: bool) -> None:
+async def test_service_exception_becomes_its_error(
+    tmp_path: Path, error: Exception, message: str, traced: bool
+) -> None:
     with capture_logs() as logs:
         desk = await play(tmp_path, {Service.SOUND: ScriptedService(failing(error, b"part"))})
     assert (desk.entry(ONE).error, desk.entry(ONE).portions) == (message, 1)
@@ -208,7 +210,7 @@ async def test_what_a_service_raises_is_its_error(tmp_path: Path, error: Excepti
     assert (log.get("exc_info") is error) is traced
 
 
-async def test_a_log_that_is_away_begins_a_new_run(tmp_path: Path) -> None:
+async def test_unavailable_service_starts_new_run(tmp_path: Path) -> None:
     away = Unavailable("away")
     scripted = ScriptedService(failing(away, b"old", b"older"), failing(away), saying(b"new"))
     with capture_logs() as logs:
@@ -220,7 +222,7 @@ async def test_a_log_that_is_away_begins_a_new_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", [Unavailable("away"), OSError("the disk")])
-async def test_audio_that_cannot_be_had_now(tmp_path: Path, fault: Exception) -> None:
+async def test_temporarily_unreadable_audio_is_retried(tmp_path: Path, fault: Exception) -> None:
     scripted = ScriptedService(reading)
     async with playing(tmp_path, {Service.SOUND: scripted}) as desk:
         desk.faults = [fault]
@@ -228,7 +230,7 @@ async def test_audio_that_cannot_be_had_now(tmp_path: Path, fault: Exception) ->
     assert (len(scripted.works), desk.entry(ONE).state) == (2, EntryState.SUCCESS)
 
 
-async def test_audio_that_is_gone(tmp_path: Path) -> None:
+async def test_missing_audio_part_fails_service(tmp_path: Path) -> None:
     async with playing(tmp_path, {Service.SOUND: ScriptedService(hanging)}) as desk:
         desk.accept(ONE)
         del desk.partition.rows[next(key for key in desk.partition.rows if key[25:26] == b"c")]
@@ -237,7 +239,7 @@ async def test_audio_that_is_gone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", [Unavailable("away"), OSError("the disk")])
-async def test_a_result_that_is_refused_is_appended_again(tmp_path: Path, fault: Exception) -> None:
+async def test_rejected_result_append_is_retried(tmp_path: Path, fault: Exception) -> None:
     scripted = ScriptedService(saying(b"one", b"two"))
     async with playing(tmp_path, {Service.SOUND: scripted}) as desk:
         desk.refusals = [fault, fault, None] * 4
@@ -245,7 +247,7 @@ async def test_a_result_that_is_refused_is_appended_again(tmp_path: Path, fault:
     assert (len(scripted.works), desk.entry(ONE).portions) == (1, 2)
 
 
-async def test_a_log_that_refuses_for_long_begins_a_new_run(tmp_path: Path) -> None:
+async def test_persistent_append_failure_starts_new_run(tmp_path: Path) -> None:
     scripted = ScriptedService()
     async with playing(tmp_path, {Service.SOUND: scripted}) as desk:
         desk.refusals = [OSError("the disk")] * (run_context.APPENDS + 1)
@@ -253,14 +255,12 @@ async def test_a_log_that_refuses_for_long_begins_a_new_run(tmp_path: Path) -> N
     assert len(scripted.works) == 1
 
 
-def test_pauses_grow_and_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retry_pause_grows_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     assert [retry.pause(failures) for failures in (1, 2, 3, 4, 5, 10_000)] == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
 
 
-async def test_a_service_that_fails_for_long_is_tried_every_half_minute(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_long_outage_is_retried_every_thirty_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Readers of the job see each attempt, and it stays on the log."""
     monkeypatch.undo()
     pauses: list[float] = []
@@ -275,7 +275,7 @@ async def test_a_service_that_fails_for_long_is_tried_every_half_minute(
     assert pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
 
 
-async def test_an_end_that_another_run_hid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_service_reruns_if_late_run_hides_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A late `Started` of a node that lost the partition hides the entry of the ending run."""
     monkeypatch.setattr(module, "FOLDED_SECONDS", 0.02)
 
@@ -289,7 +289,7 @@ async def test_an_end_that_another_run_hid(tmp_path: Path, monkeypatch: pytest.M
     assert (desk.entry(ONE).state, desk.entry(ONE).run) == (EntryState.SUCCESS, scripted.works[1].run)
 
 
-async def test_a_performer_that_cancels_itself_is_run_again(tmp_path: Path) -> None:
+async def test_service_that_cancels_itself_is_rerun(tmp_path: Path) -> None:
     scripted = ScriptedService(failing(asyncio.CancelledError()), nothing)
     desk = await play(tmp_path, {Service.SOUND: scripted})
     assert desk.entry(ONE).state is EntryState.SUCCESS
@@ -298,7 +298,7 @@ async def test_a_performer_that_cancels_itself_is_run_again(tmp_path: Path) -> N
 # --- jobs that end early --------------------------------------------------------------------------------------------
 
 
-async def test_a_job_that_is_removed_gives_its_place_to_others(tmp_path: Path) -> None:
+async def test_removed_job_frees_its_slot(tmp_path: Path) -> None:
     scripted = ScriptedService(hanging, nothing, limit=1)
     async with playing(tmp_path, {Service.SOUND: scripted}) as desk:
         for number, job in enumerate((ONE, TWO, THREE)):
@@ -313,7 +313,7 @@ async def test_a_job_that_is_removed_gives_its_place_to_others(tmp_path: Path) -
     assert [type(result) for job, result in desk.results if job == ONE] == [Started]
 
 
-async def test_a_job_that_comes_again(tmp_path: Path) -> None:
+async def test_resubmitted_job_starts_new_run(tmp_path: Path) -> None:
     scripted = ScriptedService(hanging, nothing)
     async with playing(tmp_path, {Service.SOUND: scripted}) as desk:
         desk.accept(ONE)
@@ -324,7 +324,7 @@ async def test_a_job_that_comes_again(tmp_path: Path) -> None:
     assert desk.entry(ONE).run == scripted.works[1].run
 
 
-async def test_partitions_that_go_away_and_come_back(tmp_path: Path) -> None:
+async def test_jobs_resume_after_partition_returns(tmp_path: Path) -> None:
     services = {
         Service.SOUND: ScriptedService(hanging, nothing, limit=1),
         Service.SPEECH: ScriptedService(failing(Unavailable("away")), nothing),
@@ -347,7 +347,7 @@ async def test_partitions_that_go_away_and_come_back(tmp_path: Path) -> None:
     assert desk.entry(ONE).state is desk.entry(TWO).state is EntryState.SUCCESS
 
 
-async def test_a_partition_that_is_not_served_for_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_job_waits_while_partition_is_not_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The node does not know the other owner yet, and learns of it before it loses the partition."""
     monkeypatch.setattr(retry, "FIRST_SECONDS", 0.001)
     async with playing(tmp_path, {Service.SOUND: ScriptedService()}) as desk:
@@ -363,7 +363,7 @@ async def test_a_partition_that_is_not_served_for_a_moment(tmp_path: Path, monke
         await desk.ends(ONE)
 
 
-async def test_stopping_cancels_and_begins_nothing(tmp_path: Path) -> None:
+async def test_stop_cancels_running_jobs_and_starts_none(tmp_path: Path) -> None:
     scripted = ScriptedService(hanging, limit=1)
     (tmp_path / "left.audio").write_bytes(b"of a process that died")
     desk = Desk(tmp_path, {Service.SOUND: scripted})
@@ -405,7 +405,7 @@ def start_anew(desk: Desk, *jobs: str) -> None:
         desk.runner.enqueue(job)
 
 
-async def test_runs_without_an_end_are_counted_and_fail_the_service(tmp_path: Path) -> None:
+async def test_repeated_crashes_fail_the_service(tmp_path: Path) -> None:
     service = ScriptedService()
     async with playing(tmp_path, {Service.SOUND: service}) as desk:
         died(desk, ONE, DEATHS)
@@ -422,7 +422,7 @@ async def test_runs_without_an_end_are_counted_and_fail_the_service(tmp_path: Pa
     ("times", "kills", "error"),
     [(1, 5, None), (DEATHS, 5, None), (1, KILLS - 2, None), (1, KILLS - 1, KILLED)],
 )
-async def test_runs_that_were_ended_from_outside_count_little(
+async def test_external_kills_count_less_than_crashes(
     tmp_path: Path, times: int, kills: int, error: str | None
 ) -> None:
     """The last run of a process known as killed counts as a kill; that of an unknown process as a death."""
@@ -441,7 +441,7 @@ async def test_runs_that_were_ended_from_outside_count_little(
         assert (begun.times, begun.kills) == (times + 1, kills)
 
 
-async def test_a_process_that_lost_the_partition_and_lives_is_not_counted(tmp_path: Path) -> None:
+async def test_runs_of_live_processes_are_not_counted_as_crashes(tmp_path: Path) -> None:
     """Neither node saw an end of its runs, because the partition moved between them."""
     async with Desk(tmp_path, {Service.SOUND: ScriptedService()}, Lives("this-one")) as desk:
         desk.accept(ONE)
@@ -456,7 +456,7 @@ async def test_a_process_that_lost_the_partition_and_lives_is_not_counted(tmp_pa
         assert (last.times, last.lives) == (2, ("an-other", "this-one"))
 
 
-async def test_suspects_run_one_at_a_time_and_others_beside_them(tmp_path: Path) -> None:
+async def test_suspects_run_one_at_a_time_beside_other_jobs(tmp_path: Path) -> None:
     service = ScriptedService(hanging, limit=9)
     async with playing(tmp_path, {Service.SOUND: service}) as desk:
         died(desk, ONE, 1)
@@ -470,7 +470,7 @@ async def test_suspects_run_one_at_a_time_and_others_beside_them(tmp_path: Path)
         assert times(desk, TWO)[-1] == 2
 
 
-async def test_a_run_that_the_process_outlives_is_not_counted(tmp_path: Path) -> None:
+async def test_run_that_ends_without_crash_is_not_counted(tmp_path: Path) -> None:
     """The engine is down, or the node is stopping: the log shows that nothing died."""
     service = ScriptedService(failing(Unavailable("the engine is away")), hanging)
     async with playing(tmp_path, {Service.SOUND: service}) as desk:

@@ -110,27 +110,25 @@ def replay(ranges: dict[TopicPartition, tuple[int, int]], those: Consumers) -> d
     return found
 
 
-def test_a_range_is_read_to_its_end_and_not_beyond(broker: Broker) -> None:
+def test_range_is_read_exactly_to_its_end(broker: Broker) -> None:
     one, two = broker.fill(ONE, *range(9)), broker.fill(TWO, *range(5))
     assert replay({ONE: (2, 7), TWO: (0, 5)}, consumers()) == {ONE: one[2:7], TWO: two}
     assert broker.made[0].places == {}
 
 
-def test_a_range_may_end_in_offsets_that_hold_no_record(broker: Broker) -> None:
+def test_range_may_end_in_offsets_without_records(broker: Broker) -> None:
     records = broker.fill(ONE, 0, 3, 4)
     broker.ends = {ONE: 9, TWO: 5}
     assert replay({ONE: (0, 9), TWO: (2, 5)}, consumers()) == {ONE: records}
 
 
-async def test_a_range_that_retention_removed_is_empty_though_there_is_more_behind_it(broker: Broker) -> None:
+async def test_expired_range_is_empty_before_later_records(broker: Broker) -> None:
     """Reading it raised a KeyError: a job ended with a partition's name as its error."""
     broker.fill(ONE, 7, 8)
     assert [batch async for batch in consumers().read(ONE, 2, 5) if batch] == []
 
 
-async def test_a_stretch_that_retention_removed_is_empty_though_nothing_follows(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_expired_range_is_empty_at_end_of_log(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SILENT_SECONDS", 0.0)
     those = consumers()
     monkeypatch.setattr(those, "_bounds", lambda tps: {ONE: (9, 9)})
@@ -141,9 +139,7 @@ async def test_a_stretch_that_retention_removed_is_empty_though_nothing_follows(
 
 
 @pytest.mark.parametrize("call", ["assign", "consume", "position", "incremental_unassign", "unassign"])
-def test_whatever_the_client_library_refuses_is_unavailable(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, call: str
-) -> None:
+def test_client_library_errors_raise_unavailable(broker: Broker, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     """Unwrapped, it ended the reading lane and so the node."""
     if call in ("incremental_unassign", "unassign"):
         broker.fill(ONE, 0, 1)
@@ -154,7 +150,7 @@ def test_whatever_the_client_library_refuses_is_unavailable(
     assert broker.made[0].closed
 
 
-async def test_a_client_that_cannot_be_made_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_consumer_creation_raises_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     """For example when no more files may be opened."""
     refused = mock.Mock(side_effect=KafkaException(KafkaError(KafkaError._CRIT_SYS_RESOURCE)))
     monkeypatch.setattr(module, "Consumer", refused)
@@ -165,9 +161,7 @@ async def test_a_client_that_cannot_be_made_is_unavailable(monkeypatch: pytest.M
     assert refused.call_count == 2
 
 
-async def test_a_reader_that_leaves_is_told_what_is_refused_then(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_closing_reader_reports_failed_unassign(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     broker.fill(ONE, *range(10))
     reading = consumers().read(ONE, 0, 9)
     await anext(reading)
@@ -177,12 +171,12 @@ async def test_a_reader_that_leaves_is_told_what_is_refused_then(
     assert broker.made[0].closed
 
 
-def test_empty_ranges_ask_nobody(broker: Broker) -> None:
+def test_empty_range_needs_no_consumer(broker: Broker) -> None:
     assert replay({ONE: (4, 4)}, consumers()) == {}
     assert broker.made == []
 
 
-async def test_a_consumer_is_used_again_and_two_readings_have_two(broker: Broker) -> None:
+async def test_consumer_is_reused_but_not_shared_by_concurrent_reads(broker: Broker) -> None:
     broker.fill(ONE, *range(10))
     those = consumers()
     for _ in range(2):
@@ -199,7 +193,7 @@ async def test_a_consumer_is_used_again_and_two_readings_have_two(broker: Broker
     assert all(consumer.closed for consumer in broker.made)
 
 
-def test_whoever_changes_what_is_followed_waits_for_no_batch(broker: Broker) -> None:
+def test_changing_followed_partitions_does_not_wait_for_batch(broker: Broker) -> None:
     """The loop changes it, once for each partition that is assigned or revoked."""
     one, two = broker.fill(ONE, 0, 1), broker.fill(TWO, 0)
     applying, free, followed = threading.Event(), threading.Event(), threading.Event()
@@ -225,7 +219,7 @@ def test_whoever_changes_what_is_followed_waits_for_no_batch(broker: Broker) -> 
     tail.close()
 
 
-def test_brokers_that_refuse_are_unavailable_and_the_consumer_is_given_up(broker: Broker) -> None:
+def test_broker_error_raises_unavailable_and_closes_consumer(broker: Broker) -> None:
     broker.fill(ONE, 0)
     broker.faults = [KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)]
     those = consumers()
@@ -236,20 +230,20 @@ def test_brokers_that_refuse_are_unavailable_and_the_consumer_is_given_up(broker
     assert len(broker.made) == 2
 
 
-def test_passing_faults_are_waited_out(broker: Broker) -> None:
+def test_temporary_faults_are_retried(broker: Broker) -> None:
     records = broker.fill(ONE, 0, 1)
     broker.faults = [KafkaError(KafkaError._ALL_BROKERS_DOWN), KafkaError(KafkaError._TRANSPORT)]
     assert replay({ONE: (0, 2)}, consumers()) == {ONE: records}
 
 
-def test_brokers_that_say_nothing_for_long_are_unavailable(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_brokers_raise_unavailable(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SILENT_SECONDS", 0.0)
     with pytest.raises(Unavailable, match=f"gives no more of {COMMANDS}, though there is more"):
         replay({ONE: (0, 2)}, consumers())
     assert broker.made[0].closed
 
 
-async def test_a_reading_that_is_cancelled_waits_for_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cancelled_read_waits_for_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     polling, polled, closed = threading.Event(), threading.Event(), threading.Event()
 
     def batches(self: Consumers, ranges: Any) -> Iterator[dict[TopicPartition, list[StoredRecord]]]:
@@ -312,7 +306,7 @@ async def read(log: Log, offsets: list[int]) -> list[bytes | None]:
     asked=st.sets(st.integers(0, 40).map(lambda number: number * 7)),
     at_once=st.integers(1, 5),
 )
-def test_each_offset_has_its_value_or_none_in_order(there: set[int], asked: set[int], at_once: int) -> None:
+def test_each_offset_yields_its_value_or_none_in_order(there: set[int], asked: set[int], at_once: int) -> None:
     log = Log(there, at_once)
     offsets = sorted(asked)
     assert asyncio.run(read(log, offsets)) == [b"%d" % offset if offset in there else None for offset in offsets]
@@ -320,7 +314,7 @@ def test_each_offset_has_its_value_or_none_in_order(there: set[int], asked: set[
     assert asked or not log.read_ranges
 
 
-async def test_near_records_are_read_in_one_go_and_far_ones_are_jumped_to() -> None:
+async def test_near_records_share_one_read_unlike_far_ones() -> None:
     log = Log(set(range(10_000)))
     offsets = [5, 6, 6 + NEAR, 7 + 2 * NEAR, 9000]
     assert await read(log, offsets) == [b"%d" % offset for offset in offsets]
@@ -328,7 +322,7 @@ async def test_near_records_are_read_in_one_go_and_far_ones_are_jumped_to() -> N
     assert log.read_ranges == [(tp, 5, 7 + NEAR), (tp, 7 + 2 * NEAR, 8 + 2 * NEAR), (tp, 9000, 9001)]
 
 
-async def test_brokers_that_do_not_answer_are_no_missing_records() -> None:
+async def test_unavailable_broker_is_not_a_missing_record() -> None:
     log = Log({0})
     log.fault = Unavailable("Kafka does not answer")
     reading = reader(log).read(0, [0, 1])
@@ -338,7 +332,7 @@ async def test_brokers_that_do_not_answer_are_no_missing_records() -> None:
     assert log.open == 0
 
 
-async def test_readings_go_on_side_by_side_and_give_their_consumers_back_when_they_are_given_up() -> None:
+async def test_reads_run_concurrently_and_release_consumers_on_close() -> None:
     """With one consumer behind a lock, all streams read their audio in sequence after a takeover."""
     log = Log(set(range(100)))
     first, second = (reader(log).read(0, [0, 1, 2, 50]) for _ in range(2))

@@ -22,7 +22,7 @@ AUTHORITIES = Path(__file__).with_name("authority.pem")
 FULL = KafkaConnection(HOSTS, "sasl_ssl", "SCRAM-SHA-256", "earshot", "secret-word", ssl_ca_location=AUTHORITIES)
 
 
-def test_librdkafka_is_told_what_is_set_and_takes_it() -> None:
+def test_librdkafka_accepts_configured_settings() -> None:
     known = {"bootstrap.servers": "a:9092,b:9092", "security.protocol": "plaintext"}
     assert KafkaConnection(HOSTS).librdkafka() == known
     assert FULL.librdkafka() == {
@@ -40,18 +40,18 @@ def test_librdkafka_is_told_what_is_set_and_takes_it() -> None:
 
 
 @pytest.mark.parametrize(("prefix", "name"), [("earshot", catalog.CHANGELOG), ("a.b_c", "a.b_c-rows-changelog")])
-def test_topics_have_the_prefix_on_the_brokers_alone(prefix: str, name: str) -> None:
+def test_prefix_applies_only_on_brokers(prefix: str, name: str) -> None:
     connection = KafkaConnection(HOSTS, prefix=prefix)
     assert connection.topic(catalog.CHANGELOG) == name
     assert connection.catalogued(name) == catalog.CHANGELOG
 
 
 @pytest.mark.parametrize("client", [AIOKafkaConsumer, AIOKafkaProducer, AIOKafkaAdminClient])
-def test_every_client_of_aiokafka_takes_it(client: Any) -> None:
+def test_aiokafka_clients_accept_settings(client: Any) -> None:
     assert FULL.aiokafka().keys() <= inspect.signature(client).parameters.keys()
 
 
-def test_a_certificate_must_be_made_out_to_the_host_unless_it_is_said_otherwise() -> None:
+def test_hostname_is_checked_unless_disabled() -> None:
     for connection, strict in ((FULL, True), (KafkaConnection(HOSTS, "ssl", ssl_check_hostname=False), False)):
         context = connection.ssl_context()
         assert context is not None
@@ -67,9 +67,7 @@ def test_a_certificate_must_be_made_out_to_the_host_unless_it_is_said_otherwise(
         (str(AUTHORITIES), "empty", "ssl_certificate_location", "do not make a pair: "),
     ],
 )
-def test_a_file_that_cannot_be_used_is_named(
-    tmp_path: Path, certificate: str, key: str, field: str, fault: str
-) -> None:
+def test_unusable_file_is_named(tmp_path: Path, certificate: str, key: str, field: str, fault: str) -> None:
     (tmp_path / "empty").touch()
     connection = KafkaConnection(
         HOSTS, "ssl", ssl_certificate_location=tmp_path / certificate, ssl_key_location=tmp_path / key
@@ -79,7 +77,7 @@ def test_a_file_that_cannot_be_used_is_named(
     assert caught.value.field == field
 
 
-def test_a_key_with_a_password_is_opened_by_that_alone(tmp_path: Path) -> None:
+def test_encrypted_key_needs_its_password(tmp_path: Path) -> None:
     if shutil.which("openssl") is None:
         pytest.skip("no openssl to make a key with")
     certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
@@ -103,7 +101,7 @@ TOPICS = {topic.name: topic for topic in catalog.topics(DAY_MS)}
 COMMANDS, CHANGELOG = TOPICS[catalog.COMMANDS], TOPICS[catalog.CHANGELOG]
 
 
-def test_compacted_topics_keep_what_an_owner_and_a_rebuild_need() -> None:
+def test_changelog_topic_has_compaction_settings() -> None:
     settings = needed_settings(CHANGELOG)
     needed = {
         "cleanup.policy": "compact",
@@ -117,7 +115,7 @@ def test_compacted_topics_keep_what_an_owner_and_a_rebuild_need() -> None:
 
 
 @pytest.mark.parametrize("chunk_limit", [catalog.DEFAULT_CHUNK_LIMIT, 64 * 1024 * 1024])
-def test_a_segment_holds_the_largest_record(chunk_limit: int) -> None:
+def test_segment_holds_largest_record(chunk_limit: int) -> None:
     for topic in catalog.topics(DAY_MS, chunk_limit):
         settings = needed_settings(topic)
         assert int(settings.get("segment.bytes", 2**30)) >= int(settings["max.message.bytes"])
@@ -126,7 +124,7 @@ def test_a_segment_holds_the_largest_record(chunk_limit: int) -> None:
 @pytest.mark.parametrize(
     ("retention_ms", "segment_ms"), [(1000, 60_000), (HOUR_MS, 150_000), (DAY_MS, HOUR_MS), (30 * DAY_MS, 30 * HOUR_MS)]
 )
-def test_audio_stays_for_a_24th_longer_at_most_or_a_minute(retention_ms: int, segment_ms: int) -> None:
+def test_segment_time_is_24th_of_retention_or_a_minute(retention_ms: int, segment_ms: int) -> None:
     settings = needed_settings(catalog.topics(retention_ms)[0])
     assert (settings["retention.ms"], settings["segment.ms"]) == (str(retention_ms), str(segment_ms))
 
@@ -152,7 +150,7 @@ def test_audio_stays_for_a_24th_longer_at_most_or_a_minute(retention_ms: int, se
     ],
     ids=repr,
 )
-def test_each_setting_that_does_not_do_is_named(changes: dict[str, str], lines: list[str]) -> None:
+def test_each_misfit_setting_is_named(changes: dict[str, str], lines: list[str]) -> None:
     assert [str(misfit) for misfit in misfits(COMMANDS, {**needed_settings(COMMANDS), **changes})] == lines
 
 
@@ -167,7 +165,7 @@ def test_each_setting_that_does_not_do_is_named(changes: dict[str, str], lines: 
         ("segment.ms", "60000", str(7 * DAY_MS)),
     ],
 )
-def test_a_changelog_may_do_more_and_not_less(name: str, enough: str, wrong: str) -> None:
+def test_changelog_setting_may_exceed_but_not_miss_requirement(name: str, enough: str, wrong: str) -> None:
     needed = needed_settings(CHANGELOG)
     assert misfits(CHANGELOG, {**needed, name: enough}) == []
     assert [misfit.name for misfit in misfits(CHANGELOG, {**needed, name: wrong})] == [name]
@@ -176,12 +174,12 @@ def test_a_changelog_may_do_more_and_not_less(name: str, enough: str, wrong: str
 @pytest.mark.parametrize(
     ("kept", "longer"), [("-1", -1), (str(DAY_MS + 1), DAY_MS + 1), (str(DAY_MS), None), ("5", None)]
 )
-def test_records_that_are_kept_longer_than_asked_are_noticed(kept: str, longer: int | None) -> None:
+def test_longer_retention_than_configured_is_noticed(kept: str, longer: int | None) -> None:
     assert longer_retention_ms(COMMANDS, {"retention.ms": kept}) == longer
     assert longer_retention_ms(CHANGELOG, {"retention.ms": kept}) is None
 
 
-def test_one_command_alters_all_of_a_topic_that_the_broker_tells_and_that_does_not_do() -> None:
+def test_one_command_alters_all_misfit_settings() -> None:
     assert misfits(COMMANDS, {}) == []
     wrong = misfits(COMMANDS, {**needed_settings(COMMANDS), "retention.ms": "5", "max.message.bytes": "7"})
     assert alteration("a:9092,b:9092", COMMANDS.name, wrong) == (

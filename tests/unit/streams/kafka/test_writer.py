@@ -65,7 +65,7 @@ async def all_fail(*waiting: Awaitable[object], match: str) -> None:
 # --- producing ------------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_appended_in_one_turn_goes_together_and_in_order(writer: KafkaWriter, cluster: Cluster) -> None:
+async def test_appends_of_one_loop_iteration_are_flushed_in_order(writer: KafkaWriter, cluster: Cluster) -> None:
     for number in range(3):
         writer.append(RESULTS, 0, b"k", b"%d" % number)
         append_soon(writer, CHANGELOG, 0, b"k", b"row %d" % number, 7)
@@ -77,7 +77,7 @@ async def test_what_is_appended_in_one_turn_goes_together_and_in_order(writer: K
     assert cluster.values[-1] == b"3"
 
 
-async def test_a_flush_has_one_report_and_each_command_its_own(writer: KafkaWriter, cluster: Cluster) -> None:
+async def test_flush_has_one_report_except_for_commands(writer: KafkaWriter, cluster: Cluster) -> None:
     for topic in (RESULTS, CHANGELOG, COMMANDS):
         for _ in range(3):
             append_soon(writer, topic, 0, b"k", b"v", 7)
@@ -89,7 +89,7 @@ async def test_a_flush_has_one_report_and_each_command_its_own(writer: KafkaWrit
     ]
 
 
-async def test_rows_of_the_changelog_carry_the_epoch_of_their_owner(writer: KafkaWriter, cluster: Cluster) -> None:
+async def test_changelog_rows_carry_epoch_of_owner(writer: KafkaWriter, cluster: Cluster) -> None:
     append_soon(writer, CHANGELOG, 0, b"k", None, 258)
     writer.append(CHANGELOG, 0, b"k", b"v", epoch=1)
     writer.append(COMMANDS, 0, b"k", b"v")
@@ -98,7 +98,7 @@ async def test_rows_of_the_changelog_carry_the_epoch_of_their_owner(writer: Kafk
     assert epochs == [[(EPOCH_HEADER, 258)], [(EPOCH_HEADER, 1)], []]
 
 
-async def test_parts_of_jobs_have_their_own_producer_and_all_are_safe(writer: KafkaWriter, cluster: Cluster) -> None:
+async def test_job_parts_use_own_producer_and_all_are_idempotent(writer: KafkaWriter, cluster: Cluster) -> None:
     """Sixteen parallel uploads filled the queue of live audio."""
     for topic in (COMMANDS, JOB_COMMANDS, RESULTS, CHANGELOG):
         append_soon(writer, topic, 0, b"k", b"v")
@@ -109,7 +109,7 @@ async def test_parts_of_jobs_have_their_own_producer_and_all_are_safe(writer: Ka
     assert all(producer.settings.items() >= safety.items() for producer in cluster.producers)
 
 
-async def test_a_busy_writer_waits_in_proportion_and_not_for_long(
+async def test_busy_writer_paces_its_flushes(
     writer: KafkaWriter, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PACE_SECONDS", 3600.0)
@@ -130,7 +130,7 @@ async def test_a_busy_writer_waits_in_proportion_and_not_for_long(
 # --- acknowledgements -----------------------------------------------------------------------------------------------
 
 
-async def test_an_acknowledgement_tells_each_record_its_offset(writer: KafkaWriter, cluster: Cluster) -> None:
+async def test_acknowledgement_returns_offset_of_each_record(writer: KafkaWriter, cluster: Cluster) -> None:
     cluster.ends[TopicPartition(RESULTS, 1)] = 40
     futures = [writer.append(RESULTS, 1, b"k", b"%d" % number) for number in range(3)]
     other = writer.append(RESULTS, 0, b"k", b"other")
@@ -142,7 +142,7 @@ async def test_an_acknowledgement_tells_each_record_its_offset(writer: KafkaWrit
     assert writer.queued_bytes == 0
 
 
-async def test_each_command_has_a_log_time_and_results_share_one(writer: KafkaWriter, cluster: Cluster) -> None:
+async def test_each_command_has_own_timestamp_but_results_share_one(writer: KafkaWriter, cluster: Cluster) -> None:
     commands = [writer.append(COMMANDS, 0, b"k", b"%d" % number) for number in range(3)]
     results = [writer.append(RESULTS, 0, b"k", b"%d" % number) for number in range(3)]
     await settle(cluster)
@@ -169,9 +169,7 @@ async def test_acknowledged_records_are_delivered_as_logged(writer: KafkaWriter,
     assert seen == [True]
 
 
-async def test_flushes_of_a_partition_end_one_after_the_other(
-    writer: KafkaWriter, cluster: Cluster, user: User
-) -> None:
+async def test_flushes_of_partition_complete_in_order(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
     flushes = []
     for count in (2, 3):
         flushes.append([writer.append(COMMANDS, 0, b"k", b"v") for _ in range(count)])
@@ -184,9 +182,7 @@ async def test_flushes_of_a_partition_end_one_after_the_other(
     assert [[record.offset for record in records] for _, records in user.delivered] == [[0, 1], [2, 3, 4]]
 
 
-async def test_records_of_others_in_the_changelog_are_told_of(
-    writer: KafkaWriter, cluster: Cluster, user: User
-) -> None:
+async def test_foreign_changelog_records_are_reported_as_gap(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
     tp = TopicPartition(CHANGELOG, 0)
     cluster.ends[tp] = 10
     for _ in range(2):
@@ -202,7 +198,7 @@ async def test_records_of_others_in_the_changelog_are_told_of(
     assert len(user.gaps) == 1
 
 
-async def test_a_gap_in_a_folded_topic_is_its_readers_affair(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
+async def test_gap_in_folded_topic_is_not_reported(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
     tp = TopicPartition(COMMANDS, 0)
     append_soon(writer, *tp, b"k", b"a")
     await settle(cluster)
@@ -216,7 +212,7 @@ async def test_a_gap_in_a_folded_topic_is_its_readers_affair(writer: KafkaWriter
 # --- the queue ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_full_queue_refuses_clients_but_not_the_changelog(writer: KafkaWriter, cluster: Cluster) -> None:
+async def test_full_queue_rejects_clients_but_not_changelog(writer: KafkaWriter, cluster: Cluster) -> None:
     writer.limit = 300
     writer.append(COMMANDS, 0, b"", bytes(300))
     assert writer.queued_bytes == 300 + OVERHEAD
@@ -233,7 +229,7 @@ async def test_a_full_queue_refuses_clients_but_not_the_changelog(writer: KafkaW
     writer.append(COMMANDS, 0, b"", b"")
 
 
-async def test_a_flush_waits_for_all_records_before_and_none_after_it(writer: KafkaWriter, cluster: Cluster) -> None:
+async def test_flush_waits_only_for_earlier_records(writer: KafkaWriter, cluster: Cluster) -> None:
     await writer.flush()
     for number in range(3):
         append_soon(writer, CHANGELOG, number, b"k", b"%d" % number)
@@ -247,7 +243,7 @@ async def test_a_flush_waits_for_all_records_before_and_none_after_it(writer: Ka
     assert writer.queued_bytes == OVERHEAD + len(b"kafter")
 
 
-async def test_flushes_end_in_their_order(writer: KafkaWriter, cluster: Cluster) -> None:
+async def test_flush_calls_complete_in_order(writer: KafkaWriter, cluster: Cluster) -> None:
     flushes = []
     for number in range(3):
         append_soon(writer, CHANGELOG, 0, b"k", b"%d" % number)
@@ -261,7 +257,7 @@ async def test_flushes_end_in_their_order(writer: KafkaWriter, cluster: Cluster)
 # --- lost records ---------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_dropped_fails_and_is_forgotten(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
+async def test_dropped_records_fail_and_are_forgotten(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
     tp = TopicPartition(CHANGELOG, 0)
     append_soon(writer, *tp, b"k", b"durable")
     await settle(cluster)
@@ -286,7 +282,7 @@ async def test_what_is_dropped_fails_and_is_forgotten(writer: KafkaWriter, clust
     assert (writer.queued_bytes, user.gaps, user.delivered, user.failures) == (0, [], [], [])
 
 
-async def test_reports_that_come_after_a_drop_say_nothing(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
+async def test_reports_after_drop_are_ignored(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
     append_soon(writer, COMMANDS, 0, b"k", b"v")
     await turn()
     cluster.acknowledge()
@@ -299,7 +295,7 @@ async def test_reports_that_come_after_a_drop_say_nothing(writer: KafkaWriter, c
     assert [[record.value for record in records] for _, records in user.delivered] == [[b"again"]]
 
 
-async def test_a_node_that_may_own_nothing_produces_nothing(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
+async def test_writer_without_valid_lease_produces_nothing(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
     """Nothing waits for rows: if the node went on as owner, its tables would have rows that no changelog gets."""
     future = writer.append(COMMANDS, 0, b"k", b"v")
     append_soon(writer, CHANGELOG, 0, b"k", b"v")
@@ -317,7 +313,7 @@ async def test_a_node_that_may_own_nothing_produces_nothing(writer: KafkaWriter,
     assert user.failures == []
 
 
-async def test_a_lost_record_stops_the_node_and_is_told_of(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
+async def test_lost_record_fails_waiters_and_stops_node(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
     """Rows after a lost one would make an inconsistent table."""
     append_soon(writer, CHANGELOG, 0, b"k", b"row")
     command = writer.append(COMMANDS, 0, b"k", b"v")
@@ -331,9 +327,7 @@ async def test_a_lost_record_stops_the_node_and_is_told_of(writer: KafkaWriter, 
 
 
 @pytest.mark.parametrize("refused", ["all", "one of a batch"])
-async def test_a_client_library_that_refuses_stops_the_node(
-    writer: KafkaWriter, cluster: Cluster, user: User, refused: str
-) -> None:
+async def test_produce_error_stops_node(writer: KafkaWriter, cluster: Cluster, user: User, refused: str) -> None:
     if refused == "all":
         cluster.faults = [KafkaException(KafkaError(KafkaError._FATAL))]
         append_soon(writer, CHANGELOG, 0, b"k", b"row")
@@ -345,7 +339,7 @@ async def test_a_client_library_that_refuses_stops_the_node(
     assert user.delivered == []
 
 
-async def test_a_fatal_error_among_reports_stops_the_node(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
+async def test_fatal_error_in_poll_stops_node(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
     append_soon(writer, CHANGELOG, 0, b"k", b"row")
     await turn()
     fatal = KafkaException(KafkaError(KafkaError._FATAL))
@@ -355,7 +349,7 @@ async def test_a_fatal_error_among_reports_stops_the_node(writer: KafkaWriter, c
             assert len(user.failures) == 1
 
 
-async def test_whoever_stopped_waiting_is_no_fault(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
+async def test_cancelled_append_is_not_a_failure(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
     cancelled, kept = (writer.append(COMMANDS, 0, b"k", b"v") for _ in range(2))
     cancelled.cancel()
     await settle(cluster)
@@ -366,7 +360,7 @@ async def test_whoever_stopped_waiting_is_no_fault(writer: KafkaWriter, cluster:
     assert user.failures == []
 
 
-async def test_nobody_waits_for_ever_for_a_writer_that_is_closed(writer: KafkaWriter) -> None:
+async def test_close_fails_pending_appends_and_flushes(writer: KafkaWriter) -> None:
     waiting = writer.append(COMMANDS, 0, None, b"1")
     flush = asyncio.create_task(writer.flush())
     await turn()
@@ -374,7 +368,7 @@ async def test_nobody_waits_for_ever_for_a_writer_that_is_closed(writer: KafkaWr
     await all_fail(waiting, flush, match="stopped")
 
 
-async def test_what_others_put_at_the_end_is_told_of_at_rest(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
+async def test_foreign_records_at_end_are_reported_when_idle(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
     tp = TopicPartition(CHANGELOG, 3)
     writer.note_end(tp, 9)
     append_soon(writer, *tp, b"k", b"v", 2)

@@ -39,14 +39,14 @@ def assert_fair(shares: Mapping[str, Assignment], partitions: int) -> None:
         assert not one.owned & one.standbys
 
 
-def test_partitions_stay_where_they_are() -> None:
+def test_partitions_stay_with_unchanged_members() -> None:
     first = share({"a": member(), "b": member()}, 8)
     assert_fair(first, 8)
     assert share(again(first), 8) == first
 
 
 @pytest.mark.parametrize(("nodes", "partitions"), [("ab", 4), ("ab", 9), ("abcd", 16), ("abcdefgh", 64)])
-def test_a_node_that_comes_takes_its_share_and_the_rest_stays(nodes: str, partitions: int) -> None:
+def test_new_node_takes_its_share_and_the_rest_stays(nodes: str, partitions: int) -> None:
     first = share({id: member() for id in nodes}, partitions)
     second = share(again(first, "z"), partitions)
     assert_fair(second, partitions)
@@ -56,7 +56,7 @@ def test_a_node_that_comes_takes_its_share_and_the_rest_stays(nodes: str, partit
     assert max(sizes) - min(sizes) <= 1, "nobody is idle while others have more than one"
 
 
-def test_who_stands_by_takes_over() -> None:
+def test_standby_takes_over_partition() -> None:
     first = share({id: member() for id in "abc"}, 9)
     assert {number for one in first.values() for number in one.standbys} == set(range(9))
     left = {id: one for id, one in first.items() if id != "b"}
@@ -69,7 +69,7 @@ def test_who_stands_by_takes_over() -> None:
     assert all(after[number] == before[number] for number in after if before[number] != "b")
 
 
-def test_of_two_that_claim_a_partition_one_has_it_and_none_has_what_is_not_there() -> None:
+def test_conflicting_and_unknown_claims_are_resolved() -> None:
     """One was paused while the others went on, and does not know it yet."""
     shares = share({"a": member([0, 1, 2, 3]), "b": member([2, 3])}, 4)
     assert_fair(shares, 4)
@@ -77,7 +77,7 @@ def test_of_two_that_claim_a_partition_one_has_it_and_none_has_what_is_not_there
     assert_fair(share({"a": member([0, 7, 9], [8]), "b": member([1, 99])}, 4), 4)
 
 
-def test_more_nodes_than_partitions_leave_some_without_and_those_can_stand_by() -> None:
+def test_nodes_without_partitions_can_stand_by() -> None:
     shares = share({id: member() for id in "abcd"}, 2)
     assert_fair(shares, 2)
     assert sum(not one.owned for one in shares.values()) == 2
@@ -88,7 +88,7 @@ def test_more_nodes_than_partitions_leave_some_without_and_those_can_stand_by() 
 
 
 @pytest.mark.parametrize("standbys", [0, 1, 2])
-def test_each_partition_has_as_many_stand_bys_as_asked_for_on_other_nodes(standbys: int) -> None:
+def test_each_partition_has_requested_number_of_standbys(standbys: int) -> None:
     shares = share({id: member(standbys=standbys) for id in "abc"}, 6)
     counts = [sum(number in one.standbys for one in shares.values()) for number in range(6)]
     assert counts == [standbys] * 6
@@ -101,7 +101,7 @@ def test_each_partition_has_as_many_stand_bys_as_asked_for_on_other_nodes(standb
     rounds=st.lists(st.sets(st.sampled_from("abcde"), min_size=1), min_size=1, max_size=4),
     standbys=st.integers(0, 2),
 )
-def test_whoever_comes_and_goes_every_partition_has_one_owner(
+def test_every_partition_has_one_owner_after_membership_changes(
     partitions: int, rounds: list[set[str]], standbys: int
 ) -> None:
     shares: dict[str, Assignment] = {}
@@ -141,7 +141,7 @@ def decide(*assignors: Assignor) -> None:
         assignor.on_assignment(ConsumerProtocolMemberAssignment.decode(decided[str(at)].encode()))
 
 
-def test_each_node_learns_what_is_its_own_and_where_the_rest_is() -> None:
+def test_each_node_learns_its_partitions_and_urls_of_others() -> None:
     here, there = node(), node("there")
     decide(here, there)
     urls = dict.fromkeys(here.assignment.owned, "http://here:1") | dict.fromkeys(
@@ -157,7 +157,7 @@ def test_each_node_learns_what_is_its_own_and_where_the_rest_is() -> None:
     assert here.assignment == before
 
 
-def test_a_node_that_comes_back_under_another_address_is_not_known_by_it() -> None:
+def test_node_with_new_address_must_rejoin() -> None:
     """The broker gives a static member the previous assignment, with the old address: it must join again."""
     old, moved = node("old", 0), node("new", 0)
     decide(old)
@@ -168,13 +168,13 @@ def test_a_node_that_comes_back_under_another_address_is_not_known_by_it() -> No
     assert moved.is_current
 
 
-def test_every_join_says_something_new() -> None:
+def test_every_join_has_new_metadata() -> None:
     """Kafka starts no rebalance for a static member with unchanged metadata."""
     assignor = node()
     assert len({assignor.metadata([COMMANDS]).user_data for _ in range(3)}) == 3
 
 
-def test_what_a_node_lost_it_stands_by_for() -> None:
+def test_node_stands_by_for_lost_partitions() -> None:
     """Its tables are nearly current, which the next leader should know."""
     assignor = node()
     decide(assignor, node("there"))
@@ -183,7 +183,7 @@ def test_what_a_node_lost_it_stands_by_for() -> None:
     assert assignor.assignment == Assignment(frozenset(), owned | standbys)
 
 
-def test_an_assignment_of_nothing_is_one() -> None:
+def test_empty_assignment_is_valid() -> None:
     assignor = node()
     assignor.on_assignment(ConsumerProtocolMemberAssignment(0, [], b""))
     assert assignor.assignment == Assignment(frozenset())
@@ -193,7 +193,7 @@ def test_an_assignment_of_nothing_is_one() -> None:
 # --- foreign members ------------------------------------------------------------------------------------------------
 
 
-def test_a_member_of_another_deployment_gets_nothing_and_nobody_learns_its_address() -> None:
+def test_foreign_member_gets_no_partitions_and_no_address() -> None:
     """Keys are forwarded to the addresses in the plan."""
     here, thief = node(), node("thief", secret=b"guessed")
     with capture_logs() as lines:
@@ -204,7 +204,7 @@ def test_a_member_of_another_deployment_gets_nothing_and_nobody_learns_its_addre
     assert [(line["event"], line["member"]) for line in lines] == [("group.stranger", "1")]
 
 
-def test_a_leader_of_another_deployment_is_not_obeyed() -> None:
+def test_plan_of_foreign_leader_is_ignored() -> None:
     here, thief = node(), node("thief", secret=b"guessed")
     plan = thief.assign(CLUSTER, {"a": thief.metadata([COMMANDS])})["a"]
     with capture_logs() as lines:
@@ -215,13 +215,13 @@ def test_a_leader_of_another_deployment_is_not_obeyed() -> None:
 
 
 @pytest.mark.parametrize("said", [b"", b"short", bytes(32), bytes(64)])
-def test_what_is_not_signed_is_from_nobody(said: bytes) -> None:
+def test_unsigned_metadata_is_ignored(said: bytes) -> None:
     here = node()
     said_by = {"a": here.metadata([COMMANDS]), "b": ConsumerProtocolMemberMetadata(0, [COMMANDS], said)}
     assert here.assign(CLUSTER, said_by)["b"].user_data == b""
 
 
-def test_a_member_cannot_pass_its_own_words_off_as_a_plan() -> None:
+def test_member_seal_is_not_valid_for_plan() -> None:
     seal = Seal(SECRET)
     assert seal.take(PLAN, seal.put(PLAN, b"data")) == b"data"
     assert seal.take(PLAN, seal.put(MEMBER, b"data")) is None

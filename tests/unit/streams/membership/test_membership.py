@@ -64,7 +64,7 @@ def seat() -> Seat:
 # --- the lease ------------------------------------------------------------------------------------------------------
 
 
-def test_an_assignment_is_good_until_a_session_after_the_last_heartbeat(seat: Seat) -> None:
+def test_assignment_is_valid_for_a_session_after_last_heartbeat(seat: Seat) -> None:
     assert (seat.member.valid(), seat.member.waiting()) == (False, "the group of nodes to assign partitions")
     seat.hear()
     seat.assign(1, 2)
@@ -77,7 +77,7 @@ def test_an_assignment_is_good_until_a_session_after_the_last_heartbeat(seat: Se
     assert seat.member.valid()
 
 
-def test_who_waits_in_a_join_is_a_member_for_a_session(seat: Seat) -> None:
+def test_waiting_join_extends_lease_for_a_session(seat: Seat) -> None:
     """The coordinator accepts no heartbeats from it meanwhile, and reassigns none of its partitions."""
     seat.hear()
     seat.assign(1)
@@ -89,7 +89,7 @@ def test_who_waits_in_a_join_is_a_member_for_a_session(seat: Seat) -> None:
     assert not seat.member.valid()
 
 
-def test_a_join_of_a_node_that_holds_nothing_proves_nothing(seat: Seat) -> None:
+def test_join_without_assignment_gives_no_lease(seat: Seat) -> None:
     seat.member.joining_since = seat.now
     assert not seat.member.valid()
     seat.hear()
@@ -100,7 +100,7 @@ def test_a_join_of_a_node_that_holds_nothing_proves_nothing(seat: Seat) -> None:
     assert not seat.member.valid()
 
 
-def test_the_clock_goes_on_while_the_machine_sleeps() -> None:
+def test_clock_is_monotonic() -> None:
     before = module.clock()
     assert module.clock() >= before >= 0
 
@@ -135,7 +135,7 @@ def send(seat: Seat, request_type: Any, code: int, monkeypatch: pytest.MonkeyPat
         (JoinGroupRequest, 0, False),
     ],
 )
-def test_the_lease_runs_from_when_a_request_was_sent_that_the_coordinator_counted(
+def test_lease_starts_when_accepted_request_was_sent(
     seat: Seat, monkeypatch: pytest.MonkeyPatch, request_type: Any, code: int, counts: bool
 ) -> None:
     """Not from its answer: the coordinator's own clock began at some time between."""
@@ -145,7 +145,7 @@ def test_the_lease_runs_from_when_a_request_was_sent_that_the_coordinator_counte
     assert (seat.member.joining_since == sent) is (request_type is JoinGroupRequest)
 
 
-def test_an_answer_that_comes_late_does_not_shorten_the_lease(seat: Seat, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_answer_does_not_shorten_lease(seat: Seat, monkeypatch: pytest.MonkeyPatch) -> None:
     send(seat, HeartbeatRequest, 0, monkeypatch, heard=True)
     assert seat.member.heard == seat.now
 
@@ -153,14 +153,14 @@ def test_an_answer_that_comes_late_does_not_shorten_the_lease(seat: Seat, monkey
 # --- assignments ----------------------------------------------------------------------------------------------------
 
 
-def test_what_was_decided_is_passed_on_and_a_node_that_moved_joins_again_to_tell_its_address(seat: Seat) -> None:
+def test_assignment_is_passed_on_and_moved_node_rejoins(seat: Seat) -> None:
     for url, rejoins in ((URL, 0), ("http://old:1", 1)):
         seat.assign(1, 2, url=url)
         assert seat.assigned.pop() == Assignment(frozenset({1, 2}), frozenset({7}), {1: url, 2: url})
         assert seat.rejoins == rejoins
 
 
-def test_what_is_lost_is_lost_once_and_stood_by_for(seat: Seat) -> None:
+def test_lost_partitions_are_reported_once_and_become_standbys(seat: Seat) -> None:
     seat.hear()
     seat.assign(1, 2)
     for _ in range(2):
@@ -174,7 +174,7 @@ def test_what_is_lost_is_lost_once_and_stood_by_for(seat: Seat) -> None:
     assert len(seat.lost) == 2
 
 
-async def test_a_lease_that_ran_out_is_given_up_and_joined_anew(seat: Seat, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_expired_lease_is_given_up_and_node_rejoins(seat: Seat, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WATCH_SECONDS", 0.0)
     seat._coordination_task = asyncio.create_task(asyncio.sleep(60))  # type: ignore[attr-defined]
     seat.hear()
@@ -189,7 +189,7 @@ async def test_a_lease_that_ran_out_is_given_up_and_joined_anew(seat: Seat, monk
     seat._coordination_task.cancel()  # type: ignore[attr-defined]
 
 
-def test_a_broker_that_goes_and_returns_is_two_lines(seat: Seat) -> None:
+def test_broker_outage_logs_away_and_back_once(seat: Seat) -> None:
     def look() -> None:
         for _ in range(3):
             seat.member._note_absence()
@@ -214,7 +214,7 @@ def test_a_broker_that_goes_and_returns_is_two_lines(seat: Seat) -> None:
     assert told == [("broker.away", 8), ("broker.back", 10)]
 
 
-def test_who_gives_everything_up_joins_anew_and_does_so_once(seat: Seat) -> None:
+def test_giving_up_rejoins_once(seat: Seat) -> None:
     """The watch runs every half second, so it misses a lease that expired and was renewed in between."""
     seat.hear()
     seat.assign(1)
@@ -227,7 +227,7 @@ def test_who_gives_everything_up_joins_anew_and_does_so_once(seat: Seat) -> None
 
 
 @pytest.mark.parametrize("error", [KafkaConnectionError(), NotCoordinatorForGroupError()])
-def test_a_passing_error_is_tried_again(seat: Seat, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+def test_temporary_error_is_retried(seat: Seat, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     monkeypatch.setattr(module, "HEARTBEAT_SECONDS", 0.0)
     asyncio.run(asyncio.wait_for(seat.member.on_error(error), 1))
     assert seat.failed == []
@@ -241,7 +241,7 @@ def test_a_passing_error_is_tried_again(seat: Seat, monkeypatch: pytest.MonkeyPa
         (AssertionError("a bug"), "a bug"),
     ],
 )
-async def test_an_error_that_stays_stops_the_node(seat: Seat, error: Exception, message: str) -> None:
+async def test_permanent_error_stops_node(seat: Seat, error: Exception, message: str) -> None:
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(seat.member.on_error(error), 0.02)
     [failure] = seat.failed

@@ -28,13 +28,13 @@ def refused(directory: Path, data: bytes) -> str:
 
 
 @pytest.mark.parametrize("front", [MANIFEST.input, MEL])
-def test_reads_what_was_written(tmp_path: Path, front: LogMel | Waveform) -> None:
+def test_written_manifest_is_read_back(tmp_path: Path, front: LogMel | Waveform) -> None:
     given = msgspec.structs.replace(MANIFEST, input=front)
     (tmp_path / FILE).write_bytes(msgspec.json.encode(given))
     assert manifest.read(tmp_path) == given
 
 
-def test_names() -> None:
+def test_model_id_and_points() -> None:
     given = msgspec.structs.replace(MANIFEST, graph=Graph("model.onnx", "0123456789abcdef" * 4))
     assert re.fullmatch("tiny@01234567-[0-9a-f]{6}", given.model_id)
     assert given.points(recording=True) == (0.5, 0.25)
@@ -52,18 +52,18 @@ def test_names() -> None:
         ({"name": "other"}, False),
     ],
 )
-def test_what_makes_another_model(change: dict[str, object], same: bool) -> None:
+def test_model_id_depends_on_scoring_fields(change: dict[str, object], same: bool) -> None:
     assert (msgspec.structs.replace(MANIFEST, **change).model_id == MANIFEST.model_id) is same
 
 
-def test_only_what_differs_from_yamnet_is_written() -> None:
+def test_yamnet_defaults_are_not_written() -> None:
     assert len(msgspec.json.decode(msgspec.json.encode(MEL))) == 10
     other = msgspec.structs.replace(MEL, power=2)
     assert msgspec.json.decode(msgspec.json.encode(other))["power"] == 2
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"{}", b'{"name": 1}', b"\xff"])
-def test_no_manifest(tmp_path: Path, data: bytes) -> None:
+def test_missing_or_malformed_manifest_is_rejected(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(EngineError, match=r"manifest.json: No such file"):
         manifest.read(tmp_path)
     refused(tmp_path, data)
@@ -92,7 +92,7 @@ def test_no_manifest(tmp_path: Path, data: bytes) -> None:
         ({"tags": (ModelTag("T", "C", (0,), 1.0),)}, "tag T has point 1.0"),
     ],
 )
-def test_faults(tmp_path: Path, change: dict[str, object], fault: str) -> None:
+def test_invalid_fields_are_rejected(tmp_path: Path, change: dict[str, object], fault: str) -> None:
     assert fault in refused(tmp_path, msgspec.json.encode(msgspec.structs.replace(MANIFEST, **change)))
 
 
@@ -117,7 +117,7 @@ class Store:
         return self.models[model]
 
 
-def test_the_one_in_use_and_the_one_before_are_not_loaded_again() -> None:
+def test_current_and_previous_models_are_not_reloaded() -> None:
     before, after, store = named("a"), named("b"), Store()
     loaded = LoadedModels(before, store)
     assert loaded.current is loaded.engine(before.manifest.model_id) is before
@@ -127,7 +127,7 @@ def test_the_one_in_use_and_the_one_before_are_not_loaded_again() -> None:
     assert store.loads == []
 
 
-def test_others_are_loaded_once_and_the_oldest_leave() -> None:
+def test_other_models_are_loaded_once_and_oldest_are_evicted() -> None:
     names = [f"m{number}" for number in range(MAX_OTHERS + 1)]
     store = Store(*names)
     loaded = LoadedModels(named("a"), store)
@@ -140,7 +140,7 @@ def test_others_are_loaded_once_and_the_oldest_leave() -> None:
     assert store.loads == [*ids, ids[0]]
 
 
-def test_a_session_may_ask_for_a_model_by_name() -> None:
+def test_session_may_choose_model_by_name() -> None:
     current, other = named("a").manifest, named("b").manifest
     loaded = LoadedModels(named("a"), Store(), {other.model_id: other}.get, [other])
     asked = [loaded.hearing(name, OwnSounds())[0] for name in ("a", "b", None)]
@@ -149,7 +149,7 @@ def test_a_session_may_ask_for_a_model_by_name() -> None:
         loaded.hearing("c", OwnSounds())
 
 
-def test_a_model_that_is_not_here() -> None:
+def test_missing_model_is_an_error() -> None:
     with pytest.raises(EngineError, match="the model gone@00000000-000000 is not here"):
         LoadedModels(named("a")).engine("gone@00000000-000000")
     with pytest.raises(EngineError, match="there is no model"):
@@ -159,7 +159,7 @@ def test_a_model_that_is_not_here() -> None:
         LoadedModels(named("a"), lambda model: other).engine("gone@1-2")
 
 
-def test_tags_of_models_that_are_known_but_not_loaded() -> None:
+def test_tags_of_known_but_unloaded_models() -> None:
     current, after, old = named("a").manifest, named("b"), named("old").manifest
     loaded = LoadedModels(named("a"), Store(), {old.model_id: old}.get)
     loaded.use(after)

@@ -17,7 +17,7 @@ HEADS = np.random.default_rng(1).normal(size=(2, 2, DIMENSION + 1)).astype("<f4"
 HEARING = Hearing(("Kettle", "Lathe"), HEADS.tobytes(), keeps=True)
 
 
-def test_an_embedding_is_stored_in_255_steps() -> None:
+def test_embedding_is_quantised_to_255_steps() -> None:
     embedding = np.linspace(-2 * LARGEST, 2 * LARGEST, 401).astype(np.float32)
     again = dequantise(quantise(embedding))
     inside = np.abs(embedding) <= LARGEST
@@ -25,7 +25,7 @@ def test_an_embedding_is_stored_in_255_steps() -> None:
     assert np.abs(again).max() == pytest.approx(LARGEST)
 
 
-def test_an_embedding_has_the_same_score_alone() -> None:
+def test_embedding_scores_same_alone_as_in_batch() -> None:
     stored = np.random.default_rng(2).integers(-127, 128, (1000, 192)).astype(np.int8)
     head = np.random.default_rng(3).normal(size=193).astype(np.float32)
     together = score(head, stored)
@@ -34,7 +34,7 @@ def test_an_embedding_has_the_same_score_alone() -> None:
 
 
 @pytest.mark.parametrize("recording", [False, True])
-def test_columns_are_scores_and_then_the_embedding(recording: bool) -> None:
+def test_columns_are_scores_then_embedding(recording: bool) -> None:
     columns = OwnColumns(HEARING, DIMENSION, recording)
     embedding = np.linspace(-3, 3, DIMENSION).astype(np.float32)
     row = columns.of(embedding)
@@ -44,14 +44,14 @@ def test_columns_are_scores_and_then_the_embedding(recording: bool) -> None:
     assert columns.of(None).tolist() == [0] * (2 + DIMENSION)
 
 
-def test_a_model_alone_has_no_columns() -> None:
+def test_single_model_has_no_own_columns() -> None:
     manifest = Fingerprint().manifest
     assert own_columns(manifest, HEARING, recording=False) is None
     assert widths(manifest, NOTHING) == (TAGS, 0)
 
 
 @pytest.mark.parametrize("recording", [False, True])
-def test_what_is_kept_is_what_is_scored_however_the_audio_is_cut(recording: bool) -> None:
+def test_stored_embedding_matches_scores_for_any_chunking(recording: bool) -> None:
     samples = noise(7 * 16_000)
 
     def rows(*cuts: int) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
@@ -71,7 +71,7 @@ def test_what_is_kept_is_what_is_scored_however_the_audio_is_cut(recording: bool
             assert (float(score(head, stored[None])[0]) >= 0.5) == (byte >= 128)
 
 
-def test_sounds_go_with_the_model_that_they_were_learnt_on() -> None:
+def test_sounds_apply_only_to_model_they_were_learnt_on() -> None:
     def sound(name: str, graph: str) -> OwnSound:
         return OwnSound(name, graph, bytes([1]) * 4, bytes([2]) * 4)
 

@@ -67,7 +67,7 @@ def look(frames: int) -> Floats:
 
 
 @pytest.mark.parametrize("recording", [False, True])
-def test_a_tag_has_the_mean_logit_of_its_class_and_its_head(tmp_path: Path, recording: bool) -> None:
+def test_tag_score_is_mean_logit_of_class_and_head(tmp_path: Path, recording: bool) -> None:
     second = OnnxSoundEngine(bundle(tmp_path)).second
     assert second is not None
     found, _ = second.hear(look(20 if recording else 6), recording)
@@ -75,7 +75,7 @@ def test_a_tag_has_the_mean_logit_of_its_class_and_its_head(tmp_path: Path, reco
     np.testing.assert_allclose(found, [0.3, 2 * 0.2 + 0.5, (0.4 + 0.1 - 1) / 2, 0.0], atol=1e-6)
 
 
-def test_windows_combine_both_models_beyond_the_gate(tmp_path: Path) -> None:
+def test_second_model_runs_only_above_gate(tmp_path: Path) -> None:
     engine = OnnxSoundEngine(bundle(tmp_path))
     assert engine.second is not None
     heard = np.array([1.0, -1.0, 2.0, 0.0], np.float32)
@@ -90,12 +90,12 @@ def test_windows_combine_both_models_beyond_the_gate(tmp_path: Path) -> None:
     assert got[3] == pytest.approx(0.2)
 
 
-def test_no_model_outvotes_the_other_by_being_certain() -> None:
+def test_logits_of_certain_scores_are_limited() -> None:
     certain = np.array([0.0, 1.0], np.float32)
     assert logit(certain).tolist() == logit(np.array([EDGE, 1 - EDGE], np.float32)).tolist()
 
 
-def test_points_are_those_of_the_kind_of_audio(tmp_path: Path) -> None:
+def test_points_depend_on_kind_of_audio(tmp_path: Path) -> None:
     manifest = OnnxSoundEngine(bundle(tmp_path)).manifest
     assert manifest.points(recording=True) == (0.2, 0.4, 0.6, 0.8)
     assert manifest.points(recording=False) == (0.5,) * 4
@@ -120,13 +120,13 @@ def test_points_are_those_of_the_kind_of_audio(tmp_path: Path) -> None:
         ({"stream": Look(6, 1000, Heads("second.npy", "0" * 64), (0.5,) * 4)}, "second.npy: not the file"),
     ],
 )  # fmt: skip
-def test_bundles_that_do_not_fit_are_refused(tmp_path: Path, changes: dict[str, object], fault: str) -> None:
+def test_invalid_bundles_are_rejected(tmp_path: Path, changes: dict[str, object], fault: str) -> None:
     with pytest.raises(EngineError, match=fault) as refusal:
         OnnxSoundEngine(bundle(tmp_path, **changes))
     assert "\n" not in str(refusal.value)
 
 
-def test_what_makes_another_bundle(tmp_path: Path) -> None:
+def test_model_id_depends_on_second_model(tmp_path: Path) -> None:
     bundle(tmp_path)
     manifest = msgspec.json.decode((tmp_path / FILE).read_bytes(), type=Manifest)
     assert manifest.second is not None

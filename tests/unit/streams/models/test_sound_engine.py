@@ -36,14 +36,14 @@ def patch(*classes: float) -> Floats:
     return np.array([*classes, *[0.0] * (models.PATCH - len(classes))], np.float32)
 
 
-def test_a_tag_is_the_maximum_of_its_classes(tmp_path: Path) -> None:
+def test_tag_score_is_maximum_of_its_classes(tmp_path: Path) -> None:
     engine: SoundEngine = OnnxSoundEngine(models.write(tmp_path))
     scores = engine.scores(patch(0.125, 0.25, 0.5, 0.75))
     assert (scores.dtype.name, scores.tolist()) == ("float32", [0.125, 0.75])
     assert engine.scores(patch(0.5, 0.25, 0.5, 0.0)).tolist() == [0.5, 0.5]
 
 
-def test_threads_share_an_engine(tmp_path: Path) -> None:
+def test_threads_share_engine(tmp_path: Path) -> None:
     engine = OnnxSoundEngine(models.write(tmp_path))
     values = [n / 256 for n in range(256)]
     with ThreadPoolExecutor(4) as threads:
@@ -52,7 +52,7 @@ def test_threads_share_an_engine(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 7, 9])
-def test_patches_together_score_as_one_by_one(tmp_path: Path, count: int) -> None:
+def test_batched_patches_score_as_single_ones(tmp_path: Path, count: int) -> None:
     engine = OnnxSoundEngine(models.write(tmp_path))
     patches = [patch(n / 16, 0.25, 0.5, 0.75 - n / 16) for n in range(count)]
     together = engine.scores_of(patches)
@@ -87,13 +87,13 @@ def test_bundled_models_run_in_batches(model: str, monkeypatch: pytest.MonkeyPat
         pytest.param(models.graph(operator="Softmax"), id="scores depend on the batch"),
     ],
 )
-def test_models_that_take_one_patch_get_one(tmp_path: Path, data: bytes) -> None:
+def test_unbatched_models_get_one_patch_at_a_time(tmp_path: Path, data: bytes) -> None:
     engine = OnnxSoundEngine(models.write(tmp_path, data=data))
     patches = [patch(n / 16, 0.25, 0.5, 0.75) for n in range(6)]
     assert [scores.tolist() for scores in engine.scores_of(patches)] == [engine.scores(one).tolist() for one in patches]
 
 
-def test_a_patch_of_another_shape(tmp_path: Path) -> None:
+def test_patch_of_wrong_shape_is_rejected(tmp_path: Path) -> None:
     engine = OnnxSoundEngine(models.write(tmp_path))
     with pytest.raises(EngineError, match=r"^tiny@\w{8}-\w{6}: cannot reshape [^\n]*$"):
         engine.scores(np.zeros(models.PATCH - 1, np.float32))
@@ -119,7 +119,7 @@ def described(**change: object) -> Manifest:
         (described(), b"no graph", r"[^\n]+$"),
     ],
 )
-def test_graphs_that_do_not_fit_are_refused(tmp_path: Path, manifest: Manifest, data: bytes, fault: str) -> None:
+def test_mismatched_graphs_are_rejected(tmp_path: Path, manifest: Manifest, data: bytes, fault: str) -> None:
     with pytest.raises(EngineError, match=rf"model\.onnx: {fault}"):
         OnnxSoundEngine(models.write(tmp_path, manifest, data))
 
@@ -127,13 +127,13 @@ def test_graphs_that_do_not_fit_are_refused(tmp_path: Path, manifest: Manifest, 
 @pytest.mark.parametrize(
     "axes", [(1, 800), (None, None), ("batch", "time"), (800,), ("time",), ("n", 1, 800), (1, 1, "time")]
 )
-def test_waveforms_go_in_as_the_graph_wants_them(tmp_path: Path, axes: tuple[int | str | None, ...]) -> None:
+def test_waveform_is_shaped_for_graph(tmp_path: Path, axes: tuple[int | str | None, ...]) -> None:
     engine = OnnxSoundEngine(models.write(tmp_path, data=models.graph(axes=axes, given=[None, None])))
     assert engine.scores(patch(0.125, 0.25, 0.5, 0.75)).tolist() == [0.125, 0.75]
 
 
 @pytest.mark.parametrize("axes", [("n", 50, 8), ("n", 1, "frames", 8), (1, 8, 50), ("n", 1, 8, "frames")])
-def test_log_mel_goes_in_as_the_graph_wants_it(tmp_path: Path, axes: tuple[int | str, ...]) -> None:
+def test_log_mel_is_shaped_for_graph(tmp_path: Path, axes: tuple[int | str, ...]) -> None:
     layout: Literal["frames-bands", "bands-frames"] = "frames-bands" if axes[-1] == 8 else "bands-frames"
     front = LogMel(1000, 50, 8, 20, 10, 32, 0.0, 500.0, 1e-3, layout=layout)
     engine = OnnxSoundEngine(models.write(tmp_path, described(input=front), models.graph(axes=axes)))
@@ -145,13 +145,13 @@ def test_log_mel_goes_in_as_the_graph_wants_it(tmp_path: Path, axes: tuple[int |
         OnnxSoundEngine(models.write(tmp_path, other, models.graph(axes=axes)))
 
 
-def test_logits(tmp_path: Path) -> None:
+def test_logits_become_probabilities(tmp_path: Path) -> None:
     engine = OnnxSoundEngine(models.write(tmp_path, described(output=Output(activation="sigmoid"))))
     expected = 1 / (1 + np.exp(-np.array([-1.0, 3.0])))
     assert np.allclose(engine.scores(patch(-1.0, 3.0, -200.0, 2.0)), expected, atol=1e-7)
 
 
-def test_heads_score_tags_by_the_embedding(tmp_path: Path) -> None:
+def test_heads_score_tags_from_embedding(tmp_path: Path) -> None:
     engine = OnnxSoundEngine(with_heads(tmp_path, np.array([[0, 0, 0, 0, -9], [2, 0, 0, 0, 1]], np.float32)))
     # The tag's class gives 0, its head 2 x 0.5 + 1.
     assert np.allclose(engine.scores(patch(0.5)), [0.5, 1 / (1 + np.exp(-2.0))])
@@ -171,7 +171,7 @@ def test_heads_score_tags_by_the_embedding(tmp_path: Path) -> None:
         (np.zeros(5, np.float32), "expected finite float32"),
     ],
 )
-def test_heads_that_do_not_fit(tmp_path: Path, weights: Floats, fault: str) -> None:
+def test_invalid_heads_are_rejected(tmp_path: Path, weights: Floats, fault: str) -> None:
     with pytest.raises(EngineError, match=fault):
         OnnxSoundEngine(with_heads(tmp_path, weights))
 
@@ -185,7 +185,7 @@ def with_heads(directory: Path, weights: Floats) -> Path:
     return models.write(directory, known)
 
 
-def test_the_graph_is_the_file_that_the_manifest_was_made_for(tmp_path: Path) -> None:
+def test_graph_file_must_match_manifest(tmp_path: Path) -> None:
     path = models.write(tmp_path) / "model.onnx"
     path.write_bytes(path.read_bytes() + b"\0")
     with pytest.raises(EngineError, match=r"model.onnx: not the file .* SHA-256"):
@@ -208,7 +208,7 @@ def one(score: float, point: float) -> int:
 
 
 @given(rows=st.lists(st.tuples(scores, points), min_size=1, max_size=20))
-def test_a_stored_byte_equals_the_formula(rows: list[tuple[float, float]]) -> None:
+def test_stored_byte_equals_formula(rows: list[tuple[float, float]]) -> None:
     got = pack(np.array([[score for score, _ in rows]], np.float32), [point for _, point in rows])
     for stored, (score, point) in zip(got, rows, strict=True):
         # At the edge of a step the last bit of a logarithm may decide.
@@ -225,7 +225,7 @@ def off_edge(score: float, point: float) -> bool:
 @example(score=0.5, point=0.5, nudge=0)
 @example(score=0.0, point=0.01, nudge=0)
 @example(score=1.0, point=0.99, nudge=0)
-def test_reported_exactly_from_the_point_on(score: float, point: float, nudge: int) -> None:
+def test_scores_are_reported_exactly_from_point(score: float, point: float, nudge: int) -> None:
     # Scores a few floats beside the point, or the drawn one.
     for value in (score, float(np.float32(point) + nudge * np.spacing(np.float32(point)))):
         reported = one(value, point) >= threshold(0)
@@ -234,7 +234,7 @@ def test_reported_exactly_from_the_point_on(score: float, point: float, nudge: i
 
 
 @given(score=scores, point=points, sensitivity=st.sampled_from([-2, -1, 1, 2]))
-def test_a_step_of_sensitivity_is_seven_tenths_of_a_logit(score: float, point: float, sensitivity: int) -> None:
+def test_sensitivity_step_is_seven_tenths_of_a_logit(score: float, point: float, sensitivity: int) -> None:
     assume(0 < score < 1)
     margin = math.log(score / (1 - score)) - math.log(point / (1 - point)) - 0.7 * sensitivity
     assume(abs(margin) > 1e-9)
@@ -242,18 +242,18 @@ def test_a_step_of_sensitivity_is_seven_tenths_of_a_logit(score: float, point: f
 
 
 @given(first=scores, second=scores, point=points)
-def test_the_order_of_scores_is_kept(first: float, second: float, point: float) -> None:
+def test_packing_keeps_order_of_scores(first: float, second: float, point: float) -> None:
     assert (one(first, point) <= one(second, point)) == (first <= second) or one(first, point) == one(second, point)
 
 
-def test_windows_follow_one_another() -> None:
+def test_windows_are_packed_in_order() -> None:
     rows = np.array([[0.1, 0.9, 0.5], [0.9, 0.1, 0.5]], np.float32)
     packed = pack(rows, [0.5, 0.5, 0.5])
     assert packed == pack(rows[:1], [0.5] * 3) + pack(rows[1:], [0.5] * 3)
     assert (packed[0], packed[1], packed[2]) == (packed[4], packed[3], packed[5])
 
 
-def test_what_is_not_a_number_is_not_packed() -> None:
+def test_nan_scores_are_rejected() -> None:
     with pytest.raises(EngineError, match="not a number"):
         pack(np.array([[0.5, np.nan]], np.float32), [0.5, 0.5])
 
@@ -281,7 +281,7 @@ def engine() -> OnnxSoundEngine:
     return OnnxSoundEngine(YAMNET)
 
 
-def test_what_ships() -> None:
+def test_bundled_model_files() -> None:
     manifest = engine().manifest
     assert (manifest.name, manifest.licence, len(manifest.classes)) == ("yamnet", "Apache-2.0", 521)
     assert len(manifest.tags) == 118
@@ -290,14 +290,14 @@ def test_what_ships() -> None:
     assert (YAMNET / "model.onnx").stat().st_size < 4_000_000
 
 
-def test_names_and_paths(tmp_path: Path) -> None:
+def test_model_names_resolve_to_paths(tmp_path: Path) -> None:
     assert bundled.directory("yamnet") == YAMNET
     assert bundled.directory(str(tmp_path)) == tmp_path
     assert bundled.directory("nonesuch") == Path("nonesuch")
     assert bundled.directory("../models/yamnet") == Path("../models/yamnet")
 
 
-def test_int8_weights_cost_nothing(tmp_path: Path) -> None:
+def test_int8_weights_fold_into_float_graph(tmp_path: Path) -> None:
     """Casts and products are folded and activations fused at load time: the float graph remains."""
     options = onnxruntime.SessionOptions()
     options.optimized_model_filepath = str(tmp_path / "folded.onnx")
@@ -311,7 +311,7 @@ def test_int8_weights_cost_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rate", [8_000, 16_000, 44_100])
 @pytest.mark.parametrize("length", [1, 400, 16_000, 40_000])
 @pytest.mark.parametrize("geometry", [SESSIONS, SENSE])
-def test_silence_is_no_event(rate: int, length: int, geometry: Geometry) -> None:
+def test_silence_has_no_events(rate: int, length: int, geometry: Geometry) -> None:
     analysis = Analysis(engine(), geometry, rate)
     silence = np.zeros(length, np.float32)
     packed = analysis.feed(silence).packed + analysis.finish().packed
@@ -319,13 +319,13 @@ def test_silence_is_no_event(rate: int, length: int, geometry: Geometry) -> None
     assert max(packed) < ZERO
 
 
-def test_the_loudest_sound_has_scores() -> None:
+def test_loudest_sound_has_scores() -> None:
     square = np.where(np.arange(16_000) % 40 < 20, np.float32(2**31), np.float32(-(2**31)))
     assert len(score_alone(engine(), SESSIONS, DecodedAudio(16_000, square))) == 118
 
 
 @pytest.mark.slow
-def test_names_ten_sounds() -> None:
+def test_ten_sounds_are_recognised() -> None:
     tags = [tag.name for tag in engine().manifest.tags]
     columns = [tags.index(name) for name in LABELS.values()]
     labelled = [(path, label) for label in LABELS for path in clips(label)]

@@ -31,7 +31,7 @@ from topics.sessions.records import Begun, Chunk, Failed, Sealed, SessionResult
 pytestmark = pytest.mark.slow
 
 
-async def test_a_table_that_cannot_be_written_stops_the_node_and_the_next_one_does_the_work(
+async def test_unwritable_table_stops_node_and_next_node_takes_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home, session = Home(tmp_path), new_id()
@@ -54,7 +54,7 @@ async def test_a_table_that_cannot_be_written_stops_the_node_and_the_next_one_do
         await until(lambda: view(node, session).head.windows == 1)
 
 
-async def test_a_wait_without_an_end_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_endless_wait_fails_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Progress is monitored: a log may hang without an error."""
     monkeypatch.setattr(module, "REPORT_SECONDS", 0.01)
     monkeypatch.setattr(module, "STUCK_SECONDS", 0.05)
@@ -70,7 +70,7 @@ async def test_a_wait_without_an_end_is_a_failure(tmp_path: Path, monkeypatch: p
     await node.backend.close()
 
 
-async def test_a_node_that_is_about_to_stop_sends_readers_away_and_takes_what_was_begun(tmp_path: Path) -> None:
+async def test_withdrawn_node_rejects_readers_but_accepts_commands(tmp_path: Path) -> None:
     async with Home(tmp_path).serving() as node:
         session = node.sessions.new_id()
         await send(node, session, STREAM)
@@ -87,7 +87,7 @@ def tables(node: Node) -> list[DiskDatabase]:
     return [owner.rows._database for owner in node.owners]
 
 
-async def test_full_tables_refuse_writes_and_go_on_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_full_tables_reject_writes_until_disk_has_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reads go on, and nothing on the log is lost."""
     home, session, asked = Home(tmp_path), new_id(), list[DiskDatabase]()
     at = tp(COMMANDS, session)
@@ -120,9 +120,7 @@ async def test_full_tables_refuse_writes_and_go_on_afterwards(tmp_path: Path, mo
         assert view(node, session).head.cursor.chunks == 3
 
 
-async def test_a_log_that_cannot_be_read_for_a_while_fails_no_session(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_temporary_log_read_failure_fails_no_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "FIRST_SECONDS", 0.01)
     home, session, data = Home(tmp_path), new_id(), sound(5)
     async with home.serving() as node:
@@ -144,7 +142,7 @@ def results(node: Node, session: str) -> list[SessionResult]:
     return [record_codec.decode_result(record.value) for record in records]
 
 
-async def test_an_agent_that_raises_is_the_end_of_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_agent_exception_fails_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = Home(tmp_path)
     async with home.serving() as node:
 
@@ -157,7 +155,7 @@ async def test_an_agent_that_raises_is_the_end_of_the_node(tmp_path: Path, monke
         assert (node.alive(), home.failures) == ("RuntimeError: a bug", 1)
 
 
-async def test_agents_without_work_end_by_themselves_when_the_node_stops(tmp_path: Path) -> None:
+async def test_idle_agents_stop_without_cancellation(tmp_path: Path) -> None:
     """They need no cancellation: Faust would first wait three seconds for an idle actor with its own queue."""
     async with Home(tmp_path).serving() as node:
         tasks = [actor.actor_task for agent in node.app.agents.values() for actor in agent._actors]
@@ -166,7 +164,7 @@ async def test_agents_without_work_end_by_themselves_when_the_node_stops(tmp_pat
         assert not any(task.cancelled() for task in tasks)
 
 
-async def test_what_is_unfinished_at_the_start_is_analysed_whoever_began_it_before(tmp_path: Path) -> None:
+async def test_unfinished_session_is_analysed_despite_old_begun_records(tmp_path: Path) -> None:
     """Earlier versions counted dead processes; their records stay readable, but no longer count."""
     home, session = Home(tmp_path), new_id()
     async with home.serving() as node:
@@ -197,7 +195,7 @@ def replace(path: Path) -> None:
         (lambda data: replace(data / "database"), "database was replaced while"),
     ],
 )
-async def test_a_file_or_directory_that_goes_away_under_a_running_service_is_named(
+async def test_removed_or_replaced_file_is_reported(
     tmp_path: Path, change: Callable[[Path], object], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files_watch, "LOOK_SECONDS", 0.01)
@@ -218,7 +216,7 @@ async def test_a_file_or_directory_that_goes_away_under_a_running_service_is_nam
 @pytest.mark.parametrize(
     "remove", [lambda data: shutil.rmtree(data / "log" / "log"), lambda data: (data / "earshot.db").unlink()]
 )
-async def test_nothing_is_acknowledged_once_the_log_or_the_database_is_seen_to_be_gone(
+async def test_removed_log_or_database_fails_node_and_rejects_commands(
     tmp_path: Path, remove: Callable[[Path], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files_watch, "LOOK_SECONDS", 0.01)

@@ -31,7 +31,7 @@ async def park(node: Node, topic: str, partition: int, offset: int, cause: str =
     await log_of(node).append(topic, partition, b"k", record_codec.encode(record))
 
 
-async def test_partitions_and_queues(tmp_path: Path) -> None:
+async def test_report_of_partitions_and_queues(tmp_path: Path) -> None:
     async with Home(tmp_path).serving() as node:
         look = Inspection(node, 1000)
         session = node.sessions.new_id()
@@ -51,7 +51,7 @@ async def test_partitions_and_queues(tmp_path: Path) -> None:
         await look.stop()
 
 
-async def test_workers_and_those_that_are_to_come(tmp_path: Path) -> None:
+async def test_report_of_running_and_pending_workers(tmp_path: Path) -> None:
     async with Home(tmp_path).serving() as node:
         look = Inspection(node, 1000)
         await until(lambda: len(node.workers.processes()) == 2)
@@ -69,7 +69,7 @@ async def test_workers_and_those_that_are_to_come(tmp_path: Path) -> None:
         assert (last.project, last.state, last.waiting) == ("p", "waiting", 3)
 
 
-async def test_parked_records_are_counted_and_the_newest_shown(tmp_path: Path) -> None:
+async def test_parked_records_are_counted_and_newest_shown(tmp_path: Path) -> None:
     home = Home(tmp_path)
     async with home.serving() as node:
         look = Inspection(node, 1000)
@@ -99,7 +99,7 @@ async def test_parked_records_are_counted_and_the_newest_shown(tmp_path: Path) -
         assert (await told(look)).parked.newest[0].cause.startswith("unreadable itself: record version 193")
 
 
-async def test_a_log_that_is_silent_is_told_of_and_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_silent_log_is_reported_and_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inspection, "LOG_SECONDS", 0.05)
     async with Home(tmp_path).serving() as node:
         look, asked = Inspection(node, 1000), 0

@@ -120,7 +120,7 @@ WHOLE = b"first second third" + b"end"
 FOUND = {Service.SOUND: WHOLE, Service.SPEECH: WHOLE, Service.TRANSLATION: b"<" + WHOLE + b">"}
 
 
-async def test_a_job_is_done_billed_and_its_audio_leaves_the_log(house: House) -> None:
+async def test_job_is_completed_billed_and_its_audio_trimmed(house: House) -> None:
     async with house.serving() as node:
         job, log = node.jobs.new_id(), log_of(node)
         at = tp(JOB_COMMANDS, job)
@@ -149,7 +149,7 @@ async def test_a_job_is_done_billed_and_its_audio_leaves_the_log(house: House) -
     assert house.failures == 0
 
 
-async def test_a_removed_job_is_cancelled_and_is_there_no_more(house: House) -> None:
+async def test_removed_job_is_cancelled_and_gone(house: House) -> None:
     async with house.serving() as node:
         job = node.jobs.new_id()
         house.echo.open.clear()
@@ -166,7 +166,7 @@ async def test_a_removed_job_is_cancelled_and_is_there_no_more(house: House) -> 
 
 
 @pytest.mark.parametrize("removed", [True, False], ids=["the job is removed", "its time is over"])
-async def test_audio_that_is_kept_is_read_and_drawn_until(house: House, removed: bool) -> None:
+async def test_kept_audio_is_readable_until_removal_or_expiry(house: House, removed: bool) -> None:
     house.services = {Service.SOUND: Reader()}
     async with house.serving(sweep_seconds=0.02) as node:
         job, audio = node.jobs.new_id(), encoded(noise(3 * 500_000))
@@ -194,7 +194,7 @@ async def test_audio_that_is_kept_is_read_and_drawn_until(house: House, removed:
 
 
 @pytest.mark.parametrize("keep_tables", [True, False])
-async def test_what_was_not_done_or_billed_at_a_stop_is_done_by_the_next_node(house: House, keep_tables: bool) -> None:
+async def test_next_node_completes_unfinished_and_unbilled_jobs(house: House, keep_tables: bool) -> None:
     class Away(Books):
         async def record(self, charges: Sequence[Charge]) -> None:
             raise Unavailable("the ledger is away")
@@ -221,7 +221,7 @@ async def test_what_was_not_done_or_billed_at_a_stop_is_done_by_the_next_node(ho
         await until(lambda: all(node.partitions.floor(tp(JOB_COMMANDS, job)) for job in jobs))
 
 
-async def test_a_job_is_removed_when_its_time_is_over(house: House) -> None:
+async def test_expired_job_is_removed(house: House) -> None:
     async with house.serving(job_keep_ms=10_000, sweep_seconds=0.02) as node:
         job = node.jobs.new_id()
         await post(node, job)
@@ -233,7 +233,7 @@ async def test_a_job_is_removed_when_its_time_is_over(house: House) -> None:
 
 
 @pytest.mark.parametrize("keep_tables", [True, False])
-async def test_audio_that_is_kept_can_be_read_until_its_time_is_over(house: House, keep_tables: bool) -> None:
+async def test_kept_recording_survives_restart_until_expiry(house: House, keep_tables: bool) -> None:
     async def recording(node: Node, job: str) -> bytes:
         async with node.jobs.recording(job) as file:
             return os.pread(file, 100, 0)
@@ -265,7 +265,7 @@ async def test_audio_that_is_kept_can_be_read_until_its_time_is_over(house: Hous
         await until(lambda: (node.partitions.floor(at) or 0) >= len(PARTS))
 
 
-async def test_a_part_that_the_log_does_not_take_is_unavailable(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_rejected_part_raises_unavailable(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     node = house.node()
     with pytest.raises(Unavailable, match="is another node's"):
         await node.jobs.upload(new_id(), Part("c", "u", 0, b"data"), "p")
@@ -276,7 +276,7 @@ async def test_a_part_that_the_log_does_not_take_is_unavailable(house: House, mo
             await node.jobs.upload(new_id(), Part("c", "u", 0, b"data"), "p")
 
 
-async def test_results_that_are_on_the_log_when_a_node_comes_are_folded_after_the_acceptance(
+async def test_logged_results_are_folded_after_acceptance(
     house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise a node killed before its rows were durable would repeat a completed service."""

@@ -76,7 +76,7 @@ def behind(count: int, value: bytes = b"v") -> House:
     return house
 
 
-def test_what_follows_on_what_is_folded_is_folded_at_once() -> None:
+def test_consecutive_records_are_folded_immediately() -> None:
     house = House()
     assert house.lane.deliver(house.topic.append(2))
     assert house.lane.deliver(house.topic.append(3))
@@ -85,7 +85,7 @@ def test_what_follows_on_what_is_folded_is_folded_at_once() -> None:
     assert house.topic.asked == []
 
 
-async def test_what_others_appended_between_is_fetched_and_folded_first() -> None:
+async def test_missing_records_are_fetched_and_folded_first() -> None:
     house = House()
     house.lane.deliver(house.topic.append(1))
     house.topic.append(2)
@@ -102,7 +102,7 @@ async def test_what_others_appended_between_is_fetched_and_folded_first() -> Non
     assert house.topic.asked == [(1, 6)]
 
 
-async def test_what_becomes_durable_while_the_lane_catches_up_is_folded_before_it_is_level() -> None:
+async def test_records_delivered_during_catch_up_are_folded() -> None:
     house = behind(3)
     catching_up = asyncio.create_task(house.lane.catch_up())
     await asyncio.sleep(0)
@@ -119,7 +119,7 @@ async def test_what_becomes_durable_while_the_lane_catches_up_is_folded_before_i
     [[ValueError("a bug that passes")], [DatabaseFailed("IO error: Too many open files")] * (TABLE_ATTEMPTS - 1)],
     ids=["a bug", "the table"],
 )
-async def test_a_record_that_fails_in_a_delivery_is_fetched_again_and_folded_once(faults: list[Exception]) -> None:
+async def test_failed_record_is_refetched_and_folded_once(faults: list[Exception]) -> None:
     house = House()
     house.notes.failures = faults.copy()
     assert not house.lane.deliver(house.topic.append(3))
@@ -129,7 +129,7 @@ async def test_a_record_that_fails_in_a_delivery_is_fetched_again_and_folded_onc
     assert (house.lane.position, house.lane.folded, house.lane.level) == (3, 3, True)
 
 
-async def test_a_table_that_fails_for_good_is_given_up() -> None:
+async def test_persistent_table_failure_is_raised() -> None:
     house = behind(3)
     house.notes.failures = [DatabaseFailed("IO error: Input/output error")] * (TABLE_ATTEMPTS + 1)
     with pytest.raises(DatabaseFailed, match="Input/output"):
@@ -137,7 +137,7 @@ async def test_a_table_that_fails_for_good_is_given_up() -> None:
     assert (len(house.notes.failures), house.parked, house.lane.level) == (1, [], False)
 
 
-async def test_poison_is_parked_in_its_place_and_the_rest_goes_on() -> None:
+async def test_poison_record_is_parked_and_folding_continues() -> None:
     house = House()
     records = [*house.topic.append(1), *house.topic.append(1, POISON), *house.topic.append(2)]
     assert not house.lane.deliver(records)
@@ -148,7 +148,7 @@ async def test_poison_is_parked_in_its_place_and_the_rest_goes_on() -> None:
     assert (house.lane.position, house.lane.parked, house.lane.level) == (4, 1, True)
 
 
-async def test_too_much_poison_stops_the_partition_and_stays_on_the_log() -> None:
+async def test_too_many_poison_records_stop_partition() -> None:
     """An older node must not park records that a newer one has acknowledged."""
     house = behind(PARKED_AT_LEAST + 5, POISON)
     with pytest.raises(PartitionStopped, match=r"cannot be read, the last one at offset 19: .* version 9"):
@@ -158,7 +158,7 @@ async def test_too_much_poison_stops_the_partition_and_stays_on_the_log() -> Non
     assert not house.lane.level
 
 
-async def test_a_small_share_of_poison_stops_nothing() -> None:
+async def test_small_share_of_poison_does_not_stop_partition() -> None:
     house = House(level=False)
     for _ in range(2 * PARKED_AT_LEAST):
         house.topic.append(int(2 / PARKED_SHARE))
@@ -170,7 +170,7 @@ async def test_a_small_share_of_poison_stops_nothing() -> None:
     assert house.lane.position == house.lane.end
 
 
-async def test_a_log_that_is_away_is_waited_for_from_where_the_lane_stands() -> None:
+async def test_catch_up_resumes_at_position_after_log_outage() -> None:
     house = behind(6)
     house.topic.faults = [Unavailable("away"), None, Unavailable("away again")]
     await house.lane.catch_up()
@@ -178,7 +178,7 @@ async def test_a_log_that_is_away_is_waited_for_from_where_the_lane_stands() -> 
     assert house.topic.asked == [(0, 6), (0, 6), (2, 6)]
 
 
-async def test_other_faults_of_the_log_are_not_waited_for() -> None:
+async def test_other_log_errors_are_not_retried() -> None:
     house = behind(2)
     house.topic.faults = [OSError("damaged")]
     with pytest.raises(OSError, match="damaged"):
@@ -186,7 +186,7 @@ async def test_other_faults_of_the_log_are_not_waited_for() -> None:
     assert not house.lane.level
 
 
-async def test_what_retention_removed_is_passed_over() -> None:
+async def test_expired_offsets_are_skipped() -> None:
     house = House(level=False)
     house.topic.append(2, skipped=5)
     house.topic.append(1, skipped=3)
@@ -199,7 +199,7 @@ async def test_what_retention_removed_is_passed_over() -> None:
     assert house.offsets[-1] == 20
 
 
-async def test_a_lane_with_nothing_to_catch_up_with_reads_nothing() -> None:
+async def test_lane_without_backlog_reads_nothing() -> None:
     house = House(position=7, level=False)
     await house.lane.catch_up()
     assert house.lane.level
@@ -207,7 +207,7 @@ async def test_a_lane_with_nothing_to_catch_up_with_reads_nothing() -> None:
 
 
 @pytest.mark.parametrize("what", ["records", "poison", "a log that is away"])
-async def test_a_lane_that_is_closed_leaves_what_is_on_its_topic_to_the_next_owner(what: str) -> None:
+async def test_closed_lane_stops_catching_up(what: str) -> None:
     house = behind(8, POISON if what == "poison" else b"v")
     if what == "a log that is away":
         house.topic.faults = [None, *[Unavailable("away")] * 1000]
@@ -221,7 +221,7 @@ async def test_a_lane_that_is_closed_leaves_what_is_on_its_topic_to_the_next_own
     assert not house.lane.level
 
 
-def test_a_lane_is_stuck_when_it_stands_at_the_same_place_twice() -> None:
+def test_lane_is_stuck_if_behind_at_same_position_twice() -> None:
     """Records in flight count as lag too, but not for long."""
     lane = House(position=3).lane
     assert [lane.seen_behind(end) for end in (3, 5, 5, 6)] == [False, False, True, True]

@@ -28,7 +28,7 @@ from topics.sessions.rules import SessionHead
 PROJECT = STREAM.project
 
 
-async def test_a_list_follows_what_happens(tmp_path: Path) -> None:
+async def test_list_reflects_session_changes(tmp_path: Path) -> None:
     """Over all partitions, newest first; a session that is sealed, failed, deleted or expired moves or disappears."""
     home = Home(tmp_path)
     async with home.serving(idle_seconds=3600.0, sweep_seconds=0.05) as node:
@@ -55,7 +55,7 @@ async def test_a_list_follows_what_happens(tmp_path: Path) -> None:
         await until(lambda: read() == [])
 
 
-async def test_what_was_made_before_there_were_lists_is_listed(tmp_path: Path) -> None:
+async def test_sessions_without_list_entries_are_indexed_on_start(tmp_path: Path) -> None:
     """Tables and changelog of a version without lists: the owner adds the entries when it begins."""
     home = Home(tmp_path)
     ids = [new_id() for _ in range(8)]
@@ -129,7 +129,7 @@ class Counted(MemoryPartition):
             yield entry
 
 
-def test_a_page_costs_what_it_holds_and_not_what_exists() -> None:
+def test_page_cost_depends_only_on_page_size() -> None:
     """A page of 20 reads as many rows among 100 jobs as among 500."""
     after = 199_960, "A" * 24
     queries = [ListQuery("p", **query) for query in ({}, {"since_ms": 150_000}, {"after": after})]
@@ -149,7 +149,7 @@ def test_a_page_costs_what_it_holds_and_not_what_exists() -> None:
         assert many <= few <= 20 * 3 + 6
 
 
-def test_reading_a_list_keeps_the_heads_that_are_active(store: SessionStore) -> None:
+def test_listing_does_not_fill_head_cache(store: SessionStore) -> None:
     for at in range(5):
         open_session(store, at + 1)
     store.heads.clear()
@@ -157,7 +157,7 @@ def test_reading_a_list_keeps_the_heads_that_are_active(store: SessionStore) -> 
     assert not store.heads
 
 
-def test_an_entry_that_a_crash_left_is_passed_over_and_goes(partition: MemoryPartition, store: SessionStore) -> None:
+def test_stale_entries_after_crash_are_skipped_and_deleted(partition: MemoryPartition, store: SessionStore) -> None:
     gone, sealed, there = (open_session(store, at) for at in (1, 2, 3))
     place = {keys.parse_list_place(key)[1]: key for key, _ in partition.scan(keys.SESSION_LIST, keys.JOB_LIST)}
     partition.rows.pop(store.row_key(gone, keys.HEAD))
@@ -170,7 +170,7 @@ def test_an_entry_that_a_crash_left_is_passed_over_and_goes(partition: MemoryPar
     assert partition.changelog[-2:] in ([(place[gone], None), (other, None)], [(other, None), (place[gone], None)])
 
 
-def test_a_row_that_cannot_be_read_is_passed_over_and_stays(partition: MemoryPartition, store: SessionStore) -> None:
+def test_unreadable_row_is_skipped_and_kept(partition: MemoryPartition, store: SessionStore) -> None:
     bad, there = (open_session(store, at) for at in (1, 2))
     partition.rows[store.row_key(bad, keys.HEAD)] = b"\x07of a later version"
     store.heads.clear()
@@ -178,14 +178,14 @@ def test_a_row_that_cannot_be_read_is_passed_over_and_stays(partition: MemoryPar
     assert sum(key[:1] == keys.SESSION_LIST for key in partition.rows) == 2
 
 
-def test_projects_whose_names_begin_alike_are_apart(store: SessionStore) -> None:
+def test_projects_with_common_prefix_are_separate(store: SessionStore) -> None:
     ids = {project: open_session(store, 5, project) for project in ("p", "pp", "p\x01", "", "\u00fcber")}
     for project, id in ids.items():
         assert listed(store, project) == [id]
 
 
 @pytest.mark.parametrize(("epochs", "built"), [((4, 5), False), ((4, 6), True), ((0, 0), False), ((0, 1), False)])
-def test_an_owner_of_an_older_version_in_between_is_noticed(epochs: tuple[int, int], built: bool) -> None:
+def test_index_is_rebuilt_after_owner_of_older_version(epochs: tuple[int, int], built: bool) -> None:
     """It kept no lists, so they lack its writes."""
     partition = MemoryPartition()
     before, now = epochs
@@ -204,7 +204,7 @@ def test_an_owner_of_an_older_version_in_between_is_noticed(epochs: tuple[int, i
     assert listed(store, "p") == ([id] if built else [])
 
 
-def test_a_table_that_takes_no_writes_is_listed_all_the_same(
+def test_full_table_can_still_be_listed(
     partition: MemoryPartition, store: SessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone, there = (open_session(store, at) for at in (1, 2))
@@ -218,7 +218,7 @@ def test_a_table_that_takes_no_writes_is_listed_all_the_same(
     assert listed(store, "p") == [there]
 
 
-def test_a_session_that_no_opening_is_known_of_is_in_no_list(partition: MemoryPartition, store: SessionStore) -> None:
+def test_session_without_opening_is_not_listed(partition: MemoryPartition, store: SessionStore) -> None:
     """Records of a log with losses: it can be deleted, and nothing breaks."""
     id = new_id()
     with drafting(store) as draft:

@@ -67,7 +67,7 @@ def parked(node: Node, topic: str, session: str) -> list[Parked]:
     ]
 
 
-async def test_what_is_sent_comes_back_as_windows_and_pages_are_parts_of_the_whole(node: Node) -> None:
+async def test_session_is_scored_and_pages_match_whole(node: Node) -> None:
     session, data = new_id(), sound(21, seed=4)
     verdicts = await send(node, session, STREAM, *uploads(data, 6), Sealed("s"))
     assert [verdict.status for verdict in verdicts] == [200] * 7 + [204]
@@ -85,7 +85,7 @@ async def test_what_is_sent_comes_back_as_windows_and_pages_are_parts_of_the_who
     assert len(tags) == 8
 
 
-async def test_a_node_notes_what_was_lost_rebuilt_and_set_aside(tmp_path: Path) -> None:
+async def test_notes_report_lost_rebuilt_and_set_aside_data(tmp_path: Path) -> None:
     home = Home(tmp_path)
     node = home.node()
     tables = node.partitions.tables
@@ -116,7 +116,7 @@ async def test_a_node_notes_what_was_lost_rebuilt_and_set_aside(tmp_path: Path) 
         (False, record_codec.encode(Sealed("s")), "key is not an id"),
     ],
 )
-async def test_poison_among_commands_is_parked_and_the_partition_goes_on(
+async def test_poison_command_is_parked_and_partition_continues(
     node: Node, key: bool, value: bytes, cause: str
 ) -> None:
     session = new_id()
@@ -145,7 +145,7 @@ async def test_poison_among_commands_is_parked_and_the_partition_goes_on(
         (record_codec.encode(Scored(7, "fingerprint", b"12345678", Cursor(), tags=8)), "only 0 are known"),
     ],
 )
-async def test_poison_among_results_is_parked_and_the_partition_goes_on(node: Node, value: bytes, cause: str) -> None:
+async def test_poison_result_is_parked_and_partition_continues(node: Node, value: bytes, cause: str) -> None:
     session, data = new_id(), sound(1)
     await send(node, session, STREAM)
     ack = await log_of(node).append(*tp(RESULTS, session), session.encode(), value)
@@ -162,7 +162,7 @@ async def test_poison_among_results_is_parked_and_the_partition_goes_on(node: No
 # --- deletion and expiry --------------------------------------------------------------------------------------------
 
 
-async def test_an_idle_session_is_deleted_after_its_hour_and_one_in_use_is_not(node: Node, home: Home) -> None:
+async def test_only_idle_sessions_expire(node: Node, home: Home) -> None:
     idle, used = new_id(), new_id()
     clock = home.clock
     await send(node, idle, STREAM)
@@ -186,7 +186,7 @@ async def test_an_idle_session_is_deleted_after_its_hour_and_one_in_use_is_not(n
 # --- retained records -----------------------------------------------------------------------------------------------
 
 
-async def test_the_log_is_trimmed_up_to_the_audio_that_is_still_needed(tmp_path: Path) -> None:
+async def test_log_is_trimmed_up_to_needed_audio(tmp_path: Path) -> None:
     async with Home(tmp_path).serving() as node:
         session, data = new_id(), sound(2)
         at = tp(COMMANDS, session)
@@ -214,7 +214,7 @@ async def test_the_log_is_trimmed_up_to_the_audio_that_is_still_needed(tmp_path:
 
 
 @pytest.mark.parametrize("fault", ["queue is full", "too slow"])
-async def test_a_command_that_is_not_taken_or_has_no_verdict_is_unavailable(
+async def test_rejected_or_unanswered_command_raises_unavailable(
     node: Node, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     """A parked record, or a log that stalls: the client gets the error within five seconds."""
@@ -245,7 +245,7 @@ async def assign(node: Node, assignment: Assignment) -> None:
     await until(lambda: node.ready() is None)
 
 
-async def test_what_goes_sends_readers_away_and_what_stays_goes_on(node: Node) -> None:
+async def test_revoked_partition_rejects_readers_and_kept_one_continues(node: Node) -> None:
     data = sound(2)
     going, staying = in_partition(1), in_partition(0)
     elsewhere = Assignment(frozenset({0}), urls={1: "http://there:1"})
@@ -274,7 +274,7 @@ async def test_what_goes_sends_readers_away_and_what_stays_goes_on(node: Node) -
     assert node.alive() is None
 
 
-async def test_an_upload_waits_for_a_partition_that_is_taken_over(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_command_waits_for_partition_takeover(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     session = in_partition(2)
     surveying, gate = asyncio.Event(), asyncio.Event()
 
@@ -303,7 +303,7 @@ async def test_an_upload_waits_for_a_partition_that_is_taken_over(node: Node, mo
     assert node.alive() is None
 
 
-async def test_a_node_without_partitions_is_not_ready(node: Node) -> None:
+async def test_node_without_partitions_is_not_ready(node: Node) -> None:
     node.partitions.assign(Assignment(frozenset()))
     assert node.ready() == "this node has no partitions: there are more nodes than partitions"
     with pytest.raises(Unavailable, match="no partitions"):
@@ -311,7 +311,7 @@ async def test_a_node_without_partitions_is_not_ready(node: Node) -> None:
     await assign(node, ALL)
 
 
-async def test_a_partition_that_leaves_under_load_and_comes_back_loses_nothing(node: Node) -> None:
+async def test_partition_moved_under_load_loses_nothing(node: Node) -> None:
     """Another process writes its topics before and during its return."""
     data = sound(6)
     session = in_partition(1)
@@ -334,7 +334,7 @@ async def test_a_partition_that_leaves_under_load_and_comes_back_loses_nothing(n
     assert node.alive() is None
 
 
-async def test_a_project_has_its_most_sessions_until_some_end(tmp_path: Path) -> None:
+async def test_project_session_limit_frees_when_sessions_end(tmp_path: Path) -> None:
     home = Home(tmp_path)
 
     async def open_session(node: Node) -> str:

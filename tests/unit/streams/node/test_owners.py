@@ -47,14 +47,14 @@ def in_partition(number: int) -> str:
 # --- serving owners -------------------------------------------------------------------------------------------------
 
 
-def test_an_id_is_served_by_the_owner_of_its_partition() -> None:
+def test_id_is_served_by_owner_of_its_partition() -> None:
     one, two = owner(1), owner(2)
     made = owners(one, two)
     assert [made.serving(in_partition(number)) for number in (1, 2)] == [one, two]
     assert made.all_serving() == [one, two]
 
 
-def test_a_partition_of_another_node_is_named_with_its_url() -> None:
+def test_partition_of_another_node_raises_not_owned() -> None:
     made = owners(owner(1))
     made.elsewhere = {0: "http://there:1", 1: "http://old:1"}
     with pytest.raises(NotOwned, match="partition 0 is another node's"):
@@ -63,7 +63,7 @@ def test_a_partition_of_another_node_is_named_with_its_url() -> None:
     assert urls == ["http://there:1", None, None, None]
 
 
-def test_an_owner_that_does_not_serve_says_what_it_waits_for() -> None:
+def test_waiting_owner_reports_reason() -> None:
     waiting, stopped = owner(1, serving=False), owner(2, serving=False)
     stopped.stopped = "20 of 21 records cannot be read"
     made = owners(owner(0), waiting, stopped)
@@ -79,7 +79,7 @@ def test_an_owner_that_does_not_serve_says_what_it_waits_for() -> None:
     assert waits([owner(0)]) is None
 
 
-def test_a_node_that_may_have_lost_its_partitions_serves_nothing() -> None:
+def test_node_without_valid_lease_serves_nothing() -> None:
     valid = True
     made = Owners(PARTITIONS, lambda: valid)
     made.here[1] = owner(1)
@@ -92,7 +92,7 @@ def test_a_node_that_may_have_lost_its_partitions_serves_nothing() -> None:
 # --- waiting --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_request_waits_until_its_partition_serves() -> None:
+async def test_request_waits_until_partition_serves() -> None:
     one, other = owner(1, serving=False), owner(2, serving=False)
     made = owners(one, other)
     waiting = asyncio.create_task(made.ready(in_partition(1), 5.0))
@@ -107,7 +107,7 @@ async def test_a_request_waits_until_its_partition_serves() -> None:
     assert await made.ready(in_partition(1), 0.0) is one
 
 
-async def test_a_request_gives_up_in_time() -> None:
+async def test_request_times_out() -> None:
     made = owners(owner(1, serving=False))
     began = asyncio.get_running_loop().time()
     with pytest.raises(Unavailable, match="no ready owner here"):
@@ -116,7 +116,7 @@ async def test_a_request_gives_up_in_time() -> None:
 
 
 @pytest.mark.parametrize("what", ["goes", "stops", "has stopped"])
-async def test_a_request_does_not_wait_for_what_will_not_come(what: str) -> None:
+async def test_request_does_not_wait_for_lost_or_stopped_partition(what: str) -> None:
     one = owner(1, serving=False)
     made = owners(one)
     if what == "has stopped":
@@ -135,7 +135,7 @@ async def test_a_request_does_not_wait_for_what_will_not_come(what: str) -> None
         await made.ready(in_partition(3), 60.0)
 
 
-async def test_whoever_waits_for_a_verdict_hears_that_the_partition_went_and_its_lanes_are_closed() -> None:
+async def test_close_fails_awaited_verdicts_and_closes_lanes() -> None:
     one, lane = owner(1), Lane(TopicPartition(COMMANDS, 1), 0, *cast(Any, [None] * 4))
     one.lanes[COMMANDS] = lane
     pending, done = (asyncio.get_running_loop().create_future() for _ in range(2))
@@ -151,20 +151,20 @@ async def test_whoever_waits_for_a_verdict_hears_that_the_partition_went_and_its
 # --- placement ------------------------------------------------------------------------------------------------------
 
 
-def test_new_ids_fill_the_partition_that_is_written_most_and_then_the_next() -> None:
+def test_new_ids_fill_one_partition_after_another() -> None:
     made = owners(*map(owner, range(PARTITIONS)))
     placed = [made.number(made.new_id()) for _ in range(2 * FULL + 1)]
     assert placed == [0] * FULL + [1] * FULL + [2]
 
 
-def test_a_partition_that_others_write_to_is_preferred() -> None:
+def test_new_ids_prefer_most_active_partition() -> None:
     made = owners(*map(owner, range(PARTITIONS)))
     for _ in range(3):
         made.here[3].touch(in_partition(3))
     assert {made.number(made.new_id()) for _ in range(10)} == {3}
 
 
-def test_when_all_are_full_the_emptiest_gets_the_next() -> None:
+def test_new_ids_go_to_emptiest_when_all_are_full() -> None:
     made = owners(*map(owner, range(PARTITIONS)))
     for _ in range(PARTITIONS * FULL):
         made.new_id()
@@ -174,7 +174,7 @@ def test_when_all_are_full_the_emptiest_gets_the_next() -> None:
     assert all(8 <= placed[number] <= 12 for number in range(PARTITIONS))
 
 
-def test_new_ids_are_put_where_they_are_served() -> None:
+def test_new_ids_go_only_to_serving_partitions() -> None:
     made = owners(owner(0, serving=False), owner(2))
     assert {made.number(made.new_id()) for _ in range(3)} == {2}
     with pytest.raises(Unavailable, match="serves no partition"):
@@ -183,7 +183,7 @@ def test_new_ids_are_put_where_they_are_served() -> None:
         owners().new_id()
 
 
-def test_what_is_written_no_more_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inactive_ids_are_not_counted_as_live(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr("streams.node.owner.time.monotonic", lambda: now)
     one = owner(1)
@@ -204,7 +204,7 @@ def test_what_is_written_no_more_counts_no_more(monkeypatch: pytest.MonkeyPatch)
 # --- releasable records ---------------------------------------------------------------------------------------------
 
 
-def test_the_log_is_kept_from_what_is_folded_and_from_audio_that_is_needed() -> None:
+def test_floor_is_lowest_of_position_and_needed_audio() -> None:
     one = owner(1, serving=False)
     assert one.floor(COMMANDS) is None
     one.serve()

@@ -35,7 +35,7 @@ def holder(tmp_path: Path, loop: asyncio.Runner) -> Iterator[Shareholder]:
     loop.run(running.__aexit__(None, None, None))
 
 
-async def test_dropped_rows_cost_the_node_all_partitions_and_its_place_in_the_group(holder: Shareholder) -> None:
+async def test_dropped_rows_lose_all_partitions_and_membership(holder: Shareholder) -> None:
     await holder.serve(1, 2)
     holder.partitions.lapsed("rows were dropped")
     assert holder.member.gave_up == ["rows were dropped"]
@@ -59,7 +59,7 @@ def logged(holder: Shareholder, key: bytes) -> list[tuple[bytes | None, int]]:
     return [(record.value, record.epoch) for record in holder.log.records[ROWS] if record.key == key]
 
 
-async def test_nothing_is_noted_while_a_gap_is_not_read(holder: Shareholder) -> None:
+async def test_unread_gap_blocks_durable_positions(holder: Shareholder) -> None:
     log = holder.log
     await holder.serve(2)
     owner = holder.owners.here[2]
@@ -81,7 +81,7 @@ async def test_nothing_is_noted_while_a_gap_is_not_read(holder: Shareholder) -> 
     assert logged(holder, L)[-1] == (None, 1)
 
 
-async def test_what_was_noted_before_a_gap_was_read_does_not_count(
+async def test_positions_noted_before_gap_was_read_are_ignored(
     holder: Shareholder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Repeated rows may be lost in flight, so the next owner must find the late ones again."""
@@ -110,7 +110,7 @@ async def test_what_was_noted_before_a_gap_was_read_does_not_count(
     assert owner.rows.applied.offset > gap[1]
 
 
-async def test_a_gap_with_a_later_owner_closes_the_partition(holder: Shareholder) -> None:
+async def test_gap_with_later_epoch_closes_partition(holder: Shareholder) -> None:
     await holder.serve(1, 2)
     holder.partitions.overtaken(ROWS, *late(holder, 7))
     await until(lambda: list(holder.owners.here) == [1])
@@ -119,7 +119,7 @@ async def test_a_gap_with_a_later_owner_closes_the_partition(holder: Shareholder
     await holder.serve(1, 2)
 
 
-async def test_a_gap_of_an_owner_that_was_says_nothing_of_the_next_one(holder: Shareholder) -> None:
+async def test_gap_of_previous_owner_does_not_affect_next_owner(holder: Shareholder) -> None:
     """Otherwise it would never record positions again, and its table would be too old in half a day."""
     log = holder.log
     await holder.serve(2)
@@ -138,7 +138,7 @@ async def test_a_gap_of_an_owner_that_was_says_nothing_of_the_next_one(holder: S
     assert owner.unread_gaps == set()
 
 
-async def test_an_owner_without_a_table_reads_a_gap_as_it_takes_over(holder: Shareholder) -> None:
+async def test_gap_before_table_is_read_during_takeover(holder: Shareholder) -> None:
     """The previous owner's rows are still acknowledged; an error there lost the writer all other acknowledgements."""
     holder.log.add(CHANGELOG, 2, K, b"good", 3)
     holder.assign(2)
@@ -148,7 +148,7 @@ async def test_an_owner_without_a_table_reads_a_gap_as_it_takes_over(holder: Sha
     assert logged(holder, K)[-1] == (b"good", 4)
 
 
-async def test_a_gap_that_cannot_be_read_is_not_forgotten_in_silence(holder: Shareholder) -> None:
+async def test_unreadable_gap_fails_node(holder: Shareholder) -> None:
     await holder.serve(2)
     holder.log.faults = [KeyError("a bug")]
     holder.partitions.overtaken(ROWS, *late(holder, 0))
@@ -175,9 +175,7 @@ def rows_of(holder: Shareholder, number: int) -> dict[bytes, bytes]:
     [(Applied(9, 1, NOW), True), (Applied(2, 1, NOW - KEEP_TOMBSTONES_MS), False)],
     ids=["of another log", "too old"],
 )
-async def test_a_table_that_does_not_fit_is_made_anew_and_told_of(
-    holder: Shareholder, applied: Applied, is_kept: bool
-) -> None:
+async def test_unfit_table_is_rebuilt_and_reported(holder: Shareholder, applied: Applied, is_kept: bool) -> None:
     """A table that is too old contains deleted rows; any other may be the last copy of something."""
     table(holder, 2, applied, {K: b"deleted long ago"})
     for number in range(5):
@@ -196,7 +194,7 @@ async def test_a_table_that_does_not_fit_is_made_anew_and_told_of(
 
 @pytest.mark.parametrize("file", ["CURRENT", "MANIFEST", ".sst"])
 @pytest.mark.parametrize("damage", ["removed", "emptied", "flipped"])
-async def test_a_damaged_table_is_set_aside_and_comes_back_from_the_changelog(
+async def test_damaged_table_is_set_aside_and_rebuilt_from_changelog(
     holder: Shareholder, file: str, damage: str
 ) -> None:
     rows = {b"\x01%d" % number: b"v" * 100 for number in range(100)}
@@ -219,7 +217,7 @@ async def test_a_damaged_table_is_set_aside_and_comes_back_from_the_changelog(
     assert holder.failures == 0
 
 
-async def test_a_partition_that_cannot_be_taken_over_holds_up_no_other(holder: Shareholder) -> None:
+async def test_blocked_takeover_does_not_delay_other_partitions(holder: Shareholder) -> None:
     holder.log.add(CHANGELOG, 1, K, b"v")
     gate = holder.log.gates[TopicPartition(CHANGELOG, 1)] = asyncio.Event()
     holder.assign(1, 2, 3)
@@ -235,7 +233,7 @@ async def test_a_partition_that_cannot_be_taken_over_holds_up_no_other(holder: S
     assert holder.partitions.served.is_set()
 
 
-async def test_tables_are_opened_beside_the_loop(holder: Shareholder, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tables_are_opened_off_the_event_loop(holder: Shareholder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Heartbeats run on the loop."""
     threads = []
     opened = Databases.open
@@ -250,7 +248,7 @@ async def test_tables_are_opened_beside_the_loop(holder: Shareholder, monkeypatc
     assert threading.main_thread() not in threads
 
 
-async def test_the_last_step_of_a_takeover_is_tried_again_too(holder: Shareholder) -> None:
+async def test_last_step_of_takeover_is_retried(holder: Shareholder) -> None:
     """A lease may expire between the survey and the beginning of the owner's work."""
     holder.work.faults = [Unavailable("this node has no contact with the others")]
     holder.assign(2)
@@ -258,7 +256,7 @@ async def test_the_last_step_of_a_takeover_is_tried_again_too(holder: Shareholde
     assert (holder.serving(), holder.failures) == ([2], 0)
 
 
-async def test_an_idle_table_stays_fresh_while_the_log_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_idle_table_stays_fresh_while_log_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.005)
     async with Shareholder(MemoryLog(), tmp_path).running() as holder:
         holder.assign(1, standbys=[2])

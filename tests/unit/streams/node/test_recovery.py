@@ -28,7 +28,7 @@ def of(stored: list[dict[bytes, bytes]], session: str) -> list[tuple[bytes, byte
 
 
 @pytest.mark.slow
-async def test_a_node_starts_again_with_or_without_its_tables_and_wipes_those_of_another_log(
+async def test_restart_with_missing_tables_and_tables_of_another_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home, data = Home(tmp_path), sound(3)
@@ -80,7 +80,7 @@ async def test_a_node_starts_again_with_or_without_its_tables_and_wipes_those_of
     assert any(line["event"] == "table.rebuilt" and "it is of another log" in line["reason"] for line in lines)
 
 
-async def test_tables_of_another_log_are_set_aside_though_it_is_as_long(tmp_path: Path) -> None:
+async def test_tables_of_equally_long_other_log_are_set_aside(tmp_path: Path) -> None:
     here, other = Home(tmp_path / "here"), Home(tmp_path / "other")
     mine, foreign = in_partition(0), in_partition(0)
     for home, session in (here, mine), (other, foreign):

@@ -66,7 +66,7 @@ def sender(writer: Any, part_bytes: int) -> RecordSender:
     return RecordSender(writer, owners, part_bytes, share_bytes=1000)
 
 
-async def test_an_upload_without_room_or_not_taken_in_time_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_upload_without_room_or_timely_append_raises_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "VERDICT_SECONDS", 0.02)
     uploads = sender(Writer(), 100)
     first, second = (upload(uploads, number, 60) for number in range(2))
@@ -76,7 +76,7 @@ async def test_an_upload_without_room_or_not_taken_in_time_is_unavailable(monkey
         await second
 
 
-async def test_a_part_that_was_given_up_has_its_room_until_it_left_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_abandoned_part_holds_room_until_it_leaves_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "VERDICT_SECONDS", 0.02)
     writer = Writer()
     uploads = sender(writer, 100)
@@ -95,7 +95,7 @@ async def test_a_part_that_was_given_up_has_its_room_until_it_left_the_queue(mon
     await task
 
 
-async def test_a_project_that_fills_its_share_is_refused_and_others_are_not() -> None:
+async def test_project_over_its_queue_share_is_rejected_alone() -> None:
     writer = Writer()
     commands = sender(writer, 100)
 
@@ -127,7 +127,7 @@ async def test_a_project_that_fills_its_share_is_refused_and_others_are_not() ->
 
 
 @pytest.mark.parametrize("room", [100, 10])
-async def test_parts_wait_until_there_is_room_and_one_that_is_larger_than_all_goes_alone(room: int) -> None:
+async def test_parts_wait_for_room_and_oversized_part_goes_alone(room: int) -> None:
     writer = Writer()
     uploads = sender(writer, room)
     tasks = [upload(uploads, number, 60) for number in range(3)]
@@ -138,7 +138,7 @@ async def test_parts_wait_until_there_is_room_and_one_that_is_larger_than_all_go
     await asyncio.gather(*tasks)
 
 
-async def test_an_acceptance_does_not_overtake_parts_that_wait() -> None:
+async def test_acceptance_does_not_overtake_waiting_parts() -> None:
     writer = Writer()
     uploads = sender(writer, 60)
     source = Source("audio/wav", "wav", 120, 8000, 1)
@@ -157,7 +157,7 @@ async def test_an_acceptance_does_not_overtake_parts_that_wait() -> None:
 # --- room for parts -------------------------------------------------------------------------------------------------
 
 
-async def test_projects_are_let_in_in_turn() -> None:
+async def test_projects_enter_in_turn() -> None:
     room, order = PartRoom(10), []
     deadline = asyncio.get_running_loop().time() + 10
     await room.enter("loud", 10, deadline)
@@ -176,7 +176,7 @@ async def test_projects_are_let_in_in_turn() -> None:
     assert order[:5] == ["loud", "loud", "quiet", "loud", "quiet"] or order[:4] == ["loud", "quiet", "loud", "quiet"]
 
 
-async def test_nothing_of_a_project_overtakes_what_waits() -> None:
+async def test_requests_of_one_project_enter_in_order() -> None:
     room, order = PartRoom(10), []
     deadline = asyncio.get_running_loop().time() + 10
     await room.enter("p", 10, deadline)
@@ -195,7 +195,7 @@ async def test_nothing_of_a_project_overtakes_what_waits() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_whoever_gives_up_room_is_not_lost_and_never_too_much_is_given(seed: int) -> None:
+async def test_cancelled_waits_leak_no_room_and_limit_holds(seed: int) -> None:
     chance = random.Random(seed)
     room, used = PartRoom(10), 0
     loop = asyncio.get_running_loop()
@@ -225,7 +225,7 @@ async def test_whoever_gives_up_room_is_not_lost_and_never_too_much_is_given(see
     await room.enter("d", 10, loop.time() + 1)
 
 
-async def test_commands_that_are_sent_are_on_the_log_in_order_and_their_verdicts_are_calls() -> None:
+async def test_sent_commands_are_appended_in_order_and_answered_once() -> None:
     writer = Writer()
     sends, answers = sender(writer, 100), list[Verdict | EarshotError]()
     for number in range(3):
@@ -244,7 +244,7 @@ async def test_commands_that_are_sent_are_on_the_log_in_order_and_their_verdicts
     assert len(answers) == 3, "each is answered once"
 
 
-def test_a_partition_that_is_lost_answers_what_was_sent() -> None:
+def test_lost_partition_answers_pending_commands() -> None:
     owner, answers = PartitionOwner(0), list[Verdict | EarshotError]()
     verdicts = Verdicts()
 

@@ -80,7 +80,7 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loop: asyncio.Runner)
     loop.run(house.stop())
 
 
-async def test_what_is_stood_by_for_is_followed_from_where_its_table_is(house: House) -> None:
+async def test_standby_is_followed_from_its_table_position(house: House) -> None:
     await house.keep(1, 2)
     assert house.follower.followed == {1: 0, 2: 0}
     house.follower.come(1, (K, b"a"), (K, b"b"), (L, b"c"))
@@ -88,7 +88,7 @@ async def test_what_is_stood_by_for_is_followed_from_where_its_table_is(house: H
     assert house.follower.followed == {1: 3, 3: 0}
 
 
-async def test_a_stand_by_that_is_taken_over_has_what_came_and_gets_no_more_from_here(house: House) -> None:
+async def test_promoted_standby_keeps_its_rows_and_is_not_followed(house: House) -> None:
     await house.keep(1, 2)
     house.follower.come(1, (K, b"a"))
     late = house.follower.apply
@@ -104,7 +104,7 @@ async def test_a_stand_by_that_is_taken_over_has_what_came_and_gets_no_more_from
     rows.close()
 
 
-async def test_what_was_owned_is_stood_by_for_with_the_same_table(house: House) -> None:
+async def test_demoted_owner_becomes_standby_with_same_table(house: House) -> None:
     rows = await house.owned(1)
     rows.begin(4, 9, rows._now_ms())
     house.standbys.demote(rows)
@@ -114,7 +114,7 @@ async def test_what_was_owned_is_stood_by_for_with_the_same_table(house: House) 
     rows.close()
 
 
-async def test_what_was_owned_and_may_be_so_again_stays_open_and_is_not_followed(house: House) -> None:
+async def test_demoted_table_that_is_still_assigned_stays_open_unfollowed(house: House) -> None:
     rows = await house.owned(1)
     house.standbys.demote(rows)
     await house.keep(2, owned=[1])
@@ -122,7 +122,7 @@ async def test_what_was_owned_and_may_be_so_again_stays_open_and_is_not_followed
     rows.close()
 
 
-async def test_a_takeover_that_was_broken_off_may_have_come_further_than_what_is_followed(house: House) -> None:
+async def test_aborted_takeover_ahead_of_follower_is_not_another_log(house: House) -> None:
     """Repeated records do not count as another log: a table rebuilt from here would lack the earlier rows."""
 
     await house.keep(1)
@@ -140,7 +140,7 @@ async def test_a_takeover_that_was_broken_off_may_have_come_further_than_what_is
     rows.close()
 
 
-async def test_a_table_of_another_log_is_made_anew_from_its_beginning(house: House) -> None:
+async def test_table_of_another_log_is_rebuilt_from_start(house: House) -> None:
     await house.keep(1)
     house.follower.come(1, (K, b"a"), (L, b"b"))
     house.follower.come(1, (L, b"c"), first=0)
@@ -154,7 +154,7 @@ async def test_a_table_of_another_log_is_made_anew_from_its_beginning(house: Hou
     rows.close()
 
 
-async def test_what_was_owned_and_is_not_stood_by_for_is_closed_and_there_when_it_is_owned_again(house: House) -> None:
+async def test_demoted_table_without_standby_is_closed_and_reopened(house: House) -> None:
     rows = await house.owned(1)
     rows.write({K: b"v"})
     house.standbys.demote(rows)
@@ -165,7 +165,7 @@ async def test_what_was_owned_and_is_not_stood_by_for_is_closed_and_there_when_i
     again.close()
 
 
-async def test_a_stand_by_that_cannot_be_opened_costs_nothing_else_and_is_tried_again(house: House) -> None:
+async def test_unopenable_standby_is_retried_and_blocks_no_other(house: House) -> None:
     held = house.node.databases.open(1)
     with capture_logs() as lines:
         house.standbys.assign({1, 2}, frozenset())
@@ -175,7 +175,7 @@ async def test_a_stand_by_that_cannot_be_opened_costs_nothing_else_and_is_tried_
     await until(lambda: house.follower.followed == {1: 0, 2: 0})
 
 
-async def test_a_stand_by_that_fails_starves_none_and_comes_back(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failing_standby_recovers_and_blocks_no_other(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     await house.keep(1, 2)
     write = TableDatabase.write_rows
 
@@ -196,7 +196,7 @@ async def test_a_stand_by_that_fails_starves_none_and_comes_back(house: House, m
     assert tables[1].get(L) == b"b"
 
 
-async def test_a_stand_by_whose_disk_is_full_goes_on_where_it_stood(house: House) -> None:
+async def test_standby_with_full_disk_resumes_at_its_position(house: House) -> None:
     await house.keep(1)
     [rows] = house.standbys
     rows._database.full = "No space left on device"
@@ -208,7 +208,7 @@ async def test_a_stand_by_whose_disk_is_full_goes_on_where_it_stood(house: House
     assert list(house.standbys) == [rows]
 
 
-async def test_a_log_of_one_process_has_nobody_to_stand_by_for(tmp_path: Path) -> None:
+async def test_unshared_log_has_no_standbys(tmp_path: Path) -> None:
     log: Any = MemoryLog()
     node = MemoryNode(log, tmp_path, shared=False)
     standbys = Standbys(node.tables, None)
@@ -217,7 +217,7 @@ async def test_a_log_of_one_process_has_nobody_to_stand_by_for(tmp_path: Path) -
     node.tables.open(0).close()
 
 
-async def test_whoever_stops_waiting_for_a_table_leaves_it_to_the_next(house: House) -> None:
+async def test_cancelled_promotion_leaves_table_to_next(house: House) -> None:
     house.standbys.assign(frozenset(), {1})
     waiting = asyncio.create_task(house.standbys.promote(1))
     await asyncio.sleep(0)
@@ -228,7 +228,7 @@ async def test_whoever_stops_waiting_for_a_table_leaves_it_to_the_next(house: Ho
 
 
 @pytest.mark.parametrize("given_back", [False, True])
-async def test_a_table_that_is_older_than_the_tombstones_is_not_brought_up(house: House, given_back: bool) -> None:
+async def test_table_older_than_tombstones_is_rebuilt(house: House, given_back: bool) -> None:
     """At the takeover it would claim to be fresh, with sessions that were deleted while the node was away.
 
     The process may have lived meanwhile, cut off or suspended.
@@ -257,7 +257,7 @@ async def test_a_table_that_is_older_than_the_tombstones_is_not_brought_up(house
     rows.close()
 
 
-async def test_a_table_that_was_suspended_while_it_was_followed_takes_nothing_more(house: House) -> None:
+async def test_table_outdated_during_suspension_is_rebuilt(house: House) -> None:
     await house.keep(1)
     house.follower.come(1, (K, b"deleted meanwhile"))
     house.log.now += KEEP_TOMBSTONES_MS
@@ -267,7 +267,7 @@ async def test_a_table_that_was_suspended_while_it_was_followed_takes_nothing_mo
     assert rows.get(K) is None
 
 
-async def test_a_full_disk_is_no_reason_to_make_a_table_anew(house: House) -> None:
+async def test_full_disk_does_not_rebuild_table(house: House) -> None:
     rows = await house.owned(1)
     rows.write({K: b"v"})
     house.standbys.demote(rows, DiskFull())

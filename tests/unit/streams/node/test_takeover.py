@@ -90,7 +90,7 @@ def rows_of(owner: PartitionOwner) -> dict[bytes, bytes]:
 # --- epochs ---------------------------------------------------------------------------------------------------------
 
 
-async def test_each_takeover_begins_an_epoch_on_the_changelog(street: Street) -> None:
+async def test_each_takeover_starts_new_epoch(street: Street) -> None:
     street.log.add(CHANGELOG, 0, K, b"from before there were epochs")
     for epoch in (1, 2, 3):
         _, owner = await street.take_over()
@@ -103,7 +103,7 @@ async def test_each_takeover_begins_an_epoch_on_the_changelog(street: Street) ->
     assert street.markers() == [(b"1", 1), (b"2", 2), (b"3", 3)]
 
 
-async def test_of_two_that_claim_the_same_epoch_the_first_on_the_log_has_it(street: Street) -> None:
+async def test_first_claim_on_log_wins_epoch(street: Street) -> None:
     nodes = [street.node(name) for name in "ab"]
     first, second = (street.owner(node) for node in nodes)
     await asyncio.gather(nodes[0].take_over(first), nodes[1].take_over(second))
@@ -119,7 +119,7 @@ async def test_of_two_that_claim_the_same_epoch_the_first_on_the_log_has_it(stre
     assert owner.rows.epoch == 3
 
 
-async def test_what_is_written_between_the_restoring_and_the_claim_is_in_the_table(street: Street) -> None:
+async def test_rows_written_between_restore_and_claim_are_applied(street: Street) -> None:
     """The previous owner goes on until it learns of the takeover."""
     log, node = street.log, street.node()
     owner = street.owner(node)
@@ -134,7 +134,7 @@ async def test_what_is_written_between_the_restoring_and_the_claim_is_in_the_tab
     assert rows_of(owner) == {K: b"just in time"}
 
 
-async def test_rows_that_an_owner_that_was_put_behind_are_written_again(street: Street) -> None:
+async def test_rows_overwritten_by_late_owner_are_restored(street: Street) -> None:
     for key, value, epoch in [(K, b"good", 1), (EPOCH, b"2", 2), (K, b"late", 1)]:
         street.log.add(CHANGELOG, 0, key, value, epoch)
     _, owner = await street.take_over()
@@ -145,13 +145,13 @@ async def test_rows_that_an_owner_that_was_put_behind_are_written_again(street: 
     assert rows_of(owner) == {K: b"good"}
 
 
-async def test_a_log_of_one_process_has_no_epochs(street: Street) -> None:
+async def test_unshared_log_has_no_epochs(street: Street) -> None:
     street.log.add(CHANGELOG, 0, K, b"v")
     _, owner = await street.take_over(shared=False)
     assert (owner.rows.epoch, rows_of(owner), street.markers()) == (0, {K: b"v"}, [])
 
 
-async def test_an_owner_that_is_closed_while_it_claims_leaves_its_table_as_it_is(street: Street) -> None:
+async def test_owner_closed_during_claim_leaves_table_unchanged(street: Street) -> None:
     """The table then belongs to a stand-by, which follows from its position."""
     log, node = street.log, street.node()
     owner = street.owner(node)
@@ -179,7 +179,7 @@ OLD_MS = int(0.6 * KEEP_TOMBSTONES_MS)
         (Applied(2, 1, NOW - OLD_MS), 0, "it is older than the changelog's tombstones"),
     ],
 )
-async def test_an_unfit_table_is_not_brought_up(street: Street, applied: Applied, begin: int, reason: str) -> None:
+async def test_unfit_table_is_rejected(street: Street, applied: Applied, begin: int, reason: str) -> None:
     street.applied(applied, {K: b"deleted long ago", POSITIONS: encode_positions({COMMANDS: 99})})
     for number in range(5):
         street.log.add(CHANGELOG, 0, L, b"%d" % number)
@@ -195,7 +195,7 @@ async def test_an_unfit_table_is_not_brought_up(street: Street, applied: Applied
     "applied",
     [Applied(5, 1, NOW - OLD_MS), Applied(3, 1, NOW - int(0.4 * KEEP_TOMBSTONES_MS)), Applied(5, 1, NOW)],
 )
-async def test_a_table_that_fits_is_kept_and_brought_up(street: Street, applied: Applied) -> None:
+async def test_valid_table_is_kept_and_caught_up(street: Street, applied: Applied) -> None:
     street.applied(applied, {K: b"kept"})
     for number in range(5):
         street.log.add(CHANGELOG, 0, L, b"%d" % number, 1)
@@ -212,7 +212,7 @@ def fill(log: MemoryLog, count: int, partition: int = 0) -> None:
             log.add(topic, partition, b"k", b"v")
 
 
-async def test_the_backlog_is_folded_from_the_noted_positions_commands_first(street: Street) -> None:
+async def test_backlog_is_folded_from_noted_positions_commands_first(street: Street) -> None:
     fill(street.log, 3)
     positions = {COMMANDS: 1, RESULTS: 2, JOB_COMMANDS: 3, JOB_RESULTS: 0}
     street.log.add(CHANGELOG, 0, POSITIONS, encode_positions(positions))
@@ -228,7 +228,7 @@ async def test_the_backlog_is_folded_from_the_noted_positions_commands_first(str
     assert not owner.serving
 
 
-async def test_what_was_removed_by_retention_is_not_asked_for(street: Street) -> None:
+async def test_expired_records_are_not_requested(street: Street) -> None:
     fill(street.log, 6)
     commands = TopicPartition(COMMANDS, 0)
     street.log.begins[commands] = 4
@@ -238,14 +238,14 @@ async def test_what_was_removed_by_retention_is_not_asked_for(street: Street) ->
     assert owner.lanes[COMMANDS].position == 6
 
 
-async def test_positions_beyond_the_end_of_a_log_are_those_of_another(street: Street) -> None:
+async def test_positions_beyond_end_of_log_are_clamped(street: Street) -> None:
     fill(street.log, 2)
     street.log.add(CHANGELOG, 0, POSITIONS, encode_positions(dict.fromkeys(FOLDED, 50)))
     _, owner = await street.take_over()
     assert owner.positions() == dict.fromkeys(FOLDED, 2)
 
 
-async def test_a_log_that_is_away_is_told_to_whoever_takes_over_and_a_second_attempt_goes_on(street: Street) -> None:
+async def test_unavailable_log_is_raised_and_takeover_can_be_retried(street: Street) -> None:
     fill(street.log, 2)
     node = street.node()
     owner = street.owner(node)

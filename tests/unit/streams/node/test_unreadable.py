@@ -36,7 +36,7 @@ LATER = b"\x02" + record_codec.encode(Sealed("c"))[1:]
         (b"\x02of a later version", False),
     ],
 )
-async def test_a_head_that_cannot_be_read_costs_its_session_alone(tmp_path: Path, value: bytes, indexed: bool) -> None:
+async def test_unreadable_head_affects_only_its_session(tmp_path: Path, value: bytes, indexed: bool) -> None:
     """It used to kill one node after another."""
     home, bad, good = Home(tmp_path), in_partition(NUMBER), in_partition(NUMBER)
     rows = {keys.row_key(keys.SESSION, bad, keys.HEAD): value}
@@ -66,7 +66,7 @@ async def test_a_head_that_cannot_be_read_costs_its_session_alone(tmp_path: Path
     assert home.failures == 0
 
 
-async def test_a_row_of_audio_that_cannot_be_read_costs_its_session_alone(tmp_path: Path) -> None:
+async def test_unreadable_audio_row_affects_only_its_session(tmp_path: Path) -> None:
     home, bad, good = Home(tmp_path), in_partition(NUMBER), in_partition(NUMBER)
     async with home.serving() as node:
         node.session_workload.analyser.enqueue = lambda session: None  # type: ignore[method-assign]
@@ -84,7 +84,7 @@ async def test_a_row_of_audio_that_cannot_be_read_costs_its_session_alone(tmp_pa
     assert home.failures == 0
 
 
-async def test_a_request_that_cannot_be_read_costs_its_session_or_job_alone(tmp_path: Path) -> None:
+async def test_unreadable_request_affects_only_its_session_or_job(tmp_path: Path) -> None:
     """It used to end the lane of the analyser, runner or biller, and so the node."""
     home = Home(tmp_path)
     bad, job, good = (in_partition(NUMBER) for _ in range(3))
@@ -106,7 +106,7 @@ async def test_a_request_that_cannot_be_read_costs_its_session_or_job_alone(tmp_
     assert home.failures == 0
 
 
-async def test_what_cannot_be_erased_now_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_purge_does_not_block_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home, first, second = Home(tmp_path), in_partition(NUMBER), in_partition(NUMBER)
     erased: list[str] = []
 
@@ -127,7 +127,7 @@ async def test_what_cannot_be_erased_now_holds_up_no_other(tmp_path: Path, monke
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["at the start", "while it serves"])
-async def test_records_of_a_newer_version_stop_their_partition_loudly(
+async def test_records_of_newer_version_stop_only_their_partition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool
 ) -> None:
     """An older node must not park records that the newer one before it has acknowledged.

@@ -74,7 +74,7 @@ def both(**options: Any) -> Run:
     return Run(**options).heard(Transcript((TURN,), ("english",))).sounded(sounds((5, -1), (20, -1), (-1, -1)))
 
 
-def test_the_engine_is_given_sounds_and_speech() -> None:
+def test_engine_receives_sounds_and_speech() -> None:
     engine, run = HttpEngine(told(INSIGHTS)), both(audio_insights_prompt="Mind the dog.")
     assert perform(InsightsService, run, engine, model="writer") == RunSummary("writer", AUDIO_MS)
     assert [payloads.insights(data) for data in run.emitted] == [msgspec.convert(INSIGHTS, Insights)]
@@ -102,14 +102,14 @@ def test_the_engine_is_given_sounds_and_speech() -> None:
     }
 
 
-def test_a_long_prompt_of_a_client_is_cut_and_the_result_says_so() -> None:
+def test_long_client_prompt_is_truncated_with_warning() -> None:
     engine, run = HttpEngine(told(INSIGHTS)), both(audio_insights_prompt="x" * (PROMPT_CHARACTERS + 1))
     summary = perform(InsightsService, run, engine)
     assert json.loads(engine.asked[0].json["messages"][1]["content"])["client_asks"] == "x" * PROMPT_CHARACTERS
     assert summary.warnings == ("audio_insights: written with the first 2000 characters of audio_insights_prompt",)
 
 
-def test_a_caption_is_one_line() -> None:
+def test_caption_is_one_line() -> None:
     engine, run = HttpEngine(told({"caption": " A dog\nbarks. "})), both(audio_insights_prompt="Mind the dog.")
     assert perform(CaptionService, run, engine) == RunSummary("writer-1", AUDIO_MS)
     assert [payloads.caption(data) for data in run.emitted] == [Caption("A dog barks.")]
@@ -119,12 +119,12 @@ def test_a_caption_is_one_line() -> None:
     assert "Mind the dog" not in request["messages"][0]["content"], "it is for the insights"
 
 
-def test_an_endless_name_of_a_model_is_cut() -> None:
+def test_long_model_name_is_truncated() -> None:
     answer = reply({"choices": [{"message": {"content": json.dumps({"caption": "A dog."})}}], "model": "m" * 10**6})
     assert perform(CaptionService, both(), HttpEngine(answer)).model == "m" * 128
 
 
-def test_words_are_speech_whatever_the_engine_says() -> None:
+def test_transcript_implies_speech_despite_engine_answer() -> None:
     run = Run().heard(Transcript((TURN,))).sounded(sounds((5, -1)))
     perform(InsightsService, run, HttpEngine(told({**INSIGHTS, "contains_speech": False})))
     insights = payloads.insights(run.emitted[0])
@@ -133,7 +133,7 @@ def test_words_are_speech_whatever_the_engine_says() -> None:
 
 
 @pytest.mark.parametrize("speech", [True, False])
-def test_without_a_transcript_nothing_is_said_about_words(speech: bool) -> None:
+def test_speech_fields_are_null_without_transcript(speech: bool) -> None:
     run = Run().heard(Transcript(())).sounded(sounds((5, -1)))
     perform(InsightsService, run, HttpEngine(told({**INSIGHTS, "contains_speech": speech, "keywords": None})))
     silent = dict.fromkeys(("detected_language", "speech_content_summary", "keywords"))
@@ -142,7 +142,7 @@ def test_without_a_transcript_nothing_is_said_about_words(speech: bool) -> None:
 
 
 @pytest.mark.parametrize("fence", ["```json\n%s\n```", "```\n%s```\n", " %s "])
-def test_a_fence_around_the_answer_is_taken_off(fence: str) -> None:
+def test_code_fence_around_answer_is_stripped(fence: str) -> None:
     run = both()
     perform(CaptionService, run, HttpEngine(told(fence % '{"caption": "A `dog` barks."}')))
     assert payloads.caption(run.emitted[0]) == Caption("A `dog` barks.")
@@ -159,7 +159,7 @@ def test_a_fence_around_the_answer_is_taken_off(fence: str) -> None:
         ("[" * 10_000, ""),
     ],
 )
-def test_an_answer_that_cannot_be_used_is_asked_for_once_more(wrong: object, fault: str) -> None:
+def test_unusable_answer_is_retried_once(wrong: object, fault: str) -> None:
     """The engine gets the reason; a second such answer is an error."""
     engine, run = HttpEngine(answers(told(wrong), told(INSIGHTS))), both()
     perform(InsightsService, run, engine)
@@ -187,7 +187,7 @@ def test_an_answer_that_cannot_be_used_is_asked_for_once_more(wrong: object, fau
         (told("{", finish_reason="length"), "its text was cut at the engine's own limit"),
     ],
 )
-def test_a_wrong_protocol_is_not_asked_again(answer: bytes, fault: str) -> None:
+def test_protocol_error_is_not_retried(answer: bytes, fault: str) -> None:
     engine = HttpEngine(answer)
     with pytest.raises(ServiceFault) as raised:
         perform(CaptionService, both(), engine)
@@ -195,7 +195,7 @@ def test_a_wrong_protocol_is_not_asked_again(answer: bytes, fault: str) -> None:
     assert len(engine.asked) == 1
 
 
-def test_it_is_written_from_what_is_there() -> None:
+def test_one_failed_service_is_a_warning() -> None:
     engine, run = HttpEngine(told(INSIGHTS)), Run().sounded(sounds((5, -1)))
     assert perform(InsightsService, run, engine).warnings == (
         "audio_insights: written without speech_analysis, which failed",
@@ -206,7 +206,7 @@ def test_it_is_written_from_what_is_there() -> None:
     assert done == RunSummary("writer-1", AUDIO_MS, ("caption: written without sound_event_detection, which failed",))
 
 
-def test_there_is_nothing_to_write_from_two_failures() -> None:
+def test_two_failed_services_are_an_error() -> None:
     engine = HttpEngine()
     with pytest.raises(ServiceFault, match="sound_event_detection and speech_analysis failed"):
         perform(CaptionService, Run(), engine)
@@ -216,7 +216,7 @@ def test_there_is_nothing_to_write_from_two_failures() -> None:
 # --- the engine's input ---------------------------------------------------------------------------------------------
 
 
-def test_windows_that_touch_are_one_event() -> None:
+def test_adjacent_windows_form_one_event() -> None:
     """Window i is [i, i + 2) s; events continue across portions."""
     events = EventCollector(tags, LONG_MS)
     events.add(sounds((0, -1), (-1, 3), (9, -1), (-1, -1)))
@@ -229,13 +229,13 @@ def test_windows_that_touch_are_one_event() -> None:
     ]
 
 
-def test_no_event_ends_after_the_audio() -> None:
+def test_no_event_ends_after_audio() -> None:
     events = EventCollector(tags, 4322)
     events.add(sounds((-1, 1), (-1, -1), (-1, -1), (9, -1)))
     assert [(event.start, event.end) for event in events.finish()] == [(0.0, 2.0), (3.0, 4.322)]
 
 
-def test_events_are_as_by_merging_all_windows_one_by_one() -> None:
+def test_events_equal_naive_merge_of_windows() -> None:
     generator = np.random.default_rng(3)
     heard = generator.random((60, 2)) < 0.3
     expected = []
@@ -254,7 +254,7 @@ def test_events_are_as_by_merging_all_windows_one_by_one() -> None:
     assert sorted((e.tag, e.start, e.end) for e in events.finish()) == sorted(expected)
 
 
-def test_the_shortest_pauses_are_left_out_where_there_are_too_many_events() -> None:
+def test_too_many_events_are_merged_over_shortest_pauses() -> None:
     """Rare short sounds stay, and so do the long pauses."""
     events, first = EventCollector(tags, LONG_MS), 0
     for number in range(5 * MAX_EVENTS):
@@ -274,7 +274,7 @@ def test_the_shortest_pauses_are_left_out_where_there_are_too_many_events() -> N
     ]
 
 
-def test_a_long_transcript_is_its_beginning_and_its_end() -> None:
+def test_long_transcript_keeps_its_beginning_and_end() -> None:
     lines = TranscriptCollector()
     for number in range(1000):
         text = f"{number:03} " * 20
@@ -287,7 +287,7 @@ def test_a_long_transcript_is_its_beginning_and_its_end() -> None:
     assert lines.languages == ("en",)
 
 
-def test_a_turn_of_hours_is_cut_in_its_middle() -> None:
+def test_long_turn_is_cut_in_the_middle() -> None:
     lines = TranscriptCollector()
     lines.add(Transcript((Segment(0, 1000, "a" * 50_000 + "b" * 50_000, 0, "A"),)))
     first, last = lines.finish()

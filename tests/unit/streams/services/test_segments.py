@@ -59,7 +59,7 @@ def cut(engine: Fingerprint, rate: int, samples: Floats, cuts: list[float]) -> l
 @example(rate=16_000, seconds=0.0, windows=1, cuts=[])
 @example(rate=8000, seconds=5.0, windows=2, cuts=[n / 500 for n in range(500)])
 @settings(max_examples=40)
-def test_segments_have_the_windows_of_the_whole(
+def test_segments_have_windows_of_whole_recording(
     make: Callable[[], Fingerprint], rate: int, seconds: float, windows: int, cuts: list[float]
 ) -> None:
     samples, engine = noise(int(rate * seconds)), make()
@@ -79,7 +79,7 @@ def test_segments_have_the_windows_of_the_whole(
 
 @pytest.mark.parametrize("rate", RATES)
 @pytest.mark.parametrize("make", [Fingerprint, Pair])
-def test_a_segment_fits_a_slot_at_every_rate(make: type[Fingerprint], rate: int) -> None:
+def test_segment_fits_slot_at_every_rate(make: type[Fingerprint], rate: int) -> None:
     """The last may be the longest: it has the rest that completes no further segment."""
     engine = make()
     segments = cut(engine, rate, np.zeros(rate * 40, np.float32), [n / 100 for n in range(100)])
@@ -89,7 +89,7 @@ def test_a_segment_fits_a_slot_at_every_rate(make: type[Fingerprint], rate: int)
 
 
 @pytest.mark.parametrize("make", [Fingerprint, Pair])
-def test_a_recording_that_breaks_has_no_window_that_the_break_cuts(make: type[Fingerprint]) -> None:
+def test_no_window_spans_a_break_in_the_audio(make: type[Fingerprint]) -> None:
     engine, samples = make(), noise(40_000)
     cutter = SegmentCutter(engine.manifest, 16_000)
     list(cutter.feed(samples))

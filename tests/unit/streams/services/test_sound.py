@@ -121,7 +121,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("seconds", [0.0002, 0.5, 2.0, 2.03, 21.7])
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.usefixtures("small")
-def test_the_windows_of_an_analysis(tmp_path: Path, seconds: float, workers: int) -> None:
+def test_scores_equal_session_analysis(tmp_path: Path, seconds: float, workers: int) -> None:
     samples = noise(round(seconds * RATE))
     played = Performance(written(tmp_path / "a", samples), workers=workers).play()
     assert played.scores == truth(samples)
@@ -130,7 +130,7 @@ def test_the_windows_of_an_analysis(tmp_path: Path, seconds: float, workers: int
 
 @pytest.mark.parametrize(("kind", "subtype"), [("FLAC", "PCM_16"), ("AIFF", "PCM_24"), ("MP3", "MPEG_LAYER_III")])
 @pytest.mark.usefixtures("small")
-def test_every_container_and_rate(tmp_path: Path, kind: str, subtype: str) -> None:
+def test_containers_and_rates(tmp_path: Path, kind: str, subtype: str) -> None:
     path = written(tmp_path / "a", noise(2 * round(7.3 * 44_100)).reshape(-1, 2), 44_100, kind, subtype)
     played = Performance(path).play()
     want = truth(decoded(path), 44_100)
@@ -141,7 +141,7 @@ def test_every_container_and_rate(tmp_path: Path, kind: str, subtype: str) -> No
 
 
 @pytest.mark.usefixtures("small")
-def test_models_that_take_samples(tmp_path: Path) -> None:
+def test_waveform_model_scores_every_half_second(tmp_path: Path) -> None:
     engine, samples = Fingerprint(SAMPLES), noise(12 * RATE)
     played = Performance(written(tmp_path / "a", samples), engine=engine).play()
     assert played.scores == truth(samples, engine=Fingerprint(SAMPLES))
@@ -149,7 +149,7 @@ def test_models_that_take_samples(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_raw_samples_say_how_far_the_work_is(tmp_path: Path) -> None:
+def test_raw_audio_reports_progress(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes((noise(30 * RATE) * 32767).astype("<i2").tobytes())
     played = Performance(path, RAW).play()
@@ -159,7 +159,7 @@ def test_raw_samples_say_how_far_the_work_is(tmp_path: Path) -> None:
     assert 0.25 < done[0] < done[-2] < 1.0 == done[-1]
 
 
-def test_a_portion_holds_many_windows(tmp_path: Path) -> None:
+def test_portion_holds_many_windows(tmp_path: Path) -> None:
     played = Performance(written(tmp_path / "a", noise(60 * RATE))).play()
     assert len(played.work.emitted) == 1
     assert len(played.scores) == 59 * TAGS
@@ -186,7 +186,7 @@ def test_one_recording_uses_all_workers(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_it_reads_ahead_and_not_too_far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_ahead_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Gated()
     performance = Performance(written(tmp_path / "a", noise(200 * RATE)), engine=engine, workers=1)
     read, seen = 0, list[int]()
@@ -210,7 +210,7 @@ def test_it_reads_ahead_and_not_too_far(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.usefixtures("small")
-async def test_a_run_that_is_cancelled_stops(tmp_path: Path) -> None:
+async def test_cancelled_run_stops(tmp_path: Path) -> None:
     engine = Gated()
     performance = Performance(written(tmp_path / "a", noise(200 * RATE)), engine=engine)
     run = asyncio.create_task(performance.perform())
@@ -225,7 +225,7 @@ async def test_a_run_that_is_cancelled_stops(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("workers", [1, 3])
-def test_workers_that_die_take_nothing_along(tmp_path: Path, workers: int) -> None:
+def test_work_of_dead_workers_is_rescored(tmp_path: Path, workers: int) -> None:
     """Each dies every few patches; another one scores its pending work."""
     samples = noise(60 * RATE)
 
@@ -249,7 +249,7 @@ def test_workers_that_die_take_nothing_along(tmp_path: Path, workers: int) -> No
 
 
 @pytest.mark.usefixtures("small")
-def test_a_recording_that_ends_workers_three_times(tmp_path: Path) -> None:
+def test_recording_that_kills_three_workers_fails(tmp_path: Path) -> None:
     samples = noise(30 * RATE)
     samples[20 * RATE : int(21.6 * RATE)] = 0
 
@@ -281,7 +281,7 @@ def test_windows_before_a_break_are_emitted(tmp_path: Path) -> None:
     assert played.scores == truth(samples)[: len(played.scores)]
 
 
-def test_a_recording_that_was_cut_off(tmp_path: Path) -> None:
+def test_truncated_recording_is_scored_with_warning(tmp_path: Path) -> None:
     path = written(tmp_path / "a", noise(20 * RATE), subtype="PCM_16")
     path.write_bytes(path.read_bytes()[: 20 * RATE])
     played = Performance(path).play()
@@ -290,7 +290,7 @@ def test_a_recording_that_was_cut_off(tmp_path: Path) -> None:
     assert len(played.scores) == 9 * TAGS
 
 
-def test_a_sample_that_is_no_number(tmp_path: Path) -> None:
+def test_nan_sample_breaks_audio(tmp_path: Path) -> None:
     samples = noise(20 * RATE)
     samples[int(12.34 * RATE)] = np.nan
     played = Performance(written(tmp_path / "a", samples)).play()
@@ -298,7 +298,7 @@ def test_a_sample_that_is_no_number(tmp_path: Path) -> None:
     assert played.scores == truth(noise(20 * RATE))[: 11 * TAGS]
 
 
-def test_half_a_frame_at_the_end(tmp_path: Path) -> None:
+def test_partial_last_frame_breaks_audio(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(bytes(2 * RATE * 5 + 1))
     played = Performance(path, RAW).play()
@@ -314,7 +314,7 @@ def test_half_a_frame_at_the_end(tmp_path: Path) -> None:
         (b"RIFFxxxxWAVE", "the audio cannot be read"),
     ],
 )
-def test_no_audio(tmp_path: Path, data: bytes, message: str) -> None:
+def test_invalid_audio_is_rejected(tmp_path: Path, data: bytes, message: str) -> None:
     path = tmp_path / "a"
     path.write_bytes(data)
     performance = Performance(path)
@@ -323,7 +323,7 @@ def test_no_audio(tmp_path: Path, data: bytes, message: str) -> None:
     assert performance.work.emitted == []
 
 
-def test_longer_than_allowed(tmp_path: Path) -> None:
+def test_too_long_audio_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(bytes(2 * RATE * 60))
     played = Performance(path, RAW, open_file=partial(decode.open_file, longest_s=40)).play()
@@ -331,12 +331,12 @@ def test_longer_than_allowed(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_an_engine_that_fails(tmp_path: Path) -> None:
+def test_engine_failure_becomes_error(tmp_path: Path) -> None:
     engine = Faulty(EngineError("the model failed"))
     assert Performance(written(tmp_path / "a", noise(60 * RATE)), engine=engine).play().error == "the model failed"
 
 
-def test_a_model_that_stands_in(tmp_path: Path) -> None:
+def test_stand_in_model_is_a_warning(tmp_path: Path) -> None:
     performance = Performance(written(tmp_path / "a", noise(3 * RATE)))
     performance.work.accepted = msgspec.structs.replace(performance.work.accepted, hearing=Hearing(stands_in=True))
     done = performance.play().done
@@ -345,13 +345,13 @@ def test_a_model_that_stands_in(tmp_path: Path) -> None:
     assert done.warnings == (f"heard by {name}: the intended model cannot be used",)
 
 
-def test_a_model_that_is_not_here(tmp_path: Path) -> None:
+def test_missing_model_is_named_in_error(tmp_path: Path) -> None:
     performance = Performance(written(tmp_path / "a", noise(3 * RATE)))
     performance.work.accepted = msgspec.structs.replace(performance.work.accepted, model="other@0123")
     assert "other@0123" in performance.play().error
 
 
-def test_a_disk_that_gives_nothing(tmp_path: Path) -> None:
+def test_unreadable_spool_raises_unavailable(tmp_path: Path) -> None:
     recording = SegmentReader(tmp_path / "missing", media.parse(ANY), Fingerprint().manifest, decode.open_file)
     with pytest.raises(Unavailable, match="the spool cannot be read: No such file"):
         recording.next()

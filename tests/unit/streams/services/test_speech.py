@@ -114,7 +114,7 @@ def three(path: Path) -> Path:
     return saved(path, talk((0, 2.0), (None, 1.0), (0, 2.0), (None, 1.0), (0, 2.0)))
 
 
-def test_silence_never_reaches_the_engine(tmp_path: Path) -> None:
+def test_silence_is_not_sent_to_engine(tmp_path: Path) -> None:
     engine, run = HttpEngine(), Run(saved(tmp_path, talk((None, 3.0))), speaker_diarization=False)
     assert perform(run, engine, model="whisper") == RunSummary("whisper", 3000)
     assert engine.asked == []
@@ -136,7 +136,7 @@ def test_speech_is_sent_in_pieces_cut_at_pauses(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("asked", "sent"), [(None, "own"), ("whisper-large-turbo", "own"), ("large-v3", "large-v3")])
-def test_the_name_that_all_clients_send_is_the_deployments_model(tmp_path: Path, asked: str | None, sent: str) -> None:
+def test_default_model_name_maps_to_deployment_model(tmp_path: Path, asked: str | None, sent: str) -> None:
     engine = HttpEngine(reply({"text": "Hello."}))
     run = Run(three(tmp_path), speech_model=asked, speech_lang="ko", speaker_diarization=False)
     assert perform(run, engine, piece_seconds=30, model="own").model == sent
@@ -144,13 +144,13 @@ def test_the_name_that_all_clients_send_is_the_deployments_model(tmp_path: Path,
     assert engine.asked[0].fields["language"] == [b"ko"]
 
 
-def test_any_language_is_none_for_the_engine(tmp_path: Path) -> None:
+def test_unset_model_and_language_are_not_sent(tmp_path: Path) -> None:
     engine = HttpEngine(reply({"text": "Hello."}))
     perform(Run(three(tmp_path)), engine, piece_seconds=30)
     assert {"model", "language"}.isdisjoint(engine.asked[0].fields)
 
 
-def test_the_longest_piece_tells_the_language_of_the_others(tmp_path: Path) -> None:
+def test_longest_piece_sets_likely_language_of_others(tmp_path: Path) -> None:
     """It is sent first, and the others wait; results are in order of time."""
 
     def answer(asked: Asked) -> bytes:
@@ -168,7 +168,7 @@ def test_the_longest_piece_tells_the_language_of_the_others(tmp_path: Path) -> N
     assert payloads.transcript(run.emitted[-1]).languages == ("french", "thai")
 
 
-def test_a_piece_that_tells_its_own_language_waits_for_no_other(tmp_path: Path) -> None:
+def test_long_pieces_do_not_wait_for_likely_language(tmp_path: Path) -> None:
     """The engine gets two long pieces at a time; the short one between them waits for the longest."""
     engine = HttpEngine(lambda asked: reply({"text": "a", "language": "french"}))
     speech = talk((0, 21.0), (None, 6.0), (0, 1.0), (None, 6.0), (0, 22.0))
@@ -178,7 +178,7 @@ def test_a_piece_that_tells_its_own_language_waits_for_no_other(tmp_path: Path) 
     assert told == [(0.0, [b"french"]), (20.0, None), (20.0, None)]
 
 
-def test_hints_and_a_known_language_go_with_every_piece(tmp_path: Path) -> None:
+def test_prompt_and_known_language_are_sent_with_every_piece(tmp_path: Path) -> None:
     engine = HttpEngine(reply({"text": "Hello."}))
     options: dict[str, Any] = {"speech_prompt": "Anna Kowalczyk", "speech_lang": "fr", "speaker_diarization": False}
     perform(Run(three(tmp_path), **options), engine, piece_seconds=2.5, takes_likely_language=True)
@@ -187,7 +187,7 @@ def test_hints_and_a_known_language_go_with_every_piece(tmp_path: Path) -> None:
     assert not any("likely_language" in asked.fields for asked in engine.asked)
 
 
-def test_pieces_are_in_order_however_they_are_answered(tmp_path: Path) -> None:
+def test_pieces_stay_in_order_despite_late_answers(tmp_path: Path) -> None:
     """The first is answered last; the engine's limit of calls holds."""
     run, engine = Run(three(tmp_path), speaker_diarization=False), HttpEngine(numbered)
     engine.delay = lambda asked: 0.08 if asked.headers["idempotency-key"].endswith("-0") else 0.0
@@ -197,7 +197,7 @@ def test_pieces_are_in_order_however_they_are_answered(tmp_path: Path) -> None:
     assert {asked.headers["idempotency-key"] for asked in engine.asked} == {f"the-run-{n}" for n in range(3)}
 
 
-async def test_jobs_share_the_places_of_the_engine(tmp_path: Path) -> None:
+async def test_jobs_share_engine_call_limit(tmp_path: Path) -> None:
     engine = HttpEngine(numbered)
     engine.delay = lambda asked: 0.02
     runs = [Run(three(tmp_path), speaker_diarization=False) for _ in range(3)]
@@ -212,7 +212,7 @@ async def test_jobs_share_the_places_of_the_engine(tmp_path: Path) -> None:
     assert len(engine.asked) == 9
 
 
-def test_times_are_of_the_whole_recording(tmp_path: Path) -> None:
+def test_times_are_relative_to_whole_recording(tmp_path: Path) -> None:
     """Local times are shifted by the start of the piece, and stay within it."""
     answer = {
         "text": " One. Two.",
@@ -230,7 +230,7 @@ def test_times_are_of_the_whole_recording(tmp_path: Path) -> None:
     ]
 
 
-def test_words_go_to_who_speaks_then(tmp_path: Path) -> None:
+def test_words_are_assigned_to_current_speaker(tmp_path: Path) -> None:
     audio = saved(tmp_path, talk((0, 4.0), (1, 4.0), (0, 4.0)))
     said = [("Hello", 0.2, 0.5), ("there", 3.0, 3.4), ("Hi", 5.0, 5.5), ("Well", 9.0, 9.5), ("yes", 9.6, 9.9)]
     answer = {
@@ -252,7 +252,7 @@ def test_words_go_to_who_speaks_then(tmp_path: Path) -> None:
     [({}, 1.0, {0, 1}), ({"max_speakers": 1}, 1.0, {0}), ({}, 0.02, {0, 1})],
     ids=["two", "no more than there may be", "soft ones"],
 )
-def test_speakers_are_told_apart(
+def test_speakers_are_distinguished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bounds: dict[str, Any], volume: float, speakers: set[int]
 ) -> None:
     # The double detects only loud tones as speech.
@@ -263,7 +263,7 @@ def test_speakers_are_told_apart(
     assert {segment.speaker for segment in run.segments} == speakers
 
 
-def test_a_recording_is_heard_once(tmp_path: Path) -> None:
+def test_voice_activity_is_computed_once(tmp_path: Path) -> None:
     """For its pieces and for its speakers."""
     ear = Attentive()
     perform(Run(three(tmp_path)), HttpEngine(numbered), Tones(), 2.5, load_detector=lambda: ear)
@@ -294,7 +294,7 @@ def test_registered_speakers_are_named(tmp_path: Path) -> None:
     ],
     ids=["not asked for", "not told apart", "no engine", "no database"],
 )
-def test_speakers_who_are_not_looked_up_are_unknown(
+def test_speakers_without_lookup_are_unknown(
     tmp_path: Path, options: dict[str, Any], away: ServiceError | None, warning: str | None
 ) -> None:
     run, register = Run(three(tmp_path), **options), Register(away)
@@ -304,7 +304,7 @@ def test_speakers_who_are_not_looked_up_are_unknown(
     assert [(segment.text, segment.name, segment.score) for segment in run.segments] == [("0", "Unknown 0", -1.0)]
 
 
-def test_progress_is_told_while_speakers_are_not_known(tmp_path: Path) -> None:
+def test_progress_is_reported_before_speakers_are_known(tmp_path: Path) -> None:
     run = Run(three(tmp_path))
     perform(run, HttpEngine(numbered), Tones(), piece_seconds=2.5, limit=1)
     assert len(run.done) == 4
@@ -312,7 +312,7 @@ def test_progress_is_told_while_speakers_are_not_known(tmp_path: Path) -> None:
     assert [len(payloads.transcript(data).segments) for data in run.emitted] == [0, 0, 0, 1]
 
 
-def test_words_are_worth_more_than_who_said_them(tmp_path: Path) -> None:
+def test_failed_diarization_keeps_words_with_warning(tmp_path: Path) -> None:
     run = Run(three(tmp_path))
     done = perform(run, HttpEngine(numbered), OneVoice(), piece_seconds=30)
     assert done.warnings == ("speakers are not told apart: out of order",)
@@ -343,7 +343,7 @@ def two_voices(path: Path, monkeypatch: pytest.MonkeyPatch, ears: Both, **option
     return run, perform(run, engine, Tones(), 30, names=Register(), overlap=ears)
 
 
-def test_turns_say_who_else_speaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_turns_report_overlapping_speakers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, done = two_voices(tmp_path, monkeypatch, Both(), speaker_profile=True)
     assert done.warnings == ()
     first, second = run.segments
@@ -354,13 +354,13 @@ def test_turns_say_who_else_speaks(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert {(one.speaker, one.name) for one in second.overlaps} == {(0, "Anna")}
 
 
-def test_a_transcript_needs_nobody_who_hears_two_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_overlap_detection_keeps_transcript(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, done = two_voices(tmp_path, monkeypatch, Both(away=True))
     assert done.warnings == ("speech of two at once is not marked: out of order",)
     assert [(one.text, one.speaker, one.overlaps) for one in run.segments] == [("One", 0, ()), ("two", 1, ())]
 
 
-def test_what_precedes_a_break_is_written_down(tmp_path: Path) -> None:
+def test_speech_before_a_break_is_transcribed(tmp_path: Path) -> None:
     """The error names the time of the break."""
     noise = np.random.default_rng(1).normal(0, 0.01, 20 * RATE)
     audio = saved(
@@ -377,7 +377,7 @@ def test_what_precedes_a_break_is_written_down(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["a.audio"]
 
 
-def test_a_full_disk_is_no_fault_of_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_raises_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "/a/path")
 
@@ -387,7 +387,7 @@ def test_a_full_disk_is_no_fault_of_the_job(tmp_path: Path, monkeypatch: pytest.
     assert [file.name for file in tmp_path.iterdir()] == ["a.audio"]
 
 
-def test_what_is_no_audio_is_called_so(tmp_path: Path) -> None:
+def test_invalid_audio_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "a.audio").write_bytes(b"hello" * 100)
     run, engine = Run(tmp_path / "a.audio", "application/octet-stream"), HttpEngine()
     with pytest.raises(AudioError, match="not a supported audio file"):
@@ -395,7 +395,7 @@ def test_what_is_no_audio_is_called_so(tmp_path: Path) -> None:
     assert (engine.asked, run.emitted) == ([], [])
 
 
-def test_raw_audio_of_another_rate_is_converted(tmp_path: Path) -> None:
+def test_raw_audio_is_resampled(tmp_path: Path) -> None:
     audio = tmp_path / "a.audio"
     audio.write_bytes((talk((0, 2.0), (None, 1.0))[::2] * 30000).astype("<i2").tobytes())
     engine, run = HttpEngine(numbered), Run(audio, "audio/x-raw; rate=8000; format=s16le", speaker_diarization=False)
@@ -403,7 +403,7 @@ def test_raw_audio_of_another_rate_is_converted(tmp_path: Path) -> None:
     assert length(engine.asked[0]) == pytest.approx(2.1, abs=0.1)
 
 
-def test_an_engine_that_fails_leaves_what_it_gave_before(tmp_path: Path) -> None:
+def test_engine_failure_keeps_earlier_segments(tmp_path: Path) -> None:
     run = Run(three(tmp_path), speaker_diarization=False)
     engine = HttpEngine(
         lambda asked: reply({}, 503) if asked.headers["idempotency-key"][-1] == "1" else numbered(asked)
@@ -413,14 +413,14 @@ def test_an_engine_that_fails_leaves_what_it_gave_before(tmp_path: Path) -> None
     assert [segment.text for segment in run.segments] == ["0"]
 
 
-def test_a_recording_that_was_cut_off(tmp_path: Path) -> None:
+def test_truncated_recording_is_a_warning(tmp_path: Path) -> None:
     path = three(tmp_path)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     warnings = perform(Run(path), HttpEngine(numbered), Tones()).warnings
     assert [warning for warning in warnings if warning.endswith("it was cut off")]
 
 
-async def test_a_run_is_cancelled_at_once(tmp_path: Path) -> None:
+async def test_run_is_cancelled_immediately(tmp_path: Path) -> None:
     engine, run = HttpEngine(), Run(three(tmp_path))
     begun = asyncio.Event()
     engine.answer = lambda asked: begun.set()
@@ -440,7 +440,7 @@ async def test_a_run_is_cancelled_at_once(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["a.audio"]
 
 
-def test_long_transcripts_come_in_portions(tmp_path: Path) -> None:
+def test_long_transcript_is_emitted_in_portions(tmp_path: Path) -> None:
     answer = {"text": "", "segments": [{"text": f"{n}", "start": n / 1000, "end": n / 1000} for n in range(450)]}
     run = Run(three(tmp_path), speaker_diarization=False)
     perform(run, HttpEngine(reply(answer)), piece_seconds=30)

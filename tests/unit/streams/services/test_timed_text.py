@@ -34,7 +34,7 @@ def sentence(text: str, start: float | None = 1.0, end: float | None = 2.0, **mo
 
 @given(TIMES)
 @settings(max_examples=50, deadline=None)
-def test_pieces_are_whole_segments_and_no_longer_than_they_may_be(times: list[tuple[float, float]]) -> None:
+def test_pieces_are_whole_segments_within_length_limit(times: list[tuple[float, float]]) -> None:
     segments, at = [], 0.0
     for pause, length in times:
         segments.append(SpeechSegment(at + pause, at + pause + length))
@@ -57,13 +57,13 @@ def test_pieces_are_whole_segments_and_no_longer_than_they_may_be(times: list[tu
         assert far or first.end_s * 1000 - one.start_ms > 30_000 - 2
 
 
-def test_no_piece_ends_after_the_audio() -> None:
+def test_no_piece_ends_after_audio() -> None:
     assert [piece.end_ms for piece in cut_speech([SpeechSegment(0.0, 107_761 / 16_000)], 30.0)] == [6735]
     frames = [SpeechSegment(0.0, frame * 0.032) for frame in range(1, 900)]
     assert [piece.end_ms for segment in frames for piece in cut_speech([segment], 30.0)] == [*range(32, 28_800, 32)]
 
 
-def test_words_keep_the_punctuation_of_the_text() -> None:
+def test_words_keep_punctuation_of_text() -> None:
     said = heard(text="¿Sí? Well, no.", words=[word("Sí", 0, 1), word("Well", 1, 2), word("no", 2, 3)])
     found = timed_texts(said, PIECE, by_word=True)
     assert found == [
@@ -84,18 +84,18 @@ def test_words_keep_the_punctuation_of_the_text() -> None:
     ],
     ids=["a text without spaces", "no text", "another text", "a pause ends a turn"],
 )
-def test_words_are_joined_as_in_the_text_or_by_spaces(text: str, words: list[dict[str, Any]], turns: list[str]) -> None:
+def test_words_are_joined_as_in_text_or_by_spaces(text: str, words: list[dict[str, Any]], turns: list[str]) -> None:
     found = timed_texts(heard(text=text, words=words), PIECE, by_word=True)
     assert [turn.text for turn in transcript_segments(found, [])] == turns
 
 
-def test_words_may_be_inside_of_segments() -> None:
+def test_words_may_be_nested_in_segments() -> None:
     said = heard(text="A b.", segments=[sentence("A b.", 0, 2, words=[word("A", 0, 1), word("b", 1, 2)])])
     assert [unit.text for unit in timed_texts(said, PIECE, by_word=True)] == [" A ", "b."]
     assert [unit.text for unit in timed_texts(said, PIECE, by_word=False)] == [" A b."]
 
 
-def test_segments_are_turns_where_nobody_is_told_apart() -> None:
+def test_segments_are_turns_without_diarization() -> None:
     said = heard(text="A. B.", segments=[sentence("A.", 0, 1), sentence("B.", 1, 2)], words=[word("A"), word("B")])
     found = list(transcript_segments(timed_texts(said, PIECE, by_word=False), []))
     assert [(turn.start_ms, turn.end_ms, turn.text) for turn in found] == [(10000, 11000, "A."), (11000, 12000, "B.")]
@@ -104,7 +104,7 @@ def test_segments_are_turns_where_nobody_is_told_apart() -> None:
     assert [turn.text for turn in transcript_segments(timed_texts(whole, PIECE, by_word=True), [])] == ["A. B."]
 
 
-def test_parts_without_times_are_where_the_one_before_is() -> None:
+def test_parts_without_times_take_time_of_previous_part() -> None:
     said = heard(text="a b c", words=[word("a", 1, 2), word("b", None, None), word("c", 3, 4)])
     times = [(unit.start_ms, unit.end_ms) for unit in timed_texts(said, PIECE, by_word=True)]
     assert times == [(11_000, 12_000), (11_000, 11_000), (13_000, 14_000)]
@@ -114,7 +114,7 @@ def test_parts_without_times_are_where_the_one_before_is() -> None:
 
 @given(st.lists(st.tuples(st.floats(-1e300, 1e300), st.floats(-1e300, 1e300)), max_size=10), st.booleans())
 @settings(max_examples=50, deadline=None)
-def test_no_time_leaves_the_piece_or_goes_back(times: list[tuple[float, float]], by_word: bool) -> None:
+def test_times_stay_ordered_and_within_piece(times: list[tuple[float, float]], by_word: bool) -> None:
     words = [word("x", start, end) for start, end in times]
     found = timed_texts(heard(text="", words=words), PIECE, by_word=by_word)
     assert len(found) == len(times)
@@ -124,12 +124,12 @@ def test_no_time_leaves_the_piece_or_goes_back(times: list[tuple[float, float]],
         at = unit.start_ms
 
 
-def test_silence_is_no_unit() -> None:
+def test_blank_text_yields_no_units() -> None:
     assert timed_texts(heard(text=" "), PIECE, by_word=True) == []
     assert timed_texts(heard(text=" ", segments=[sentence(" ")]), PIECE, by_word=False) == []
 
 
-def test_a_unit_is_said_by_who_overlaps_it_most_or_is_nearest() -> None:
+def test_text_goes_to_most_overlapping_or_nearest_speaker() -> None:
     speakers = [DiarizationTurn(1, 2, 0), DiarizationTurn(2, 4, 1), DiarizationTurn(6, 8, 2)]
     times = {
         "before": (0, 500, 0),
@@ -155,7 +155,7 @@ def test_a_unit_is_said_by_who_overlaps_it_most_or_is_nearest() -> None:
         ([(0, 1.4, 1), (1.4, 1.6, 0), (1.6, 1.9, 0), (1.9, 3, 1)], 1),
     ],
 )
-def test_a_word_is_said_by_who_speaks_for_most_of_it(speakers: list[tuple[float, float, int]], speaker: int) -> None:
+def test_word_goes_to_speaker_of_most_of_it(speakers: list[tuple[float, float, int]], speaker: int) -> None:
     turns = [DiarizationTurn(*turn) for turn in speakers]
     (segment,) = transcript_segments([TimedText(1000, 2000, "word")], turns)
     assert segment.speaker == speaker
@@ -163,16 +163,14 @@ def test_a_word_is_said_by_who_speaks_for_most_of_it(speakers: list[tuple[float,
     assert turns[number].speaker == speaker
 
 
-def test_a_turn_without_end_is_cut() -> None:
+def test_long_turn_is_split() -> None:
     found = list(transcript_segments([TimedText(n, n, "x" * 999 + " ") for n in range(25)], []))
     assert [len(turn.text) for turn in found] == [9999, 9999, 4999]
 
 
 @given(TIMES, st.lists(st.tuples(st.integers(0, 900), st.integers(0, 300)), max_size=20))
 @settings(max_examples=50, deadline=None)
-def test_the_nearest_turn_is_found_as_by_looking_at_all(
-    times: list[tuple[float, float]], said: list[tuple[int, int]]
-) -> None:
+def test_chosen_turn_has_largest_overlap(times: list[tuple[float, float]], said: list[tuple[int, int]]) -> None:
     speakers: list[DiarizationTurn] = []
     at = 0.0
     for pause, length in times[:8]:
@@ -198,7 +196,7 @@ def test_each_turn_has_its_own_text() -> None:
     assert turn_texts([TimedText(0, 1, "x")], []) == []
 
 
-def test_segments_hold_their_words_where_that_is_asked() -> None:
+def test_segments_include_words_on_request() -> None:
     answer = heard(text="Good morning, all.", words=[word("Good", 1, 2), word("morning", 2, 3), word("all", 7, 8)])
     texts = timed_texts(answer, PIECE, by_word=True)
     first, second = transcript_segments(texts, [], with_words=True)
@@ -211,7 +209,7 @@ def test_segments_hold_their_words_where_that_is_asked() -> None:
     assert [segment.words for segment in transcript_segments(whole, [], with_words=True)] == [()]
 
 
-def test_segments_begin_and_end_with_their_turns() -> None:
+def test_segments_are_stretched_to_their_turns() -> None:
     turns = [DiarizationTurn(0.5, 3.0, 0), DiarizationTurn(3.0, 4.0, 1), DiarizationTurn(4.5, 9.0, 0)]
     said = [(1000, 2000, "Well.", 0), (3100, 3500, "Yes.", 1), (6000, 7000, "So.", 0), (9500, 9900, "Oh.", 0)]
     segments = [Segment(*one) for one in said]
@@ -221,7 +219,7 @@ def test_segments_begin_and_end_with_their_turns() -> None:
     assert stretch(segments, []) == segments
 
 
-def test_segments_say_who_else_speaks_and_when() -> None:
+def test_segments_report_overlapping_speakers_and_times() -> None:
     turns = [DiarizationTurn(0.0, 4.0, 0), DiarizationTurn(4.0, 8.0, 1), DiarizationTurn(8.0, 9.0, 2)]
     segments = [Segment(0, 2000, "a", 0), Segment(2000, 4000, "b", 0), Segment(4000, 8000, "c", 1)]
     parts = [(1.5, 2.5, 0, 1), (3.8, 4.0, 0, 1), (4.0, 4.2, 1, 0), (7.0, 7.25, 1, 2), (8.5, 9.0, 2, 1)]
@@ -235,7 +233,7 @@ def test_segments_say_who_else_speaks_and_when() -> None:
     words=st.lists(st.tuples(st.integers(0, 900), st.integers(0, 900), st.integers(0, 1)), max_size=8),
     talks=st.lists(st.tuples(st.integers(0, 900), st.integers(1, 3000), st.integers(0, 1)), max_size=8),
 )
-def test_stretching_makes_no_segment_shorter_and_no_overlap(
+def test_stretching_never_shortens_or_overlaps_segments(
     words: list[tuple[int, int, int]], talks: list[tuple[int, int, int]]
 ) -> None:
     segments, turns, at = [], [], 0

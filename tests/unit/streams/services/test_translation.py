@@ -50,7 +50,7 @@ def test_all_turns_are_translated_in_one_call() -> None:
     assert asked.json == {"q": ["Hello.", "Bye."], **languages, "format": "text", "api_key": "secret"}
 
 
-def test_an_answer_that_no_record_could_hold_is_refused() -> None:
+def test_oversized_answer_is_rejected() -> None:
     run = Run().heard(*TRANSCRIPT)
     engine = HttpEngine(reply({"translatedText": ["a" * MAX_CHARACTERS, "b"]}))
     with pytest.raises(ServiceFault, match="no usable answer: it is too long"):
@@ -58,14 +58,14 @@ def test_an_answer_that_no_record_could_hold_is_refused() -> None:
     assert run.emitted == []
 
 
-def test_a_language_that_is_known_is_named() -> None:
+def test_known_source_language_is_sent() -> None:
     engine = HttpEngine(loud)
     perform(Run(speech_lang="de").heard(*TRANSCRIPT), engine)
     assert engine.asked[0].json["source"] == "de"
     assert "api_key" not in engine.asked[0].json
 
 
-def test_a_long_transcript_takes_several_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_transcript_takes_several_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(translation, "BATCH_CHARACTERS", 10)
     texts = ["12345", "12345", "1", "12345678901234", "12"]
     engine, run = HttpEngine(loud), Run().heard(Transcript(tuple(Segment(0, 1, text) for text in texts)))
@@ -87,7 +87,7 @@ def test_a_long_transcript_takes_several_calls(monkeypatch: pytest.MonkeyPatch) 
         (None, "the translation engine did not answer within 0.05 s"),
     ],
 )
-def test_a_wrong_answer_is_the_error(answer: bytes | None, fault: str) -> None:
+def test_invalid_answer_becomes_error(answer: bytes | None, fault: str) -> None:
     run = Run().heard(*TRANSCRIPT)
     with pytest.raises(ServiceFault) as raised:
         perform(run, HttpEngine(answer), timeout_s=0.05 if answer is None else 5.0)
@@ -122,7 +122,7 @@ def audio(tmp_path: Path) -> Path:
     return path
 
 
-def test_every_turn_is_heard_again_and_long_ones_in_parts(audio: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_turns_are_translated_from_audio_in_bounded_parts(audio: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speech_translation, "PORTION_TURNS", 2)
     run = Run(audio).heard(Transcript(SEGMENTS[:2]), Transcript(SEGMENTS[2:], ("french",)))
     engine = HttpEngine(lambda asked: reply({"text": f" {seconds(asked):.1f}"}))
@@ -138,40 +138,40 @@ def test_every_turn_is_heard_again_and_long_ones_in_parts(audio: Path, monkeypat
 
 
 @pytest.mark.parametrize(("lang", "heard"), [("en", ("french",)), ("multi", ("english",)), ("multi", ("en",))])
-def test_what_is_english_is_not_heard_again(lang: str, heard: tuple[str, ...]) -> None:
+def test_english_speech_is_not_translated_again(lang: str, heard: tuple[str, ...]) -> None:
     run, engine = Run(speech_lang=lang).heard(Transcript(SEGMENTS, heard)), HttpEngine()
     assert hear_again(run, engine) == RunSummary("whisper", AUDIO_MS)
     assert told(run) == [Translated("en", ("Bonjour.", "Au revoir.", "Bien."))]
     assert engine.asked == []
 
 
-def test_several_languages_are_found_turn_by_turn(audio: Path) -> None:
+def test_likely_language_is_not_sent_for_several_languages(audio: Path) -> None:
     run, engine = Run(audio).heard(Transcript(SEGMENTS[:1], ("french", "english"))), HttpEngine(reply({"text": "Hi."}))
     hear_again(run, engine)
     assert "likely_language" not in engine.asked[0].fields
 
 
 @pytest.mark.parametrize("language", ["ko", "xx"])
-def test_another_language_names_the_setting_that_is_missing(language: str) -> None:
+def test_other_target_language_names_missing_setting(language: str) -> None:
     run = Run(translation_target_lang=language).heard(FRENCH)
     message = f"translation into {language} needs an engine: EARSHOT_TRANSLATION_URL is not set"
     with pytest.raises(ServiceFault, match=message):
         hear_again(run, HttpEngine())
 
 
-def test_without_a_speech_engine_of_ours_so_does_english() -> None:
+def test_english_without_speech_engine_names_missing_setting() -> None:
     with pytest.raises(ServiceFault, match="translation into en needs an engine: EARSHOT_TRANSLATION_URL"):
         hear_again(Run().heard(FRENCH), None)
 
 
-def test_an_engine_that_fails_is_named(audio: Path) -> None:
+def test_engine_failure_is_named(audio: Path) -> None:
     with pytest.raises(ServiceFault, match="Translation API error: 503"):
         hear_again(Run(audio).heard(FRENCH), HttpEngine(reply({}, 503)))
     assert list(audio.parent.iterdir()) == [audio]
 
 
 @pytest.mark.parametrize(("perform", "model"), [(perform, "default"), (hear_again, "whisper")])
-def test_nothing_said_is_no_call_and_speech_that_failed_is_not_translated(
+def test_empty_transcript_makes_no_call_and_missing_one_fails(
     perform: Callable[[Run, HttpEngine], RunSummary], model: str
 ) -> None:
     run = Run().heard(Transcript(()))

@@ -35,7 +35,7 @@ class Counting(Fingerprint):
 
 
 @pytest.mark.parametrize("cache_bytes", [0, 40_000, 10**9], ids=["log", "both", "memory"])
-async def test_a_stream_gives_the_windows_of_its_whole_recording(tmp_path: Path, cache_bytes: int) -> None:
+async def test_stream_windows_match_whole_recording(tmp_path: Path, cache_bytes: int) -> None:
     data = sound(4.3)
     async with playing(tmp_path, cache_bytes=cache_bytes) as studio:
         await studio.send(ONE, STREAM)
@@ -50,7 +50,7 @@ async def test_a_stream_gives_the_windows_of_its_whole_recording(tmp_path: Path,
     assert studio.store.audio(ONE, 0, 100) == []
 
 
-async def test_windows_of_a_session_come_in_order_and_once(tmp_path: Path) -> None:
+async def test_windows_are_emitted_once_in_order(tmp_path: Path) -> None:
     data = sound(20, seed=1)
     async with playing(tmp_path) as studio:
         await studio.send(ONE, STREAM, *(Chunk("c", n, chunk) for n, chunk in enumerate(pieces(data))), Sealed("c"))
@@ -62,7 +62,7 @@ async def test_windows_of_a_session_come_in_order_and_once(tmp_path: Path) -> No
     assert studio.scores(ONE) == truth(data)
 
 
-async def test_sessions_are_analysed_side_by_side(tmp_path: Path) -> None:
+async def test_sessions_are_analysed_concurrently(tmp_path: Path) -> None:
     async with playing(tmp_path, Meeting()) as studio:
         for session, seed in ((ONE, 1), (TWO, 2)):
             await studio.send(session, STREAM, Chunk("c", 0, sound(1, seed)))
@@ -70,7 +70,7 @@ async def test_sessions_are_analysed_side_by_side(tmp_path: Path) -> None:
     assert studio.scores(TWO) == truth(sound(1, 2))
 
 
-async def test_a_patch_that_fails_is_the_fault_of_its_stream_alone(tmp_path: Path) -> None:
+async def test_failing_patch_fails_only_its_stream(tmp_path: Path) -> None:
     """Streams are scored together; one of them has a sound that crashes the model."""
     sounds = {f"{number:024}": sound(2, number) for number in range(6)}
     bad = f"{3:024}"
@@ -97,7 +97,7 @@ async def test_a_patch_that_fails_is_the_fault_of_its_stream_alone(tmp_path: Pat
     assert max(engine.together) > 1
 
 
-async def test_nobody_waits_for_a_long_step_of_another_stream(tmp_path: Path) -> None:
+async def test_long_step_does_not_delay_other_streams(tmp_path: Path) -> None:
     sounds = {f"{number:024}": sound(4, number) for number in range(8)}
     engine = Counting()
     async with playing(tmp_path, engine) as studio:
@@ -109,7 +109,7 @@ async def test_nobody_waits_for_a_long_step_of_another_stream(tmp_path: Path) ->
     assert engine.together == [7] * len(sounds)
 
 
-async def test_a_row_that_cannot_be_read_ends_no_lane(tmp_path: Path) -> None:
+async def test_unreadable_row_does_not_end_lane(tmp_path: Path) -> None:
     """Neither in a step nor when the progress of the failed session is read."""
     data = sound(1)
     async with playing(tmp_path) as studio:
@@ -120,7 +120,7 @@ async def test_a_row_that_cannot_be_read_ends_no_lane(tmp_path: Path) -> None:
     assert studio.scores(ONE) == truth(data)
 
 
-async def test_streams_that_are_behind_read_the_log_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lagging_streams_share_log_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Thirty sessions without audio in memory, and with more of it than the read-ahead buffer holds."""
     sessions = [f"{number:024}" for number in range(30)]
     audio = pieces(sound(4))
@@ -137,7 +137,7 @@ async def test_streams_that_are_behind_read_the_log_once(tmp_path: Path, monkeyp
     assert studio.commands.read < 4 * len(sessions) * len(audio)
 
 
-async def test_a_stream_that_is_behind_reads_what_a_step_takes_at_once(tmp_path: Path) -> None:
+async def test_lagging_stream_reads_whole_step_at_once(tmp_path: Path) -> None:
     """On a log with single reads; some of the audio is in memory."""
     audio = pieces(sound(8), 0.5)
     async with playing(tmp_path, cache_bytes=2 * len(audio[0])) as studio:
@@ -150,7 +150,7 @@ async def test_a_stream_that_is_behind_reads_what_a_step_takes_at_once(tmp_path:
     assert (studio.commands.reads, studio.commands.read) == (1, len(audio) - 2)
 
 
-async def test_a_file_is_analysed_once_it_is_complete(tmp_path: Path) -> None:
+async def test_file_is_analysed_once_complete(tmp_path: Path) -> None:
     data = sound(70, seed=3)
     async with playing(tmp_path) as studio:
         await studio.send(ONE, FILE)
@@ -164,7 +164,7 @@ async def test_a_file_is_analysed_once_it_is_complete(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("opened", [STREAM, FILE], ids=["stream", "file"])
-async def test_what_lies_beyond_total_size_is_not_analysed(tmp_path: Path, opened: Opened) -> None:
+async def test_audio_beyond_total_size_is_ignored(tmp_path: Path, opened: Opened) -> None:
     data = sound(1.75)
     sized = Opened("c", opened.kind, opened.content_type, "p", 1000, 500, total_size=len(data))
     async with playing(tmp_path) as studio:
@@ -175,21 +175,21 @@ async def test_what_lies_beyond_total_size_is_not_analysed(tmp_path: Path, opene
 
 
 @pytest.mark.parametrize("opened", [STREAM, FILE], ids=["stream", "file"])
-async def test_a_session_that_ends_without_audio_is_finished(tmp_path: Path, opened: Opened) -> None:
+async def test_session_without_audio_finishes(tmp_path: Path, opened: Opened) -> None:
     async with playing(tmp_path) as studio:
         await studio.send(ONE, opened, Sealed("c"))
     head = studio.head(ONE)
     assert (head.finished, head.windows, head.error) == (True, 0, None)
 
 
-async def test_each_chunk_of_predict_is_one_window(tmp_path: Path) -> None:
+async def test_each_predict_chunk_is_one_window(tmp_path: Path) -> None:
     async with playing(tmp_path) as studio:
         await studio.send(ONE, STREAM, *(Chunk("c", None, sound(0.8, n), predict=True) for n in range(3)))
     assert studio.scores(ONE) == b"".join(truth(sound(0.8, n)) for n in range(3))
 
 
 @pytest.mark.parametrize("at", [1, 3, 6])
-async def test_a_stream_goes_on_after_a_restart_without_a_seam(tmp_path: Path, at: int) -> None:
+async def test_stream_resumes_seamlessly_after_restart(tmp_path: Path, at: int) -> None:
     data = sound(4.1, seed=at)
     chunks = pieces(data)
     studio = Studio(Fingerprint(), tmp_path)
@@ -208,7 +208,7 @@ async def test_a_stream_goes_on_after_a_restart_without_a_seam(tmp_path: Path, a
 # --- faults ---------------------------------------------------------------------------------------------------------
 
 
-async def test_damaged_audio_ends_the_session_after_the_windows_before_it(tmp_path: Path) -> None:
+async def test_damaged_audio_ends_session_and_keeps_earlier_windows(tmp_path: Path) -> None:
     data = sound(2)
     async with playing(tmp_path) as studio:
         await studio.send(ONE, STREAM, *(Chunk("c", n, chunk) for n, chunk in enumerate([*pieces(data), BAD, BAD])))
@@ -218,7 +218,7 @@ async def test_damaged_audio_ends_the_session_after_the_windows_before_it(tmp_pa
     assert len(studio.failures(ONE)) == 1
 
 
-async def test_a_file_that_does_not_decode_ends_with_its_cause(tmp_path: Path) -> None:
+async def test_undecodable_file_fails_with_cause(tmp_path: Path) -> None:
     opened = Opened("c", "file", "audio/wav", "p", 1000, 500)
     async with playing(tmp_path) as studio:
         await studio.send(ONE, opened, Chunk("c", 0, b"no RIFF at all"), Sealed("c"))
@@ -228,7 +228,7 @@ async def test_a_file_that_does_not_decode_ends_with_its_cause(tmp_path: Path) -
 
 @pytest.mark.parametrize("opened", [STREAM, FILE], ids=["stream", "file"])
 @pytest.mark.parametrize("fault", [Unavailable("the broker is away"), OSError("disk")], ids=repr)
-async def test_faults_that_pass_are_waited_out(tmp_path: Path, fault: Exception, opened: Opened) -> None:
+async def test_transient_faults_are_retried(tmp_path: Path, fault: Exception, opened: Opened) -> None:
     data = sound(2)
     async with playing(tmp_path) as studio:
         studio.commands.faults = [fault] * 8
@@ -240,7 +240,7 @@ async def test_faults_that_pass_are_waited_out(tmp_path: Path, fault: Exception,
 
 
 @pytest.mark.parametrize("fault", [Unavailable("the broker is away"), OSError("disk")], ids=repr)
-async def test_outages_are_no_attempts(tmp_path: Path, fault: Exception) -> None:
+async def test_outages_do_not_count_as_attempts(tmp_path: Path, fault: Exception) -> None:
     """One unexpected error after any number of outages is the first, and is retried."""
     data = sound(1)
     async with playing(tmp_path) as studio:
@@ -250,7 +250,7 @@ async def test_outages_are_no_attempts(tmp_path: Path, fault: Exception) -> None
     assert studio.scores(ONE) == truth(data)
 
 
-async def test_an_internal_fault_is_tried_again(tmp_path: Path) -> None:
+async def test_internal_error_is_retried(tmp_path: Path) -> None:
     async with playing(tmp_path, Faulty(RuntimeError("a bug"), RuntimeError("a bug"))) as studio:
         await studio.send(ONE, STREAM, Chunk("c", 0, sound(1)))
     assert studio.scores(ONE) == truth(sound(1))
@@ -260,7 +260,7 @@ async def test_an_internal_fault_is_tried_again(tmp_path: Path) -> None:
     ("fault", "message"),
     [(RuntimeError("a bug"), "internal error"), (EngineError("the model failed"), "the model failed")],
 )
-async def test_an_internal_fault_that_stays_ends_the_session_after_three_attempts(
+async def test_persistent_error_ends_session_after_three_attempts(
     tmp_path: Path, fault: Exception, message: str
 ) -> None:
     engine = Faulty(*[fault] * 10)
@@ -273,7 +273,7 @@ async def test_an_internal_fault_that_stays_ends_the_session_after_three_attempt
     assert len(engine.faults) == 7
 
 
-async def test_a_failure_that_the_log_refuses_is_said_again_and_no_lane_dies(tmp_path: Path) -> None:
+async def test_rejected_failure_record_is_retried(tmp_path: Path) -> None:
     async with playing(tmp_path, workers=1) as studio:
         studio.refusals = [Unavailable("the broker is away")] * 6
         await studio.send(ONE, STREAM, Chunk("c", 0, BAD))
@@ -281,7 +281,7 @@ async def test_a_failure_that_the_log_refuses_is_said_again_and_no_lane_dies(tmp
     assert studio.head(ONE).error is not None
 
 
-async def test_a_lane_that_dies_is_told(tmp_path: Path) -> None:
+async def test_crashed_lane_is_reported(tmp_path: Path) -> None:
     studio = Studio(Fingerprint(), tmp_path)
     async with studio:
         studio.refusals = [RuntimeError("the log failed for good")] * 9
@@ -290,7 +290,7 @@ async def test_a_lane_that_dies_is_told(tmp_path: Path) -> None:
         assert "for good" in str(studio.ended[0])
 
 
-async def test_a_project_does_not_wait_for_the_many_sessions_of_another(tmp_path: Path) -> None:
+async def test_busy_project_does_not_delay_others(tmp_path: Path) -> None:
     studio = Studio(Fingerprint(), tmp_path, workers=1)
     for session in (*[new_id() for _ in range(64)], ONE):
         await studio.send(session, STREAM if session == ONE else msgspec.structs.replace(STREAM, project="loud"))
@@ -302,7 +302,7 @@ async def test_a_project_does_not_wait_for_the_many_sessions_of_another(tmp_path
 
 
 @pytest.mark.parametrize(("projects", "steps"), [(["one"], 1), (["one", "two"], 6)])
-async def test_steps_are_short_while_many_projects_have_work(tmp_path: Path, projects: list[str], steps: int) -> None:
+async def test_steps_are_short_while_projects_compete(tmp_path: Path, projects: list[str], steps: int) -> None:
     async with playing(tmp_path, cache_bytes=10**9) as studio:
         for number in range(2):
             opened = msgspec.structs.replace(STREAM, project=projects[number % len(projects)])

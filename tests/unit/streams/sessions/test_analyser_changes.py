@@ -20,7 +20,7 @@ from topics.sessions.records import Chunk, Deleted, Opened, Scored, Sealed
 ONE, TWO = "A" * 24, "B" * 24
 
 
-async def test_a_deleted_session_is_not_analysed_further(tmp_path: Path) -> None:
+async def test_deleted_session_is_not_analysed_further(tmp_path: Path) -> None:
     engine = Gated()
     async with playing(tmp_path, engine) as studio:
         await studio.send(ONE, STREAM, *(Chunk("c", n, chunk) for n, chunk in enumerate(pieces(sound(30)))))
@@ -34,7 +34,7 @@ async def test_a_deleted_session_is_not_analysed_further(tmp_path: Path) -> None
     assert studio.failures(ONE) == []
 
 
-async def test_a_session_whose_partition_went_away_does_not_keep_a_lane_busy(tmp_path: Path) -> None:
+async def test_session_of_revoked_partition_frees_its_lane(tmp_path: Path) -> None:
     engine = Gated()
     async with playing(tmp_path, engine) as studio:
         await studio.send(ONE, STREAM, *(Chunk("c", n, chunk) for n, chunk in enumerate(pieces(sound(30)))))
@@ -46,7 +46,7 @@ async def test_a_session_whose_partition_went_away_does_not_keep_a_lane_busy(tmp
         assert len(studio.refusals) == 999
 
 
-async def test_a_session_of_a_lost_partition_is_not_tried_again(tmp_path: Path) -> None:
+async def test_session_of_lost_partition_is_not_retried(tmp_path: Path) -> None:
     data = sound(1)
     async with playing(tmp_path) as studio:
 
@@ -61,7 +61,7 @@ async def test_a_session_of_a_lost_partition_is_not_tried_again(tmp_path: Path) 
     assert studio.scores(ONE) == truth(data)
 
 
-async def test_an_actor_alone_has_a_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_session_has_one_actor_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A session that was forgotten and returned is queued twice; the later work waits for its actor."""
     running: list[str] = []
     met: list[str] = []
@@ -91,7 +91,7 @@ async def test_an_actor_alone_has_a_session(tmp_path: Path, monkeypatch: pytest.
     assert met == [TWO, ONE, ONE]
 
 
-async def test_an_ended_session_is_not_analysed_again(tmp_path: Path) -> None:
+async def test_ended_session_is_not_analysed_again(tmp_path: Path) -> None:
     engine = Fingerprint()
     async with playing(tmp_path, engine) as studio:
         await studio.send(ONE, STREAM, Chunk("c", 0, sound(1)), Sealed("c"))
@@ -103,7 +103,7 @@ async def test_an_ended_session_is_not_analysed_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bound", ["KEPT", "MOST"])
-async def test_what_is_kept_of_sessions_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
+async def test_warm_session_state_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
     monkeypatch.setattr(warm, bound, 2)
     monkeypatch.setattr(warm, "PAUSE_SECONDS", 0.0)
     monkeypatch.setattr(module, "TIDY_SECONDS", 0.001)
@@ -122,7 +122,7 @@ async def test_what_is_kept_of_sessions_is_bounded(tmp_path: Path, monkeypatch: 
         assert scores == truth(sound(2, seed))[: len(scores)]
 
 
-async def test_streams_keep_their_place_however_many_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_streams_keep_their_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise each of them would read its last chunks from the log again, each time."""
     monkeypatch.setattr(warm, "KEPT", 2)
     monkeypatch.setattr(module, "TIDY_SECONDS", 0.001)
@@ -137,7 +137,7 @@ async def test_streams_keep_their_place_however_many_there_are(tmp_path: Path, m
     assert studio.commands.read == 0
 
 
-async def test_lag_is_the_age_of_the_oldest_work(tmp_path: Path) -> None:
+async def test_lag_is_age_of_oldest_work(tmp_path: Path) -> None:
     async with playing(tmp_path) as studio:
         assert studio.analyser.ready.lag() == 0.0
         studio.analyser.enqueue(ONE)
@@ -166,7 +166,7 @@ def models_of(studio: Studio, session: str) -> set[str]:
     return {result.model for of, result in studio.emitted if of == session and isinstance(result, Scored)}
 
 
-async def test_a_session_keeps_the_model_that_it_was_opened_with(tmp_path: Path) -> None:
+async def test_session_keeps_model_it_was_opened_with(tmp_path: Path) -> None:
     first, second = Fingerprint(), Other()
     audio = sound(4)
     async with playing(tmp_path, first) as studio:
@@ -187,7 +187,7 @@ async def test_a_session_keeps_the_model_that_it_was_opened_with(tmp_path: Path)
     assert studio.scores(TWO) == truth(audio, second)
 
 
-async def test_a_session_of_a_model_that_is_not_here_waits_and_loses_nothing(tmp_path: Path) -> None:
+async def test_session_waits_for_missing_model(tmp_path: Path) -> None:
     second = Other()
     audio = sound(2)
     async with playing(tmp_path, Fingerprint()) as studio:
@@ -204,7 +204,7 @@ async def test_a_session_of_a_model_that_is_not_here_waits_and_loses_nothing(tmp
     assert studio.scores(TWO) == truth(audio)
 
 
-async def test_a_session_without_a_model_goes_on_with_that_of_its_windows(tmp_path: Path) -> None:
+async def test_session_without_model_continues_with_model_of_windows(tmp_path: Path) -> None:
     """Sessions from before model changes name none."""
     first, second = Fingerprint(), Other()
     audio = sound(3)
@@ -220,7 +220,7 @@ async def test_a_session_without_a_model_goes_on_with_that_of_its_windows(tmp_pa
     assert studio.scores(ONE) == truth(audio)
 
 
-async def test_a_model_that_cannot_be_loaded_is_a_sentence_in_the_log(tmp_path: Path) -> None:
+async def test_failed_model_load_is_retried(tmp_path: Path) -> None:
     seen: list[str] = []
     async with playing(tmp_path) as studio:
 

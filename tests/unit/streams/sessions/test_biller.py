@@ -65,7 +65,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 LINE = Charge(SESSION, MeteredService.SESSION, "p", "o", 1500, "m@1", BEGUN)
 
 
-async def test_a_session_that_ends_is_billed_once() -> None:
+async def test_ended_session_is_billed_once() -> None:
     world, books = analysed(Sealed("c")), Books()
     head = world.head(SESSION)
     assert head.unsettled, "it is found again until it is billed"
@@ -75,7 +75,7 @@ async def test_a_session_that_ends_is_billed_once() -> None:
     assert (head.metered, head.unmetered, head.unsettled) == (2, False, False)
 
 
-async def test_a_deleted_session_is_billed_and_then_nothing_is_left_of_it() -> None:
+async def test_deleted_session_is_billed_before_final_removal() -> None:
     world, books = analysed(Deleted("c")), Books()
     # A late result writes nothing.
     world._emit(SESSION, Scored(2, MODEL, score(b"c"), Cursor(3, 2), tags=TAGS))
@@ -87,27 +87,27 @@ async def test_a_deleted_session_is_billed_and_then_nothing_is_left_of_it() -> N
     assert not [key for key in world.partition.rows if key[:1] in (keys.SESSION, keys.SESSION_OPEN)]
 
 
-async def test_a_ledger_or_log_that_is_away_is_asked_again() -> None:
+async def test_unavailable_ledger_or_log_is_retried() -> None:
     world, books = analysed(Sealed("c")), Books(DirectoryDown("away"))
     await bill(world, books, [Unavailable("full")])
     # Written twice, which the ledger's key makes one.
     assert books.lines == [LINE, LINE]
 
 
-async def test_without_a_ledger_nothing_waits() -> None:
+async def test_session_settles_without_ledger() -> None:
     world = analysed(Sealed("c"))
     await bill(world, None)
     head = world.head(SESSION)
     assert not head.unmetered
 
 
-def test_a_session_that_goes_on_is_not_billed_before_a_step_is_full() -> None:
+def test_running_session_is_not_billed_before_full_step() -> None:
     head = analysed().head(SESSION)
     assert (head.windows, head.meterable, head.unmetered) == (2, 0, False)
 
 
 @given(st.integers(0, 5 * METER_WINDOWS), st.integers(0, 5), st.booleans())
-def test_steps_add_up_however_they_were_billed(windows: int, billed: int, predicts: bool) -> None:
+def test_billing_steps_add_up_to_total_audio(windows: int, billed: int, predicts: bool) -> None:
     opened = Opened("c", "stream", "audio/wav", "p", 2000, 500, at=BEGUN)
     lines = list(charges(SESSION, opened, Metered(windows, predicts)))
     audio = windows * 2000 if predicts else windows and 1500 + windows * 500

@@ -146,7 +146,7 @@ TUNED: list[Happening] = [("commands", 2), ("work", 1), ("tune", 2), ("results",
 # Other rules between two windows, whose opening is written again.
 @example(log_of(OPENED, A, B), [*TUNED, *MISSED])
 @example(log_of(OPENED, A, B), [("commands", 2), ("tune", 1), ("work", 1), ("crash", Crash(0.3, local=True, batch=1))])
-def test_crashes_leave_no_trace(commands: list[StoredRecord], story: list[Happening]) -> None:
+def test_crashes_do_not_change_final_rows(commands: list[StoredRecord], story: list[Happening]) -> None:
     world = World(commands)
     told: dict[str, tuple[SoundRules, ...]] = {}
     for happening in story:
@@ -185,9 +185,7 @@ def assert_metered(world: World, clean: World) -> None:
 
 @settings(max_examples=75, deadline=None)
 @given(commands=histories(damaged=True), story=stories)
-def test_crashes_around_damaged_audio_keep_what_was_analysed(
-    commands: list[StoredRecord], story: list[Happening]
-) -> None:
+def test_crashes_around_damaged_audio_keep_results(commands: list[StoredRecord], story: list[Happening]) -> None:
     world, clean = World(commands), clean_run(commands)
     for happening in story:
         play(world, happening)
@@ -206,7 +204,7 @@ def readable(world: World) -> dict[str, object]:
     return found
 
 
-def test_rows_of_a_deleted_session_are_removed_when_only_its_head_was_deleted_in_the_changelog() -> None:
+def test_leftover_rows_are_removed_if_only_head_was_deleted() -> None:
     world = World(log_of(OPENED, Chunk("c", 0, b"a", b"key"), Deleted("c")))
     world.fold_commands(3)
     world.flushed = next(at for at, (key, value) in enumerate(world.partition.changelog) if value is None)
@@ -221,7 +219,7 @@ def test_rows_of_a_deleted_session_are_removed_when_only_its_head_was_deleted_in
 
 @pytest.mark.parametrize("cut", range(10))
 @pytest.mark.parametrize("folded_again", range(4))
-def test_two_crashes_lose_no_chunk_that_was_accepted(cut: int, folded_again: int) -> None:
+def test_two_crashes_lose_no_accepted_chunk(cut: int, folded_again: int) -> None:
     """The first cuts the changelog; the second comes while the log is folded again, and deletes the local rows.
 
     The local head is ahead of the changelog, which gets it with the first command that is folded again. Rows of later
@@ -254,9 +252,7 @@ def finished_session() -> World:
 
 @pytest.mark.parametrize("standby", [False, True])
 @pytest.mark.parametrize("cut", range(8))
-def test_a_finished_session_that_was_deleted_leaves_nothing_wherever_the_changelog_was_cut(
-    cut: int, standby: bool
-) -> None:
+def test_deletion_of_finished_session_survives_any_changelog_cut(cut: int, standby: bool) -> None:
     world = finished_session()
     world.commands.append(delivered(4, SESSION, Deleted("c")))
     world.fold_commands(1)
@@ -265,7 +261,7 @@ def test_a_finished_session_that_was_deleted_leaves_nothing_wherever_the_changel
     assert session_rows(world.partition.rows) == {}
 
 
-def test_a_session_that_is_finished_and_still_in_the_index_keeps_its_rows() -> None:
+def test_finished_session_still_in_index_keeps_rows() -> None:
     """A changelog may end between its head and the entry of the index."""
     world = finished_session()
     rows_of = session_rows(world.partition.rows)
@@ -276,7 +272,7 @@ def test_a_session_that_is_finished_and_still_in_the_index_keeps_its_rows() -> N
     assert list(world.store.unsettled_ids()) == []
 
 
-def test_chunks_whose_results_were_folded_first_are_accepted_and_need_no_row() -> None:
+def test_chunks_folded_after_their_results_need_no_row() -> None:
     """A node that was paused may fetch another owner's results before its commands."""
     world = World(log_of(OPENED, Chunk("c", 0, b"a"), Chunk("c", 1, b"b", b"key")))
     world.fold_commands(2)

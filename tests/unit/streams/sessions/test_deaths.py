@@ -41,7 +41,7 @@ def no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("opened", [STREAM, FILE], ids=["stream", "file"])
-async def test_three_deaths_end_the_session_and_nobody_else(tmp_path: Path, opened: Opened) -> None:
+async def test_three_deaths_end_only_that_session(tmp_path: Path, opened: Opened) -> None:
     async with playing(tmp_path, Mortal(), workers=1) as studio:
         for session, audio in ((ONE, POISON), (TWO, sound(1))):
             await studio.send(session, opened, Chunk("c", 0, audio), Sealed("c"))
@@ -53,7 +53,7 @@ async def test_three_deaths_end_the_session_and_nobody_else(tmp_path: Path, open
     assert studio.workers.deaths == DEATHS
 
 
-async def test_what_was_analysed_before_the_poison_stays(tmp_path: Path) -> None:
+async def test_windows_before_poison_are_kept(tmp_path: Path) -> None:
     data = sound(2)
     async with playing(tmp_path, Mortal()) as studio:
         await studio.send(ONE, STREAM)
@@ -64,7 +64,7 @@ async def test_what_was_analysed_before_the_poison_stays(tmp_path: Path) -> None
     assert studio.scores(ONE) == truth(data)[: 3 * TAGS]
 
 
-async def test_the_innocent_go_on_and_the_suspects_go_alone(tmp_path: Path) -> None:
+async def test_suspects_are_retried_alone_after_death(tmp_path: Path) -> None:
     """Many steps were in the worker that died; after that each runs alone in a worker."""
     audio = {f"{number:024}": sound(1, number) for number in range(6)} | {ONE: POISON}
     audio |= {f"{number:024}": sound(1, number) for number in range(6, 12)}
@@ -93,7 +93,7 @@ async def test_the_innocent_go_on_and_the_suspects_go_alone(tmp_path: Path) -> N
     assert together[1:] == [1] * (DEATHS - 1)
 
 
-async def test_deaths_that_a_session_survives_are_forgotten(tmp_path: Path) -> None:
+async def test_survived_deaths_are_forgotten(tmp_path: Path) -> None:
     engine = Faulty()
     data = sound(4)
     async with playing(tmp_path, engine, workers=1) as studio:
@@ -107,7 +107,7 @@ async def test_deaths_that_a_session_survives_are_forgotten(tmp_path: Path) -> N
     assert studio.scores(ONE) == truth(data)
 
 
-async def test_a_file_whose_poison_comes_late_is_ended_too(tmp_path: Path) -> None:
+async def test_file_with_late_poison_is_ended(tmp_path: Path) -> None:
     """Steps that lead there again do not count as success."""
     data = sound(100)
     async with playing(tmp_path, Mortal(), workers=1) as studio:
@@ -118,7 +118,7 @@ async def test_a_file_whose_poison_comes_late_is_ended_too(tmp_path: Path) -> No
     assert studio.scores(ONE) == truth(data)[: len(studio.scores(ONE))] != b""
 
 
-async def test_a_stream_whose_last_chunks_are_read_again_is_ended_too(
+async def test_stream_that_rereads_chunks_before_poison_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Short chunks, few per step: several steps lead to the poison."""
@@ -148,7 +148,7 @@ class Dying(Fingerprint):
 
 
 @pytest.mark.parametrize("predict", [False, True], ids=["stream", "windows"])
-async def test_workers_that_die_in_every_step_leave_no_seam(tmp_path: Path, predict: bool) -> None:
+async def test_worker_deaths_in_every_step_leave_no_seam(tmp_path: Path, predict: bool) -> None:
     """None of these deaths is the session's fault, because it progresses each time."""
     data = sound(20, seed=5)
     async with playing(tmp_path, Dying(), workers=2) as studio:
@@ -161,7 +161,7 @@ async def test_workers_that_die_in_every_step_leave_no_seam(tmp_path: Path, pred
     assert studio.scores(ONE) == (b"".join(map(truth, pieces(data, 1))) if predict else truth(data))
 
 
-async def test_a_file_whose_worker_dies_goes_on_where_its_windows_ended(tmp_path: Path) -> None:
+async def test_file_resumes_at_last_window_after_worker_death(tmp_path: Path) -> None:
     data = sound(100, seed=5)
     engine = Faulty()
     async with playing(tmp_path, engine, workers=1) as studio:
@@ -179,7 +179,7 @@ async def test_a_file_whose_worker_dies_goes_on_where_its_windows_ended(tmp_path
     assert studio.scores(ONE) == truth(data)
 
 
-async def test_a_death_while_the_log_is_away_is_no_failure(tmp_path: Path) -> None:
+async def test_deadly_session_fails_once_log_returns(tmp_path: Path) -> None:
     """A session that killed three workers gets its error once the log is available."""
     async with playing(tmp_path, Mortal(), workers=1) as studio:
         studio.refusals = [Unavailable("the broker is away")] * 3
@@ -187,7 +187,7 @@ async def test_a_death_while_the_log_is_away_is_no_failure(tmp_path: Path) -> No
     assert studio.failures(ONE) == [DEADLY]
 
 
-async def test_a_session_that_had_nothing_in_work_is_not_counted(tmp_path: Path) -> None:
+async def test_worker_death_is_not_counted_for_idle_session(tmp_path: Path) -> None:
     """Its state was lost with the worker; it restarts from the rows."""
     data = sound(6)
     async with playing(tmp_path, workers=1) as studio:
@@ -213,7 +213,7 @@ async def test_a_session_that_had_nothing_in_work_is_not_counted(tmp_path: Path)
     ],
     ids=["half a window", "chunks that are not there", "keeps what is not there", "keeps what never was"],
 )
-async def test_a_worker_that_lies_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: Scored) -> None:
+async def test_invalid_worker_answer_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: Scored) -> None:
     lies = 0
     tell = WorkerSession.take
 
@@ -229,7 +229,7 @@ async def test_a_worker_that_lies_is_not_believed(tmp_path: Path, monkeypatch: p
     assert studio.failures(ONE) == []
 
 
-async def test_a_worker_that_cannot_be_started_is_waited_for(tmp_path: Path) -> None:
+async def test_failed_worker_start_is_retried(tmp_path: Path) -> None:
     studio = Studio(Fingerprint(), tmp_path, workers=1)
     refusals = [Unavailable("no process"), OSError("no file"), Unavailable("no process")]
 
@@ -248,7 +248,7 @@ async def test_a_worker_that_cannot_be_started_is_waited_for(tmp_path: Path) -> 
     assert [line["event"] for line in lines].count("workers.later") == 3
 
 
-async def test_a_session_deleted_while_its_worker_is_at_it_is_forgotten_there(tmp_path: Path) -> None:
+async def test_session_deleted_during_step_is_forgotten_by_worker(tmp_path: Path) -> None:
     engine = Gated()
     async with playing(tmp_path, engine, workers=1) as studio:
         await studio.send(ONE, STREAM, Chunk("c", 0, sound(1)))

@@ -75,7 +75,7 @@ def session(number: int) -> str:
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("kind", ["FLAC", "OGG"])
-async def test_a_chunk_that_is_longer_than_a_step(tmp_path: Path, pool: DecoderPool, kind: str) -> None:
+async def test_long_chunk_is_analysed_in_several_steps(tmp_path: Path, pool: DecoderPool, kind: str) -> None:
     chunks = [encoded(noise(int(seconds * RATE), n), RATE, kind) for n, seconds in enumerate((0.4, 0.5, 9.3, 0.1, 5.0))]
     async with playing(tmp_path) as studio:
         await begin(studio, pool)
@@ -89,7 +89,7 @@ async def test_a_chunk_that_is_longer_than_a_step(tmp_path: Path, pool: DecoderP
 
 
 @pytest.mark.usefixtures("small")
-async def test_a_restart_in_the_middle_of_a_chunk(tmp_path: Path, pool: DecoderPool) -> None:
+async def test_restart_within_chunk_changes_no_window(tmp_path: Path, pool: DecoderPool) -> None:
     """Nothing is scored twice, and the windows are the same, even with a restart at every window."""
     chunks = [flac(seconds, n) for n, seconds in enumerate((0.7, 8.3, 0.6, 4.1))]
     async with playing(tmp_path) as studio:
@@ -106,7 +106,7 @@ async def test_a_restart_in_the_middle_of_a_chunk(tmp_path: Path, pool: DecoderP
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("held", [1, 3])
-async def test_more_sessions_than_may_hold_a_decoder(
+async def test_sessions_share_limited_decoders(
     tmp_path: Path, pool: DecoderPool, monkeypatch: pytest.MonkeyPatch, held: int
 ) -> None:
     monkeypatch.setattr(files, "MOST_HELD", held)
@@ -124,7 +124,7 @@ async def test_more_sessions_than_may_hold_a_decoder(
             assert studio.scores(key) == truth(data)
 
 
-async def test_a_file_that_breaks_its_decoder_costs_its_session_alone(tmp_path: Path, pool: DecoderPool) -> None:
+async def test_file_that_breaks_decoder_fails_only_its_session(tmp_path: Path, pool: DecoderPool) -> None:
     rates = {session(n): CRASH if n % 10 == 3 else SPIN if n % 10 == 7 else RATE for n in range(20)}
     async with playing(tmp_path) as studio:
         await begin(studio, pool)
@@ -138,7 +138,7 @@ async def test_a_file_that_breaks_its_decoder_costs_its_session_alone(tmp_path: 
             assert studio.scores(key) == truth(flac(1.3, number))
 
 
-async def test_a_chunk_that_is_damaged_gives_no_windows(tmp_path: Path, pool: DecoderPool) -> None:
+async def test_damaged_chunk_yields_no_windows(tmp_path: Path, pool: DecoderPool) -> None:
     """Audio no longer than a step is decoded completely before it is scored."""
     sound, damaged = flac(3), flac(3, 1)
     async with playing(tmp_path) as studio:
@@ -151,7 +151,7 @@ async def test_a_chunk_that_is_damaged_gives_no_windows(tmp_path: Path, pool: De
 
 
 @pytest.mark.usefixtures("small")
-def test_a_chunk_that_holds_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunk_with_too_many_frames_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streams.audio.decode.MAX_CHUNK_FRAMES", 50_000)
     stream = StreamProgress(Fingerprint(), SESSIONS, ANY, Cursor(), 0, open_file)
     scores = [stream.take([flac(4)])]
@@ -162,7 +162,7 @@ def test_a_chunk_that_holds_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small")
-async def test_windows_of_their_own(tmp_path: Path, pool: DecoderPool) -> None:
+async def test_predict_chunks_are_scored_alone(tmp_path: Path, pool: DecoderPool) -> None:
     """Only their beginning is kept, however long they are."""
     chunks = [flac(seconds, n) for n, seconds in enumerate((0.5, 7.0, 2.0, 1.0))]
     async with playing(tmp_path) as studio:

@@ -54,13 +54,13 @@ def house() -> House:
     return House()
 
 
-async def test_verdicts_come_after_the_write_and_in_order(house: House) -> None:
+async def test_verdicts_follow_write_in_order(house: House) -> None:
     verdicts = await house.fold(STREAM, Chunk("a", 0, b"aa"), Chunk("b", 0, b"bb"), Sealed("s"), Chunk("c", 1, b"c"))
     assert [verdict.status for verdict in verdicts] == [200, 200, 409, 204, 403]
     assert len(house.verdicts) == 0
 
 
-async def test_a_chunk_row_refers_to_the_log_and_its_audio_is_at_hand(house: House) -> None:
+async def test_chunk_row_references_log_and_audio_is_cached(house: House) -> None:
     await house.fold(STREAM, Chunk("a", 0, b"sound"))
     [row] = house.store.audio(SESSION, 0, 9)
     assert (row.offset, row.length, row.digest) == (1, 5, xxhash.xxh3_128_digest(b"sound"))
@@ -68,7 +68,7 @@ async def test_a_chunk_row_refers_to_the_log_and_its_audio_is_at_hand(house: Hou
     assert house.store.references.lowest() == 1
 
 
-async def test_an_upload_that_is_repeated_with_its_key_gets_the_first_answer_again(house: House) -> None:
+async def test_repeated_upload_with_key_gets_first_verdict(house: House) -> None:
     first = await house.fold(STREAM, Chunk("a", 0, b"sound", b"key"), Chunk("b", 1, b"more"))
     again, other, without = await house.fold(
         Chunk("c", 0, b"sound", b"key"), Chunk("d", 0, b"noise", b"key"), Chunk("e", 0, b"sound")
@@ -78,7 +78,7 @@ async def test_an_upload_that_is_repeated_with_its_key_gets_the_first_answer_aga
     assert house.store.audio(SESSION, 2, 3) == []
 
 
-async def test_a_stream_has_work_with_each_chunk_and_a_file_when_it_is_complete() -> None:
+async def test_stream_has_work_per_chunk_and_file_when_complete() -> None:
     stream, file = House(), House()
     await stream.fold(STREAM, Chunk("a", 0, b"a"))
     await file.fold(FILE, Chunk("a", 0, b"a"))
@@ -88,7 +88,7 @@ async def test_a_stream_has_work_with_each_chunk_and_a_file_when_it_is_complete(
     assert [list(changes.work) for changes in file.announced] == [[], [SESSION]]
 
 
-async def test_a_deletion_lets_everything_go(house: House) -> None:
+async def test_deletion_releases_rows_references_and_cache(house: House) -> None:
     await house.fold(STREAM, Chunk("a", 0, b"a", b"key"), Chunk("b", 1, b"b"))
     await house.fold(Chunk("c", 2, b"c"), Deleted("d"))
     assert [key for key in house.partition.rows if key.startswith(keys.SESSION)] == []
@@ -98,7 +98,7 @@ async def test_a_deletion_lets_everything_go(house: House) -> None:
     assert (await house.fold(Chunk("e", 3, b"d")))[0].status == 404
 
 
-async def test_a_session_in_use_is_watched_for_longer(house: House) -> None:
+async def test_active_session_extends_its_deadline(house: House) -> None:
     await house.fold(STREAM, at=0)
     await house.fold(Chunk("a", 0, b"a"), at=900)
     assert house.due() == [1000]
@@ -107,20 +107,20 @@ async def test_a_session_in_use_is_watched_for_longer(house: House) -> None:
     assert house.store.head(SESSION) is not None
 
 
-async def test_an_idle_session_is_deleted_and_watched_no_more(house: House) -> None:
+async def test_idle_session_is_deleted_with_its_deadline(house: House) -> None:
     await house.fold(STREAM, at=0)
     await house.fold(Expired("sweep", IDLE_MS, 1000), at=1001)
     assert house.partition.rows == {}
 
 
-async def test_a_session_deleted_before_its_deadline_leaves_the_index_when_it_is_due(house: House) -> None:
+async def test_deleted_session_leaves_index_at_deadline(house: House) -> None:
     await house.fold(STREAM, Deleted("d"), at=0)
     assert house.due() == [1000]
     await house.fold(Expired("sweep", IDLE_MS, 1000), at=1000)
     assert house.due() == []
 
 
-async def test_predict_takes_the_next_number_whichever_it_is(house: House) -> None:
+async def test_predict_takes_next_number(house: House) -> None:
     verdicts = await house.fold(STREAM, *(Chunk(f"p{n}", None, b"a", predict=True) for n in range(3)))
     assert [verdict.next for verdict in verdicts] == [0, 1, 2, 3]
     head = house.store.head(SESSION)

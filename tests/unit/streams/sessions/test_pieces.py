@@ -29,7 +29,7 @@ from topics.sessions.records import Chunk, Sealed
 
 @pytest.mark.parametrize("slack", [0, 2, references.SLACK])
 @given(changes=st.lists(st.tuples(st.booleans(), st.integers(0, 12), st.booleans()), max_size=60))
-def test_the_lowest_reference_is_the_minimum_of_those_held(slack: int, changes: list[tuple[bool, int, bool]]) -> None:
+def test_lowest_reference_is_minimum_held(slack: int, changes: list[tuple[bool, int, bool]]) -> None:
     held, kept = References(), set[int]()
     with mock.patch.object(references, "SLACK", slack):
         for add, offset, look in changes:
@@ -44,7 +44,7 @@ def test_the_lowest_reference_is_the_minimum_of_those_held(slack: int, changes: 
     assert held.lowest() == min(kept, default=None)
 
 
-def test_references_stay_bounded_where_nobody_asks_for_the_lowest() -> None:
+def test_references_stay_bounded_without_lowest_queries() -> None:
     """Kafka trims by time: a stream of several days used to hold an entry for each of its chunks."""
     held = References()
     for offset in range(20 * references.SLACK):
@@ -59,7 +59,7 @@ def test_references_stay_bounded_where_nobody_asks_for_the_lowest() -> None:
 
 
 @given(st.integers(0, 20), st.lists(st.tuples(st.integers(0, 9), st.binary(max_size=12), st.booleans())))
-def test_the_cache_stays_within_its_bytes(limit: int, changes: list[tuple[int, bytes, bool]]) -> None:
+def test_audio_cache_stays_within_byte_limit(limit: int, changes: list[tuple[int, bytes, bool]]) -> None:
     cache = AudioCache(limit)
     for offset, data, drop in changes:
         if drop:
@@ -72,7 +72,7 @@ def test_the_cache_stays_within_its_bytes(limit: int, changes: list[tuple[int, b
 
 
 @pytest.mark.parametrize(("of_file", "patience"), [(True, STALE_SECONDS), (False, STALE_STREAM_SECONDS)])
-def test_a_full_cache_keeps_what_came_first_until_nobody_asks_for_it_in_a_while(of_file: bool, patience: float) -> None:
+def test_full_cache_keeps_first_entries_until_stale(of_file: bool, patience: float) -> None:
     now = 0.0
     cache = AudioCache(4, lambda: now)
     for offset in range(3):
@@ -87,7 +87,7 @@ def test_a_full_cache_keeps_what_came_first_until_nobody_asks_for_it_in_a_while(
     assert cache.size == 0
 
 
-def test_files_give_way_to_streams() -> None:
+def test_streams_evict_files_from_full_cache() -> None:
     """A file's audio is needed once it is complete; a stream without its audio would fall further behind."""
     cache = AudioCache(4, lambda: 0.0)
     cache.put(0, 0, b"fi", of_file=True)
@@ -119,7 +119,7 @@ async def read(source: AudioSource, chunks: Sequence[AudioRow]) -> list[bytes]:
     return [data async for data in source.read(0, chunks)]
 
 
-async def test_audio_comes_from_the_cache_while_it_is_there_and_then_from_the_log() -> None:
+async def test_audio_is_read_from_cache_then_log() -> None:
     log = Log({offset: record_codec.encode(Chunk("c", offset, b"%d" % offset)) for offset in range(4)})
     cache = AudioCache(100)
     cache.put(0, 0, b"0")
@@ -138,13 +138,13 @@ async def test_audio_comes_from_the_cache_while_it_is_there_and_then_from_the_lo
         (record_codec.encode(Sealed("c")), "damaged in the log"),
     ],
 )
-async def test_audio_that_the_log_does_not_give_ends_the_session_with_a_cause(value: bytes | None, cause: str) -> None:
+async def test_unreadable_log_audio_raises_audio_error(value: bytes | None, cause: str) -> None:
     log = Log({} if value is None else {0: value})
     with pytest.raises(AudioError, match=cause):
         await read(AudioSource(AudioCache(0), log), [row(0, b"data")])
 
 
-async def test_what_was_read_ahead_of_partitions_that_went_away_is_forgotten() -> None:
+async def test_read_ahead_of_lost_partitions_is_dropped() -> None:
     """Otherwise each partition that was ever read would shrink the buffers of all others."""
     log = Log({offset: record_codec.encode(Chunk("c", offset, b"0")) for offset in range(4)})
     source = AudioSource(AudioCache(0), log)
@@ -158,7 +158,7 @@ async def test_what_was_read_ahead_of_partitions_that_went_away_is_forgotten() -
 # --- followers ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_change_between_registration_and_waiting_is_not_missed() -> None:
+async def test_change_before_waiting_is_not_missed() -> None:
     followers = Followers()
     follower = followers.follow("s")
     followers.notify(["other", "s"])
@@ -166,14 +166,14 @@ async def test_a_change_between_registration_and_waiting_is_not_missed() -> None
     assert [seen, await follower.changed(0)] == [True, False]
 
 
-async def test_every_reader_of_a_session_is_woken_and_no_other() -> None:
+async def test_only_readers_of_changed_session_are_woken() -> None:
     followers = Followers()
     readers = [followers.follow(session) for session in ("a", "a", "b")]
     followers.notify(["a"])
     assert [await reader.changed(0.001) for reader in readers] == [True, True, False]
 
 
-async def test_a_closed_reader_is_forgotten() -> None:
+async def test_closed_reader_is_forgotten() -> None:
     followers = Followers()
     follower = followers.follow("a")
     follower.close()
@@ -184,7 +184,7 @@ async def test_a_closed_reader_is_forgotten() -> None:
 # --- verdicts -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_verdict_reaches_whoever_waits_and_nobody_else_minds() -> None:
+async def test_verdict_reaches_only_its_waiter() -> None:
     verdicts = Verdicts()
     waiting, given_up = verdicts.expect("a"), verdicts.expect("b")
     given_up.cancel()
@@ -241,14 +241,14 @@ class Folding:
             self.store.partition.write({keys.due_key(due, session): None for session, due in batch})
 
 
-async def test_the_sweeper_asks_for_what_is_due_in_every_partition() -> None:
+async def test_sweeper_expires_due_sessions_of_every_partition() -> None:
     one, other = store_with({"A" * 24: 50, "B" * 24: 10}), store_with({"C" * 24: 51})
     assert await swept([one, other], 9) == []
     assert [session[0] for session, _ in await swept([one, other], 50)] == ["B", "A"]
     assert (await swept([one, other], 51))[-1] == ("C" * 24, 51)
 
 
-async def test_all_that_ends_together_is_swept_at_once_as_fast_as_it_is_folded() -> None:
+async def test_large_sweep_keeps_pace_with_fold() -> None:
     due = {f"{number:024d}": number for number in range(4 * SWEEP + 5)}
     log = Folding(store_with(due))
     folding = asyncio.create_task(log.fold())
@@ -258,7 +258,7 @@ async def test_all_that_ends_together_is_swept_at_once_as_fast_as_it_is_folded()
     assert log.most <= SWEEP
 
 
-async def test_what_the_fold_leaves_is_left_to_the_next_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unfolded_sessions_wait_for_next_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not due by log time, or the fold has too much to do."""
     monkeypatch.setattr(sweeper, "FOLD_SECONDS", 0.02)
     other = store_with({"A" * 24: 1})
@@ -266,7 +266,7 @@ async def test_what_the_fold_leaves_is_left_to_the_next_sweep(monkeypatch: pytes
     assert len(await swept([store, other], 10_000)) == SWEEP + 1
 
 
-async def test_a_partition_that_goes_away_is_not_swept_on() -> None:
+async def test_sweep_stops_when_partition_is_lost() -> None:
     stores = [store_with({f"{number:024d}": number for number in range(SWEEP + 5)})]
     sent = []
 

@@ -80,7 +80,7 @@ def scored(first: int, count: int, **extra: object) -> Scored:
 
 @settings(deadline=None)
 @given(st.lists(st.integers(1, 40), max_size=8))
-def test_blocks_written_in_any_steps_equal_one_big_write(steps: list[int]) -> None:
+def test_blocks_are_independent_of_write_steps(steps: list[int]) -> None:
     house, first = House(), 0
     for count in steps:
         house.fold(scored(first, count))
@@ -92,7 +92,7 @@ def test_blocks_written_in_any_steps_equal_one_big_write(steps: list[int]) -> No
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=8), st.integers(0, 40))
-def test_embeddings_lie_beside_their_windows(steps: list[int], back: int) -> None:
+def test_embeddings_align_with_their_windows(steps: list[int], back: int) -> None:
     house, first = House(), 0
 
     def looks(start: int, count: int) -> bytes:
@@ -109,7 +109,7 @@ def test_embeddings_lie_beside_their_windows(steps: list[int], back: int) -> Non
 
 
 @given(st.integers(0, 40), st.integers(0, 40), st.integers(1, 40))
-def test_a_redelivered_record_is_written_at_its_place(known: int, back: int, count: int) -> None:
+def test_redelivered_record_is_written_in_place(known: int, back: int, count: int) -> None:
     house = House()
     house.fold(scored(0, known))
     first = max(0, known - back)
@@ -117,14 +117,14 @@ def test_a_redelivered_record_is_written_at_its_place(known: int, back: int, cou
     assert house.scores == windows(0, max(known, first + count))
 
 
-def test_chunks_that_no_window_needs_are_let_go(house: House) -> None:
+def test_unneeded_chunks_are_released(house: House) -> None:
     house.fold(Scored(0, MODEL, windows(0, 2), Cursor(3, keep=2), dropped=0))
     assert house.store.audio(SESSION, 1, 2) == []
     assert house.store.audio(SESSION, 2, 3) != []
     assert house.store.references.lowest() == 102
 
 
-def test_a_failure_lets_all_audio_go_and_keeps_the_windows(house: House) -> None:
+def test_failure_releases_audio_and_keeps_windows(house: House) -> None:
     house.fold(scored(0, 2), Failed("chunk 1: damaged"))
     assert (house.head.error, house.head.state, house.head.windows) == ("chunk 1: damaged", SessionState.READONLY, 2)
     assert house.store.references.lowest() is None
@@ -133,14 +133,14 @@ def test_a_failure_lets_all_audio_go_and_keeps_the_windows(house: House) -> None
     assert house.head.windows == 2
 
 
-def test_results_of_a_deleted_session_write_nothing(house: House) -> None:
+def test_results_of_deleted_session_are_ignored(house: House) -> None:
     before = dict(house.partition.rows)
     house.fold(scored(0, 2), Failed("late"), session="T" * 24)
     assert house.partition.rows == before
     assert house.woken == []
 
 
-def test_readers_are_woken_once_a_batch(house: House) -> None:
+def test_readers_are_woken_once_per_batch(house: House) -> None:
     house.fold(scored(0, 2), scored(2, 2))
     assert house.woken == [SESSION]
     assert house.results.windows == 4
@@ -155,12 +155,12 @@ def test_readers_are_woken_once_a_batch(house: House) -> None:
         (scored(5, 1), "only 0 are known"),
     ],
 )
-def test_results_that_cannot_be_are_refused(result: Scored, cause: str) -> None:
+def test_impossible_results_are_rejected(result: Scored, cause: str) -> None:
     with pytest.raises(EarshotError, match=cause):
         House().fold(result)
 
 
-async def test_rules_hold_from_the_window_that_comes_next_however_often_they_are_delivered(house: House) -> None:
+async def test_redelivered_rules_apply_once_from_next_window(house: House) -> None:
     first, second = Tuned("t1", SoundRule(2, 3)), Tuned("t2", sound_rules={"Siren": SoundRule(margin_ms=0)})
     verdict = house.verdicts.expect("t1")
     house.fold(scored(0, 5), first, scored(5, 2))
@@ -186,7 +186,7 @@ async def test_rules_hold_from_the_window_that_comes_next_however_often_they_are
 
 
 @pytest.mark.parametrize(("session", "status"), [(SESSION, 400), ("T" * 24, 404)])
-async def test_rules_of_a_session_that_has_ended_do_not_change(house: House, session: str, status: int) -> None:
+async def test_rules_of_ended_session_do_not_change(house: House, session: str, status: int) -> None:
     house.fold(scored(0, 2, final=True))
     verdict = house.verdicts.expect("t1")
     house.fold(Tuned("t1", SoundRule(2, 3)), session=session)

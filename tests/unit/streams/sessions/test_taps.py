@@ -22,13 +22,13 @@ def fed(taps: Taps, session: str, predicts: bool = False, opened: Opened = STREA
     return meter
 
 
-def test_nobody_listens() -> None:
+def test_nothing_is_measured_without_listeners() -> None:
     taps = Taps()
     assert not taps.watched
     assert taps.meter("s", STREAM, False) is None
 
 
-def test_a_listener_of_a_session_gets_pictures_and_one_of_a_project_levels() -> None:
+def test_session_listeners_get_pictures_and_project_listeners_levels() -> None:
     taps = Taps()
     taps.listen(project="p")
     assert fed(taps, "s").draws is False
@@ -52,7 +52,7 @@ def test_a_listener_of_a_session_gets_pictures_and_one_of_a_project_levels() -> 
     ],
     ids=["of a session", "of their own", "of two seconds"],
 )
-def test_windows_are_those_of_the_session(window_ms: int, predicts: bool, lengths: list[int | None]) -> None:
+def test_window_sounds_match_session_geometry(window_ms: int, predicts: bool, lengths: list[int | None]) -> None:
     taps = Taps()
     taps.listen(session="s")
     fed(taps, "s", predicts, msgspec.structs.replace(STREAM, window_ms=window_ms, hop_ms=window_ms // 2))
@@ -63,7 +63,7 @@ def test_windows_are_those_of_the_session(window_ms: int, predicts: bool, length
     assert taps.window("s", 0) is None
 
 
-def test_the_sessions_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remembered_sessions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_METERS", 3)
     taps = Taps()
     taps.listen(project="p")

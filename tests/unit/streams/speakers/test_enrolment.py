@@ -49,7 +49,7 @@ def refused(data: bytes, kind: type[Exception], house: House | None = None, **gi
     return str(raised.value)
 
 
-def test_a_plain_recording_is_learnt_whole() -> None:
+def test_plain_recording_is_enrolled_unchanged() -> None:
     """It is sent unchanged."""
     house, profile = learnt(recorded(SPEECH))
     assert profile == Profile("Anna_Kim", 1, 5000, 1, True)
@@ -60,7 +60,7 @@ def test_a_plain_recording_is_learnt_whole() -> None:
 
 
 @pytest.mark.parametrize("kind", ["WAV", "FLAC"])
-def test_the_engine_works_while_a_short_recording_is_looked_for_speech(kind: str) -> None:
+def test_short_recording_is_embedded_during_speech_detection(kind: str) -> None:
     house, asked = House(), threading.Event()
 
     class Waiting(Ear):
@@ -77,7 +77,7 @@ def test_the_engine_works_while_a_short_recording_is_looked_for_speech(kind: str
     assert [len(heard(each)) for each in house.engine.asked] == [5 * RATE]
 
 
-def test_of_a_recording_with_pauses_only_the_speech_is_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pauses_are_removed_before_enrolment(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plain WAV is not probed, because no decoder reads it."""
     monkeypatch.setattr(Here, "probe", None)
     house, profile = learnt(recorded(PAUSES))
@@ -86,7 +86,7 @@ def test_of_a_recording_with_pauses_only_the_speech_is_learnt(monkeypatch: pytes
 
 
 @pytest.mark.parametrize(("kind", "rate"), [("FLAC", 16_000), ("OGG", 16_000), ("MP3", 16_000), ("WAV", 44_100)])
-def test_any_container_is_learnt(kind: str, rate: int) -> None:
+def test_any_container_is_enrolled(kind: str, rate: int) -> None:
     samples = np.repeat(SPEECH, 3)[: 5 * rate] if rate != RATE else SPEECH
     data = recorded(samples, kind, rate)
     house, profile = learnt(data)
@@ -96,21 +96,21 @@ def test_any_container_is_learnt(kind: str, rate: int) -> None:
     assert house.files.held == {sample.voice: data}
 
 
-def test_two_samples_make_a_longer_profile(house: House) -> None:
+def test_second_sample_lengthens_profile(house: House) -> None:
     learnt(recorded(SPEECH), house)
     assert learnt(recorded(SPEECH), house)[1] == Profile("Anna_Kim", 1, 10_000, 2, True)
 
 
 @pytest.mark.parametrize("kind", ["WAV", "FLAC"])
 @pytest.mark.parametrize(("spoken", "said"), [(0.0, "0.0"), (0.5, "0.6"), (0.8, "0.9")])
-def test_too_little_speech_is_refused(kind: str, spoken: float, said: str) -> None:
+def test_too_little_speech_is_rejected(kind: str, spoken: float, said: str) -> None:
     data = recorded(talk((None, 2.0), (0, spoken), (None, 2.0)), kind)
     message = refused(data, RuleBroken)
     assert message == f"the audio holds too little speech: {said} s, at least 1 s is needed"
 
 
 @pytest.mark.parametrize("seconds", [1.0, 3.9])
-def test_a_second_of_speech_is_enough(seconds: float) -> None:
+def test_one_second_of_speech_is_enough(seconds: float) -> None:
     """Short recordings are analysed completely, then sent once."""
     house, profile = learnt(recorded(talk((0, seconds))))
     assert profile.length_ms == 1000 * seconds
@@ -120,11 +120,11 @@ def test_a_second_of_speech_is_enough(seconds: float) -> None:
 @pytest.mark.parametrize(
     "data", [b"hello, is this thing on?" * 9, recorded(SPEECH)[:30], recorded(SPEECH, "FLAC")[:9000]]
 )
-def test_what_is_no_audio_is_refused(data: bytes) -> None:
+def test_invalid_audio_is_rejected(data: bytes) -> None:
     refused(data, AudioError)
 
 
-def test_more_than_ten_minutes_are_refused_by_the_header(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_header_over_ten_minutes_is_rejected_undecoded(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are neither decoded nor sent."""
     monkeypatch.setattr(recording_reader, "decode_recording", None)
     house = House()
@@ -141,17 +141,17 @@ def lying_flac(samples: Floats, rate: int) -> bytes:
     return bytes(flac)
 
 
-def test_more_than_ten_minutes_are_refused_whatever_the_header_says() -> None:
+def test_over_ten_minutes_is_rejected_despite_lying_header() -> None:
     endless = lying_flac(np.zeros(601 * 1000, np.float32), 1000)
     assert "longer than 600 s" in refused(endless, AudioTooLong)
 
 
-def test_what_takes_too_long_to_decode_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_decoding_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording_reader, "CPU_SECONDS", -1.0)
     assert "within its limits" in refused(recorded(SPEECH, "FLAC"), AudioError)
 
 
-def test_an_engine_that_is_away_is_named(house: House) -> None:
+def test_unavailable_engine_is_named(house: House) -> None:
     house.engine.answer = reply({}, 500)
     assert refused(recorded(SPEECH), EngineAway, house) == "Speaker API error: 500"
     assert refused(recorded(PAUSES), EngineAway, house) == "Speaker API error: 500"
@@ -159,25 +159,25 @@ def test_an_engine_that_is_away_is_named(house: House) -> None:
     assert "did not answer within" in refused(recorded(SPEECH), EngineAway, house, timeout_s=0.05)
 
 
-def test_of_several_faults_the_callers_own_is_told(house: House) -> None:
+def test_caller_fault_takes_precedence_over_engine_fault(house: House) -> None:
     house.engine.answer = reply({}, 500)
     refused(recorded(talk((None, 5.0))), RuleBroken, house)
     refused(b"RIFF0000WAVEfmt 0000\1\0" * 9, AudioError, house)
 
 
-def test_nothing_is_kept_unless_it_is_asked_for() -> None:
+def test_voice_file_is_kept_only_on_request() -> None:
     house, _ = learnt(recorded(SPEECH), keep=False)
     (sample,) = house.store.of[ORGANIZATION]["Anna_Kim"].samples
     assert (sample.voice, house.files.held, house.store.reserved) == (None, {}, [])
 
 
-def test_a_file_that_cannot_be_kept_is_no_sample(house: House) -> None:
+def test_failed_file_write_stores_no_sample(house: House) -> None:
     house.files.down = True
     refused(recorded(SPEECH), Unavailable, house)
     assert len(house.store.reserved) == 1, "the note stays: something of the file may be there"
 
 
-def test_a_full_organization_is_told_so_at_once(house: House) -> None:
+def test_full_organization_is_rejected(house: House) -> None:
 
     async def scene(service: SpeakerService) -> None:
         for number in range(50):
@@ -192,7 +192,7 @@ def test_a_full_organization_is_told_so_at_once(house: House) -> None:
     assert house.files.held == {}
 
 
-def test_who_comes_too_late_leaves_nothing(house: House) -> None:
+def test_concurrent_enrolments_over_limit_leave_nothing(house: House) -> None:
     """There was room when the work began, and none when it ended: 60 register at a time."""
 
     async def scene(service: SpeakerService) -> list[Any]:
@@ -206,7 +206,7 @@ def test_who_comes_too_late_leaves_nothing(house: House) -> None:
     assert house.store.reserved == []
 
 
-def test_more_than_can_wait_are_sent_away(house: House) -> None:
+def test_too_many_waiting_recordings_are_rejected(house: House) -> None:
     house.engine.answer = None
 
     async def scene(service: SpeakerService) -> None:
@@ -223,12 +223,12 @@ def test_more_than_can_wait_are_sent_away(house: House) -> None:
     house.run(scene)
 
 
-def test_without_the_database_nothing_is_learnt(house: House) -> None:
+def test_enrolment_fails_without_database(house: House) -> None:
     house.store.down = True
     refused(recorded(SPEECH), DirectoryDown, house)
 
 
-def test_samples_are_learnt_again_by_another_model(house: House) -> None:
+def test_samples_are_reenrolled_with_new_model(house: House) -> None:
 
     async def first(service: SpeakerService) -> None:
         await register(service, "Anna", recorded(PAUSES))
@@ -253,7 +253,7 @@ def test_samples_are_learnt_again_by_another_model(house: House) -> None:
         house.run(second)
 
 
-def test_nobody_is_not_learnt_again() -> None:
+def test_reenrolling_unknown_speaker_is_rejected() -> None:
     async def scene(service: SpeakerService) -> None:
         with pytest.raises(RuleBroken, match=r"^speaker not found$"):
             await service.re_enroll(ORGANIZATION, "Nobody")
@@ -262,7 +262,7 @@ def test_nobody_is_not_learnt_again() -> None:
 
 
 @pytest.mark.parametrize("kind", ["WAV", "FLAC"])
-def test_stretches_of_a_recording_are_learnt_as_one_sample(kind: str) -> None:
+def test_passages_are_enrolled_as_one_sample(kind: str) -> None:
     """The rate differs, and the recording continues after the last stretch."""
     house = House()
     data = recorded(talk((0, 3.0), (1, 3.0), (0, 3.0), (1, 30.0)), kind)
@@ -281,7 +281,7 @@ def test_stretches_of_a_recording_are_learnt_as_one_sample(kind: str) -> None:
     assert [path.rpartition(".")[2] for path in house.files.held] == ["wav"]
 
 
-def test_stretches_with_too_little_speech_or_behind_damage_are_refused() -> None:
+def test_passages_with_little_speech_or_damage_are_rejected() -> None:
     house, data = House(), recorded(talk((0, 3.0), (None, 5.0)), "FLAC")
 
     def learn(data: bytes, span: tuple[int, int]) -> None:

@@ -30,7 +30,7 @@ SAMPLES = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 1)), min_size=1,
 
 @given(asked=st.integers(0, 50), rosters=st.lists(SAMPLES, max_size=5), threshold=st.floats(-0.99, 0.99))
 @settings(max_examples=60, deadline=None)
-def test_the_nearest_of_the_same_model_is_found(
+def test_nearest_speaker_of_same_model_matches(
     asked: int, rosters: list[list[tuple[int, int]]], threshold: float
 ) -> None:
     speakers = [enrolled(f"s{n}", *samples) for n, samples in enumerate(rosters)]
@@ -50,13 +50,13 @@ def test_the_nearest_of_the_same_model_is_found(
         assert scores[found.name] == pytest.approx(max(scores.values()), abs=1e-5)
 
 
-def test_samples_that_cancel_out_or_have_another_dimension_are_nobody() -> None:
+def test_cancelling_or_mismatched_samples_match_nobody() -> None:
     samples = (VoiceSample("1", unit(1), MODELS[0], 1), VoiceSample("2", -unit(1), MODELS[0], 1))
     for direction, speaker in ((unit(1), EnrolledSpeaker("Anna", 1, samples)), (unit(1, 7), enrolled("Anna", (1, 0)))):
         assert match(VoiceEmbedding(direction, MODELS[0]), [speaker], -0.9) == Match(None, -1.0)
 
 
-def test_strangers_count_from_0_and_somebody_may_be_there_twice() -> None:
+def test_strangers_are_numbered_from_zero_and_names_may_repeat() -> None:
     found = [Match(None, 0.1), Match("Anna", 0.9), Match(None, -1.0), Match("Anna", 0.7)]
     assert names_of(found) == ["Unknown 0", "Anna", "Unknown 1", "Anna"]
     assert names_of([]) == []

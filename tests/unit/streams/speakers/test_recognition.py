@@ -51,7 +51,7 @@ def house() -> House:
     return house
 
 
-def test_speakers_are_named_turn_by_turn(house: House) -> None:
+def test_turns_name_their_speakers(house: House) -> None:
     found = spoken(house)
     assert [(turn.speaker, turn.name, turn.known) for turn in found] == [
         (0, "Bob", True),
@@ -66,7 +66,7 @@ def test_speakers_are_named_turn_by_turn(house: House) -> None:
     assert {turn.transcript for turn in found} == {""}
 
 
-def test_the_threshold_of_the_deployment_goes_first(house: House) -> None:
+def test_deployment_threshold_overrides_engine_threshold(house: House) -> None:
     """A mix of two voices matches either of them only at a low threshold."""
     mixed = recorded((talk((0, 4.0)) + talk((4, 4.0))) / np.float32(2))
     assert [turn.name for turn in spoken(house, mixed)] == ["Unknown 0"]
@@ -77,7 +77,7 @@ def test_the_threshold_of_the_deployment_goes_first(house: House) -> None:
     assert [turn.name for turn in spoken(house, mixed)] == ["Bob"], "0.5 where nobody says"
 
 
-def test_the_engines_threshold_is_for_ten_and_falls_where_fewer_are_registered(house: House) -> None:
+def test_engine_threshold_drops_with_fewer_registered_speakers(house: House) -> None:
     """A voice between two of them has similarity 0.7 to either."""
     mixed = recorded((talk((0, 4.0)) + talk((4, 4.0))) / np.float32(2))
     for per_doubling, name in ((0.07, "Unknown 0"), (0.1, "Bob")):
@@ -86,25 +86,25 @@ def test_the_engines_threshold_is_for_ten_and_falls_where_fewer_are_registered(h
         assert [turn.name for turn in spoken(house, mixed, threshold=0.9)] == ["Unknown 0"], "the deployment's is fixed"
 
 
-def test_another_organization_finds_nobody(house: House) -> None:
+def test_other_organization_recognises_nobody(house: House) -> None:
     found = spoken(house, organization="another")
     assert {turn.known for turn in found} == {False}
     assert {turn.score for turn in found} == {-1.0}
 
 
-def test_where_nobody_speaks_there_is_nothing(house: House) -> None:
+def test_silence_has_no_turns(house: House) -> None:
     """The engine gets no request."""
     assert spoken(house, recorded(talk((None, 3.0)))) == []
     assert house.engine.asked == []
 
 
-def test_who_says_too_little_is_not_judged(house: House) -> None:
+def test_too_short_speech_is_unlabeled(house: House) -> None:
     (turn,) = spoken(house, recorded(talk((None, 1.0), (0, 0.35), (None, 1.0))))
     assert (turn.unlabeled, turn.known, turn.score, turn.name) == (True, False, -1.0, "Unknown 0")
     assert house.engine.asked == []
 
 
-def test_an_engine_that_is_away_is_named_even_where_nobody_is_registered() -> None:
+def test_unavailable_engine_is_named_even_without_speakers() -> None:
     house = House()
     house.engine.answer = reply({}, 500)
     with pytest.raises(EngineAway, match="Speaker API error: 500"):
@@ -115,12 +115,12 @@ def test_an_engine_that_is_away_is_named_even_where_nobody_is_registered() -> No
     ("data", "kind"),
     [(b"hello" * 99, AudioError), (recorded(np.zeros(601_000, np.float32), "FLAC", 1000), AudioTooLong)],
 )
-def test_recordings_are_bounded_as_on_registration(data: bytes, kind: type[Exception]) -> None:
+def test_invalid_or_too_long_recordings_are_rejected(data: bytes, kind: type[Exception]) -> None:
     with pytest.raises(kind):
         spoken(House(), data)
 
 
-def test_without_the_database_nobody_is_recognised() -> None:
+def test_recognition_fails_without_database() -> None:
     house = House()
     house.store.down = True
     with pytest.raises(DirectoryDown):
@@ -157,13 +157,13 @@ WORDS = {
 }
 
 
-def test_what_is_said_is_told_turn_by_turn(house: House) -> None:
+def test_turns_have_transcripts(house: House) -> None:
     speech = HttpEngine(reply(WORDS))
     assert written(house, speech) == ["Good morning.", "Hello!", "Nice day,", "yes."]
     assert speech.asked[0].fields["model"] == [b"m"]
 
 
-def test_a_recording_is_heard_once(house: House) -> None:
+def test_voice_activity_is_computed_once(house: House) -> None:
     """For its words and for its speakers."""
     ear = Attentive()
     assert any(written(house, HttpEngine(reply(WORDS)), load_detector=lambda: ear))
@@ -171,11 +171,11 @@ def test_a_recording_is_heard_once(house: House) -> None:
 
 
 @pytest.mark.parametrize("answer", [reply({}, 503), reply(b"["), None])
-def test_a_speech_engine_that_fails_or_is_late_fails_nothing(house: House, answer: bytes | None) -> None:
+def test_failed_or_late_speech_engine_leaves_transcripts_empty(house: House, answer: bytes | None) -> None:
     assert written(house, HttpEngine(answer), timeout_s=0.1) == [""] * 4
 
 
-def test_registration_does_not_wait_for_the_words_of_a_recognition(house: House) -> None:
+def test_enrolment_does_not_wait_for_transcription(house: House) -> None:
     begun = asyncio.Semaphore(0)
     speech = HttpEngine(lambda asked: begun.release())
 
@@ -196,7 +196,7 @@ def test_registration_does_not_wait_for_the_words_of_a_recognition(house: House)
     asyncio.run(scene())
 
 
-def test_what_came_in_time_is_there(house: House) -> None:
+def test_transcripts_received_in_time_are_returned(house: House) -> None:
     def first_only(asked: Asked) -> bytes | None:
         length = soundfile.info(io.BytesIO(asked.fields["file"][0])).duration
         return reply({"text": "here"}) if length > 7 else None
@@ -207,7 +207,7 @@ def test_what_came_in_time_is_there(house: House) -> None:
 
 
 @pytest.mark.parametrize("deed", [register, recognize])
-def test_who_hangs_up_leaves_nothing_running(deed: Callable[..., Any]) -> None:
+def test_cancelled_request_leaves_no_tasks_running(deed: Callable[..., Any]) -> None:
     house = House()
     begun = asyncio.Event()
     house.engine.answer = lambda asked: begun.set()
@@ -227,7 +227,7 @@ def test_who_hangs_up_leaves_nothing_running(deed: Callable[..., Any]) -> None:
     house.run(scene)
 
 
-def test_two_readers_are_recognised() -> None:
+def test_bundled_models_distinguish_two_readers() -> None:
     """With the bundled models: one is registered, and speaks before and after another."""
     one, other = (soundfile.read(file, dtype="float32")[0] for file in TWO_READERS)
     house = House(OnnxSpeakerEngine(models.directory(models.SPEAKERS)))

@@ -38,13 +38,13 @@ def compatible(house: House, **given: Any) -> list[bool]:
     return house.run(scene, **given)
 
 
-def test_a_model_that_is_known_is_not_asked_for(house: House) -> None:
+def test_known_model_is_not_requested(house: House) -> None:
     assert compatible(house, model=MODEL) == [True]
     assert compatible(house, model=OTHER) == [False]
     assert house.engine.asked == []
 
 
-def test_the_engine_tells_its_model_once(house: House) -> None:
+def test_engine_model_is_requested_once(house: House) -> None:
 
     async def scene(service: SpeakerService) -> list[bool]:
         asked = [service.profiles(ORGANIZATION) for _ in range(5)]
@@ -58,7 +58,7 @@ def test_the_engine_tells_its_model_once(house: House) -> None:
     assert compatible(house) == [False], "the same name, other weights"
 
 
-def test_an_engine_that_is_away_is_not_asked_again_soon(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unavailable_engine_is_not_asked_again_soon(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then the model of the last sample counts as the current one."""
     monkeypatch.setattr(embedder, "ASK_SECONDS", 0.05)
     house.engine.answer = None
@@ -78,7 +78,7 @@ def test_an_engine_that_is_away_is_not_asked_again_soon(house: House, monkeypatc
     house.run(scene)
 
 
-def test_removal_leaves_nothing(house: House) -> None:
+def test_removal_deletes_profile_and_files(house: House) -> None:
     house.run(lambda service: register(service, "Anna", SPEECH))
     house.run(lambda service: register(service, "Bob", SPEECH))
     house.run(lambda service: service.remove(ORGANIZATION, "Anna"))
@@ -91,12 +91,12 @@ def test_removal_leaves_nothing(house: House) -> None:
         house.run(lambda service: service.remove("another", "Bob"))
 
 
-def test_what_was_kept_is_deleted_also_when_nothing_is_kept_any_more(house: House) -> None:
+def test_kept_files_are_deleted_after_keeping_is_disabled(house: House) -> None:
     house.run(lambda service: service.remove(ORGANIZATION, "Anna"), keep=False)
     assert house.files.held == {}
 
 
-def test_a_voice_file_that_cannot_be_deleted_is_deleted_later(house: House) -> None:
+def test_failed_file_deletion_is_retried_by_sweep(house: House) -> None:
     house.files.down = True
     with pytest.raises(Unavailable, match=r"^the speaker is gone; a voice file will be deleted as soon as"):
         house.run(lambda service: service.remove(ORGANIZATION, "Anna"))
@@ -108,7 +108,7 @@ def test_a_voice_file_that_cannot_be_deleted_is_deleted_later(house: House) -> N
     assert (house.files.held, house.store.noted) == ({}, [])
 
 
-def test_one_voice_file_that_can_never_be_deleted_keeps_no_other(house: House) -> None:
+def test_undeletable_file_does_not_block_sweep(house: House) -> None:
     house.run(lambda service: register(service, "Bob", SPEECH))
     stuck, other = house.files.held
     house.store.noted += [stuck, other]
@@ -117,7 +117,7 @@ def test_one_voice_file_that_can_never_be_deleted_keeps_no_other(house: House) -
     assert (list(house.files.held), house.store.noted) == ([stuck], [stuck])
 
 
-def test_a_sweep_never_fails(house: House) -> None:
+def test_sweep_survives_unavailable_database(house: House) -> None:
     house.store.down = True
     house.run(lambda service: service.sweep())
 
@@ -129,7 +129,7 @@ def names(house: House, *voices: Any) -> Any:
     return house.run(lambda service: service.identification.names(ORGANIZATION, voices, warn))
 
 
-def test_speakers_of_a_job_are_named(house: House) -> None:
+def test_job_speakers_are_named(house: House) -> None:
     nothing = np.zeros(0, np.float32)
     found = names(house, talk((1, 3.0)), nothing, talk((0, 3.0)), talk((2, 0.4)))
     assert [name for name, _ in found] == ["Unknown 0", "Unknown 1", "Anna", "Unknown 2"]
@@ -137,7 +137,7 @@ def test_speakers_of_a_job_are_named(house: House) -> None:
     assert len(house.engine.asked) == 2
 
 
-def test_a_job_and_the_log_say_that_speakers_are_of_another_model(house: House) -> None:
+def test_outdated_speakers_are_warned_about_in_job_and_log(house: House) -> None:
     names(house, talk((0, 3.0)))
     with capture_logs() as told:
         house.run(lambda service: service.warn_of_outdated())
@@ -153,7 +153,7 @@ def test_a_job_and_the_log_say_that_speakers_are_of_another_model(house: House) 
 
 
 @pytest.mark.parametrize("away", ["store", "engine"])
-def test_a_start_does_not_fail_because_speakers_cannot_be_counted(house: House, away: str) -> None:
+def test_start_survives_failed_outdated_check(house: House, away: str) -> None:
     house.store.down = away == "store"
     if away == "engine":
         house.engine.answer = reply({}, 500)
@@ -162,14 +162,14 @@ def test_a_start_does_not_fail_because_speakers_cannot_be_counted(house: House, 
     assert [one["event"] for one in told] == []
 
 
-def test_where_nobody_is_registered_the_engine_is_not_asked() -> None:
+def test_engine_is_not_called_without_registered_speakers() -> None:
     house = House()
     assert compatible(house) == []
     assert names(house, np.ones(RATE, np.float32)) == [("Unknown 0", -1.0)]
     assert house.engine.asked == []
 
 
-def test_who_cannot_be_looked_up_is_an_error_with_a_name(house: House) -> None:
+def test_failed_lookup_raises_named_error(house: House) -> None:
     house.engine.answer = reply({}, 500)
     with pytest.raises(EngineAway):
         names(house, talk((0, 3.0)))

@@ -54,7 +54,7 @@ def records(*written: tuple[bytes, bytes | None, int], first: int = 0) -> list[S
 
 @one_directory
 @given(batches=batches, lower=short_keys, upper=short_keys, limit=st.none() | st.integers(0, 4))
-def test_rows_are_those_of_a_sorted_dict(
+def test_rows_match_sorted_dict(
     tables: Tables, batches: list[dict[bytes, bytes | None]], lower: bytes, upper: bytes, limit: int | None
 ) -> None:
     log, twin = Changelog(), MemoryPartition(NUMBER)
@@ -78,7 +78,7 @@ def test_rows_are_those_of_a_sorted_dict(
     assert list(pairs(log.records)) == [(key, value, 5) for key, value in twin.changelog]
 
 
-def test_a_table_that_is_open_elsewhere_says_so(tables: Tables, tmp_path: Path) -> None:
+def test_opening_locked_table_fails(tables: Tables, tmp_path: Path) -> None:
     tables.open("a", Changelog())
     with pytest.raises(DatabaseFailed, match="lock hold by current process"):
         Tables(tmp_path).open("a", Changelog())
@@ -87,7 +87,7 @@ def test_a_table_that_is_open_elsewhere_says_so(tables: Tables, tmp_path: Path) 
 # --- replay ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_record_or_deletion_of_a_lower_epoch_behind_one_of_a_higher_is_passed_over(rows: PartitionRows) -> None:
+def test_lower_epoch_records_after_higher_are_ignored(rows: PartitionRows) -> None:
     rows.apply(records((K, b"old", 1), (L, b"old", 1), (EPOCH, b"2", 2), (K, b"new", 2), (K, b"late", 1)))
     assert content(rows) == {K: b"new", L: b"old"}
     assert set(rows.applied.stale) == {K}
@@ -98,7 +98,7 @@ def test_a_record_or_deletion_of_a_lower_epoch_behind_one_of_a_higher_is_passed_
     assert set(rows.applied.stale) == {K, L, M}
 
 
-def test_the_newest_owner_has_the_last_word(rows: PartitionRows) -> None:
+def test_newest_owner_overwrites_late_records(rows: PartitionRows) -> None:
     """An owner with its epoch, or a higher one, has already overwritten the late record."""
     rows.apply(records((EPOCH, b"2", 2), (K, b"late", 1), (L, b"late", 1), (M, b"late", 1)))
     rows.apply(records((K, b"again", 2), (L, None, 2), first=4))
@@ -109,14 +109,14 @@ def test_the_newest_owner_has_the_last_word(rows: PartitionRows) -> None:
     assert set(rows.applied.stale) == {K}
 
 
-def test_rows_from_before_there_were_epochs_are_rows(rows: PartitionRows) -> None:
+def test_records_without_epoch_are_applied(rows: PartitionRows) -> None:
     rows.apply([StoredRecord(7, 0, K, b"v"), StoredRecord(9, 0, None, b"no key"), StoredRecord(12, 0, L, b"w")])
     assert content(rows) == {K: b"v", L: b"w"}
     assert set(rows.applied.stale) == set()
     assert (rows.applied.offset, rows.applied.epoch) == (13, 0)
 
 
-def test_an_owner_that_begins_writes_again_what_was_overtaken(log: Changelog, rows: PartitionRows) -> None:
+def test_new_owner_rewrites_overtaken_rows(log: Changelog, rows: PartitionRows) -> None:
     rows.apply(records((K, b"v", 1), (L, b"w", 1), (EPOCH, b"2", 2), (L, None, 2), (L, b"late", 1), (K, b"late", 1)))
     rows.begin(3, 7, rows._now_ms())
     assert list(pairs(log.records)) == [(K, b"v", 3), (L, None, 3)]
@@ -125,7 +125,7 @@ def test_an_owner_that_begins_writes_again_what_was_overtaken(log: Changelog, ro
     assert log.records[-1].epoch == 3
 
 
-def test_what_was_overtaken_is_known_until_the_changelog_has_it_again(log: Changelog, rows: PartitionRows) -> None:
+def test_overtaken_rows_are_known_until_rewrite_is_durable(log: Changelog, rows: PartitionRows) -> None:
     """An owner's rows may be lost in flight, and its table may serve the next owner."""
     rows.apply(records((K, b"v", 1), (EPOCH, b"2", 2), (K, b"late", 1)))
     rows.begin(3, 4, rows._now_ms())
@@ -137,7 +137,7 @@ def test_what_was_overtaken_is_known_until_the_changelog_has_it_again(log: Chang
     assert set(rows.applied.stale) == set()
 
 
-def test_what_was_overtaken_is_known_after_a_restart(tables: Tables) -> None:
+def test_overtaken_rows_are_known_after_restart(tables: Tables) -> None:
     """A node that dies before it has rewritten such a row must not leave it to a compaction."""
     tables.open("a", Changelog()).apply(records((K, b"v", 1), (EPOCH, b"2", 2), (K, b"late", 1)))
     log = Changelog()
@@ -147,7 +147,7 @@ def test_what_was_overtaken_is_known_after_a_restart(tables: Tables) -> None:
     assert list(pairs(log.records)) == [(K, b"v", 3)]
 
 
-def test_how_far_the_changelog_is_applied_is_kept_with_the_rows(tables: Tables, rows: PartitionRows) -> None:
+def test_applied_position_is_stored_with_rows(tables: Tables, rows: PartitionRows) -> None:
     assert rows.applied == Applied()
     rows.apply(records((EPOCH, b"2", 2), (K, b"v", 2), first=40))
     assert rows.get(EPOCH) is None, "a marker is no row"
@@ -159,7 +159,9 @@ def test_how_far_the_changelog_is_applied_is_kept_with_the_rows(tables: Tables, 
     assert content(kept) == {K: b"v"}
 
 
-def test_positions_are_noted_with_what_the_changelog_has(tables: Tables, log: Changelog, rows: PartitionRows) -> None:
+def test_topic_positions_are_stored_with_changelog_position(
+    tables: Tables, log: Changelog, rows: PartitionRows
+) -> None:
     assert rows.positions() == {}
     rows.begin(4, 11, rows._now_ms())
     rows.note({COMMANDS: 5, RESULTS: 7}, 19, rows._now_ms())
@@ -169,7 +171,7 @@ def test_positions_are_noted_with_what_the_changelog_has(tables: Tables, log: Ch
     assert log.records == []
 
 
-def test_who_stood_still_for_a_day_makes_no_table_fresh(tables: Tables, rows: PartitionRows) -> None:
+def test_late_acknowledgement_does_not_refresh_table(tables: Tables, rows: PartitionRows) -> None:
     """An acknowledgement may be read a day late: later changelog records may already be gone."""
     taken = tables.now
     rows.begin(1, 1, taken)
@@ -182,7 +184,7 @@ def test_who_stood_still_for_a_day_makes_no_table_fresh(tables: Tables, rows: Pa
 # --- two threads ----------------------------------------------------------------------------------------------------
 
 
-def test_a_restore_that_was_broken_off_puts_nothing_back_behind_a_stand_by(rows: PartitionRows) -> None:
+def test_interrupted_restore_does_not_overwrite_standby(rows: PartitionRows) -> None:
     """A thread cannot be cancelled: it may hold a smaller batch while the stand-by applies more of the same."""
     written = records((K, b"old", 1), (K, b"new", 1), (L, b"w", 1))
     write = rows._database.write_rows
@@ -208,7 +210,7 @@ def test_a_restore_that_was_broken_off_puts_nothing_back_behind_a_stand_by(rows:
     assert (content(rows), rows.applied.offset) == ({K: b"new", L: b"w"}, 3)
 
 
-def test_what_a_killed_owner_left_of_a_deleted_session_goes_with_its_head(rows: PartitionRows) -> None:
+def test_leftover_rows_are_deleted_with_session_head(rows: PartitionRows) -> None:
     """Its last row never reached the changelog, so the owner that deleted the session could not know it."""
     session, other = "S" * 24, "T" * 24
     head, lost = keys.row_key(keys.SESSION, session, keys.HEAD), keys.row_key(keys.SESSION, session, keys.AUDIO, 98)
@@ -222,7 +224,7 @@ def test_what_a_killed_owner_left_of_a_deleted_session_goes_with_its_head(rows: 
 # --- age ------------------------------------------------------------------------------------------------------------
 
 
-def test_rows_have_an_age_before_their_owner_noted_anything(tables: Tables, rows: PartitionRows) -> None:
+def test_table_age_counts_before_first_note(tables: Tables, rows: PartitionRows) -> None:
     """Otherwise sessions deleted while a killed owner was away would return, once the changelog lacks the deletion."""
     rows.begin(1, 1, rows._now_ms())
     rows.write({K: b"deleted by the next owner"})
@@ -232,7 +234,7 @@ def test_rows_have_an_age_before_their_owner_noted_anything(tables: Tables, rows
         left.check(0, 9)
 
 
-def test_a_table_without_the_name_of_its_log_takes_it(tables: Tables, rows: PartitionRows) -> None:
+def test_unnamed_table_adopts_log_name(tables: Tables, rows: PartitionRows) -> None:
     """Earlier versions wrote none; nothing else differs, so an upgrade rebuilds no table."""
     rows.apply(records((K, b"v", 1)))
     rows.check(0, 1, b"this")
@@ -243,7 +245,7 @@ def test_a_table_without_the_name_of_its_log_takes_it(tables: Tables, rows: Part
         again.check(0, 2, b"that")
 
 
-def test_a_table_is_as_old_as_the_time_when_it_was_last_at_the_end(tables: Tables, rows: PartitionRows) -> None:
+def test_table_age_counts_from_last_time_at_end(tables: Tables, rows: PartitionRows) -> None:
     """Not from its last write: a restore may be interrupted repeatedly."""
     rows.apply(records((K, b"v", 1)))
     tables.now += int(0.4 * KEEP_TOMBSTONES_MS)
@@ -258,7 +260,7 @@ def test_a_table_is_as_old_as_the_time_when_it_was_last_at_the_end(tables: Table
 
 
 @pytest.mark.parametrize("by", ["a look", "a record", "an owner"])
-def test_a_table_that_was_at_the_end_of_late_is_fresh(tables: Tables, by: str) -> None:
+def test_table_recently_at_end_is_fresh(tables: Tables, by: str) -> None:
     rows = tables.open("a", Changelog())
     rows.apply(records((K, b"v", 1)))
     tables.now += KEEP_TOMBSTONES_MS
@@ -307,7 +309,7 @@ def taken_over(
 )
 @example(before=[{K: b"a"}], after=[("old", {K: b"b"})], prefix=3, size=1, stopped=0)
 @example(before=[{K: b"a"}], after=[("new", {K: None}), ("old", {K: b"b"})], prefix=4, size=9, stopped=3)
-def test_what_an_owner_that_was_writes_late_never_shows(
+def test_late_writes_of_former_owner_never_show(
     tables: Tables,
     before: list[dict[bytes, bytes | None]],
     after: list[tuple[str, dict[bytes, bytes | None]]],
@@ -346,7 +348,7 @@ def test_what_an_owner_that_was_writes_late_never_shows(
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(before=st.lists(changes, max_size=4), after=writes, prefix=st.integers(0, 60), size=st.integers(1, 5))
 @example(before=[{K: b"a"}], after=[("old", {K: b"b"})], prefix=4, size=1)
-def test_what_an_owner_left_overtaken_its_next_one_writes_again(
+def test_next_owner_rewrites_rows_left_overtaken(
     tables: Tables,
     before: list[dict[bytes, bytes | None]],
     after: list[tuple[str, dict[bytes, bytes | None]]],
@@ -372,7 +374,7 @@ def mended(tmp_path: Path) -> module.Tables:
     return module.Tables(Databases(tmp_path), mock.Mock(spec=LogWriter), lambda: 1_700_000_000_000)
 
 
-def test_damaged_tables_are_kept(mended: module.Tables, tmp_path: Path) -> None:
+def test_damaged_tables_are_set_aside(mended: module.Tables, tmp_path: Path) -> None:
     for number in range(5):
         mended.open(2).close()
         assert len(mended.aside()) == number
@@ -381,6 +383,6 @@ def test_damaged_tables_are_kept(mended: module.Tables, tmp_path: Path) -> None:
     assert mended.rebuilt[-1].sentence().endswith(f"CURRENT is missing); the old one is {mended.aside()[-1]}")
 
 
-def test_what_the_log_does_not_have_may_be_lost(mended: module.Tables) -> None:
+def test_rebuild_of_foreign_table_warns_of_data_loss(mended: module.Tables) -> None:
     mended.mend(mended.open(2), TableUnfit("it is of another log")).close()
     assert "what the log does not have may be lost; the old one is " in mended.rebuilt[-1].sentence()

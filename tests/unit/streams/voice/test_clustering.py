@@ -35,14 +35,14 @@ def naive(vectors: Floats, threshold: float) -> list[int]:
 
 @given(count=st.integers(1, 25), dimension=st.integers(2, 6), threshold=st.floats(0.05, 1.9), seed=st.integers(0, 99))
 @settings(max_examples=60, deadline=None)
-def test_equals_average_linkage(count: int, dimension: int, threshold: float, seed: int) -> None:
+def test_clusters_equal_average_linkage(count: int, dimension: int, threshold: float, seed: int) -> None:
     vectors = np.random.default_rng(seed).normal(size=(count, dimension))
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     assert cluster(vectors.astype(np.float32), threshold).tolist() == naive(vectors.astype(np.float32), threshold)
 
 
 @pytest.mark.parametrize("block", [7, 50, 1024])
-def test_speakers_are_found_block_by_block(block: int) -> None:
+def test_block_size_does_not_change_speakers(block: int) -> None:
     speakers = np.random.default_rng(1).integers(0, 5, 200)
     _, first = np.unique(speakers, return_index=True)
     number = {speaker: rank for rank, speaker in enumerate(speakers[np.sort(first)])}
@@ -50,7 +50,7 @@ def test_speakers_are_found_block_by_block(block: int) -> None:
     assert cluster(voices(speakers.tolist()), 0.6, block=block).tolist() == want
 
 
-def test_bounds() -> None:
+def test_extreme_thresholds_and_empty_input() -> None:
     vectors = voices([0, 1, 2, 3])
     assert cluster(vectors, 1e-6).tolist() == [0, 1, 2, 3]
     assert cluster(vectors, 2.1).tolist() == [0, 0, 0, 0]
@@ -58,7 +58,7 @@ def test_bounds() -> None:
     assert cluster(np.empty((0, 8), np.float32), 0.5).tolist() == []
 
 
-def test_clusters_stay_few_whatever_comes() -> None:
+def test_number_of_clusters_is_limited() -> None:
     strangers = np.random.default_rng(3).normal(size=(300, 64))
     strangers /= np.linalg.norm(strangers, axis=1, keepdims=True)
     labels = cluster(strangers.astype(np.float32), 1e-6, block=50, most=20)
@@ -66,7 +66,7 @@ def test_clusters_stay_few_whatever_comes() -> None:
     assert len(np.unique(labels)) == 20
 
 
-def test_merging_clusters_is_merging_their_vectors() -> None:
+def test_merging_clusters_equals_merging_their_vectors() -> None:
     vectors = voices([0, 0, 1, 1, 1, 0], spread=1.0).astype(np.float64)
     parts = np.array([0, 0, 1, 1, 2, 3])
     merged = merge_clusters(sum_by_label(vectors, parts), sum_by_label(np.ones(6), parts), 0.7, 512)
@@ -78,7 +78,7 @@ def test_merging_clusters_is_merging_their_vectors() -> None:
     assert merged[a] == merged[b]
 
 
-def test_what_all_have_in_common_makes_no_two_alike() -> None:
+def test_threshold_adapts_to_common_room_direction() -> None:
     """A room adds one direction to all vectors; the threshold applies to distances without it."""
     speakers = [0, 1, 2] * 12
     vectors = voices(speakers, spread=1.0)
@@ -92,11 +92,11 @@ def test_what_all_have_in_common_makes_no_two_alike() -> None:
 
 
 @pytest.mark.parametrize("speakers", [[0] * 9 + [1] + [0] * 9 + [1], [0, 1, 0], [0]], ids=["another", "few", "one"])
-def test_a_voice_that_is_like_itself_adapts_nothing_beside_another_or_in_few_windows(speakers: list[int]) -> None:
+def test_second_voice_or_few_windows_keep_threshold(speakers: list[int]) -> None:
     assert adapted_threshold(0.8, voices(speakers)) == 0.8
 
 
-def test_of_many_vectors_some_are_asked() -> None:
+def test_threshold_is_adapted_from_vector_sample() -> None:
     vectors = voices([0, 1] * 300)
     assert adapted_threshold(0.8, vectors, block=99) == adapted_threshold(0.8, vectors[::7])
     assert adapted_threshold(0.8, vectors, block=99) == pytest.approx(adapted_threshold(0.8, vectors), abs=0.03)

@@ -36,14 +36,14 @@ def turns_of(*turns: tuple[float, float, int]) -> list[DiarizationTurn]:
     return [DiarizationTurn(*turn) for turn in turns]
 
 
-def test_two_speakers() -> None:
+def test_two_speakers_are_diarized() -> None:
     found = heard((None, 1), (3, 4), (None, 1), (0, 3), (None, 0.6), (3, 2), (None, 1))
     assert [turn.speaker for turn in found] == [0, 1, 0]
     ends = [(turn.start_s, turn.end_s) for turn in found]
     assert ends == [pytest.approx(want, abs=0.08) for want in [(1, 5), (6, 9), (9.6, 11.6)]]
 
 
-def test_a_change_without_a_pause_is_found() -> None:
+def test_speaker_change_without_pause_is_found() -> None:
     found = heard((0, 4), (1, 4), (2, 4))
     assert [turn.speaker for turn in found] == [0, 1, 2]
     assert [turn.end_s for turn in found] == pytest.approx([4, 8, 12], abs=0.41)
@@ -51,14 +51,14 @@ def test_a_change_without_a_pause_is_found() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
-def test_finds_how_many_there_are(count: int) -> None:
+def test_number_of_speakers_is_found(count: int) -> None:
     found = heard(*((turn // 2 % count if turn % 2 else None, 1.0 + turn % 3) for turn in range(4 * count + 2)))
     assert {turn.speaker for turn in found} == set(range(count))
     firsts = list(dict.fromkeys(turn.speaker for turn in found))
     assert firsts == sorted(firsts)
 
 
-def test_nobody() -> None:
+def test_silence_has_no_turns() -> None:
     assert heard((None, 5)) == []
     assert diarize([], Tones(), Ear()) == []
     assert diarize([np.empty(0, np.float32)], Tones(), Ear()) == []
@@ -70,7 +70,7 @@ def test_one_short_word_is_one_turn() -> None:
     assert turn.end_s - turn.start_s == pytest.approx(0.3, abs=0.13)
 
 
-def test_a_cough_is_no_speaker_of_its_own() -> None:
+def test_cough_is_not_a_new_speaker() -> None:
     found = heard((0, 4), (None, 1), (4, 0.4), (None, 1), (0, 4))
     assert {turn.speaker for turn in found} == {0}
 
@@ -79,13 +79,13 @@ def test_a_cough_is_no_speaker_of_its_own() -> None:
     ("seconds", "found"),
     [([20.0, 4.0], 2), ([100.0, 4.0], 2), ([300.0, 4.0], 1), ([5000.0, 4.0], 1), ([5000.0, 10.0, 9.9], 2)],
 )
-def test_what_a_speaker_must_say_grows_with_the_recording_up_to_ten_seconds(seconds: list[float], found: int) -> None:
+def test_minimum_speech_per_speaker_grows_to_ten_seconds(seconds: list[float], found: int) -> None:
     count = len(seconds)
     assert len(speaker_directions(np.eye(count), np.ones(count), np.array(seconds), 0.5)) == found
 
 
 @pytest.mark.parametrize(("seconds", "found"), [(14.9, 2), (15.0, 1)])
-def test_clusters_with_much_speech_are_merged_by_the_threshold_itself(seconds: float, found: int) -> None:
+def test_long_clusters_are_merged_at_plain_threshold(seconds: float, found: int) -> None:
     """Two clusters with a distance of 0.4, which the stricter first pass keeps separate."""
     sums, sizes = np.array([[20.0, 0.0], [12.0, 16.0]]), np.array([20.0, 20.0])
     means = speaker_directions(sums, sizes, np.array([60.0, seconds]), 0.41)
@@ -98,13 +98,13 @@ def test_clusters_with_much_speech_are_merged_by_the_threshold_itself(seconds: f
     ("count", "speakers"),
     [(SpeakerCount(most=2), 2), (SpeakerCount(most=1), 1), (SpeakerCount(least=3), 3), (SpeakerCount(2, 4), 3)],
 )
-def test_at_most_so_many_speak(count: SpeakerCount, speakers: int) -> None:
+def test_number_of_speakers_is_capped(count: SpeakerCount, speakers: int) -> None:
     samples = talk((0, 4), (None, 1), (1, 4), (None, 1), (2, 4), (None, 1), (0, 4))
     assert len({turn.speaker for turn in diarize([samples], Tones(), Ear(), count=count)}) == speakers
 
 
 @pytest.mark.parametrize("least", [2, 3])
-def test_at_least_so_many_speak(least: int) -> None:
+def test_minimum_number_of_speakers_is_honoured(least: int) -> None:
     """Three directions, closer to each other than the threshold."""
     spread = np.repeat(np.eye(3, 4) * 0.5 + np.array([0, 0, 0, 1.0]), 8, axis=0)
     rng = np.random.default_rng(0)
@@ -117,13 +117,13 @@ def test_at_least_so_many_speak(least: int) -> None:
     assert {turn.speaker for turn in found} == set(range(least))
 
 
-def test_more_speakers_than_windows_are_as_many_as_can_be() -> None:
+def test_minimum_above_window_count_gives_one_speaker_per_window() -> None:
     samples = talk((0, 1.2), (None, 1), (1, 1.2))
     assert len({turn.speaker for turn in diarize([samples], Tones(), Ear(), count=SpeakerCount(least=32))}) == 2
     assert diarize([], Tones(), Ear(), count=SpeakerCount(least=32)) == []
 
 
-def test_turns_grow_into_gaps_and_join_over_pauses() -> None:
+def test_turns_grow_into_gaps_and_merge_over_pauses() -> None:
     longer = lengthen_turns(turns_of((0.1, 2.0, 0), (2.2, 3.0, 1), (4.5, 5.0, 1), (6.9, 9.9, 1)), 10.0, 1.0)
     expected = [(0.0, 2.1, 0), (2.1, 5.3, 1), (6.6, 10.0, 1)]
     assert [(turn.start_s, turn.end_s, turn.speaker) for turn in longer] == [pytest.approx(one) for one in expected]
@@ -137,13 +137,13 @@ PARTS = ((0, 3), (None, 0.4), (1, 2.5), (2, 2), (None, 1), (0, 0.4), (None, 0.7)
 
 @given(cuts=st.lists(st.integers(0, 200_000), max_size=6))
 @settings(max_examples=6, deadline=None)
-def test_cuts_change_nothing(cuts: list[int]) -> None:
+def test_chunking_does_not_change_turns(cuts: list[int]) -> None:
     samples = talk(*PARTS)
     blocks = np.split(samples, sorted(min(cut, len(samples)) for cut in cuts))
     assert diarize(blocks, Tones(), Ear()) == heard(*PARTS)
 
 
-def test_hours_are_taken_in_blocks_and_hardly_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_audio_is_embedded_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three minutes of two speakers without a pause: embedding uses views of about a minute."""
     longest = 0
     embed = Tones.embed
@@ -161,7 +161,7 @@ def test_hours_are_taken_in_blocks_and_hardly_kept(monkeypatch: pytest.MonkeyPat
     assert longest < 62 * RATE
 
 
-def test_engine_must_fit() -> None:
+def test_unsuitable_engine_is_rejected() -> None:
     with pytest.raises(EngineError, match="no settings for diarization"):
         diarize([], Tones(msgspec.structs.replace(MANIFEST, diarization=None)), Ear())
     eight = UtteranceInput(sample_rate=8000, min_samples=4000, max_samples=80_000)
@@ -175,7 +175,7 @@ def test_engine_must_fit() -> None:
     window=st.sampled_from([1.0, 1.6, 2.4]),
     hops=st.integers(1, 4),
 )
-def test_windows_cover_a_segment(start: int, length: int, window: float, hops: int) -> None:
+def test_windows_cover_segment(start: int, length: int, window: float, hops: int) -> None:
     segment = SpeechSegment(start * FRAME_S, (start + length) * FRAME_S)
     made = cut_windows(segment, DiarizationSettings(window, window / hops, 0.5))
     assert made[0].span.start_s == made[0].part.start_s == segment.start_s
@@ -189,7 +189,7 @@ def test_windows_cover_a_segment(start: int, length: int, window: float, hops: i
 
 @given(steps=st.integers(1, 6), speakers=st.integers(1, 3), seed=st.integers(0, 999), change=st.floats(0, 1))
 @settings(max_examples=60, deadline=None)
-def test_smoothing_finds_the_best_path(steps: int, speakers: int, seed: int, change: float) -> None:
+def test_smoothing_finds_best_path(steps: int, speakers: int, seed: int, change: float) -> None:
     scores = np.random.default_rng(seed).uniform(0, 1, (steps, speakers))
 
     def worth(path: tuple[int, ...]) -> float:
@@ -204,13 +204,13 @@ def window(start: float, end: float) -> EmbeddingWindow:
     return EmbeddingWindow(SpeechSegment(start, end), SpeechSegment(start, end))
 
 
-def test_turns_are_joined_over_a_breath_but_not_over_another() -> None:
+def test_turns_are_joined_over_breaths_but_not_other_speakers() -> None:
     parts = [window(0, 1), window(1.2, 2), window(2.1, 3), window(3.1, 4), window(5, 6)]
     found = join_parts(parts, np.array([4, 4, 2, 4, 4]))
     assert found == turns_of((0, 2, 0), (2.1, 3, 1), (3.1, 4, 0), (5, 6, 0))
 
 
-def test_turns_do_not_depend_on_how_vectors_are_turned() -> None:
+def test_rotating_vectors_does_not_change_turns() -> None:
     """Rotating the space of all voices changes nothing: only cosines count."""
     rng = np.random.default_rng(5)
     rotation = np.linalg.qr(rng.normal(size=(8, 8)))[0].astype(np.float32)
@@ -222,7 +222,7 @@ def test_turns_do_not_depend_on_how_vectors_are_turned() -> None:
     assert diarization_turns(parts, vectors @ rotation, SETTINGS) == found
 
 
-def test_turns_are_linked_over_pauses_of_one_speaker() -> None:
+def test_turns_are_joined_over_pauses_of_one_speaker() -> None:
     turns = turns_of((0.0, 1.0, 0), (1.4, 2.0, 0), (2.0, 3.0, 1), (3.1, 4.0, 0), (5.1, 6.0, 0))
     assert join_turns(turns, 1.0) == turns_of((0.0, 2.0, 0), (2.0, 3.0, 1), (3.1, 4.0, 0), (5.1, 6.0, 0))
     assert join_turns(turns, 0.3) == turns

@@ -26,7 +26,7 @@ def made(lengths: list[tuple[int, float]]) -> list[DiarizationTurn]:
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.floats(0.1, 20)), max_size=10))
 @settings(max_examples=25, deadline=None)
-def test_of_each_as_much_as_there_is_up_to_the_bound(lengths: list[tuple[int, float]]) -> None:
+def test_excerpts_hold_all_speech_up_to_limit(lengths: list[tuple[int, float]]) -> None:
     turns = made(lengths)
     found = excerpts(turns, cut)
     assert len(found) == len({turn.speaker for turn in turns})
@@ -36,13 +36,13 @@ def test_of_each_as_much_as_there_is_up_to_the_bound(lengths: list[tuple[int, fl
         assert len(np.unique(samples)) == len(samples)
 
 
-def test_the_longest_turns_are_heard() -> None:
+def test_longest_turns_are_excerpted_first() -> None:
     (found,) = excerpts(made([(0, 5.0), (0, 28.0), (0, 3.0)]), cut)
     assert (found[0], len(found)) == (5.0, 30 * RATE)
     assert np.array_equal(found[28 * RATE :], cut(0, 2 * RATE)), "then some of the next longest"
 
 
-def test_of_very_many_those_who_speak_most_are_heard() -> None:
+def test_only_most_active_speakers_get_excerpts() -> None:
     found = excerpts(made([(n, 1.0 + n / 100) for n in range(MAX_SPEAKERS + 3)]), cut)
     assert [len(samples) > 0 for samples in found] == [False] * 3 + [True] * MAX_SPEAKERS
     assert excerpts([], cut) == []

@@ -73,7 +73,7 @@ def slow(front: FbankInput, samples: Floats) -> np.ndarray[tuple[int, int], np.d
 
 
 @pytest.mark.parametrize("front", [KALDI, WESPEAKER, LOUD, NEMO], ids=["kaldi", "wespeaker", "no mean", "nemo"])
-def test_frames_are_the_definition(front: FbankInput) -> None:
+def test_frames_equal_their_definition(front: FbankInput) -> None:
     samples = OFFSET + noise(1400)
     got = fbank(front, samples)
     assert (got.dtype.name, got.shape) == ("float32", (7, 80))
@@ -85,7 +85,7 @@ def test_silence_is_finite() -> None:
         np.testing.assert_allclose(fbank(front, np.zeros(800, np.float32)), 0.0, atol=1e-4)
 
 
-def test_less_than_a_frame() -> None:
+def test_less_than_one_frame_is_rejected() -> None:
     with pytest.raises(AudioError, match=r"399 samples .* a frame \(400\)"):
         fbank(KALDI, noise(399))
 
@@ -93,9 +93,7 @@ def test_less_than_a_frame() -> None:
 @pytest.mark.parametrize(
     ("rate", "bands", "fft", "low", "high"), [(16_000, 80, 512, 0.0, 8000.0), (8000, 40, 256, 100.0, 3800.0)]
 )
-def test_slaney_bands_are_bit_for_bit_librosas_formula(
-    rate: int, bands: int, fft: int, low: float, high: float
-) -> None:
+def test_slaney_bands_match_librosa_bit_for_bit(rate: int, bands: int, fft: int, low: float, high: float) -> None:
     """Triangles of area one, linear in Hz, between edges that are even on Slaney's scale (`librosa.filters.mel`)."""
     step = np.log(6.4) / 27.0
     first, last = (15.0 + np.log(f / 1000.0) / step if f > 1000.0 else 3.0 * f / 200.0 for f in (low, high))

@@ -8,7 +8,7 @@ from tests.audio import RATE, noise
 
 
 @pytest.mark.parametrize("cuts", [(), (1, 7, RATE)])
-def test_soft_recordings_reach_the_level(cuts: tuple[int, ...]) -> None:
+def test_soft_recordings_reach_target_level(cuts: tuple[int, ...]) -> None:
     soft = noise(2 * RATE) * np.float32(0.01)
     meter = levels.Meter()
     for block in np.split(soft, cuts):
@@ -25,7 +25,7 @@ def test_peaks_are_limited() -> None:
     assert np.abs(levels.levelled(samples)).max() == 1.0
 
 
-def test_loud_recordings_and_silence_stay() -> None:
+def test_loud_recordings_and_silence_are_unchanged() -> None:
     loud = noise(RATE)
     loud *= np.float32(0.3 / np.sqrt(np.mean(loud**2)))
     assert levels.levelled(loud) is loud
@@ -33,7 +33,7 @@ def test_loud_recordings_and_silence_stay() -> None:
     assert not levels.levelled(np.zeros(RATE, np.float32)).any()
 
 
-def test_what_is_hardly_there_is_not_made_loud() -> None:
+def test_gain_of_near_silence_is_limited() -> None:
     meter = levels.Meter()
     meter.add(noise(RATE) * np.float32(1e-6))
     assert 20 * np.log10(meter.gain) == pytest.approx(levels.MOST_DB)

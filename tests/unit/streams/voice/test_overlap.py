@@ -79,14 +79,14 @@ TURNS = [DiarizationTurn(0.5, 3.2, 0), DiarizationTurn(3.2, 6.0, 1), Diarization
 
 @pytest.mark.usefixtures("trusting")
 @pytest.mark.parametrize("block", [len(TALK), RATE, 4321])
-def test_two_at_once_are_found_with_the_nearest_other_speaker(block: int) -> None:
+def test_overlaps_name_nearest_other_speaker(block: int) -> None:
     found = find_overlaps(np.split(TALK, range(block, len(TALK), block)), Loudness(), TURNS)
     expected = [(3.0, 3.2, 0, 1), (3.2, 3.6, 1, 0), (6.5, 7.0, 2, 1)]
     assert [msgspec.structs.astuple(one) for one in found] == [pytest.approx(one, abs=0.02) for one in expected]
 
 
 @pytest.mark.usefixtures("trusting")
-def test_the_nearest_other_speaker_is_never_the_same_one() -> None:
+def test_nearest_other_speaker_is_never_same_speaker() -> None:
     samples = voices((1.0, 0.1), (0.1, 0.001), (1.0, 0.1), (0.5, 0.9), (1.0, 0.1), (0.4, 0.001))
     turns = [(0.0, 0.5, 1), (0.5, 1.0, 2), (1.1, 1.5, 0), (1.6, 3.6, 0), (3.6, 3.7, 0), (3.9, 4.0, 3)]
     (found,) = find_overlaps([samples], Loudness(), [DiarizationTurn(*turn) for turn in turns])
@@ -94,24 +94,24 @@ def test_the_nearest_other_speaker_is_never_the_same_one() -> None:
 
 
 @pytest.mark.usefixtures("trusting")
-def test_what_only_touches_the_point_is_no_overlap() -> None:
+def test_overlap_needs_onset_threshold() -> None:
     samples = voices((0.5, 0.001), (2.0, 0.1), (0.5, 0.4), (2.0, 0.1))
     assert find_overlaps([samples], Loudness(), TURNS[:2]) == []
 
 
 @pytest.mark.parametrize("turns", [[], [DiarizationTurn(0.0, 8.0, 0)], [TURNS[0], DiarizationTurn(3.2, 8.0, 0)]])
-def test_nobody_listens_for_two_where_one_speaks(turns: list[DiarizationTurn]) -> None:
+def test_detector_is_not_called_with_fewer_than_two_speakers(turns: list[DiarizationTurn]) -> None:
     assert find_overlaps([TALK], Broken(), turns) == []
 
 
 @pytest.mark.usefixtures("trusting")
-def test_a_fault_of_the_network_is_told() -> None:
+def test_detector_failure_is_raised() -> None:
     with pytest.raises(EngineError, match="out of order"):
         find_overlaps([TALK], Broken(), TURNS)
 
 
 @pytest.mark.usefixtures("trusting")
-def test_windows_without_a_turn_are_left_out() -> None:
+def test_windows_without_turns_are_skipped() -> None:
     detector, silence = Loudness(), voices((60.0, 0.001))
     turns = [DiarizationTurn(60.5, 63.2, 0), DiarizationTurn(63.2, 66.0, 1)]
     (first, *_) = find_overlaps([silence, TALK], detector, turns)
@@ -122,14 +122,14 @@ def test_windows_without_a_turn_are_left_out() -> None:
 
 @pytest.mark.usefixtures("trusting")
 @pytest.mark.parametrize("seconds", [0.01, 0.5, 1.0, 2.0, 3.0, 3.01])
-def test_every_frame_has_a_probability(seconds: float) -> None:
+def test_every_frame_has_probability(seconds: float) -> None:
     samples = voices((seconds, 0.5))
     turns = [DiarizationTurn(0.0, seconds, 0)]
     found = overlap_probabilities([samples], Loudness(), turns)
     assert found == pytest.approx(np.full(-(-len(samples) // 160), 0.5), abs=0.01)
 
 
-def test_telephones_and_noise_are_not_trusted() -> None:
+def test_telephone_and_noisy_audio_is_not_clear() -> None:
     rng = np.random.default_rng(0)
     speech = np.repeat(rng.choice((0.0, 0.3), 100), 1600) * rng.normal(size=160_000)
     spectrum = np.fft.rfft(speech)
@@ -147,7 +147,7 @@ def reading(name: str) -> Floats:
     return found
 
 
-def test_the_bundled_network_hears_two_readers_at_once() -> None:
+def test_bundled_model_finds_overlapping_readers() -> None:
     detector = OnnxOverlapDetector(models.directory(models.OVERLAP))
     kim, sam = reading("kim"), reading("sam")
     both = kim[-2 * RATE :] + sam[: 2 * RATE]
@@ -164,7 +164,7 @@ def test_the_bundled_network_hears_two_readers_at_once() -> None:
     assert find_overlaps([alone], detector, turns) == []
 
 
-def test_a_damaged_network_is_one_line(tmp_path: Path) -> None:
+def test_missing_or_damaged_model_is_a_one_line_error(tmp_path: Path) -> None:
     copy = tmp_path / "overlap"
     with pytest.raises(EngineError, match=r"manifest\.json: No such file"):
         OnnxOverlapDetector(copy)
@@ -188,7 +188,7 @@ def test_a_damaged_network_is_one_line(tmp_path: Path) -> None:
         ({"graph": Graph("../model.onnx", "0" * 64)}, "graph"),
     ],
 )
-def test_a_manifest_that_cannot_be(tmp_path: Path, change: dict[str, object], fault: str) -> None:
+def test_invalid_manifest_is_rejected(tmp_path: Path, change: dict[str, object], fault: str) -> None:
     (tmp_path / "manifest.json").write_bytes(msgspec.json.encode(msgspec.structs.replace(MANIFEST, **change)))
     with pytest.raises(EngineError, match=fault):
         overlap_manifest.read(tmp_path)

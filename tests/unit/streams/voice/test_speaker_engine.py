@@ -29,7 +29,7 @@ def engine(directory: Path, given: UtteranceInput | FbankInput, length_input: bo
     [(speakers.WAVEFORM, False), (speakers.CAM, False), (speakers.TITANET, True)],
     ids=["waveform", "cam++ and ecapa", "titanet"],
 )
-def test_every_kind_of_graph_gives_a_unit_vector(
+def test_every_kind_of_graph_gives_unit_vector(
     tmp_path: Path, given: UtteranceInput | FbankInput, length_input: bool
 ) -> None:
     made: SpeakerEngine = engine(tmp_path, given, length_input)
@@ -40,21 +40,21 @@ def test_every_kind_of_graph_gives_a_unit_vector(
 
 
 @pytest.mark.parametrize("given", [speakers.CAM, speakers.TITANET], ids=["frames-bands", "bands-frames"])
-def test_frames_and_their_number_arrive(tmp_path: Path, given: FbankInput) -> None:
+def test_graph_receives_frames_and_their_number(tmp_path: Path, given: FbankInput) -> None:
     weights = np.random.default_rng(0).standard_normal((80, speakers.DIMENSION))
     expected = (fbank(given, noise(RATE)).astype(np.float64) ** 2).mean(axis=0) @ weights
     got = engine(tmp_path, given, length_input=given is speakers.TITANET).embed(noise(RATE))
     np.testing.assert_allclose(got, expected / np.linalg.norm(expected), atol=1e-4)
 
 
-def test_long_audio_is_the_mean_direction_of_equal_pieces(tmp_path: Path) -> None:
+def test_long_audio_embeds_as_mean_of_equal_pieces(tmp_path: Path) -> None:
     made = engine(tmp_path, speakers.CAM)
     long = noise(9 * RATE)
     total = np.sum([made.embed(piece) for piece in np.array_split(long, 3)], axis=0)
     np.testing.assert_allclose(made.embed(long), total / np.linalg.norm(total), atol=1e-6)
 
 
-def test_too_short_or_without_direction(tmp_path: Path) -> None:
+def test_too_short_audio_or_zero_vector_is_rejected(tmp_path: Path) -> None:
     made = engine(tmp_path, speakers.WAVEFORM)
     with pytest.raises(AudioError, match=r"^0\.49 s of audio, a voice needs 0\.50 s$"):
         made.embed(noise(round(0.49 * RATE)))
@@ -64,7 +64,7 @@ def test_too_short_or_without_direction(tmp_path: Path) -> None:
         made.embed(np.full(8000, np.nan, np.float32))
 
 
-def test_graph_and_manifest_disagree(tmp_path: Path) -> None:
+def test_graph_that_contradicts_manifest_is_rejected(tmp_path: Path) -> None:
     known = speakers.manifest(speakers.CAM)
     for data, fault in (
         (speakers.graph(speakers.WAVEFORM), r"takes tensor\(float\) \['n', 'samples'\]; expected float .*80"),
@@ -78,7 +78,7 @@ def test_graph_and_manifest_disagree(tmp_path: Path) -> None:
         assert "\n" not in str(raised.value)
 
 
-def test_manifest_that_is_wrong(tmp_path: Path) -> None:
+def test_invalid_manifest_is_rejected(tmp_path: Path) -> None:
     good = speakers.manifest(speakers.CAM)
     for field, value, fault in (
         ("threshold", 1.5, "threshold is 1.5"),
@@ -101,7 +101,7 @@ def test_manifest_that_is_wrong(tmp_path: Path) -> None:
         manifest.read(tmp_path / "nowhere")
 
 
-def test_models_are_told_apart_by_graph_and_input() -> None:
+def test_model_id_depends_on_graph_and_input() -> None:
     known = speakers.manifest(speakers.CAM)
     other = msgspec.structs.replace(known, input=msgspec.structs.replace(speakers.CAM, scale=2.0))
     assert known.model_id.split("-")[0] == other.model_id.split("-")[0] == "tiny@00000000"
@@ -109,7 +109,7 @@ def test_models_are_told_apart_by_graph_and_input() -> None:
     assert msgspec.structs.replace(known, threshold=0.1).model_id == known.model_id
 
 
-def test_the_bundled_model() -> None:
+def test_bundled_model_embeds_at_any_level() -> None:
     made = OnnxSpeakerEngine(BUNDLED)
     vector = made.embed(noise(2 * RATE))
     assert vector.shape == (made.manifest.dimension,)

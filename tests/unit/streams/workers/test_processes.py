@@ -95,7 +95,7 @@ async def playing(zygote: Zygote, spool: Path, workers: int = 2) -> AsyncIterato
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )
-async def test_a_model_that_misbehaves_costs_the_session_that_it_scores(
+async def test_misbehaving_model_fails_only_its_session(
     zygote: Zygote, tmp_path: Path, deed: Callable[[], None], sentence: str | None, deaths: int
 ) -> None:
     neighbours = {TWO: sound(3, 2), THREE: sound(3, 3)}
@@ -122,7 +122,7 @@ async def test_a_model_that_misbehaves_costs_the_session_that_it_scores(
         assert studio.scores(session) == truth(audio, model())
 
 
-async def test_a_worker_that_is_stopped_is_replaced(zygote: Zygote, tmp_path: Path) -> None:
+async def test_stopped_worker_is_replaced(zygote: Zygote, tmp_path: Path) -> None:
     with capture_logs() as lines:
         async with playing(zygote, tmp_path, workers=1) as studio:
             await studio.send(ONE, STREAM)
@@ -139,7 +139,7 @@ async def test_a_worker_that_is_stopped_is_replaced(zygote: Zygote, tmp_path: Pa
 
 
 @pytest.mark.parametrize("fault", [AttributeError(), OSError(errno.ENOSYS, "Function not implemented")])
-async def test_a_system_without_memfd(
+async def test_audio_is_shared_through_files_without_memfd(
     zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception
 ) -> None:
     monkeypatch.setattr(os, "memfd_create", mock.Mock(side_effect=fault))
@@ -153,9 +153,7 @@ async def test_a_system_without_memfd(
     assert line["reason"] == f"audio for workers and decoders lies in {tempfile.gettempdir()}"
 
 
-async def test_a_disk_without_room_for_what_workers_share(
-    zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_workers_wait_for_disk_space(zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No worker is killed: the log line has the reason, and workers start once there is room."""
     monkeypatch.setattr(os, "memfd_create", mock.Mock(side_effect=AttributeError))
     full = OSError(errno.ENOSPC, "No space left on device")
@@ -169,7 +167,7 @@ async def test_a_disk_without_room_for_what_workers_share(
     assert said == ["no process for audio can be started: No space left on device"] * 2
 
 
-async def test_a_zygote_that_is_killed_takes_its_workers_along_and_others_come(zygote: Zygote, tmp_path: Path) -> None:
+async def test_killed_zygote_and_its_workers_are_replaced(zygote: Zygote, tmp_path: Path) -> None:
     async with playing(zygote, tmp_path) as studio:
         await studio.send(ONE, STREAM)
         for number, chunk in enumerate(pieces(sound(3))):
@@ -181,7 +179,7 @@ async def test_a_zygote_that_is_killed_takes_its_workers_along_and_others_come(z
     assert studio.scores(ONE) == truth(sound(3), model())
 
 
-async def test_a_zygote_that_is_stopped_is_replaced_when_a_worker_is_needed(
+async def test_stopped_zygote_is_replaced_when_needed(
     zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("streams.decoders.decoder_process.FORK_SECONDS", 0.5)
@@ -197,7 +195,7 @@ async def test_a_zygote_that_is_stopped_is_replaced_when_a_worker_is_needed(
     assert studio.scores(ONE) == truth(sound(1) + sound(1, 1), model())
 
 
-async def test_chunks_that_break_their_decoder_cost_their_session_alone(zygote: Zygote, tmp_path: Path) -> None:
+async def test_chunks_that_break_decoder_fail_only_their_session(zygote: Zygote, tmp_path: Path) -> None:
     rates = {f"{number:024}": {3: CRASH, 7: SPIN}.get(number, RATE) for number in range(10)}
     audio = {session: encoded(noise(int(1.3 * rate), 5), rate, "FLAC") for session, rate in rates.items()}
     async with playing(zygote, tmp_path) as studio:
@@ -210,7 +208,7 @@ async def test_chunks_that_break_their_decoder_cost_their_session_alone(zygote: 
             assert studio.scores(session) == truth((expected * 32768).astype("<i2").tobytes(), model())
 
 
-async def test_a_worker_of_one_project_is_never_shared(zygote: Zygote, tmp_path: Path) -> None:
+async def test_owned_worker_is_never_shared(zygote: Zygote, tmp_path: Path) -> None:
     """Untrusted encoded audio is decoded apart from other projects' audio."""
     async with playing(zygote, tmp_path, workers=1) as studio:
         for number in range(6):
@@ -223,9 +221,7 @@ async def test_a_worker_of_one_project_is_never_shared(zygote: Zygote, tmp_path:
         assert len(forked(zygote)) == 4
 
 
-async def test_no_window_is_lost_twice_or_different_however_many_workers_are_killed(
-    zygote: Zygote, tmp_path: Path
-) -> None:
+async def test_repeated_worker_kills_change_no_window(zygote: Zygote, tmp_path: Path) -> None:
     """Thirty-two sessions: raw streams, FLAC streams of two projects, and files."""
     dice = random.Random(11)
     audio = {f"{number:024}": sound(8, number) for number in range(32)}
@@ -264,7 +260,7 @@ async def test_no_window_is_lost_twice_or_different_however_many_workers_are_kil
         assert studio.scores(session) == truth(data, model())
 
 
-async def test_a_model_that_the_zygote_has_dropped_is_loaded_again(zygote: Zygote) -> None:
+async def test_model_evicted_by_zygote_is_reloaded(zygote: Zygote) -> None:
     names = ["fingerprint", *(f"model{number}" for number in range(messages.MOST_MODELS)), "fingerprint"]
     for name in names:
         await asyncio.to_thread(zygote.load, Path(name))
@@ -276,7 +272,7 @@ async def test_a_model_that_the_zygote_has_dropped_is_loaded_again(zygote: Zygot
     assert models == set(names[2:])
 
 
-async def test_a_model_that_is_loaded_later_is_had_by_new_workers(zygote: Zygote, tmp_path: Path) -> None:
+async def test_new_workers_have_later_loaded_model(zygote: Zygote, tmp_path: Path) -> None:
     other = Fingerprint(SAMPLES, "later")
     async with playing(zygote, tmp_path) as studio:
         await studio.send(ONE, STREAM)

@@ -31,7 +31,7 @@ def owners_of(order: list[int]) -> list[int]:
     return [one for at, one in enumerate(order) if at == 0 or order[at - 1] != one]
 
 
-async def test_projects_have_their_steps_taken_in_turn() -> None:
+async def test_steps_of_projects_take_turns() -> None:
     engine = Ordered()
     async with working(engine) as workers:
         steps = [asyncio.create_task(session(workers, engine, "loud").take([level(1, 2)], 2.0)) for _ in range(12)]
@@ -46,7 +46,7 @@ async def test_projects_have_their_steps_taken_in_turn() -> None:
     assert engine.order[: 5 * 3].count(2) == 2 * 3
 
 
-async def test_a_step_does_not_wait_for_the_rest_of_a_segment_nor_a_segment_for_all_steps() -> None:
+async def test_steps_and_segments_take_turns() -> None:
     engine = Ordered()
     samples = np.full(16 * RATE, 1 / 64, np.float32)
     ended: list[str] = []
@@ -76,7 +76,7 @@ async def test_a_step_does_not_wait_for_the_rest_of_a_segment_nor_a_segment_for_
 
 
 @pytest.mark.parametrize("kind", ["steps", "segments"])
-async def test_what_is_to_be_alone_waits_for_what_is_in_work_and_nothing_else(kind: str) -> None:
+async def test_exclusive_request_waits_only_for_running_work(kind: str) -> None:
     """However many live streams and recordings there are besides."""
     engine = Ordered()
     short = np.full(RATE, 1 / 64, np.float32)
@@ -126,7 +126,7 @@ async def test_what_is_to_be_alone_waits_for_what_is_in_work_and_nothing_else(ki
 # --- places ---------------------------------------------------------------------------------------------------------
 
 
-async def test_sessions_are_spread_over_the_workers() -> None:
+async def test_sessions_are_spread_over_workers() -> None:
     engine = Fingerprint()
     async with working(engine, count=3) as workers:
         for _ in range(9):
@@ -138,7 +138,7 @@ def owners(workers: Workers) -> list[str]:
     return sorted(place.owner for place in workers.places() if place.owner is not None and place.process is not None)
 
 
-async def test_owned_workers_are_of_one_project_and_end_when_there_are_too_many(
+async def test_owned_workers_serve_one_project_and_are_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "MOST_OWNED", 3)
@@ -165,7 +165,7 @@ async def test_owned_workers_are_of_one_project_and_end_when_there_are_too_many(
         assert workers.deaths == 0
 
 
-async def test_projects_wait_for_a_worker_when_there_are_as_many_as_there_may_be(
+async def test_projects_share_limited_owned_workers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """However much they have to do: workers move from one to the next, and their limit holds."""
@@ -189,7 +189,7 @@ async def test_projects_wait_for_a_worker_when_there_are_as_many_as_there_may_be
     assert most == 2
 
 
-async def test_a_worker_of_a_project_ends_when_it_has_had_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_idle_owned_worker_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "IDLE_SECONDS", 0.0)
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
     engine = Fingerprint()
@@ -202,7 +202,7 @@ async def test_a_worker_of_a_project_ends_when_it_has_had_nothing_to_do(monkeypa
         assert (await session(workers, engine, "a", owned=True).take([sound(1)], 1.0)).packed == truth(sound(1))
 
 
-async def test_a_model_that_is_loaded_later_renews_the_worker() -> None:
+async def test_worker_is_renewed_for_new_model() -> None:
     engine, later = Fingerprint(), Fingerprint(name="later")
     engines = [engine]
     threads = WorkerThreads(lambda: list(engines))
@@ -222,7 +222,7 @@ async def test_a_model_that_is_loaded_later_renews_the_worker() -> None:
     await workers.stop()
 
 
-async def test_renewals_are_no_deaths_of_a_recording() -> None:
+async def test_renewals_do_not_count_as_deaths() -> None:
     engine = Gated()
     engines: list[Fingerprint] = [engine]
     workers = Workers(1, WorkerThreads(lambda: list(engines)).fork)

@@ -45,7 +45,7 @@ WIDE = media.parse("audio/x-raw; rate=384000; format=s32; channels=16")
 # --- requests and answers -------------------------------------------------------------------------------------------
 
 
-async def test_steps_give_the_windows_of_the_whole() -> None:
+async def test_windows_of_steps_match_whole_recording() -> None:
     engine, data = Fingerprint(), sound(4.3)
     async with working(engine) as workers:
         analysed = session(workers, engine)
@@ -66,7 +66,7 @@ async def test_steps_give_the_windows_of_the_whole() -> None:
         Segment("m", 1 << 20, 384_000, 2**40, 2**30, True),
     ],
 )
-def test_requests_come_as_they_were_sent(message: Request) -> None:
+def test_requests_round_trip(message: Request) -> None:
     assert messages.request(messages.encode(message)) == message
 
 
@@ -79,11 +79,11 @@ def test_requests_come_as_they_were_sent(message: Request) -> None:
         Forgotten(),
     ],
 )
-def test_answers_come_as_they_were_sent(message: Answer) -> None:
+def test_answers_round_trip(message: Answer) -> None:
     assert messages.answer(messages.encode(message)) == message
 
 
-async def test_as_many_of_the_largest_requests_as_there_are_slots() -> None:
+async def test_largest_requests_fill_all_slots_without_overlap() -> None:
     """None of them overwrites another."""
     engine = Gated()
     size = messages.memory_bytes(0) // messages.SLOTS - messages.HEADER_BYTES
@@ -104,7 +104,7 @@ async def test_as_many_of_the_largest_requests_as_there_are_slots() -> None:
         assert end.packed == analysis.feed(decode_chunk(data, WIDE).samples).packed + analysis.finish().packed
 
 
-async def test_a_request_that_is_too_large_harms_no_other() -> None:
+async def test_oversized_request_is_rejected_alone() -> None:
     engine = Gated()
     async with working(engine, slot_bytes=40_000) as workers:
         process, good = workers.processes()[0], session(workers, engine)
@@ -118,7 +118,7 @@ async def test_a_request_that_is_too_large_harms_no_other() -> None:
         assert (len(process), len(process._free)) == (0, messages.SLOTS)
 
 
-async def test_an_answer_that_is_too_large_is_a_sentence() -> None:
+async def test_oversized_answer_raises_engine_error() -> None:
     class Many(Fingerprint):
         """Has so many tags that the scores of a second fill a slot."""
 
@@ -140,7 +140,7 @@ async def test_an_answer_that_is_too_large_is_a_sentence() -> None:
         assert workers.deaths == 0
 
 
-async def test_what_sounds_are_like_is_told_to_who_asks() -> None:
+async def test_requested_sound_measures_are_returned() -> None:
     engine, data = Fingerprint(), sound(3)
     heard, expected = SoundMeter(), SoundMeter()
     heard.draws = expected.draws = True
@@ -153,7 +153,7 @@ async def test_what_sounds_are_like_is_told_to_who_asks() -> None:
     assert heard.window(0, 5, 5) == expected.window(0, 5, 5) != None  # noqa: E711
 
 
-async def test_a_worker_forgets_the_session_that_was_used_longest_ago(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_worker_evicts_least_recently_used_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """The session begins again, with the same results."""
     monkeypatch.setattr(worker, "MOST_SESSIONS", 2)
     engine = Fingerprint()
@@ -167,7 +167,7 @@ async def test_a_worker_forgets_the_session_that_was_used_longest_ago(monkeypatc
         await sessions[2].take([sound(1)], 1.0)
 
 
-async def test_a_session_that_is_closed_is_forgotten_with_the_next_step() -> None:
+async def test_closed_session_is_forgotten_at_next_step() -> None:
     engine = Fingerprint()
     async with working(engine) as workers:
         first, second = session(workers, engine), session(workers, engine)
@@ -179,7 +179,7 @@ async def test_a_session_that_is_closed_is_forgotten_with_the_next_step() -> Non
             await first.take([sound(1)], 1.0)
 
 
-async def test_stopping_answers_who_waits() -> None:
+async def test_stop_fails_waiting_requests() -> None:
     engine = Gated()
     async with working(engine) as workers:
         step = asyncio.create_task(session(workers, engine).take([sound(1)], 1.0))
@@ -191,7 +191,7 @@ async def test_stopping_answers_who_waits() -> None:
     engine.gate.set()
 
 
-async def test_what_nobody_waits_for_is_not_sent() -> None:
+async def test_cancelled_request_is_not_sent() -> None:
     engine = Ordered()
     async with working(engine) as workers:
         steps = [asyncio.create_task(session(workers, engine).take([level(n, 2)], 2.0)) for n in (1, 2, 3)]
@@ -252,7 +252,7 @@ def answered(message: bytes) -> bytes:
     ],
     ids=["another slot", "no slot", "twice", "no msgpack", "nothing", "too long", "no answer"],
 )
-async def test_a_worker_that_says_what_cannot_be_is_ended(said: bytes, written: bytes) -> None:
+async def test_worker_with_invalid_answer_is_replaced(said: bytes, written: bytes) -> None:
     """Its statements are not trusted: waiting callers get an error that it died, and another worker starts."""
     engine = Fingerprint()
     liar = Liar((said, written))
@@ -271,7 +271,7 @@ async def test_a_worker_that_says_what_cannot_be_is_ended(said: bytes, written: 
     await workers.stop()
 
 
-async def test_a_worker_that_forgets_what_it_was_just_told_is_taken_for_dead() -> None:
+async def test_worker_that_forgets_new_session_counts_as_dead() -> None:
     """Otherwise its sessions would begin again forever."""
     engine = Fingerprint()
     workers = Workers(1, Liar((b"", answered(messages.encode(Forgotten())))).fork)
@@ -282,7 +282,7 @@ async def test_a_worker_that_forgets_what_it_was_just_told_is_taken_for_dead() -
 
 
 @pytest.mark.parametrize("said", [b"", b"\xc1", messages.encode({"no": "greeting"})])
-async def test_a_worker_that_does_not_greet_is_none(monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
+async def test_worker_without_greeting_is_replaced(monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
     """Another one is started at once; only the next failure has a pause."""
     monkeypatch.setattr(module, "PAUSES", (0.0, math.inf))
     threads = WorkerThreads(lambda: [Fingerprint()])
@@ -309,7 +309,7 @@ async def test_a_worker_that_does_not_greet_is_none(monkeypatch: pytest.MonkeyPa
     await workers.stop()
 
 
-async def test_a_recording_that_a_worker_dies_of_once_is_scored_by_another() -> None:
+async def test_recording_is_retried_after_worker_death() -> None:
     class Once(Fingerprint):
         dead = False
 
@@ -325,7 +325,7 @@ async def test_a_recording_that_a_worker_dies_of_once_is_scored_by_another() -> 
         assert workers.deaths == 1
 
 
-def test_kills_from_outside_count_apart() -> None:
+def test_external_kills_are_counted_separately() -> None:
     deaths = Deaths()
     said = [deaths.note(WorkerDied(killed)) for killed in (False, True, False, True)]
     assert said == [None] * 4
@@ -334,7 +334,7 @@ def test_kills_from_outside_count_apart() -> None:
 
 
 @pytest.mark.parametrize("killed", [True, False])
-async def test_kills_from_outside_cost_no_recording(monkeypatch: pytest.MonkeyPatch, killed: bool) -> None:
+async def test_external_kills_do_not_fail_recording(monkeypatch: pytest.MonkeyPatch, killed: bool) -> None:
     """In any sequence; after three deaths of its own the recording gets the usual error."""
     # Each case has its own engine: a thread whose worker is gone continues once the gate is open.
     engine = Gated()
@@ -357,7 +357,7 @@ async def test_kills_from_outside_cost_no_recording(monkeypatch: pytest.MonkeyPa
     await workers.stop()
 
 
-async def test_a_fork_that_fails_for_good_ends_the_service() -> None:
+async def test_permanent_fork_failure_ends_service() -> None:
     def fail() -> tuple[socket.socket, int]:
         raise RuntimeError("a bug")
 

@@ -336,7 +336,7 @@ def head_of(options: Options) -> JobHead:
     return world.there
 
 
-def test_a_gap_in_the_portions_is_an_error_and_not_a_result() -> None:
+def test_gap_in_portions_fails_entry() -> None:
     """A portion was parked: later ones are no result, and the service must not wait forever."""
     head: JobHead | None = head_of(OPTIONS[0])
     for result in (
@@ -352,17 +352,17 @@ def test_a_gap_in_the_portions_is_an_error_and_not_a_result() -> None:
     assert head.state is JobState.COMPLETED
 
 
-def test_what_was_not_asked_for_is_not_waited_for() -> None:
+def test_unrequested_services_are_not_awaited() -> None:
     assert head_of(Options(caption=True, audio_insights=True)).ready == (Service.INSIGHTS, Service.CAPTION)
 
 
-def test_a_bill_says_nothing_of_what_has_not_succeeded() -> None:
+def test_only_successful_entries_are_billed() -> None:
     head = fold_result(head_of(OPTIONS[0]), records.Billed((Service.SOUND,))).head
     assert head is not None
     assert not head.entries[0].billed
 
 
-def test_a_job_that_was_removed_does_not_run_again_under_its_idempotency_key() -> None:
+def test_removed_job_is_not_rerun_under_idempotency_key() -> None:
     world = JobWorld()
     for command in (
         records.Part("c", "a", 0, b"a"),
@@ -377,7 +377,7 @@ def test_a_job_that_was_removed_does_not_run_again_under_its_idempotency_key() -
     assert world.store.audio(JOB, 0, 9) == []
 
 
-def test_of_two_uploads_under_one_key_the_one_that_began_last_is_accepted() -> None:
+def test_latest_upload_under_same_key_is_accepted() -> None:
     world = JobWorld()
     for upload, number in [("a", 0), ("a", 1), ("b", 0), ("a", 2)]:
         world.command(records.Part("c", upload, number, upload.encode()))
@@ -388,7 +388,7 @@ def test_of_two_uploads_under_one_key_the_one_that_began_last_is_accepted() -> N
     assert [row.offset for row in world.store.audio(JOB, 0, 9)] == [2]
 
 
-def test_runs_without_an_end_are_counted_until_one_gets_further() -> None:
+def test_unfinished_runs_are_counted_until_progress() -> None:
     service, head = Service.SOUND, head_of(OPTIONS[0])
 
     def begun(*results: records.JobResult) -> int:
@@ -420,7 +420,7 @@ def test_runs_without_an_end_are_counted_until_one_gets_further() -> None:
     assert [entry.kills for entry in head.entries] == [0]
 
 
-def test_what_was_erased_in_the_table_alone_is_found_by_a_standby() -> None:
+def test_standby_finishes_erasure_missing_from_changelog() -> None:
     """The owner died before the changelog had the deletions, and after its return found nothing to delete."""
     world = JobWorld()
     world.command(records.Part("c", "a", 0, b"a"))

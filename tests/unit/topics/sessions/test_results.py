@@ -35,30 +35,30 @@ def after(*results: tuple[SessionResult, int], head: SessionHead = HEAD) -> Sess
         pytest.param([(scored(0, 1), 0)], 0, scored(0, 1), id="a record without windows"),
     ],
 )
-def test_windows_and_the_cursor_go_on(results: list[tuple[SessionResult, int]], windows: int, last: Scored) -> None:
+def test_windows_and_cursor_advance(results: list[tuple[SessionResult, int]], windows: int, last: Scored) -> None:
     head = after(*results)
     assert (head.windows, head.cursor, head.finished) == (windows, last.cursor, False)
 
 
-def test_a_duplicate_changes_nothing_but_is_written_again() -> None:
+def test_duplicate_result_is_rewritten_without_change() -> None:
     head = after((scored(0, 1), 2), (scored(2, 2), 3))
     again = fold_result(head, scored(0, 1), 2)
     assert again.head == head
     assert again.effects == (Effect.KEEP_RESULT,)
 
 
-def test_a_gap_belongs_to_another_history() -> None:
+def test_gap_in_windows_is_rejected() -> None:
     with pytest.raises(RecordError, match=r"windows 3\.\. arrived, but only 2 are known"):
         fold_result(after((scored(0, 1), 2)), scored(3, 2), 1)
 
 
-def test_the_last_record_finishes_and_stays_last() -> None:
+def test_final_record_finishes_session_permanently() -> None:
     head = after((scored(0, 9, final=True), 2))
     assert head.finished
     assert after((scored(0, 9), 2), head=head).finished
 
 
-def test_a_failure_makes_the_session_readonly_and_keeps_what_was_analysed() -> None:
+def test_failure_makes_session_readonly_and_keeps_windows() -> None:
     head = after((scored(0, 1), 2))
     failed = fold_result(head, Failed("chunk 1: damaged"), 0).head
     assert failed is not None
@@ -69,12 +69,12 @@ def test_a_failure_makes_the_session_readonly_and_keeps_what_was_analysed() -> N
 
 
 @pytest.mark.parametrize("result", [scored(0, 1), scored(40, 1), Failed("damaged")])
-def test_a_late_result_of_a_deleted_session_is_dropped(result: Scored | Failed) -> None:
+def test_late_result_of_deleted_session_is_dropped(result: Scored | Failed) -> None:
     assert fold_result(None, result, 3).head is None
 
 
 @given(st.data(), st.lists(st.integers(0, 4), min_size=1, max_size=8))
-def test_redelivery_of_any_part_ends_where_one_delivery_does(data: st.DataObject, sizes: list[int]) -> None:
+def test_redelivery_does_not_change_outcome(data: st.DataObject, sizes: list[int]) -> None:
     records, first = [], 0
     for chunks, windows in enumerate(sizes, 1):
         records.append((scored(first, chunks, final=chunks == len(sizes)), windows))
@@ -86,7 +86,7 @@ def test_redelivery_of_any_part_ends_where_one_delivery_does(data: st.DataObject
     assert clean.windows == sum(sizes)
 
 
-def test_what_a_process_may_have_died_of_is_counted_where_the_analysis_stands() -> None:
+def test_attempts_are_counted_at_current_position() -> None:
     head = after((scored(0, 3), 2))
     for times in (1, 2):
         head = after((Begun(2, 3, times), 0), head=head)

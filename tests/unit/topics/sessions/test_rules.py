@@ -167,11 +167,11 @@ class Session(RuleBasedStateMachine):
 TestSession = Session.TestCase
 
 
-def test_the_table_has_a_rule_for_every_command_in_every_state_and_no_other() -> None:
+def test_table_covers_exactly_every_command_in_every_state() -> None:
     assert TABLE.keys() == {*product(SessionState, get_args(SessionCommand))}
 
 
-def test_the_creation_of_a_session_is_never_refused_beforehand() -> None:
+def test_session_creation_is_never_rejected_beforehand() -> None:
     assert foresee(None, Opened("c", "stream", "audio/wav", "p", 1000, 500)) is None
 
 
@@ -186,7 +186,7 @@ def head_after(*commands: SessionCommand) -> SessionHead:
 FILE = Opened("c", "file", "audio/wav", "p", 1000, 500)
 
 
-def test_a_file_is_in_progress_from_its_first_chunk_until_its_end() -> None:
+def test_file_is_in_progress_from_first_chunk() -> None:
     assert not head_after(FILE).in_progress
     assert head_after(FILE, Chunk("c", 0, b"a")).in_progress
     assert head_after(FILE, Sealed("c")).in_progress

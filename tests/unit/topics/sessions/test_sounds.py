@@ -19,7 +19,7 @@ def run(rule: SoundRule, windows: str, hop_ms: int = 500, *later: SoundRules) ->
     return [*found, *((one.is_on, one.start_ms, one.end_ms) for one in tracker.finish())]
 
 
-def test_by_default_each_window_counts_and_a_second_of_silence_ends() -> None:
+def test_default_rule_starts_at_once_and_ends_after_silence() -> None:
     assert run(SoundRule(), ".x.x..x") == [
         (True, 500, 1500),
         (False, 500, 2500),
@@ -28,26 +28,26 @@ def test_by_default_each_window_counts_and_a_second_of_silence_ends() -> None:
     ]
 
 
-def test_so_many_of_so_many_windows() -> None:
+def test_rule_requires_n_of_m_windows() -> None:
     rule = SoundRule(2, 3, 500)
     assert run(rule, "x..x..x") == []
     assert run(rule, "x.x....") == [(True, 0, 2000), (False, 0, 2000)]
     assert run(SoundRule(3, 3), "xx.xx.xxx") == [(True, 3000, 5000), (False, 3000, 5000)]
 
 
-def test_a_margin_joins_what_is_close() -> None:
+def test_margin_joins_close_sounds() -> None:
     assert run(SoundRule(margin_ms=3000), "x....x......") == [(True, 0, 1000), (False, 0, 3500)]
     assert len(run(SoundRule(margin_ms=2000), "x....x......")) == 4
 
 
-def test_the_highest_probability_is_told_and_each_sound_has_its_rule() -> None:
+def test_each_sound_has_own_rule_and_peak_probability() -> None:
     tracker = SoundTracker([rules(SoundRule(), Siren=SoundRule(2, 2))])
     assert [one.name for one in tracker.take(0, 0, 1000, [("Siren", 0.9), ("Dog_bark", 0.6)])] == ["Dog_bark"]
     assert [one.name for one in tracker.take(1, 500, 1500, [("Siren", 0.7), ("Dog_bark", 0.8)])] == ["Siren"]
     assert [(one.name, one.probability) for one in tracker.finish()] == [("Dog_bark", 0.8), ("Siren", 0.9)]
 
 
-def test_nothing_is_remembered_past_the_horizon() -> None:
+def test_tracker_remembers_nothing_past_horizon() -> None:
     """A tracker that begins after this many quiet windows equals one that has seen all."""
     chance = random.Random(3)
     for _ in range(300):
@@ -61,7 +61,7 @@ def test_nothing_is_remembered_past_the_horizon() -> None:
         assert len(run(rule, before + after)) == len(late) + len(run(rule, before))
 
 
-def test_rules_hold_from_a_window_on() -> None:
+def test_new_rule_applies_from_its_window() -> None:
     wide = rules(SoundRule(margin_ms=3000), 2)
     assert run(SoundRule(), "x....x......", 500, wide) == run(SoundRule(margin_ms=3000), "x....x......")
     assert run(SoundRule(), "x..x....x...", 500, wide) == [(True, 0, 1000), (False, 0, 5000)]

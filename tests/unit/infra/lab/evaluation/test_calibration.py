@@ -28,7 +28,7 @@ def scored(loud: list[float], deep: list[float], others: list[float]) -> ScoredR
     return sound.score_recordings(Levels(0.5, 0.5), given)
 
 
-def test_points_lie_between_what_is_and_what_is_not() -> None:
+def test_points_separate_positives_from_negatives() -> None:
     found = calibration.calibrate_bundled(
         scored([0.8] * 20, [0.5] * 20, [0.4] * 2 + [-0.1] * 2), CalibrationRule(cost=0.3)
     )
@@ -37,7 +37,7 @@ def test_points_lie_between_what_is_and_what_is_not() -> None:
     assert found.clips == (20, 20)
 
 
-def test_a_tag_without_recordings_rests_on_the_others() -> None:
+def test_tag_without_recordings_is_calibrated_on_negatives() -> None:
     quiet = calibration.calibrate_bundled(scored([0.6] * 5, [], [0.0] * 5))
     assert quiet.clips == (5, 0)
     assert quiet.points[1] == calibration.BLIND
@@ -45,7 +45,7 @@ def test_a_tag_without_recordings_rests_on_the_others() -> None:
     assert loud.points[1] > 0.5
 
 
-def test_a_calibrated_manifest_is_another_model() -> None:
+def test_calibration_changes_model_id() -> None:
     manifest = msgspec.structs.replace(Levels(0.5, 0.5).manifest, figures={"clip_recall": 0.5})
     made = calibration.with_points(manifest, calibration.Calibration((0.5, 0.6), (3, 0)))
     assert [(tag.point, tag.clips) for tag in made.tags] == [(0.5, 3), (0.6, 0)]
@@ -53,7 +53,7 @@ def test_a_calibrated_manifest_is_another_model() -> None:
     assert made.figures == {}
 
 
-def test_two_models_have_points_of_recordings_and_of_streams() -> None:
+def test_two_stage_model_has_recording_and_stream_points() -> None:
     two = manifest.read(models.directory("yamnet_ced"))
     of_recordings, of_streams = (
         calibration.Calibration((at,) * len(two.tags), (3,) * len(two.tags)) for at in (0.4, 0.6)
@@ -97,12 +97,12 @@ class Two(Levels):
         return scores * look()
 
 
-def test_streams_are_calibrated_as_streams() -> None:
+def test_streams_and_recordings_get_separate_points() -> None:
     made = user_recordings.calibrate(Two(), given(), [], None).manifest
     assert 0.2 < made.points(recording=False)[0] < made.points(recording=True)[0] < 0.5
 
 
-def test_what_was_missed_is_found() -> None:
+def test_calibration_finds_missed_recordings() -> None:
     outcome = user_recordings.calibrate(BEFORE, given(), [SkippedRecording("x", "unknown label")], None)
     before, after, crossed = (line.plain for line in outcome.report.lines)
     assert before.clip_recall == 0.0
@@ -116,12 +116,12 @@ def test_what_was_missed_is_found() -> None:
 
 
 @pytest.mark.parametrize("wanted", [0.5, 2.0, 5.0])
-def test_as_many_false_events_as_wanted(wanted: float) -> None:
+def test_calibration_keeps_false_event_budget(wanted: float) -> None:
     outcome = user_recordings.calibrate(Levels(0.1, 0.1), given(), [], wanted)
     assert outcome.report.lines[1].plain.false_events_per_minute <= wanted
 
 
-def test_more_false_events_find_more() -> None:
+def test_larger_false_event_budget_increases_recall() -> None:
     random = np.random.default_rng(3)
     mixed = [recording(f"l{n}", [random.uniform(0.1, 0.8)] * 4, Span(LOUD)) for n in range(20)]
     mixed += [recording(f"o{n}", [random.uniform(0.1, 0.6)] * 4) for n in range(20)]
@@ -129,7 +129,7 @@ def test_more_false_events_find_more() -> None:
     assert found[0].clip_recall < found[1].clip_recall
 
 
-def test_points_that_cannot_be_cross_checked() -> None:
+def test_too_few_recordings_are_rejected() -> None:
     with pytest.raises(BadRequest):
         user_recordings.calibrate(BEFORE, given()[:1], [], None)
     with pytest.raises(BadRequest, match="no recording has a tag of the model"):

@@ -40,7 +40,7 @@ def mine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     return ["--recordings", str(tmp_path), "--csv", str(table), "--labels", str(labels)]
 
 
-def test_evaluate(app: typer.Typer, mine: list[str]) -> None:
+def test_evaluate_prints_json(app: typer.Typer, mine: list[str]) -> None:
     done = CliRunner().invoke(app, ["evaluate", *mine, "--json"], catch_exceptions=False)
     (report,) = json.loads(done.stdout)
     assert report["figures"]["clip_recall"] == 1.0
@@ -51,14 +51,14 @@ def test_evaluate(app: typer.Typer, mine: list[str]) -> None:
     assert (tag["tag"], tag["clips"], tag["found"]) == ("Fire_smoke_alarm", 2, 2)
 
 
-def test_evaluate_for_people(app: typer.Typer, mine: list[str]) -> None:
+def test_evaluate_prints_text(app: typer.Typer, mine: list[str]) -> None:
     done = CliRunner().invoke(app, ["evaluate", *mine, "--model", "yamnet"], catch_exceptions=False)
     assert "yamnet@" in done.stdout
     assert "2 recordings were skipped:\n  d.wav: unknown label zebra\n  c.wav: " in done.stdout
     assert "0 = only negatives" in done.stdout
 
 
-def test_calibrate_adds_a_model(app: typer.Typer, mine: list[str], tmp_path: Path) -> None:
+def test_calibrate_adds_model(app: typer.Typer, mine: list[str], tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["models", "calibrate", "yamnet", *mine, "--json"], catch_exceptions=False)
     made = json.loads(done.stdout)["model"]
     manifest = json.loads((tmp_path / "data" / "models" / made / "manifest.json").read_text())
@@ -77,7 +77,7 @@ def test_calibrate_adds_a_model(app: typer.Typer, mine: list[str], tmp_path: Pat
         (["models", "calibrate", "nonesuch", "--recordings", ".", "--csv", "none.csv"], "there is no model nonesuch"),
     ],
 )
-def test_refused_in_a_line(
+def test_errors_are_one_line(
     app: typer.Typer, arguments: list[str], fault: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("EARSHOT_DATA", str(tmp_path))
@@ -87,6 +87,6 @@ def test_refused_in_a_line(
     assert "\n" not in str(refused.value)
 
 
-def test_the_card(app: typer.Typer) -> None:
+def test_card_prints_model_table(app: typer.Typer) -> None:
     done = CliRunner().invoke(app, ["evaluate", "--card"], catch_exceptions=False)
     assert done.stdout.startswith("| sound events | `yamnet-ced` |")

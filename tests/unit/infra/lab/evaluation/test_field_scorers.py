@@ -33,7 +33,7 @@ def made_up(seed: int) -> tuple[Bools, Truth]:
     return random.random(shape) < 0.5, Truth(recording, allowed & (random.random(shape) < 0.7), allowed, heard, 2.0)
 
 
-def test_nothing_to_count_is_no_number() -> None:
+def test_figures_without_positives_are_nan() -> None:
     nothing = np.zeros((2, 1), np.bool_)
     figures = metrics.figures(nothing, Truth(np.array([0, 0]), nothing, nothing, np.array([True, True]), 1.0))
     assert math.isnan(figures.clip_recall)
@@ -43,7 +43,7 @@ def test_nothing_to_count_is_no_number() -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_figures_equal_those_of_loops(seed: int) -> None:
+def test_figures_match_naive_loops(seed: int) -> None:
     on, truth = made_up(seed)
     recordings = [np.flatnonzero(truth.recording == number) for number in range(5)]
     have = [windows for windows in recordings if truth.true[windows].any()]
@@ -63,7 +63,7 @@ def test_figures_equal_those_of_loops(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_false_events_from_any_point(seed: int) -> None:
+def test_false_events_per_point_match_direct_count(seed: int) -> None:
     _, truth = made_up(seed)
     scores = np.random.default_rng(seed).random(len(truth.recording)).round(1)
     points = np.array([0.0, 0.3, 0.5, 0.55, 1.0, 1.1])
@@ -72,7 +72,7 @@ def test_false_events_from_any_point(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_median_of_detections_is_that_of_scores(seed: int) -> None:
+def test_median_of_detections_matches_median_of_scores(seed: int) -> None:
     _, truth = made_up(seed)
     scores = np.random.default_rng(seed).random((len(truth.recording), 3))
     expected = np.zeros(scores.shape, np.bool_)
@@ -85,7 +85,7 @@ def test_median_of_detections_is_that_of_scores(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_average_precision(seed: int) -> None:
+def test_average_precision_matches_sklearn(seed: int) -> None:
     from sklearn.metrics import average_precision_score
 
     rng = np.random.default_rng(seed)
@@ -96,7 +96,7 @@ def test_average_precision(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_equal_error_rate(seed: int) -> None:
+def test_equal_error_rate_matches_sklearn(seed: int) -> None:
     from sklearn.metrics import roc_curve
 
     rng = np.random.default_rng(seed)
@@ -131,7 +131,7 @@ def annotation(given: Sequence[DiarizationTurn]) -> Any:
 
 @pytest.mark.parametrize("collar", [0.0, 0.25])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_diarization_error_rate(seed: int, collar: float) -> None:
+def test_diarization_error_rate_matches_pyannote(seed: int, collar: float) -> None:
     from pyannote.core import Segment, Timeline
     from pyannote.metrics.diarization import DiarizationErrorRate
 
@@ -149,7 +149,7 @@ def test_diarization_error_rate(seed: int, collar: float) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_shares_of_sound_events(seed: int) -> None:
+def test_sound_event_figures_match_sklearn(seed: int) -> None:
     from sklearn.metrics import recall_score
 
     rng = np.random.default_rng(seed)
@@ -175,7 +175,7 @@ def test_shares_of_sound_events(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_accuracy_of_naming(seed: int) -> None:
+def test_naming_accuracy_matches_sklearn(seed: int) -> None:
     from sklearn.metrics import accuracy_score
 
     rng = np.random.default_rng(seed)
@@ -184,7 +184,7 @@ def test_accuracy_of_naming(seed: int) -> None:
     assert naming_accuracy(scores, recording, right) == pytest.approx(accuracy_score(right, named))
 
 
-def test_word_error_rate_counts_over_all_recordings_together() -> None:
+def test_word_error_rate_pools_all_recordings() -> None:
     recordings = [np.full(1, number, np.float32) for number in range(2)]
     heard = ["one too three", "four five"]
     material = list(zip(recordings, ["One, two three", "four"], strict=True))

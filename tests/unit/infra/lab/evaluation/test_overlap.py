@@ -16,7 +16,9 @@ from tests.unit.streams.voice.tones import Ear, Tones, talk
 
 
 @pytest.mark.parametrize(("true_s", "right_s"), [(2.0, 1.0), (1.0, 1.0), (0.4, 0.4), (0.0, 0.0)])
-def test_second_voices_are_right_or_errors(monkeypatch: pytest.MonkeyPatch, true_s: float, right_s: float) -> None:
+def test_marked_overlaps_change_missed_and_false_alarm_time(
+    monkeypatch: pytest.MonkeyPatch, true_s: float, right_s: float
+) -> None:
     samples = talk((0, 4.0), (1, 4.0))
     reference = (DiarizationTurn(0.0, 4.0, 0), DiarizationTurn(4.0 - true_s, 8.0, 1))
     marked = [DiarizationOverlap(3.0, 4.0, 0, 1)]
@@ -34,7 +36,7 @@ def test_second_voices_are_right_or_errors(monkeypatch: pytest.MonkeyPatch, true
     assert errors.marked.false_alarm_s - errors.alone.false_alarm_s == pytest.approx(2 - 2 * right_s, abs=0.1)
 
 
-def test_the_bundled_network_keeps_what_is_promised() -> None:
+def test_bundled_network_meets_promised_figures() -> None:
     figures = overlap_manifest.read(models.directory(models.OVERLAP)).figures
     assert min(figures["overlap_found"], figures["overlap_precision"]) >= 0.65
     for kind in ("talks", "conversations", "calls"):

@@ -23,7 +23,7 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-def test_rows_of_a_file_are_its_spans(tmp_path: Path) -> None:
+def test_rows_of_one_file_become_its_spans(tmp_path: Path) -> None:
     table = written(
         tmp_path,
         "file,label,start,end,fold,source\na.wav,Dog_bark,1,2.5,3,yard\na.wav,Kettle,4,,3,yard\nb.wav,,,,,\nc.wav,Kettle,,,,\n",
@@ -41,14 +41,14 @@ def test_rows_of_a_file_are_its_spans(tmp_path: Path) -> None:
     ]
 
 
-def test_unknown_labels_are_listed(tmp_path: Path) -> None:
+def test_recordings_with_unknown_labels_are_skipped(tmp_path: Path) -> None:
     table = written(tmp_path, "file,label\na.wav,Dog_bark\na.wav,zebra\nb.wav,Kettle\n")
     found, skipped = recordings.read_folder(tmp_path, table, recordings.label_meanings(TAGS))
     assert [made.name for made in found] == ["b.wav"]
     assert [(made.name, made.cause) for made in skipped] == [("a.wav", "unknown label zebra")]
 
 
-def test_labels_of_a_table_come_first(tmp_path: Path) -> None:
+def test_label_table_overrides_built_in_labels(tmp_path: Path) -> None:
     table = written(tmp_path, "label,tags,tolerated\ndog,Kettle,Dog_bark\nquiet,,\n")
     known = recordings.label_meanings(TAGS, table)
     assert known["dog"] == Meaning(("Kettle",), ("Dog_bark",))
@@ -69,7 +69,7 @@ def test_labels_of_a_table_come_first(tmp_path: Path) -> None:
         ("file,label,start\na.wav,Kettle,nan\n", "a.wav: from nan s to inf s is not a stretch of time"),
     ],
 )
-def test_refused(tmp_path: Path, text: str, fault: str) -> None:
+def test_invalid_table_is_rejected_in_one_line(tmp_path: Path, text: str, fault: str) -> None:
     table = written(tmp_path, text)
     with pytest.raises(BadRequest) as refused:
         recordings.read_folder(tmp_path, table, recordings.label_meanings(TAGS))
@@ -77,7 +77,7 @@ def test_refused(tmp_path: Path, text: str, fault: str) -> None:
     assert "\n" not in str(refused.value)
 
 
-def test_not_a_table(tmp_path: Path) -> None:
+def test_unreadable_table_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(BadRequest, match="No such file"):
         recordings.read_rows(tmp_path / "none.csv", ())
     (tmp_path / "noise.csv").write_bytes(b"file,label\n\xff\xfe\x00,x\n")
@@ -99,7 +99,7 @@ def test_halves_share_no_source() -> None:
         assert abs(sum(one.label == label for one in first) - sum(one.label == label for one in second)) <= 3
 
 
-def test_windows_and_truth() -> None:
+def test_windows_are_scored_against_spans() -> None:
     given = recording("a", [0.0, 0.0, 0.9, 0.9, 0.0], Span(LOUD, 2.0, 4.0), Span(DEEP))
     scored = sound.score_recordings(Levels(0.5, 0.5), [given])
     assert scored.reported[:, 0].tolist() == [False, False, False, False, True, True, True, False, False]
@@ -111,7 +111,7 @@ def test_windows_and_truth() -> None:
     assert scored.truth.minutes == pytest.approx(5 / 60)
 
 
-def test_what_does_not_decode_is_skipped(tmp_path: Path) -> None:
+def test_undecodable_recordings_are_skipped(tmp_path: Path) -> None:
     (tmp_path / "b.wav").write_bytes(b"no sound at all")
     broken = [Recording(name, "", (), tmp_path / name, name) for name in ("b.wav", "c.wav")]
     scored = sound.score_recordings(Levels(0.5, 0.5), [broken[0], recording("a", [0.5, 0.5]), broken[1]])

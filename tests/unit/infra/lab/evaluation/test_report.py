@@ -54,7 +54,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_lines_plain_and_cross_checked(data: Path) -> None:
+def test_report_has_plain_and_cross_checked_lines(data: Path) -> None:
     engine = Power()
     found = report.evaluate_bundled(engine, data, engine)
     assert [(line.material, line.recordings) for line in found.lines] == [
@@ -82,7 +82,7 @@ def test_lines_plain_and_cross_checked(data: Path) -> None:
     ]
 
 
-def test_a_model_that_saw_the_recordings_keeps_its_own_figures(data: Path) -> None:
+def test_model_trained_on_recordings_keeps_its_figures(data: Path) -> None:
     engine = Power(source="infra/lab/training/power.py")
     found = report.evaluate_bundled(engine, data, Power())
     assert found.seen
@@ -91,7 +91,7 @@ def test_a_model_that_saw_the_recordings_keeps_its_own_figures(data: Path) -> No
     assert found.figures["clip_recall"] == 0.123
 
 
-def test_what_a_tag_is_worth_at_its_point(data: Path) -> None:
+def test_tags_are_evaluated_at_their_points(data: Path) -> None:
     """Rain is reported in every clip of rain, and in one of wind; nothing is reported in speech."""
     engine = Power()
     tags = [msgspec.structs.replace(tag, point=0.9 if tag.name == "Speech" else 0.5) for tag in engine.manifest.tags]

@@ -33,7 +33,7 @@ def matches(known: list[float], right: list[bool], unknown: list[float]) -> Best
     return BestMatches(np.array(known, np.float32), np.array(right), np.array(unknown, np.float32))
 
 
-def test_figures_are_shares_of_those_asked_for() -> None:
+def test_identification_figures_are_shares_of_trials() -> None:
     plain = matches([0.9, 0.8, 0.7, 0.3], [True, True, False, True], [0.1, 0.2, 0.3, 0.75])
     cross = matches([0.9, 0.2], [True, False], [0.1, 0.9])
     assert identification.identification_figures(plain, cross, 0.5) == {
@@ -48,7 +48,7 @@ def test_figures_are_shares_of_those_asked_for() -> None:
     assert identification.open_set_error(plain + plain) == identification.open_set_error(plain)
 
 
-def test_a_fold_is_judged_at_the_threshold_of_the_others() -> None:
+def test_fold_is_scored_at_threshold_of_other_folds() -> None:
     low, high = matches([0.5], [True], [0.4]), matches([0.9], [True], [0.8])
     threshold, found = identification.cross_checked_figures([(low, low), (high, high)])
     assert threshold == pytest.approx(0.6)
@@ -56,14 +56,14 @@ def test_a_fold_is_judged_at_the_threshold_of_the_others() -> None:
     assert (found["identified_10_open"], found["refused_10"], found["eer_open_10"]) == (0.5, 0.5, 0.0)
 
 
-def test_the_bundled_models_figures_keep_what_is_promised() -> None:
+def test_bundled_model_meets_promised_figures() -> None:
     """They were measured on held-out readers of a cross-check."""
     figures = manifest.read(models.directory(models.SPEAKERS)).figures
     assert figures["identified_10_open"] >= 0.95
     assert figures["refused_10"] >= 0.99
 
 
-def test_the_bundled_model_names_readers_and_refuses_others() -> None:
+def test_bundled_model_identifies_readers_and_rejects_strangers() -> None:
     """It was trained on these readers: this tests that the model and its threshold work, not their quality."""
     readers = [row["speaker"] for row in rows(SPEECH / "utterances.csv") if float(row["seconds"]) > 11.5]
     engine = OnnxSpeakerEngine(models.directory(models.SPEAKERS))
@@ -76,7 +76,7 @@ def test_the_bundled_model_names_readers_and_refuses_others() -> None:
         evaluate_identification(engine, SPEECH, readers[: 2 * REGISTERED - 1])
 
 
-def test_a_threshold_for_identification_is_optional_and_checked() -> None:
+def test_identification_settings_are_optional_and_validated() -> None:
     known = msgspec.structs.replace(manifest.read(models.directory(models.SPEAKERS)), identification=None)
     assert known.identification_settings == IdentificationSettings(known.threshold, 0.0)
     assert list(manifest.faults(known)) == []
@@ -87,7 +87,7 @@ def test_a_threshold_for_identification_is_optional_and_checked() -> None:
     ]
 
 
-def test_a_voice_is_known_through_a_telephone() -> None:
+def test_voice_is_recognised_over_telephone() -> None:
     """The means were learnt from these readers: this tests that narrow bands are handled, not the quality."""
     engine = OnnxSpeakerEngine(models.directory(models.SPEAKERS))
     rng = np.random.default_rng(0)
@@ -124,7 +124,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("measured")
-def test_a_model_of_others_has_the_figures_measured_here() -> None:
+def test_external_model_gets_measured_figures() -> None:
     known = msgspec.structs.replace(MANIFEST, diarization=DiarizationSettings(2.4, 0.8, 0.7))
     report = voice.evaluate_speaker_model(SimpleNamespace(manifest=known), Path())
     assert not report.seen
@@ -138,7 +138,7 @@ def test_a_model_of_others_has_the_figures_measured_here() -> None:
 
 
 @pytest.mark.usefixtures("measured")
-def test_a_model_trained_on_these_readers_keeps_its_own() -> None:
+def test_model_trained_on_these_readers_keeps_its_figures() -> None:
     known = msgspec.structs.replace(MANIFEST, source="infra/lab/training/speaker.py")
     report = voice.evaluate_speaker_model(SimpleNamespace(manifest=known), Path())
     assert report.seen
@@ -147,7 +147,7 @@ def test_a_model_trained_on_these_readers_keeps_its_own() -> None:
     assert "diarization_error" not in report.measured
 
 
-def test_errors_add_up() -> None:
+def test_diarization_errors_add_up() -> None:
     both = DiarizationErrors(1, 2, 3, 10) + DiarizationErrors(0, 1, 0, 10)
     assert both == DiarizationErrors(1, 3, 3, 20)
     assert both.rate == pytest.approx(0.35)
@@ -155,7 +155,7 @@ def test_errors_add_up() -> None:
     assert diarization_errors([], []).rate == 0
 
 
-def test_the_bundled_model_tells_readers_apart() -> None:
+def test_bundled_model_distinguishes_readers() -> None:
     """It was trained on these readers: this tests that it works, not its quality."""
     names = ["103", "1034", "1040", "1069", "1081", "1098"]
     readers = utterances.read(SPEECH, names)

@@ -40,7 +40,7 @@ def example() -> DecodedAudio:
     return decode_chunk(RECORDING.read_bytes(), parse("audio/flac"))
 
 
-def test_hears_what_the_service_hears() -> None:
+def test_analysis_matches_service() -> None:
     heard = analyse_section(RECORDING, engine())
     analysis = Analysis(engine(), SESSIONS, example().rate)
     packed = analysis.feed(example().samples).packed + analysis.finish().packed
@@ -50,7 +50,7 @@ def test_hears_what_the_service_hears() -> None:
     assert abs(len(heard.spectrogram) * heard.column_seconds - heard.seconds) < 0.05
 
 
-def test_a_section_is_the_file_that_was_cut_there(tmp_path: Path) -> None:
+def test_section_matches_file_cut_there(tmp_path: Path) -> None:
     samples = example().samples
     rate = example().rate
     cut = analyse_section(write(tmp_path / "cut.wav", samples[rate // 4 : rate * 2]), engine())
@@ -62,7 +62,7 @@ def test_a_section_is_the_file_that_was_cut_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("samples", [1, 1_600, 16_000])
-def test_short_and_silent(tmp_path: Path, samples: int) -> None:
+def test_short_or_silent_recording_is_drawn(tmp_path: Path, samples: int) -> None:
     from infra.lab.explore import picture  # A slow import, and every process of a run collects this file.
 
     heard = analyse_section(write(tmp_path / "quiet.wav", np.zeros(samples, np.float32)), engine())
@@ -71,7 +71,7 @@ def test_short_and_silent(tmp_path: Path, samples: int) -> None:
     assert (tmp_path / "quiet.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_what_is_no_recording(tmp_path: Path) -> None:
+def test_missing_or_invalid_recording_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(AudioError, match=r"nothing\.wav: No such file"):
         analyse_section(tmp_path / "nothing.wav", engine())
     (tmp_path / "text.wav").write_text("no sound at all")
@@ -86,7 +86,7 @@ def app(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> typer.Typer:
     return app_of(explore)
 
 
-def test_the_command(app: typer.Typer, tmp_path: Path) -> None:
+def test_command_prints_tags_and_writes_no_file(app: typer.Typer, tmp_path: Path) -> None:
     before = set(tmp_path.iterdir())
     result = CliRunner().invoke(app, [str(RECORDING), "--tags", "Alarm,Rain"], catch_exceptions=False)
     assert result.exit_code == 0, result.output
@@ -94,7 +94,7 @@ def test_the_command(app: typer.Typer, tmp_path: Path) -> None:
     assert set(tmp_path.iterdir()) == before
 
 
-def test_the_command_draws_where_it_is_told(app: typer.Typer, tmp_path: Path) -> None:
+def test_command_overwrites_picture_only_with_force(app: typer.Typer, tmp_path: Path) -> None:
     drawn = [str(RECORDING), "--tags", "Alarm", "-o", "alarm.png"]
     result = CliRunner().invoke(app, drawn, catch_exceptions=False)
     assert result.stdout.splitlines()[-1] == "alarm.png"
@@ -117,7 +117,7 @@ def test_the_command_draws_where_it_is_told(app: typer.Typer, tmp_path: Path) ->
         (["-o", "no/where.png"], "no/where.png: No such file"),
     ],
 )
-def test_the_command_refuses(app: typer.Typer, options: list[str], fault: str) -> None:
+def test_command_rejects_invalid_options(app: typer.Typer, options: list[str], fault: str) -> None:
     result = CliRunner().invoke(app, [str(RECORDING), *options])
     assert result.exit_code == 1
     assert fault in str(result.exception)

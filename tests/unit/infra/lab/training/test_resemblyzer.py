@@ -11,7 +11,7 @@ from streams.models.protocol import Floats
 
 
 @pytest.mark.parametrize("seconds", [0.5, 1.6, 4.0])
-def test_utterances_of_any_length_have_a_vector(seconds: float) -> None:
+def test_utterances_of_any_length_give_unit_vectors(seconds: float) -> None:
     noise = np.random.default_rng(5)
 
     def drawn(*shape: int) -> Floats:

@@ -51,7 +51,7 @@ def negatives() -> Negatives:
     return Negatives(vectors(len(recording)), recording, recording % FOLDS, label)
 
 
-def test_the_point_keeps_the_budget() -> None:
+def test_point_keeps_false_event_budget() -> None:
     learnt = tags.learn_tag(sounds(12), negatives(), 1.0)
     figures = learnt.figures
     assert (figures.clips, figures.recall, learnt.left_out) == (12, 1.0, ())
@@ -67,7 +67,7 @@ def test_the_point_keeps_the_budget() -> None:
     assert stricter.head[-1] < learnt.head[-1]
 
 
-def test_what_is_said_of_a_recording_is_said_without_it() -> None:
+def test_recordings_are_scored_by_held_out_heads() -> None:
     """One recording is unlike the others: if it were learnt from, it would be found."""
     odd = sounds(1, axis=5, seed=3)[0]
     positives = [*sounds(11), odd]
@@ -79,7 +79,7 @@ def test_what_is_said_of_a_recording_is_said_without_it() -> None:
     assert heads.logits(head, odd.embeddings).max() > own[-1] + 1
 
 
-def test_the_sound_in_the_background_is_left_out() -> None:
+def test_background_clips_of_same_sound_are_left_out() -> None:
     against = negatives()
     same = np.concatenate([one.embeddings for one in sounds(8, seed=4)])
     at = np.repeat(np.arange(RECORDINGS, RECORDINGS + 8), EACH)
@@ -110,7 +110,7 @@ def embedding() -> tuple[Floats, Floats]:
     return patch, engine().embed(patch)[1]
 
 
-def test_tags_stack_and_are_replaced(tmp_path: Path) -> None:
+def test_tags_can_be_stacked_and_replaced(tmp_path: Path) -> None:
     patch, found = embedding()
     zero = np.zeros(1025, np.float32)
     high, low = np.append(found, 0).astype(np.float32), np.append(-found, 0).astype(np.float32)
@@ -132,7 +132,7 @@ def test_tags_stack_and_are_replaced(tmp_path: Path) -> None:
         assert scores[-2:] == pytest.approx(wanted, abs=1e-3)
 
 
-def test_a_bundled_tag_is_replaced_by_a_head(tmp_path: Path) -> None:
+def test_bundled_tag_can_be_replaced(tmp_path: Path) -> None:
     base = engine().manifest
     made = added_tag.write(
         models.directory(models.YAMNET), base, "Rain", "Garden", np.zeros(1025, np.float32), 10, tmp_path
@@ -144,12 +144,12 @@ def test_a_bundled_tag_is_replaced_by_a_head(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["rain", "Ra in", "Rain!", "", "Ärger", "Rain\n"])
-def test_names(name: str) -> None:
+def test_invalid_tag_names_are_rejected(name: str) -> None:
     with pytest.raises(BadRequest, match="is not a name of a tag"):
         added_tag.check_name(engine().manifest, name, replace=True)
 
 
-def test_a_name_that_is_taken() -> None:
+def test_existing_tag_name_requires_replace() -> None:
     with pytest.raises(BadRequest, match="has a tag Rain already; use --replace"):
         added_tag.check_name(engine().manifest, "Rain", replace=False)
     added_tag.check_name(engine().manifest, "Rain", replace=True)
@@ -192,7 +192,7 @@ def app(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> typer.Typer:
 
 
 @pytest.mark.parametrize(("model", "kinds"), [("yamnet", [""]), ("yamnet-ced", [" in streams", " in recordings"])])
-def test_the_command(app: typer.Typer, tmp_path: Path, model: str, kinds: list[str]) -> None:
+def test_train_tag_command_adds_model(app: typer.Typer, tmp_path: Path, model: str, kinds: list[str]) -> None:
     folders = ["--positives", str(tmp_path / "with"), "--negatives", str(tmp_path / "without")]
     arguments = ["models", "train-tag", "Warble", "--model", model, *folders]
     result = CliRunner().invoke(app, [*arguments, "--use"], catch_exceptions=False)
@@ -239,7 +239,7 @@ def reported(loaded: OnnxSoundEngine, samples: Floats, recording: bool = False) 
     return [bool(stored >= ZERO) for stored in windows[:, -1]]
 
 
-def test_the_command_refuses(app: typer.Typer, tmp_path: Path) -> None:
+def test_train_tag_command_rejects_bad_folders(app: typer.Typer, tmp_path: Path) -> None:
     few = tmp_path / "few"
     few.mkdir()
     for folder, fault in ((few, "0 recordings of the sound are too few"), (tmp_path / "no", "no: is not a directory")):
@@ -248,7 +248,7 @@ def test_the_command_refuses(app: typer.Typer, tmp_path: Path) -> None:
     assert not (tmp_path / "data" / "models" / "current").exists()
 
 
-def test_without_a_background(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_background_requires_negatives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background, "read", lambda manifest, look: None)
     with pytest.raises(BadRequest, match="give --negatives"):
         gather(engine().manifest, [])

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.audio import pcm, wav
+from streams.audio.claims import MAX_CHUNKS
 from streams.audio.decode import decode_chunk
 from tests import naive
 from tests.audio import encoded
@@ -156,7 +157,7 @@ def test_number_of_skipped_wav_chunks_is_bounded() -> None:
     data = saved()
     plain, odd = wav.read_plain(data), b"LIST\x03\0\0\0abc\0"
     assert plain is not None
-    for count, read in ((1, True), (wav.MAX_CHUNKS - 2, True), (wav.MAX_CHUNKS, False)):
+    for count, read in ((1, True), (MAX_CHUNKS - 2, True), (MAX_CHUNKS, False)):
         found = wav.read_plain(data[:36] + odd * count + data[36:])
         assert (found is not None) is read
         assert found is None or np.array_equal(found.samples, plain.samples)

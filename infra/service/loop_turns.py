@@ -26,14 +26,15 @@ class LoopTurns:
         self._taken = 0
         self._pieces = ALONE
         self._last = ""
-        self._changed = -SHARED_SECONDS
+        self._shared_until = 0.0
 
     def take(self, sender: str, now: float) -> bool:
         """Return whether a piece of input may be handled at once; otherwise it must `wait`. `now` is in seconds."""
         if sender != self._last:
-            self._last, self._changed = sender, now
+            self._last, self._shared_until, self._pieces = sender, now + SHARED_SECONDS, SHARED
+        elif now >= self._shared_until:
+            self._pieces = ALONE
         if not self._taken:
-            self._pieces = SHARED if now - self._changed < SHARED_SECONDS else ALONE
             asyncio.get_running_loop().call_soon(self._next)
         elif self._taken >= self._pieces:
             return False

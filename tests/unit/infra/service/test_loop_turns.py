@@ -25,10 +25,19 @@ async def handled(turns: LoopTurns, senders: list[str]) -> list[list[str]]:
 
 async def test_quiet_sender_does_not_wait_for_loud_one() -> None:
     iterations = await handled(LoopTurns(), ["loud"] * 100 + ["quiet", "loud", "quiet"])
-    first = next(number for number, iteration in enumerate(iterations) if "quiet" in iteration)
-    assert first <= ALONE // SHARED
-    assert iterations[first].count("loud") <= SHARED
-    assert sum(iteration.count("quiet") for iteration in iterations) == 2
+    order = [sender for iteration in iterations for sender in iteration]
+    assert order.count("quiet") == 2
+    assert order.index("quiet") < 4 * SHARED
+    assert max(map(len, iterations)) <= 2 * SHARED
+
+
+async def test_new_sender_ends_large_turns_of_the_only_one() -> None:
+    turns = LoopTurns()
+    turns.take("loud", 0.0)
+    await iterate()
+    iterations = await handled(turns, ["loud"] * (ALONE + 9) + ["quiet"] + ["loud"] * 50)
+    assert len(iterations[0]) == ALONE
+    assert max(map(len, iterations[1:])) <= 2 * SHARED
 
 
 async def test_shared_loop_handles_few_pieces_per_iteration() -> None:

@@ -51,7 +51,7 @@ class ClientConnection(HttpToolsProtocol):
         self.early = b""
         #: Who sends on this connection, as far as is known, and the input that waits for its turn.
         self._sender = ""
-        self._waiting: list[bytes] = []
+        self._waiting = b""
         #: The parser's error, in place of "not HTTP".
         self._fault: tuple[int, str] | None = None
         #: Ends a connection that was refused.
@@ -82,15 +82,16 @@ class ClientConnection(HttpToolsProtocol):
             return
         self._unset_keepalive_if_required()
         if self._waiting:
-            self._waiting.append(data)
-            self._raw.pause_reading()
-        elif self._door.turns.take(self._sender, self._door.now):
+            self._handle_waiting()
+            self._handle(data)
+        elif self._door.turns.take(self._sender, self._door.now, len(data)):
             self._handle(data)
         else:
-            self._waiting.append(data)
+            self._waiting = data
+            self._raw.pause_reading()
             if self.cycle is not None:
                 self._note_sender()
-            self._door.turns.wait(self._sender, self._handle_waiting)
+            self._door.turns.wait(self._sender, len(data), self._handle_waiting)
 
     def _note_sender(self) -> None:
         """Attribute what comes next on this connection to the sender of its last request."""
@@ -106,7 +107,8 @@ class ClientConnection(HttpToolsProtocol):
 
     def _handle_waiting(self) -> None:
         if self._waiting:
-            data, self._waiting = b"".join(self._waiting), []
+            data, self._waiting = self._waiting, b""
+            self._door.turns.held -= len(data)
             if not self.flow.read_paused and not self._raw.is_closing():
                 self._raw.resume_reading()
             self._handle(data)

@@ -10,6 +10,8 @@ from topics.turns import Turns
 #: several senders share the loop.
 ALONE: Final = 64
 SHARED: Final = 2
+#: Bytes that wait at most; more are handled at once, and then count as bodies.
+HELD_BYTES: Final = 8 * 1024 * 1024
 #: Seconds for which the loop counts as shared after input of another sender.
 SHARED_SECONDS: Final = 2.0
 
@@ -23,13 +25,15 @@ class LoopTurns:
 
     def __init__(self) -> None:
         self._turns: Turns[Callable[[], None]] = Turns()
+        #: Bytes that wait.
+        self.held = 0
         self._taken = 0
         self._pieces = ALONE
         self._last = ""
         self._shared_until = 0.0
 
-    def take(self, sender: str, now: float) -> bool:
-        """Return whether a piece of input may be handled at once; otherwise it must `wait`. `now` is in seconds."""
+    def take(self, sender: str, now: float, size: int) -> bool:
+        """Return whether `size` bytes of input may be handled at once at `now` (s); otherwise they must `wait`."""
         if sender != self._last:
             self._last, self._shared_until, self._pieces = sender, now + SHARED_SECONDS, SHARED
         elif now >= self._shared_until:
@@ -37,12 +41,13 @@ class LoopTurns:
         if not self._taken:
             asyncio.get_running_loop().call_soon(self._next)
         elif self._taken >= self._pieces:
-            return False
+            return self.held + size > HELD_BYTES
         self._taken += 1
         return True
 
-    def wait(self, sender: str, handle: Callable[[], None]) -> None:
-        """Call `handle` when it is the sender's turn."""
+    def wait(self, sender: str, size: int, handle: Callable[[], None]) -> None:
+        """Call `handle`, which subtracts `size` from `held`, when it is the sender's turn."""
+        self.held += size
         self._turns.put(sender, handle)
 
     def _next(self) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from infra.service.loop_turns import ALONE, SHARED, LoopTurns
+from infra.service.loop_turns import ALONE, HELD_BYTES, SHARED, LoopTurns
 
 
 async def iterate() -> None:
@@ -13,10 +13,10 @@ async def handled(turns: LoopTurns, senders: list[str]) -> list[list[str]]:
     """Return whose input each iteration of the loop handles, if all of it arrives at once."""
     iterations: list[list[str]] = [[]]
     for sender in senders:
-        if turns.take(sender, 100.0):
+        if turns.take(sender, 100.0, 1):
             iterations[-1].append(sender)
         else:
-            turns.wait(sender, lambda sender=sender: iterations[-1].append(sender))  # type: ignore[misc]
+            turns.wait(sender, 1, lambda sender=sender: iterations[-1].append(sender))  # type: ignore[misc]
     while sum(map(len, iterations)) < len(senders):
         iterations.append([])
         await iterate()
@@ -33,7 +33,7 @@ async def test_quiet_sender_does_not_wait_for_loud_one() -> None:
 
 async def test_new_sender_ends_large_turns_of_the_only_one() -> None:
     turns = LoopTurns()
-    turns.take("loud", 0.0)
+    turns.take("loud", 0.0, 1)
     await iterate()
     iterations = await handled(turns, ["loud"] * (ALONE + 9) + ["quiet"] + ["loud"] * 50)
     assert len(iterations[0]) == ALONE
@@ -54,3 +54,11 @@ async def test_single_sender_is_hardly_slowed_down() -> None:
     turns = LoopTurns()
     turns._last = "loud"
     assert len((await handled(turns, ["loud"] * ALONE))[0]) == ALONE
+
+
+async def test_waiting_bytes_are_bounded() -> None:
+    turns = LoopTurns()
+    taken = [turns.take("loud", 0.0, HELD_BYTES) for _ in range(SHARED + 1)]
+    turns.wait("loud", HELD_BYTES, lambda: None)
+    assert taken == [True] * SHARED + [False]
+    assert turns.take("loud", 0.0, 1)

@@ -80,6 +80,8 @@ class ClientConnection(HttpToolsProtocol):
             if self._framing > LINGER_BYTES:
                 self._raw.abort()
             return
+        if self._raw.is_closing():
+            return
         self._unset_keepalive_if_required()
         if self._waiting:
             self._handle_waiting()

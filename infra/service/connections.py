@@ -2,13 +2,13 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, MutableMapping
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import msgspec
 import structlog
 
 from app.http.addresses import customer
+from app.senders import SenderOf
 from infra.service.loop_turns import LoopTurns
 
 log = structlog.get_logger(__name__)
@@ -50,7 +50,7 @@ class Connections:
         self.limits = limits
         self.turns = LoopTurns()
         #: Identifies the sender of a request by its ASGI scope.
-        self.sender: Callable[[MutableMapping[str, Any]], str] = lambda scope: ""
+        self.sender: SenderOf = lambda scope: ""
         #: Seconds at the last check: precise enough for deadlines, and free. It stops while this process stands still.
         self.now = 0.0
         #: Refused or ended connections, by reason.

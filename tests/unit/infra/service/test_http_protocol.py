@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import functools
+import re
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -18,6 +19,7 @@ from app.http.bodies import DISCARDED_BYTES
 from infra.service import connections, http_protocol
 from infra.service.connections import ConnectionLimits, Connections
 from infra.service.http_protocol import ClientConnection, PairingTransport
+from infra.service.loop_turns import LoopTurns
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -179,12 +181,44 @@ def serve(scene: Callable[[Client], Coroutine[None, None, Any]], limits: Connect
         return runner.run(run())
 
 
+def serve_in_turn(scene: Callable[[Client], Coroutine[None, None, Any]]) -> Any:
+    """Run a scene in which all input waits for its turn first."""
+
+    def refuse(turns: LoopTurns, sender: str, now: float, size: int) -> bool:
+        asyncio.get_running_loop().call_soon(turns._next)
+        return False
+
+    with mock.patch.object(LoopTurns, "take", refuse):
+        return serve(scene)
+
+
 def request(line: str, *headers: str) -> bytes:
     return "\r\n".join((f"{line} HTTP/1.1", "Host: x", *headers, "", "")).encode()
 
 
 CLOSE = "Connection: close"
 CHUNKED = "Transfer-Encoding: chunked"
+
+
+def test_input_that_waited_for_its_turn_is_handled_in_order() -> None:
+    async def scene(client: Client) -> tuple[bytes, int]:
+        whole = await client.sends(request("GET /whole"), request("GET /none", CLOSE), pause=0.05)
+        return whole, client.door.turns.held
+
+    answer, held = serve_in_turn(scene)
+    assert re.findall(rb"HTTP/1.1 (\d+)", answer) == [b"200", b"204"]
+    assert held == 0
+
+
+def test_client_that_closes_while_its_input_waits_holds_nothing() -> None:
+    async def scene(client: Client) -> int:
+        _, writer = await client.open()
+        writer.write(request("GET /whole"))
+        writer.transport.abort()
+        await asyncio.sleep(0.1)
+        return client.door.turns.held
+
+    assert serve_in_turn(scene) == 0
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ class ClientConnection(HttpToolsProtocol):
         super().connection_made(transport)
         self._raw = transport
         self.transport = PairingTransport(transport, self.loop)
-        self.address = self._sender = self.client[0] if self.client else ""
+        self.address = self.client[0] if self.client else ""
         if not self._door.admit(self):
             self._end_with(503, "this node has too many connections", b"retry-after: 1\r\n")
 
@@ -93,7 +93,7 @@ class ClientConnection(HttpToolsProtocol):
             self._raw.pause_reading()
             if self.cycle is not None:
                 self._note_sender()
-            self._door.turns.wait(self._sender, len(data), self._handle_waiting)
+            self._door.turns.wait(self._sender or self.address, len(data), self._handle_waiting)
 
     def _note_sender(self) -> None:
         """Attribute what comes next on this connection to the sender of its last request."""
@@ -177,7 +177,7 @@ class ClientConnection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Start the next request; pause reading while requests wait."""
         super().on_response_complete()
-        if self._sender == self.address:
+        if not self._sender:
             self._note_sender()
         if self.pipeline:
             self.flow.pause_reading()

@@ -33,9 +33,14 @@ class LoopTurns:
         self._shared_until = 0.0
 
     def take(self, sender: str, now: float, size: int) -> bool:
-        """Return whether `size` bytes of input may be handled at once at `now` (s); otherwise they must `wait`."""
-        if sender != self._last:
-            self._last, self._shared_until, self._pieces = sender, now + SHARED_SECONDS, SHARED
+        """Return whether `size` bytes of input may be handled at once at `now` (s); otherwise they must `wait`.
+
+        A new connection's `sender` is "": every client opens connections, so it does not count as another one.
+        """
+        if sender and sender != self._last:
+            if self._last:
+                self._shared_until, self._pieces = now + SHARED_SECONDS, SHARED
+            self._last = sender
         elif now >= self._shared_until:
             self._pieces = ALONE
         if not self._taken:

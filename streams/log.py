@@ -3,12 +3,19 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from topics.catalog import TopicPartition
 
 #: Returns the lowest offset of a partition that is still needed, None while unknown.
 Floor = Callable[[TopicPartition], int | None]
+
+#: Bytes that a record in a queue or cache takes besides its key and value.
+RECORD_COST: Final = 300
+
+
+def record_cost(key: bytes | None, value: bytes | None) -> int:
+    return RECORD_COST + (len(key) if key else 0) + (len(value) if value else 0)
 
 
 class Ack(NamedTuple):
@@ -60,7 +67,7 @@ class LogUser(Protocol):
 
 
 class LogWriter(Protocol):
-    """Appends records, in each partition in the order of the calls."""
+    """Appends records: in each partition those with the same `bounded` and `project` in the order of the calls."""
 
     @property
     def queued_bytes(self) -> int:
@@ -75,8 +82,11 @@ class LogWriter(Protocol):
         *,
         bounded: bool = True,
         epoch: int = 0,
+        project: str = "",
     ) -> asyncio.Future[Ack]:
         """Enqueue a record at once; the future resolves when it is durable.
+
+        If records wait in this process, as on the embedded log, bounded ones do so in turn by `project`.
 
         Raises:
             Unavailable: the queue is full (only if `bounded`); nothing was enqueued. The future raises it if the log

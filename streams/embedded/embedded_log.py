@@ -168,6 +168,7 @@ class EmbeddedLog:
         *,
         bounded: bool = True,
         epoch: int = 0,
+        project: str = "",
     ) -> asyncio.Future[Ack]:
         """Queue a record; the future resolves with offset and timestamp once the record is durable and readable.
 
@@ -177,7 +178,7 @@ class EmbeddedLog:
             Unavailable: nothing was queued. The future may raise it too; then nothing was written.
             LogError: the log failed for good.
         """
-        return self._writer.append(self._partition(topic, partition), key, value, bounded=bounded)
+        return self._writer.append(self._partition(topic, partition), key, value, bounded=bounded, project=project)
 
     def append_rows(self, topic: str, partition: int, rows: Mapping[bytes, bytes | None], epoch: int) -> None:
         there = self._partition(topic, partition)

@@ -20,11 +20,11 @@ from typing import Final
 from streams.disk import DiskFull
 from streams.embedded import layout
 from streams.embedded.errors import LogError
-from streams.embedded.groups import GROUP_BYTES, Append, Barrier, Group, Item, Queue, fail_items, item_cost, record_cost
+from streams.embedded.groups import GROUP_BYTES, Append, Barrier, Group, Item, Queue, fail_items, item_cost
 from streams.embedded.log_store import DISK_FULL, Stalled, Store
 from streams.embedded.marks import Marks
 from streams.embedded.partition import Partition
-from streams.log import Ack
+from streams.log import Ack, record_cost
 from topics.errors import Unavailable
 
 log: Final = logging.getLogger(__name__)
@@ -97,9 +97,9 @@ class GroupWriter:
         return self._queue.bytes + (self._in_flight.bytes if self._in_flight else 0)
 
     def append(
-        self, partition: Partition, key: bytes | None, value: bytes | None, *, bounded: bool
+        self, partition: Partition, key: bytes | None, value: bytes | None, *, bounded: bool, project: str = ""
     ) -> asyncio.Future[Ack]:
-        """Queue a record; its future resolves once it is durable.
+        """Queue a record; its future resolves once it is durable. Bounded ones take turns by `project`.
 
         Raises:
             Unavailable: the append is bounded, and the queue or disk is full or the disk fails; nothing is queued.
@@ -112,7 +112,7 @@ class GroupWriter:
             if self.queued_bytes + size > self._limit:
                 raise Unavailable("the log's queue is full")
         future: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
-        self._put(Append(partition, key, value, future, not bounded), size)
+        self._put(Append(partition, key, value, future, not bounded), size, project)
         return future
 
     def put(self, item: Item) -> None:
@@ -138,10 +138,10 @@ class GroupWriter:
             self._put(barrier, 0)
             await barrier.future
 
-    def _put(self, item: Item, size: int) -> None:
+    def _put(self, item: Item, size: int, project: str = "") -> None:
         if self.failure is not None:
             raise LogError(str(self.failure)) from self.failure
-        self._queue.put(item, size)
+        self._queue.put(item, size, project)
         self._awaited = self._awaited or item.future is not None
         if self._in_flight is None:
             self._schedule()

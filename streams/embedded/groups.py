@@ -11,11 +11,14 @@ from typing import Final, NamedTuple
 from rocksdict import WriteBatch
 
 from streams.embedded import layout
-from streams.embedded.partition import RECORD_COST, Partition
-from streams.log import Ack, StoredRecord
+from streams.embedded.partition import Partition
+from streams.log import Ack, StoredRecord, record_cost
+from topics.turns import Turns
 
 #: A write holds the interpreter lock for some 30 us per 16 KiB record; this bounds it to about 2 ms.
 GROUP_BYTES: Final = 1024 * 1024
+#: Folding small records takes longer than writing them: some 60 us for each command, which has two or three items.
+GROUP_ITEMS: Final = 512
 
 
 class Append(NamedTuple):
@@ -99,32 +102,44 @@ class Group:
         return touched
 
 
-def record_cost(key: bytes | None, value: bytes | None) -> int:
-    return RECORD_COST + (len(key) if key else 0) + (len(value) if value else 0)
-
-
 def item_cost(item: Item) -> int:
     return record_cost(item.key, item.value) if type(item) is Append else 0
 
 
 class Queue:
-    """Holds items that wait for the disk, oldest first. Loop only."""
+    """Holds items that wait for the disk: the service's own first, then those of projects, in turn. Loop only.
+
+    So nobody waits for the megabytes of another project. The service's own items are small, and answer earlier ones.
+    """
 
     def __init__(self) -> None:
-        self._items: deque[Item] = deque()
+        #: The oldest first: the service's own, those of an unwritten group, and all that came before a barrier.
+        self._first: deque[Item] = deque()
+        self._turns: Turns[Item] = Turns()
         self.bytes = 0
 
-    def __len__(self) -> int:
-        return len(self._items)
+    def __bool__(self) -> bool:
+        return bool(self._first or self._turns)
 
-    def put(self, item: Item, size: int) -> None:
-        self._items.append(item)
+    def put(self, item: Item, size: int, project: str = "") -> None:
         self.bytes += size
+        if type(item) is Append and not item.lasting:
+            self._turns.put(project, item)
+        else:
+            if type(item) is Barrier:
+                self._end_turns()
+            self._first.append(item)
+
+    def _end_turns(self) -> None:
+        while (item := self._turns.take()) is not None:
+            self._first.append(item)
+
+    def _take(self) -> Item | None:
+        return self._first.popleft() if self._first else self._turns.take()
 
     def fill(self, group: Group) -> None:
         """Move items into a group until it is full or the queue is empty."""
-        while self._items and group.bytes < GROUP_BYTES:
-            item = self._items.popleft()
+        while group.bytes < GROUP_BYTES and len(group.items) < GROUP_ITEMS and (item := self._take()) is not None:
             size = item_cost(item)
             self.bytes -= size
             group.bytes += size
@@ -133,17 +148,19 @@ class Queue:
     def put_back(self, items: Iterable[Item]) -> None:
         """Put items of an unwritten group back at the head, in order."""
         kept = list(items)
-        self._items.extendleft(reversed(kept))
+        self._first.extendleft(reversed(kept))
         self.bytes += sum(map(item_cost, kept))
 
     def fail_not_lasting(self, error: Exception) -> None:
-        fail_items((item for item in self._items if not item.lasting), error)
-        self._items = deque(item for item in self._items if item.lasting)
-        self.bytes = sum(map(item_cost, self._items))
+        self._end_turns()
+        fail_items((item for item in self._first if not item.lasting), error)
+        self._first = deque(item for item in self._first if item.lasting)
+        self.bytes = sum(map(item_cost, self._first))
 
     def drop(self, error: Exception) -> None:
-        fail_items(self._items, error)
-        self._items.clear()
+        self._end_turns()
+        fail_items(self._first, error)
+        self._first.clear()
         self.bytes = 0
 
 

@@ -2,16 +2,12 @@
 
 from collections import deque
 from collections.abc import Iterator
-from typing import Final
 
 from streams.embedded import layout
 from streams.embedded.errors import WAYS, LogDamaged
 from streams.embedded.log_store import Store
 from streams.log import StoredRecord
 from topics.catalog import TopicPartition
-
-#: Bytes of memory per record besides its key and value.
-RECORD_COST: Final = 300
 
 
 class Partition:

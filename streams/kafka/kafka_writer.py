@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from streams.kafka.connection import KafkaConnection
-from streams.log import Ack, LogUser, StoredRecord
+from streams.log import RECORD_COST, Ack, LogUser, StoredRecord, record_cost
 from topics.catalog import CHANGELOG, COMMANDS, FOLDED, JOB_COMMANDS, TopicPartition
 from topics.errors import ServiceError, Unavailable
 
@@ -18,8 +18,6 @@ _library: Final = logging.getLogger("librdkafka")
 
 #: The header of a changelog record with its owner's epoch, eight bytes big-endian.
 EPOCH_HEADER: Final = "epoch"
-#: Bytes that a record counts besides its key and value.
-OVERHEAD: Final = 100
 #: The pause after a flush, per record and at most: a busy node fills its batches.
 PACE_SECONDS: Final = 0.0001
 SLOWEST_PACE_SECONDS: Final = 0.004
@@ -101,13 +99,14 @@ class KafkaWriter:
         *,
         bounded: bool = True,
         epoch: int = 0,
+        project: str = "",
     ) -> asyncio.Future[Ack]:
         if bounded and self.queued_bytes > self.limit:
             raise Unavailable("the log's queue is full")
         future: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
         there = self._partition(topic, partition)
         there.pending.append(_Append(key, value, epoch, future))
-        self._count(there, 1, OVERHEAD + (len(key) if key else 0) + (len(value) if value else 0))
+        self._count(there, 1, record_cost(key, value))
         return future
 
     def append_rows(self, topic: str, partition: int, rows: Mapping[bytes, bytes | None], epoch: int) -> None:
@@ -117,7 +116,7 @@ class KafkaWriter:
             there.pending.append(_Append(key, value, epoch, None))
             size += len(key) + (len(value) if value else 0)
         if rows:
-            self._count(there, len(rows), size + OVERHEAD * len(rows))
+            self._count(there, len(rows), size + RECORD_COST * len(rows))
 
     def _partition(self, topic: str, number: int) -> _Partition:
         tp = TopicPartition(topic, number)

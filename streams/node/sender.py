@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from streams.disk import DiskFull
 from streams.folding.awaited_verdicts import VerdictCall, Verdicts
-from streams.log import Ack, LogWriter
+from streams.log import Ack, LogWriter, record_cost
 from streams.node.owner import PartitionOwner
 from streams.node.owners import Owners
 from streams.node.part_room import PartRoom
@@ -48,12 +48,12 @@ class RecordSender:
         return self._enqueue(self._owners.serving(id), topic, id, record_codec.encode(record), bounded=False)
 
     def _enqueue(
-        self, owner: PartitionOwner, topic: str, id: str, value: bytes, *, bounded: bool
+        self, owner: PartitionOwner, topic: str, id: str, value: bytes, *, bounded: bool, project: str = ""
     ) -> asyncio.Future[Ack]:
         if bounded and owner.rows.disk_full is not None:
             raise DiskFull("the disk under the tables is full")
         owner.touch(id)
-        return self.writer.append(topic, owner.number, id.encode(), value, bounded=bounded)
+        return self.writer.append(topic, owner.number, id.encode(), value, bounded=bounded, project=project)
 
     def note(self, topic: str, id: str, record: Record) -> None:
         """Enqueue a record on a best-effort basis, even for a partition that was just lost."""
@@ -77,7 +77,8 @@ class RecordSender:
         await self._owners.ready(id, VERDICT_SECONDS)
         await self.room.enter(project, size, deadline)
         try:
-            appended = self._enqueue(self._owners.serving(id), topic, id, record_codec.encode(part), bounded=True)
+            owner, value = self._owners.serving(id), record_codec.encode(part)
+            appended = self._enqueue(owner, topic, id, value, bounded=True, project=project)
         except BaseException:
             self.room.leave(size)
             raise
@@ -160,10 +161,10 @@ class RecordSender:
     ) -> None:
         """Enqueue a command within its project's share; fail the verdict if the log rejects it."""
         value = record_codec.encode(command)
-        before, size = self._waiting.get(project, 0), len(value)
+        before, size = self._waiting.get(project, 0), record_cost(id.encode(), value)
         if before and before + size > self._share_bytes:
             raise Unavailable("the project's share of the log's queue is full")
-        appended = self._enqueue(owner, topic, id, value, bounded=True)
+        appended = self._enqueue(owner, topic, id, value, bounded=True, project=project)
         self._waiting[project] = before + size
 
         def settle(done: asyncio.Future[Ack]) -> None:

@@ -3,7 +3,7 @@
 The quiet project streams live and sends a job at intervals; the loud one does the same 64 times over. A separate
 process sends the requests of each. Printed are p50 and p95 in milliseconds of the quiet project's chunks (until
 acknowledged), windows (from the acknowledgement until read) and jobs (until completed): alone, beside the loud project,
-and the ratio of the p95s.
+and the ratio of the p95s. With `--sockets`, the loud project instead floods so many live sockets with tiny chunks.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import multiprocessing
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -24,6 +24,7 @@ import httpx2
 from benchmarks import audio
 from benchmarks.client import LoadClient, LoadError
 from benchmarks.plans import Target
+from benchmarks.sockets import SocketClient, message
 from benchmarks.wire import HttpConnection, request
 from tests.process import ADMIN_KEY, KEY, ServiceProcess
 
@@ -31,6 +32,9 @@ TIMES: Final = 64
 #: Seconds of audio in a job, and between two jobs of the quiet project.
 JOB_AUDIO: Final = 2
 JOB_PAUSE: Final = 2.0
+#: Bytes of a chunk, and chunks sent at a time, of a flood by sockets.
+TINY: Final = 128
+TOGETHER: Final = 64
 #: Initial seconds left out, because first requests take longer.
 WARM_SECONDS: Final = 1.5
 
@@ -130,10 +134,29 @@ def _loud(port: int, key: str, streams: int, job_pause: float, seconds: float) -
     asyncio.run(Sender(port, key, streams, job_pause).send(seconds))
 
 
+def _flood(port: int, key: str, sockets: int, seconds: float) -> None:
+    os.nice(19)
+    asyncio.run(_flood_sockets(Target(port, (), key=key), sockets, time.perf_counter() + seconds))
+
+
+async def _flood_sockets(target: Target, sockets: int, end: float) -> None:
+    chunks = [message(bytes(TINY))] * TOGETHER
+
+    async def one() -> None:
+        client = await LoadClient.connect(target)
+        await client.create("stream")
+        socket = await SocketClient.join(client)
+        while time.perf_counter() < end:
+            await socket.ask(*chunks)
+            await asyncio.sleep(0.01)
+
+    await asyncio.gather(*(one() for _ in range(sockets)))
+
+
 @contextmanager
-def loud(port: int, key: str, streams: int, job_pause: float, seconds: float) -> Iterator[None]:
-    """Let a project send load during the body."""
-    process = multiprocessing.get_context("spawn").Process(target=_loud, args=(port, key, streams, job_pause, seconds))
+def loud(attack: Callable[..., None], *arguments: object) -> Iterator[None]:
+    """Let a project send load in another process during the body."""
+    process = multiprocessing.get_context("spawn").Process(target=attack, args=arguments)
     process.start()
     try:
         yield
@@ -165,11 +188,17 @@ def second_project(service: ServiceProcess) -> str:
     return str(answer.json()["key"])
 
 
-def attack(service: ServiceProcess, seconds: float, times: int = TIMES) -> tuple[Latencies, Latencies]:
-    """Return the quiet project's measurements alone, and beside a project that sends `times` as much."""
+def attack(
+    service: ServiceProcess, seconds: float, times: int = TIMES, sockets: int = 0
+) -> tuple[Latencies, Latencies]:
+    """Return the quiet project's measurements alone, and beside a project that sends `times` as much.
+
+    If `sockets` is given, the other project floods these instead.
+    """
     key = second_project(service)
     alone = measured(service.port, KEY, seconds)
-    with loud(service.port, key, times, JOB_PAUSE / times, seconds + 2 * WARM_SECONDS):
+    port, long = service.port, seconds + 2 * WARM_SECONDS
+    with loud(_flood, port, key, sockets, long) if sockets else loud(_loud, port, key, times, JOB_PAUSE / times, long):
         time.sleep(WARM_SECONDS)
         beside = measured(service.port, KEY, seconds)
     return alone, beside
@@ -180,12 +209,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seconds", type=float, default=60, help="length of each of the two measurements")
     parser.add_argument("--times", type=int, default=TIMES, help="how much more the loud project sends")
+    parser.add_argument("--sockets", type=int, default=0, help="flood so many live sockets instead")
     parser.add_argument("--model", default="yamnet")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         service = ServiceProcess(Path(directory) / "data", model=arguments.model)
         try:
-            alone, beside = attack(service.start(), arguments.seconds, arguments.times)
+            alone, beside = attack(service.start(), arguments.seconds, arguments.times, arguments.sockets)
         finally:
             service.stop()
     print("what     alone p50    p95   beside p50    p95   p95 beside / alone")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.attacks.fair_share import attack, percentile
+from tests.attacks.fair_share import Latencies, attack, percentile
 from tests.lengths import length
 from tests.process import ServiceProcess
 
@@ -16,6 +16,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(120 + 5 *
 #: Milliseconds within which the quiet project is served beside the loud one, on a busy machine. Without turns it would
 #: wait seconds for the loud project's backlog.
 SERVED_MS = {"chunk": 250, "window": 500, "job": 1500}
+#: A queue that these sockets fill at once.
+QUEUE_BYTES = 4 << 20
+SOCKETS = 64
 
 
 def test_busy_project_does_not_starve_quiet_one(tmp_path: Path) -> None:
@@ -24,6 +27,20 @@ def test_busy_project_does_not_starve_quiet_one(tmp_path: Path) -> None:
         alone, beside = attack(service.start(), SECONDS)
     finally:
         service.stop()
+    assert_served(alone, beside)
+
+
+def test_flooded_sockets_leave_room_in_the_log_queue(tmp_path: Path) -> None:
+    """Tiny chunks take room beyond their bytes; a refused request of the quiet project is an error."""
+    service = ServiceProcess(tmp_path / "data", model="sed-mini", queue_bytes=str(QUEUE_BYTES))
+    try:
+        alone, beside = attack(service.start(), SECONDS, sockets=SOCKETS)
+    finally:
+        service.stop()
+    assert_served(alone, beside)
+
+
+def assert_served(alone: Latencies, beside: Latencies) -> None:
     for kind, most in SERVED_MS.items():
         assert len(beside[kind]) == len(alone[kind]) > 0
         assert percentile(beside[kind], 0.5) < most, kind

@@ -13,6 +13,7 @@ from streams.disk import DatabaseFailed, DiskDatabase, DiskFull
 from streams.embedded import group_writer as writer
 from streams.embedded.embedded_log import EmbeddedLog
 from streams.embedded.errors import LogDamaged, LogError
+from streams.embedded.groups import GROUP_ITEMS
 from streams.embedded.log_store import Stalled
 from tests.unit.streams.appending import append_soon
 from tests.unit.streams.clocks import turn_clock
@@ -214,6 +215,31 @@ async def test_large_queue_is_split_into_groups(synced: EmbeddedLog) -> None:
     assert [ack.offset for ack in acks if not isinstance(ack, BaseException)] == [0, 1, 2, 3, 5, 6, 7, 8]
     assert groups(synced) == 3
     assert synced.end(T0) == 9
+
+
+async def test_appends_take_turns_by_project_behind_those_of_service(synced: EmbeddedLog) -> None:
+    first = synced.append("t", 0, None, b"", project="loud")
+    loud = [synced.append("t", 0, None, bytes(600_000), project="loud") for _ in range(6)]
+    quiet = [synced.append("t", 0, None, b"%d" % n, project="quiet") for n in range(2)]
+    own = synced.append("t", 0, None, b"own", bounded=False)
+    offsets = [ack.offset for ack in await asyncio.gather(own, first, *loud, *quiet)]
+    assert offsets == [0, 1, 3, 5, 6, 7, 8, 9, 2, 4]
+
+
+async def test_flush_waits_for_all_projects(synced: EmbeddedLog) -> None:
+    before = [synced.append("t", 0, None, bytes(600_000), project=project) for project in ("a", "a", "a", "b")]
+    flush = asyncio.create_task(synced.flush())
+    await asyncio.sleep(0)
+    after = [synced.append("t", 0, None, bytes(600_000), project="b") for _ in range(3)]
+    await flush
+    assert all(append.done() for append in before)
+    assert not after[-1].done()
+    assert [ack.offset for ack in await asyncio.gather(*after)] == [4, 5, 6]
+
+
+async def test_group_has_limited_number_of_items(synced: EmbeddedLog) -> None:
+    await asyncio.gather(*(synced.append("t", 0, None, b"") for _ in range(GROUP_ITEMS + 1)))
+    assert groups(synced) == 2
 
 
 async def test_invalid_record_fails_log_instead_of_hanging(synced: EmbeddedLog) -> None:

@@ -9,8 +9,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from streams.kafka import kafka_writer as module
 from streams.kafka.connection import KafkaConnection
-from streams.kafka.kafka_writer import EPOCH_HEADER, OVERHEAD, KafkaWriter
-from streams.log import Ack, StoredRecord
+from streams.kafka.kafka_writer import EPOCH_HEADER, KafkaWriter
+from streams.log import RECORD_COST, Ack, StoredRecord
 from tests.unit.streams.appending import append_soon
 from tests.unit.streams.clocks import turn_clock
 from tests.unit.streams.kafka.producers import Cluster, User
@@ -215,15 +215,15 @@ async def test_gap_in_folded_topic_is_not_reported(writer: KafkaWriter, cluster:
 async def test_full_queue_rejects_clients_but_not_changelog(writer: KafkaWriter, cluster: Cluster) -> None:
     writer.limit = 300
     writer.append(COMMANDS, 0, b"", bytes(300))
-    assert writer.queued_bytes == 300 + OVERHEAD
+    assert writer.queued_bytes == 300 + RECORD_COST
     with pytest.raises(Unavailable, match="queue is full"):
         writer.append(COMMANDS, 0, b"", b"")
     writer.append(COMMANDS, 0, b"key", bytes(100), bounded=False)
     append_soon(writer, CHANGELOG, 0, b"", None)
-    assert writer.queued_bytes == 300 + 103 + 3 * OVERHEAD
+    assert writer.queued_bytes == 300 + 103 + 3 * RECORD_COST
     await turn()
     assert len(cluster.waiting) == 3
-    assert writer.queued_bytes == 300 + 103 + 3 * OVERHEAD
+    assert writer.queued_bytes == 300 + 103 + 3 * RECORD_COST
     await settle(cluster)
     assert writer.queued_bytes == 0
     writer.append(COMMANDS, 0, b"", b"")
@@ -240,7 +240,7 @@ async def test_flush_waits_only_for_earlier_records(writer: KafkaWriter, cluster
     assert not flush.done()
     await settle(cluster, 1)
     await asyncio.wait_for(flush, 1)
-    assert writer.queued_bytes == OVERHEAD + len(b"kafter")
+    assert writer.queued_bytes == RECORD_COST + len(b"kafter")
 
 
 async def test_flush_calls_complete_in_order(writer: KafkaWriter, cluster: Cluster) -> None:

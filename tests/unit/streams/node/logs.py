@@ -61,6 +61,7 @@ class MemoryLog:
         *,
         bounded: bool = True,
         epoch: int = 0,
+        project: str = "",
     ) -> asyncio.Future[Ack]:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Ack] = loop.create_future()

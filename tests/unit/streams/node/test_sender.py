@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streams.folding.awaited_verdicts import Verdicts
-from streams.log import Ack
+from streams.log import RECORD_COST, Ack
 from streams.node import sender as module
 from streams.node.owner import PartitionOwner
 from streams.node.part_room import PartRoom
@@ -19,9 +19,10 @@ from topics.errors import EarshotError, Unavailable
 from topics.folding import Verdict
 from topics.jobs.options import Options
 from topics.jobs.records import Accepted, Part, Source
-from topics.sessions.records import Chunk, Opened
+from topics.sessions.records import Chunk, Opened, Sealed
 
 JOB = keys.new_id()
+SHARE = 2000
 
 
 class Owner:
@@ -63,7 +64,7 @@ def upload(uploads: RecordSender, number: int, size: int) -> asyncio.Task[None]:
 
 def sender(writer: Any, part_bytes: int) -> RecordSender:
     owners: Any = Owners()
-    return RecordSender(writer, owners, part_bytes, share_bytes=1000)
+    return RecordSender(writer, owners, part_bytes, share_bytes=SHARE)
 
 
 async def test_upload_without_room_or_timely_append_raises_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,12 +96,24 @@ async def test_abandoned_part_holds_room_until_it_leaves_queue(monkeypatch: pyte
     await task
 
 
+async def test_queue_share_counts_what_records_take_in_memory() -> None:
+    commands = sender(Writer(), 100)
+
+    def send() -> None:
+        commands.send(COMMANDS, JOB, Sealed("c"), lambda answer: None)
+
+    for _ in range(SHARE // (RECORD_COST + len(JOB))):
+        send()
+    with pytest.raises(Unavailable, match="share of the log's queue"):
+        send()
+
+
 async def test_project_over_its_queue_share_is_rejected_alone() -> None:
     writer = Writer()
     commands = sender(writer, 100)
 
     def opened(project: str) -> Opened:
-        return Opened("c", "stream", "audio/wav", project, 1000, 500, metadata={"text": "x" * 600})
+        return Opened("c", "stream", "audio/wav", project, 1000, 500, metadata={"text": "x" * 1200})
 
     def submit(project: str) -> asyncio.Task[Verdict]:
         return asyncio.create_task(commands.submit(COMMANDS, JOB, opened(project)))

@@ -298,7 +298,7 @@ class Socket:
     def _wake(self) -> None:
         if not self._scheduled and self._phase is not Phase.CLOSED:
             self._scheduled = True
-            self._loop.call_soon(self._speak)
+            self._sockets.turns.put(self._project, self._speak)
 
     def _speak(self) -> None:
         """Send everything pending in one write."""

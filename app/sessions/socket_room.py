@@ -1,17 +1,21 @@
 """The sockets of this node: each session's sender, each project's number of sockets, and the keys that have ended."""
 
 import asyncio
+import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Coroutine
 from typing import Final, Protocol
 
 from topics.errors import Unavailable
+from topics.turns import Turns
 
 #: Sockets of one project on a node: half of a node's default connections.
 PROJECT_SOCKETS: Final = 8192
 RETRY_SECONDS: Final = 10
 #: Seconds between attempts to append when the log had no room.
 ROOM_SECONDS: Final = 0.02
+#: Seconds that sockets may send in one iteration of the event loop: each takes some 50 us, and 1 ms to catch up.
+SENDING_SECONDS: Final = 0.001
 FULL: Final = f"the project has {PROJECT_SOCKETS} sockets here, its limit: close one"
 
 
@@ -34,6 +38,7 @@ class SocketRoom:
         self._by_project: Counter[str] = Counter()
         self._senders: dict[str, Sending] = {}
         self.line = RoomLine()
+        self.turns = SendingTurns()
 
     def take(self, project: str) -> None:
         """Count a socket.
@@ -62,6 +67,33 @@ class SocketRoom:
         """Remove a drained sender; ignored if it was replaced."""
         if self._senders.get(session) is sender:
             del self._senders[session]
+
+
+class SendingTurns:
+    """Spreads what sockets send over iterations of the event loop, in turn by project. Loop only.
+
+    Otherwise one event of a session with thousands of listeners would hold the loop for a tenth of a second.
+    """
+
+    def __init__(self) -> None:
+        self._turns: Turns[Callable[[], None]] = Turns()
+        self._scheduled = False
+
+    def put(self, project: str, send: Callable[[], None]) -> None:
+        """Call `send`, which must not raise, when it is the project's turn."""
+        self._turns.put(project, send)
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._next)
+
+    def _next(self) -> None:
+        until = time.perf_counter() + SENDING_SECONDS
+        while (send := self._turns.take()) is not None:
+            send()
+            if time.perf_counter() >= until:
+                asyncio.get_running_loop().call_soon(self._next)
+                return
+        self._scheduled = False
 
 
 class RoomLine:

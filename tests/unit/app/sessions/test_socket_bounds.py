@@ -122,6 +122,20 @@ async def test_waiting_chunks_are_appended_together(house: House) -> None:
     assert (audio.complete, audio.waits_for_room) == (True, False)
 
 
+async def test_sockets_send_in_turn_by_project(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many sockets of one project have something to send, each other project waits for one of them."""
+    monkeypatch.setattr(socket_room, "SENDING_SECONDS", 0)
+    turns, sent = socket_room.SendingTurns(), list[str]()
+    for project in ("loud", "loud", "loud", "quiet"):
+        turns.put(project, partial(sent.append, project))
+    await asyncio.sleep(0)
+    assert sent == ["loud"], "one iteration of the loop"
+    await until(lambda: len(sent) == 4)
+    assert sent == ["loud", "quiet", "loud", "loud"]
+    turns.put("quiet", partial(sent.append, "late"))
+    await until(lambda: sent[-1] == "late")
+
+
 async def test_sockets_wait_for_log_in_order_per_project() -> None:
     line, went, room = socket_room.RoomLine(), list[str](), {"a": 0, "b": 1}
 

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 from streams.folding import references, sweeper
 from streams.folding.awaited_verdicts import Verdicts
-from streams.folding.followers import Followers
+from streams.folding.followers import WAKES, Followers
 from streams.folding.references import References
 from streams.folding.sweeper import SWEEP, sweep
 from streams.log import StoredRecord
 from streams.sessions.audio import STALE_SECONDS, STALE_STREAM_SECONDS, AudioCache, AudioSource
 from streams.sessions.store import SessionStore
 from tests.unit.streams.sessions.rows import MemoryPartition, drafting
+from tests.waiting import until
 from topics import keys, record_codec
 from topics.errors import AudioError
 from topics.folding import Verdict
@@ -171,6 +172,20 @@ async def test_only_readers_of_changed_session_are_woken() -> None:
     readers = [followers.follow(session) for session in ("a", "a", "b")]
     followers.notify(["a"])
     assert [await reader.changed(0.001) for reader in readers] == [True, True, False]
+
+
+async def test_readers_are_woken_in_turn_by_session() -> None:
+    followers, woken = Followers(), list[str]()
+    for session in ["loud"] * (3 * WAKES) + ["quiet"]:
+        followers.watch(session, lambda lost, session=session: woken.append(session))  # type: ignore[misc]
+    followers.notify(["loud", "quiet"])
+    followers.notify(["loud"])
+    assert len(woken) == WAKES, "one iteration of the loop"
+    assert woken[:3] == ["loud", "quiet", "loud"]
+    # Readers that were woken before the second change are woken again.
+    await until(lambda: len(woken) == 4 * WAKES)
+    followers.notify(["quiet"])
+    assert woken[-1] == "quiet"
 
 
 async def test_closed_reader_is_forgotten() -> None:

@@ -243,7 +243,9 @@ def test_oversized_bodies_are_rejected(http: TestClient, name: str, media: str) 
     elif asked.pop("json", None) is not None:
         asked["headers"] |= {"content-type": "application/json"}
     answer = http.request(**asked)
-    assert answer.status_code in (413, 400), answer.text
+    # These take larger files, and spaces are no form.
+    takes_files = name in ("registerVoice", "recognizeSpeakers") and media.startswith("multipart/")
+    assert answer.status_code == (400 if takes_files else 413), answer.text
 
 
 def _places(http: TestClient) -> dict[str, str]:

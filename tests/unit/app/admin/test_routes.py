@@ -267,7 +267,6 @@ async def test_unreachable_database_returns_500() -> None:
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), headers=headers) as http:
         answer = await http.get(f"{URL}/admin/v1/organizations")
     await away.close()
-    answer = answer
     assert answer.status_code == 500
     assert answer.json()["error"].startswith("the database does not answer")
 

@@ -10,6 +10,9 @@ from typing import Final
 import msgspec
 import numpy as np
 
+# Not `np.fft`, which imports it at its first use: a confined worker cannot read files.
+from numpy import fft
+
 from streams.audio.logmel import mel_matrix
 from streams.models.manifest import LogMel
 from streams.models.protocol import Floats
@@ -127,7 +130,7 @@ class SoundMeter:
 def mel_columns(frames: Floats, rate: int) -> bytes:
     """Return the power of each band of float32[n, samples], u8[n, BANDS], in steps below a full-scale sine."""
     taper, matrix = _front(frames.shape[1], rate)
-    spectrum = np.abs(np.fft.rfft(frames * taper)[:, : len(matrix)]) ** 2
+    spectrum = np.abs(fft.rfft(frames * taper)[:, : len(matrix)]) ** 2
     decibels = 10.0 * np.log10(spectrum @ matrix + 1e-13)
     columns: bytes = np.clip(255.0 + STEPS_PER_DB * decibels, 0, 255).astype(np.uint8).tobytes()
     return columns

@@ -128,7 +128,8 @@ def _reap(number: int, frame: object) -> None:
 @cache
 def prepare() -> None:
     """Load what models need and decoders do not: ONNX Runtime and the kernels."""
-    # No kernel uses SciPy. Where it is installed, numba would import it for linear algebra: 0.2 s and 10 MB.
+    # No kernel uses SciPy. Where it is installed, numba would import it for linear algebra: 0.2 s and 10 MB. It would
+    # also import what a confined worker of an installation without SciPy then lacks, and no test would notice.
     sys.modules["scipy"] = None  # type: ignore[assignment]
     from streams.audio.warm import warm_kernels
     from streams.models import sound_engine  # noqa: F401

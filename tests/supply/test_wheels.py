@@ -7,11 +7,14 @@ import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from infra.examples import RECORDING
 from tests.conftest import ROOT
+from tests.contract.api import Api, tone
+from tests.contract.test_live import live
 from tests.ports import free_port
 from tests.process import KEY
 from tests.supply.test_supply import UV
@@ -109,6 +112,13 @@ def test_server_runs_without_extras(programs: Path, wheels: dict[str, Path], tmp
         wait_for(lambda: b"Earshot is listening" in log.read_bytes() or service.poll() is not None, 60)
         heard = earshot("detect", RECORDING)
         assert "Fire_smoke_alarm" in heard.stdout, heard.stderr + log.read_text()
+        # A confined worker cannot import anything: it must not need a package that only tests install.
+        with Api(SimpleNamespace(url=f"http://127.0.0.1:{port}", key=KEY)) as api, live(api, api.create()) as events:
+            _, _, session = next(events)
+            for number in range(2):
+                api.put(session["session_id"], number, tone(0.5))
+            _, _, window = next(events)
+            assert window["strip"]["columns"], window
     finally:
         service.terminate()
         assert service.wait(60) == 0

@@ -33,6 +33,7 @@ function usePlace() {
   useEffect(() => {
     const changed = () => set(place());
     addEventListener("hashchange", changed);
+    changed(); // The address may have changed since it was first read.
     return () => removeEventListener("hashchange", changed);
   }, []);
   return now;

@@ -212,6 +212,11 @@ class AsyncSocket:
             self._state.refused(Answer(error.response.status_code, bytes(error.response.body or b"")))
         except (OSError, EOFError, WebSocketException) as error:
             self._state.broken(ServiceUnreachable(str(error) or type(error).__name__))
+        except asyncio.CancelledError:
+            # A second cancellation, for example at Ctrl-C, breaks off the closing handshake.
+            if self._connection is not None:
+                self._connection.transport.abort()
+            raise
 
     async def _converse(self, connection: ClientConnection) -> None:
         writing = asyncio.create_task(self._write(connection))

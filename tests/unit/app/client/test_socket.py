@@ -461,6 +461,20 @@ def test_ctrl_c_exits_immediately(client: Client, house: House, cutter: Cutter) 
         signal.signal(signal.SIGINT, before)
 
 
+async def test_interrupted_closing_handshake_leaves_no_connection(cutter: Cutter) -> None:
+    """A task is cancelled twice: while it waits for events, and while it waits for the answer to its closing."""
+    async with AsyncClient(cutter.url, KEY) as client, client.socket() as socket:
+        connection = socket._connection
+        assert connection is not None
+        cutter.call(lambda: time.sleep(1))
+        (running,) = socket._tasks
+        running.cancel()
+        await asyncio.sleep(0.1)
+        running.cancel()
+        await asyncio.sleep(0.1)
+        assert connection.transport.get_extra_info("socket").fileno() == -1
+
+
 def test_silent_microphone_does_not_delay_events(client: Client) -> None:
     silent = threading.Event()
 

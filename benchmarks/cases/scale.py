@@ -1,6 +1,7 @@
 """Cost of a window to the event loop's process and to the workers, and whether the two figures predict the throughput.
 
-`docs/scale.md` derives the capacity of larger machines from them.
+`docs/scale.md` derives the capacity of larger machines from them. On a machine with more than two cores the service is
+pinned to 1, 2, 4 and so on of them, and two are left for the load.
 """
 
 import os
@@ -27,7 +28,10 @@ def measure(setup: Setup) -> Iterator[Row]:
 
 def _rows(setup: Setup, variant: Variant) -> Iterator[Row]:
     cores = sorted(os.sched_getaffinity(0))
-    loop, work, busy, one = [], [], [], []
+    most = max(1, len(cores) - 2)
+    counts = sorted({most, *(1 << power for power in range(most.bit_length()))})
+    loop, work, busy = [], [], []
+    rates: dict[int, list[float]] = {count: [] for count in counts}
     with (
         processes.temporary_directory() as directory,
         processes.service(directory / "data", **variant.settings) as server,
@@ -41,16 +45,20 @@ def _rows(setup: Setup, variant: Variant) -> Iterator[Row]:
             loop.append(1e6 * own / sample.done)
             work.append(1e6 * (sample.cpu - own) / sample.done)
             busy.append((sample.cpu + sample.load) / sample.seconds / len(cores))
-            _pin(server, cores[:1])
-            alone = processes.run_load(plan)
-            one.append(alone.per_second * (loop[-1] + work[-1]) / 1e6)
+            for count in counts:
+                _pin(server, cores[:count])
+                rates[count].append(processes.run_load(plan).per_second)
             _pin(server, cores)
     name = f"scale, {variant}"
     yield value_row(f"{name}, process of the loop", loop, "us a window")
     yield value_row(f"{name}, workers", work, "us a window")
     beside = {f"share of {len(cores)} cores in use, with the load": median(busy)}
-    what = f"{name}, windows a second on one core over those foretold"
-    yield Row(what, median(one), min(one), max(one), beside=beside)
+    for count, measured in rates.items():
+        foretold = min(1e6 * count / (median(loop) + median(work)), 1e6 / median(loop))
+        ratios = [rate / foretold for rate in measured]
+        what = f"{name}, windows a second on {count} core{'s' if count > 1 else ''} over those foretold"
+        rate = {"windows a second": median(measured)}
+        yield Row(what, median(ratios), min(ratios), max(ratios), beside=beside | rate)
 
 
 def _pin(server: ServerProcess, cores: list[int]) -> None:

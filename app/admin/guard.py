@@ -2,7 +2,6 @@
 
 import hmac
 from functools import wraps
-from http import HTTPStatus
 from typing import Final
 
 import structlog
@@ -11,7 +10,7 @@ from app.admin.admin_bodies import AdminError
 from app.admin.admin_context import AdminContext
 from app.http.call import Call
 from app.http.operation import Handler
-from app.http.replies import Reply, StreamReply, json_reply
+from app.http.replies import Reply, StreamReply, json_reply, phrase
 from app.http.resource import Table
 from topics import apikeys
 from topics.errors import EarshotError, Unauthorized
@@ -63,7 +62,7 @@ def check_key(call: Call, context: AdminContext) -> None:
 
 def admin_error(status: int, fault: EarshotError | None) -> Reply:
     """Return an error as `{error}`; without a fault, use the status's own phrase."""
-    reply = json_reply(AdminError(HTTPStatus(status).phrase if fault is None else str(fault)), status)
+    reply = json_reply(AdminError(phrase(status) if fault is None else str(fault)), status)
     if status == 401:
         reply.headers.append((b"www-authenticate", b"Bearer"))
     return reply

@@ -7,7 +7,6 @@ limits of the deployment, and the data of server-sent events.
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
@@ -17,7 +16,7 @@ from app.http.bodies import too_long
 from app.http.descriptions import JSON, Answer, Body, Description, Fault, Form, Key, Parameter, TooLong
 from app.http.operation import error_reply
 from app.http.queries import IntegerParameter
-from app.http.replies import Reply
+from app.http.replies import Reply, phrase
 from app.identity.keys import ORGANIZATION, PROJECT
 from app.shared_descriptions import PROJECT_KEY_FAULTS
 
@@ -238,7 +237,7 @@ class _Writer:
         optional = PROJECT_KEY_FAULTS if key is not None and key.only_with and self._is_needed(key) else ()
         for fault in (*optional, *described.faults):
             reply = self._reply(part, fault)
-            response = responses.setdefault(str(reply.status), {"description": HTTPStatus(reply.status).phrase})
+            response = responses.setdefault(str(reply.status), {"description": phrase(reply.status)})
             self._add_fault(part, response, reply)
         return dict(sorted(responses.items()))
 

@@ -16,6 +16,13 @@ _REASON_CHARACTERS: Final = 500
 CLOSE: Final = (b"connection", b"close")
 #: For an answer that contains a key.
 NO_STORE: Final = (b"cache-control", b"no-store")
+#: Reason phrases that Python 3.13 changed.
+_PHRASES: Final = {
+    413: "Request Entity Too Large",
+    414: "Request-URI Too Long",
+    416: "Requested Range Not Satisfiable",
+    422: "Unprocessable Entity",
+}
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -87,9 +94,14 @@ def reply_unless_known(
     return reply
 
 
+def phrase(status: int) -> str:
+    """Return the reason phrase of a status."""
+    return _PHRASES.get(status) or HTTPStatus(status).phrase
+
+
 def generic_error(status: int, message: str | None = None) -> Reply:
     """Return a GenericError; without a message it carries the status's own phrase."""
-    return json_reply(GenericError(message or HTTPStatus(status).phrase, status), status)
+    return json_reply(GenericError(message or phrase(status), status), status)
 
 
 def session_error(status: int, fault: EarshotError | None) -> Reply:

@@ -1,10 +1,9 @@
 """Errors in the shapes of the job interface: `{error}`, and plain text."""
 
-from http import HTTPStatus
 from typing import Final
 
 from app.http.errors import Invalid
-from app.http.replies import Reply, json_reply, reason_header, reply_of_bytes
+from app.http.replies import Reply, json_reply, phrase, reason_header, reply_of_bytes
 from app.jobs.answers import JobFault
 from topics.errors import AudioError, Conflict, DirectoryDown, EarshotError, NotFound, RequestError
 from topics.folding import Verdict
@@ -21,7 +20,7 @@ def job_error(status: int, fault: EarshotError | None) -> Reply:
     if isinstance(fault, Invalid):
         return json_reply({"error": "Validation error", "details": fault.details}, status)
     if status != 500 or isinstance(fault, DirectoryDown):
-        return json_reply(JobFault(HTTPStatus(status).phrase if fault is None else str(fault)), status)
+        return json_reply(JobFault(phrase(status) if fault is None else str(fault)), status)
     reply = reply_of_bytes(status, _TEXT, b"Internal Server Error")
     if isinstance(fault, AudioError):
         reply.headers.append(reason_header(str(fault)))

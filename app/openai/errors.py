@@ -1,11 +1,10 @@
 """Errors in OpenAI's shape: `{error: {message, type, param, code}}`, as its public clients read them."""
 
-from http import HTTPStatus
 from typing import Final, Literal
 
 import msgspec
 
-from app.http.replies import Reply, json_reply
+from app.http.replies import Reply, json_reply, phrase
 from topics.errors import AudioError, DirectoryDown, EarshotError, Exhausted, NotFound, RequestError, Unauthorized
 
 #: The official clients retry after a 500, but must not send the whole recording again for the same answer.
@@ -54,7 +53,7 @@ class OpenAIError(msgspec.Struct, frozen=True):
 def openai_error(status: int, fault: EarshotError | None) -> Reply:
     """Return an error; internal faults are not explained."""
     public = fault is not None and (status != 500 or isinstance(fault, DirectoryDown | TranscriptionFailed))
-    message = str(fault) if public else HTTPStatus(status).phrase
+    message = str(fault) if public else phrase(status)
     reply = json_reply(error_object(message, status, fault), status)
     if isinstance(fault, TranscriptionFailed):
         reply.headers.append(_FINAL)

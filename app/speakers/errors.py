@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http import HTTPStatus
 from typing import Final, Literal, TypeVar
 
-from app.http.replies import Reply, json_reply, reason_header
+from app.http.replies import Reply, json_reply, phrase, reason_header
 from app.speakers.answers import SpeakerFault
 from topics.errors import AudioError, AudioTooLong, DirectoryDown, EarshotError, EngineAway, RuleBroken, Unavailable
 
@@ -25,7 +24,7 @@ def success(envelope: Callable[[T, Literal[""], str], object], data: T) -> Reply
 def speaker_error(status: int, fault: EarshotError | None) -> Reply:
     """Return an error; the only internal failure it names is a key store that is down."""
     public = fault is not None and (status != 500 or isinstance(fault, DirectoryDown))
-    message = str(fault) if public else HTTPStatus(status).phrase
+    message = str(fault) if public else phrase(status)
     reply = json_reply(SpeakerFault(None, message, ""), status)
     cause = None if fault is None else fault.__cause__
     if isinstance(cause, AudioError) and not isinstance(cause, AudioTooLong):

@@ -21,6 +21,8 @@ class Cutter:
         self.length: Callable[[], int | None] = lambda: None
         self.connections = 0
         self._open: set[StreamWriter] = set()
+        #: Connections that are not closed at both ends.
+        self._passing = 0
         self._loop: asyncio.AbstractEventLoop
 
     async def serve(self, target: int) -> asyncio.Server:
@@ -35,7 +37,20 @@ class Cutter:
     def cut(self) -> None:
         self.call(lambda: _abort(self._open))
 
+    async def close(self) -> None:
+        """Cut all connections, also those that are being made, and wait until they are closed."""
+        while self._passing:
+            _abort(self._open)
+            await asyncio.sleep(0.001)
+
     async def _pass(self, target: int, reader: StreamReader, writer: StreamWriter) -> None:
+        self._passing += 1
+        try:
+            await self._pass_on(target, reader, writer)
+        finally:
+            self._passing -= 1
+
+    async def _pass_on(self, target: int, reader: StreamReader, writer: StreamWriter) -> None:
         if self.away:
             writer.transport.abort()
             return
@@ -58,6 +73,9 @@ class Cutter:
             sink.close()
 
         await asyncio.gather(pump(reader, to_service), pump(from_service, writer))
+        for end in ends:
+            with suppress(OSError):
+                await end.wait_closed()
         self._open -= ends
 
 
@@ -77,8 +95,7 @@ def edge(house: House) -> Iterator[Cutter]:
             ready.set()
             await asyncio.to_thread(over.wait)
             server.close()
-            cutter.cut()
-            await asyncio.sleep(0.01)
+            await cutter.close()
 
     thread = Thread(target=lambda: asyncio.run(serve()), daemon=True)
     thread.start()

@@ -188,13 +188,15 @@ def packed_zip(method: int) -> bytes:
     return made.getvalue()
 
 
+#: A fault of the first header may look like no archive, depending on the version of Python.
+UNREADABLE = "cannot be unpacked|too long|neither a .zip nor a .tar"
 TOO_LONG = "headers are too long, or it holds too many files"
 RUDE: dict[str, tuple[Callable[[], bytes], str]] = {
     "extended header of 7 GB": (lambda: pax(b"", 7 << 30), TOO_LONG),
-    "extended header of digits": (lambda: pax(b"1" * 2048) * 4000, "cannot be unpacked|too long"),
-    "endless extended headers": (lambda: pax(b"11 path=aa\n") * 100_000, "cannot be unpacked|too long"),
+    "extended header of digits": (lambda: pax(b"1" * 2048) * 4000, UNREADABLE),
+    "endless extended headers": (lambda: pax(b"11 path=aa\n") * 100_000, UNREADABLE),
     "global headers": (
-        lambda: pax(b"11 path=aa\n").replace(b"0 x\0", b"0 g\0") * 100_000, "cannot be unpacked|too long",
+        lambda: pax(b"11 path=aa\n").replace(b"0 x\0", b"0 g\0") * 100_000, UNREADABLE,
     ),
     "name of 100 MB": (lambda: long_name(100 << 20), TOO_LONG),
     "name of 1 KB": (lambda: long_name(1024) + members(1), "is too long a name"),
@@ -203,12 +205,12 @@ RUDE: dict[str, tuple[Callable[[], bytes], str]] = {
     "sparse": (gnu_sparse, "'sparse' is not a plain file"),
     "sparse by extended header": (
         lambda: pax(b"22 GNU.sparse.size=99\n20 GNU.sparse.map=1,\n") + members(1),
-        "not a plain file|cannot be unpacked",
+        f"not a plain file|{UNREADABLE}",
     ),
     "file that says it has 7 GB": (
         lambda: pax(b"19 size=7000000000\n") + members(1), "cannot be unpacked: cut short|more than 1000 bytes",
     ),
-    "negative size": (lambda: pax(b"12 size=-512\n") + members(2), "cannot be unpacked|too many files"),
+    "negative size": (lambda: pax(b"12 size=-512\n") + members(2), UNREADABLE),
     "gzip of zeros": (lambda: gzip.compress(bytes(48 << 20)), "holds more than"),
     "gzip with a long name": (lambda: b"\x1f\x8b\x08\x08" + bytes(6) + b"a" * (50 << 20), "cannot be unpacked"),
     "bzip2 of zeros": (lambda: bz2.compress(bytes(48 << 20)), "holds more than"),

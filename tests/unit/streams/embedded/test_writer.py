@@ -4,7 +4,6 @@ import asyncio
 import os
 import resource
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
@@ -148,7 +147,7 @@ async def test_disk_error_rejects_writes_until_recovery(
     assert ("may still" in str(caught.value)) == (call == "flush_wal")
     with monkeypatch.context() as patch:
         said = Exception("IO error: While open a file: /data/log/CURRENT: Too many open files")
-        patch.setattr(DiskDatabase, "revive", partial(fail, said))
+        patch.setattr(DiskDatabase, "revive", lambda self: fail(said))
         await until(lambda: "Too many open files" in (synced.refusal or ""))
         with pytest.raises(DatabaseFailed):
             synced.append("t", 0, None, b"refused")

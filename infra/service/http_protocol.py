@@ -282,7 +282,8 @@ class PairingTransport(asyncio.Transport):
         if self._first:
             first, self._first = self._first, b""
             if not self._transport.is_closing():
-                self._transport.writelines((first, data))
+                # From Python 3.12 on, an empty part would stay in the buffer of asyncio's own transport.
+                self._transport.writelines((first, data) if data else (first,))
         else:
             self._first = data
             self._loop.call_soon(self._write_first)

@@ -38,6 +38,7 @@ class Wire(asyncio.Transport):
         self.calls.append(bytes(data))
 
     def writelines(self, list_of_data: Any) -> None:
+        assert all(list_of_data), "asyncio's transport would keep an empty part"
         self.write(b"".join(list_of_data))
 
     def close(self) -> None:

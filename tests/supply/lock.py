@@ -19,16 +19,20 @@ Package = Mapping[str, Any]
 
 
 def packages() -> list[Package]:
-    """Return the locked packages, including ours; some have two versions for different versions of Python."""
+    """Return the locked packages, including ours."""
     locked: list[Package] = tomllib.loads(LOCK.read_text(encoding="utf-8"))["package"]
     return locked
 
 
 def faults(locked: Iterable[Package]) -> Iterator[str]:
-    """Yield a line for each package that could be replaced by another one."""
+    """Yield a line for each package that could be replaced by another one, or differs between versions of Python."""
+    seen = set()
     for package in locked:
         if (name := package["name"]) in OWN:
             continue
+        if name in seen:
+            yield f"{name}: has several versions, so not every Python runs what was tested"
+        seen.add(name)
         if package["source"] != {"registry": INDEX}:
             yield f"{name}: comes from {package['source']}, not from {INDEX}"
         files = [*package.get("wheels", ()), *([package["sdist"]] if "sdist" in package else ())]

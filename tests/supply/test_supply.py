@@ -39,6 +39,11 @@ def test_package_from_other_source_is_reported(change: dict[str, object], fault:
     assert line.startswith(fault)
 
 
+def test_package_with_two_versions_is_reported() -> None:
+    (line,) = lock.faults([SOUND, {**SOUND, "version": "2"}])
+    assert line.startswith("a: has several versions")
+
+
 def test_disallowed_licences_are_reported() -> None:
     expressions = {
         "a": "MIT",

@@ -2,6 +2,7 @@
 
 import hashlib
 import http.client
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -69,6 +70,8 @@ def _download(url: str, scratch: Path, sha256: str | None) -> tuple[Path, str]:
                     raise EngineError(f"{shown}: is larger than {MAX_BYTES} bytes")
                 file.write(block)
     except (OSError, ValueError, http.client.HTTPException) as error:
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()
         raise EngineError(f"{shown}: cannot be fetched: {error}") from error
     return path, sha256
 

@@ -320,7 +320,7 @@ file = tempfile.TemporaryFile(buffering=0)
 filtered = confinement.confine()
 assert refused(lambda: os.open(os.devnull, os.O_RDONLY)), "a file was opened"
 assert refused(lambda: file.write(b"x")), "a byte was written"
-assert refused(lambda: bytearray(confinement.MEMORY_BYTES)), "memory was had"
+assert refused(lambda: bytearray(confinement.MEMORY_BYTES + (16 << 20))), "memory was had"
 assert refused(socket.socket), "a socket was opened"
 if filtered:
     assert refused(lambda: os.kill(os.getppid(), 0)), "a signal was sent"

@@ -8,11 +8,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from email.message import Message
 from email.parser import BytesParser
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from streams.clients.address import EngineAddress
+from tests.waiting import until
 
 
 class Asked(msgspec.Struct):
@@ -63,8 +65,8 @@ class HttpEngine:
         self.asked: list[Asked] = []
         self.at_once = 0
         self.most_at_once = 0
-        #: Seconds that an answer takes.
-        self.delay: Callable[[Asked], float] = lambda asked: 0.0
+        #: Whether the answer to a request may go.
+        self.may_answer: Callable[[Asked], bool] = lambda asked: True
         self.url = ""
 
     def address(self, **given: Any) -> EngineAddress:
@@ -118,7 +120,7 @@ class HttpEngine:
             self.asked.append(asked)
             self.at_once += 1
             self.most_at_once = max(self.most_at_once, self.at_once)
-            await asyncio.sleep(self.delay(asked))
+            await until(partial(self.may_answer, asked))
             answer = self.answer(asked) if callable(self.answer) else self.answer
             if answer is None:
                 await asyncio.Event().wait()

@@ -145,7 +145,8 @@ def test_microphone_audio_survives_killed_service(page: Page, dashboard: Service
     expect(ended).to_be_visible()
     assert sent.sockets == 2
     assert sorted(sent.chunks) == list(range(len(sent.chunks)))
-    assert abs(sent.samples / 16_000 - seconds) < 3
+    # A busy browser records a little less. Without the audio of the time without a service, 6 s would be missing.
+    assert -3 < seconds - sent.samples / 16_000 < 5
     assert f"after {windows_of(sent.samples)} windows" in ended.inner_text()
     expect(page.get_by_text(f"{windows_of(sent.samples)} windows here")).to_be_visible()
 

@@ -28,7 +28,8 @@ LONG: Final = 10**9
 @pytest.fixture
 def earlier(tmp_path: Path) -> Iterator[ServiceProcess]:
     with tarfile.open(DIRECTORY / "data.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.2 has none.
+        archive.extractall(tmp_path)
     kept = {"session_idle_seconds": LONG, "job_retention_seconds": LONG, "audio_retention_seconds": LONG}
     process = ServiceProcess(tmp_path / "data", model="sed-mini", partitions=2, **kept)
     yield process.start()

@@ -47,6 +47,7 @@ REASONS: Final[Mapping[str, Mapping[str, str]]] = {
         "the end comes after the start, and seconds have no exponent": "readWaveform readSpectrogram",
         "links are signed, and a range lies in the recording": "readAudio",
         "the longest time is the operator's": "changeProject",
+        "a marked passage ends after its start, by at most 30 s": "markInSession markInJob",
         "types of events are known, and cursors are those of the session": "followSession readResults",
     },
     "AcceptedNegativeData": {

@@ -1,7 +1,7 @@
 """Creates or verifies all topics of the catalogue on Kafka, before anything is read."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -39,8 +39,8 @@ async def ensure(connection: KafkaConnection, topics: Sequence[Topic], partition
         present = set(await admin.list_topics())
         missing = [topic for topic in topics if topic.name not in present]
         await _create(admin, missing, partitions, replication)
-        await _wait_until_visible(admin, {topic.name for topic in topics})
-        faults = await _compare(admin, connection, topics, partitions, replication)
+        counts = await _count_partitions(admin, [topic.name for topic in topics])
+        faults = await _compare(admin, connection, topics, counts, partitions, replication)
     except KafkaError as error:
         raise ServiceError(await refusal(connection, error)) from error
     finally:
@@ -63,19 +63,36 @@ async def _create(admin: Any, topics: Sequence[Topic], partitions: int, replicat
         log.info("topic.created", topic=name)
 
 
-async def _wait_until_visible(admin: Any, names: set[str]) -> None:
-    async with asyncio.timeout(VISIBLE_SECONDS):
-        while not names <= set(await admin.list_topics()):  # noqa: ASYNC110 (the broker has no event for it)
-            await asyncio.sleep(0.1)
+async def _count_partitions(admin: Any, names: Sequence[str]) -> dict[str, int]:
+    """Return the number of partitions of each topic, once the broker knows them.
+
+    A busy broker lists a new topic before it knows the partitions.
+
+    Raises:
+        ServiceError: it does not know them in time.
+    """
+    try:
+        async with asyncio.timeout(VISIBLE_SECONDS):
+            while True:
+                if set(names) <= set(await admin.list_topics()):
+                    counts = {entry["topic"]: len(entry["partitions"]) for entry in await admin.describe_topics(names)}
+                    if all(counts.get(name) for name in names):
+                        return counts
+                await asyncio.sleep(0.1)
+    except TimeoutError as error:
+        raise ServiceError(f"Kafka does not show all topics within {VISIBLE_SECONDS:g} s") from error
 
 
 async def _compare(
-    admin: Any, connection: KafkaConnection, topics: Sequence[Topic], partitions: int, replication: int
+    admin: Any,
+    connection: KafkaConnection,
+    topics: Sequence[Topic],
+    counts: Mapping[str, int],
+    partitions: int,
+    replication: int,
 ) -> list[str]:
     """Return lines that list the faults of topics, and the commands to correct them."""
-    names = [topic.name for topic in topics]
-    counts = {entry["topic"]: len(entry["partitions"]) for entry in await admin.describe_topics(names)}
-    settings = await _settings(admin, names)
+    settings = await _settings(admin, [topic.name for topic in topics])
     lines = []
     for topic in topics:
         if (count := counts[topic.name]) != partitions:

@@ -158,7 +158,7 @@ async def stream_while_backed_up(service: ServiceProcess, backup: Path) -> list[
         assert client.acknowledged > acknowledged, "nothing was sent while the backup was made"
         service.kill()
         sending.cancel()
-        await asyncio.wait({sending})
+        await asyncio.gather(sending, return_exceptions=True)
         return before
 
 

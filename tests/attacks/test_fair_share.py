@@ -24,24 +24,25 @@ SOCKETS = 64
 def test_busy_project_does_not_starve_quiet_one(tmp_path: Path) -> None:
     service = ServiceProcess(tmp_path / "data", model="sed-mini")
     try:
-        _, beside = attack(service.start(), SECONDS)
+        alone, beside = attack(service.start(), SECONDS)
     finally:
         service.stop()
-    assert_served(beside)
+    assert_served(alone, beside)
 
 
 def test_flooded_sockets_leave_room_in_the_log_queue(tmp_path: Path) -> None:
     """Tiny chunks take room beyond their bytes; a refused request of the quiet project is an error."""
     service = ServiceProcess(tmp_path / "data", model="sed-mini", queue_bytes=str(QUEUE_BYTES))
     try:
-        _, beside = attack(service.start(), SECONDS, sockets=SOCKETS)
+        alone, beside = attack(service.start(), SECONDS, sockets=SOCKETS)
     finally:
         service.stop()
-    assert_served(beside)
+    assert_served(alone, beside)
 
 
-def assert_served(beside: Latencies) -> None:
-    """The attack itself waits for every answer, so none is missing."""
+def assert_served(alone: Latencies, beside: Latencies) -> None:
     for kind, most in SERVED_MS.items():
+        # Whether the first message still falls into the warm-up depends on its time.
+        assert abs(len(beside[kind]) - len(alone[kind])) <= 1, kind
         assert beside[kind], kind
         assert percentile(beside[kind], 0.5) < most, kind

@@ -1,7 +1,9 @@
 """Samples, pairs of samples, and the rows of the table."""
 
 import math
+import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from statistics import median
 from typing import Final
 
@@ -62,6 +64,13 @@ def alternate(ours: Contender, bare: Contender, pairs: int) -> list[tuple[Sample
     """Warm both up, then run them alternately, so that a disturbance of the machine affects both."""
     ours(), bare()
     return [(ours(), bare()) for _ in range(pairs)]
+
+
+def on_every_core(contender: Contender) -> list[Sample]:
+    """Run a contender in a process for each core at once: cores may share caches, memory and even their units."""
+    cores = len(os.sched_getaffinity(0))
+    with ThreadPoolExecutor(cores) as pool:
+        return list(pool.map(lambda _: contender(), range(cores)))
 
 
 def ratio_row(

@@ -36,7 +36,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 #: Bytes of audio that a client may have without an acknowledgement.
 UNACKNOWLEDGED_BYTES: Final = 2 * 1024 * 1024
 #: Seconds that an acknowledgement waits for the events of its chunk.
-ACK_SECONDS: Final = 0.02
+ACK_SECONDS: Final = 0.03
 #: How long a socket waits for verdicts before it closes because its node is stopping.
 LEAVE_SECONDS: Final = 2.0
 READ_ONLY: Final = "the session is readonly and takes no more chunks"

@@ -29,7 +29,7 @@ from streams.decoders.decoder_process import DecoderProcess
 from streams.decoders.pool import DecoderPool
 from streams.decoders.processes import Zygote
 from streams.models import manifest
-from streams.workers.messages import Beginning, memory_bytes
+from streams.workers.messages import Beginning, memory_bytes, slot_bytes
 from streams.workers.session import WorkerSession
 from streams.workers.workers import Workers
 from tests.audio import encoded, noise
@@ -91,7 +91,7 @@ async def _chunk_row(zygote: Zygote, kind: str, rate: int, channels: int, times:
     samples = noise(int(CHUNK_S * rate) * channels).reshape(-1, channels)
     chunk, raw = encoded(samples, rate, kind), (samples * 32767).astype(np.int16).tobytes()
     raw_type = f"audio/x-raw; rate={rate}; format=s16le; channels={channels}"
-    workers = Workers(1, functools.partial(zygote.fork_worker, memory_bytes(1 << 20)))
+    workers = Workers(1, functools.partial(zygote.fork_worker, memory_bytes(slot_bytes(0))))
     await workers.start()
     ratios, beside = [], {"elsewhere CPU ms": 0.0, "here CPU ms": 0.0}
     for _ in range(pairs):

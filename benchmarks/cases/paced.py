@@ -4,9 +4,7 @@ Each stream sends a chunk each half second, and a reader waits for its next wind
 evenly, so nothing comes in groups, as it does at full speed.
 """
 
-import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from statistics import mean, median
 from typing import Final
@@ -14,7 +12,7 @@ from typing import Final
 from benchmarks import audio, processes
 from benchmarks.cases import windows
 from benchmarks.cases.setup import Setup, Variant, running_log
-from benchmarks.measures import Contender, Row, Sample, alternate, bracket, percentile
+from benchmarks.measures import Contender, Row, Sample, alternate, bracket, on_every_core, percentile
 from benchmarks.plans import PacedPlan
 
 #: Streams of the row of costs.
@@ -113,7 +111,4 @@ def _carried(bare: Contender) -> int:
 
     Processor time counts, so other work on the machine does not make it less.
     """
-    cores = len(os.sched_getaffinity(0))
-    with ThreadPoolExecutor(cores) as pool:
-        samples = list(pool.map(lambda _: bare(), range(cores)))
-    return int(sum(sample.per_cpu for sample in samples) * audio.SECONDS)
+    return int(sum(sample.per_cpu for sample in on_every_core(bare)) * audio.SECONDS)

@@ -1,11 +1,13 @@
 """Windows end to end over HTTP, relative to ONNX Runtime with its front end in a plain loop."""
 
 from collections.abc import Iterator
+from functools import partial
+from statistics import mean, median
 from typing import Final
 
 from benchmarks import processes
 from benchmarks.cases.setup import Setup, Variant, running_log
-from benchmarks.measures import Row, alternate, ratio_row
+from benchmarks.measures import Row, alternate, on_every_core, ratio_row
 from benchmarks.plans import LivePlan
 
 STREAMS: Final = 32
@@ -35,9 +37,9 @@ def row(setup: Setup, variant: Variant, bar: float, sockets: bool = False) -> Ro
         processes.service(directory / "data", **beside.settings, **variant.settings) as server,
     ):
         plan = LivePlan(server.target(beside.brokers), STREAMS, chunks, sockets=sockets)
-        pairs = alternate(
-            lambda: processes.run_load(plan),
-            lambda: processes.run_bare("windows", variant.model, str(STREAMS), str(chunks)),
-            setup.pairs,
-        )
-    return ratio_row(f"windows, {variant}{', sockets' if sockets else ''}", pairs, "windows", bar)
+        bare = partial(processes.run_bare, "windows", variant.model, str(STREAMS), str(chunks))
+        pairs = alternate(partial(processes.run_load, plan), bare, setup.pairs)
+    row = ratio_row(f"windows, {variant}{', sockets' if sockets else ''}", pairs, "windows", bar)
+    every = mean(sample.per_cpu for sample in on_every_core(bare))
+    row.beside["ratio to bare on every core"] = median(ours.per_cpu for ours, _ in pairs) / every
+    return row

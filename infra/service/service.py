@@ -53,7 +53,7 @@ from streams.memory import trim_heap
 from streams.models.loaded_models import LoadedModels
 from streams.node.node import Node
 from streams.services.priority import NICE
-from streams.workers.messages import memory_bytes
+from streams.workers.messages import memory_bytes, slot_bytes
 from streams.workers.workers import Workers
 from topics.errors import DirectoryDown, NotFound, ServiceError
 
@@ -110,9 +110,8 @@ class EarshotService:
             decoders = DecoderPool(NICE, zygote=self.zygote)
             stack.push_async_callback(asyncio.to_thread, decoders.stop)
             demo, models = await self._open(marks)
-            workers = Workers(
-                self.settings.workers, partial(self.zygote.fork_worker, memory_bytes(self.settings.chunk_bytes))
-            )
+            memory = memory_bytes(slot_bytes(self.settings.chunk_bytes))
+            workers = Workers(self.settings.workers, partial(self.zygote.fork_worker, memory))
             jobs = JobServices(self.settings, models, SqlSpeakerStore(self.database), decoders, workers)
             stack.push_async_callback(jobs.stop)
             group_secret = await token_secret(self.database, NODE_METADATA)

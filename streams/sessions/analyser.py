@@ -32,6 +32,8 @@ from topics.sessions.records import Failed
 log = structlog.get_logger(__name__)
 
 TIDY_SECONDS: Final = 1.0
+#: Steps at a time for each worker. A step spends most of its time waiting for the log.
+ACTORS: Final = 64
 ATTEMPTS: Final = 3
 
 
@@ -53,8 +55,7 @@ class Analyser(mode.Service):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         self.taps = Taps()
-        # A step spends most of its time waiting for the log.
-        self.actors = 8 * workers.count
+        self.actors = ACTORS * workers.count
         self.ready = ReadySessions(app, self._project)
         self._files = FileSessions(audio, spool, open_file, self.ready)
         self.warm = WarmSessions(self.ready, self._files)

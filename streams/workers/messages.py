@@ -1,13 +1,15 @@
 """The messages between a worker process and its parent.
 
-Both share a memory of `SLOTS` equal slots and a socket that preserves message boundaries. The parent writes a request
-into a free slot and sends the slot's number, one byte; one message may carry several. The worker overwrites the request
-with its answer and sends the number back, again several at a time. So audio is copied once into the memory, and one
-wake-up serves all waiting requests. A slot holds the message's length (4 bytes, little-endian), the message in msgpack
-and, in a request, the audio.
+Both share a memory of slots and a socket that preserves message boundaries. The parent writes a request into a free
+slot and sends the slot's number, one byte; one message may carry several. The worker overwrites the request with its
+answer and sends the number back, again several at a time. So audio is copied once into the memory, and one wake-up
+serves all waiting requests. A slot holds the message's length (4 bytes, little-endian), the message in msgpack and, in
+a request, the audio.
 """
 
+import mmap
 import struct
+from itertools import pairwise
 from typing import Final
 
 import msgspec
@@ -17,7 +19,12 @@ from topics.hearing import Hearing
 from topics.media import Media
 from topics.sessions.records import Cursor
 
+#: Slots for any request, and further ones for those with little audio, such as most steps of live sessions: so a worker
+#: has work until the parent's loop has read its answers.
 SLOTS: Final = 8
+SMALL_SLOTS: Final = 24
+SMALL_SLOT_BYTES: Final = 1 << 20
+SMALL_AUDIO_BYTES: Final = 1 << 16
 #: Bytes of a slot for everything except the chunk.
 HEADER_BYTES: Final = 1 << 18
 LENGTH: Final = struct.Struct("<I")
@@ -25,9 +32,21 @@ LENGTH: Final = struct.Struct("<I")
 LINE_BYTES: Final = 4096
 
 
-def memory_bytes(chunk_bytes: int) -> int:
-    """Return the size of a memory whose slots hold the largest chunk or a step. Unused pages cost nothing."""
-    return SLOTS * (max(chunk_bytes, 8 << 20) + HEADER_BYTES)
+def slot_bytes(chunk_bytes: int) -> int:
+    """Return the size of a slot that holds the largest chunk or a step."""
+    return max(chunk_bytes, 8 << 20) + HEADER_BYTES
+
+
+def memory_bytes(slot_bytes: int) -> int:
+    """Return the size of a memory with `SLOTS` slots of a size, and the small ones. Unused pages cost nothing."""
+    return SLOTS * slot_bytes + SMALL_SLOTS * SMALL_SLOT_BYTES
+
+
+def slots_of(memory: mmap.mmap) -> list[memoryview]:
+    """Return the slots of a memory by number, the small ones last."""
+    size, view = (len(memory) - SMALL_SLOTS * SMALL_SLOT_BYTES) // SLOTS, memoryview(memory)
+    starts = [*range(0, SLOTS * size, size), *range(SLOTS * size, len(memory), SMALL_SLOT_BYTES)]
+    return [view[start:stop] for start, stop in pairwise([*starts, len(memory)])]
 
 
 class Beginning(msgspec.Struct, frozen=True, array_like=True):

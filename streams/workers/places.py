@@ -7,9 +7,13 @@ from typing import Final
 from streams.workers.process import Call, WorkerProcess
 from topics.turns import Turns
 
-#: Work in progress in one worker: seconds of audio, or one step; and segments. The rest waits here for its turn.
-STEPS_IN_WORK_S: Final = 2.0
+#: Work in progress in one worker: seconds of audio of one project, and of several, or one step; and segments. The rest
+#: waits here for its turn. A worker with little work waits for the loop, which is late under load.
+ALONE_IN_WORK_S: Final = 8.0
+SHARED_IN_WORK_S: Final = 2.0
 SEGMENTS_IN_WORK: Final = 2
+#: How long after another project's request a worker counts as shared.
+SHARED_SECONDS: Final = 5.0
 
 
 class Place:
@@ -27,6 +31,8 @@ class Place:
         self.deaths = 0
         #: When it last got work, and since when it has its worker, monotonic.
         self.used = self.since = time.monotonic()
+        #: The last project with a step, and when that changed.
+        self._project, self._shared_at = "", 0.0
 
     @property
     def seated(self) -> bool:
@@ -42,6 +48,8 @@ class Place:
         (self._segments if call.background else self._steps).put(project, call)
         self.count += 1
         self.used = time.monotonic()
+        if not call.background and project != self._project:
+            self._project, self._shared_at = project, self.used if self._project else 0.0
 
     def peek(self) -> Call | None:
         """Return the worker's next request; None if it gets nothing now."""
@@ -67,14 +75,15 @@ class Place:
         for waiting, call in heads:
             if call.alone:
                 return None if len(process) else waiting
-        return next((waiting for waiting, call in heads if _has_room(process, call)), None)
+        return next((waiting for waiting, call in heads if self._has_room(process, call)), None)
 
-
-def _has_room(process: WorkerProcess, call: Call) -> bool:
-    if not len(process):
-        return True
-    if not process.has_slot or process.has_alone:
-        return False
-    if call.background:
-        return process.segments < SEGMENTS_IN_WORK
-    return not process.seconds or process.seconds + call.seconds <= STEPS_IN_WORK_S
+    def _has_room(self, process: WorkerProcess, call: Call) -> bool:
+        if not len(process):
+            return True
+        if not process.has_slot(call) or process.has_alone:
+            return False
+        if call.background:
+            return process.segments < SEGMENTS_IN_WORK
+        shared = time.monotonic() - self._shared_at < SHARED_SECONDS
+        most = SHARED_IN_WORK_S if shared else ALONE_IN_WORK_S
+        return not process.seconds or process.seconds + call.seconds <= most

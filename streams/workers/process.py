@@ -86,6 +86,11 @@ class Call(msgspec.Struct, eq=False):
     alone: bool = False
     #: When it was created, monotonic.
     made: float = msgspec.field(default_factory=time.monotonic)
+    #: Fits a small slot.
+    small: bool = False
+
+    def __post_init__(self) -> None:
+        self.small = not self.background and sum(map(len, self.audio)) <= messages.SMALL_AUDIO_BYTES
 
 
 class WorkerProcess:
@@ -97,9 +102,9 @@ class WorkerProcess:
         self._memory = mmap.mmap(memory, 0)
         os.close(memory)
         self._died = died
-        self._view = memoryview(self._memory)
-        self._slot_bytes = len(self._view) // messages.SLOTS
+        self._slots = messages.slots_of(self._memory)
         self._free = list(range(messages.SLOTS))
+        self._free_small = list(range(messages.SLOTS, len(self._slots)))
         self._calls: dict[int, Call] = {}
         self._unsent: list[int] = []
         self.child = Child(0)
@@ -147,9 +152,8 @@ class WorkerProcess:
     def __len__(self) -> int:
         return len(self._calls)
 
-    @property
-    def has_slot(self) -> bool:
-        return bool(self._free)
+    def has_slot(self, call: Call) -> bool:
+        return bool(self._free or (call.small and self._free_small))
 
     @property
     def has_alone(self) -> bool:
@@ -162,15 +166,15 @@ class WorkerProcess:
             StateLost: another worker has the session's state.
             Unavailable: it does not fit, because the chunk limit was lowered. Nothing was sent.
         """
-        view, data = self._view, messages.encode(call.request(self))
-        if messages.LENGTH.size + len(data) + sum(map(len, call.audio)) > self._slot_bytes:
+        free = self._free_small if call.small and self._free_small else self._free
+        slot, data = free[-1], messages.encode(call.request(self))
+        memory, start = self._slots[slot], messages.LENGTH.size
+        if start + len(data) + sum(map(len, call.audio)) > len(memory):
             raise Unavailable("a chunk is larger than this service takes now")
-        slot = self._free.pop()
-        start = slot * self._slot_bytes
-        messages.LENGTH.pack_into(view, start, len(data))
-        start += messages.LENGTH.size
+        free.pop()
+        messages.LENGTH.pack_into(memory, 0, len(data))
         for part in (data, *call.audio):
-            view[start : start + len(part)] = part
+            memory[start : start + len(part)] = part
             start += len(part)
         call.audio = ()
         if not self._calls:
@@ -215,19 +219,18 @@ class WorkerProcess:
                 self._calls[slot] = call
                 self._end()
                 return
-            self._free.append(slot)
+            (self._free if slot < messages.SLOTS else self._free_small).append(slot)
             if not call.answer.done():
                 call.answer.set_result(answer)
         self.answered(self)
 
     def _answer(self, slot: int) -> Answer:
-        start = slot * self._slot_bytes
-        (length,) = messages.LENGTH.unpack_from(self._view, start)
-        start += messages.LENGTH.size
-        if length > self._slot_bytes - messages.LENGTH.size:
+        memory, start = self._slots[slot], messages.LENGTH.size
+        (length,) = messages.LENGTH.unpack_from(memory)
+        if length > len(memory) - start:
             raise ValueError(length)
         # Copy: the worker could change it during decoding.
-        answer: Answer = messages.answer(bytes(self._view[start : start + length]))
+        answer: Answer = messages.answer(bytes(memory[start : start + length]))
         return answer
 
     def forget(self, session: int) -> None:
@@ -273,5 +276,6 @@ class WorkerProcess:
         self.child.close()
         self._line.close()
         self._calls.clear()
-        self._view.release()
+        for slot in self._slots:
+            slot.release()
         self._memory.close()

@@ -61,8 +61,7 @@ class Worker:
         engines: Mapping[str, SoundEngine],
     ) -> None:
         self._line = line
-        size = len(memory) // messages.SLOTS
-        self._slots = [memoryview(memory)[number * size : (number + 1) * size] for number in range(messages.SLOTS)]
+        self._slots = messages.slots_of(memory)
         self._engines = engines
         self._sessions: OrderedDict[int, Progress] = OrderedDict()
         self._steps: deque[tuple[int, Step]] = deque()

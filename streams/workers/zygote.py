@@ -102,6 +102,9 @@ class Zygote:
                 os.dup2(self._silence, standard)
             line = socket.socket(fileno=descriptors[0])
             if request == messages.FORK_WORKER:
+                # A worker that wakes up does not interrupt the parent's loop, which has work for others too.
+                with suppress(OSError):
+                    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
                 memory = mmap.mmap(descriptors[1], 0)
                 Worker(line, memory, self._engines).serve(confine(WORKER_BYTES))
             else:

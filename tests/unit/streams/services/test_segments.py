@@ -31,7 +31,7 @@ RATES = [MIN_RATE, 8000, 11_025, 16_000, 22_050, 44_056, 44_100, 44_101, 48_000,
 def scored(engine: Fingerprint, segment: Segment, samples: Floats) -> Floats:
     """Return a worker's scores of the segment alone."""
     length = messages.LENGTH.size
-    memory = mmap.mmap(-1, messages.SLOTS * (1 + (length + samples.nbytes) // mmap.PAGESIZE) * mmap.PAGESIZE)
+    memory = mmap.mmap(-1, messages.memory_bytes((1 + (length + samples.nbytes) // mmap.PAGESIZE) * mmap.PAGESIZE))
     memory[length : length + samples.nbytes] = samples.tobytes()
     worker = Worker(cast(socket.socket, None), memory, {engine.manifest.model_id: engine})
     work: Generator[None, None, bytes] = worker._score_segment(0, segment)
@@ -83,7 +83,7 @@ def test_segment_fits_slot_at_every_rate(make: type[Fingerprint], rate: int) -> 
     """The last may be the longest: it has the rest that completes no further segment."""
     engine = make()
     segments = cut(engine, rate, np.zeros(rate * 40, np.float32), [n / 100 for n in range(100)])
-    room = messages.memory_bytes(0) // messages.SLOTS - messages.HEADER_BYTES
+    room = messages.slot_bytes(0) - messages.HEADER_BYTES
     assert max(audio.nbytes for _, audio in segments) <= room
     assert len(segments) > 1
 

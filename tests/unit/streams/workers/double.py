@@ -48,7 +48,7 @@ class WorkerThreads:
 
     def __init__(self, engines: Callable[[], Iterable[SoundEngine]]) -> None:
         self._engines = engines
-        self.memory_bytes = messages.memory_bytes(1 << 20)
+        self.memory_bytes = messages.memory_bytes(messages.slot_bytes(0))
         #: The ends of all workers that were started.
         self.lines: list[Line] = []
 
@@ -85,7 +85,7 @@ async def working(
 ) -> AsyncIterator[Workers]:
     """Run workers with some models."""
     threads = WorkerThreads(lambda: engines)
-    threads.memory_bytes = messages.SLOTS * slot_bytes if slot_bytes else threads.memory_bytes
+    threads.memory_bytes = messages.memory_bytes(slot_bytes) if slot_bytes else threads.memory_bytes
     workers = Workers(count, threads.fork, deadlines)
     await workers.start()
     try:

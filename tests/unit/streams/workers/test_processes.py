@@ -22,7 +22,7 @@ from streams.audio import decode
 from streams.decoders import messages, processes
 from streams.decoders.child import IDLE, Deadlines
 from streams.decoders.processes import Zygote
-from streams.workers.messages import memory_bytes
+from streams.workers.messages import memory_bytes, slot_bytes
 from streams.workers.workers import Workers
 from tests.attacks.faulty_decoders import CRASH, SPIN
 from tests.audio import encoded, noise
@@ -69,7 +69,7 @@ def model() -> Fingerprint:
 async def playing(zygote: Zygote, spool: Path, workers: int = 2) -> AsyncIterator[Studio]:
     """Run a studio on processes until all analysis is done, then end them."""
     studio = Studio(model(), spool, workers, cache_bytes=10**9)
-    studio.fork = partial(zygote.fork_worker, memory_bytes(1 << 20))
+    studio.fork = partial(zygote.fork_worker, memory_bytes(slot_bytes(0)))
     studio.deadlines = DEADLINES
     studio.restart()
     async with studio:
@@ -264,11 +264,13 @@ async def test_model_evicted_by_zygote_is_reloaded(zygote: Zygote) -> None:
     names = ["fingerprint", *(f"model{number}" for number in range(messages.MOST_MODELS)), "fingerprint"]
     for name in names:
         await asyncio.to_thread(zygote.load, Path(name))
-    workers = Workers(1, partial(zygote.fork_worker, memory_bytes(0)))
+    workers = Workers(1, partial(zygote.fork_worker, memory_bytes(slot_bytes(0))))
     await workers.start()
     await until(workers.processes)
     models = {model.partition("@")[0] for model in workers.processes()[0].models}
+    policy = os.sched_getscheduler(workers.processes()[0].child.number)
     await workers.stop()
+    assert policy == os.SCHED_BATCH, "it does not interrupt the loop"
     assert models == set(names[2:])
 
 

@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 from contextlib import suppress
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -86,19 +87,22 @@ def test_answers_round_trip(message: Answer) -> None:
 async def test_largest_requests_fill_all_slots_without_overlap() -> None:
     """None of them overwrites another."""
     engine = Gated()
-    size = messages.memory_bytes(0) // messages.SLOTS - messages.HEADER_BYTES
+    size = messages.slot_bytes(0) - messages.HEADER_BYTES
     sounds = [np.random.default_rng(n).integers(-(2**30), 2**30, size // 4, np.int32).tobytes() for n in range(8)]
     begin = msgspec.structs.replace(beginning(engine), media=WIDE)
     async with working(engine) as workers:
         process, blocker = workers.processes()[0], session(workers, engine)
         blocking = asyncio.create_task(blocker.take([sound(1)], 0.0))
         await asyncio.to_thread(engine.begun.wait, 10)
+        small = [sound(1, n) for n in range(1, messages.SMALL_SLOTS)]
+        short = [asyncio.create_task(session(workers, engine).take([data], 0.0)) for data in small]
         sessions = [WorkerSession(workers, "p", begin, False) for _ in sounds]
         steps = [asyncio.create_task(one.take([data], 0.0)) for one, data in zip(sessions, sounds, strict=True)]
-        await until(lambda: not process.has_slot)
+        await until(lambda: not process._free and not process._free_small)
         engine.gate.set()
         await asyncio.gather(blocking, *steps)
         ends = await asyncio.gather(*(one.take([], 0.0, last=True) for one in sessions))
+        assert [(await step).packed for step in short] == [truth(data) for data in small]
     for end, data in zip(ends, sounds, strict=True):
         analysis = Analysis(Fingerprint(), SESSIONS, WIDE.rate)
         assert end.packed == analysis.feed(decode_chunk(data, WIDE).samples).packed + analysis.finish().packed
@@ -112,13 +116,13 @@ async def test_oversized_request_is_rejected_alone() -> None:
         await asyncio.to_thread(engine.begun.wait, 10)
         for _ in range(2 * messages.SLOTS):
             with pytest.raises(Unavailable, match="larger than this service takes"):
-                await session(workers, engine).take([bytes(40_000)], 0.0)
+                await session(workers, engine).take([bytes(messages.SMALL_AUDIO_BYTES + 1)], 0.0)
         engine.gate.set()
         assert (await step).packed == truth(sound(1))
         assert (len(process), len(process._free)) == (0, messages.SLOTS)
 
 
-async def test_oversized_answer_raises_engine_error() -> None:
+async def test_oversized_answer_raises_engine_error(monkeypatch: pytest.MonkeyPatch) -> None:
     class Many(Fingerprint):
         """Has so many tags that the scores of a second fill a slot."""
 
@@ -130,6 +134,7 @@ async def test_oversized_answer_raises_engine_error() -> None:
         def scores(self, patch: Floats) -> Floats:
             return np.full(50_000, 0.5, np.float32)
 
+    monkeypatch.setattr(messages, "SMALL_SLOT_BYTES", 40_000)
     engine = Many()
     async with working(engine, slot_bytes=40_000) as workers:
         with pytest.raises(EngineError, match="more scores than one step may have"):
@@ -194,7 +199,7 @@ async def test_stop_fails_waiting_requests() -> None:
 async def test_cancelled_request_is_not_sent() -> None:
     engine = Ordered()
     async with working(engine) as workers:
-        steps = [asyncio.create_task(session(workers, engine).take([level(n, 2)], 2.0)) for n in (1, 2, 3)]
+        steps = [asyncio.create_task(session(workers, engine).take([level(n, 2)], 8.0)) for n in (1, 2, 3)]
         await asyncio.to_thread(engine.begun.wait, 10)
         steps[1].cancel()
         engine.gate.set()
@@ -221,7 +226,7 @@ class Liar:
         ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
         said, written = self.answers.pop(0)
         memory = os.memfd_create("liar")
-        os.ftruncate(memory, messages.SLOTS * (1 << 17))
+        os.ftruncate(memory, messages.memory_bytes(1 << 17))
         threading.Thread(target=self._lie, args=(theirs, mmap.mmap(memory, 0), said, written), daemon=True).start()
         return ours, memory
 
@@ -229,8 +234,7 @@ class Liar:
         with line, suppress(ConnectionError):
             line.send(messages.encode(Hello(NOBODY, True, (Fingerprint().manifest.model_id,))))
             for slot in line.recv(messages.LINE_BYTES):
-                start = slot * (len(memory) // messages.SLOTS)
-                memory[start : start + len(written)] = written
+                messages.slots_of(memory)[slot][: len(written)] = written
                 line.send(said or bytes([slot]))
             line.recv(1)
 
@@ -239,12 +243,16 @@ def answered(message: bytes) -> bytes:
     return messages.LENGTH.pack(len(message)) + message
 
 
+#: The slot of the first short request.
+LAST: Final = bytes([messages.SLOTS + messages.SMALL_SLOTS - 1])
+
+
 @pytest.mark.parametrize(
     ("said", "written"),
     [
         (b"\x00", b""),
         (b"\xff", b""),
-        (b"\x07\x07", answered(messages.encode(Scored(0, b"", Cursor(), 1)))),
+        (LAST * 2, answered(messages.encode(Scored(0, b"", Cursor(), 1)))),
         (b"", answered(b"\xc1")),
         (b"", answered(b"")),
         (b"", messages.LENGTH.pack(1 << 30)),
@@ -259,7 +267,7 @@ async def test_worker_with_invalid_answer_is_replaced(said: bytes, written: byte
     workers = Workers(1, liar.fork)
     await workers.start()
     first = session(workers, engine)
-    if said == b"\x07\x07":
+    if said == LAST * 2:
         # The first of the two is an answer to the request.
         await first.take([sound(1)], 1.0)
         await until(lambda: workers.deaths == 1)

@@ -5,6 +5,7 @@ so a deadline costs no timer.
 """
 
 import asyncio
+from random import random
 from typing import Final
 
 from uvicorn.server import ServerState
@@ -57,7 +58,9 @@ class SocketConnection(asyncio.Protocol):
         self._reading = False
         self.blocked = False
         #: When the client last sent something, was pinged, read something, and was sent the close frame.
-        self._moved = self._pinged = self._stuck = door.now
+        self._moved = self._stuck = door.now
+        # Sockets that come together, after a restart for example, are pinged in turn.
+        self._pinged = door.now - random() * door.limits.idle_seconds / PINGS
         self._untaken = 0
         self._closing: float | None = None
         self._text = False

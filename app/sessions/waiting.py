@@ -7,12 +7,12 @@ from app.http.bodies import wait_for_disconnect
 from app.http.call import Call
 from app.http.errors import ClientGone
 from app.sessions.session_context import SessionContext
-from topics.errors import NotFound
+from topics.errors import NotFound, Unavailable
 from topics.keys import is_id
-from topics.ports.follower import Follower
 from topics.ports.sessions import SessionView
 
 NO_SESSION = "the session does not exist or was deleted"
+MOVED = "the session moved to another node"
 
 
 def session_id(call: Call) -> str:
@@ -68,27 +68,35 @@ async def awaited_view(
     view = session_view(context, session)
     if complete(view):
         return view
-    follower = context.sessions.follow(session)
-    # One task besides the reader's own, and none per change: a live stream changes twice with every chunk.
-    disconnect, reading = asyncio.create_task(wait_for_disconnect(call.receive)), asyncio.timeout(None)
-    disconnect.add_done_callback(stop := lambda _: reading.reschedule(0))
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[SessionView] = loop.create_future()
+
+    def look(lost: bool = False, at_last: bool = False) -> None:
+        """Answer if it is time. The reader's own task wakes up once; a live stream changes twice with every chunk."""
+        if answer.done():
+            return
+        try:
+            if lost:
+                raise Unavailable(MOVED)
+            view = session_view(context, session)
+            if at_last or complete(view):
+                answer.set_result(view)
+        except Exception as error:
+            answer.set_exception(error)
+
+    def leave(_: asyncio.Future[None]) -> None:
+        if not answer.done():
+            answer.set_exception(ClientGone())
+
+    watch = context.sessions.watch(session, look)
+    late = loop.call_later(context.poll_seconds, look, False, True)
+    disconnect = asyncio.create_task(wait_for_disconnect(call.receive))
+    disconnect.add_done_callback(leave)
     try:
-        async with reading:
-            return await _followed_view(context, session, complete, follower)
-    except TimeoutError:
-        raise ClientGone from None
+        look()  # The first reading was before `watch`.
+        return await answer
     finally:
-        disconnect.remove_done_callback(stop)
+        disconnect.remove_done_callback(leave)
         disconnect.cancel()
-        follower.close()
-
-
-async def _followed_view(
-    context: SessionContext, session: str, complete: Callable[[SessionView], bool], follower: Follower
-) -> SessionView:
-    clock = asyncio.get_running_loop().time
-    deadline = clock() + context.poll_seconds
-    # The follower was registered before this reading, so no change in between is missed.
-    while not complete(view := session_view(context, session)) and (seconds := deadline - clock()) > 0:
-        await follower.changed(seconds)
-    return view
+        late.cancel()
+        watch.close()

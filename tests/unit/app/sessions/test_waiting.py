@@ -1,6 +1,7 @@
 """Reads that wait: wake-ups, ends, and few polls."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -8,9 +9,8 @@ import pytest
 
 from tests.contract.api import RAW, tone
 from tests.unit.app.conftest import OPTIONS, House
-from tests.unit.app.double import Follower
+from tests.unit.app.double import Watch
 from tests.unit.app.jobs.conftest import Exchange
-from topics.errors import Unavailable
 from topics.keys import new_id
 from topics.sessions.records import Chunk, Opened
 
@@ -57,13 +57,13 @@ async def test_wait_reads_session_only_after_change(monkeypatch: pytest.MonkeyPa
 async def test_change_before_subscribing_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     house = patient()
     session = await pending(house)
-    follow = house.sessions.follow
+    watch = house.sessions.watch
 
-    def late(name: str) -> Follower:
+    def late(name: str, woken: Callable[[bool], None]) -> Watch:
         house.sessions.analyse(name)
-        return follow(name)
+        return watch(name, woken)
 
-    monkeypatch.setattr(house.sessions, "follow", late)
+    monkeypatch.setattr(house.sessions, "watch", late)
     reader = await Exchange(house, f"/audio_sessions/{session}/status").end()
     assert reader.status == 200
 
@@ -79,15 +79,16 @@ async def test_disconnect_ends_wait() -> None:
     assert house.sessions.followers[session] == set()
 
 
-async def test_moved_partition_ends_wait_with_503(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def gone(self: Follower, timeout: float) -> bool:
-        raise Unavailable("the partition moved", retry_after=3)
-
-    monkeypatch.setattr(Follower, "changed", gone)
+async def test_moved_partition_ends_wait_with_503() -> None:
     house = patient()
-    reader = await Exchange(house, f"/audio_sessions/{await pending(house)}/status").end()
+    session = await pending(house)
+    reader = Exchange(house, f"/audio_sessions/{session}/status")
+    await turns()
+    for watch in house.sessions.followers[session]:
+        watch.lose()
+    await reader.end()
     assert reader.status == 503
-    assert reader.headers["retry-after"] == "3"
+    assert reader.headers["retry-after"] == "1"
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.02])

@@ -1,5 +1,6 @@
 """A queue that serves projects in turn, one item of each per round."""
 
+import math
 from collections import OrderedDict, deque
 from collections.abc import Container
 from typing import Generic, TypeVar
@@ -69,3 +70,22 @@ class Turns(Generic[T]):
 
     def clear(self) -> None:
         self._queues.clear()
+
+
+class Sharing:
+    """Tells whether several projects were served within some seconds. One thread at a time; times are monotonic."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._last = ""
+        self._until = -math.inf
+
+    def note(self, project: str, now: float) -> None:
+        """Note that a project, which has a name, is served now."""
+        if project != self._last:
+            if self._last:
+                self._until = now + self._seconds
+            self._last = project
+
+    def is_shared(self, now: float) -> bool:
+        return now < self._until

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from topics.turns import Turns
+from topics.turns import Sharing, Turns
 
 #: Received pieces of input, mostly whole requests, that an iteration handles: if one sender has all connections, and if
 #: several senders share the loop.
@@ -29,20 +29,16 @@ class LoopTurns:
         self.held = 0
         self._taken = 0
         self._pieces = ALONE
-        self._last = ""
-        self._shared_until = 0.0
+        self._sharing = Sharing(SHARED_SECONDS)
 
     def take(self, sender: str, now: float, size: int) -> bool:
         """Return whether `size` bytes of input may be handled at once at `now` (s); otherwise they must `wait`.
 
         A new connection's `sender` is "": every client opens connections, so it does not count as another one.
         """
-        if sender and sender != self._last:
-            if self._last:
-                self._shared_until, self._pieces = now + SHARED_SECONDS, SHARED
-            self._last = sender
-        elif now >= self._shared_until:
-            self._pieces = ALONE
+        if sender:
+            self._sharing.note(sender, now)
+        self._pieces = SHARED if self._sharing.is_shared(now) else ALONE
         if not self._taken:
             asyncio.get_running_loop().call_soon(self._next)
         elif self._taken >= self._pieces:

@@ -29,6 +29,7 @@ from topics.media import Media
 from topics.sessions.records import Cursor, Opened, Scored, SessionResult
 from topics.sessions.rows import BLOCK_WINDOWS
 from topics.sessions.rules import SessionHead, SessionState
+from topics.turns import Sharing
 
 STEP_CHUNKS: Final = 16
 #: Seconds of a step that may be scored with steps of other sessions, so that none waits for a long step, which fills
@@ -68,9 +69,7 @@ class SessionSteps:
         self._files = files
         self._warm = warm
         self._taps = taps
-        #: Project of the last step, and the time of the last change of project.
-        self._project_before = ""
-        self._shared_at = -SHARED_SECONDS
+        self._sharing = Sharing(SHARED_SECONDS)
 
     async def take(self, active: ActiveSession) -> float | None:
         """Run one step; return the seconds until the next is due, None if no work is left.
@@ -82,7 +81,7 @@ class SessionSteps:
             WorkerDied, StateLost: its worker is gone; the session may be the cause.
             Unavailable: the log, the model or a decoder is not available.
         """
-        self._note(active.project)
+        self._sharing.note(active.project, time.monotonic())
         store = self.store_of(active.id)
         head, opened = store.head(active.id), store.opened(active.id)
         if head is None or opened is None or head.finished or head.error is not None or active.ended:
@@ -94,12 +93,6 @@ class SessionSteps:
                 return None
             return await self._file_step(active, active.model, store, head, opened)
         return 0.0 if await self._stream_step(active, active.model, store, head, opened) else None
-
-    def _note(self, project: str) -> None:
-        if project != self._project_before:
-            if self._project_before:
-                self._shared_at = time.monotonic()
-            self._project_before = project
 
     async def _model(self, store: SessionStore, active: ActiveSession, head: SessionHead, opened: Opened) -> Manifest:
         """Return the manifest of the model with which the session was opened.
@@ -174,7 +167,7 @@ class SessionSteps:
         its log together, and it is read once.
         """
         number, chunks, size = store.partition.number, list[bytes](), 0
-        most = SHARED_STEP_CHUNKS if time.monotonic() - self._shared_at < SHARED_SECONDS else STEP_CHUNKS
+        most = SHARED_STEP_CHUNKS if self._sharing.is_shared(time.monotonic()) else STEP_CHUNKS
         waiting = store.audio(session, first, min(head.next, first + most))
         if first < head.next and not waiting:
             raise LookupError(f"chunk {first} of {head.next} has no row")

@@ -37,9 +37,9 @@ def slot_bytes(chunk_bytes: int) -> int:
     return max(chunk_bytes, 8 << 20) + HEADER_BYTES
 
 
-def memory_bytes(slot_bytes: int) -> int:
-    """Return the size of a memory with `SLOTS` slots of a size, and the small ones. Unused pages cost nothing."""
-    return SLOTS * slot_bytes + SMALL_SLOTS * SMALL_SLOT_BYTES
+def memory_bytes(size: int) -> int:
+    """Return the size of a memory with `SLOTS` slots of this size, and the small ones. Unused pages cost nothing."""
+    return SLOTS * size + SMALL_SLOTS * SMALL_SLOT_BYTES
 
 
 def slots_of(memory: mmap.mmap) -> list[memoryview]:

@@ -5,7 +5,7 @@ import time
 from typing import Final
 
 from streams.workers.process import Call, WorkerProcess
-from topics.turns import Turns
+from topics.turns import Sharing, Turns
 
 #: Work in progress in one worker: seconds of audio of one project, and of several, or one step; and segments. The rest
 #: waits here for its turn. A worker with little work waits for the loop, which is late under load.
@@ -31,8 +31,7 @@ class Place:
         self.deaths = 0
         #: When it last got work, and since when it has its worker, monotonic.
         self.used = self.since = time.monotonic()
-        #: The last project with a step, and when that changed.
-        self._project, self._shared_at = "", 0.0
+        self._sharing = Sharing(SHARED_SECONDS)
 
     @property
     def seated(self) -> bool:
@@ -48,8 +47,8 @@ class Place:
         (self._segments if call.background else self._steps).put(project, call)
         self.count += 1
         self.used = time.monotonic()
-        if not call.background and project != self._project:
-            self._project, self._shared_at = project, self.used if self._project else 0.0
+        if not call.background:
+            self._sharing.note(project, self.used)
 
     def peek(self) -> Call | None:
         """Return the worker's next request; None if it gets nothing now."""
@@ -84,6 +83,5 @@ class Place:
             return False
         if call.background:
             return process.segments < SEGMENTS_IN_WORK
-        shared = time.monotonic() - self._shared_at < SHARED_SECONDS
-        most = SHARED_IN_WORK_S if shared else ALONE_IN_WORK_S
+        most = SHARED_IN_WORK_S if self._sharing.is_shared(time.monotonic()) else ALONE_IN_WORK_S
         return not process.seconds or process.seconds + call.seconds <= most

@@ -86,11 +86,11 @@ class Call(msgspec.Struct, eq=False):
     alone: bool = False
     #: When it was created, monotonic.
     made: float = msgspec.field(default_factory=time.monotonic)
-    #: Fits a small slot.
-    small: bool = False
 
-    def __post_init__(self) -> None:
-        self.small = not self.background and sum(map(len, self.audio)) <= messages.SMALL_AUDIO_BYTES
+    @property
+    def small(self) -> bool:
+        """Whether it fits a small slot."""
+        return not self.background and sum(map(len, self.audio)) <= messages.SMALL_AUDIO_BYTES
 
 
 class WorkerProcess:
@@ -153,7 +153,10 @@ class WorkerProcess:
         return len(self._calls)
 
     def has_slot(self, call: Call) -> bool:
-        return bool(self._free or (call.small and self._free_small))
+        return bool(self._free_for(call))
+
+    def _free_for(self, call: Call) -> list[int]:
+        return self._free_small if self._free_small and call.small else self._free
 
     @property
     def has_alone(self) -> bool:
@@ -166,7 +169,7 @@ class WorkerProcess:
             StateLost: another worker has the session's state.
             Unavailable: it does not fit, because the chunk limit was lowered. Nothing was sent.
         """
-        free = self._free_small if call.small and self._free_small else self._free
+        free = self._free_for(call)
         slot, data = free[-1], messages.encode(call.request(self))
         memory, start = self._slots[slot], messages.LENGTH.size
         if start + len(data) + sum(map(len, call.audio)) > len(memory):

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.turns import Turns
+from topics.turns import Sharing, Turns
 
 PROJECTS = st.sampled_from("abcd")
 #: A project to put an item of, or None to take one.
@@ -71,3 +71,11 @@ def test_discarded_item_is_removed(items: list[tuple[str, int]], project: str, i
         rest.remove((project, item))
     assert sorted(taken for _ in items if (taken := turns.take()) is not None) == sorted(rest)
     assert not turns
+
+
+def test_sharing_ends_some_time_after_the_last_change_of_project() -> None:
+    sharing, seen = Sharing(2.0), []
+    for now, project in enumerate("aabaaaa"):
+        sharing.note(project, float(now))
+        seen.append(sharing.is_shared(float(now)))
+    assert seen == [False, False, True, True, True, False, False]

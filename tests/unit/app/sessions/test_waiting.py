@@ -11,6 +11,7 @@ from tests.contract.api import RAW, tone
 from tests.unit.app.conftest import OPTIONS, House
 from tests.unit.app.double import Watch
 from tests.unit.app.jobs.conftest import Exchange
+from topics.errors import Unavailable
 from topics.keys import new_id
 from topics.sessions.records import Chunk, Opened
 
@@ -79,16 +80,22 @@ async def test_disconnect_ends_wait() -> None:
     assert house.sessions.followers[session] == set()
 
 
-async def test_moved_partition_ends_wait_with_503() -> None:
+@pytest.mark.parametrize("seen", ["watch", "view"])
+async def test_moved_partition_ends_wait_with_503(monkeypatch: pytest.MonkeyPatch, seen: str) -> None:
+    def gone(name: str) -> Any:
+        raise Unavailable("the partition moved", retry_after=3)
+
     house = patient()
     session = await pending(house)
     reader = Exchange(house, f"/audio_sessions/{session}/status")
     await turns()
+    if seen == "view":
+        monkeypatch.setattr(house.sessions, "view", gone)
     for watch in house.sessions.followers[session]:
-        watch.lose()
+        (watch.lose if seen == "watch" else watch.wake)()
     await reader.end()
     assert reader.status == 503
-    assert reader.headers["retry-after"] == "1"
+    assert reader.headers["retry-after"] == {"watch": "1", "view": "3"}[seen]
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.02])

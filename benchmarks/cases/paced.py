@@ -22,7 +22,7 @@ SECONDS: Final = 12
 WARM: Final = 2.0
 #: Most milliseconds from the sending of a chunk until its window is read, at the 99th percentile.
 LIMIT_MS: Final = 100.0
-#: Runs of the search beyond those with STREAMS. It ends when the numbers differ by no more than this factor.
+#: Steps of the search, each of two or three runs. It ends when the numbers differ by no more than this factor.
 TRIES: Final = 7
 NEAR: Final = 1.02
 #: By variant, the cost of a window over bare, and the streams over those that bare carries.
@@ -93,8 +93,12 @@ def _carried_row(name: str, ours: Callable[[int], Sample], bare: Contender, in_t
     tried: dict[int, Sample] = {}
 
     def passes(streams: int) -> bool:
-        tried[streams] = ours(streams)
-        return _p99(tried[streams]) <= LIMIT_MS
+        """Two runs of three decide, so that one pause of the machine does not."""
+        runs = sorted((ours(streams) for _ in range(2)), key=_p99)
+        if _p99(runs[0]) <= LIMIT_MS < _p99(runs[1]):
+            runs = sorted([*runs, ours(streams)], key=_p99)
+        tried[streams] = runs[1]
+        return _p99(runs[1]) <= LIMIT_MS
 
     low, high = (STREAMS, before) if in_time else (1, STREAMS)
     largest, late = bracket(passes, low, high, TRIES, NEAR)

@@ -186,6 +186,11 @@ def run_bare(module: str, *arguments: str) -> Sample:
 
 def _answer(module: str, *arguments: str, plan: bytes = b"") -> Sample:
     process = subprocess.run([sys.executable, "-m", module, *arguments], input=plan, capture_output=True, cwd=ROOT)
+    said = process.stderr.decode(errors="replace")[-2000:]
     if process.returncode != 0:
-        raise BenchmarkError(f"{module} failed:\n{process.stderr.decode(errors='replace')[-2000:]}")
-    return msgspec.json.decode(process.stdout, type=Sample)
+        raise BenchmarkError(f"{module} failed:\n{said}")
+    try:
+        return msgspec.json.decode(process.stdout, type=Sample)
+    except msgspec.DecodeError as error:
+        end = process.stdout[-100:]
+        raise BenchmarkError(f"{module} printed {len(process.stdout)} bytes, {error}: ...{end!r}\n{said}") from error

@@ -21,7 +21,7 @@ class AdmissionSemaphore:
     async def admit(self) -> AsyncIterator[None]:
         """Wait for a place and hold it; raise Unavailable if too many wait already."""
         if self._waiting >= MAX_WAITING:
-            raise Unavailable("too many recordings wait already")
+            raise Unavailable("too many such requests wait already")
         self._waiting += 1
         try:
             await self._semaphore.acquire()

@@ -127,7 +127,10 @@ def _operations(topics: tuple[catalog.Topic, ...]) -> Iterator[tuple[str, Json]]
 def _socket_channels() -> Json:
     names = (*(kind.__name__ for kind in (*socket_messages.SENT, *SOCKET_RECEIVED)), AUDIO)
     messages = {name: {"$ref": f"#/components/messages/{name}"} for name in names}
-    channels: Json = {name: {"address": address, "messages": messages} for name, address in SOCKETS.items()}
+    channels: Json = {
+        name: {"address": address, "description": "A live socket: audio in, events out.", "messages": messages}
+        for name, address in SOCKETS.items()
+    }
     channels["socket"]["parameters"] = {"session_id": {"description": "The session."}}
     return channels
 

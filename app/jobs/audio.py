@@ -21,7 +21,10 @@ from topics.jobs.records import Source
 from topics.media import Container
 from topics.ports.directory import Principal
 
-NOT_KEPT: Final = "the audio of the job is not kept: keep_audio_seconds of the project sets how long it is"
+NOT_KEPT: Final = (
+    "the audio of the job is not kept: before it is sent, set keep_audio_seconds of the project "
+    "or EARSHOT_JOB_AUDIO_SECONDS"
+)
 LINK_SECONDS: Final = 3600
 #: Browsers' names for containers with other names here.
 _TYPES: Final = {"mp3": "audio/mpeg", "matroska": "audio/webm"}

@@ -77,7 +77,7 @@ async def _events(context: JobContext, job: str, last_revision: int) -> AsyncGen
             )
     except EarshotError as error:
         log.info("job is followed no longer", job=keys.shown(job), reason=str(error))
-        yield _event("error", None, {"error": "the job cannot be followed here any more; ask again"})
+        yield _event("error", None, {"error": "this node no longer has the job: connect again with Last-Event-ID"})
         return
     finally:
         follower.close()

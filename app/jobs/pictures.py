@@ -13,6 +13,7 @@ from app.jobs.audio import require_audio
 from app.jobs.job_context import JobContext
 from app.jobs.png import png
 from app.jobs.reads import project_job
+from app.jobs.rendering import JobReading
 from topics.errors import BadRequest
 from topics.ports.pictures import RATE, STEP, Picture
 
@@ -26,9 +27,10 @@ _PNG: Final = (b"content-type", b"image/png")
 
 async def read_waveform(call: Call, context: JobContext) -> Reply:
     """GET /api/v1/jobs/{id}/waveform?start=&end=&points=: peaks; by default of the whole recording."""
+    reading = await project_job(call, context)
     query = query_parameters(call.scope)
     points, stretch = POINTS.read(query), read_stretch(query)
-    picture = await _picture(call, context)
+    picture = await _picture(reading, context)
     start, end = whole_stretch(stretch, picture.seconds)
     first = int(start * RATE / STEP)
     span = math.ceil(end * RATE / STEP) - first
@@ -41,9 +43,10 @@ async def read_waveform(call: Call, context: JobContext) -> Reply:
 
 async def read_spectrogram(call: Call, context: JobContext) -> Reply:
     """GET /api/v1/jobs/{id}/spectrogram?start=&end=&columns=: by default of the whole recording."""
+    reading = await project_job(call, context)
     query = query_parameters(call.scope)
     columns, stretch = COLUMNS.read(query), read_stretch(query)
-    picture = await _picture(call, context)
+    picture = await _picture(reading, context)
     rows = await picture.spectrogram(*whole_stretch(stretch, picture.seconds), columns)
     reply = reply_of_bytes(200, _PNG, await asyncio.to_thread(png, rows, columns))
     reply.headers.extend(_headers(picture))
@@ -77,17 +80,15 @@ def _seconds(query: dict[str, str], name: str) -> float | None:
     return float(text)
 
 
-async def _picture(call: Call, context: JobContext) -> Picture:
-    """Return the picture of the job in the path, once it is made.
+async def _picture(reading: JobReading, context: JobContext) -> Picture:
+    """Return the picture of the job, once it is made.
 
     Raises:
-        Unauthorized, DirectoryDown: the key is invalid, or cannot be verified.
-        NotFound: there is no such job, another project has it, or its audio is not kept.
+        NotFound: its audio is not kept.
         AudioError: none of the audio can be decoded.
         Unavailable: the picture is still being made.
     """
-    job = require_audio(await project_job(call, context)).job
-    return await context.jobs.picture(job, context.poll_seconds)
+    return await context.jobs.picture(require_audio(reading).job, context.poll_seconds)
 
 
 def _headers(picture: Picture) -> Headers:

@@ -1,6 +1,6 @@
 """Renders the result of a job as JSON portion by portion, so that memory never holds a result of many hours.
 
-An entry appears once its service has ended and never changes then. Its shape is the one that public clients of the job
+An entry appears once its service has ended. Its shape is the one that public clients of the job
 interface read. Every piece ends between JSON tokens.
 """
 

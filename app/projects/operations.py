@@ -17,8 +17,8 @@ from app.projects.project_context import ProjectContext
 from app.sound_rules import rule_of, rules_of
 from topics.errors import BadRequest
 from topics.ports.directory import Principal
+from topics.ports.projects import ProjectChoices
 from topics.scores import STEP, STEPS_PER_SENSITIVITY
-from topics.sessions.sounds import ChosenRules
 from topics.times import DAY_MS
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -42,28 +42,22 @@ async def change_project(call: Call, context: ProjectContext) -> Reply:
     change = decode(_CHANGE, await call.body(SMALL_BODY, principal.project))
     if change == ProjectChange():
         raise BadRequest(NO_CHANGE)
-    seconds = change.keep_audio_seconds
-    check_keeping(seconds, context.longest_keep_audio_ms // 1000)
-    known = (await context.projects.account(principal.project)).rules
-    rules = _rules(context, change, known)
-    if seconds is not UNSET:
-        await context.projects.keep_audio(principal.project, seconds)
-    if rules != known:
-        await context.projects.choose_rules(principal.project, rules)
-    if change.keep_looks is not UNSET:
-        await context.projects.choose_looks(principal.project, change.keep_looks)
+    await context.projects.choose(principal.project, _choices(context, change))
     # The next job sent to this node sees the change; other nodes cache verdicts on keys for a while.
     context.changed_keys.project(principal.project)
     log.info("project changed", project=principal.project, change=change)
     return await _report(context, principal)
 
 
-def _rules(context: ProjectContext, change: ProjectChange, known: ChosenRules) -> ChosenRules:
-    rule = known.rule if change.sound_rule is UNSET else rule_of(change.sound_rule)
-    if change.sound_rules is UNSET:
-        return ChosenRules(rule, known.by_name)
+def _choices(context: ProjectContext, change: ProjectChange) -> ProjectChoices:
+    check_keeping(change.keep_audio_seconds, context.longest_keep_audio_ms // 1000)
     tags = [tag.name for model in context.models.in_use() for tag in model.tags or ()]
-    return ChosenRules(rule, rules_of(change.sound_rules, tags) or {})
+    return ProjectChoices(
+        keep_audio_seconds=change.keep_audio_seconds,
+        rule=UNSET if change.sound_rule is UNSET else rule_of(change.sound_rule),
+        rules_by_name=UNSET if change.sound_rules is UNSET else rules_of(change.sound_rules, tags) or {},
+        keep_looks=change.keep_looks,
+    )
 
 
 def check_keeping(seconds: int | UnsetType | None, longest: int) -> None:
@@ -117,7 +111,7 @@ def days_of(query: dict[str, str]) -> tuple[date, date]:
     until = _day(query, "until", datetime.now(UTC).date())
     since = _day(query, "since", until - timedelta(days=min(DAYS - 1, until.toordinal() - 1)))
     if not 0 <= (until - since).days < MOST_DAYS:
-        raise BadRequest(f"since: must be a day up to {MOST_DAYS} days before until")
+        raise BadRequest(f"since: must be a day up to {MOST_DAYS - 1} days before until")
     return since, until
 
 

@@ -22,8 +22,11 @@ SHORTEST_MS: Final = 300
 
 NO_JOB: Final = "job not found"
 NOT_ENDED: Final = "the job has not ended yet"
-NOT_KEPT: Final = "the audio of the job was not kept: EARSHOT_JOB_AUDIO_SECONDS sets how long it is"
 NO_TRANSCRIPT: Final = "the job has no transcript"
+NOT_KEPT: Final = (
+    "the audio of the job was not kept: before it is sent, set keep_audio_seconds of the project "
+    "or EARSHOT_JOB_AUDIO_SECONDS"
+)
 NO_SUCH_VOICE: Final = "the transcript of the job has no such speaker"
 TOO_LITTLE: Final = "the speaker says too little in the job"
 

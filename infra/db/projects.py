@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
+from msgspec import UNSET
 from sqlalchemy import and_, func, select, update
 
 from infra.db import keyring
@@ -12,7 +13,7 @@ from infra.db.ledger import month_of, used_ms
 from infra.db.schema import keys, organizations, projects, usage
 from topics.errors import NotFound, Unauthorized
 from topics.ports.ledger import MeteredService
-from topics.ports.projects import DailyUsage, ProjectAccount, ProjectKey
+from topics.ports.projects import DailyUsage, ProjectAccount, ProjectChoices, ProjectKey
 from topics.sessions.sounds import ChosenRules
 from topics.times import DAY_MS, utc_time
 
@@ -50,21 +51,22 @@ class SqlProjects(Accounts):
                 raise Unauthorized("Invalid API key: only the project's key itself makes a new one")
             return await keyring.issue(connection, owner, self.now())
 
-    async def keep_audio(self, project: str, seconds: int | None) -> None:
-        await self._change(project, keep_audio_seconds=seconds)
-
-    async def choose_looks(self, project: str, kept: bool) -> None:
-        await self._change(project, keep_looks=kept)
-
-    async def choose_rules(self, project: str, rules: ChosenRules) -> None:
-        text = None if rules == ChosenRules() else msgspec.json.encode(rules).decode()
-        await self._change(project, sound_rules=text)
-
-    async def _change(self, project: str, **values: int | str | None) -> None:
-        changed = update(projects).where(projects.c.id == project).values(**values)
+    async def choose(self, project: str, choices: ProjectChoices) -> None:
+        row = projects.c.id == project
+        values = {name: getattr(choices, name) for name in ("keep_audio_seconds", "keep_looks")}
+        # Writers run one at a time, so rules that another request sets are not lost.
         async with self._database.writing() as connection:
-            if not (await connection.execute(changed)).rowcount:
+            known = (await connection.execute(select(projects.c.sound_rules).where(row))).one_or_none()
+            if known is None:
                 raise NotFound(DELETED)
+            rules = rules_of(known.sound_rules)
+            rules = ChosenRules(
+                rules.rule if choices.rule is UNSET else choices.rule,
+                rules.by_name if choices.rules_by_name is UNSET else choices.rules_by_name,
+            )
+            values["sound_rules"] = None if rules == ChosenRules() else msgspec.json.encode(rules).decode()
+            kept = {name: value for name, value in values.items() if value is not UNSET}
+            await connection.execute(update(projects).where(row).values(**kept))
 
     async def daily_usage(self, project: str, since: int, until: int) -> list[DailyUsage]:
         day = usage.c.at // DAY_MS

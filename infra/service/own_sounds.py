@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -12,11 +11,12 @@ import numpy as np
 
 from infra.db.database import Database
 from infra.db.own_sounds import SqlOwnSounds
+from streams.admission import AdmissionSemaphore
 from streams.models.loaded_models import LoadedModels
 from streams.models.manifest import Manifest
 from streams.models.own_sounds import POINT, score
 from streams.models.packing import pack
-from topics.errors import BadRequest, NotFound
+from topics.errors import BadRequest, NotFound, Unavailable
 from topics.hearing import OwnSound
 from topics.ports.own_sounds import Mark, TaughtSound
 
@@ -34,8 +34,10 @@ class OwnSounds(SqlOwnSounds):
     def __init__(self, database: Database, models: LoadedModels) -> None:
         super().__init__(database)
         self._models = models
-        #: Serializes lessons, which compute for some seconds.
-        self._lessons = threading.Lock()
+        #: Lessons compute for some seconds, in threads that uploads need too: one at a time.
+        self._lessons = AdmissionSemaphore(1)
+        #: Projects with a lesson.
+        self._learning: set[str] = set()
 
     async def sounds(self, project: str) -> Sequence[TaughtSound]:
         second = self._models.current.manifest.second
@@ -53,16 +55,16 @@ class OwnSounds(SqlOwnSounds):
         graph = manifest.second.graph.sha256
         marks = await self.marks(project, name, graph)
 
-        learnt = await asyncio.to_thread(self._study, marks, manifest)
+        if project in self._learning:
+            raise Unavailable("the project is learning a sound already: try again when it is done", retry_after=2)
+        self._learning.add(project)
+        try:
+            async with self._lessons.admit():
+                learnt = await asyncio.to_thread(_study, marks, manifest)
+        finally:
+            self._learning.discard(project)
         await self.keep_learnt(project, OwnSound(name, graph, learnt.stream, learnt.recording), learnt.figures)
         return await self._sound(project, name)
-
-    def _study(self, marks: Sequence[Mark], manifest: Manifest) -> Lesson:
-        # Imported here, so that starts do not wait for it.
-        from infra.teaching import lesson
-
-        with self._lessons:
-            return lesson.learn(marks, manifest)
 
     async def switch(self, project: str, name: str, on: bool) -> TaughtSound:
         await self.report(project, name, on)
@@ -78,6 +80,13 @@ class OwnSounds(SqlOwnSounds):
             if sound.name == name:
                 return sound
         raise NotFound("the sound was deleted meanwhile")
+
+
+def _study(marks: Sequence[Mark], manifest: Manifest) -> Lesson:
+    # Imported here, so that starts do not wait for it.
+    from infra.teaching import lesson
+
+    return lesson.learn(marks, manifest)
 
 
 def check_name(name: str, known: Sequence[str]) -> None:

@@ -107,11 +107,8 @@ def test_hostile_result_is_escaped(page: Page, dashboard: ServiceProcess, tmp_pa
 
 
 def test_engine_error_is_escaped(page: Page, dashboard: ServiceProcess) -> None:
-    failed = f'event: error\ndata: {{"error": "broken {MARKUP}"}}\n\n'
-    page.route("**/api/v1/jobs/failed", lambda route: route.fulfill(json={"status": "accepted", "result": {}}))
-    page.route(
-        "**/api/v1/jobs/failed/stream", lambda route: route.fulfill(content_type="text/event-stream", body=failed)
-    )
+    result = {"sound_event_detection": {"status": "error", "error": f"broken {MARKUP}"}}
+    page.route("**/api/v1/jobs/failed", lambda route: route.fulfill(json={"status": "completed", "result": result}))
     sign_in(page, dashboard, "jobs/failed")
     expect(page.get_by_text(f"broken {MARKUP}")).to_be_visible()
     nothing_but_text(page)

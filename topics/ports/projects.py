@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from topics.ports.ledger import MeteredService
-from topics.sessions.sounds import ChosenRules
+from topics.sessions.sounds import ChosenRules, SoundRule
 
 
 class ProjectKey(msgspec.Struct, frozen=True):
@@ -39,6 +40,15 @@ class ProjectAccount(msgspec.Struct, frozen=True):
     keep_looks: bool = False
 
 
+class ProjectChoices(msgspec.Struct, frozen=True):
+    """Fields of `ProjectAccount` to set; UNSET ones stay as they are."""
+
+    keep_audio_seconds: int | UnsetType | None = UNSET
+    rule: SoundRule | UnsetType | None = UNSET
+    rules_by_name: dict[str, SoundRule] | UnsetType = UNSET
+    keep_looks: bool | UnsetType = UNSET
+
+
 class DailyUsage(msgspec.Struct, frozen=True):
     """A project's use of one service on one day."""
 
@@ -56,14 +66,8 @@ class Projects(Protocol):
     async def account(self, project: str) -> ProjectAccount:
         """Return a project, its key and its usage of this month."""
 
-    async def keep_audio(self, project: str, seconds: int | None) -> None:
-        """Set how long audio of new jobs stays readable after acceptance; None for the operator's default."""
-
-    async def choose_looks(self, project: str, kept: bool) -> None:
-        """Set whether a project's new sessions and jobs keep the embeddings that own sounds are learnt from."""
-
-    async def choose_rules(self, project: str, rules: ChosenRules) -> None:
-        """Set the sound rules of a project's new sessions."""
+    async def choose(self, project: str, choices: ProjectChoices) -> None:
+        """Make choices for the new sessions and jobs of a project: all of them, or none."""
 
     async def renew_key(self, key: str) -> str:
         """Revoke a project's live key `key` and return the new key, which is never shown again.

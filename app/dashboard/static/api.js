@@ -89,8 +89,14 @@ export async function request(method, path, /** @type {Options} */ { signal, bod
   const watched = watch(signal, body instanceof FormData ? PATIENCE_WITH_AUDIO : PATIENCE);
   try {
     const answer = await ask(method, path, { signal: watched.signal, body, ...options });
-    watched.heard(); // Its body has as long again.
-    return answer;
+    watched.heard();
+    if (answer.status === 204) return answer; // Only an answer without a stream of a body may be made anew.
+    // A long body may take longer, as long as it comes.
+    const transform = (piece, out) => {
+      watched.heard();
+      out.enqueue(piece);
+    };
+    return new Response(answer.body?.pipeThrough(new TransformStream({ transform, flush: watched.end })), answer);
   } catch (error) {
     watched.end();
     throw error;
@@ -132,13 +138,13 @@ function refusalOf(status, text, header) {
   return new Refused(status, message, Number(header("retry-after")) || 0);
 }
 
-/** Upload a form and tell how far it is (0 to 1): `fetch` does not. */
-export function upload(path, form, progress, signal) {
+/** Upload a form and tell how far it is (0 to 1): `fetch` does not. The same `once` twice makes one job. */
+export function upload(path, form, progress, signal, once) {
   return new Promise((resolve, reject) => {
     const http = new XMLHttpRequest();
-    const watched = watch(signal, PATIENCE);
+    const watched = watch(signal, PATIENCE_WITH_AUDIO);
     http.open("POST", url(path));
-    for (const [name, value] of Object.entries(headers("project"))) http.setRequestHeader(name, value);
+    for (const [name, value] of Object.entries({ ...headers("project"), "Idempotency-Key": once })) http.setRequestHeader(name, value);
     http.upload.onprogress = (event) => {
       watched.heard();
       if (event.lengthComputable) progress(event.loaded / event.total);

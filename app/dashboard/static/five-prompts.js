@@ -41,7 +41,7 @@ export function FivePrompts({ name, send, onDone }) {
     if (!fault) setAt(next.findIndex((take) => !take || take.fault));
   };
   const { level, seconds, begin, finish } = useRecording({ longest: LONGEST_SECONDS, onDone: done, onError: setError });
-  // Samples of one voice are none of another.
+  // A new name needs every sample sent again.
   useEffect(() => setTakes((before) => before.map((take) => take && { ...take, sent: false })), [name]);
   const register = async () => {
     setError(null);

@@ -4,7 +4,7 @@ import { RETRY, get } from "./api.js";
 import { Dot, Problem } from "./parts.js";
 
 const SHOWN = 12;
-/** While a request met its bound it is sent again, so often. */
+/** Most requests while the answer is incomplete (`left_out`). */
 const TRIES = 20;
 const REFRESH = 60_000;
 const HOURS = Array.from({ length: 24 }, (_, hour) => hour);

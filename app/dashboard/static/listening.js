@@ -6,13 +6,13 @@ import { LiveSocket } from "./live-socket.js";
 
 /** Windows of a session that a table shows. */
 const WINDOWS = 100;
-/** Windows of before of whose sounds a session is asked: two hours. */
+/** How far back sounds are requested, in windows: two hours. */
 const SOUNDS_BEFORE = 14_400;
 /** Sounds of all sessions that the first screen shows. */
 const SOUNDS = 50;
 /** Milliseconds between two drawings of what is no picture: as fast as somebody reads. */
 const PAUSE = 250;
-/** Sessions that are kept in mind; of more, those that ended first are forgotten. */
+/** Most sessions in memory; those that ended first are dropped. */
 const SESSIONS = 400;
 /** Pages of 1024 windows that are read again where some are missing. */
 const PAGES = 4;

@@ -23,6 +23,7 @@ export function Microphone({ day, onDay }) {
   const [, redraw] = useState(0);
   const stop = useRef(null);
   const left = useRef(false);
+  const opening = useRef(false);
   const id = socket?.session;
   const { heard, status, error: readError } = useSession(id, 0, socket);
   useEffect(() => () => {
@@ -30,6 +31,8 @@ export function Microphone({ day, onDay }) {
     stop.current?.();
   }, []);
   const begin = async () => {
+    if (opening.current) return; // A second click while the browser asks for the microphone.
+    opening.current = true;
     setError(null);
     let live = /** @type {any} */ (null);
     let microphone;
@@ -44,6 +47,8 @@ export function Microphone({ day, onDay }) {
     } catch (problem) {
       setError(problem);
       return;
+    } finally {
+      opening.current = false;
     }
     if (left.current) {
       microphone.close();

@@ -81,7 +81,7 @@ export class LiveSocket {
     this.#socket?.send('{"type":"end"}');
   }
 
-  /** Connect anew, where the network was away: who only listens does not notice. */
+  /** Reconnect after an outage of the network: a listener would not notice that its connection is dead. */
   renew() {
     this.#cut();
   }

@@ -1,8 +1,8 @@
 // The frame: who is signed in, which view the address names, and what went wrong.
 import { Component, html, render, useEffect, useRef, useState } from "./lib.js";
-import { RETRY, key, onKeys, request, setKey, signOut } from "./api.js";
+import { RETRY, key, onKeys, request, setKey } from "./api.js";
 import { Problem } from "./problem.js";
-import { shareKeys, signOutElsewhere } from "./tabs.js";
+import { shareKeys, signOutEverywhere } from "./tabs.js";
 
 const VIEWS = {
   try: { title: "Try it", load: () => import("./views/try.js"), needs: "project" },
@@ -85,7 +85,7 @@ function App() {
         ${Object.entries(VIEWS).map(([name, one]) => html`<a href=${`#/${name}`} aria-current=${name === view ? "page" : null}>${one.title}</a>`)}
       </nav>
       ${anyKey
-        ? html`<button class="quiet" onClick=${() => { signOut(); signOutElsewhere(); location.hash = "#/sign-in"; }}>Sign out</button>`
+        ? html`<button class="quiet" onClick=${() => { signOutEverywhere(); location.hash = "#/sign-in"; }}>Sign out</button>`
         : html`<a href="#/sign-in">Sign in</a>`}
     </header>
     <main id="main" tabindex="-1">

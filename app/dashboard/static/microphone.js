@@ -30,7 +30,16 @@ export async function openMicrophone(onBlock) {
   const media = await allowed();
   // The browser resamples for a context of this rate.
   const context = new AudioContext({ sampleRate: RATE });
-  await context.audioWorklet.addModule("worklet.js");
+  const close = () => {
+    for (const track of media.getTracks()) track.stop();
+    return context.close();
+  };
+  try {
+    await context.audioWorklet.addModule("worklet.js");
+  } catch (error) {
+    close();
+    throw error;
+  }
   const node = new AudioWorkletNode(context, "blocks");
   let block = new Int16Array(BLOCK);
   let filled = 0;
@@ -53,8 +62,7 @@ export async function openMicrophone(onBlock) {
     close() {
       // What is on its way still comes too late: it would look like the beginning of another recording.
       node.port.onmessage = null;
-      for (const track of media.getTracks()) track.stop();
-      return context.close();
+      return close();
     },
     flush: () => block.slice(0, filled),
   };

@@ -1,6 +1,6 @@
 // Hears a recording: the browser's own player, by a link that needs no key.
 import { html, useEffect, useMemo, useRef, useState } from "./lib.js";
-import { request, url } from "./api.js";
+import { Refused, pause, request, url } from "./api.js";
 
 const SPEEDS = [0.5, 0.75, 1, 1.25, 1.5, 2];
 
@@ -38,22 +38,34 @@ export function Player({ job, player }) {
   const [fault, setFault] = useState("");
   const [speed, setSpeed] = useState(1);
   const element = useRef(null);
-  const until = useRef(0);
-  const open = async (signal) => {
-    const link = await (await request("POST", `/api/v1/jobs/${job}/audio`, { signal })).json();
-    until.current = Date.parse(link.expires_at);
-    setSource(url(link.url));
+  const stop = useRef(new AbortController());
+  const open = async () => {
+    const { signal } = stop.current;
+    for (let failures = 0; !signal.aborted; failures++) {
+      try {
+        const link = await (await request("POST", `/api/v1/jobs/${job}/audio`, { signal })).json();
+        setSource({ link: url(link.url) });
+        return;
+      } catch (error) {
+        if (signal.aborted) return;
+        if (error instanceof Refused && error.status < 500) {
+          setFault(error.message);
+          return;
+        }
+        await pause(failures, error.retryAfter);
+      }
+    }
   };
   useEffect(() => {
-    const stop = new AbortController();
-    open(stop.signal).catch((error) => stop.signal.aborted || setFault(error.message));
-    return () => stop.abort();
+    stop.current = new AbortController();
+    open();
+    return () => stop.current.abort();
   }, [job]);
   useEffect(() => {
     const audio = element.current;
     if (!audio || !source) return undefined;
     player.audio = audio;
-    audio.src = source;
+    audio.src = source.link;
     audio.currentTime = player.second();
     audio.playbackRate = speed;
     let frame = 0;
@@ -84,10 +96,16 @@ export function Player({ job, player }) {
     addEventListener("keydown", space);
     return () => removeEventListener("keydown", space);
   }, []);
-  const broken = () => {
-    // A link ends after an hour: the next one goes on from the same place.
-    if (Date.now() >= until.current) open().catch((error) => setFault(error.message));
-    else setFault("This browser cannot play recordings of this kind. The picture and all times work without it.");
+  const broken = async ({ target }) => {
+    const network = target.error?.code === MediaError.MEDIA_ERR_NETWORK;
+    const answer = network ? null : await fetch(source.link, { headers: { Range: "bytes=0-0" } }).catch(() => null);
+    if (answer?.ok) {
+      setFault("This browser cannot play recordings of this kind. The picture and all times work without it.");
+      return;
+    }
+    // The link ended, or the service was away: the next link goes on from the same place.
+    await pause(1);
+    open();
   };
   if (fault) return html`<p class="hint" role="status">${fault}</p>`;
   return html`<div class="player">

@@ -11,6 +11,7 @@ export function useRecording({ longest, onDone, onError }) {
   const open = useRef(null);
   const blocks = useRef([]);
   const left = useRef(false);
+  const opening = useRef(false);
   const close = () => {
     const microphone = open.current;
     open.current = null;
@@ -28,6 +29,8 @@ export function useRecording({ longest, onDone, onError }) {
     onDone([...blocks.current, microphone.flush()]);
   };
   const begin = async () => {
+    if (opening.current) return; // A second click while the browser asks for the microphone.
+    opening.current = true;
     blocks.current = [];
     try {
       open.current = await openMicrophone((block, rms) => {
@@ -38,6 +41,8 @@ export function useRecording({ longest, onDone, onError }) {
       else set({ level: -100, seconds: 0 });
     } catch (error) {
       onError(error);
+    } finally {
+      opening.current = false;
     }
   };
   const { level, seconds } = state ?? { level: null, seconds: 0 };

@@ -22,7 +22,7 @@ function List({ state }) {
   return html`
     <p class="filters"><label>State <select value=${state} onChange=${(event) => { location.hash = event.target.value ? `#/jobs?state=${event.target.value}` : "#/jobs"; }}>
       ${STATES.map((one) => html`<option value=${one}>${one || "all"}</option>`)}</select></label>
-      <button class="quiet" onClick=${again}>Refresh</button></p>
+      <button class="quiet" onClick=${() => { setToken(""); again(); }}>Refresh</button></p>
     <${Problem} error=${error} again=${again} />
     ${pages.length
       ? html`<div class="scroll" tabindex="0" role="group" aria-label="Table"><table><thead><tr><th>File</th><th>State</th><th>Length</th><th>Sent</th></tr></thead><tbody>

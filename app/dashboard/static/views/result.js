@@ -56,10 +56,10 @@ export default function Result({ job, query }) {
       setState({ result: first.result, status: first.status, progress: first.status === "completed" ? 1 : 0, created: first.created_at });
       if (first.status === "completed") return;
       for await (const { event, data } of events(`/api/v1/jobs/${job}/stream`, stop.signal)) {
+        // After `error` the stream is asked for again: the job moved to another node, or it is gone, which is a refusal then.
         if (event === "progress") setState((before) => ({ ...before, status: data.status, progress: data.progress }));
         else if (event === "partial_result" && data.entry) setState((before) => ({ ...before, result: { ...before.result, [data.service]: data.entry } }));
         else if (event === "completed") setState((before) => ({ ...before, result: data, status: "completed", progress: 1 }));
-        else if (event === "error") throw new Error(data.error);
       }
     })().catch((problem) => {
       if (stop.signal.aborted) return;

@@ -35,6 +35,7 @@ export default function TryIt() {
   const [error, setError] = useState(null);
   const [over, setOver] = useState(false);
   const stop = useRef(null);
+  const unanswered = useRef({ what: "", name: "" });
   useEffect(() => () => stop.current?.abort(), []);
 
   const options = {
@@ -56,10 +57,14 @@ export default function TryIt() {
     const form = new FormData();
     form.append("options", JSON.stringify(options));
     form.append("audio", file, name);
+    // If no answer came, the job may exist: the same recording sent again is the same job.
+    const what = JSON.stringify([name, file.size, file.lastModified, options]);
+    if (unanswered.current.what !== what) unanswered.current = { what, name: crypto.getRandomValues(new Uint32Array(4)).join("-") };
     stop.current = new AbortController();
     setSending({ name, value: 0 });
     try {
-      const job = await upload("/api/v1/analyze_file", form, (value) => setSending({ name, value }), stop.current.signal);
+      const job = await upload("/api/v1/analyze_file", form, (value) => setSending({ name, value }), stop.current.signal, unanswered.current.name);
+      unanswered.current.what = "";
       location.hash = `#/jobs/${job.job_id}`;
     } catch (problem) {
       if (problem.name !== "AbortError") setError(problem);

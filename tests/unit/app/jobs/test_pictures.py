@@ -104,7 +104,9 @@ def test_unavailable_picture_returns_error(house: House, job: str, http: TestCli
     answer = http.get(f"/api/v1/jobs/{job}/{view}")
     assert (answer.status_code, answer.headers["earshot-reason"]) == (500, "the audio is damaged")
     assert http.get(f"/api/v1/jobs/{house.jobs.create(SOUND)}/{view}").status_code == 404
-    assert http.get(f"/api/v1/jobs/{job}/{view}", headers={"X-Api-Key": "nobody"}).status_code == 401
+    # The key is judged before the query.
+    for query in ("", "?start=x"):
+        assert http.get(f"/api/v1/jobs/{job}/{view}{query}", headers={"X-Api-Key": "nobody"}).status_code == 401
 
 
 def test_open_interval_ends_with_audio() -> None:

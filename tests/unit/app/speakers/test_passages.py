@@ -58,7 +58,10 @@ def test_invalid_selections_are_rejected_with_reason(house: House, http: TestCli
         refused(point(http, unknown), "job not found")
     for label in ("", "SPEAKER_02", "SPEAKER_0", "Unknown 0", "SPEAKER_00\n", "SPEAKER_9999999"):
         refused(point(http, job, job_speaker=label), "the transcript of the job has no such speaker")
-    gone = "the audio of the job was not kept: EARSHOT_JOB_AUDIO_SECONDS sets how long it is"
+    gone = (
+        "the audio of the job was not kept: before it is sent, set keep_audio_seconds of the project "
+        "or EARSHOT_JOB_AUDIO_SECONDS"
+    )
     refused(point(http, done(house, keep_audio_ms=0)), gone)
     refused(point(http, done(house, error="it broke")), "the job has no transcript")
     running = house.jobs.create(SPEECH, organization="organization", keep_audio_ms=60_000)

@@ -14,6 +14,7 @@ from topics.errors import Conflict, NotFound
 from topics.hearing import OwnSound, OwnSounds
 from topics.ports.directory import Principal
 from topics.ports.own_sounds import LearntFigures, Mark
+from topics.ports.projects import ProjectChoices
 
 GRAPH = "5" * 64
 MARK = Mark("m1", True, "job", 1000, 2500, True, GRAPH, bytes(range(6)))
@@ -25,7 +26,7 @@ async def test_own_sound_is_marked_learnt_and_removed(database: Database) -> Non
     await accounts.create_organization("Zoo")
     apes, key = await accounts.create_project("apes")
     assert await accounts.project_of(key) == Principal(apes.id, apes.organization)
-    await SqlProjects(database).choose_looks(apes.id, True)
+    await SqlProjects(database).choose(apes.id, ProjectChoices(keep_looks=True))
     await sounds.keep_mark(apes.id, "Kettle", MARK)
     await sounds.keep_mark(apes.id, "Kettle", msgspec.structs.replace(MARK, id="m2", right=False))
     await sounds.keep_mark(apes.id, "Kettle", msgspec.structs.replace(MARK, id="m3", job=False, start_ms=0))

@@ -212,7 +212,7 @@ def test_too_many_waiting_recordings_are_rejected(house: House) -> None:
     async def scene(service: SpeakerService) -> None:
         tasks = [asyncio.create_task(register(service, "Anna", recorded(SPEECH))) for _ in range(8 + 64 + 1)]
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        with pytest.raises(Unavailable, match="too many recordings wait"):
+        with pytest.raises(Unavailable, match="too many such requests wait"):
             done.pop().result()
         for task in tasks:
             task.cancel()

@@ -6,6 +6,7 @@ reads.
 """
 
 import os
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -49,7 +50,8 @@ def is_full(error: object) -> bool:
 
 def failure_of(error: object) -> DatabaseFailed:
     """Translate an error of RocksDB other than a full disk: damage, or a fault that may pass."""
-    text = str(error)
+    # Clients see this text, so it must not reveal directories.
+    text = re.sub(r"(?<!\S)/[^:]*/", "", str(error))
     return (DatabaseDamaged if any(sign in text for sign in _DAMAGE) else DatabaseFailed)(text)
 
 

@@ -12,7 +12,7 @@ from topics.keys import is_id
 from topics.ports.sessions import SessionView
 
 NO_SESSION = "the session does not exist or was deleted"
-MOVED = "the session moved to another node"
+MOVED = "this node no longer serves it: ask again"
 
 
 def session_id(call: Call) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -238,8 +237,7 @@ def _log_error(error: Exception) -> Exception:
         return LogDamaged(f"the log is damaged ({text}): stop the service; then {WAYS}")
     if not text.startswith(_PASSING):
         return LogError(f"the log's database failed: {text}")
-    # Clients see this text, so it must not reveal the directory.
-    return DatabaseFailed(f"the log's database fails now: {re.sub(r'/[^ :]*/', '', text)}")
+    return DatabaseFailed(f"the log's database fails now: {failure}")
 
 
 def _unreadable(path: Path, error: Exception) -> LogError:

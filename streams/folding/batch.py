@@ -85,6 +85,7 @@ def _fold(draft: Draft[H], record: StoredRecord, fold: Fold[H]) -> Exception | N
         fold.fold(draft, record)
     except (Unavailable, OSError, MemoryError) as error:
         fold.forget()
+        draft.store.redelivered.clear()  # As in `write_draft`.
         if isinstance(error, Unavailable):
             raise
         raise Unavailable(f"nothing can be folded now: {error}") from error

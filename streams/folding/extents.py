@@ -32,7 +32,7 @@ class ListExtents:
             self._known[key[: -len(place)]] = min(known[0], place), max(known[1], place + b"\0")
 
     def entries(self, scan: Scan, prefix: bytes, lower: bytes, upper: bytes) -> Iterator[bytes]:
-        """Yield the keys of a list in a range of places; the caller must not write during the iteration."""
+        """Yield the keys of a list in a range of places; the caller must not add keys during the iteration."""
         first, stop = self._known.get(prefix, ALL)
         from_first, to_end = lower <= first, upper >= stop
         lower, upper = max(lower, first), min(upper, stop)

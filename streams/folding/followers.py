@@ -48,7 +48,7 @@ class Follower:
             return False
         self._event.clear()
         if self._lost:
-            raise Unavailable("the session moved to another node")
+            raise Unavailable("this node no longer serves it: ask again")
         return True
 
     def close(self) -> None:

@@ -4,7 +4,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
+import structlog
+
 from streams.folding.head_store import HeadStore
+from topics.errors import Unavailable
+
+log = structlog.get_logger(__name__)
 
 #: Expiry commands to send at once per partition, about 100 bytes each; a client's command waits for no more of them.
 SWEEP: Final = 64
@@ -20,7 +25,13 @@ Serving = Callable[[], Iterable[HeadStore[Any]]]
 
 async def sweep(serving: Serving, now_ms: int, send: Send) -> int:
     """Send commands for all due ids, one partition after the other; return their number."""
-    return sum([await _sweep_store(store, serving, now_ms, send) for store in list(serving())])
+    count = 0
+    for store in list(serving()):
+        try:
+            count += await _sweep_store(store, serving, now_ms, send)
+        except Unavailable as error:  # Tried again in the next round; other partitions do not wait for it.
+            log.warning("sweep.later", partition=store.partition.number, error=str(error))
+    return count
 
 
 async def _sweep_store(store: HeadStore[Any], serving: Serving, now_ms: int, send: Send) -> int:

@@ -71,12 +71,14 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
     the deployment gets no partitions, and its decisions as the leader are rejected.
     """
 
-    #: Kafka rejects members with another protocol, such as earlier versions without signatures.
-    name = "earshot-signed"
+    name = "earshot"  # The class of the library wants one.
 
     def __init__(self, topic: str, url: str, standbys: int, secret: bytes) -> None:
+        #: Kafka rejects members with another protocol: nodes of another deployment or of an earlier version.
+        self.name = f"earshot-{hmac.digest(secret, b'group', 'sha256').hex()[:8]}"
         self.assignment = Assignment(frozenset())
         self._seal = Seal(secret)
+        #: Whether the leader is not of this deployment.
         self._refused = False
         #: The commands' topic on the brokers, which represents all topics.
         self._topic = topic
@@ -134,14 +136,13 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
         self.assignment = Assignment(frozenset(), self.assignment.owned | self.assignment.standbys)
 
     @property
-    def is_current(self) -> bool:
-        """Whether the plan is signed by this deployment and has this node's address.
-
-        A node that comes back first gets its previous assignment.
-        """
-        return not self._refused and all(
-            self.assignment.urls.get(number) == self._url for number in self.assignment.owned
-        )
+    def fault(self) -> str | None:
+        """Why the plan does not count, None if it does. A node that comes back first gets its previous assignment."""
+        if self._refused:
+            return "the leader of the group is not of this deployment"
+        if any(self.assignment.urls.get(number) != self._url for number in self.assignment.owned):
+            return "the plan has another address of this node"
+        return None
 
 
 def share(nodes: Mapping[str, Member], partitions: int) -> dict[str, Assignment]:

@@ -153,8 +153,8 @@ class GroupMembership:
     def take_assignment(self) -> None:
         self._holds = True
         self._assigned(self._assignor.assignment)
-        if not self._assignor.is_current:
-            log.info("node.moved", reason="the others know another address of this node, or are not of its deployment")
+        if (fault := self._assignor.fault) is not None:
+            log.info("node.joins_again", reason=fault)
             self.rejoin()
 
     def lose(self, reason: str) -> None:
@@ -178,7 +178,10 @@ class GroupMembership:
             await asyncio.sleep(HEARTBEAT_SECONDS)
             return
         if isinstance(error, InconsistentGroupProtocolError):
-            error = ServiceError("nodes of an older version run in this group: stop all of them first")
+            error = ServiceError(
+                "nodes of an older version, or with another EARSHOT_DATABASE_URL, run in this group: "
+                "stop all of them first, or give each deployment its own EARSHOT_KAFKA_PREFIX"
+            )
         self._failed(error)
         await asyncio.Event().wait()  # Until the node stops.
 

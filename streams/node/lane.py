@@ -94,13 +94,14 @@ class Lane:
             DatabaseDamaged: the table must be rebuilt.
             Unavailable: the table failed `TABLE_ATTEMPTS` times in a row.
         """
-        failures, is_folding = 0, False
+        away = failed = 0
         while self.position < (end := self.end):
+            is_folding = False
             try:
                 async for records in self._source.read(self.tp, self.position, end):
                     is_folding = True
                     await self._fold(records)
-                    failures, is_folding = 0, False
+                    away, failed, is_folding = 0, 0, False
                     if self.closed:
                         return
                 # Retention removed any missing records.
@@ -112,12 +113,12 @@ class Lane:
             except DatabaseDamaged:
                 raise
             except Unavailable as error:
-                failures += 1
-                if is_folding and failures == TABLE_ATTEMPTS:
+                failed, away = (failed + 1, 0) if is_folding else (failed, away + 1)
+                if failed == TABLE_ATTEMPTS:
                     raise
                 event = "table.failed" if is_folding else "log.away"
                 log.warning(event, topic=self.topic, partition=self.tp.partition, error=str(error))
-                await asyncio.sleep(retry.pause(failures))
+                await asyncio.sleep(retry.pause(failed if is_folding else away))
                 if self.closed:
                     return
         self.level = True

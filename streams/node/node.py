@@ -142,10 +142,7 @@ class Node(mode.Service):  # type: ignore[misc]
         while True:
             await asyncio.sleep(self._sweep_seconds)
             for workload in self.workloads:
-                try:
-                    await workload.sweep(self.backend.now_ms())
-                except Unavailable as error:
-                    log.warning("sweep.later", error=str(error))
+                await workload.sweep(self.backend.now_ms())
 
     async def _watch(self) -> None:
         """Log what the node waits for; raise Unavailable if a takeover is stuck."""

@@ -41,7 +41,7 @@ class PartitionOwner:
         self.closed = False
         #: What the takeover waits for, as text for operators.
         self.waiting: str | None = "its table"
-        #: Why it does not serve until its next assignment.
+        #: Why it does not serve, until the process restarts or the partition has moved away and back.
         self.stopped: str | None = None
         #: Positions confirmed in the changelog; the log may be trimmed below them.
         self.durable: Mapping[str, int] = {}
@@ -64,7 +64,6 @@ class PartitionOwner:
 
     def take_rows(self, rows: PartitionRows) -> None:
         self.rows, self.has_table = rows, True
-        self.durable = rows.positions()
         self.sessions = SessionStore(rows, self._partitions)
         self.jobs = JobStore(rows, self._partitions)
 
@@ -100,6 +99,10 @@ class PartitionOwner:
             task.cancel()
         for lane in self.lanes.values():
             lane.closed = True
+        self.refuse(reason)
+
+    def refuse(self, reason: str) -> None:
+        """Fail waiting requests."""
         for verdict in list(self.awaited):
             if not verdict.done():
                 verdict.set_exception(Unavailable(reason))

@@ -181,7 +181,10 @@ class Partitions:
             owner.close(f"partition {owner.number} is not here any more: {reason}")
             if owner.has_table:
                 self.standbys.demote(owner.rows, fault)
-        self._followers.lose(lambda id: self.owners.number(id) in lost)
+        self._drop_work(numbers)
+
+    def _drop_work(self, numbers: Sequence[int]) -> None:
+        self._followers.lose(lambda id: self.owners.number(id) in numbers)
         for work in self._works:
             work.lose(numbers)
         self.owners.note_change()
@@ -221,7 +224,8 @@ class Partitions:
         """Stop serving a partition; the health check and the service log report it."""
         log.error("partition.stopped", partition=owner.number, error=str(error))
         owner.stopped, owner.serving, owner.waiting = str(error), False, None
-        self.owners.note_change()
+        owner.refuse(f"partition {owner.number} has stopped: {error}")
+        self._drop_work([owner.number])
 
     async def _survey(self, owner: PartitionOwner) -> None:
         for work in self._works:

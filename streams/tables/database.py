@@ -27,7 +27,7 @@ class TableDatabase(DiskDatabase):
         self.damage: DatabaseDamaged | None = None
         with self._failing():
             if path.exists() and any(path.iterdir()) and not (path / "CURRENT").exists():
-                raise DatabaseDamaged(f"{path / 'CURRENT'} is missing")  # RocksDB would delete the other files.
+                raise DatabaseDamaged(f"{path.name}/CURRENT is missing")  # RocksDB would delete the other files.
             super().__init__(path, options)
 
     @contextmanager
@@ -113,9 +113,11 @@ class Databases:
     def wipe(self, partition: int) -> None:
         shutil.rmtree(self._path(partition), ignore_errors=True)
 
-    def set_aside(self, partition: int) -> Path:
-        """Rename the closed database of a partition; return its new path."""
+    def set_aside(self, partition: int) -> Path | None:
+        """Rename the closed database of a partition; return its new path, or None if somebody removed it."""
         path = self._path(partition)
+        if not path.exists():
+            return None
         aside = next(new for number in count(1) if not (new := path.with_suffix(f".damaged-{number}")).exists())
         return path.rename(aside)
 

@@ -12,7 +12,7 @@ from topics.catalog import KEEP_TOMBSTONES_MS
 from topics.keys import INDEXED, LISTED
 
 _applied = msgspec.msgpack.Decoder(Applied)
-#: Prefixes of keys that are never in the changelog.
+#: Prefixes of keys that another table may lack.
 _OWN = (APPLIED, INDEXED, LISTED)
 
 

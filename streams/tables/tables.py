@@ -33,7 +33,7 @@ class Rebuilt(NamedTuple):
 
 
 class Tables:
-    """Opens the tables of a node. Any thread except the loop's; one at a time for each partition."""
+    """Opens the tables of a node. Any thread, but `open` and `mend` never on the loop; one for each partition."""
 
     def __init__(self, databases: Databases, writer: LogWriter, now_ms: Callable[[], int]) -> None:
         #: Tables rebuilt since the start, oldest first.
@@ -83,7 +83,7 @@ class Tables:
         return self._databases.aside()
 
     def _set_aside(self, number: int, fault: DatabaseFailed) -> None:
-        self._note(number, fault, str(self._databases.set_aside(number)))
+        self._note(number, fault, str(self._databases.set_aside(number) or ""))
 
     def _note(self, number: int, fault: DatabaseFailed | str, path: str) -> None:
         log.error("table.rebuilt", partition=number, reason=str(fault), path=path)

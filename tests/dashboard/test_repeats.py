@@ -2,11 +2,9 @@
 
 import json
 import re
-import time
 
 from playwright.sync_api import Page, Route, expect
 
-from tests.contract.api import Api
 from tests.dashboard.conftest import DOOR, sign_in
 from tests.process import ServiceProcess
 from tests.waiting import wait_for
@@ -51,12 +49,12 @@ def test_refresh_shows_first_page_again(page: Page, dashboard: ServiceProcess) -
 
 def test_result_follows_job_to_another_node(page: Page, dashboard: ServiceProcess) -> None:
     asked: list[str | None] = []
-    stream = {"content_type": "text/event-stream"}
 
     def streamed(route: Route) -> None:
         asked.append(route.request.headers.get("last-event-id"))
         moved = 'event: progress\nid: 3\ndata: {"status": "processing", "progress": 0.5}\n\nevent: error\ndata: {}\n\n'
-        route.fulfill(**stream, body=moved if len(asked) == 1 else "event: completed\nid: 9\ndata: {}\n\n")
+        body = moved if len(asked) == 1 else "event: completed\nid: 9\ndata: {}\n\n"
+        route.fulfill(content_type="text/event-stream", body=body)
 
     page.route("**/api/v1/jobs/moving", lambda route: route.fulfill(json={"status": "accepted", "result": {}}))
     page.route("**/api/v1/jobs/moving/stream", streamed)
@@ -84,28 +82,27 @@ def test_recording_sent_again_is_same_job(page: Page, dashboard: ServiceProcess)
     assert len(set(names)) == 1
 
 
-def test_player_asks_for_new_link_while_audio_is_away(page: Page, dashboard: ServiceProcess, api: Api) -> None:
-    links: list[float] = []
+def test_player_asks_for_new_link_while_audio_is_away(page: Page, dashboard: ServiceProcess) -> None:
+    links: list[str] = []
 
     def link(route: Route) -> None:
-        links.append(time.monotonic())
+        links.append(f"/api/v1/jobs/kept/audio?token={len(links) + 1}")
         if len(links) == 2:
             route.fulfill(status=503, json={"error": "busy"}, headers={"Retry-After": "1"})
         else:
-            route.fulfill(
-                json={"url": f"/api/v1/jobs/kept/audio?token={len(links)}", "expires_at": "2999-01-01T00:00:00Z"}
-            )
+            route.fulfill(json={"url": links[-1], "expires_at": "2999-01-01T00:00:00Z"})
+
+    def audio(route: Route) -> None:
+        if "token=3" in route.request.url:
+            route.fulfill(path=DOOR, content_type="audio/ogg")
+        else:
+            route.fulfill(status=503)
 
     page.route("**/api/v1/jobs/kept", lambda route: route.fulfill(json={"status": "completed", "result": {}}))
     page.route("**/api/v1/jobs/kept/audio", link)
-    page.route(
-        "**/api/v1/jobs/kept/audio?*",
-        lambda route: route.fulfill(
-            **({"path": DOOR, "content_type": "audio/ogg"} if "token=3" in route.request.url else {"status": 503})
-        ),
-    )
-    sign_in(page, dashboard, "jobs/kept")
+    page.route("**/api/v1/jobs/kept/audio?*", audio)
     page.route("**/api/v1/jobs/kept/spectrogram?*", lambda route: route.fulfill(status=500, json={"error": "faint"}))
+    sign_in(page, dashboard, "jobs/kept")
     wait_for(lambda: page.evaluate("document.querySelector('audio')?.duration > 0"))
     assert len(links) == 3
 

@@ -10,7 +10,6 @@ from typing import Any, Final
 from aiokafka.errors import RequestTimedOutError
 from aiokafka.protocol.group import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 
-from streams.membership.assignor import Assignor
 from tests.simulation.log import Cluster, Link
 from tests.simulation.loop import SimulatedLoop
 
@@ -53,6 +52,7 @@ class Group:
         self.rebalances = 0
         self._members: dict[str, Member] = {}
         self._leader = ""
+        self._protocol = ""
         self._session = 0.0
         self._ids = 0
         self._deadline: asyncio.TimerHandle | None = None
@@ -89,7 +89,7 @@ class Group:
                     if self._leader == old.id:
                         self._leader = member.id
             self._members[member.id] = member
-        metadata = request._group_protocols[0][1]
+        [(self._protocol, metadata)] = request._group_protocols
         changed, member.metadata = metadata != member.metadata, metadata
         member.joining = reply
         self._keep(member)
@@ -190,7 +190,7 @@ class Group:
                 API_VERSION=5,
                 error_code=OK,
                 generation_id=self.generation,
-                group_protocol=Assignor.name,
+                group_protocol=self._protocol,
                 leader_id=self._leader,
                 member_id=member.id,
                 members=members if member.id == self._leader else [],

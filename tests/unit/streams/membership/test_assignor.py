@@ -149,7 +149,7 @@ def test_each_node_learns_its_partitions_and_urls_of_others() -> None:
     )
     assert sorted(urls) == [0, 1, 2, 3]
     for one in (here, there):
-        assert one.is_current
+        assert not one.fault
         assert one.assignment.urls == urls
         assert one.assignment.owned | one.assignment.standbys == set(range(4))
     before = here.assignment
@@ -163,9 +163,9 @@ def test_node_with_new_address_must_rejoin() -> None:
     decide(old)
     moved.on_assignment(old.assign(CLUSTER, {"a": old.metadata([COMMANDS])})["a"])
     assert moved.assignment.owned == {0, 1, 2, 3}
-    assert not moved.is_current
+    assert moved.fault
     decide(moved)
-    assert moved.is_current
+    assert not moved.fault
 
 
 def test_every_join_has_new_metadata() -> None:
@@ -187,7 +187,7 @@ def test_empty_assignment_is_valid() -> None:
     assignor = node()
     assignor.on_assignment(ConsumerProtocolMemberAssignment(0, [], b""))
     assert assignor.assignment == Assignment(frozenset())
-    assert assignor.is_current
+    assert not assignor.fault
 
 
 # --- foreign members ------------------------------------------------------------------------------------------------
@@ -199,9 +199,14 @@ def test_foreign_member_gets_no_partitions_and_no_address() -> None:
     with capture_logs() as lines:
         decide(here, thief)
     assert here.assignment == Assignment(frozenset(range(4)), urls=dict.fromkeys(range(4), "http://here:1"))
-    assert here.is_current
+    assert not here.fault
     assert thief.assignment == Assignment(frozenset())
     assert [(line["event"], line["member"]) for line in lines] == [("group.stranger", "1")]
+
+
+def test_kafka_keeps_deployments_apart() -> None:
+    """A leader of another deployment would assign nothing to the nodes of this one."""
+    assert node().name == node("there").name != node(secret=b"guessed").name
 
 
 def test_plan_of_foreign_leader_is_ignored() -> None:
@@ -210,7 +215,7 @@ def test_plan_of_foreign_leader_is_ignored() -> None:
     with capture_logs() as lines:
         here.on_assignment(plan)
     assert here.assignment == Assignment(frozenset())
-    assert not here.is_current
+    assert here.fault
     assert [line["event"] for line in lines] == ["group.stranger"]
 
 

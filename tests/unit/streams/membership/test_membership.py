@@ -236,7 +236,7 @@ def test_temporary_error_is_retried(seat: Seat, monkeypatch: pytest.MonkeyPatch,
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (InconsistentGroupProtocolError(), "nodes of an older version run in this group"),
+        (InconsistentGroupProtocolError(), "run in this group: stop all of them first"),
         (GroupAuthorizationFailedError("g"), "GroupAuthorizationFailed"),
         (AssertionError("a bug"), "a bug"),
     ],

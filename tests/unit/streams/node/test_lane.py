@@ -137,6 +137,15 @@ async def test_persistent_table_failure_is_raised() -> None:
     assert (len(house.notes.failures), house.parked, house.lane.level) == (1, [], False)
 
 
+async def test_failures_of_log_do_not_count_for_table() -> None:
+    house = behind(3)
+    away: list[Exception | None] = [Unavailable("the log is away")] * TABLE_ATTEMPTS
+    house.topic.faults = [*away, None, *away]
+    house.notes.failures = [DatabaseFailed("IO error: Input/output error")]
+    await house.lane.catch_up()
+    assert house.offsets == [0, 1, 2]
+
+
 async def test_poison_record_is_parked_and_folding_continues() -> None:
     house = House()
     records = [*house.topic.append(1), *house.topic.append(1, POISON), *house.topic.append(2)]

@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
+from streams.disk import DatabaseFailed
 from streams.embedded.maintenance import Maintenance
 from streams.node.node import Node
 from streams.node.owner import PartitionOwner
@@ -256,7 +258,7 @@ async def test_revoked_partition_rejects_readers_and_kept_one_continues(node: No
     owner = node.owners.here[0]
     await asyncio.sleep(0.01)
     node.partitions.assign(elsewhere)
-    with pytest.raises(Unavailable, match="moved to another node"):
+    with pytest.raises(Unavailable, match="no longer serves it"):
         await asyncio.wait_for(gone, 5)
     assert node.ready() is None
     assert node.owners.here == {0: owner}
@@ -301,6 +303,19 @@ async def test_command_waits_for_partition_takeover(node: Node, monkeypatch: pyt
     monkeypatch.undo()
     await assign(node, ALL)
     assert node.alive() is None
+
+
+async def test_table_that_fails_delays_no_expiry_elsewhere(
+    node: Node, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sessions = [new_id(number, 4) for number in (0, 3)]
+    failing = node.owners.here[0].sessions
+    monkeypatch.setattr(failing, "due", mock.Mock(side_effect=DatabaseFailed("IO error: Too many open files")))
+    for session in sessions:
+        await send(node, session, STREAM)
+    home.clock.now += IDLE_SECONDS + 1
+    await until(lambda: node.sessions.view(sessions[1]) is None)
+    assert node.sessions.view(sessions[0]) is not None
 
 
 async def test_node_without_partitions_is_not_ready(node: Node) -> None:

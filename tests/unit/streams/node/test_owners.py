@@ -29,6 +29,7 @@ def owner(number: int, *, serving: bool = True) -> PartitionOwner:
     rows: Any = Rows(number)
     made = PartitionOwner(number)
     made.take_rows(rows)
+    made.durable = rows.positions()
     if serving:
         made.serve()
     return made

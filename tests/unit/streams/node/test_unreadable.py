@@ -149,9 +149,18 @@ async def test_records_of_newer_version_stop_only_their_partition(
         await log.close()
     with capture_logs() as lines:
         async with home.serving() as node:
+            reader = node.sessions.follow(in_partition(NUMBER))
+            waiting: asyncio.Future[object] = asyncio.get_running_loop().create_future()
             if not before:
+                node.owners.here[NUMBER].awaited.add(waiting)
                 await later(log_of(node))
             await until(lambda: node.ready() is not None)
+            if not before:
+                with pytest.raises(Unavailable, match="no longer serves"):
+                    await reader.changed(60)
+                with pytest.raises(Unavailable, match="record version 2 is not known"):
+                    await waiting
+            reader.close()
             assert (node.ready() or "").startswith(f"partition {NUMBER}: {PARKED_AT_LEAST} of ")
             assert "record version 2 is not known" in (node.ready() or "")
             with pytest.raises(Unavailable, match="record version 2 is not known"):

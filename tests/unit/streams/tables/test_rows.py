@@ -1,5 +1,6 @@
 """The rows of a partition: equal to a sorted dict, after a replay to the newest owner's; and rebuilt tables."""
 
+import shutil
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from streams.disk import DatabaseFailed
+from streams.disk import DatabaseDamaged, DatabaseFailed, failure_of
 from streams.log import LogWriter, StoredRecord
 from streams.tables import tables as module
 from streams.tables.database import Databases
@@ -381,6 +382,20 @@ def test_damaged_tables_are_set_aside(mended: module.Tables, tmp_path: Path) -> 
         (tmp_path / "partitions" / "2.db" / "CURRENT").unlink()
     assert all((path / "LOCK").exists() for path in mended.aside())
     assert mended.rebuilt[-1].sentence().endswith(f"CURRENT is missing); the old one is {mended.aside()[-1]}")
+
+
+def test_table_that_somebody_removed_is_made_anew(mended: module.Tables, tmp_path: Path) -> None:
+    rows = mended.open(2)
+    shutil.rmtree(tmp_path / "partitions" / "2.db")
+    mended.mend(rows, DatabaseDamaged("IO error: No such file or directory")).close()
+    assert (mended.aside(), mended.rebuilt[-1].path) == ([], "")
+
+
+@pytest.mark.parametrize("path", ["/data/log/000012.sst", "/data/my clone/log/000012.sst"])
+def test_errors_of_database_hide_its_directory(path: str) -> None:
+    """Clients may see the message."""
+    failure = failure_of(f"IO error: While pread offset 1 len 9: {path}: Input/output error")
+    assert str(failure) == "IO error: While pread offset 1 len 9: 000012.sst: Input/output error"
 
 
 def test_rebuild_of_foreign_table_warns_of_data_loss(mended: module.Tables) -> None:

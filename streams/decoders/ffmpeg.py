@@ -47,7 +47,8 @@ CODECS: Final = frozenset(
     | {"mp2", "mp2float", "mp3", "mp3float", "opus", "vorbis", "wavpack", "wmalossless", "wmapro", "wmav1", "wmav2"}
 )
 MISSING: Final = (
-    "{} is read with an extra of this service: make extra NAME=media, or pip install 'earshot-server[media]'"
+    "{} is read with an extra of this service: make extra NAME=media, or pip install 'earshot-server[media]',"
+    " and restart the service"
 )
 
 

@@ -292,7 +292,7 @@ def test_error_names_missing_media_extra(tmp_path: Path) -> None:
     head = b"\0\0\0\x20ftypM4A " + bytes(64)
     assert fault(pool, head) == (
         "MP4 (M4A, MOV, 3GP) is read with an extra of this service: "
-        "make extra NAME=media, or pip install 'earshot-server[media]'"
+        "make extra NAME=media, or pip install 'earshot-server[media]', and restart the service"
     )
     assert len(samples(pool.open_file(io.BytesIO(encoded(sine(1))), ANY))) == 16_000
     pool.stop()

@@ -148,7 +148,7 @@ def test_over_ten_minutes_is_rejected_despite_lying_header() -> None:
 
 def test_slow_decoding_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording_reader, "CPU_SECONDS", -1.0)
-    assert "within its limits" in refused(recorded(SPEECH, "FLAC"), AudioError)
+    assert "exceeded its CPU or memory limit" in refused(recorded(SPEECH, "FLAC"), AudioError)
 
 
 def test_unavailable_engine_is_named(house: House) -> None:

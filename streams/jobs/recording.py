@@ -65,7 +65,7 @@ class JobRecordings:
         reader = new_id()
         try:
             parts = partial(read_parts, self._store_of, self._source, job, accepted.parts)
-            path = await self._spool.take(job, reader, parts)
+            path = await self._spool.take(job, reader, accepted.source.size, parts)
             try:
                 file = path.open("rb")
             except OSError as error:

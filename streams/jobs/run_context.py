@@ -63,9 +63,17 @@ class JobRun:
 
         Raises:
             AudioError: the log no longer holds it.
-            Unavailable: the log or the spool's disk does not answer.
+            Unavailable: the log does not answer, or the spool's disk does not accept it.
         """
-        return await self._spool.take(self.job, self.run, self._parts)
+        return await self._spool.take(self.job, self.run, self.accepted.source.size, self._parts)
+
+    def check_room(self, size: int) -> None:
+        """Check that the disk has room for `size` more bytes beside the audio. Any thread.
+
+        Raises:
+            Unavailable: it would have less free space than it must keep.
+        """
+        self._spool.check_room(size)
 
     def close(self) -> None:
         self._spool.give_back(self.job, self.run)

@@ -8,7 +8,6 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
 import mode
@@ -127,10 +126,10 @@ class Runner(mode.Service):  # type: ignore[misc]
         source: PartReader,
         emit: Emit,
         note: Note,
-        spool: Path,
+        spool: Spool,
         lives: Lives,
     ) -> None:
-        """Begin without work; `spool` is a directory of this process only, for the audio of runs."""
+        """Begin without work; `spool` keeps the audio of runs."""
         super().__init__()
         self.services: dict[Service, JobService] = {
             service: services.get(service) or MissingService(service) for service in Service
@@ -140,7 +139,7 @@ class Runner(mode.Service):  # type: ignore[misc]
         self.emit = emit
         self.note = note
         self.lives = lives
-        self.spool = Spool(spool)
+        self.spool = spool
         #: Services that were running when their process died.
         self._suspected: set[tuple[str, Service]] = set()
         #: Held by the suspected service that runs: together, an innocent one would be counted with the guilty.

@@ -17,6 +17,7 @@ from streams.jobs.pictures import JobPictures
 from streams.jobs.recording import JobRecordings
 from streams.jobs.service_runner import Runner
 from streams.jobs.source import PartSource
+from streams.jobs.spool import Spool
 from streams.log import RecordReader
 from streams.node.options import NodeOptions
 from streams.node.owner import PartitionOwner
@@ -54,7 +55,7 @@ class JobWorkload(Workload[JobStore]):
         super().__init__(owners, sender, followers)
         self._listeners = listeners
         self._keep_ms = options.job_keep_ms
-        spool = options.directory / "spool"
+        spool = Spool(options.directory / "spool", options.free_bytes)
         source = PartSource(reader)
         self.runner = Runner(
             app,
@@ -66,8 +67,8 @@ class JobWorkload(Workload[JobStore]):
             spool,
             options.lives,
         )
-        self.recordings = JobRecordings(self.serving, source, self.runner.spool)
-        drawn = JobRecordings(self.serving, source, self.runner.spool)
+        self.recordings = JobRecordings(self.serving, source, spool)
+        drawn = JobRecordings(self.serving, source, spool)
         self.pictures = JobPictures(drawn, open_file, options.directory / "pictures")
         self.biller = JobBiller(app, self.serving, ledger, self._emit)
         self.folds = {

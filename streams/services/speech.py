@@ -2,15 +2,12 @@
 
 import asyncio
 import os
-import tempfile
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from streams.audio.decode import OpenFile
 from streams.clients.transcriptions import TranscriptionClient
-from streams.services.pcm_file import decode_to_pcm
+from streams.services.pcm_file import decoded_audio
 from streams.services.priority import NICE, lower_priority
 from streams.services.service import RunSummary, ServiceRun
 from streams.services.speaker_names import SpeakerNames, UnknownSpeakers
@@ -18,8 +15,7 @@ from streams.services.transcription_run import SpeechResources, TranscriptionRun
 from streams.voice.activity import VoiceActivityDetector, bundled_detector
 from streams.voice.overlap import OverlapDetector
 from streams.voice.speaker_engine import SpeakerEngine
-from topics import media
-from topics.errors import ServiceFault, Unavailable
+from topics.errors import ServiceFault
 from topics.jobs.options import DEFAULT_SPEECH_MODEL
 
 
@@ -83,20 +79,8 @@ class SpeechService:
         """
         resources, requested = self._resources, run.accepted.options.speech_model
         model = resources.engine.address.model if requested in (None, DEFAULT_SPEECH_MODEL) else requested
-        source_media = media.parse(run.accepted.source.content_type)
-        audio = await run.audio()
-        stopped = threading.Event()
-        try:
-            with tempfile.NamedTemporaryFile(dir=audio.parent, prefix="speech-", suffix=audio.suffix) as file:
-                pcm = await resources.read(
-                    decode_to_pcm, audio, source_media, Path(file.name), stopped, self._open_file
-                )
-                warnings = await TranscriptionRun(resources, run, model, pcm, stopped).perform()
-        except OSError as error:
-            raise Unavailable(f"the spool cannot be used: {error.strerror}") from error
-        finally:
-            # Do not wait for the threads of a cancelled run: they end at their next block.
-            stopped.set()
+        async with decoded_audio(run, self._readers, self._open_file) as (pcm, stopped):
+            warnings = await TranscriptionRun(resources, run, model, pcm, stopped).perform()
         if pcm.fault is not None:
             raise ServiceFault(pcm.fault)
         if pcm.shortfall is not None:

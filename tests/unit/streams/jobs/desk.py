@@ -10,6 +10,7 @@ from streams.agents import NodeApp, run_services
 from streams.folding.lives import Lives
 from streams.jobs.job_store import JobStore
 from streams.jobs.service_runner import Runner
+from streams.jobs.spool import Spool
 from streams.services.service import RunSummary, ServiceRun
 from tests.unit.streams.agents import Agents
 from tests.unit.streams.sessions.rows import MemoryPartition
@@ -77,7 +78,9 @@ class Desk:
         self.elsewhere = self.slow = False
         self.unfolded: list[tuple[str, JobResult]] = []
         app = NodeApp()
-        self.runner = Runner(app, services, self.store_of, self, self.emit, self.note, spool, lives or Lives())
+        self.runner = Runner(
+            app, services, self.store_of, self, self.emit, self.note, Spool(spool, 0), lives or Lives()
+        )
         run_services(app, self.runner)
         self.agents = Agents(app, self.runner)
 

@@ -16,7 +16,7 @@ from streams.audio.decode import open_file
 from streams.clients.transcriptions import TranscriptionClient
 from streams.models.manifest import Graph, Waveform
 from streams.models.protocol import Floats
-from streams.services import speech
+from streams.services import pcm_file
 from streams.services.service import RunSummary
 from streams.services.speaker_names import SpeakerNames, unknown_names
 from streams.services.speech import SpeechService
@@ -381,9 +381,14 @@ def test_full_disk_raises_unavailable(tmp_path: Path, monkeypatch: pytest.Monkey
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "/a/path")
 
-    monkeypatch.setattr(speech, "decode_to_pcm", full)
+    monkeypatch.setattr(pcm_file, "decode_to_pcm", full)
     with pytest.raises(Unavailable, match=r"the spool cannot be used: No space left on device$"):
         perform(Run(three(tmp_path)), HttpEngine())
+    monkeypatch.undo()
+    run = Run(three(tmp_path))
+    run.full = True
+    with pytest.raises(Unavailable, match="the disk is full"):
+        perform(run, HttpEngine())
     assert [file.name for file in tmp_path.iterdir()] == ["a.audio"]
 
 

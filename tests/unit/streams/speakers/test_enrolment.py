@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streams.clients.embeddings import EmbeddingModel
+from streams.clients.embeddings import EmbeddingClient, EmbeddingModel
 from streams.models.protocol import Floats
 from streams.speakers import recording_reader
+from streams.speakers.embedder import VoiceEmbedder
 from streams.speakers.registered_speakers import SpeakerService
 from streams.voice.speech_segments import RATE
 from tests.audio import encoded
@@ -192,6 +193,17 @@ def test_full_organization_is_rejected(house: House) -> None:
     assert house.files.held == {}
 
 
+async def test_waiting_for_a_call_is_not_part_of_its_deadline(house: House) -> None:
+    async with house.engine.running():
+        client = EmbeddingClient(house.engine.address(timeout_s=1.0, limit=1))
+        embedder = VoiceEmbedder(client)
+        async with client.slots:
+            embedding = asyncio.create_task(embedder.embed(talk((0, 1.0))))
+            await asyncio.sleep(1.1)
+        assert (await embedding).model == house.model
+        await embedder.close()
+
+
 def test_concurrent_enrolments_over_limit_leave_nothing(house: House) -> None:
     """There was room when the work began, and none when it ended: 60 register at a time."""
 
@@ -281,7 +293,8 @@ def test_passages_are_enrolled_as_one_sample(kind: str) -> None:
     assert [path.rpartition(".")[2] for path in house.files.held] == ["wav"]
 
 
-def test_passages_with_little_speech_or_damage_are_rejected() -> None:
+def test_passages_with_little_speech_or_damage_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And those that take too long to decode."""
     house, data = House(), recorded(talk((0, 3.0), (None, 5.0)), "FLAC")
 
     def learn(data: bytes, span: tuple[int, int]) -> None:
@@ -295,4 +308,7 @@ def test_passages_with_little_speech_or_damage_are_rejected() -> None:
         learn(data, (4000, 7000))
     with pytest.raises(AudioError):
         learn(data[: len(data) // 3], (0, 8000))
+    monkeypatch.setattr(recording_reader, "PASSAGE_CPU_SECONDS", -1.0)
+    with pytest.raises(AudioError, match="exceeded its CPU or memory limit"):
+        learn(data, (0, 3000))
     assert house.files.held == {}

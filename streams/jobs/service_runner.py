@@ -18,8 +18,9 @@ from faust import App
 from streams.channel import WorkChannel
 from streams.folding import retry
 from streams.folding.lives import Lives
-from streams.jobs.run_context import Emit, JobRun, Note, PartReader, StoreOf
+from streams.jobs.run_context import Emit, JobRun, Note, StoreOf
 from streams.jobs.spool import Spool
+from streams.log import RecordReader
 from streams.services.service import JobService, RunSummary, ServiceRun
 from topics import keys
 from topics.errors import EarshotError, NotOwned, ServiceFault, Unavailable
@@ -123,7 +124,7 @@ class Runner(mode.Service):  # type: ignore[misc]
         app: App,
         services: Mapping[Service, JobService],
         store_of: StoreOf,
-        source: PartReader,
+        reader: RecordReader,
         emit: Emit,
         note: Note,
         spool: Spool,
@@ -135,7 +136,7 @@ class Runner(mode.Service):  # type: ignore[misc]
             service: services.get(service) or MissingService(service) for service in Service
         }
         self.store_of = store_of
-        self.source = source
+        self.reader = reader
         self.emit = emit
         self.note = note
         self.lives = lives
@@ -267,7 +268,7 @@ class Runner(mode.Service):  # type: ignore[misc]
                     pending.service,
                     accepted,
                     self.store_of,
-                    self.source,
+                    self.reader,
                     self.emit,
                     self.spool,
                     self.lives.name_run(),

@@ -10,7 +10,7 @@ from streams.clients.transcriptions import TranscriptionClient
 from streams.services.pcm_file import decoded_audio
 from streams.services.priority import NICE, lower_priority
 from streams.services.service import RunSummary, ServiceRun
-from streams.services.speaker_names import SpeakerNames, UnknownSpeakers
+from streams.services.speaker_names import SpeakerNames
 from streams.services.transcription_run import SpeechResources, TranscriptionRun
 from streams.voice.activity import VoiceActivityDetector, bundled_detector
 from streams.voice.overlap import OverlapDetector
@@ -28,7 +28,7 @@ class SpeechService:
         speakers: SpeakerEngine | None,
         open_file: OpenFile,
         *,
-        names: SpeakerNames | None = None,
+        names: SpeakerNames,
         overlap: OverlapDetector | None = None,
         piece_seconds: float = 30.0,
         load_detector: Callable[[], VoiceActivityDetector] = bundled_detector,
@@ -37,9 +37,9 @@ class SpeechService:
     ) -> None:
         """Separate speakers with `speakers`; without it, all speech has one speaker, and a warning reports it.
 
-        `overlap` finds simultaneous speech. `open_file` opens recordings. `piece_seconds` bounds what the engine gets
-        at once. Threads that separate speakers add `nice` to their nice value. If `takes_likely_language`, each piece
-        is sent with the recording's language.
+        `names` finds registered speakers, and `overlap` simultaneous speech. `open_file` opens recordings.
+        `piece_seconds` bounds what the engine gets at once. Threads that separate speakers add `nice` to their nice
+        value. If `takes_likely_language`, each piece is sent with the recording's language.
         """
         self._open_file = open_file
         # At least two, so that a short recording need not wait for a long one.
@@ -50,7 +50,7 @@ class SpeechService:
             engine,
             speakers,
             overlap,
-            names or UnknownSpeakers(),
+            names,
             load_detector,
             piece_seconds,
             self._readers,

@@ -283,7 +283,7 @@ async def test_project_over_its_picture_limit_is_rejected(world: World) -> None:
     world.open.clear()
     asked = [asyncio.create_task(world.get(f"a{n}", "a")) for n in range(pictures.MOST_OF_PROJECT)]
     await asyncio.sleep(0)
-    with pytest.raises(Unavailable, match="16 pictures, its limit"):
+    with pytest.raises(Unavailable, match="already has 16 pictures waiting or being drawn, the limit; try again later"):
         await world.get("one more", "a")
     other = asyncio.create_task(world.get("b", "b"))
     world.open.set()

@@ -261,7 +261,10 @@ class ServiceSettings(BaseSettings):
         "of it.",
     )
     upload_free_bytes: int = Field(
-        default=256 * MIB, ge=0, description="Bytes of disk that uploads leave free; otherwise they are answered 503."
+        default=256 * MIB,
+        ge=0,
+        description="Bytes of disk that uploads and running jobs leave free; otherwise uploads are answered 503, and "
+        "jobs wait.",
     )
     keep_voice: bool = Field(
         default=False,

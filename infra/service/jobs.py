@@ -22,8 +22,9 @@ from streams.clients.translations import TranslationClient
 from streams.decoders.pool import DecoderPool
 from streams.decoders.prober import RecordingProber
 from streams.models.loaded_models import LoadedModels
-from streams.services.caption import CaptionService
-from streams.services.insights import InsightsService
+from streams.services.caption import CAPTION
+from streams.services.insights import INSIGHTS
+from streams.services.prompting import ChatService
 from streams.services.service import JobService
 from streams.services.sound import SoundService
 from streams.services.speech import SpeechService
@@ -43,9 +44,7 @@ NEEDED: Final = f"{variable('translation_url')} is not set, the address of a Lib
 
 Engine = TypeVar("Engine", bound=EngineClient)
 
-AnyService = (
-    SoundService | SpeechService | InsightsService | CaptionService | TranslationService | SpeechTranslationService
-)
+AnyService = SoundService | SpeechService | ChatService | TranslationService | SpeechTranslationService
 
 
 class JobServices:
@@ -135,8 +134,8 @@ class JobServices:
             )
         if writing := self._address(settings.caption, CHAT_MODEL):
             chat = self._noted(ChatClient(writing))
-            services[Service.INSIGHTS] = InsightsService(chat, models.tags)
-            services[Service.CAPTION] = CaptionService(chat, models.tags)
+            for task in (INSIGHTS, CAPTION):
+                services[task.service] = ChatService(task, chat, models.tags)
         services[Service.TRANSLATION] = self._translation()
         return services
 

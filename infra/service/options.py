@@ -36,6 +36,7 @@ def node_options(settings: Settings, url: str, database: Path | None) -> NodeOpt
         sweep_seconds=min(30.0, max(0.5, settings.session_idle_seconds / 20)),
         part_bytes=settings.queue_bytes // 4,
         share_bytes=settings.queue_bytes // 2,
+        free_bytes=settings.upload_free_bytes,
         project_sessions=settings.project_sessions,
         project_jobs=settings.project_jobs,
         job_keep_ms=settings.job_retention_seconds * 1000,

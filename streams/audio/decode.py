@@ -33,7 +33,7 @@ BUFFER_BYTES: Final = 1 << 16
 DAMAGED: Final = "the audio is damaged"
 #: Encoder delay and padding, by which a file may be shorter than it claims.
 SLACK_S: Final = 0.25
-BROKEN_LIMIT: Final = "the audio could not be read within its limits"
+BROKEN_LIMIT: Final = "decoding exceeded its CPU or memory limit"
 
 
 class DecodedAudio(msgspec.Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import ClassVar, Final, TypeVar
 
 import httpx2
@@ -10,7 +10,6 @@ import msgspec
 
 from streams.clients.address import EngineAddress
 from streams.clients.call_record import CallRecord
-from streams.clients.restarts import Restarts
 from topics.errors import ServiceFault
 
 T = TypeVar("T")
@@ -44,7 +43,6 @@ class EngineClient:
     def __init__(self, address: EngineAddress) -> None:
         self.address = address
         self.record = CallRecord()
-        self._restarts = address.restarts or Restarts(2)
         #: Callers take a slot before they build a request, to keep few requests in memory.
         self.slots = asyncio.Semaphore(address.limit)
         self._url = address.endpoint(self.path)
@@ -79,12 +77,19 @@ class EngineClient:
         headers = {"idempotency-key": idempotency_key, "accept": "application/json", "accept-encoding": "identity"}
         if self.address.key is not None:
             headers["authorization"] = f"Bearer {self.address.key}"
+        restarts = self.address.restarts
+
+        def post() -> Coroutine[None, None, bytes]:
+            return self._post(headers, json, fields, file)
+
         with self.record.call():
+            if restarts is None:
+                with contextlib.suppress(ConnectionBroken):
+                    return await post()
+                return await post()
             try:
-                return await self._restarts.call(lambda: self._post(headers, json, fields, file), ConnectionBroken)
+                return await restarts.call(post, ConnectionBroken)
             except ConnectionBroken as error:
-                if self.address.restarts is None:
-                    raise
                 message = f"the {self.name} engine died three times during this request; it is not retried"
                 raise ServiceFault(message) from error
 

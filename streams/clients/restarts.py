@@ -13,12 +13,10 @@ T = TypeVar("T")
 class Restarts:
     """Retries calls broken by a death, one at a time, so that none fails for the deaths that another causes.
 
-    Loop only.
+    Each call is made at most `DEATHS` times. Loop only.
     """
 
-    def __init__(self, most: int = DEATHS) -> None:
-        """Try each call at most `most` times."""
-        self._most = most
+    def __init__(self) -> None:
         self._turn = asyncio.Lock()
 
     async def call(self, make: Callable[[], Awaitable[T]], died: type[Exception]) -> T:
@@ -26,7 +24,7 @@ class Restarts:
         with suppress(died):
             return await make()
         async with self._turn:
-            for _ in range(self._most - 2):
+            for _ in range(DEATHS - 2):
                 with suppress(died):
                     return await make()
             return await make()

@@ -27,7 +27,8 @@ IDLE: Final = "it does nothing"
 @cache
 def tell_unfiltered(who: str) -> None:
     """Warn once that one kind of process can make any system call."""
-    log.warning(f"{who}.unfiltered", reason="this kernel filters no system calls; limits of resources hold")
+    reason = "seccomp is not available: system calls are not filtered; only resource limits apply"
+    log.warning(f"{who}.unfiltered", reason=reason)
 
 
 class Deadlines(msgspec.Struct, frozen=True):
@@ -45,7 +46,7 @@ class Child:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        #: How often the machine had ended processes for taking too much memory.
+        #: The machine's count of OOM kills when this process was forked.
         self._ended_for_memory = ended_for_it()
         self._handle: int | None = None
         if hasattr(os, "pidfd_open"):

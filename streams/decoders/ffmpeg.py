@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import io
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Final
@@ -39,13 +39,16 @@ FORMATS: Final[dict[Container, str]] = {
     "ac3": "ac3",
     "wavpack": "wv",
 }
+#: Streams without a header: FFmpeg estimates their length from the bit rate of the first frames.
+ESTIMATED: Final = frozenset({"aac", "ac3"})
 #: Codecs in common use for recording and publishing; PCM of any kind is allowed too.
 CODECS: Final = frozenset(
     {"aac", "ac3", "alac", "amrnb", "amrwb", "eac3", "flac", "libopencore_amrnb", "libopencore_amrwb", "libopus"}
     | {"mp2", "mp2float", "mp3", "mp3float", "opus", "vorbis", "wavpack", "wmalossless", "wmapro", "wmav1", "wmav2"}
 )
 MISSING: Final = (
-    "{} is read with an extra of this service: make extra NAME=media, or pip install 'earshot-server[media]'"
+    "{} is read with an extra of this service: make extra NAME=media, or pip install 'earshot-server[media]',"
+    " and restart the service"
 )
 
 
@@ -93,13 +96,12 @@ def open_file(source: DescriptorSource | GuardedSource, media: Media, longest_s:
     if first is None:
         raise AudioError("the data holds no audio")
     rate, channels = first.sample_rate, first.layout.nb_channels
-    claimed = None if file.duration is None else file.duration * rate // av.time_base
+    length, own_length = (None, None) if kind in ESTIMATED else (file.duration, stream.duration)
+    claimed = None if length is None else length * rate // av.time_base
     decode.check_limits(rate, channels, claimed, longest_s)
     blocks = _blocks(chain([first], frames), first, source, block_samples // channels)
     # The duration of the whole file may be that of its video.
-    own = (
-        None if stream.duration is None or stream.time_base is None else int(stream.duration * stream.time_base * rate)
-    )
+    own = None if own_length is None or stream.time_base is None else int(own_length * stream.time_base * rate)
     return AudioFile(rate, channels, blocks, longest_s, claimed, source.tell, Claim(own))
 
 
@@ -118,7 +120,7 @@ def _audio_stream(file: InputContainer) -> AudioStream:
 def _blocks(
     frames: Iterator[AudioFrame], first: AudioFrame, source: DescriptorSource | GuardedSource, most: int
 ) -> Iterator[Floats]:
-    """Yield channel means; frames of some thousand samples are joined up to `most`."""
+    """Yield channel means in blocks of at most `most` samples; frames have some thousand each."""
     layout = (first.sample_rate, first.layout.nb_channels)
     pieces: list[Floats] = []
     count = 0
@@ -130,17 +132,24 @@ def _blocks(
                 break
             if (frame.sample_rate, frame.layout.nb_channels) != layout:
                 raise AudioError(f"{DAMAGED}: its rate or its channels change")
-            pieces.append(_samples(frame))
-            count += len(pieces[-1])
-            if count >= most:
+            samples = _samples(frame)
+            if pieces and count + len(samples) > most:
                 joined, pieces, count = pieces, [], 0
-                yield from decode.mix(np.concatenate(joined))
+                yield from _mixed(joined, most)
+            pieces.append(samples)
+            count += len(samples)
     except AudioError:
-        if pieces:
-            yield from decode.mix(np.concatenate(pieces))
+        yield from _mixed(pieces, most)
         raise
+    yield from _mixed(pieces, most)
+
+
+def _mixed(pieces: Sequence[Floats], most: int) -> Iterator[Floats]:
+    """Yield the channel means of joined pieces, at most `most` samples at a time: one frame may be longer."""
     if pieces:
-        yield from decode.mix(np.concatenate(pieces))
+        joined = np.concatenate(pieces)
+        for start in range(0, len(joined), most):
+            yield from decode.mix(joined[start : start + most])
 
 
 def _samples(frame: AudioFrame) -> Floats:

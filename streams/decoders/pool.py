@@ -198,7 +198,7 @@ class DecodedBlocks:
                 self._receive()
                 return self._reply.header or self._raise(self._reply.end)
             except DecoderDied:
-                self._bury()
+                self._discard_dead()
 
     def blocks(self) -> Iterator[Floats]:
         """Yield the samples of the opened file.
@@ -220,7 +220,7 @@ class DecodedBlocks:
                         yield block
                 return
             except DecoderDied:
-                self._bury()
+                self._discard_dead()
             self.open()
 
     def tell(self) -> int:
@@ -304,7 +304,7 @@ class DecodedBlocks:
             raise OSError(end.disk, os.strerror(end.disk))
         raise (AudioTooLong if end.too_long else AudioError)(end.fault or DIED)
 
-    def _bury(self) -> None:
+    def _discard_dead(self) -> None:
         """Release a decoder that died, so that another can try once.
 
         Raises:

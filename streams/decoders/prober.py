@@ -38,12 +38,15 @@ class RecordingProber:
         try:
             copy = os.dup(file)
         except OSError as error:
-            raise Unavailable(f"the recording cannot be looked into now: {error.strerror}") from error
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._probe, copy, declared)
+            raise Unavailable(f"the recording cannot be read now: {error.strerror}") from error
+        probing = self._threads.submit(self._probe, copy, declared)
+        # A probe that was cancelled while it waited for a thread never closes its copy.
+        probing.add_done_callback(lambda probe: os.close(copy) if probe.cancelled() else None)
+        return await asyncio.wrap_future(probing)
 
     def _probe(self, file: int, declared: Media | None) -> ProbeResult:
         try:
             with os.fdopen(file, "rb") as source:
                 return probe_recording(source, declared, self._open_file)
         except OSError as error:
-            raise Unavailable(f"the recording cannot be looked into now: {error.strerror}") from error
+            raise Unavailable(f"the recording cannot be read now: {error.strerror}") from error

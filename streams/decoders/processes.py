@@ -71,10 +71,12 @@ class ZygoteProcess:
 
         Raises:
             Unavailable: it died, or does not start in time.
+            OSError: this process can open no more files, or the machine cannot fork.
         """
         self._control, theirs = socket.socketpair()
         environment = bare_environment() | KEPT_MEMORY | {"OPENBLAS_NUM_THREADS": "1"}
-        with theirs:
+        with ExitStack() as ours, theirs:
+            ours.callback(self._control.close)
             self._process = subprocess.Popen(
                 command,
                 stdin=theirs.fileno(),
@@ -83,6 +85,7 @@ class ZygoteProcess:
                 # A signal to the service's group, as from a terminal, is for the service only; it ends the zygote.
                 start_new_session=True,
             )
+            ours.pop_all()
         self._control.settimeout(START_SECONDS)
         with suppress(OSError):
             if self._control.recv(len(messages.READY)):
@@ -199,7 +202,7 @@ class Zygote:
             self._running()
 
     def start_beside(self) -> None:
-        """Start it in a thread, for models; if that fails, its first use reports it."""
+        """Start the zygote in a background thread and preload the model libraries. The first use reports a failure."""
 
         def start() -> None:
             with suppress(Unavailable, OSError), self._lock:
@@ -271,7 +274,10 @@ class Zygote:
 
     def _running(self) -> ZygoteProcess:
         if self._process is None:
-            self._process = ZygoteProcess(self._command)
+            try:
+                self._process = ZygoteProcess(self._command)
+            except OSError as error:
+                raise Unavailable(f"no process for audio can be started: {error.strerror}") from error
             for directory in self._models:
                 with suppress(EngineError, OSError):  # It loaded before; its next use reports the failure.
                     self._process.load(directory)

@@ -28,9 +28,11 @@ T = TypeVar("T")
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
 SUFFIX: Final = ".picture"
-#: Maximum number of concurrent drawings and of concurrent reads; and of a project's drawings, including waiting ones.
+#: Maximum number of concurrent drawings.
 MAKERS: Final = 2
+#: Maximum number of concurrent reads.
 READERS: Final = 2
+#: Maximum number of one project's drawings, including waiting ones.
 MOST_OF_PROJECT: Final = 16
 #: Bytes of all pictures kept, some 78 hours; and their maximum number, including recordings that cannot be drawn.
 MOST_BYTES: Final = 1 << 30
@@ -153,7 +155,8 @@ class JobPictures:
     def _begin(self, job: str, view: JobView) -> _Entry:
         project = view.accepted.project
         if sum(one.project == project and not one.making.done() for one in self._entries.values()) >= MOST_OF_PROJECT:
-            raise Unavailable(f"the project waits for {MOST_OF_PROJECT} pictures, its limit", retry_after=5)
+            waiting = f"the project already has {MOST_OF_PROJECT} pictures waiting or being drawn"
+            raise Unavailable(f"{waiting}, the limit; try again later", retry_after=5)
         path, stopped = self._directory / f"{next(self._numbers)}{SUFFIX}", threading.Event()
         making = asyncio.create_task(self._make(job, view, path, stopped), name=f"picture-{keys.shown(job)}")
         entry = self._entries[job] = _Entry(path, project, making, stopped)

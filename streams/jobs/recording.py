@@ -6,8 +6,9 @@ from functools import partial
 from typing import Final
 
 from streams.admission import AdmissionSemaphore
-from streams.jobs.run_context import PartReader, StoreOf, read_parts, read_rows
+from streams.jobs.run_context import StoreOf, read_parts, read_rows
 from streams.jobs.spool import Spool
+from streams.log import RecordReader
 from topics.errors import AudioError, Unavailable
 from topics.jobs.records import PART_BYTES
 from topics.keys import new_id
@@ -20,9 +21,9 @@ NOT_KEPT: Final = "the audio of the job was not kept"
 class JobRecordings:
     """Opens the recordings of jobs; running services share the files. Loop only."""
 
-    def __init__(self, store_of: StoreOf, source: PartReader, spool: Spool) -> None:
+    def __init__(self, store_of: StoreOf, log: RecordReader, spool: Spool) -> None:
         self._store_of = store_of
-        self._source = source
+        self._log = log
         self._spool = spool
         self._admission = AdmissionSemaphore(MAX_RECORDINGS)
 
@@ -53,7 +54,7 @@ class JobRecordings:
             if head is None or not head.needs_audio or not rows:
                 raise AudioError(NOT_KEPT)
             at = number * PART_BYTES
-            parts = [part async for part in read_rows(self._source, store, rows)]
+            parts = [part async for part in read_rows(self._log, store, rows)]
             yield parts[0][max(start - at, 0) : end - at]
 
     @asynccontextmanager
@@ -64,8 +65,8 @@ class JobRecordings:
             raise AudioError(NOT_KEPT)
         reader = new_id()
         try:
-            parts = partial(read_parts, self._store_of, self._source, job, accepted.parts)
-            path = await self._spool.take(job, reader, parts)
+            parts = partial(read_parts, self._store_of, self._log, job, accepted.parts)
+            path = await self._spool.take(job, reader, accepted.source.size, parts)
             try:
                 file = path.open("rb")
             except OSError as error:

@@ -4,14 +4,17 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from streams.folding import retry
+from streams.folding.logged_audio import read_log
 from streams.jobs.job_store import JobStore
 from streams.jobs.spool import Spool
+from streams.log import RecordReader
+from topics import record_codec
 from topics.errors import AudioError, Unavailable
 from topics.jobs.options import Service
-from topics.jobs.records import Accepted, JobResult, Portion
+from topics.jobs.records import Accepted, JobResult, Part, Portion
 from topics.jobs.rules import EntryState
 from topics.rows import AudioRow
 
@@ -26,13 +29,6 @@ Note = Callable[[str, JobResult], None]
 StoreOf = Callable[[str], JobStore]
 
 
-class PartReader(Protocol):
-    """Reads the audio of jobs from the log."""
-
-    def read(self, partition: int, rows: Sequence[AudioRow]) -> AsyncGenerator[bytes, None]:
-        """Yield the bytes of part rows in order."""
-
-
 class JobRun:
     """One run of one service of one job; implements `ServiceRun`. Loop only."""
 
@@ -42,7 +38,7 @@ class JobRun:
         service: Service,
         accepted: Accepted,
         store_of: StoreOf,
-        source: PartReader,
+        log: RecordReader,
         emit: Emit,
         spool: Spool,
         run: str,
@@ -54,7 +50,7 @@ class JobRun:
         #: Number of portions appended.
         self.count = 0
         self._store_of = store_of
-        self._source = source
+        self._log = log
         self._emit = emit
         self._spool = spool
 
@@ -63,9 +59,17 @@ class JobRun:
 
         Raises:
             AudioError: the log no longer holds it.
-            Unavailable: the log or the spool's disk does not answer.
+            Unavailable: the log does not answer, or the spool's disk does not accept it.
         """
-        return await self._spool.take(self.job, self.run, self._parts)
+        return await self._spool.take(self.job, self.run, self.accepted.source.size, self._parts)
+
+    def check_room(self, size: int) -> None:
+        """Check that the disk has room for `size` more bytes beside the audio. Any thread.
+
+        Raises:
+            Unavailable: it would have less free space than it must keep.
+        """
+        self._spool.check_room(size)
 
     def close(self) -> None:
         self._spool.give_back(self.job, self.run)
@@ -112,10 +116,10 @@ class JobRun:
             await asyncio.sleep(retry.pause(failures))
 
     def _parts(self) -> AsyncGenerator[bytes, None]:
-        return read_parts(self._store_of, self._source, self.job, self.accepted.parts)
+        return read_parts(self._store_of, self._log, self.job, self.accepted.parts)
 
 
-async def read_parts(store_of: StoreOf, source: PartReader, job: str, count: int) -> AsyncGenerator[bytes, None]:
+async def read_parts(store_of: StoreOf, log: RecordReader, job: str, count: int) -> AsyncGenerator[bytes, None]:
     """Yield the audio of a job with `count` parts.
 
     Raises:
@@ -126,16 +130,21 @@ async def read_parts(store_of: StoreOf, source: PartReader, job: str, count: int
     rows = store.audio(job, 0, count)
     if len(rows) < count:
         raise AudioError(f"the job's audio is not complete: part {len(rows)} of {count} is missing")
-    async with aclosing(read_rows(source, store, rows)) as parts:
+    async with aclosing(read_rows(log, store, rows)) as parts:
         async for part in parts:
             yield part
 
 
-async def read_rows(source: PartReader, store: JobStore, rows: Sequence[AudioRow]) -> AsyncGenerator[bytes, None]:
+async def read_rows(log: RecordReader, store: JobStore, rows: Sequence[AudioRow]) -> AsyncGenerator[bytes, None]:
     """Yield the parts of given rows in order; raises the errors of `read_parts`."""
     try:
-        async with aclosing(source.read(store.partition.number, rows)) as parts:
+        async with aclosing(read_log(log, store.partition.number, rows, _audio)) as parts:
             async for part in parts:
                 yield part
     except OSError as error:
         raise Unavailable(f"the log does not give the audio: {error}") from error
+
+
+def _audio(value: bytes) -> bytes | None:
+    command = record_codec.decode_job_command(value)
+    return command.data if isinstance(command, Part) else None

@@ -8,7 +8,6 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
 import mode
@@ -19,8 +18,9 @@ from faust import App
 from streams.channel import WorkChannel
 from streams.folding import retry
 from streams.folding.lives import Lives
-from streams.jobs.run_context import Emit, JobRun, Note, PartReader, StoreOf
+from streams.jobs.run_context import Emit, JobRun, Note, StoreOf
 from streams.jobs.spool import Spool
+from streams.log import RecordReader
 from streams.services.service import JobService, RunSummary, ServiceRun
 from topics import keys
 from topics.errors import EarshotError, NotOwned, ServiceFault, Unavailable
@@ -124,23 +124,23 @@ class Runner(mode.Service):  # type: ignore[misc]
         app: App,
         services: Mapping[Service, JobService],
         store_of: StoreOf,
-        source: PartReader,
+        reader: RecordReader,
         emit: Emit,
         note: Note,
-        spool: Path,
+        spool: Spool,
         lives: Lives,
     ) -> None:
-        """Begin without work; `spool` is a directory of this process only, for the audio of runs."""
+        """Begin without work; `spool` keeps the audio of runs."""
         super().__init__()
         self.services: dict[Service, JobService] = {
             service: services.get(service) or MissingService(service) for service in Service
         }
         self.store_of = store_of
-        self.source = source
+        self.reader = reader
         self.emit = emit
         self.note = note
         self.lives = lives
-        self.spool = Spool(spool)
+        self.spool = spool
         #: Services that were running when their process died.
         self._suspected: set[tuple[str, Service]] = set()
         #: Held by the suspected service that runs: together, an innocent one would be counted with the guilty.
@@ -268,7 +268,7 @@ class Runner(mode.Service):  # type: ignore[misc]
                     pending.service,
                     accepted,
                     self.store_of,
-                    self.source,
+                    self.reader,
                     self.emit,
                     self.spool,
                     self.lives.name_run(),

@@ -14,6 +14,7 @@ from topics import keys
 from topics.errors import Unavailable
 
 SUFFIX: Final = ".audio"
+NO_SPACE: Final = "there is no room for the audio of jobs now: the disk must keep EARSHOT_UPLOAD_FREE_BYTES free"
 
 
 class SpoolFile(msgspec.Struct, eq=False):
@@ -27,11 +28,13 @@ class SpoolFile(msgspec.Struct, eq=False):
 class Spool:
     """A directory of this process only, with one file per job from its first run's start to its last run's end.
 
-    Loop only.
+    Loop only, except `check_room`.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, free_bytes: int) -> None:
+        """Keep the files in `directory`, and `free_bytes` of its disk free."""
         self.directory = directory
+        self._free_bytes = free_bytes
         self._files: dict[str, SpoolFile] = {}
 
     def clear(self) -> None:
@@ -40,20 +43,39 @@ class Spool:
         for path in self.directory.glob(f"*{SUFFIX}"):
             path.unlink(missing_ok=True)
 
-    async def take(self, job: str, run: str, read: Callable[[], AsyncGenerator[bytes, None]]) -> Path:
-        """Return the job's complete file; it stays until `give_back`, which must always follow.
+    async def take(self, job: str, run: str, size: int, read: Callable[[], AsyncGenerator[bytes, None]]) -> Path:
+        """Return the job's complete file, of `size` bytes; it stays until `give_back`, which must always follow.
 
         Raises:
-            Unavailable: the disk does not accept it.
+            Unavailable: the disk has no room for it or does not accept it, or the job was removed.
             Exception: the error of `read`, for every run that waits for the file.
         """
         file = self._files.get(job)
         if file is None:
+            self.check_room(size)
             file = self._files[job] = self._begin(job, read)
         file.runs.add(run)
-        # Cancelling one run must not stop the filling for others.
-        await asyncio.shield(file.filling)
+        try:
+            # Cancelling one run must not stop the filling for others.
+            await asyncio.shield(file.filling)
+        except asyncio.CancelledError:
+            if file.filling.cancelled():
+                raise Unavailable("the job was removed") from None
+            raise
         return file.path
+
+    def check_room(self, size: int) -> None:
+        """Check that the disk has room for `size` more bytes. Any thread.
+
+        Raises:
+            Unavailable: it would have less free space than it must keep.
+        """
+        try:
+            disk = os.statvfs(self.directory)
+        except OSError as error:
+            raise _refused(error) from error
+        if disk.f_bavail * disk.f_frsize - size < self._free_bytes:
+            raise Unavailable(NO_SPACE)
 
     def give_back(self, job: str, run: str) -> None:
         """End a run's use of the job's file, if any; the last run removes the file."""
@@ -78,25 +100,25 @@ class Spool:
             raise _refused(error) from error
         os.close(file)
         return SpoolFile(
-            Path(name), asyncio.create_task(_fill(Path(name), read()), name=f"spool-{keys.shown(job)}"), set()
+            Path(name), asyncio.create_task(self._fill(Path(name), read()), name=f"spool-{keys.shown(job)}"), set()
         )
 
+    async def _fill(self, path: Path, parts: AsyncGenerator[bytes, None]) -> None:
+        # Close the parts at once even if the disk is full: a reader of the log may hold a lock until then.
+        async with aclosing(parts):
+            async for part in parts:
+                try:
+                    await asyncio.to_thread(self._append, path, part)
+                except OSError as error:
+                    raise _refused(error) from error
 
-async def _fill(path: Path, parts: AsyncGenerator[bytes, None]) -> None:
-    # Close the parts at once even if the disk is full: a reader of the log may hold a lock until then.
-    async with aclosing(parts):
-        async for part in parts:
-            try:
-                await asyncio.to_thread(_append, path, part)
-            except OSError as error:
-                raise _refused(error) from error
-
-
-def _append(path: Path, data: bytes) -> None:
-    # Opened each time: after a cancellation, the orphaned thread holds no file open and creates none.
-    with path.open("r+b") as file:
-        file.seek(0, os.SEEK_END)
-        file.write(data)
+    def _append(self, path: Path, data: bytes) -> None:
+        # Again: others write to the disk too.
+        self.check_room(len(data))
+        # Opened each time: after a cancellation, the orphaned thread holds no file open and creates none.
+        with path.open("r+b") as file:
+            file.seek(0, os.SEEK_END)
+            file.write(data)
 
 
 def _refused(error: OSError) -> Unavailable:

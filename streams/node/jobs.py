@@ -16,7 +16,7 @@ from streams.jobs.job_store import JobStore
 from streams.jobs.pictures import JobPictures
 from streams.jobs.recording import JobRecordings
 from streams.jobs.service_runner import Runner
-from streams.jobs.source import PartSource
+from streams.jobs.spool import Spool
 from streams.log import RecordReader
 from streams.node.options import NodeOptions
 from streams.node.owner import PartitionOwner
@@ -54,20 +54,19 @@ class JobWorkload(Workload[JobStore]):
         super().__init__(owners, sender, followers)
         self._listeners = listeners
         self._keep_ms = options.job_keep_ms
-        spool = options.directory / "spool"
-        source = PartSource(reader)
+        spool = Spool(options.directory / "spool", options.free_bytes)
         self.runner = Runner(
             app,
             services,
             self.serving,
-            source,
+            reader,
             self._emit,
             partial(sender.note, JOB_RESULTS),
             spool,
             options.lives,
         )
-        self.recordings = JobRecordings(self.serving, source, self.runner.spool)
-        drawn = JobRecordings(self.serving, source, self.runner.spool)
+        self.recordings = JobRecordings(self.serving, reader, spool)
+        drawn = JobRecordings(self.serving, reader, spool)
         self.pictures = JobPictures(drawn, open_file, options.directory / "pictures")
         self.biller = JobBiller(app, self.serving, ledger, self._emit)
         self.folds = {

@@ -19,6 +19,8 @@ class NodeOptions(msgspec.Struct, frozen=True):
     #: Bytes that may wait for the log: parts of recordings, and other commands of one project.
     part_bytes: int = 16 * 1024 * 1024
     share_bytes: int = 32 * 1024 * 1024
+    #: Bytes that the files of running jobs leave free on the disk.
+    free_bytes: int = 256 * 1024 * 1024
     #: Limits on the unsettled sessions and jobs of one project.
     project_sessions: int = 10_000
     project_jobs: int = 1000

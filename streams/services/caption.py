@@ -4,8 +4,7 @@ from typing import Final
 
 import msgspec
 
-from streams.services.prompting import TEXT, ChatService, PromptData, Text
-from streams.services.service import RunSummary, ServiceRun
+from streams.services.prompting import TEXT, ChatTask, PromptData, Text
 from topics.jobs import payloads
 from topics.jobs.options import Service
 
@@ -21,20 +20,8 @@ class CaptionAnswer(msgspec.Struct, frozen=True):
 _decoder: Final = msgspec.json.Decoder(CaptionAnswer)
 
 
-class CaptionService(ChatService):
-    """Runs `caption`. Loop only."""
-
-    async def perform(self, run: ServiceRun) -> RunSummary:
-        """Write a job's caption.
-
-        Raises:
-            ServiceFault: both services that it reads failed, or the engine did.
-            ServiceError: the model that scored the sounds is unknown here.
-        """
-        caption, summary = await self.write(run, Service.CAPTION, FIELDS, _read)
-        await run.emit(payloads.encode(caption), 1.0)
-        return summary
-
-
 def _read(text: str, data: PromptData) -> payloads.Caption:
     return payloads.Caption(" ".join(_decoder.decode(text).caption.split()))
+
+
+CAPTION: Final = ChatTask(Service.CAPTION, FIELDS, _read)

@@ -4,8 +4,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from streams.services.prompting import TEXT, ChatService, PromptData, Text
-from streams.services.service import RunSummary, ServiceRun
+from streams.services.prompting import TEXT, ChatTask, PromptData, Text
 from topics.jobs import payloads
 from topics.jobs.options import Service
 
@@ -51,22 +50,6 @@ class InsightsAnswer(msgspec.Struct, frozen=True):
 _decoder: Final = msgspec.json.Decoder(InsightsAnswer)
 
 
-class InsightsService(ChatService):
-    """Runs `audio_insights`. Loop only."""
-
-    async def perform(self, run: ServiceRun) -> RunSummary:
-        """Write a job's insights.
-
-        Raises:
-            ServiceFault: both services that it reads failed, or the engine did.
-            ServiceError: the model that scored the sounds is unknown here.
-        """
-        prompt = run.accepted.options.audio_insights_prompt or ""
-        insights, summary = await self.write(run, Service.INSIGHTS, FIELDS, _read, prompt)
-        await run.emit(payloads.encode(insights), 1.0)
-        return summary
-
-
 def _read(text: str, data: PromptData) -> payloads.Insights:
     answer = _decoder.decode(text)
     speech = (answer.detected_language, answer.speech_content_summary, answer.keywords)
@@ -82,3 +65,6 @@ def _read(text: str, data: PromptData) -> payloads.Insights:
         answer.notable_events,
         *speech,
     )
+
+
+INSIGHTS: Final = ChatTask(Service.INSIGHTS, FIELDS, _read, prompted=True)

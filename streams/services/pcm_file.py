@@ -1,7 +1,11 @@
 """A job's audio for speech engines: a file of 16-bit mono samples at 16 kHz, readable from any position."""
 
+import asyncio
+import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Executor
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -12,9 +16,11 @@ from streams.audio.decode import OpenFile
 from streams.audio.resample import Resampler
 from streams.audio.wav import SAMPLE_BYTES
 from streams.models.protocol import Floats
+from streams.services.service import ServiceRun
 from streams.voice import loudness as levels
 from streams.voice.speech_segments import RATE
-from topics.errors import AudioError
+from topics import media
+from topics.errors import AudioError, Unavailable
 from topics.media import Media
 
 #: Samples read at a time: a stopped run ends after at most one block.
@@ -65,23 +71,59 @@ class PcmFile(msgspec.Struct, frozen=True):
             return file.read((end - first) * SAMPLE_BYTES)
 
 
-def decode_to_pcm(audio: Path, media: Media, path: Path, stopped: threading.Event, open_file: OpenFile) -> PcmFile:
+@asynccontextmanager
+async def decoded_audio(
+    run: ServiceRun, threads: Executor, open_file: OpenFile
+) -> AsyncIterator[tuple[PcmFile, threading.Event]]:
+    """Decode a run's audio with `open_file` in one of the `threads`; delete the samples at the end.
+
+    Also provide an event that is set at the end. Threads that read the samples must then stop: nobody waits for them.
+
+    Raises:
+        AudioError: nothing can be decoded.
+        Unavailable: the log does not answer, or the disk fails or has no room.
+    """
+    audio = await run.audio()
+    source_media = media.parse(run.accepted.source.content_type)
+    stopped = threading.Event()
+    try:
+        with tempfile.NamedTemporaryFile(dir=audio.parent, prefix="speech-", suffix=audio.suffix) as file:
+            arguments = audio, source_media, Path(file.name), stopped, open_file, run.check_room
+            yield await asyncio.get_running_loop().run_in_executor(threads, decode_to_pcm, *arguments), stopped
+    except OSError as error:
+        raise Unavailable(f"the spool cannot be used: {error.strerror}") from error
+    finally:
+        stopped.set()
+
+
+def decode_to_pcm(
+    audio: Path,
+    declared: Media,
+    path: Path,
+    stopped: threading.Event,
+    open_file: OpenFile,
+    check_room: Callable[[int], None],
+) -> PcmFile:
     """Decode a file with `open_file` into `path`, an existing empty file, in bounded memory.
 
-    If the audio breaks after its beginning, keep it up to the break; `PcmFile.fault` states where and why.
+    If the audio breaks after its beginning, keep it up to the break; `PcmFile.fault` states where and why. Call
+    `check_room` with the number of bytes before writing them.
 
     Raises:
         AudioError: nothing can be decoded.
         Stopped: `stopped` was set.
+        Unavailable: the error of `check_room`.
     """
     # Open `path` without creating it: a cancelled run may already have removed it.
-    with audio.open("rb") as source, path.open("r+b") as out, open_file(source, media) as file:
+    with audio.open("rb") as source, path.open("r+b") as out, open_file(source, declared) as file:
         resampler, meter = Resampler(file.rate, RATE), levels.Meter()
         fault: str | None = None
         try:
             for block in file.blocks():
                 raise_if_stopped(stopped)
-                out.write(wav.to_pcm16(meter.add(resampler.feed(block))))
+                data = wav.to_pcm16(meter.add(resampler.feed(block)))
+                check_room(len(data))
+                out.write(data)
         except AudioError as error:
             if not resampler.position:
                 raise

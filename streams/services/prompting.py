@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final
 
 import msgspec
 
@@ -12,8 +12,6 @@ from streams.services.timeline import EventCollector, TimelineEvent, TimelineLin
 from topics.errors import ServiceFault
 from topics.jobs import payloads
 from topics.jobs.options import Service
-
-T = TypeVar("T")
 
 #: Attempts at one answer: the second states what was wrong with the first.
 ATTEMPTS: Final = 2
@@ -52,11 +50,24 @@ class PromptData(msgspec.Struct, frozen=True):
     client_asks: str | msgspec.UnsetType = msgspec.UNSET
 
 
-class ChatService:
-    """A service whose result is written by a language model. Loop only, except `_prompt_data`."""
+class ChatTask(msgspec.Struct, frozen=True):
+    """What the model writes for a service."""
 
-    def __init__(self, engine: ChatClient, tags: Callable[[str], Sequence[str]]) -> None:
+    service: Service
+    #: JSON schemas of its fields, by name.
+    fields: Mapping[str, object]
+    #: Parses an answer; raises MsgspecError or ValueError if it is unusable.
+    read: Callable[[str, PromptData], msgspec.Struct]
+    #: The client's `audio_insights_prompt` is part of the message.
+    prompted: bool = False
+
+
+class ChatService:
+    """Runs a service whose result is written by a language model. Loop only, except `_prompt_data`."""
+
+    def __init__(self, task: ChatTask, engine: ChatClient, tags: Callable[[str], Sequence[str]]) -> None:
         """Write with `engine`; `tags` returns a sound model's tags by its id."""
+        self._task = task
         self._engine = engine
         self._tags = tags
 
@@ -67,17 +78,8 @@ class ChatService:
     async def close(self) -> None:
         await self._engine.close()
 
-    async def write(
-        self,
-        run: ServiceRun,
-        task: Service,
-        fields: Mapping[str, object],
-        read: Callable[[str, PromptData], T],
-        prompt: str = "",
-    ) -> tuple[T, RunSummary]:
-        """Return the model's answer, a JSON object with `fields` (JSON schemas by name), as parsed by `read`.
-
-        `read` raises MsgspecError or ValueError for an unusable answer; the model then gets a second attempt.
+    async def perform(self, run: ServiceRun) -> RunSummary:
+        """Write the result, in one portion; after an unusable answer, the model gets a second attempt.
 
         Raises:
             ServiceFault: both services that the prompt draws on failed, or the engine did.
@@ -86,13 +88,16 @@ class ChatService:
         sounds, speech = run.portions(Service.SOUND), run.portions(Service.SPEECH)
         if not sounds and not speech:
             raise ServiceFault("sound_event_detection and speech_analysis failed: there is nothing to write about")
+        task = self._task.service
+        prompt = (run.accepted.options.audio_insights_prompt or "") if self._task.prompted else ""
         # In a thread: hours of windows take a while.
-        data = await asyncio.to_thread(self._prompt_data, task, run.audio_ms(), sounds, speech)
+        data = await asyncio.to_thread(self._prompt_data, run.audio_ms(), sounds, speech)
         warnings = [f"{task}: written without {service}, which failed" for service in data.unavailable]
         if prompt:
             data = msgspec.structs.replace(data, client_asks=prompt[:PROMPT_CHARACTERS])
         if len(prompt) > PROMPT_CHARACTERS:
             warnings.append(f"{task}: written with the first {PROMPT_CHARACTERS} characters of audio_insights_prompt")
+        fields = self._task.fields
         schema = {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
         system = _TASK + msgspec.json.encode(schema).decode()
         user, fault = msgspec.json.encode(data).decode(), ""
@@ -101,16 +106,15 @@ class ChatService:
             async with self._engine.slots:
                 answer = await self._engine.complete(system + correction, user, task, schema, f"{run.run}-{attempt}")
             try:
-                result = read(_without_fence(answer.text), data)
+                result = self._task.read(_without_fence(answer.text), data)
             except (msgspec.MsgspecError, ValueError, RecursionError) as error:
                 fault = str(error)
                 continue
-            return result, RunSummary(answer.model, run.audio_ms(), tuple(warnings))
+            await run.emit(payloads.encode(result), 1.0)
+            return RunSummary(answer.model, run.audio_ms(), tuple(warnings))
         raise self._engine.unusable_answer(fault)
 
-    def _prompt_data(
-        self, task: Service, length_ms: int, sounds: Sequence[bytes], speech: Sequence[bytes]
-    ) -> PromptData:
+    def _prompt_data(self, length_ms: int, sounds: Sequence[bytes], speech: Sequence[bytes]) -> PromptData:
         events, lines = EventCollector(self._tags, length_ms), TranscriptCollector()
         for portion in sounds:
             events.add(payloads.sounds(portion))
@@ -118,7 +122,7 @@ class ChatService:
             lines.add(payloads.transcript(portion))
         portions = ((Service.SOUND, sounds), (Service.SPEECH, speech))
         return PromptData(
-            task,
+            self._task.service,
             length_ms / 1000,
             events.finish(),
             lines.finish(),

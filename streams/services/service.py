@@ -40,7 +40,14 @@ class ServiceRun(Protocol):
 
         Raises:
             AudioError: the log no longer holds the audio.
-            Unavailable: the log does not answer.
+            Unavailable: the log does not answer, or the disk does not accept it.
+        """
+
+    def check_room(self, size: int) -> None:
+        """Check that the disk has room for `size` more bytes beside the audio. Any thread.
+
+        Raises:
+            Unavailable: it would have less free space than it must keep.
         """
 
     def portions(self, service: Service) -> Sequence[bytes]:

@@ -13,13 +13,14 @@ import numpy as np
 
 from streams.audio.analysis import NOTHING, WindowJoiner
 from streams.audio.decode import OpenFile
+from streams.audio.resample import Resampler
 from streams.audio.windows import WindowGrid
 from streams.models.loaded_models import LoadedModels
 from streams.models.manifest import Manifest
 from streams.models.own_sounds import packed_columns, points, widths
 from streams.models.protocol import Floats
 from streams.services.service import RunSummary, ServiceRun
-from streams.workers.messages import Segment
+from streams.workers.messages import AUDIO_BYTES, Segment
 from streams.workers.workers import Workers
 from topics import media
 from topics.errors import AudioError, Unavailable
@@ -35,7 +36,7 @@ T = TypeVar("T")
 PORTION_WINDOWS: Final = 1024
 #: Windows of a segment, fewer at high sample rates: enough to make the hand-over and the leading audio cheap.
 SEGMENT_WINDOWS: Final = 32
-#: Samples of a segment, to fit a worker's memory; and samples of a block, over all channels.
+#: Samples of a segment, unless a second model hears more at once; and samples of a block, over all channels.
 SEGMENT_SAMPLES: Final = 1 << 18
 BLOCK_SAMPLES: Final = 1 << 17
 #: Recordings analysed at the same time, so that a short one need not wait for long ones.
@@ -91,17 +92,22 @@ class SegmentReader:
                 self.fault = str(error)
                 return
             cutter = SegmentCutter(self._model, audio.rate, self._hearing)
+            if cutter.largest > AUDIO_BYTES:
+                # A worker would convert the samples to this rate, so the scores are the same.
+                cutter = SegmentCutter(self._model, self._model.input.sample_rate, self._hearing)
+            resampler = Resampler(audio.rate, cutter.rate)
             size = self._path.stat().st_size
             with audio:
                 try:
                     for samples in audio.blocks():
                         self._share_read = audio.tell() / size
-                        yield from cutter.feed(samples)
-                        self.audio_ms = cutter.position * 1000 // audio.rate
+                        yield from cutter.feed(resampler.feed(samples))
+                        self.audio_ms = resampler.position * 1000 // audio.rate
                 except AudioError as error:
                     self.fault = audio.fault(error)
             if self.fault is None:
                 self.shortfall = audio.shortfall
+                yield from cutter.feed(resampler.finish())
             yield cutter.finish(whole=self.fault is None)
 
 
@@ -116,12 +122,14 @@ class SegmentCutter:
         """
         self._model = model.model_id
         self._hearing = hearing
-        self._rate = rate
+        self.rate = rate
         self._grid = WindowGrid(model, SESSIONS, rate, recording=True)
         # Whole blocks of a second model, so that it hears none twice.
         block = 1 if model.second is None else model.second.recording.hop_ms // SESSIONS.hop_ms
         windows = min(SEGMENT_WINDOWS, SEGMENT_SAMPLES * 1000 // (rate * SESSIONS.hop_ms))
         self._windows = max(1, windows // block) * block
+        #: Bytes of the largest segment, the last one, which ends before a further one is complete.
+        self.largest = 4 * (self._grid.end_of(2 * self._windows) - self._grid.first_input(self._windows))
         self._first = 0
         #: Position of the first sample held, and the samples from there.
         self._at = 0
@@ -149,7 +157,7 @@ class SegmentCutter:
         # A recording shorter than a window is held from its beginning and may be empty.
         start = max(start, self._at)
         samples = samples[start - self._at : end - self._at]
-        segment = Segment(self._model, samples.nbytes, self._rate, start, self._first, False, hearing=self._hearing)
+        segment = Segment(self._model, samples.nbytes, self.rate, start, self._first, False, hearing=self._hearing)
         return segment, samples
 
     def _drop(self, position: int) -> None:

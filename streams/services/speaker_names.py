@@ -25,15 +25,6 @@ class SpeakerNames(Protocol):
         """
 
 
-class UnknownSpeakers:
-    """Names speakers in a deployment without registered speakers. Loop only."""
-
-    async def names(
-        self, organization: str, voices: Sequence[Floats], warn: Callable[[str], None]
-    ) -> Sequence[tuple[str, float]]:
-        return unknown_names(len(voices))
-
-
 def unknown_name(number: int) -> str:
     """Return the name of an unregistered speaker; each recording numbers its own from 0."""
     return f"Unknown {number}"

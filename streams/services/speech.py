@@ -2,24 +2,20 @@
 
 import asyncio
 import os
-import tempfile
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from streams.audio.decode import OpenFile
 from streams.clients.transcriptions import TranscriptionClient
-from streams.services.pcm_file import decode_to_pcm
+from streams.services.pcm_file import decoded_audio
 from streams.services.priority import NICE, lower_priority
 from streams.services.service import RunSummary, ServiceRun
-from streams.services.speaker_names import SpeakerNames, UnknownSpeakers
+from streams.services.speaker_names import SpeakerNames
 from streams.services.transcription_run import SpeechResources, TranscriptionRun
 from streams.voice.activity import VoiceActivityDetector, bundled_detector
 from streams.voice.overlap import OverlapDetector
 from streams.voice.speaker_engine import SpeakerEngine
-from topics import media
-from topics.errors import ServiceFault, Unavailable
+from topics.errors import ServiceFault
 from topics.jobs.options import DEFAULT_SPEECH_MODEL
 
 
@@ -32,7 +28,7 @@ class SpeechService:
         speakers: SpeakerEngine | None,
         open_file: OpenFile,
         *,
-        names: SpeakerNames | None = None,
+        names: SpeakerNames,
         overlap: OverlapDetector | None = None,
         piece_seconds: float = 30.0,
         load_detector: Callable[[], VoiceActivityDetector] = bundled_detector,
@@ -41,9 +37,9 @@ class SpeechService:
     ) -> None:
         """Separate speakers with `speakers`; without it, all speech has one speaker, and a warning reports it.
 
-        `overlap` finds simultaneous speech. `open_file` opens recordings. `piece_seconds` bounds what the engine gets
-        at once. Threads that separate speakers add `nice` to their nice value. If `takes_likely_language`, each piece
-        is sent with the recording's language.
+        `names` finds registered speakers, and `overlap` simultaneous speech. `open_file` opens recordings.
+        `piece_seconds` bounds what the engine gets at once. Threads that separate speakers add `nice` to their nice
+        value. If `takes_likely_language`, each piece is sent with the recording's language.
         """
         self._open_file = open_file
         # At least two, so that a short recording need not wait for a long one.
@@ -54,7 +50,7 @@ class SpeechService:
             engine,
             speakers,
             overlap,
-            names or UnknownSpeakers(),
+            names,
             load_detector,
             piece_seconds,
             self._readers,
@@ -83,20 +79,8 @@ class SpeechService:
         """
         resources, requested = self._resources, run.accepted.options.speech_model
         model = resources.engine.address.model if requested in (None, DEFAULT_SPEECH_MODEL) else requested
-        source_media = media.parse(run.accepted.source.content_type)
-        audio = await run.audio()
-        stopped = threading.Event()
-        try:
-            with tempfile.NamedTemporaryFile(dir=audio.parent, prefix="speech-", suffix=audio.suffix) as file:
-                pcm = await resources.read(
-                    decode_to_pcm, audio, source_media, Path(file.name), stopped, self._open_file
-                )
-                warnings = await TranscriptionRun(resources, run, model, pcm, stopped).perform()
-        except OSError as error:
-            raise Unavailable(f"the spool cannot be used: {error.strerror}") from error
-        finally:
-            # Do not wait for the threads of a cancelled run: they end at their next block.
-            stopped.set()
+        async with decoded_audio(run, self._readers, self._open_file) as (pcm, stopped):
+            warnings = await TranscriptionRun(resources, run, model, pcm, stopped).perform()
         if pcm.fault is not None:
             raise ServiceFault(pcm.fault)
         if pcm.shortfall is not None:

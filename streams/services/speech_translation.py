@@ -2,19 +2,17 @@
 
 import asyncio
 import math
-import tempfile
-import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice, pairwise
-from pathlib import Path
 from typing import Final
 
 from streams.audio.decode import OpenFile
 from streams.clients.transcriptions import SpeechTranslationClient
-from streams.services.pcm_file import PcmFile, decode_to_pcm
+from streams.services.pcm_file import PcmFile, decoded_audio
 from streams.services.service import RunSummary, ServiceRun
-from topics import languages, media
-from topics.errors import ServiceFault, Unavailable
+from topics import languages
+from topics.errors import ServiceFault
 from topics.jobs import payloads
 from topics.jobs.options import ANY_LANGUAGE, Service
 from topics.jobs.payloads import Segment, Transcript
@@ -40,12 +38,15 @@ class SpeechTranslationService:
         self._open_file = open_file
         self._piece_ms = round(1000 * piece_seconds)
         self._needed = needed
+        self._readers = ThreadPoolExecutor(self.limit, "translation-reading")
 
     @property
     def limit(self) -> int:
         return 1 if self._engine is None else self._engine.address.limit
 
     async def close(self) -> None:
+        """Shut down the threads, once no run is left, and close the connections."""
+        await asyncio.to_thread(self._readers.shutdown, cancel_futures=True)
         if self._engine is not None:
             await self._engine.close()
 
@@ -69,25 +70,12 @@ class SpeechTranslationService:
             texts = tuple(turn.text for turn in turns)
             await run.emit(payloads.encode(payloads.Translated(target, texts)), 1.0)
             return RunSummary(self._engine.address.model or "default", run.audio_ms() if turns else 0)
-        audio = await run.audio()
-        stopped = threading.Event()
-        try:
-            with tempfile.NamedTemporaryFile(dir=audio.parent, prefix="speech-", suffix=audio.suffix) as file:
-                source_media = media.parse(run.accepted.source.content_type)
-                pcm = await asyncio.to_thread(
-                    decode_to_pcm, audio, source_media, Path(file.name), stopped, self._open_file
-                )
-                language = spoken[0] if len(spoken) == 1 else None
-                for first in range(0, len(turns), PORTION_TURNS):
-                    batch = turns[first : first + PORTION_TURNS]
-                    texts = await self._translate(self._engine, run, pcm, batch, language)
-                    await run.emit(
-                        payloads.encode(payloads.Translated(target, texts)), (first + len(batch)) / len(turns)
-                    )
-        except OSError as error:
-            raise Unavailable(f"the spool cannot be used: {error.strerror}") from error
-        finally:
-            stopped.set()
+        async with decoded_audio(run, self._readers, self._open_file) as (pcm, _):
+            language = spoken[0] if len(spoken) == 1 else None
+            for first in range(0, len(turns), PORTION_TURNS):
+                batch = turns[first : first + PORTION_TURNS]
+                texts = await self._translate(self._engine, run, pcm, batch, language)
+                await run.emit(payloads.encode(payloads.Translated(target, texts)), (first + len(batch)) / len(turns))
         return RunSummary(self._engine.address.model or "default", run.audio_ms())
 
     async def _translate(

@@ -115,9 +115,9 @@ class TranscriptionRun:
         """
         options = self._run.accepted.options
         if options.diarizes and not self._diarizes:
-            self._warnings.append("speakers are not told apart: there is no model for it")
+            self._warnings.append("speakers were not separated: this deployment has no diarization model")
         if options.speaker_profile and not self._diarizes:
-            self._warnings.append("speakers are not named: they are not told apart")
+            self._warnings.append("speakers were not named: they were not separated")
         diarization: asyncio.Future[Diarization] | None = None
         try:
             detector = await self._resources.read(lambda: CachedDetector(self._resources.load_detector()))
@@ -193,14 +193,14 @@ class TranscriptionRun:
         try:
             turns = diarize(self._pcm.blocks(self._stopped), self._resources.speakers, detector, count=count)
         except EngineError as error:
-            return Diarization(warning=f"speakers are not told apart: {error}")
+            return Diarization(warning=f"speakers were not separated: {error}")
         longer = lengthen_turns(turns, self._pcm.length_ms / 1000, timed_text.PAUSE_MS / 1000)
         if self._resources.overlap is None:
             return Diarization(turns, longer)
         try:
             overlaps = find_overlaps(self._pcm.blocks(self._stopped), self._resources.overlap, longer)
         except EngineError as error:
-            return Diarization(turns, longer, warning=f"speech of two at once is not marked: {error}")
+            return Diarization(turns, longer, warning=f"overlapping speech was not marked: {error}")
         return Diarization(turns, longer, overlaps)
 
     async def _speaker_names(self, turns: list[DiarizationTurn]) -> Sequence[tuple[str, float]]:
@@ -211,7 +211,7 @@ class TranscriptionRun:
             try:
                 return await self._resources.names.names(accepted.organization, voices, self._warnings.append)
             except ServiceError as error:
-                self._warnings.append(f"speakers are not named: {error}")
+                self._warnings.append(f"speakers were not named: {error}")
         return unknown_names(1 + max(turn.speaker for turn in turns))
 
     async def _transcribe(

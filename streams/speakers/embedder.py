@@ -45,10 +45,10 @@ class VoiceEmbedder:
         """Return the vector of float32[n] at 16 kHz, or of a WAV file.
 
         Raises:
-            EngineAway: the engine does not answer in time with a vector.
+            EngineAway: once called, the engine does not answer in time with a vector.
         """
         try:
-            async with asyncio.timeout(self._engine.address.timeout_s), self._engine.slots:
+            async with self._engine.slots, asyncio.timeout(self._engine.address.timeout_s):
                 data = voice if isinstance(voice, bytes) else await asyncio.to_thread(wav.encode, voice, RATE)
                 embedding = await self._engine.embed(data, new_id())
         except ServiceFault as error:

@@ -30,6 +30,8 @@ SHORT_BYTES: Final = 4 * 1024 * 1024
 #: CPU time for decoding one recording: ten minutes of stereo take some three seconds, but a few megabytes of FLAC can
 #: hold ten minutes of sixteen silent channels at 384 kHz.
 CPU_SECONDS: Final = 20.0
+#: The same for a passage of a job's recording, which may end a day after its beginning: some 90 s.
+PASSAGE_CPU_SECONDS: Final = 300.0
 #: Two long recordings need at most two threads each; the rest keep short ones from waiting.
 THREADS: Final = 8
 #: The shortest speech for enrolling a voice.
@@ -111,7 +113,7 @@ class RecordingReader:
         """Join stretches of a recording, (start, end) in milliseconds and in order, into one WAV file.
 
         Raises:
-            AudioError: it is damaged before the end of the last stretch.
+            AudioError: it is damaged before the end of the last stretch, or takes more than `PASSAGE_CPU_SECONDS`.
             Unavailable: the file cannot be read from disk.
         """
         return await self._read(decode_passage, file, declared, spans, self._open_file)
@@ -214,7 +216,7 @@ def decode_passage(source: BinaryIO, declared: Media, spans: Sequence[tuple[int,
     """Join stretches of a file, (start, end) in milliseconds and in order, into one WAV file of 16 kHz.
 
     Raises:
-        AudioError: it is damaged before the end of the last stretch.
+        AudioError: it is damaged before the end of the last stretch, or takes more than `PASSAGE_CPU_SECONDS`.
     """
     source.seek(0)
     audio = open_file(source, declared)
@@ -229,7 +231,7 @@ def decode_passage(source: BinaryIO, declared: Media, spans: Sequence[tuple[int,
 
     with audio:
         try:
-            for block in audio.blocks():
+            for block in audio.blocks(PASSAGE_CPU_SECONDS):
                 at = cut(resampler.feed(block))
                 if at >= edges[-1][1]:
                     break

@@ -25,6 +25,8 @@ SLOTS: Final = 8
 SMALL_SLOTS: Final = 24
 SMALL_SLOT_BYTES: Final = 1 << 20
 SMALL_AUDIO_BYTES: Final = 1 << 16
+#: Audio that any of the other slots holds.
+AUDIO_BYTES: Final = 8 << 20
 #: Bytes of a slot for everything except the chunk.
 HEADER_BYTES: Final = 1 << 18
 LENGTH: Final = struct.Struct("<I")
@@ -34,7 +36,7 @@ LINE_BYTES: Final = 4096
 
 def slot_bytes(chunk_bytes: int) -> int:
     """Return the size of a slot that holds the largest chunk or a step."""
-    return max(chunk_bytes, 8 << 20) + HEADER_BYTES
+    return max(chunk_bytes, AUDIO_BYTES) + HEADER_BYTES
 
 
 def memory_bytes(size: int) -> int:

@@ -102,7 +102,7 @@ class Workers(mode.Service):  # type: ignore[misc]
         """Score a segment of a recording in the background; return float32[windows, tags].
 
         Raises:
-            EngineError: the model failed, or the worker died on every attempt.
+            EngineError: the model failed, the worker died on every attempt, or the segment does not fit its memory.
         """
         deaths = Deaths()
         while True:
@@ -122,6 +122,10 @@ class Workers(mode.Service):  # type: ignore[misc]
                     raise EngineError(sentence) from died
             except StateLost:
                 continue
+            except Unavailable as error:
+                # Another attempt would fail too.
+                fault = f"{segment.model} needs {segment.length} bytes of audio at a time, more than a worker takes"
+                raise EngineError(fault) from error
             else:
                 if isinstance(answer, SegmentScores):
                     return answer.scores

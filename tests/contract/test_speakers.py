@@ -228,7 +228,7 @@ def test_jobs_name_registered_speakers(
         result = jobs.result(conversation(), asked)
     assert result["speech_analysis"]["status"] == "success"
     assert names(result).keys() == {"Unknown 0"}
-    assert any("speakers are not named" in warning for warning in result["metadata"]["warnings"])
+    assert any("speakers were not named" in warning for warning in result["metadata"]["warnings"])
 
 
 def names(result: dict[str, Any]) -> dict[str, float]:

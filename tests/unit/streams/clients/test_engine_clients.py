@@ -204,6 +204,22 @@ def test_call_with_broken_connection_is_retried(bundled: bool, answers: list[byt
     assert [asked.headers["idempotency-key"] for asked in engine.asked] == ["run-0"] * calls
 
 
+async def test_calls_of_remote_engine_are_retried_at_the_same_time() -> None:
+    """A remote engine dies of none of them, so none waits for another."""
+
+    def is_first(asked: Asked) -> bool:
+        return any(asked is one for one in engine.asked[:2])
+
+    engine = HttpEngine(lambda asked: LOST if is_first(asked) else DONE)
+    engine.may_answer = lambda asked: len(engine.asked) >= (2 if is_first(asked) else 4)
+    async with engine.running():
+        client = TranscriptionClient(engine.address())
+        async with asyncio.timeout(5):
+            answers = await asyncio.gather(*(client.transcribe(b"RIFF", f"run-{n}") for n in range(2)))
+        await client.close()
+    assert [answer.text for answer in answers] == ["Hello."] * 2
+
+
 async def test_request_that_kills_bundled_engine_fails_alone() -> None:
     """Calls broken by a death are repeated in sequence, including those of other clients of the same engine."""
     in_hand: dict[asyncio.StreamWriter, bytes] = {}

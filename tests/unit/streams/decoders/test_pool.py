@@ -1,5 +1,6 @@
 """Files are decoded in other processes: same samples and errors, and no remains of failures."""
 
+import errno
 import io
 import os
 import subprocess
@@ -207,6 +208,16 @@ def test_failed_zygote_start_raises_unavailable() -> None:
     pool = DecoderPool(zygote=Zygote((sys.executable, "-c", "pass")))
     with pytest.raises(Unavailable, match="does not start"):
         pool.open_file(wav(RATE), ANY)
+    assert pool._busy == 0
+
+
+@pytest.mark.parametrize("place", ["socket.socketpair", "subprocess.Popen"])
+def test_zygote_that_cannot_be_forked_raises_unavailable(place: str) -> None:
+    pool, refused = DecoderPool(), OSError(errno.EMFILE, "Too many open files")
+    with mock.patch(f"streams.decoders.processes.{place}", side_effect=refused):
+        for start in (pool.start, lambda: pool.open_file(wav(RATE), ANY)):
+            with pytest.raises(Unavailable, match="no process for audio can be started: Too many open files"):
+                start()
     assert pool._busy == 0
 
 

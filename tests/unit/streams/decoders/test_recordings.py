@@ -9,19 +9,23 @@ import os
 import struct
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
+import psutil
 import pytest
 
 from streams.audio import container
 from streams.decoders.pool import DecoderPool
-from streams.decoders.prober import RecordingProber
+from streams.decoders.prober import MAX_PROBES, RecordingProber
 from streams.decoders.processes import Zygote
 from tests.audio import encoded, sine
 from tests.unit.streams.audio.test_decode import ANY, flac_claiming, samples
 from tests.unit.streams.audio.test_decode import RATE as CHIRP_RATE
+from tests.waiting import until
 from topics import media
 from topics.errors import AudioError, AudioTooLong, Unavailable
 from topics.ports.prober import ProbeResult
@@ -140,6 +144,35 @@ async def test_unreadable_file_raises_unavailable(prober: RecordingProber, tmp_p
     os.close(directory)
 
 
+async def test_probe_cancelled_in_the_queue_closes_its_descriptor(tmp_path: Path) -> None:
+    """Otherwise a deleted upload would keep its space on the disk."""
+    opened, gate = threading.Semaphore(0), threading.Event()
+
+    def wait(*_: object, **__: object) -> NoReturn:
+        opened.release()
+        gate.wait()
+        raise AudioError("the gate is open")
+
+    prober, data = RecordingProber(wait), tone("WAV")
+    probes = [asyncio.create_task(probe(prober, data)) for _ in range(MAX_PROBES)]
+    await asyncio.to_thread(lambda: [opened.acquire() for _ in probes])
+    (tmp_path / "upload").write_bytes(data)
+    with (tmp_path / "upload").open("rb") as upload:
+        queued = asyncio.create_task(prober.probe(upload.fileno(), None))
+        await until(lambda: holders(tmp_path / "upload") == 2)
+        queued.cancel()
+        await asyncio.gather(queued, return_exceptions=True)
+        await until(lambda: holders(tmp_path / "upload") == 1)
+    gate.set()
+    assert {type(end) for end in await asyncio.gather(*probes, return_exceptions=True)} == {AudioError}
+    await prober.close()
+
+
+def holders(path: Path) -> int:
+    """Return how many descriptors of this process name a file."""
+    return sum(file.path == str(path) for file in psutil.Process().open_files())
+
+
 # --- formats of phones and browsers ---------------------------------------------------------------------------------
 
 PHONE_RATE = 48_000
@@ -160,46 +193,63 @@ KINDS = {
 }
 
 
-def muxed(muxer: str, encoder: str | None, *, video: bool = False) -> bytes:
-    """Return a tone of three seconds, its second channel half as loud; no sound without an encoder."""
+def muxed(muxer: str, encoder: str | None, *, video: bool = False, channels: int = 2, silent_s: float = 0.0) -> bytes:
+    """Return a tone of three seconds after some silence, a second channel half as loud; no sound without an encoder."""
     av = pytest.importorskip("av", reason="the extra media is not installed")
-    tone = (0.5 * sine(SECONDS, 440, PHONE_RATE)).astype(np.float32)
+    layout = ("mono", "stereo")[channels - 1]
+    silence = np.zeros(round(silent_s * PHONE_RATE))
+    tone = np.concatenate((silence, 0.5 * sine(SECONDS, 440, PHONE_RATE))).astype(np.float32)
     file = io.BytesIO()
     with av.open(file, "w", format=muxer) as out:
         if video:
             picture = out.add_stream("mpeg4", rate=5)
             picture.width, picture.height, picture.pix_fmt = 64, 48, "yuv420p"
         if encoder is not None:
-            stream = out.add_stream(encoder, rate=PHONE_RATE, layout="stereo")
+            stream = out.add_stream(encoder, rate=PHONE_RATE, layout=layout)
             stream.bit_rate = 128_000
         for _ in range(15 if video else 0):
             out.mux(picture.encode(av.VideoFrame.from_ndarray(np.zeros((48, 64, 3), np.uint8), format="rgb24")))
         for at in range(0, len(tone) if encoder else 0, 4800):
-            part = np.stack((tone, tone / 2))[:, at : at + 4800]
-            frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(part), format="fltp", layout="stereo")
+            part = np.stack((tone, tone / 2)[:channels])[:, at : at + 4800]
+            frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(part), format="fltp", layout=layout)
             frame.sample_rate, frame.pts = PHONE_RATE, at
             out.mux(stream.encode(frame))
         out.mux((stream if encoder else picture).encode(None))
     return file.getvalue()
 
 
+@pytest.mark.parametrize("channels", [1, 2])
 @pytest.mark.parametrize("kind", KINDS)
-async def test_phone_and_browser_recordings_are_decoded(pool: DecoderPool, prober: RecordingProber, kind: str) -> None:
+async def test_phone_and_browser_recordings_are_decoded(
+    pool: DecoderPool, prober: RecordingProber, kind: str, channels: int
+) -> None:
+    """Three seconds of one channel are more samples than a decoder sends at a time."""
     name, muxer, encoder = KINDS[kind]
-    data = muxed(muxer, encoder, video=kind == "video of a phone")
+    data = muxed(muxer, encoder, video=kind == "video of a phone", channels=channels)
     assert container.detect(data[: container.HEAD]) == name
     found = await probe(prober, data)
-    assert (found.format, found.rate, found.channels) == (name, PHONE_RATE, 2)
+    assert (found.format, found.rate, found.channels) == (name, PHONE_RATE, channels)
     assert media.parse(found.content_type).container == name
     audio = pool.open_file(io.BytesIO(data), ANY)
-    assert (audio.rate, audio.channels) == (PHONE_RATE, 2)
+    assert (audio.rate, audio.channels) == (PHONE_RATE, channels)
     got = samples(audio)
     assert len(got) / PHONE_RATE == pytest.approx(SECONDS, abs=0.15)
     # The tone, wherever it begins; the coder's delay may be included.
     middle = got[PHONE_RATE // 2 : -PHONE_RATE // 2]
-    assert np.sqrt(2 * np.mean(middle**2)) == pytest.approx(0.375, rel=0.05)
+    assert np.sqrt(2 * np.mean(middle**2)) == pytest.approx(0.5 if channels == 1 else 0.375, rel=0.05)
     spectrum = np.abs(np.fft.rfft(middle * np.hanning(len(middle))))
     assert np.argmax(spectrum) * PHONE_RATE / len(middle) == pytest.approx(440, abs=2)
+
+
+@pytest.mark.parametrize("kind", ["AAC", "AC-3"])
+async def test_estimated_length_is_no_claim(pool: DecoderPool, prober: RecordingProber, kind: str) -> None:
+    """FFmpeg estimates it from the beginning, where silence takes few bytes."""
+    _, muxer, encoder = KINDS[kind]
+    data = muxed(muxer, encoder, silent_s=6.0)
+    assert (await probe(prober, data)).length_ms is None
+    with pool.open_file(io.BytesIO(data), ANY, 12) as audio:
+        assert sum(map(len, audio.blocks())) / PHONE_RATE == pytest.approx(6.0 + SECONDS, abs=0.15)
+    assert audio.shortfall is None
 
 
 def test_phone_recording_faults_have_specific_errors(pool: DecoderPool) -> None:
@@ -242,7 +292,7 @@ def test_error_names_missing_media_extra(tmp_path: Path) -> None:
     head = b"\0\0\0\x20ftypM4A " + bytes(64)
     assert fault(pool, head) == (
         "MP4 (M4A, MOV, 3GP) is read with an extra of this service: "
-        "make extra NAME=media, or pip install 'earshot-server[media]'"
+        "make extra NAME=media, or pip install 'earshot-server[media]', and restart the service"
     )
     assert len(samples(pool.open_file(io.BytesIO(encoded(sine(1))), ANY))) == 16_000
     pool.stop()

@@ -6,15 +6,18 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from pathlib import Path
 
+import xxhash
+
 from streams.agents import NodeApp, run_services
 from streams.folding.lives import Lives
 from streams.jobs.job_store import JobStore
 from streams.jobs.service_runner import Runner
+from streams.jobs.spool import Spool
 from streams.services.service import RunSummary, ServiceRun
 from tests.unit.streams.agents import Agents
 from tests.unit.streams.sessions.rows import MemoryPartition
 from tests.waiting import until
-from topics import keys, rows
+from topics import keys, record_codec, rows
 from topics.errors import NotOwned
 from topics.folding import Arrival, Effect
 from topics.jobs.options import Options, Service
@@ -25,6 +28,8 @@ from topics.rows import AudioRow
 ALL = Options(True, True, True, True, translation=True)
 SOUND = Options(sound_event_detection=True)
 AUDIO = b"audio"
+PART = Part("c", "u", 0, AUDIO)
+ROW = AudioRow(0, len(AUDIO), xxhash.xxh3_128_digest(AUDIO))
 
 Script = Callable[[ServiceRun], Awaitable[None]]
 
@@ -77,7 +82,9 @@ class Desk:
         self.elsewhere = self.slow = False
         self.unfolded: list[tuple[str, JobResult]] = []
         app = NodeApp()
-        self.runner = Runner(app, services, self.store_of, self, self.emit, self.note, spool, lives or Lives())
+        self.runner = Runner(
+            app, services, self.store_of, self, self.emit, self.note, Spool(spool, 0), lives or Lives()
+        )
         run_services(app, self.runner)
         self.agents = Agents(app, self.runner)
 
@@ -94,20 +101,20 @@ class Desk:
             raise NotOwned("the partition is elsewhere")
         return self.store
 
-    async def read(self, partition: int, parts: Sequence[AudioRow]) -> AsyncGenerator[bytes, None]:
+    async def read(self, partition: int, offsets: Sequence[int]) -> AsyncGenerator[bytes | None, None]:
         if self.faults:
             raise self.faults.pop(0)
-        for _ in parts:
-            yield AUDIO
+        for _ in offsets:
+            yield record_codec.encode(PART)
 
     def accept(self, job: str, options: Options = SOUND, at: int = 0, project: str = "p") -> None:
         """Fold the commands of a job, accepted at `at`, and notify the runner."""
         source = Source("audio/wav", "wav", len(AUDIO), 8000, 1)
         accepted = Accepted("c", "u", 1, project, "o", options, source, "model", b"")
-        begun = fold_command(None, Part("c", "u", 0, AUDIO), Arrival(0, at))
+        begun = fold_command(None, PART, Arrival(0, at))
         self._keep(job, fold_command(begun.head, accepted, Arrival(1, at)).head)
         self.partition.rows[keys.row_key(keys.JOB, job, keys.REQUEST)] = rows.encode(accepted)
-        self.partition.rows[keys.row_key(keys.JOB, job, keys.AUDIO, 0)] = rows.encode(AudioRow(0, len(AUDIO), b""))
+        self.partition.rows[keys.row_key(keys.JOB, job, keys.AUDIO, 0)] = rows.encode(ROW)
         self.runner.enqueue(job)
 
     def remove(self, job: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from topics.errors import Unavailable
 from topics.jobs import payloads
 from topics.jobs.options import Options, Service
 from topics.jobs.payloads import Segment, Sounds, Transcript
@@ -24,6 +25,7 @@ class Run:
         asked = Options(speech_analysis=True, **options)
         self.accepted = Accepted("c", "u", 1, "a-project", "an-organization", asked, source, MODEL, b"")
         self.path = audio
+        self.full = False
         self.found: dict[Service, list[bytes]] = {}
         self.emitted: list[bytes] = []
         self.done: list[float] = []
@@ -31,6 +33,10 @@ class Run:
     async def audio(self) -> Path:
         assert self.path is not None
         return self.path
+
+    def check_room(self, size: int) -> None:
+        if self.full:
+            raise Unavailable("the disk is full")
 
     def portions(self, service: Service) -> Sequence[bytes]:
         return self.found.get(service, ())

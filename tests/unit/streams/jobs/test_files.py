@@ -1,6 +1,7 @@
 """Files of jobs beside the log: the audio shared by a job's runs, and pictures of recordings."""
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -28,6 +29,10 @@ from topics.jobs.rules import JobHead, JobState
 from topics.media import Media
 from topics.ports.jobs import JobView
 
+#: Bytes of a job's audio, and those that must stay free on the disk.
+SIZE = 6
+FREE = 1 << 20
+
 
 class Log:
     """Yields parts once the gate is open; then raises the given error."""
@@ -53,7 +58,7 @@ class Log:
 
 @pytest.fixture
 def spool(tmp_path: Path) -> Spool:
-    spool = Spool(tmp_path / "spool")
+    spool = Spool(tmp_path / "spool", FREE)
     spool.clear()
     return spool
 
@@ -64,7 +69,7 @@ def files(spool: Spool) -> list[Path]:
 
 async def test_runs_share_one_download_and_last_run_deletes_it(spool: Spool) -> None:
     log = Log(b"one", b"two")
-    takes = [asyncio.create_task(spool.take(JOB, run, log.read)) for run in "abc"]
+    takes = [asyncio.create_task(spool.take(JOB, run, SIZE, log.read)) for run in "abc"]
     await asyncio.sleep(0)
     log.gate.set()
     paths = set(await asyncio.gather(*takes))
@@ -81,7 +86,7 @@ async def test_runs_share_one_download_and_last_run_deletes_it(spool: Spool) -> 
 @pytest.mark.parametrize("others", ["", "b"])
 async def test_download_stops_only_when_last_run_leaves(spool: Spool, others: str) -> None:
     log = Log(b"audio")
-    first, *rest = (asyncio.create_task(spool.take(JOB, run, log.read)) for run in f"a{others}")
+    first, *rest = (asyncio.create_task(spool.take(JOB, run, SIZE, log.read)) for run in f"a{others}")
     await asyncio.sleep(0)
     first.cancel()
     spool.give_back(JOB, "a")
@@ -96,18 +101,18 @@ async def test_download_stops_only_when_last_run_leaves(spool: Spool, others: st
 async def test_log_error_reaches_all_runs_and_next_run_retries(spool: Spool, fault: Exception) -> None:
     log = Log(b"half", fault=fault)
     log.gate.set()
-    found = await asyncio.gather(*(spool.take(JOB, run, log.read) for run in "ab"), return_exceptions=True)
+    found = await asyncio.gather(*(spool.take(JOB, run, SIZE, log.read) for run in "ab"), return_exceptions=True)
     assert found == [fault, fault]
     for run in "ab":
         spool.give_back(JOB, run)
     assert files(spool) == []
     log.fault = None
-    assert (await spool.take(JOB, "c", log.read)).read_bytes() == b"half"
+    assert (await spool.take(JOB, "c", SIZE, log.read)).read_bytes() == b"half"
 
 
 async def test_unwritable_spool_raises_unavailable(spool: Spool) -> None:
     log = Log(b"audio")
-    taking = asyncio.create_task(spool.take(JOB, "a", log.read))
+    taking = asyncio.create_task(spool.take(JOB, "a", SIZE, log.read))
     await asyncio.sleep(0)
     files(spool)[0].unlink()
     log.gate.set()
@@ -117,16 +122,44 @@ async def test_unwritable_spool_raises_unavailable(spool: Spool) -> None:
     spool.give_back(JOB, "a")
     spool.directory.rmdir()
     with pytest.raises(Unavailable, match="spool cannot be written"):
-        await spool.take(JOB, "a", log.read)
+        await spool.take(JOB, "a", SIZE, log.read)
+
+
+async def test_files_leave_room_on_the_disk(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that would not fit is not begun, and one that no longer fits is not finished."""
+    log, free = Log(b"one", b"two"), FREE + SIZE - 1
+    monkeypatch.setattr(os, "statvfs", lambda _: mock.Mock(f_bavail=free, f_frsize=1))
+    with pytest.raises(Unavailable, match="must keep EARSHOT_UPLOAD_FREE_BYTES free"):
+        await spool.take(JOB, "a", SIZE, log.read)
+    assert (log.reads, files(spool)) == (0, [])
+    free += 1
+    taking = asyncio.create_task(spool.take(JOB, "a", SIZE, log.read))
+    await until(lambda: log.reads == 1)
+    free = FREE + 2
+    log.gate.set()
+    with pytest.raises(Unavailable, match="must keep EARSHOT_UPLOAD_FREE_BYTES free"):
+        await taking
+    assert files(spool)[0].read_bytes() == b""
+    spool.give_back(JOB, "a")
+
+
+async def test_removing_a_job_is_unavailable_to_its_readers(spool: Spool) -> None:
+    """Not a cancellation, which would end the reader's own request."""
+    takes = [asyncio.create_task(spool.take(JOB, run, SIZE, Log().read)) for run in "ab"]
+    await asyncio.sleep(0)
+    spool.drop(JOB)
+    ends = await asyncio.gather(*takes, return_exceptions=True)
+    assert [(type(end), str(end)) for end in ends] == [(Unavailable, "the job was removed")] * 2
+    assert files(spool) == []
 
 
 async def test_resubmitted_job_gets_its_own_audio(spool: Spool) -> None:
     old, new = Log(b"old"), Log(b"new")
     old.gate.set()
     new.gate.set()
-    await spool.take(JOB, "a", old.read)
+    await spool.take(JOB, "a", SIZE, old.read)
     spool.drop(JOB)
-    path = await spool.take(JOB, "b", new.read)
+    path = await spool.take(JOB, "b", SIZE, new.read)
     spool.give_back(JOB, "a")
     assert path.read_bytes() == b"new"
 
@@ -134,7 +167,7 @@ async def test_resubmitted_job_gets_its_own_audio(spool: Spool) -> None:
 def test_clear_removes_leftover_audio_from_spool(tmp_path: Path) -> None:
     (tmp_path / "left.audio").write_bytes(b"audio")
     (tmp_path / "other").write_bytes(b"not ours")
-    Spool(tmp_path).clear()
+    Spool(tmp_path, FREE).clear()
     assert [path.name for path in tmp_path.iterdir()] == ["other"]
 
 
@@ -250,7 +283,7 @@ async def test_project_over_its_picture_limit_is_rejected(world: World) -> None:
     world.open.clear()
     asked = [asyncio.create_task(world.get(f"a{n}", "a")) for n in range(pictures.MOST_OF_PROJECT)]
     await asyncio.sleep(0)
-    with pytest.raises(Unavailable, match="16 pictures, its limit"):
+    with pytest.raises(Unavailable, match="already has 16 pictures waiting or being drawn, the limit; try again later"):
         await world.get("one more", "a")
     other = asyncio.create_task(world.get("b", "b"))
     world.open.set()

@@ -12,7 +12,7 @@ from streams.agents import NodeApp
 from streams.folding import billing as shared
 from streams.folding import retry
 from streams.jobs.job_biller import JobBiller
-from streams.jobs.source import PartSource
+from streams.jobs.run_context import read_rows
 from tests.unit.streams.folding.books import Books, billing
 from tests.unit.streams.jobs.world import JOB, KEEP_MS, SOUNDS, JobWorld, accepted
 from tests.waiting import until
@@ -70,7 +70,7 @@ async def test_parts_are_read_in_order_and_damage_is_reported() -> None:
             for offset in offsets:
                 yield records.get(offset)
 
-        return [data async for data in PartSource(mock.Mock(read=by_offset)).read(0, rows)]
+        return [data async for data in read_rows(mock.Mock(read=by_offset), world.store, rows)]
 
     assert await read(values) == [b"one", b"two"]
     for other in (part(1, b"other"), Removed("r")):

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from streams.clients.chat import ChatClient
-from streams.services.caption import CaptionService
-from streams.services.insights import InsightsService
-from streams.services.prompting import PROMPT_CHARACTERS
+from streams.services.caption import CAPTION
+from streams.services.insights import INSIGHTS
+from streams.services.prompting import PROMPT_CHARACTERS, ChatService, ChatTask
 from streams.services.service import RunSummary
 from streams.services.timeline import (
     HALF_CHARACTERS,
@@ -31,7 +31,7 @@ from topics.scores import probability, threshold
 TAGS = ("Dog_bark", "Rain")
 #: Longer than any recording here.
 LONG_MS = 10**7
-INSIGHTS = {
+ANSWER = {
     "contains_speech": True,
     "primary_sound_environment": "a garden",
     "situation_summary": "A dog barks.",
@@ -63,9 +63,9 @@ def answers(*given: bytes) -> Callable[[Asked], bytes]:
     return lambda asked: next(left)
 
 
-def perform(kind: type[InsightsService | CaptionService], run: Run, engine: HttpEngine, **address: Any) -> RunSummary:
+def perform(task: ChatTask, run: Run, engine: HttpEngine, **address: Any) -> RunSummary:
     found: RunSummary = engine.serve(
-        lambda: kind(ChatClient(engine.address(**address)), tags), lambda service: service.perform(run)
+        lambda: ChatService(task, ChatClient(engine.address(**address)), tags), lambda service: service.perform(run)
     )
     return found
 
@@ -75,9 +75,9 @@ def both(**options: Any) -> Run:
 
 
 def test_engine_receives_sounds_and_speech() -> None:
-    engine, run = HttpEngine(told(INSIGHTS)), both(audio_insights_prompt="Mind the dog.")
-    assert perform(InsightsService, run, engine, model="writer") == RunSummary("writer", AUDIO_MS)
-    assert [payloads.insights(data) for data in run.emitted] == [msgspec.convert(INSIGHTS, Insights)]
+    engine, run = HttpEngine(told(ANSWER)), both(audio_insights_prompt="Mind the dog.")
+    assert perform(INSIGHTS, run, engine, model="writer") == RunSummary("writer", AUDIO_MS)
+    assert [payloads.insights(data) for data in run.emitted] == [msgspec.convert(ANSWER, Insights)]
     (asked,) = engine.asked
     assert asked.headers["idempotency-key"] == "the-run-0"
     request = asked.json
@@ -103,15 +103,15 @@ def test_engine_receives_sounds_and_speech() -> None:
 
 
 def test_long_client_prompt_is_truncated_with_warning() -> None:
-    engine, run = HttpEngine(told(INSIGHTS)), both(audio_insights_prompt="x" * (PROMPT_CHARACTERS + 1))
-    summary = perform(InsightsService, run, engine)
+    engine, run = HttpEngine(told(ANSWER)), both(audio_insights_prompt="x" * (PROMPT_CHARACTERS + 1))
+    summary = perform(INSIGHTS, run, engine)
     assert json.loads(engine.asked[0].json["messages"][1]["content"])["client_asks"] == "x" * PROMPT_CHARACTERS
     assert summary.warnings == ("audio_insights: written with the first 2000 characters of audio_insights_prompt",)
 
 
 def test_caption_is_one_line() -> None:
     engine, run = HttpEngine(told({"caption": " A dog\nbarks. "})), both(audio_insights_prompt="Mind the dog.")
-    assert perform(CaptionService, run, engine) == RunSummary("writer-1", AUDIO_MS)
+    assert perform(CAPTION, run, engine) == RunSummary("writer-1", AUDIO_MS)
     assert [payloads.caption(data) for data in run.emitted] == [Caption("A dog barks.")]
     request = engine.asked[0].json
     assert request["response_format"]["json_schema"]["name"] == "caption"
@@ -121,12 +121,12 @@ def test_caption_is_one_line() -> None:
 
 def test_long_model_name_is_truncated() -> None:
     answer = reply({"choices": [{"message": {"content": json.dumps({"caption": "A dog."})}}], "model": "m" * 10**6})
-    assert perform(CaptionService, both(), HttpEngine(answer)).model == "m" * 128
+    assert perform(CAPTION, both(), HttpEngine(answer)).model == "m" * 128
 
 
 def test_transcript_implies_speech_despite_engine_answer() -> None:
     run = Run().heard(Transcript((TURN,))).sounded(sounds((5, -1)))
-    perform(InsightsService, run, HttpEngine(told({**INSIGHTS, "contains_speech": False})))
+    perform(INSIGHTS, run, HttpEngine(told({**ANSWER, "contains_speech": False})))
     insights = payloads.insights(run.emitted[0])
     assert insights is not None
     assert insights.contains_speech
@@ -135,16 +135,16 @@ def test_transcript_implies_speech_despite_engine_answer() -> None:
 @pytest.mark.parametrize("speech", [True, False])
 def test_speech_fields_are_null_without_transcript(speech: bool) -> None:
     run = Run().heard(Transcript(())).sounded(sounds((5, -1)))
-    perform(InsightsService, run, HttpEngine(told({**INSIGHTS, "contains_speech": speech, "keywords": None})))
+    perform(INSIGHTS, run, HttpEngine(told({**ANSWER, "contains_speech": speech, "keywords": None})))
     silent = dict.fromkeys(("detected_language", "speech_content_summary", "keywords"))
-    expected = msgspec.convert({**INSIGHTS, **silent, "contains_speech": speech}, Insights)
+    expected = msgspec.convert({**ANSWER, **silent, "contains_speech": speech}, Insights)
     assert payloads.insights(run.emitted[0]) == expected
 
 
 @pytest.mark.parametrize("fence", ["```json\n%s\n```", "```\n%s```\n", " %s "])
 def test_code_fence_around_answer_is_stripped(fence: str) -> None:
     run = both()
-    perform(CaptionService, run, HttpEngine(told(fence % '{"caption": "A `dog` barks."}')))
+    perform(CAPTION, run, HttpEngine(told(fence % '{"caption": "A `dog` barks."}')))
     assert payloads.caption(run.emitted[0]) == Caption("A `dog` barks.")
 
 
@@ -152,17 +152,17 @@ def test_code_fence_around_answer_is_stripped(fence: str) -> None:
     ("wrong", "fault"),
     [
         ("A dog barks.", "JSON is malformed"),
-        ({**INSIGHTS, "situation_summary": 5}, "Expected `str`, got `int` - at `$.situation_summary`"),
-        ({**INSIGHTS, "situation_summary": ""}, "at `$.situation_summary`"),
-        ({**INSIGHTS, "notable_events": ["x"] * 101}, "at `$.notable_events`"),
-        ({**INSIGHTS, "keywords": None}, "keywords are null"),
+        ({**ANSWER, "situation_summary": 5}, "Expected `str`, got `int` - at `$.situation_summary`"),
+        ({**ANSWER, "situation_summary": ""}, "at `$.situation_summary`"),
+        ({**ANSWER, "notable_events": ["x"] * 101}, "at `$.notable_events`"),
+        ({**ANSWER, "keywords": None}, "keywords are null"),
         ("[" * 10_000, ""),
     ],
 )
 def test_unusable_answer_is_retried_once(wrong: object, fault: str) -> None:
     """The engine gets the reason; a second such answer is an error."""
-    engine, run = HttpEngine(answers(told(wrong), told(INSIGHTS))), both()
-    perform(InsightsService, run, engine)
+    engine, run = HttpEngine(answers(told(wrong), told(ANSWER))), both()
+    perform(INSIGHTS, run, engine)
     assert len(run.emitted) == 1
     assert [asked.headers["idempotency-key"] for asked in engine.asked] == ["the-run-0", "the-run-1"]
     first, second = (asked.json["messages"] for asked in engine.asked)
@@ -172,7 +172,7 @@ def test_unusable_answer_is_retried_once(wrong: object, fault: str) -> None:
 
     engine, run = HttpEngine(told(wrong)), both()
     with pytest.raises(ServiceFault, match="the caption engine gave no usable answer: ") as raised:
-        perform(InsightsService, run, engine)
+        perform(INSIGHTS, run, engine)
     assert fault in str(raised.value)
     assert (len(engine.asked), run.emitted) == (2, [])
 
@@ -190,26 +190,24 @@ def test_unusable_answer_is_retried_once(wrong: object, fault: str) -> None:
 def test_protocol_error_is_not_retried(answer: bytes, fault: str) -> None:
     engine = HttpEngine(answer)
     with pytest.raises(ServiceFault) as raised:
-        perform(CaptionService, both(), engine)
+        perform(CAPTION, both(), engine)
     assert str(raised.value).endswith(fault)
     assert len(engine.asked) == 1
 
 
 def test_one_failed_service_is_a_warning() -> None:
-    engine, run = HttpEngine(told(INSIGHTS)), Run().sounded(sounds((5, -1)))
-    assert perform(InsightsService, run, engine).warnings == (
-        "audio_insights: written without speech_analysis, which failed",
-    )
+    engine, run = HttpEngine(told(ANSWER)), Run().sounded(sounds((5, -1)))
+    assert perform(INSIGHTS, run, engine).warnings == ("audio_insights: written without speech_analysis, which failed",)
     assert json.loads(engine.asked[0].json["messages"][1]["content"])["unavailable"] == ["speech_analysis"]
     run = Run().heard(Transcript((TURN,)))
-    done = perform(CaptionService, run, HttpEngine(told({"caption": "Anna greets a dog."})))
+    done = perform(CAPTION, run, HttpEngine(told({"caption": "Anna greets a dog."})))
     assert done == RunSummary("writer-1", AUDIO_MS, ("caption: written without sound_event_detection, which failed",))
 
 
 def test_two_failed_services_are_an_error() -> None:
     engine = HttpEngine()
     with pytest.raises(ServiceFault, match="sound_event_detection and speech_analysis failed"):
-        perform(CaptionService, Run(), engine)
+        perform(CAPTION, Run(), engine)
     assert engine.asked == []
 
 

@@ -4,26 +4,29 @@ import mmap
 import socket
 from collections.abc import Callable, Generator
 from functools import partial
+from pathlib import Path
 from typing import cast
 from unittest import mock
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from streams.audio import decode
 from streams.audio.analysis import Analysis
 from streams.models.packing import pack
 from streams.models.protocol import Floats
 from streams.services import sound
-from streams.services.sound import SegmentCutter
+from streams.services.sound import SegmentCutter, SegmentReader
 from streams.workers import messages
 from streams.workers.messages import Segment
 from streams.workers.worker import Worker
-from tests.audio import noise
+from tests.audio import encoded, noise
 from tests.unit.streams.audio.engines import SAMPLES, TAGS, Fingerprint, Pair
 from topics.geometry import SESSIONS
-from topics.media import MAX_RATE, MIN_RATE
+from topics.media import MAX_RATE, MIN_RATE, parse
 
 RATES = [MIN_RATE, 8000, 11_025, 16_000, 22_050, 44_056, 44_100, 44_101, 48_000, 96_000, 192_000, MAX_RATE]
 
@@ -86,6 +89,35 @@ def test_segment_fits_slot_at_every_rate(make: type[Fingerprint], rate: int) -> 
     room = messages.slot_bytes(0) - messages.HEADER_BYTES
     assert max(audio.nbytes for _, audio in segments) <= room
     assert len(segments) > 1
+
+
+def far_sighted() -> Pair:
+    """Return two models, the second of which hears five seconds at a time."""
+    engine = Pair()
+    second = engine.manifest.second
+    assert second is not None
+    recording = msgspec.structs.replace(second.recording, frames=496, hop_ms=5000)
+    front = msgspec.structs.replace(second.input, frames=496)
+    second = msgspec.structs.replace(second, input=front, recording=recording)
+    engine.manifest = msgspec.structs.replace(engine.manifest, second=second)
+    return engine
+
+
+@pytest.mark.parametrize("rate", [48_000, 192_000, MAX_RATE])
+def test_segments_of_five_seconds_fit_slot_at_every_rate(tmp_path: Path, rate: int) -> None:
+    """Those that would not are cut at the model's rate, with the same scores."""
+    engine, path, samples = far_sighted(), tmp_path / "a", noise(13 * rate)
+    path.write_bytes(encoded(samples, rate, "WAV", "FLOAT"))
+    reader = SegmentReader(path, parse("audio/wav"), engine.manifest, decode.open_file)
+    rows: list[Floats] = []
+    while (read := reader.next()) is not None:
+        segment, audio, _ = read
+        assert audio.nbytes <= messages.AUDIO_BYTES
+        rows.extend(scored(engine, segment, audio))
+    assert reader.audio_ms == 13_000
+    analysis = Analysis(far_sighted(), SESSIONS, rate, recording=True)
+    expected = analysis.feed(samples).packed + analysis.finish().packed
+    assert pack(np.stack(rows), engine.manifest.points(recording=True)) == expected
 
 
 @pytest.mark.parametrize("make", [Fingerprint, Pair])

@@ -16,7 +16,7 @@ from streams.audio.decode import open_file
 from streams.clients.transcriptions import TranscriptionClient
 from streams.models.manifest import Graph, Waveform
 from streams.models.protocol import Floats
-from streams.services import speech
+from streams.services import pcm_file
 from streams.services.service import RunSummary
 from streams.services.speaker_names import SpeakerNames, unknown_names
 from streams.services.speech import SpeechService
@@ -72,13 +72,25 @@ class Register:
         return [("Anna", 0.8), *unknown_names(len(voices) - 1)]
 
 
+class UnknownSpeakers:
+    """Nobody is registered."""
+
+    async def names(
+        self, organization: str, voices: Sequence[Floats], warn: Callable[[str], None]
+    ) -> Sequence[tuple[str, float]]:
+        return unknown_names(len(voices))
+
+
+NOBODY = UnknownSpeakers()
+
+
 def perform(
     run: Run,
     engine: HttpEngine,
     speakers: SpeakerEngine | None = None,
     piece_seconds: float = 4.0,
     load_detector: Callable[[], SileroDetector] = Ear,
-    names: SpeakerNames | None = None,
+    names: SpeakerNames = NOBODY,
     overlap: OverlapDetector | None = None,
     takes_likely_language: bool = False,
     **address: Any,
@@ -204,7 +216,13 @@ async def test_jobs_share_engine_call_limit(tmp_path: Path) -> None:
     async with engine.running():
         address = engine.address(limit=2)
         service = SpeechService(
-            TranscriptionClient(address), None, open_file, piece_seconds=2.5, load_detector=Ear, nice=0
+            TranscriptionClient(address),
+            None,
+            open_file,
+            names=NOBODY,
+            piece_seconds=2.5,
+            load_detector=Ear,
+            nice=0,
         )
         await asyncio.gather(*(service.perform(run) for run in runs))
         await service.close()
@@ -288,18 +306,18 @@ def test_registered_speakers_are_named(tmp_path: Path) -> None:
     ("options", "away", "warning"),
     [
         ({}, None, None),
-        ({"speaker_profile": True, "speaker_diarization": False}, None, "they are not told apart"),
+        ({"speaker_profile": True, "speaker_diarization": False}, None, "they were not separated"),
         ({"speaker_profile": True}, EngineAway("it is away"), "it is away"),
         ({"speaker_profile": True}, DirectoryDown("it is away"), "it is away"),
     ],
-    ids=["not asked for", "not told apart", "no engine", "no database"],
+    ids=["not asked for", "not separated", "no engine", "no database"],
 )
 def test_speakers_without_lookup_are_unknown(
     tmp_path: Path, options: dict[str, Any], away: ServiceError | None, warning: str | None
 ) -> None:
     run, register = Run(three(tmp_path), **options), Register(away)
     done = perform(run, HttpEngine(numbered), Tones(), 30, names=register)
-    assert done.warnings == (() if warning is None else (f"speakers are not named: {warning}",))
+    assert done.warnings == (() if warning is None else (f"speakers were not named: {warning}",))
     assert bool(register.asked) is (away is not None)
     assert [(segment.text, segment.name, segment.score) for segment in run.segments] == [("0", "Unknown 0", -1.0)]
 
@@ -315,10 +333,10 @@ def test_progress_is_reported_before_speakers_are_known(tmp_path: Path) -> None:
 def test_failed_diarization_keeps_words_with_warning(tmp_path: Path) -> None:
     run = Run(three(tmp_path))
     done = perform(run, HttpEngine(numbered), OneVoice(), piece_seconds=30)
-    assert done.warnings == ("speakers are not told apart: out of order",)
+    assert done.warnings == ("speakers were not separated: out of order",)
     assert [segment.text for segment in run.segments] == ["0"]
     done = perform(run, HttpEngine(numbered), None, piece_seconds=30)
-    assert done.warnings == ("speakers are not told apart: there is no model for it",)
+    assert done.warnings == ("speakers were not separated: this deployment has no diarization model",)
 
 
 class Both:
@@ -356,7 +374,7 @@ def test_turns_report_overlapping_speakers(tmp_path: Path, monkeypatch: pytest.M
 
 def test_failed_overlap_detection_keeps_transcript(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, done = two_voices(tmp_path, monkeypatch, Both(away=True))
-    assert done.warnings == ("speech of two at once is not marked: out of order",)
+    assert done.warnings == ("overlapping speech was not marked: out of order",)
     assert [(one.text, one.speaker, one.overlaps) for one in run.segments] == [("One", 0, ()), ("two", 1, ())]
 
 
@@ -381,9 +399,14 @@ def test_full_disk_raises_unavailable(tmp_path: Path, monkeypatch: pytest.Monkey
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "/a/path")
 
-    monkeypatch.setattr(speech, "decode_to_pcm", full)
+    monkeypatch.setattr(pcm_file, "decode_to_pcm", full)
     with pytest.raises(Unavailable, match=r"the spool cannot be used: No space left on device$"):
         perform(Run(three(tmp_path)), HttpEngine())
+    monkeypatch.undo()
+    run = Run(three(tmp_path))
+    run.full = True
+    with pytest.raises(Unavailable, match="the disk is full"):
+        perform(run, HttpEngine())
     assert [file.name for file in tmp_path.iterdir()] == ["a.audio"]
 
 
@@ -426,7 +449,13 @@ async def test_run_is_cancelled_immediately(tmp_path: Path) -> None:
     engine.answer = lambda asked: begun.set()
     async with engine.running():
         service = SpeechService(
-            TranscriptionClient(engine.address()), Tones(), open_file, piece_seconds=2.5, load_detector=Ear, nice=0
+            TranscriptionClient(engine.address()),
+            Tones(),
+            open_file,
+            names=NOBODY,
+            piece_seconds=2.5,
+            load_detector=Ear,
+            nice=0,
         )
         task = asyncio.create_task(service.perform(run))
         await begun.wait()

@@ -1,14 +1,15 @@
 """Translation: of a transcript by its engine, and of a recording into English by the speech engine."""
 
 import io
+import threading
 import wave
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
-from streams.audio.decode import open_file
+from streams.audio.decode import AudioFile, OpenFile, open_file
 from streams.clients.transcriptions import SpeechTranslationClient
 from streams.clients.translations import MAX_CHARACTERS, TranslationClient
 from streams.services import speech_translation, translation
@@ -21,6 +22,7 @@ from tests.unit.streams.jobs.runs import AUDIO_MS, Run
 from topics.errors import ServiceFault
 from topics.jobs import payloads
 from topics.jobs.payloads import Segment, Transcript, Translated
+from topics.media import Media
 
 TRANSCRIPT = (Transcript((Segment(0, 1000, "Hello."), Segment(2000, 3000, "Bye."))), Transcript(()))
 
@@ -106,7 +108,9 @@ def seconds(asked: Asked) -> float:
         return float(file.getnframes() / file.getframerate())
 
 
-def hear_again(run: Run, engine: HttpEngine | None, piece_s: float = 4.0) -> RunSummary:
+def hear_again(
+    run: Run, engine: HttpEngine | None, piece_s: float = 4.0, open_file: OpenFile = open_file
+) -> RunSummary:
     def make() -> SpeechTranslationService:
         client = None if engine is None else SpeechTranslationClient(engine.address(model="whisper"))
         return SpeechTranslationService(client, open_file, piece_s, "EARSHOT_TRANSLATION_URL is not set")
@@ -135,6 +139,18 @@ def test_turns_are_translated_from_audio_in_bounded_parts(audio: Path, monkeypat
         assert asked.fields["model"] == [b"whisper"]
     assert len({asked.headers["idempotency-key"] for asked in engine.asked}) == 4
     assert list(audio.parent.iterdir()) == [audio]
+
+
+def test_audio_is_decoded_in_threads_of_its_own(audio: Path) -> None:
+    """A long recording does not keep uploads waiting, which share the loop's threads."""
+    names: list[str] = []
+
+    def noted(source: BinaryIO, media: Media, *_: Any, **__: Any) -> AudioFile:
+        names.append(threading.current_thread().name)
+        return open_file(source, media)
+
+    hear_again(Run(audio).heard(FRENCH), HttpEngine(reply({"text": "Hi."})), open_file=noted)
+    assert [name.rpartition("_")[0] for name in names] == ["translation-reading"]
 
 
 @pytest.mark.parametrize(("lang", "heard"), [("en", ("french",)), ("multi", ("english",)), ("multi", ("en",))])

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streams.clients.embeddings import EmbeddingModel
+from streams.clients.embeddings import EmbeddingClient, EmbeddingModel
 from streams.models.protocol import Floats
 from streams.speakers import recording_reader
+from streams.speakers.embedder import VoiceEmbedder
 from streams.speakers.registered_speakers import SpeakerService
 from streams.voice.speech_segments import RATE
 from tests.audio import encoded
@@ -148,7 +149,7 @@ def test_over_ten_minutes_is_rejected_despite_lying_header() -> None:
 
 def test_slow_decoding_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording_reader, "CPU_SECONDS", -1.0)
-    assert "within its limits" in refused(recorded(SPEECH, "FLAC"), AudioError)
+    assert "exceeded its CPU or memory limit" in refused(recorded(SPEECH, "FLAC"), AudioError)
 
 
 def test_unavailable_engine_is_named(house: House) -> None:
@@ -190,6 +191,17 @@ def test_full_organization_is_rejected(house: House) -> None:
     (sample,) = house.store.of.pop(ORGANIZATION)["Anna_Kim"].samples
     house.run(scene)
     assert house.files.held == {}
+
+
+async def test_waiting_for_a_call_is_not_part_of_its_deadline(house: House) -> None:
+    async with house.engine.running():
+        client = EmbeddingClient(house.engine.address(timeout_s=1.0, limit=1))
+        embedder = VoiceEmbedder(client)
+        async with client.slots:
+            embedding = asyncio.create_task(embedder.embed(talk((0, 1.0))))
+            await asyncio.sleep(1.1)
+        assert (await embedding).model == house.model
+        await embedder.close()
 
 
 def test_concurrent_enrolments_over_limit_leave_nothing(house: House) -> None:
@@ -281,7 +293,8 @@ def test_passages_are_enrolled_as_one_sample(kind: str) -> None:
     assert [path.rpartition(".")[2] for path in house.files.held] == ["wav"]
 
 
-def test_passages_with_little_speech_or_damage_are_rejected() -> None:
+def test_passages_with_little_speech_or_damage_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And those that take too long to decode."""
     house, data = House(), recorded(talk((0, 3.0), (None, 5.0)), "FLAC")
 
     def learn(data: bytes, span: tuple[int, int]) -> None:
@@ -295,4 +308,7 @@ def test_passages_with_little_speech_or_damage_are_rejected() -> None:
         learn(data, (4000, 7000))
     with pytest.raises(AudioError):
         learn(data[: len(data) // 3], (0, 8000))
+    monkeypatch.setattr(recording_reader, "PASSAGE_CPU_SECONDS", -1.0)
+    with pytest.raises(AudioError, match="exceeded its CPU or memory limit"):
+        learn(data, (0, 3000))
     assert house.files.held == {}

@@ -122,6 +122,13 @@ async def test_oversized_request_is_rejected_alone() -> None:
         assert (len(process), len(process._free)) == (0, messages.SLOTS)
 
 
+async def test_oversized_segment_raises_engine_error() -> None:
+    engine, samples = Fingerprint(), noise(20_000)
+    async with working(engine, slot_bytes=40_000) as workers:
+        with pytest.raises(EngineError, match="needs 80000 bytes of audio at a time, more than a worker takes"):
+            await workers.score("p", segment(engine, samples), samples)
+
+
 async def test_oversized_answer_raises_engine_error(monkeypatch: pytest.MonkeyPatch) -> None:
     class Many(Fingerprint):
         """Has so many tags that the scores of a second fill a slot."""

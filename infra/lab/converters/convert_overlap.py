@@ -83,7 +83,7 @@ def build(source: onnx.ModelProto, samples: int = SAMPLES) -> onnx.ModelProto:
     *others, last = _without_branches(source.graph.node)
     if last.op_type != "LogSoftmax":
         raise EngineError(f"the graph ends in {last.op_type}, expected LogSoftmax")
-    graph = Builder(float_weights=False)
+    graph = Builder()
     nodes = _needed(others, last.input)
     axes = {name: AXES.get(node.op_type) for node in nodes for name in node.input}
     for tensor in source.graph.initializer:

@@ -1,6 +1,6 @@
 """Converts YAMNet's tflite file into an ONNX graph (log-mel in, scores and embedding out) with manifest and notice.
 
-    python -m infra.lab.converters.convert_yamnet TFLITE CLASS_MAP infra/models/yamnet/tags.csv OUT_DIR [--float]
+    python -m infra.lab.converters.convert_yamnet TFLITE CLASS_MAP infra/models/yamnet/tags.csv OUT_DIR
 
 `python -m infra.lab.training.default_heads` turns the output into the bundled model. Weights stay the int8 numbers of
 the tflite file. ONNX Runtime folds `Cast` and `Mul`, which make them floats, when it loads the graph, so a call costs
@@ -41,12 +41,12 @@ weights are the same numbers. Class names are those of AudioSet (https://researc
 """
 
 
-def build(layers: list[tflite_file.Layer], float_weights: bool = False) -> onnx.ModelProto:
+def build(layers: list[tflite_file.Layer]) -> onnx.ModelProto:
     """Return the graph: `log_mel` float32[n, 96, 64] in, `scores` float32[n, classes] and `embedding` [n, 1024] out."""
     *convolutions, dense = layers
     if dense.kind != "dense" or any(layer.kind == "dense" for layer in convolutions):
         raise EngineError("tflite: expected convolutions and one dense layer at the end")
-    graph = Builder(float_weights)
+    graph = Builder()
     axes = graph.constant("channel_axis", np.array([1], np.int64))
     last = graph.node("Unsqueeze", ["log_mel", axes], "image")
     graph.constant("zero", np.array(0, np.float32))
@@ -118,8 +118,8 @@ def read_tags(class_map: Path, tags: Path) -> tuple[tuple[str, ...], tuple[Model
     return classes, table_tags
 
 
-def convert(tflite: Path, class_map: Path, tags: Path, out: Path, float_weights: bool = False) -> Manifest:
-    model = build(tflite_file.layers(tflite.read_bytes()), float_weights)
+def convert(tflite: Path, class_map: Path, tags: Path, out: Path) -> Manifest:
+    model = build(tflite_file.layers(tflite.read_bytes()))
     graph = model.SerializeToString(deterministic=True)
     classes, model_tags = read_tags(class_map, tags)
     manifest = Manifest(
@@ -145,10 +145,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m infra.lab.converters.convert_yamnet", description=__doc__)
     for name in ("tflite", "class_map", "tags", "out_dir"):
         parser.add_argument(name, type=Path)
-    parser.add_argument("--float", action="store_true", dest="float_weights", help="store weights as floats")
     options = parser.parse_args(arguments)
     try:
-        manifest = convert(options.tflite, options.class_map, options.tags, options.out_dir, options.float_weights)
+        manifest = convert(options.tflite, options.class_map, options.tags, options.out_dir)
     except (OSError, EarshotError) as error:
         print(f"convert_yamnet: {error}", file=sys.stderr)
         return 2

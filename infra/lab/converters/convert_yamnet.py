@@ -23,8 +23,9 @@ from infra.lab.converters import tflite_file
 from infra.lab.converters.builder import Builder
 from infra.lab.converters.front_end import FRONT_END
 from infra.lab.evaluation import manifest_files
+from infra.lab.script import script
 from streams.models.manifest import Graph, Manifest, ModelTag, Output
-from topics.errors import EarshotError, EngineError
+from topics.errors import EngineError
 
 #: Size of the embedding: the last convolution, averaged over time and bands.
 EMBEDDING: Final = 1024
@@ -140,19 +141,15 @@ def convert(tflite: Path, class_map: Path, tags: Path, out: Path) -> Manifest:
     return manifest
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the converter from the command line; return 2 if the input cannot be converted."""
+@script
+def main(arguments: list[str] | None) -> None:
+    """Run the converter from the command line."""
     parser = argparse.ArgumentParser(prog="python -m infra.lab.converters.convert_yamnet", description=__doc__)
     for name in ("tflite", "class_map", "tags", "out_dir"):
         parser.add_argument(name, type=Path)
     options = parser.parse_args(arguments)
-    try:
-        manifest = convert(options.tflite, options.class_map, options.tags, options.out_dir)
-    except (OSError, EarshotError) as error:
-        print(f"convert_yamnet: {error}", file=sys.stderr)
-        return 2
+    manifest = convert(options.tflite, options.class_map, options.tags, options.out_dir)
     print(f"{manifest.model_id}: {len(manifest.classes)} classes, {len(manifest.tags)} tags, {options.out_dir}")
-    return 0
 
 
 if __name__ == "__main__":

@@ -5,12 +5,8 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from statistics import median
-from typing import Final
 
 import msgspec
-
-#: Ratios use the CPU time of the contender's own processes; the wall-clock ratio is shown beside.
-CPU: Final = "cpu"
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -102,7 +98,7 @@ def value_row(
 def percentile(values: Sequence[float], share: float) -> float:
     """Return the smallest value that at least a share of all values, 0..1, do not exceed."""
     ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
 def bracket(passes: Callable[[int], bool], low: int, high: int, tries: int, near: float) -> tuple[int, int]:

@@ -5,6 +5,7 @@ import selectors
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from statistics import median
@@ -100,7 +101,7 @@ def _idle_sockets(target: Target, count: int) -> Iterator[None]:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     # With a request_id all join one session.
-    wish = urlencode({"content_type": audio.CONTENT_TYPE, "mode": "listen", "request_id": "idle-sockets"})
+    query = urlencode({"content_type": audio.CONTENT_TYPE, "mode": "listen", "request_id": "idle-sockets"})
     with selectors.DefaultSelector() as pinged, ExitStack() as held:
         ended = threading.Event()
 
@@ -113,11 +114,11 @@ def _idle_sockets(target: Target, count: int) -> Iterator[None]:
 
         for _ in range(count):
             listener = held.enter_context(socket.create_connection(("127.0.0.1", target.port)))
-            listener.sendall(opening(target, f"/api/v1/socket?{wish}"))
+            listener.sendall(opening(target, f"/api/v1/socket?{query}"))
             listener.recv(65536)
             pinged.register(listener, selectors.EVENT_READ)
-        answering = threading.Thread(target=answer)
-        answering.start()
-        held.callback(answering.join)
+        answering = held.enter_context(ThreadPoolExecutor(1)).submit(answer)
+        # Raises the error of the thread.
+        held.callback(answering.result)
         held.callback(ended.set)
         yield

@@ -21,7 +21,7 @@ log = structlog.get_logger("infra.engines")
 
 LONGEST_PAUSE_S: Final = 10.0
 #: After a child has lived this long, its next restart has the shortest pause again.
-WELL_S: Final = 60.0
+STABLE_S: Final = 60.0
 STOP_S: Final = 5.0
 BACKLOG: Final = 128
 
@@ -100,7 +100,7 @@ class EngineServer:
         while True:
             began = time.monotonic()
             status = await self._run()
-            failures = 1 if time.monotonic() - began > WELL_S else failures + 1
+            failures = 1 if time.monotonic() - began > STABLE_S else failures + 1
             pause = retry.pause(failures, LONGEST_PAUSE_S)
             log.warning("engines.died", status=status, pause=pause)
             await asyncio.sleep(pause)

@@ -49,4 +49,4 @@ def check_model(requested: object, model: str) -> None:
         UnknownModel: it names another one.
     """
     if requested and requested != model:
-        raise UnknownModel(f"model: {str(requested)[:80]!r} does not exist here, {model!r} does")
+        raise UnknownModel(f"model: {str(requested)[:80]!r} is unknown; this endpoint serves {model!r}")

@@ -79,7 +79,7 @@ class EngineHttpServer(uvicorn.Server):
     def __init__(self, speech: SpeechSettings, key: str | None = None) -> None:
         self._speech = SpeechModels(speech)
         # Report unusable weights at the start.
-        self._speech.usable(speech.model)
+        self._speech.fault(speech.model)
         config = uvicorn.Config(
             create_app(self._speech, key),
             http="httptools",

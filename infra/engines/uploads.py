@@ -1,4 +1,4 @@
-"""Reads request bodies of bounded size, and forms with a recording, which must also arrive in time."""
+"""Reads request bodies, and forms with a recording, of bounded size and time."""
 
 import asyncio
 import contextlib
@@ -24,13 +24,18 @@ async def body(request: Request, most: int) -> bytes:
     """Read a body of at most `most` bytes.
 
     Raises:
+        BadRequest: it did not arrive in time.
         TooLarge: it is longer.
         Unavailable: the client hung up.
     """
+    length = request.headers.get("content-length", "").encode()
     try:
-        return await read_body(request.receive, request.headers.get("content-length", "").encode(), most, _ROOM)
+        async with asyncio.timeout(UPLOAD_S):
+            return await read_body(request.receive, length, most, _ROOM)
     except ClientGone:
         raise Unavailable("the client hung up") from None
+    except TimeoutError:
+        raise _too_slow() from None
 
 
 @contextlib.asynccontextmanager
@@ -51,7 +56,7 @@ async def form(request: Request) -> AsyncIterator[tuple[FormData, BinaryIO]]:
     except ClientDisconnect:
         raise BadRequest("the client hung up") from None
     except TimeoutError:
-        raise BadRequest(f"the request did not arrive within {UPLOAD_S:g} s") from None
+        raise _too_slow() from None
     try:
         upload = read.get("file")
         if not isinstance(upload, UploadFile):
@@ -59,6 +64,10 @@ async def form(request: Request) -> AsyncIterator[tuple[FormData, BinaryIO]]:
         yield read, upload.file
     finally:
         await read.close()
+
+
+def _too_slow() -> BadRequest:
+    return BadRequest(f"the request did not arrive within {UPLOAD_S:g} s")
 
 
 def _bounded(receive: Receive) -> Receive:

@@ -65,7 +65,7 @@ def check(directory: Path, *, known: Collection[str] | None = ()) -> CheckResult
             from infra.models import graphs
 
             graphs.check(str(directory / graph.file), content)
-    measure = {Manifest: _score, OverlapManifest: _hear_two}.get(type(manifest), _embed)
+    measure = {Manifest: _score, OverlapManifest: _time_overlap_model}.get(type(manifest), _embed)
     try:
         return CheckResult(manifest.model_id, measure(directory))
     except EarshotError:
@@ -101,7 +101,7 @@ def _embed(directory: Path) -> float:
     return _milliseconds(lambda: engine.embed(noise))
 
 
-def _hear_two(directory: Path) -> float:
+def _time_overlap_model(directory: Path) -> float:
     detector = OnnxOverlapDetector(directory)
     samples = detector.manifest.input.samples
     noise = np.random.default_rng(0).normal(0, 0.1, samples).astype(np.float32)

@@ -31,6 +31,8 @@ class ModelInUse:
         self._registry = Registry(data)
         self._setting = setting
         self._model = setting or ""
+        #: When the registry chose it.
+        self._chosen_at = 0
 
     def open(self) -> LoadedModels:
         """Load the first model; blocks.
@@ -38,6 +40,7 @@ class ModelInUse:
         Raises:
             EngineError: it does not exist, or cannot be used.
         """
+        self._chosen_at = self._registry.chosen_at()
         self._model = self._registry.model_for_new_sessions(self._setting)
         fault = None
         try:
@@ -56,11 +59,13 @@ class ModelInUse:
         while self._setting is None:
             await asyncio.sleep(WATCH_SECONDS)
             try:
-                model_id = await asyncio.to_thread(self._registry.model_for_new_sessions, None)
-                if model_id == self._model:
+                chosen_at = await asyncio.to_thread(self._registry.chosen_at)
+                if chosen_at == self._chosen_at:
                     continue
-                self._model = model_id
-                model = await asyncio.to_thread(self._load, model_id)
+                # After a failure, the same model can be chosen again.
+                self._chosen_at = chosen_at
+                self._model = await asyncio.to_thread(self._registry.model_for_new_sessions, None)
+                model = await asyncio.to_thread(self._load, self._model)
             except (EarshotError, OSError, ValueError) as error:
                 log.error("model.refused", model=self._model, error=str(error), in_use=loaded.current.manifest.model_id)
                 continue

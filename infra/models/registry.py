@@ -1,15 +1,16 @@
 """The models of an installation: bundled ones, added ones, and the one in use.
 
 Under the data directory, `models/<model id>/` is an added model, `models/current` holds the id of the model in use, and
-`models/known/<model id>.json` the manifest of each model that ever scored. Every change is one rename, so after a
-crash, and for concurrent readers, a change is either complete or absent.
+`models/known/<model id>.json` the manifest of each model that ever scored. Every change is one rename of synced files,
+so after a crash, and for concurrent readers, a change is either complete or absent. A model that is added again has
+the same scores: its files replace the old ones one by one.
 """
 
 import difflib
-import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Final
 import msgspec
 
 from infra import models
+from infra.disk import sync, sync_all
 from infra.models import manifests
 from infra.models.manifests import AnyManifest
 from infra.models.sources import Recipe
@@ -29,6 +31,8 @@ from topics.errors import EngineError
 BUNDLED: Final = Path(__file__).parent
 #: Name prefixes of legal files, which are copied with an added model.
 LEGAL: Final = ("NOTICE", "LICENSE", "LICENCE", "ATTRIBUTION")
+#: Scratch directories of this age were left by killed processes.
+OLD_S: Final = 86_400.0
 
 
 class RegistryEntry(msgspec.Struct, frozen=True):
@@ -94,12 +98,11 @@ class Registry:
                 manifest = manifests.read(source_directory)
                 if isinstance(manifest, SpeechManifest):
                     raise EngineError(
-                        f"{manifest.name} writes down speech; another such model needs an engine of its own"
+                        f"{manifest.name} is a speech-recognition model, and only sound-event and speaker models can "
+                        "be added; run it as a server and set EARSHOT_SPEECH_URL"
                     )
                 if isinstance(manifest, OverlapManifest):
-                    raise EngineError(
-                        f"{manifest.name} hears two voices at once; the service has the bundled one alone"
-                    )
+                    raise EngineError(f"{manifest.name} is an overlap detector; only the bundled one is supported")
                 if name is not None:
                     manifest = msgspec.structs.replace(manifest, name=name)
                 _copy(source_directory, manifest, copy)
@@ -109,9 +112,14 @@ class Registry:
                 inside = rf"{re.escape(str(scratch))}/(model|unpacked|converted)/"
                 raise EngineError(re.sub(inside, "", str(error))) from error
             target = self._home / manifest.model_id
+            sync_all(copy)
             if target.exists():
-                target.rename(scratch / "replaced")
-            copy.rename(target)
+                for path in copy.iterdir():
+                    path.replace(target / path.name)
+                sync(target)
+            else:
+                copy.rename(target)
+                sync(self._home)
         return _entry(target, False)
 
     def _checked_graphs(self) -> set[str]:
@@ -168,6 +176,13 @@ class Registry:
                 if entry.manifest is not None and entry.manifest.name == chosen.partition("@")[0]:
                     return entry.model_id
         return chosen
+
+    def chosen_at(self) -> int:
+        """Return when `use` put the model into use, in nanoseconds; 0 if it was never called."""
+        try:
+            return (self._home / "current").stat().st_mtime_ns
+        except FileNotFoundError:
+            return 0
 
     def model_for_new_sessions(self, setting: str | None) -> str:
         """Return the model for new sessions, for `find`: the setting, else the model in use, else the default."""
@@ -239,11 +254,10 @@ def _copy(source: Path, manifest: AnyManifest, target: Path) -> None:
 def _write(path: Path, content: bytes) -> None:
     """Replace a file atomically: the content is on disk before the file gets its name."""
     with _scratch(path.parent) as scratch:
-        with (scratch / path.name).open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        (scratch / path.name).write_bytes(content)
+        sync(scratch / path.name)
         (scratch / path.name).replace(path)
+        sync(path.parent)
 
 
 @contextmanager
@@ -253,6 +267,9 @@ def _scratch(home: Path) -> Iterator[Path]:
         # The data directory, which may be made here, is private to its owner.
         home.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         home.mkdir(mode=0o700, exist_ok=True)
+        for left in home.glob(".scratch-*"):
+            if time.time() - left.stat().st_mtime > OLD_S:
+                shutil.rmtree(left, ignore_errors=True)
         with tempfile.TemporaryDirectory(prefix=".scratch-", dir=home) as scratch:
             yield Path(scratch)
     except OSError as error:

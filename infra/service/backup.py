@@ -18,10 +18,10 @@ import msgspec
 from infra import urls
 from infra.db import intact
 from infra.db.secret import LOG as LOG_NAME
+from infra.disk import sync, sync_all
 from infra.service import data_directory
 from infra.service.data_directory import DATABASE, HELD, LOG, MODELS, SCRATCH, VOICES
 from infra.service.directories import database_file
-from infra.service.voices import sync
 from infra.settings import Settings
 from streams.embedded import log_store as store
 from streams.embedded.marks import FILE as MARKS
@@ -77,7 +77,7 @@ def make(settings: Settings, target: Path) -> Contents:
         holds = tuple(name for name in HELD if (partial / name).exists())
         contents = Contents(FORMAT, begun_at, *_kinds(settings), holds, files)
         (partial / CONTENTS).write_bytes(msgspec.json.encode(contents))
-        _sync(partial)
+        sync_all(partial)
         partial.rename(target)
         sync(target.parent)
     except OSError as error:
@@ -208,7 +208,7 @@ def restore(settings: Settings, source: Path, aside: bool) -> tuple[Contents, li
             for name, copy in copies.items():
                 _copy_new(source / name, copy)
             _check_copies(source, staged)
-            _sync(staged)
+            sync_all(staged)
             made = data_directory.set_aside(settings, present) if present else []
             for name, copy in copies.items():
                 _put(copy, places[name])
@@ -262,10 +262,10 @@ def _put(copy: Path, place: Path) -> None:
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if place.is_dir():  # A voice store elsewhere: voice names are never used twice.
         _copy_new(copy, place)
-        _sync(place)
+        sync_all(place)
     else:
         shutil.move(copy, place)  # A rename, unless a setting puts it on another file system.
-        _sync(place)
+        sync_all(place)
     sync(place.parent)
 
 
@@ -286,9 +286,3 @@ def _copy_new(source: Path, target: Path) -> None:
 
 def _files(directory: Path) -> Iterator[Path]:
     return (path for path in sorted(directory.rglob("*")) if path.is_file())
-
-
-def _sync(path: Path) -> None:
-    """Sync a file, or a directory with everything in it, to disk."""
-    for one in (path, *path.rglob("*")) if path.is_dir() else (path,):
-        sync(one)

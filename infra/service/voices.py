@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol, TypeVar
 
+from infra.disk import sync
 from infra.extras import how_to_install
 from topics.errors import ServiceError, Unavailable
 
@@ -201,15 +202,6 @@ def _checked_name(voice: str) -> str:
 def _part(path: Path) -> Path:
     """Return the path of a file while it is written; no voice file's name begins with a dot."""
     return path.with_name(f".{path.name}.part")
-
-
-def sync(path: Path) -> None:
-    """Sync a file to disk, or a directory without its contents."""
-    opened = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
 
 
 def _cause(error: Exception) -> str:

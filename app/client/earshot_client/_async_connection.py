@@ -19,7 +19,7 @@ from ._session_values import Event
 
 if TYPE_CHECKING:
     from ._async_socket import AsyncSocket
-    from ._socket_state import SocketWish
+    from ._socket_state import SocketRequest
 
 T = TypeVar("T")
 
@@ -73,18 +73,18 @@ class AsyncConnection:
                         yield item
                 reply = await self._result(step, deadline)
 
-    def socket(self, wish: SocketWish, timeout: float | None) -> AsyncSocket:
+    def socket(self, wanted: SocketRequest, timeout: float | None) -> AsyncSocket:
         """Return a live socket, which connects on entry."""
         # Imported here: most programs open no socket.
         from ._async_socket import AsyncSocket
 
-        return AsyncSocket(self._http.base_url, self._http.headers["User-Agent"], wish, timeout)
+        return AsyncSocket(self._http.base_url, self._http.headers["User-Agent"], wanted, timeout)
 
     async def stream(
-        self, wish: SocketWish, blocks: Iterable[bytes] | AsyncIterable[bytes], timeout: float | None
+        self, wanted: SocketRequest, blocks: Iterable[bytes] | AsyncIterable[bytes], timeout: float | None
     ) -> AsyncGenerator[Event, None]:
         """Send blocks over a socket and yield windows meanwhile. It raises the socket's errors."""
-        async with self.socket(wish, timeout) as socket:
+        async with self.socket(wanted, timeout) as socket:
             try:
                 async for event in socket.stream(blocks):
                     if isinstance(event, Event):

@@ -11,13 +11,12 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 from websockets.typing import Subprotocol
 
-from ._calls import Answer
 from ._deadline import Deadline, within
 from ._errors import EarshotClientError, ServiceUnreachable
-from ._http import CONNECT_LIMIT, READ_LIMIT
+from ._http import CONNECT_LIMIT, READ_LIMIT, answer_of
 from ._media import Frames
 from ._session_values import SessionOptions
-from ._socket_state import PROTOCOL, SocketState, SocketWish
+from ._socket_state import PROTOCOL, SocketRequest, SocketState
 from ._socket_values import SocketEvent
 from ._uploads import Audio, pieces
 
@@ -34,25 +33,25 @@ CUT: Final = 1006
 class AsyncSocket:
     """A live socket for one event loop, with the methods of `Socket`, which explains them."""
 
-    def __init__(self, base: httpx2.URL, user_agent: str, wish: SocketWish, timeout: float | None) -> None:
+    def __init__(self, base: httpx2.URL, user_agent: str, wanted: SocketRequest, timeout: float | None) -> None:
         """Made by `AsyncClient.socket`."""
         self._url = _socket_url(base)
         self._tls = httpx2.create_ssl_context() if base.scheme == "https" else None
         self._user_agent = user_agent
-        self._state = SocketState(wish)
+        self._state = SocketState(wanted)
         self._deadline = Deadline(timeout)
-        self._frames = Frames(wish.session.content_type if isinstance(wish.session, SessionOptions) else "")
+        self._frames = Frames(wanted.session.content_type if isinstance(wanted.session, SessionOptions) else "")
         #: Set and replaced whenever something has changed.
-        self._bell = asyncio.Event()
+        self._changed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._connection: ClientConnection | None = None
         self._over = self._closed = False
         #: The error that ended the socket early, and the error of `stream`'s audio, raised after the last event.
         self._failure: Exception | None = None
         self._audio_failure: Exception | None = None
-        self._told = False
+        self._failure_raised = False
         #: The cursor after the last event that was yielded; `after` before the first one.
-        self.cursor = wish.after
+        self.cursor = wanted.after
 
     async def __aenter__(self) -> Self:
         self._tasks.append(asyncio.create_task(self._run()))
@@ -66,7 +65,7 @@ class AsyncSocket:
 
     async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         try:
-            if kind is None and not self._closed and not self._told:
+            if kind is None and not self._closed and not self._failure_raised:
                 self._closed = True
                 await self._until(lambda: self._state.is_stored or self._over)
                 self._raise(self._failure)
@@ -94,13 +93,13 @@ class AsyncSocket:
         self._check()
         if chunk := self._frames.feed(data):
             self._state.keep(chunk)
-            self._ring()
+            self._notify()
 
     async def end(self) -> None:
         """Announce that no more audio comes."""
         self._check()
         self._state.end()
-        self._ring()
+        self._notify()
 
     def stream(self, audio: Audio | Iterable[bytes] | AsyncIterable[bytes]) -> Self:
         """Send audio in the background, end the session after it, and return the events."""
@@ -137,13 +136,13 @@ class AsyncSocket:
             # A new connection brings the missed events.
             if self._connection is not None:
                 self._connection.transport.abort()
-            self._ring()
+            self._notify()
         return event
 
     async def close(self) -> None:
         """Close the connection at once."""
         self._closed = self._over = True
-        self._ring()
+        self._notify()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -155,12 +154,12 @@ class AsyncSocket:
 
     def _raise(self, failure: Exception | None) -> None:
         if failure is not None:
-            self._told = True
+            self._failure_raised = True
             raise failure
 
-    def _ring(self) -> None:
-        self._bell.set()
-        self._bell = asyncio.Event()
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     async def _until(self, ready: Callable[[], object]) -> None:
         """Wait until `ready()` is true.
@@ -170,7 +169,7 @@ class AsyncSocket:
         """
         async with within(self._deadline):
             while not ready():
-                await self._bell.wait()
+                await self._changed.wait()
 
     # --- connections ----------------------------------------------------------------------------------------------
 
@@ -180,16 +179,16 @@ class AsyncSocket:
         try:
             while not state.over:
                 await self._connect()
-                self._ring()
+                self._notify()
                 while state.waits_for_reader and state.events:
-                    await self._bell.wait()
+                    await self._changed.wait()
                 if not (state.over or state.behind_reader):
                     await asyncio.sleep(state.pause())
         except Exception as error:
             self._failure = error
         finally:
             self._over = True
-            self._ring()
+            self._notify()
 
     async def _connect(self) -> None:
         """Make one connection and use it until it ends."""
@@ -209,7 +208,8 @@ class AsyncSocket:
             ) as self._connection:
                 await self._converse(self._connection)
         except InvalidStatus as error:
-            self._state.refused(Answer(error.response.status_code, bytes(error.response.body or b"")))
+            response = error.response
+            self._state.refused(answer_of(response.status_code, bytes(response.body or b""), response.headers))
         except (OSError, EOFError, WebSocketException) as error:
             self._state.broken(ServiceUnreachable(str(error) or type(error).__name__))
         except asyncio.CancelledError:
@@ -225,7 +225,7 @@ class AsyncSocket:
                 async with asyncio.timeout(READ_LIMIT):
                     self._state.received(await connection.recv(decode=False))
                 while True:
-                    self._ring()
+                    self._notify()
                     self._state.received(await connection.recv(decode=False))
         finally:
             writing.cancel()
@@ -238,7 +238,7 @@ class AsyncSocket:
         with suppress(ConnectionClosed):  # The reader finds the cause.
             while True:
                 if (message := self._state.next_to_send()) is None:
-                    await self._bell.wait()
+                    await self._changed.wait()
                 else:
                     await connection.send(message)
 

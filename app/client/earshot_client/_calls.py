@@ -4,6 +4,7 @@ A flow is a generator that yields steps. The connection runs each step and sends
 the function's return value for work. `_connection` does so in threads, `_async_connection` on an event loop.
 """
 
+import random
 from collections.abc import Callable, Generator, Mapping, Set
 from typing import Any, BinaryIO, Final, TypeVar
 
@@ -17,10 +18,16 @@ T = TypeVar("T")
 RETRIES: Final = (0.1, 0.3, 1.0, 2.0, 4.0)
 #: Statuses of a busy service, or of a proxy that gave up waiting for it.
 BUSY: Final = frozenset({502, 503, 504})
+#: The status of a service that was too busy to do anything. After the others it may have carried out the request.
+NOTHING_DONE: Final = frozenset({503})
 #: The status for audio that cannot be decoded; a header gives the reason.
 UNREADABLE: Final = 500
 #: The longest pause in seconds that a service may ask for.
 LONGEST_PAUSE: Final = 30.0
+#: Each pause is longer by up to this share, so that clients do not come back at the same moment.
+JITTER: Final = 0.25
+#: A connection that lasted this many seconds works, even without messages.
+STABLE_SECONDS: Final = 10.0
 
 
 class Upload(msgspec.Struct, frozen=True):
@@ -45,12 +52,13 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """An answer: status, body, the seconds of a Retry-After header, and the text of an Earshot-Reason header."""
+    """An answer: status, body, the seconds of Retry-After, and the headers Earshot-Reason and Location."""
 
     status: int
     body: bytes = b""
     retry_after: float = 0.0
     reason: str = ""
+    location: str = ""
 
 
 class NoAnswer(msgspec.Struct, frozen=True):
@@ -97,12 +105,16 @@ class _Error(msgspec.Struct, frozen=True):
 def ask(
     call: Call, repeatable: bool = True, errors: ErrorClasses = SESSION_ERRORS, busy: Set[int] = BUSY
 ) -> Flow[Answer]:
-    """Make a call; retry it after a status in `busy` and, if it is `repeatable`, after no answer.
+    """Make a call; retry it after a status in `busy`, and after no answer.
+
+    If it is not `repeatable`, retry it only after a status that says that nothing was done.
 
     Raises:
-        ServiceUnreachable: the last try had no answer.
+        ServiceUnreachable: the last try had no answer, or a redirection.
         RequestRefused: the answer is an error, of its class in `errors`.
     """
+    if not repeatable:
+        busy = busy & NOTHING_DONE
     for delay in (*RETRIES, None):
         reply: Answer | NoAnswer = yield call
         if isinstance(reply, Answer) and reply.status not in busy:
@@ -110,10 +122,15 @@ def ask(
         if delay is None or not (repeatable or isinstance(reply, Answer)):
             break
         least = reply.retry_after if isinstance(reply, Answer) else 0.0
-        yield Pause(min(max(delay, least), LONGEST_PAUSE))
+        yield Pause(pause(delay, least))
     if isinstance(reply, Answer):
         return checked(reply, errors)
     raise ServiceUnreachable(reply.reason)
+
+
+def pause(delay: float, least: float) -> float:
+    """Return the seconds before the next try: `delay`, but at least what the service asked for, and some jitter."""
+    return random.uniform(1, 1 + JITTER) * min(max(delay, least), LONGEST_PAUSE)
 
 
 def work(function: Callable[[], T]) -> Flow[T]:
@@ -126,9 +143,15 @@ def checked(answer: Answer, errors: ErrorClasses) -> Answer:
     """Return an answer that is not an error.
 
     Raises:
+        ServiceUnreachable: a redirection, which comes from a proxy and is not followed.
         UnknownFormat: the service reports a fault in the audio.
         RequestRefused: it is another error, of its class in `errors`.
     """
+    if 300 <= answer.status < 400:
+        place = f"to {answer.location[:200]}" if answer.location else "without a location"
+        raise ServiceUnreachable(
+            f"the server at this URL redirects ({answer.status}) {place}: use the service's own URL"
+        )
     if answer.status >= 400:
         if answer.reason and answer.status == UNREADABLE:
             raise UnknownFormat(answer.reason)

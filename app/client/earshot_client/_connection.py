@@ -20,7 +20,7 @@ from ._session_values import Event
 
 if TYPE_CHECKING:
     from ._socket import Socket
-    from ._socket_state import SocketWish
+    from ._socket_state import SocketRequest
 
 T = TypeVar("T")
 
@@ -57,17 +57,17 @@ class Connection:
         for page in self._pages(flow, Deadline.of(timeout)):
             yield from page.items
 
-    def socket(self, wish: SocketWish, timeout: float | None) -> Socket:
+    def socket(self, wanted: SocketRequest, timeout: float | None) -> Socket:
         """Return a live socket, which connects on entry."""
         # Imported here: most programs open no socket.
         from ._async_socket import AsyncSocket
         from ._socket import Socket
 
-        return Socket(AsyncSocket(self._http.base_url, self._http.headers["User-Agent"], wish, timeout))
+        return Socket(AsyncSocket(self._http.base_url, self._http.headers["User-Agent"], wanted, timeout))
 
-    def stream(self, wish: SocketWish, blocks: Iterable[bytes], timeout: float | None) -> Iterator[Event]:
+    def stream(self, wanted: SocketRequest, blocks: Iterable[bytes], timeout: float | None) -> Iterator[Event]:
         """Send blocks over a socket and yield windows meanwhile. It raises the socket's errors."""
-        with self.socket(wish, timeout) as socket:
+        with self.socket(wanted, timeout) as socket:
             try:
                 for event in socket.stream(blocks):
                     if isinstance(event, Event):

@@ -4,11 +4,12 @@ These are server-sent events (WHATWG HTML, 9.2): lines `event: `, `data: ` and `
 event.
 """
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Final, Generic, TypeVar
 
-from ._calls import BUSY, LONGEST_PAUSE, RETRIES, Answer, Call
+from ._calls import BUSY, RETRIES, STABLE_SECONDS, Answer, Call, pause
 from ._errors import ServiceUnreachable
 
 E = TypeVar("E")
@@ -45,6 +46,8 @@ class EventStream(ABC, Generic[E]):
         self._begin()
 
     def _begin(self) -> None:
+        #: When the first bytes of this connection came.
+        self._began: float | None = None
         self._rest = bytearray()
         self._next = self._id
         self._kind = ""
@@ -73,6 +76,8 @@ class EventStream(ABC, Generic[E]):
             ServiceUnreachable: an event is longer than LONGEST_EVENT.
         """
         self.connected = True
+        if self._began is None:
+            self._began = time.monotonic()
         self._size += len(data)
         if self._size > LONGEST_EVENT:
             raise ServiceUnreachable(f"an event is longer than {LONGEST_EVENT} bytes")
@@ -146,9 +151,11 @@ class EventStream(ABC, Generic[E]):
         """Return the seconds to wait before the next connection.
 
         Raises:
-            ServiceUnreachable: no event came over the last six connections.
+            ServiceUnreachable: no event came over the last six connections, and none of them lasted.
         """
+        if self._began is not None and time.monotonic() - self._began >= STABLE_SECONDS:
+            self._tries = 0
         if self._tries == len(RETRIES):
             raise ServiceUnreachable(self._error or self._reason)
         self._tries += 1
-        return min(max(RETRIES[self._tries - 1], self._retry_after), LONGEST_PAUSE)
+        return pause(RETRIES[self._tries - 1], self._retry_after)

@@ -1,5 +1,6 @@
 """Helpers for httpx2 that both connections use; httpx2 is loaded with the first client."""
 
+from collections.abc import Mapping
 from typing import Final
 
 import httpx2
@@ -35,12 +36,17 @@ def upload_headers(request: httpx2.Request) -> dict[str, str]:
 
 def answer(response: httpx2.Response) -> Answer:
     """Convert a response that was read to an `Answer`."""
+    return answer_of(response.status_code, response.content, response.headers)
+
+
+def answer_of(status: int, body: bytes, headers: Mapping[str, str]) -> Answer:
+    """Return an `Answer`; the names of `headers` must not depend on case."""
     try:
-        wait = float(response.headers.get("Retry-After", 0))
+        wait = float(headers.get("Retry-After", 0))
     except ValueError:
         # The header's other form is a date; then our own pauses apply.
         wait = 0.0
-    return Answer(response.status_code, response.content, wait, response.headers.get("Earshot-Reason", ""))
+    return Answer(status, body, wait, headers.get("Earshot-Reason", ""), headers.get("Location", ""))
 
 
 def no_answer(error: httpx2.TransportError) -> NoAnswer:

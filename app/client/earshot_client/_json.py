@@ -1,12 +1,14 @@
 """Decodes answers of the service."""
 
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
 from ._errors import ServiceUnreachable
 
 T = TypeVar("T")
+
+FOREIGN: Final = "the server at this URL is not an Earshot service, or a proxy changed its answer"
 
 
 def decoded(data: bytes, kind: type[T]) -> T:
@@ -18,4 +20,4 @@ def decoded(data: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.MsgspecError as error:
-        raise ServiceUnreachable(f"what answers there does not speak this interface: {error}") from None
+        raise ServiceUnreachable(f"{FOREIGN}: {error}") from None

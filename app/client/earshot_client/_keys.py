@@ -10,5 +10,9 @@ def checked_key(key: str) -> str:
         WrongKey: no HTTP header can hold it. Unlike the HTTP library's message, ours does not show it.
     """
     if not (key.isascii() and key.isprintable()) or key != key.strip():
-        raise WrongKey(401, "it has line breaks, spaces at an end, or letters that no key has")
+        raise WrongKey(
+            401,
+            "the key cannot be sent in an HTTP header: remove line breaks, spaces at its ends, and non-ASCII "
+            "characters",
+        )
     return key

@@ -7,7 +7,7 @@ from ._both import Calls, Result, Results, Sockets, both
 from ._live_stream import LiveStream
 from ._live_values import Activity, LiveEvent
 from ._session_values import MICROPHONE, SessionOptions
-from ._socket_state import PATIENCE, SocketWish
+from ._socket_state import PATIENCE, SocketRequest
 
 
 class LiveCalls(Calls):
@@ -44,8 +44,8 @@ class LiveCalls(Calls):
         """
         if listen and not isinstance(session, str):
             raise ValueError("listen: give the id of a session")
-        wish = SocketWish(self._key, session, tuple(events), after, listen, patience)
-        return cast("Sockets", self._connection.socket(wish, timeout))
+        wanted = SocketRequest(self._key, session, tuple(events), after, listen, patience)
+        return cast("Sockets", self._connection.socket(wanted, timeout))
 
     @both
     def live(self, session_id: str, first: int | None = None, *, timeout: float | None = None) -> Results[LiveEvent]:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from ._calls import Answer, checked
 from ._errors import SESSION_ERRORS
 from ._event_stream import EventStream
+from ._json import decoded
 from ._live_values import LiveEvent
+
+
+class _Begin(msgspec.Struct, frozen=True):
+    next_window: int | None = None
 
 
 class LiveStream(EventStream[LiveEvent]):
@@ -25,6 +32,10 @@ class LiveStream(EventStream[LiveEvent]):
         return cls("/api/v1/live", key, query={} if strips is None else {"strips": strips})
 
     def event(self, kind: str, data: bytes, id: str | None) -> LiveEvent:
+        """Build an event; note where a session's stream begins, because only its windows have ids."""
+        if kind == "session" and not id and self.last:
+            begin = decoded(data, _Begin).next_window
+            self._query = self._query if begin is None else {"from": str(begin)}
         return LiveEvent(kind, data)
 
     def breaks(self, kind: str, data: bytes) -> str | None:

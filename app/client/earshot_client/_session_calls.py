@@ -18,7 +18,7 @@ from ._session_values import (
     SessionResults,
     SessionStatus,
 )
-from ._socket_state import SocketWish
+from ._socket_state import SocketRequest
 from ._uploads import Audio
 
 #: An iterator that may block, which `AsyncClient` reads in threads; `AsyncClient` also takes asynchronous ones.
@@ -172,7 +172,7 @@ class SessionCalls(Calls, Generic[Blocks]):
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
         connection: Any = self._connection  # whose block type is its client's
-        return cast("Results[Event]", connection.stream(SocketWish(self._key, options), blocks, timeout))
+        return cast("Results[Event]", connection.stream(SocketRequest(self._key, options), blocks, timeout))
 
     @both
     def session_results(

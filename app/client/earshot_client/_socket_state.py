@@ -8,7 +8,6 @@ requested again by the cursor once the caller has read the earlier ones.
 """
 
 import logging
-import random
 import secrets
 import time
 from collections import deque
@@ -16,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from ._calls import BUSY, LONGEST_PAUSE, RETRIES, Answer, Call, checked
+from ._calls import BUSY, RETRIES, STABLE_SECONDS, Answer, Call, checked, pause
 from ._errors import (
     SOCKET_ERRORS,
     EarshotClientError,
@@ -27,6 +26,7 @@ from ._errors import (
     SessionFailed,
     WrongSequence,
 )
+from ._json import FOREIGN
 from ._session_flows import creation
 from ._session_values import SessionOptions
 from ._socket_values import Ack, End, Fault, Hello, LevelHeard, SessionChanged, SocketEvent, message_of
@@ -41,14 +41,12 @@ WAITING_EVENTS: Final = 1024
 KEPT_BYTES: Final = 16 * 1024 * 1024
 #: Seconds without a connection after which a socket that was open gives up.
 PATIENCE: Final = 300.0
-#: A connection that lasted this many seconds works, even without messages.
-STABLE_SECONDS: Final = 10.0
 
 # Close codes.
 MOVED, TOO_BIG, TRY_LATER, OWN, READ_ONLY, IDLE, TAKEN = 1001, 1009, 1013, 4000, 4403, 4408, 4410
 
 
-class SocketWish(msgspec.Struct, frozen=True):
+class SocketRequest(msgspec.Struct, frozen=True):
     """What a socket is opened for: an existing session, by its id, or a new one."""
 
     key: str
@@ -62,11 +60,11 @@ class SocketWish(msgspec.Struct, frozen=True):
 class SocketState:
     """Decides what one socket sends next, and turns messages into events."""
 
-    def __init__(self, wish: SocketWish) -> None:
-        self._wish = wish
+    def __init__(self, wanted: SocketRequest) -> None:
+        self._wanted = wanted
         #: With this id a retry joins the session that the first try may have made.
         self._request_id = secrets.token_hex(16)
-        self.session_id = wish.session if isinstance(wish.session, str) else ""
+        self.session_id = wanted.session if isinstance(wanted.session, str) else ""
         #: The service has greeted a connection.
         self.opened = False
         #: The session is readonly, and every event has come.
@@ -79,11 +77,15 @@ class SocketState:
         #: Every chunk below this number is on disk; it is the number of the first chunk that is kept.
         self.acknowledged = 0
         self.behind = 0.0
-        #: The next chunk to send, and the first one never sent: now, and when this connection began.
-        self._next = self._unsent = self._unsent_before = 0
+        #: The next chunk to send.
+        self._next = 0
+        #: The first chunk that was never sent.
+        self._first_unsent = 0
+        #: The same when this connection began.
+        self._first_unsent_before = 0
         self._ending = self._end_sent = False
         self.events: deque[SocketEvent] = deque()
-        self._cursor = wish.after
+        self._cursor = wanted.after
         self._tries = 0
         self._down_since: float | None = None
         self._begin()
@@ -102,20 +104,20 @@ class SocketState:
     def request(self) -> Call:
         """Return the request of the next connection, which resumes after the last event."""
         self._begin()
-        wish = self._wish
+        wanted = self._wanted
         # Changes of the session report why it ended, so they are always requested.
-        query = {"events": ",".join(dict.fromkeys((*wish.events, "session")))}
-        if wish.listens:
+        query = {"events": ",".join(dict.fromkeys((*wanted.events, "session")))}
+        if wanted.listens:
             query["mode"] = "listen"
         path = f"/audio_sessions/{self.session_id}/socket"
         if not self.session_id:
-            assert isinstance(wish.session, SessionOptions)
+            assert isinstance(wanted.session, SessionOptions)
             path = "/api/v1/socket"
             query |= {"after": "start", "request_id": self._request_id}
-            query |= {name: _text(value) for name, value in creation(wish.session).items()}
+            query |= {name: _text(value) for name, value in creation(wanted.session).items()}
         if self._cursor is not None:
             query["after"] = self._cursor
-        return Call("GET", path, headers={"X-Api-Key": wish.key} if wish.key else {}, query=query)
+        return Call("GET", path, headers={"X-Api-Key": wanted.key} if wanted.key else {}, query=query)
 
     def received(self, text: bytes) -> None:
         """Handle a message.
@@ -133,7 +135,7 @@ class SocketState:
             case Fault():
                 self._fault = message
             case _ if self._greeted_at is None:
-                raise ServiceUnreachable("what answers there does not speak this protocol")
+                raise ServiceUnreachable(FOREIGN)
             case Ack():
                 self._works()
                 self.behind = message.behind
@@ -146,12 +148,12 @@ class SocketState:
 
     def _hello(self, hello: Hello) -> None:
         if not self.opened:
-            self.acknowledged = self._unsent = hello.next_chunk
-        elif not self._wish.listens and not self.acknowledged <= hello.next_chunk <= self._unsent:
+            self.acknowledged = self._first_unsent = hello.next_chunk
+        elif not self._wanted.listens and not self.acknowledged <= hello.next_chunk <= self._first_unsent:
             raise WrongSequence(
                 409,
                 f"the session has {hello.next_chunk} chunks; {self.acknowledged} of them were acknowledged, "
-                f"and {self._unsent} sent: another program sends to it, or it has lost some",
+                f"and {self._first_unsent} sent: another program sends to it, or it has lost some",
             )
         self.opened = True
         self._greeted_at = time.monotonic()
@@ -161,7 +163,7 @@ class SocketState:
         self._frame_bytes = hello.limits.frame_bytes
         self._readonly = hello.state == "readonly"
         self._drop_below(hello.next_chunk)
-        self._next, self._unsent_before, self._end_sent = self.acknowledged, self._unsent, False
+        self._next, self._first_unsent_before, self._end_sent = self.acknowledged, self._first_unsent, False
         if self._down_since is not None:
             log.warning("connected again; every chunk below %d is stored", hello.next_chunk)
 
@@ -203,7 +205,7 @@ class SocketState:
         self._ending = True
 
     def _check_that_it_sends(self) -> None:
-        if self._wish.listens:
+        if self._wanted.listens:
             raise ValueError("a socket that listens sends nothing")
 
     def next_to_send(self) -> bytes | str | None:
@@ -212,7 +214,7 @@ class SocketState:
             return None  # The greeting tells the number of the next chunk.
         if (index := self._next - self.acknowledged) < len(self._kept):
             self._next += 1
-            self._unsent = max(self._unsent, self._next)
+            self._first_unsent = max(self._first_unsent, self._next)
             return self._kept[index]
         if self._ending and not self._end_sent:
             self._end_sent = True
@@ -239,7 +241,7 @@ class SocketState:
             return
         if not isinstance(event, LevelHeard):
             self._cursor = event.cursor
-        if event.kind in self._wish.events:
+        if event.kind in self._wanted.events:
             self.events.append(event)
 
     @property
@@ -272,7 +274,7 @@ class SocketState:
         ended = code == READ_ONLY and self._greeted_at is not None
         if code == TOO_BIG:
             raise RequestRefused(413, text)
-        if code == TAKEN and self.acknowledged >= self._unsent_before:
+        if code == TAKEN and self.acknowledged >= self._first_unsent_before:
             # The refused chunk was never sent before, so the chunk stored under its number is not ours.
             raise WrongSequence(409, text)
         if OWN + 400 <= code < OWN + 500 and code not in (IDLE, TAKEN) and not ended:
@@ -315,14 +317,13 @@ class SocketState:
             ServiceUnreachable, ServiceBusy: there was no connection for too long.
         """
         down = 0.0 if self._down_since is None else time.monotonic() - self._down_since
-        if down > self._wish.patience or (not self.opened and self._tries == len(RETRIES)):
+        if down > self._wanted.patience or (not self.opened and self._tries == len(RETRIES)):
             raise self._last
         delay = RETRIES[min(self._tries, len(RETRIES) - 1)]
         if self._at_once and not self._tries:
             delay = 0.0
         self._tries += 1
-        # Jitter, so that clients do not reconnect at the same moment.
-        return random.uniform(0.75, 1.25) * min(max(delay, self._least_pause), LONGEST_PAUSE)
+        return pause(delay, self._least_pause)
 
 
 def _text(value: object) -> str:

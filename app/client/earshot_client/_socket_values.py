@@ -5,7 +5,7 @@ from typing import ClassVar, Final
 import msgspec
 
 from ._errors import ServiceUnreachable
-from ._json import decoded
+from ._json import FOREIGN, decoded
 from ._session_values import Event
 
 
@@ -124,6 +124,6 @@ def message_of(text: bytes) -> Message | None:
         message: Message = _decode(text)
     except msgspec.MsgspecError as error:
         if decoded(text, _Typed).type in _TYPES:
-            raise ServiceUnreachable(f"what answers there does not speak this protocol: {error}") from None
+            raise ServiceUnreachable(f"{FOREIGN}: {error}") from None
         return None
     return message

@@ -20,13 +20,11 @@ pieces; a busy service and a lost answer are retried; a service that does not an
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import secrets
 import time
 import weakref
-from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from email.message import Message
@@ -35,9 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.error import HTTPError
 
-import msgspec
-
-from . import _media
+from . import _media, _session_flows
 from ._calls import UNREADABLE, Answer, Call, Flow, Pause, ask, sendable, work
 from ._compat_values import (
     ChunkSize,
@@ -66,7 +62,8 @@ from ._job_stream import JobStream
 from ._json import decoded
 from ._keys import checked_key
 from ._session_flows import EMPTY_PAUSE, OfficialTag
-from ._session_values import Session, SessionResults
+from ._session_values import Sensitivity, Session, SessionOptions
+from ._speaker_flows import BUSY
 from ._uploads import opened, upload
 from ._version import USER_AGENT
 
@@ -149,7 +146,7 @@ def _checked(key: str, kind: str) -> str:
     try:
         return checked_key(key)
     except WrongKey as error:
-        raise ValueError(f"the {kind} key cannot be sent: {error}") from None
+        raise ValueError(f"{kind} key: {error}") from None
 
 
 @contextmanager
@@ -177,7 +174,7 @@ class IntegratedApi:
 
     def __init__(self, project_key: str, host: str | None = None) -> None:
         """Connect to a service; `host` ends in `/api/v1`. An empty key is a ValueError."""
-        self._headers = {"X-Api-Key": _checked(project_key, "project")}
+        self._key = _checked(project_key, "project")
         self._connection = _connected(self, host or default_host("/api/v1"))
 
     def analyze_file(self, audio_file_path: str, options: IntegratedApiOptions) -> dict[str, Any]:
@@ -186,7 +183,7 @@ class IntegratedApi:
             return self._connection.run(self._analyze(audio_file_path, vars(options)), None)
 
     def _analyze(self, path: str, options: dict[str, Any]) -> Flow[dict[str, Any]]:
-        headers = {**self._headers, "Idempotency-Key": secrets.token_hex(16)}
+        headers = {"X-Api-Key": self._key, "Idempotency-Key": secrets.token_hex(16)}
         with (yield from opened(Path(path))) as file:
             body = yield from upload({"options": json.dumps(options)}, "audio", file)
             answer = yield from ask(Call("POST", "/analyze_file", headers=headers, upload=body))
@@ -198,7 +195,7 @@ class IntegratedApi:
         Raises:
             HTTPError: the service knows no such job.
         """
-        stream = JobStream(job_id, prefix="")
+        stream = JobStream(job_id, key=self._key, prefix="")
         try:
             for event in self._connection.server_events(stream, None):
                 if event.kind == "completed":
@@ -223,16 +220,16 @@ class SpeakerProfileApi:
 
     def list_all_speakers(self) -> Any:
         """Return the speakers."""
-        return self._data(ask(Call("GET", "/speakers", headers=self._headers)))
+        return self._data(ask(Call("GET", "/speakers", headers=self._headers), busy=BUSY))
 
     def add_new_voice(self, speaker: str, file_path: str) -> Any:
         """Register a voice sample of at most 10 MB."""
         return self._data(self._upload("/voice", {"speaker": sendable(speaker)}, file_path))
 
     def remove(self, speaker: str) -> Any:
-        """Delete a speaker."""
-        query = {"speaker": sendable(speaker)}
-        return self._data(ask(Call("DELETE", "/speaker", headers=self._headers, query=query), repeatable=False))
+        """Delete a speaker. It is never retried: a retry could not tell a lost answer from a wrong name."""
+        call = Call("DELETE", "/speaker", headers=self._headers, query={"speaker": sendable(speaker)})
+        return self._data(ask(call, repeatable=False, busy=frozenset()))
 
     def recognize(self, file_path: str) -> Any:
         """Return who speaks when in a recording of at most 10 MB."""
@@ -245,7 +242,7 @@ class SpeakerProfileApi:
             body = yield from upload(fields, "file", file)
             # A retry after a lost answer would add the voice twice.
             call = Call("POST", path, headers=self._headers, upload=body)
-            return (yield from ask(call, repeatable=not fields))
+            return (yield from ask(call, repeatable=not fields, busy=BUSY))
 
     def _data(self, flow: Flow[Answer]) -> Any:
         with _vendors_errors():
@@ -296,37 +293,20 @@ class EventDetectionApi:
             kind = yield from work(lambda: _media.content_type_of(file))
             if kind not in FORMATS:
                 raise ValueError(f"{path} is none of {', '.join(FORMATS.values())}")
-            sensitivity = self.config.sensitivity
-            body = {
-                "type": "file",
-                "total_size": os.fstat(file.fileno()).st_size,
-                "content_type": kind,
-                "file_name": sendable(path.name),
-                "default_sensitivity": sensitivity.default.value,
-                "tags_sensitivity": {tag: level.value for tag, level in sensitivity.by_tags.items()},
-            }
-            key = {"X-Api-Key": self.project_key}
-            answer = yield from ask(_json_call("POST", "/audio_sessions/", body, key), repeatable=False)
-            session = decoded(answer.body, Session)
+            levels = self.config.sensitivity
+            sensitivity = Sensitivity(levels.default.value, {tag: one.value for tag, one in levels.by_tags.items()})
+            size, name = os.fstat(file.fileno()).st_size, sendable(path.name)
+            options = SessionOptions("file", kind, sensitivity, total_size=size, file_name=name)
+            session = yield from _session_flows.create(self.project_key, options)
             sequence = session.chunk_sequence
             while chunk := (yield from work(lambda: file.read(_media.CHUNK))):
-                digest = hashlib.blake2b(f"{session.id} {sequence} ".encode() + chunk, digest_size=16)
-                headers = {**key, "Idempotency-Key": digest.hexdigest()}
-                place = f"/audio_sessions/{session.id}/chunks/{sequence}"
-                yield from ask(_json_call("PUT", place, {"data": b64encode(chunk).decode()}, headers))
-                sequence += 1
+                sequence = yield from _session_flows.put_chunk(self.project_key, session.id, sequence, chunk)
         return session
 
     def _windows(self, session_id: str) -> Flow[list[WindowResult]]:
         windows: list[WindowResult] = []
         while True:
-            query = {"offset": str(len(windows)), "limit": str(_PAGE)}
-            answer = yield from ask(
-                Call(
-                    "GET", f"/audio_sessions/{session_id}/results", headers={"X-Api-Key": self.project_key}, query=query
-                )
-            )
-            page = decoded(answer.body, SessionResults)
+            page = yield from _session_flows.results(self.project_key, session_id, len(windows), _PAGE)
             if page.state == "error":
                 raise CochlSenseException(page.error or "the analysis failed")
             if page.state == "done":
@@ -350,7 +330,3 @@ class CustomSoundApi:
     def upload(self, custom_sound_tag: str, zip_file_path: str) -> dict[str, Any]:
         """Raise CochlSenseException, which names the alternative."""
         raise CochlSenseException(NO_UPLOADS)
-
-
-def _json_call(method: str, path: str, body: object, headers: dict[str, str]) -> Call:
-    return Call(method, path, msgspec.json.encode(body), {"Content-Type": "application/json", **headers})

@@ -5,7 +5,7 @@ from typing import Final
 
 #: Environment of such a process. A piece allocates and frees 150 MB of arrays, the largest 70 MB. By default glibc gets
 #: them from the kernel each time, page by page, which takes a quarter of the processor time. With these settings they
-#: stay until `give_back`; other C libraries ignore them. OpenBLAS gets one thread, because idle ones would spin on
+#: stay until `trim`; other C libraries ignore them. OpenBLAS gets one thread, because idle ones would spin on
 #: cores that decode.
 KEPT_HEAP: Final = {
     "MALLOC_ARENA_MAX": "1",
@@ -15,8 +15,8 @@ KEPT_HEAP: Final = {
 }
 
 
-def give_back() -> None:
+def trim() -> None:
     """Return freed memory from glibc to the kernel (malloc_trim(3)); other C libraries keep little."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
+    malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if malloc_trim is not None:
+        malloc_trim(0)

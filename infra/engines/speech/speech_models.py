@@ -64,8 +64,8 @@ class SpeechModels:
         self._settings = settings
         self._make = make
         self._check = check or check_model
-        #: Why each model cannot be used; None for usable ones.
-        self._faults: dict[str, str | None] = {}
+        #: Models whose files were right.
+        self._checked: set[str] = set()
         self._pools: dict[str, Workers] = {}
         self.admission = AdmissionLimit(TOGETHER + workers.WAITING, "speech", workers.RETRY_S)
 
@@ -74,15 +74,15 @@ class SpeechModels:
         """The model for requests that name none."""
         return self._settings.model
 
-    def usable(self, model: str) -> bool:
-        """Return True if a model can be used; its first call blocks while the files are checked."""
-        if model not in self._faults:
+    def fault(self, model: str) -> str | None:
+        """Return why a model cannot be used, or None; it blocks while the files are checked, until they are right."""
+        if model not in self._checked:
             try:
                 self._check(model)
-                self._faults[model] = None
             except EngineError as error:
-                self._give_up(model, error)
-        return self._faults[model] is None
+                return _report(model, error)
+            self._checked.add(model)
+        return None
 
     async def transcribe(self, model: str, request: RecognitionRequest) -> RecognitionResult:
         """Recognise a recording.
@@ -95,14 +95,19 @@ class SpeechModels:
             UnknownModel: there is no such model.
         """
         if model not in SPEECH_MODELS:
-            raise UnknownModel(f"model: {model[:80]!r} does not exist here, {', '.join(map(repr, SPEECH_MODELS))} do")
+            served = " and ".join(map(repr, SPEECH_MODELS))
+            raise UnknownModel(f"model: {model[:80]!r} is unknown; this endpoint serves {served}")
         _check_language(model, request)
-        if await asyncio.to_thread(self.usable, model):
+        if request.likely == UNKNOWN:
+            request = msgspec.structs.replace(request, likely=None)
+        fault = await asyncio.to_thread(self.fault, model)
+        if fault is None:
             try:
                 return await self._pool(model).transcribe(request)
             except NotLoaded as error:
-                self._give_up(model, error)
-        raise EngineError(f"model: {model} cannot be loaded here: {self._faults[model]}")
+                # The next request tries again: memory or descriptors may have run out.
+                fault = _report(model, error)
+        raise EngineError(f"model: {model} cannot be loaded here: {fault}")
 
     async def close(self) -> None:
         """End all processes; waiting recordings fail with Unavailable."""
@@ -114,10 +119,6 @@ class SpeechModels:
             self._pools[model] = self._make(model, self._settings)
         return self._pools[model]
 
-    def _give_up(self, model: str, error: Exception) -> None:
-        self._faults[model] = str(error)
-        log.error("speech.unusable", model=model, error=str(error))
-
 
 def check_model(model: str) -> None:
     """Check the files of a Whisper model.
@@ -128,6 +129,11 @@ def check_model(model: str) -> None:
     if importlib.util.find_spec("ctranslate2") is None:
         raise EngineError(how_to_install("ctranslate2"))
     whisper_files.check(*whisper_files.find(model))
+
+
+def _report(model: str, error: Exception) -> str:
+    log.error("speech.unusable", model=model, error=str(error))
+    return str(error)
 
 
 def _check_language(model: str, request: RecognitionRequest) -> None:

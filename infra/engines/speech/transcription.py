@@ -7,16 +7,16 @@ always answers in English. The field `likely_language` is ours: the language of 
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, BinaryIO, Final, TypeVar
+from typing import BinaryIO, Final
 
 import msgspec
 from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from app.http.bodies import wait_for_disconnect
+from app.http.bodies import while_connected
+from app.http.errors import ClientGone
 from infra.engines import uploads
 from infra.engines.speech import transcripts
 from infra.engines.speech.speech_models import SpeechModels
@@ -24,8 +24,6 @@ from infra.engines.speech.transcripts import Form, Granularity, RecognitionResul
 from infra.engines.speech.worker_protocol import RecognitionRequest, Task
 from topics import languages
 from topics.errors import BadRequest, Unavailable
-
-T = TypeVar("T")
 
 #: Values that ask the model to detect the language.
 _ANY: Final = frozenset({"", "auto", "multi"})
@@ -73,8 +71,10 @@ class Transcriptions:
                 prompt=texts.get("prompt", "")[-PROMPT_CHARACTERS:],
             )
             model = texts.get("model") or self._models.default
-            transcription = self._models.transcribe(model, wanted)
-            heard = await _while_connected(request, transcription)
+            try:
+                heard = await while_connected(request.receive, self._models.transcribe(model, wanted))
+            except ClientGone:
+                raise Unavailable("the client hung up") from None
         return _reply(heard, asked, self._task)
 
 
@@ -103,21 +103,6 @@ def _language(texts: dict[str, str], field: str) -> str | None:
 def _save(file: BinaryIO, recording: Path) -> None:
     with recording.open("wb") as target:
         shutil.copyfileobj(file, target, 1024 * 1024)
-
-
-async def _while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of a recognition; if the client hangs up, cancel it and free the slot."""
-    transcription = asyncio.create_task(work)
-    disconnect = asyncio.create_task(wait_for_disconnect(request.receive))
-    try:
-        await asyncio.wait((transcription, disconnect), return_when=asyncio.FIRST_COMPLETED)
-        if not transcription.done():
-            raise Unavailable("the client hung up")
-        return transcription.result()
-    finally:
-        disconnect.cancel()
-        transcription.cancel()
-        await asyncio.gather(transcription, disconnect, return_exceptions=True)
 
 
 def _reply(heard: RecognitionResult, asked: TranscriptionOptions, task: Task) -> Response:

@@ -115,11 +115,11 @@ class WhisperWorker:
                 quiet: float | None = QUIET_S
                 while not (batch := self._next()):
                     if not self._changed.wait(quiet):
-                        heap.give_back()
+                        heap.trim()
                         quiet = None
             try:
                 texts = model.read([one.pieces[place] for one, place in batch])
-            except FAILURES as error:
+            except Exception as error:  # A thread that ends is not replaced.
                 for number in {one.number for one, _ in batch}:
                     self._answer(number, failure(error))
                 with self._changed:

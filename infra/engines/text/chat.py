@@ -5,6 +5,7 @@ text. The answer is JSON too: `caption` for the task of that name, or the fields
 instructions, so other messages have no effect.
 """
 
+import asyncio
 import hashlib
 import time
 from typing import Any, Final
@@ -15,12 +16,18 @@ from starlette.responses import JSONResponse, Response
 
 from app.http.bodies import decode
 from infra.engines import CHAT_MODEL, uploads
+from infra.engines.admission import AdmissionLimit
 from infra.engines.errors import check_model
 from infra.engines.text import sentences
 from infra.engines.text.scene import SceneRequest, build_scene
 from topics.errors import BadRequest
 
 MOST_BYTES: Final = 2 * 1024 * 1024
+#: More than any model has. The time for a scene grows with the square of this number.
+MOST_TAGS: Final = 1000
+#: Requests in work; each takes milliseconds.
+TOGETHER: Final = 64
+RETRY_S: Final = 1
 NEEDED: Final = (
     'the last user message must be JSON text {"task": "caption" or "audio_insights", "duration_seconds": number, '
     '"events": [{"tag", "start", "end", "peak"}], "transcript": [{"speaker", "start", "end", "text"}]}'
@@ -51,25 +58,30 @@ class ChatRequest(msgspec.Struct, frozen=True):
 
 _chat_decoder: Final = msgspec.json.Decoder(ChatRequest)
 _scene_decoder: Final = msgspec.json.Decoder(SceneRequest)
+_admission: Final = AdmissionLimit(TOGETHER, "text", RETRY_S)
 
 
 async def completions(request: HttpRequest) -> Response:
     """Answer one request.
 
     Raises:
-        BadRequest: the body is not a chat request, asks for a stream, or its last user message is not a scene.
+        BadRequest: the body is not a chat request, asks for a stream, or did not arrive in time; or its last user
+            message is not a scene.
         UnknownModel: it names another model.
         TooLarge: the body is longer than MOST_BYTES.
-        Unavailable: the client hung up.
+        Unavailable: all slots are taken, or the client hung up.
     """
-    body = await uploads.body(request, MOST_BYTES)
+    with _admission.slot():
+        return JSONResponse(await asyncio.to_thread(_completed, await uploads.body(request, MOST_BYTES)))
+
+
+def _completed(body: bytes) -> dict[str, Any]:
     chat = decode(_chat_decoder, body)
     check_model(chat.model, CHAT_MODEL)
     if chat.stream:
         raise BadRequest("stream: not supported")
-    task = _scene_request(chat)
-    content = answer(task)
-    return JSONResponse(_completion(content, hashlib.blake2b(body, digest_size=12).hexdigest()))
+    content = answer(_scene_request(chat))
+    return _completion(content, hashlib.blake2b(body, digest_size=12).hexdigest())
 
 
 def answer(request: SceneRequest) -> str:
@@ -86,9 +98,12 @@ def _scene_request(chat: ChatRequest) -> SceneRequest:
     last = contents[-1] or ""
     text = last if isinstance(last, str) else "".join(piece.text for piece in last)
     try:
-        return decode(_scene_decoder, text.encode("utf-8", "replace"))
+        scene = decode(_scene_decoder, text.encode("utf-8", "replace"))
     except BadRequest as error:
         raise BadRequest(f"messages: {error}; {NEEDED}") from None
+    if (tags := len({event.tag for event in scene.events})) > MOST_TAGS:
+        raise BadRequest(f"messages: the events have {tags} different tags, and at most {MOST_TAGS} are allowed")
+    return scene
 
 
 def _completion(content: str, name: str) -> dict[str, Any]:

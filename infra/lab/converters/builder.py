@@ -15,12 +15,11 @@ Attribute = int | str | list[int]
 
 
 class Builder:
-    """Collects nodes and initializers of an ONNX graph; `float_weights` stores weights as floats (for comparison)."""
+    """Collects nodes and initializers of an ONNX graph."""
 
-    def __init__(self, float_weights: bool) -> None:
+    def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
-        self._float_weights = float_weights
 
     def model(
         self, name: str, inputs: list[onnx.ValueInfoProto], outputs: list[onnx.ValueInfoProto]
@@ -53,7 +52,5 @@ class Builder:
 
     def weights(self, name: str, integers: npt.NDArray[np.generic], scales: npt.NDArray[np.float32]) -> str:
         """Add int8 weights times float scales (shaped to broadcast) and return the name of the product."""
-        if self._float_weights:
-            return self.constant(name, integers.astype(np.float32) * scales)
         cast = self.node("Cast", [self.constant(f"{name}_int8", integers)], f"{name}_cast", to=TensorProto.FLOAT)
         return self.node("Mul", [cast, self.constant(f"{name}_scale", scales)], name)

@@ -24,7 +24,8 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 
 from infra.lab.converters.builder import IR_VERSION
 from infra.lab.converters.recipes import RECIPES
-from topics.errors import EarshotError, EngineError
+from infra.lab.script import script
+from topics.errors import EngineError
 
 SHA256: Final = "3890f227660be71886ff48633d11a731993e0206db8a486781412c28a0873435"
 CLASSES: Final = 527
@@ -125,18 +126,14 @@ def convert(crate: Path) -> bytes:
     return quantise(rebuild(onnx.load_model_from_string(content)))
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the converter from the command line; return 2 if the input cannot be converted."""
+@script
+def main(arguments: list[str] | None) -> None:
+    """Run the converter from the command line."""
     parser = argparse.ArgumentParser(prog="python -m infra.lab.converters.convert_ced", description=__doc__)
     parser.add_argument("crate", type=Path, help="models/tiny.onnx of the crate")
     parser.add_argument("out", type=Path)
     options = parser.parse_args(arguments)
-    try:
-        options.out.write_bytes(convert(options.crate))
-    except (OSError, EarshotError) as error:
-        print(f"convert_ced: {error}", file=sys.stderr)
-        return 2
-    return 0
+    options.out.write_bytes(convert(options.crate))
 
 
 if __name__ == "__main__":

@@ -26,10 +26,11 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from infra.lab.converters.builder import Builder
 from infra.lab.evaluation import manifest_files
+from infra.lab.script import script
 from streams.models import runtime
 from streams.models.manifest import Graph, Waveform
 from streams.voice.overlap_manifest import RATE, OverlapManifest
-from topics.errors import EarshotError, EngineError
+from topics.errors import EngineError
 
 SHA256: Final = "057ee564753071c0b09b5b611648b50ac188d50846bff5f01e9f7bbf1591ea25"
 SOURCE: Final = "https://huggingface.co/pyannote/segmentation-3.0"
@@ -83,7 +84,7 @@ def build(source: onnx.ModelProto, samples: int = SAMPLES) -> onnx.ModelProto:
     *others, last = _without_branches(source.graph.node)
     if last.op_type != "LogSoftmax":
         raise EngineError(f"the graph ends in {last.op_type}, expected LogSoftmax")
-    graph = Builder(float_weights=False)
+    graph = Builder()
     nodes = _needed(others, last.input)
     axes = {name: AXES.get(node.op_type) for node in nodes for name in node.input}
     for tensor in source.graph.initializer:
@@ -163,19 +164,15 @@ def convert(source: Path, out: Path) -> OverlapManifest:
     return manifest
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the converter from the command line; return 2 if the input cannot be converted."""
+@script
+def main(arguments: list[str] | None) -> None:
+    """Run the converter from the command line."""
     parser = argparse.ArgumentParser(prog="python -m infra.lab.converters.convert_overlap", description=__doc__)
     parser.add_argument("segmentation", type=Path)
     parser.add_argument("out_dir", type=Path)
     options = parser.parse_args(arguments)
-    try:
-        manifest = convert(options.segmentation, options.out_dir)
-    except EarshotError as error:
-        print(f"convert_overlap: {error}", file=sys.stderr)
-        return 2
+    manifest = convert(options.segmentation, options.out_dir)
     print(f"{manifest.model_id}: {options.out_dir}")
-    return 0
 
 
 if __name__ == "__main__":

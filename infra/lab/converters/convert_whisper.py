@@ -27,9 +27,10 @@ import numpy.typing as npt
 
 from infra import models
 from infra.lab.evaluation import manifest_files
+from infra.lab.script import script
 from infra.models.speech_manifest import SpeechInput, SpeechManifest
 from streams.models.manifest import Graph
-from topics.errors import EarshotError, EngineError
+from topics.errors import EngineError
 
 #: Version of the model file format: `_serialize` of ctranslate2/specs/model_spec.py.
 VERSION: Final = 6
@@ -225,20 +226,16 @@ def convert(model: SourceModel, sources: Sequence[Path], out: Path) -> SpeechMan
     return manifest
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the converter from the command line; return 2 if packages are missing or hold other files."""
+@script
+def main(arguments: list[str] | None) -> None:
+    """Run the converter from the command line."""
     parser = argparse.ArgumentParser(prog="python -m infra.lab.converters.convert_whisper", description=__doc__)
     parser.add_argument("model", choices=("base", "tiny"))
     parser.add_argument("out_dir", type=Path)
     options = parser.parse_args(arguments)
     model = BASE if options.model == "base" else TINY
-    try:
-        manifest = convert(model, list(folders(model)), options.out_dir)
-    except (OSError, EarshotError) as error:
-        print(f"convert_whisper: {error}", file=sys.stderr)
-        return 2
+    manifest = convert(model, list(folders(model)), options.out_dir)
     print(f"{manifest.model_id}: {options.out_dir}")
-    return 0
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Converts YAMNet's tflite file into an ONNX graph (log-mel in, scores and embedding out) with manifest and notice.
 
-    python -m infra.lab.converters.convert_yamnet TFLITE CLASS_MAP infra/models/yamnet/tags.csv OUT_DIR [--float]
+    python -m infra.lab.converters.convert_yamnet TFLITE CLASS_MAP infra/models/yamnet/tags.csv OUT_DIR
 
 `python -m infra.lab.training.default_heads` turns the output into the bundled model. Weights stay the int8 numbers of
 the tflite file. ONNX Runtime folds `Cast` and `Mul`, which make them floats, when it loads the graph, so a call costs
@@ -23,8 +23,9 @@ from infra.lab.converters import tflite_file
 from infra.lab.converters.builder import Builder
 from infra.lab.converters.front_end import FRONT_END
 from infra.lab.evaluation import manifest_files
+from infra.lab.script import script
 from streams.models.manifest import Graph, Manifest, ModelTag, Output
-from topics.errors import EarshotError, EngineError
+from topics.errors import EngineError
 
 #: Size of the embedding: the last convolution, averaged over time and bands.
 EMBEDDING: Final = 1024
@@ -41,12 +42,12 @@ weights are the same numbers. Class names are those of AudioSet (https://researc
 """
 
 
-def build(layers: list[tflite_file.Layer], float_weights: bool = False) -> onnx.ModelProto:
+def build(layers: list[tflite_file.Layer]) -> onnx.ModelProto:
     """Return the graph: `log_mel` float32[n, 96, 64] in, `scores` float32[n, classes] and `embedding` [n, 1024] out."""
     *convolutions, dense = layers
     if dense.kind != "dense" or any(layer.kind == "dense" for layer in convolutions):
         raise EngineError("tflite: expected convolutions and one dense layer at the end")
-    graph = Builder(float_weights)
+    graph = Builder()
     axes = graph.constant("channel_axis", np.array([1], np.int64))
     last = graph.node("Unsqueeze", ["log_mel", axes], "image")
     graph.constant("zero", np.array(0, np.float32))
@@ -118,8 +119,8 @@ def read_tags(class_map: Path, tags: Path) -> tuple[tuple[str, ...], tuple[Model
     return classes, table_tags
 
 
-def convert(tflite: Path, class_map: Path, tags: Path, out: Path, float_weights: bool = False) -> Manifest:
-    model = build(tflite_file.layers(tflite.read_bytes()), float_weights)
+def convert(tflite: Path, class_map: Path, tags: Path, out: Path) -> Manifest:
+    model = build(tflite_file.layers(tflite.read_bytes()))
     graph = model.SerializeToString(deterministic=True)
     classes, model_tags = read_tags(class_map, tags)
     manifest = Manifest(
@@ -140,20 +141,15 @@ def convert(tflite: Path, class_map: Path, tags: Path, out: Path, float_weights:
     return manifest
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the converter from the command line; return 2 if the input cannot be converted."""
+@script
+def main(arguments: list[str] | None) -> None:
+    """Run the converter from the command line."""
     parser = argparse.ArgumentParser(prog="python -m infra.lab.converters.convert_yamnet", description=__doc__)
     for name in ("tflite", "class_map", "tags", "out_dir"):
         parser.add_argument(name, type=Path)
-    parser.add_argument("--float", action="store_true", dest="float_weights", help="store weights as floats")
     options = parser.parse_args(arguments)
-    try:
-        manifest = convert(options.tflite, options.class_map, options.tags, options.out_dir, options.float_weights)
-    except (OSError, EarshotError) as error:
-        print(f"convert_yamnet: {error}", file=sys.stderr)
-        return 2
+    manifest = convert(options.tflite, options.class_map, options.tags, options.out_dir)
     print(f"{manifest.model_id}: {len(manifest.classes)} classes, {len(manifest.tags)} tags, {options.out_dir}")
-    return 0
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from infra.lab.evaluation.channels import through_channel
 from infra.lab.evaluation.conversations import Conversation, make_conversations
 from infra.lab.evaluation.diarization import COLLAR_S, DiarizationErrors, diarization_errors
 from infra.lab.evaluation.meetings import meeting_errors, read_meetings
+from infra.lab.script import script
 from streams.models.protocol import Floats
 from streams.voice import loudness as levels
 from streams.voice import speaker_manifest as manifest
@@ -34,7 +35,7 @@ from streams.voice.diarization import DiarizationTurn, diarization_turns, embed_
 from streams.voice.speaker_engine import OnnxSpeakerEngine
 from streams.voice.speaker_manifest import DiarizationSettings
 from streams.voice.speech_segments import RATE
-from topics.errors import EarshotError
+from topics.errors import BadRequest
 
 THRESHOLDS: Final = tuple(np.arange(0.5, 0.9, 0.02).round(2).tolist())
 CONVERSATIONS: Final = 12
@@ -109,7 +110,8 @@ def choose_threshold(curve: Curve) -> float:
     return min(curve, key=lambda threshold: abs(threshold - (flat[0] + flat[-1]) / 2))
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@script
+def main(arguments: list[str] | None) -> None:
     parser = argparse.ArgumentParser(prog="infra.lab.evaluation.diarization_threshold")
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--folds", type=Path, required=True)
@@ -119,14 +121,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     settings = DiarizationSettings(options.window, options.hop, 1.0)
     folders = sorted(path.parent for path in options.folds.glob("*/speakers.txt"))
-    try:
-        curves = [error_curve(folder, options.data, settings, seed) for seed, folder in enumerate(folders)]
-    except (OSError, ValueError, EarshotError) as error:
-        print(f"infra.lab.evaluation.diarization_threshold: {error}", file=sys.stderr)
-        return 1
+    curves = [error_curve(folder, options.data, settings, seed) for seed, folder in enumerate(folders)]
     if len(curves) < 2:
-        print(f"infra.lab.evaluation.diarization_threshold: {options.folds} has not two folds or more", file=sys.stderr)
-        return 1
+        raise BadRequest(f"{options.folds}: has {len(curves)} folds, and at least two are needed")
     whole = merge_curves(curves)
     for threshold, errors in whole.items():
         print(f"{threshold:.2f}  {_line(errors)}")
@@ -139,7 +136,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"held out: {_line(held_out)}")
     if options.write is not None:
         _write(options.write, choose_threshold(whole), held_out)
-    return 0
 
 
 def _line(errors: Errors) -> str:

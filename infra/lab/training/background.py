@@ -15,12 +15,12 @@ from typing import Final
 import numpy as np
 
 from infra import models
+from infra.lab.script import script
 from infra.lab.training import attribution, clips
 from infra.lab.training.embeddings import embed, embed_looks
 from infra.teaching.background import ATTRIBUTION, HERE, STRIDES, LookKind, path_for, quantise
 from infra.teaching.heads import EmbeddedWindows
 from streams.models.sound_engine import OnnxSoundEngine
-from topics.errors import EarshotError
 
 CREDIT: Final = """\
 Background of new tags
@@ -67,21 +67,17 @@ def write(engine: OnnxSoundEngine, data: Path, look: LookKind = "") -> Path:
     return path
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Make the backgrounds from the command line; return 2 on failure."""
+@script
+def main(arguments: list[str] | None) -> None:
+    """Make the backgrounds from the command line."""
     parser = argparse.ArgumentParser(prog="python -m infra.lab.training.background", description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     options = parser.parse_args(arguments)
-    try:
-        engine = OnnxSoundEngine(models.directory())
-        paths = [write(engine, options.data, look) for look in STRIDES]
-        (HERE / ATTRIBUTION).write_text(attribution.notice(clips.read_clips(options.data), CREDIT), encoding="utf-8")
-    except (OSError, EarshotError) as error:
-        print(f"background: {error}", file=sys.stderr)
-        return 2
+    engine = OnnxSoundEngine(models.directory())
+    paths = [write(engine, options.data, look) for look in STRIDES]
+    (HERE / ATTRIBUTION).write_text(attribution.notice(clips.read_clips(options.data), CREDIT), encoding="utf-8")
     for path in paths:
         print(f"{path}: {path.stat().st_size} bytes")
-    return 0
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
 """The recordings that sed-mini is trained on, with their labels, folds, authors and licences."""
 
-import csv
 import zlib
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from infra.lab.evaluation.recordings import read_rows
 from streams.audio.decode import decode_chunk
 from streams.models.protocol import Floats
-from topics.errors import AudioError, EngineError
+from topics.errors import AudioError
 from topics.media import parse
 
 RATE: Final = 16_000
@@ -28,6 +28,8 @@ KNOWN: Final = (
     ("helicopter", "Helicopter", "Outdoor context"),
     ("chainsaw", "Chainsaw", "Outdoor context"),
 )
+SOUND_COLUMNS: Final = ("file", "label", "fold", "esc10", "src", "author", "licence", "source_url")
+SPEECH_COLUMNS: Final = ("file", "speaker", "licence")
 LABELS: Final = tuple(label for label, _, _ in KNOWN)
 
 
@@ -69,7 +71,7 @@ def read_clips(data: Path) -> tuple[Clip, ...]:
     distributes it over the four.
 
     Raises:
-        EngineError: A table is missing or lacks a column.
+        BadRequest: A table is missing, or lacks a column or a value.
     """
     return (
         *(
@@ -81,7 +83,7 @@ def read_clips(data: Path) -> tuple[Clip, ...]:
                 licence=row["licence"],
                 url=row["source_url"],
             )
-            for row in _rows(data / "sound" / "clips.csv")
+            for row in read_rows(data / "sound" / "clips.csv", SOUND_COLUMNS)
         ),
         *(
             Clip(
@@ -92,23 +94,10 @@ def read_clips(data: Path) -> tuple[Clip, ...]:
                 licence=row["licence"],
                 url="https://www.openslr.org/12/",
             )
-            for row in _rows(data / "speech" / "utterances.csv")
+            for row in read_rows(data / "speech" / "utterances.csv", SPEECH_COLUMNS)
         ),
     )
 
 
 def _fold(source: str) -> int:
     return FOLDS[zlib.crc32(source.encode()) % len(FOLDS)]
-
-
-def _rows(table: Path) -> list[dict[str, str]]:
-    required = {"clips": "file label fold esc10 src author licence source_url", "utterances": "file speaker licence"}
-    try:
-        with table.open(newline="", encoding="utf-8") as lines:
-            reader = csv.DictReader(lines)
-            missing = set(required[table.stem].split()) - set(reader.fieldnames or ())
-            if missing:
-                raise EngineError(f"{table}: has no column {', '.join(sorted(missing))}")
-            return list(reader)
-    except OSError as error:
-        raise EngineError(f"{table}: {error.strerror}") from error

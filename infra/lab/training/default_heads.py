@@ -20,6 +20,7 @@ import numpy as np
 from infra import models
 from infra.lab.evaluation import manifest_files, report
 from infra.lab.evaluation.labels import LABELS
+from infra.lab.script import script
 from infra.lab.training import attribution
 from infra.lab.training.added_tag import HEADS
 from infra.lab.training.background import CREDIT
@@ -32,7 +33,6 @@ from streams.models.manifest import Manifest
 from streams.models.own_sounds import POINT
 from streams.models.protocol import Floats
 from streams.models.sound_engine import OnnxSoundEngine
-from topics.errors import EarshotError
 
 #: Tag, label of its recordings, and its class.
 LEARNT: Final = (
@@ -159,26 +159,22 @@ def embed_clips(engine: OnnxSoundEngine, data: Path) -> EmbeddedClips:
     return EmbeddedClips(clips, tuple(embed(engine, clip.path) for clip in clips))
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Learn the heads from the command line; return 2 on failure."""
+@script
+def main(arguments: list[str] | None) -> None:
+    """Learn the heads from the command line."""
     parser = argparse.ArgumentParser(prog="python -m infra.lab.training.default_heads", description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args(arguments)
     base = models.directory(models.YAMNET)
-    try:
-        engine = OnnxSoundEngine(base)
-        material = embed_clips(engine, options.data)
-        manifest, rows = learn_heads(engine.manifest, base / engine.manifest.graph.file, material)
-        judges = held_out_judges(base, engine.manifest, material, options.data)
-        figures = report.held_out_figures(judges, options.data)
-        manifest = msgspec.structs.replace(manifest, figures=figures | {"window_ms_ratio": 1.0})
-        final = write(base, manifest, rows, attribution.notice(material.clips, CREDIT), options.out)
-    except (OSError, EarshotError) as error:
-        print(f"default_heads: {error}", file=sys.stderr)
-        return 2
+    engine = OnnxSoundEngine(base)
+    material = embed_clips(engine, options.data)
+    manifest, rows = learn_heads(engine.manifest, base / engine.manifest.graph.file, material)
+    judges = held_out_judges(base, engine.manifest, material, options.data)
+    figures = report.held_out_figures(judges, options.data)
+    manifest = msgspec.structs.replace(manifest, figures=figures | {"window_ms_ratio": 1.0})
+    final = write(base, manifest, rows, attribution.notice(material.clips, CREDIT), options.out)
     print(f"{final.model_id}: {len(rows)} heads, {options.out}")
-    return 0
 
 
 if __name__ == "__main__":

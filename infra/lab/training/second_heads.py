@@ -30,6 +30,7 @@ from infra.lab.converters.recipes import RECIPES
 from infra.lab.evaluation import calibration, manifest_files, recordings, report, scenes
 from infra.lab.evaluation.metrics import any_by_recording
 from infra.lab.evaluation.recordings import Recording
+from infra.lab.script import script
 from infra.lab.training import attribution, default_heads
 from infra.lab.training.clips import Clip
 from infra.lab.training.heard import HeardRecordings, hear, join_heard, tag_logits
@@ -39,7 +40,6 @@ from streams.models import runtime
 from streams.models.manifest import Graph, Heads, LogMel, Look, Manifest, Output, SecondModel, SecondTag
 from streams.models.protocol import Floats, SoundEngine
 from streams.models.sound_engine import OnnxSoundEngine
-from topics.errors import EarshotError
 
 NAME: Final = "yamnet-ced"
 GRAPH: Final = "second.onnx"
@@ -243,7 +243,10 @@ def hear_halves(
     data: Path,
     recording: bool,
 ) -> list[HeardHalf]:
-    """Return both halves of the material in one way of looking, each by the judge that did not learn from it."""
+    """Run both models on each half, as streams or as recordings.
+
+    Each half uses the first model trained on the other half.
+    """
     return [
         HeardHalf(
             *(
@@ -294,34 +297,30 @@ def write_notices(base: Path, clips: Sequence[Clip], out: Path) -> None:
     (out / "ATTRIBUTION").write_text(attribution.notice(clips, CREDIT), encoding="utf-8")
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Make the bundle from the command line; return 2 on failure."""
+@script
+def main(arguments: list[str] | None) -> None:
+    """Make the bundle from the command line."""
     parser = argparse.ArgumentParser(prog="python -m infra.lab.training.second_heads", description=__doc__)
     parser.add_argument("crate", type=Path, help="models/tiny.onnx of the crate soundevents")
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args(arguments)
     base = models.directory(models.YAMNET)
-    try:
-        graph = convert_ced.convert(options.crate)
-        first = OnnxSoundEngine(base)
-        material = default_heads.embed_clips(first, options.data)
-        judges = default_heads.held_out_judges(base, first.manifest, material, options.data)
-        second = second_model(graph, second_tags(len(first.manifest.tags), [tag.clips for tag in first.manifest.tags]))
-        options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / GRAPH).write_bytes(graph)
-        session = runtime.open_session(options.out / GRAPH, second.graph.sha256)
-        ways = [hear_halves(judges, session, second, options.data, recording) for recording in (False, True)]
-        manifest = make(base, graph, second, ways, options.out)
-        write_notices(base, material.clips, options.out)
-    except (OSError, EarshotError) as error:
-        print(f"second_heads: {error}", file=sys.stderr)
-        return 2
+    graph = convert_ced.convert(options.crate)
+    first = OnnxSoundEngine(base)
+    material = default_heads.embed_clips(first, options.data)
+    judges = default_heads.held_out_judges(base, first.manifest, material, options.data)
+    second = second_model(graph, second_tags(len(first.manifest.tags), [tag.clips for tag in first.manifest.tags]))
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / GRAPH).write_bytes(graph)
+    session = runtime.open_session(options.out / GRAPH, second.graph.sha256)
+    ways = [hear_halves(judges, session, second, options.data, recording) for recording in (False, True)]
+    manifest = make(base, graph, second, ways, options.out)
+    write_notices(base, material.clips, options.out)
     for name, figure in manifest.figures.items():
         print(f"{name:42} {figure:.4f}")
     assert manifest.second is not None
     print(f"{manifest.model_id}: gate {manifest.second.gate}, {options.out}")
-    return 0
 
 
 if __name__ == "__main__":

@@ -21,13 +21,13 @@ import numpy as np
 from infra import models
 from infra.lab.converters.front_end import FRONT_END
 from infra.lab.evaluation import manifest_files
+from infra.lab.script import script
 from infra.lab.training import cross_check, material
 from infra.lab.training.attribution import notice
 from infra.lab.training.clips import FOLDS, KNOWN, Clip, read_clips
 from infra.lab.training.material import Material
 from streams.models import manifest, runtime
 from streams.models.manifest import Graph, Manifest, ModelTag, Output
-from topics.errors import EarshotError
 
 SEED: Final = 1
 STEPS: Final = 2800
@@ -108,20 +108,16 @@ def write(out: Path, graph: bytes, model: Manifest, text: str) -> None:
     (out / "NOTICE").write_text(text, encoding="utf-8")
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the training from the command line; return 2 if data are missing or damaged."""
+@script
+def main(arguments: list[str] | None) -> None:
+    """Run the training from the command line."""
     parser = argparse.ArgumentParser(prog="python -m infra.lab.training.sed_mini", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="directory with sound/ and speech/")
     parser.add_argument("--out", type=Path, required=True, help="directory of the model")
     parser.add_argument("--folds", action="store_true", help="cross-check first: new points and figures")
     parser.add_argument("--jobs", type=int, default=2, help="nets trained side by side, one core each")
     options = parser.parse_args(arguments)
-    try:
-        build(options.data, options.out, folds=options.folds, jobs=options.jobs)
-    except (OSError, EarshotError) as error:
-        print(f"sed_mini: {error}", file=sys.stderr)
-        return 2
-    return 0
+    build(options.data, options.out, folds=options.folds, jobs=options.jobs)
 
 
 if __name__ == "__main__":

@@ -25,13 +25,13 @@ from infra.lab.evaluation import identification, manifest_files, utterances
 from infra.lab.evaluation.identification import evaluate_identification
 from infra.lab.evaluation.speakers import SpeakerFigures, evaluate_speakers
 from infra.lab.evaluation.utterances import SAMPLE_RATE, Utterance
+from infra.lab.script import script
 from infra.lab.training import speaker_graph, speaker_projection, speaker_trunk
 from infra.lab.training.speaker_statistics import CHANNELS, SPEEDS, Crops, crops
 from streams.models.manifest import Graph
 from streams.voice import speaker_manifest as manifest
 from streams.voice.speaker_engine import OnnxSpeakerEngine
 from streams.voice.speaker_manifest import DiarizationSettings, IdentificationSettings, SpeakerManifest
-from topics.errors import EarshotError
 
 NAME: Final = "speaker-mini"
 VERSION: Final = "1"
@@ -134,26 +134,22 @@ def write(model: onnx.ModelProto, description: SpeakerManifest, folder: Path) ->
     return OnnxSpeakerEngine(folder)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@script
+def main(arguments: list[str] | None) -> None:
     parser = argparse.ArgumentParser(prog="infra.lab.training.speaker")
     parser.add_argument("--data", type=Path, required=True, help="directory with speech/utterances.csv")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--folds", type=int, default=3, help="folds of the cross-check, 0 for none")
     options = parser.parse_args(arguments)
-    try:
-        read = utterances.read(options.data / "speech")
-        all_crops = make_crops(read)
-        if options.folds:
-            model = cross_check(read, all_crops, options.folds, options.data, options.out)
-        else:
-            bundled = manifest.read(models.directory("speaker_mini"))
-            model = make_manifest(bundled.threshold, bundled.identification, {})
-        write(speaker_graph.build(speaker_projection.learn(all_crops)), model, options.out)
-        (options.out / "NOTICE").write_text(NOTICE)
-    except (OSError, EarshotError) as error:
-        print(f"infra.lab.training.speaker: {error}", file=sys.stderr)
-        return 1
-    return 0
+    read = utterances.read(options.data / "speech")
+    all_crops = make_crops(read)
+    if options.folds:
+        model = cross_check(read, all_crops, options.folds, options.data, options.out)
+    else:
+        bundled = manifest.read(models.directory("speaker_mini"))
+        model = make_manifest(bundled.threshold, bundled.identification, {})
+    write(speaker_graph.build(speaker_projection.learn(all_crops)), model, options.out)
+    (options.out / "NOTICE").write_text(NOTICE)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ class Projection(msgspec.Struct, frozen=True):
 
 def build(layer: Projection) -> onnx.ModelProto:
     """Return the graph: `samples` float32[n, any] in, `embedding` float32[n, dimension] of length one out."""
-    graph = Builder(float_weights=False)
+    graph = Builder()
     means, deviations = zip(*(_pooled(graph, name) for name in speaker_trunk.maps(graph)), strict=True)
     last = graph.node("Concat", [*means, *deviations], "statistics", axis=1)
     last = graph.node("Sub", [last, graph.constant("statistics_mean", layer.mean)], "centred")

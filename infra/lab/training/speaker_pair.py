@@ -25,13 +25,13 @@ from infra.lab.evaluation import identification, lines, utterances
 from infra.lab.evaluation.identification import evaluate_identification
 from infra.lab.evaluation.speakers import channel_errors, cut_segments, evaluate_speakers
 from infra.lab.evaluation.utterances import Utterance
+from infra.lab.script import script
 from infra.lab.training import resemblyzer, speaker, speaker_pair_graph
 from infra.lab.training.resemblyzer import Weights
 from infra.lab.training.speaker_pair_graph import Centres
 from streams.models.protocol import Floats
 from streams.voice import speaker_manifest as manifest
 from streams.voice.speaker_manifest import DiarizationSettings, IdentificationSettings, SpeakerManifest
-from topics.errors import EarshotError
 
 NAME: Final = "speaker-pair"
 VERSION: Final = "1"
@@ -120,7 +120,8 @@ def cross_check(data: Path, folds: Sequence[Path], weights: Weights, out: Path) 
     return make_manifest(dimension, float(np.mean(thresholds)), identifies, means | shares)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@script
+def main(arguments: list[str] | None) -> None:
     parser = argparse.ArgumentParser(prog="infra.lab.training.speaker_pair")
     parser.add_argument("--data", type=Path, required=True, help="directory with speech/utterances.csv")
     parser.add_argument("--mini", type=Path, required=True, help="directory of speaker-mini with its folds")
@@ -128,22 +129,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args(arguments)
     folds = sorted(path.parent for path in options.mini.glob("*/speakers.txt"))
-    try:
-        weights = resemblyzer.read_weights(options.wheel)
-        mini = onnx.load(options.mini / "model.onnx")
-        read = utterances.read(options.data / "speech")
-        centres = learn_centres(mini, weights, read)
-        if folds:
-            description = cross_check(options.data, folds, weights, options.out)
-        else:
-            bundled = manifest.read(models.directory(models.SPEAKERS))
-            description = make_manifest(bundled.dimension, bundled.threshold, bundled.identification, {})
-        speaker.write(speaker_pair_graph.build(mini, weights, centres), description, options.out)
-        (options.out / "NOTICE").write_text(NOTICE)
-    except (OSError, EarshotError) as error:
-        print(f"infra.lab.training.speaker_pair: {error}", file=sys.stderr)
-        return 1
-    return 0
+    weights = resemblyzer.read_weights(options.wheel)
+    mini = onnx.load(options.mini / "model.onnx")
+    read = utterances.read(options.data / "speech")
+    centres = learn_centres(mini, weights, read)
+    if folds:
+        description = cross_check(options.data, folds, weights, options.out)
+    else:
+        bundled = manifest.read(models.directory(models.SPEAKERS))
+        description = make_manifest(bundled.dimension, bundled.threshold, bundled.identification, {})
+    speaker.write(speaker_pair_graph.build(mini, weights, centres), description, options.out)
+    (options.out / "NOTICE").write_text(NOTICE)
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def build(mini: onnx.ModelProto, weights: Weights, centres: Centres) -> onnx.Mod
 
     `mini` comes from `infra.lab.training.speaker_graph`, `weights` from Resemblyzer's encoder.
     """
-    graph = Builder(float_weights=False)
+    graph = Builder()
     first, width = _first(graph, mini)
     second = resemblyzer.add_nodes(graph, _levelled(graph), weights)
     joined = graph.node("Concat", [first, second], "joined", axis=1)

@@ -44,7 +44,7 @@ def maps(graph: Builder) -> list[str]:
 
 def session() -> onnxruntime.InferenceSession:
     """Return a single-threaded session that computes the maps of samples, float32[1, any]."""
-    graph = Builder(float_weights=False)
+    graph = Builder()
     outputs = [helper.make_empty_tensor_value_info(name) for name in maps(graph)]
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1

@@ -38,6 +38,10 @@ def test_percentile_uses_nearest_rank(share: float, expected: float) -> None:
     assert percentile([5, 3, 1, 4, 2], share) == expected
 
 
+def test_percentile_of_many_values_is_not_their_largest() -> None:
+    assert percentile(range(1, 101), 0.99) == 99
+
+
 def test_absolute_value_must_not_exceed_bar() -> None:
     assert value_row("start", [3.0, 5.0, 4.0], "s", 4.0).met is True
     assert value_row("start", [4.1], "s", 4.0).met is False

@@ -11,7 +11,7 @@ def bare() -> Sample:
 
 
 def test_cost_row_compares_window_cost_with_bare() -> None:
-    ours = Sample(200, seconds=4.0, cpu=0.5, latencies=(5.0,) * 99 + (70.0,), load=0.2)
+    ours = Sample(200, seconds=4.0, cpu=0.5, latencies=(5.0,) * 98 + (70.0,) * 2, load=0.2)
     row = paced._cost_row("cost", [(ours, bare())], 2.0)
     assert (row.value, row.met) == (2.5, False)
     assert row.beside["ms a window"] == 2.5

@@ -1,6 +1,9 @@
 """The load's end of a live socket: its frames, and the service's frames cut anywhere."""
 
 import asyncio
+import threading
+import time
+from socket import create_server
 from types import SimpleNamespace
 from typing import cast
 
@@ -8,6 +11,7 @@ import pytest
 from websockets.frames import Frame, Opcode
 from websockets.protocol import Protocol, Side, State
 
+from benchmarks.cases import live
 from benchmarks.client import LoadClient, LoadError
 from benchmarks.plans import Target
 from benchmarks.sockets import SocketClient, message
@@ -50,6 +54,27 @@ def test_ended_or_rejected_socket_raises_load_error() -> None:
     ):
         with pytest.raises(LoadError, match="the socket ended"):
             heard([end])
+
+
+def test_ended_idle_socket_fails_its_row() -> None:
+    def serve() -> None:
+        with listener.accept()[0] as socket:
+            socket.recv(65536)
+            socket.sendall(SAID)
+            with listener.accept()[0] as other:
+                other.recv(65536)
+                other.sendall(SAID)
+
+    def hold(port: int) -> None:
+        with live._idle_sockets(Target(port, ()), 2):
+            serving.join()
+            time.sleep(0.5)
+
+    with create_server(("127.0.0.1", 0)) as listener:
+        serving = threading.Thread(target=serve)
+        serving.start()
+        with pytest.raises((AssertionError, OSError), match=r"an idle socket was ended|reset|Broken pipe"):
+            hold(listener.getsockname()[1])
 
 
 def test_server_parses_generated_message() -> None:

@@ -1,9 +1,15 @@
 """The vendor's client as described: its values, and its behaviour at the service's edge."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from earshot_client import compat
 from earshot_client.compat import (
@@ -21,7 +27,7 @@ from earshot_client.compat import (
     WindowResult,
 )
 from tests.contract.api import tone, wav
-from tests.unit.app.conftest import KEY, ORG_KEY, House
+from tests.unit.app.conftest import KEY, OPTIONS, ORG_KEY, House, behind_a_server, serving
 from tests.unit.app.jobs.conftest import sounds
 from topics.errors import AudioError
 from topics.jobs.options import Service
@@ -115,6 +121,46 @@ def test_job_runs_with_selected_options(url: str, house: House, tmp_path: Path) 
     with pytest.raises(CochlSenseException) as refusal:
         api.analyze_file(str(path), IntegratedApiOptions())
     assert refusal.value.message == "Internal Server Error"
+
+
+@pytest.mark.parametrize(
+    ("status", "tries", "call"),
+    [
+        (502, 1, lambda url, path: SpeakerProfileApi(ORG_KEY, url).add_new_voice("Kim", path)),
+        (504, 1, lambda url, path: SpeakerProfileApi(ORG_KEY, url).add_new_voice("Kim", path)),
+        (502, 1, lambda url, path: SpeakerProfileApi(ORG_KEY, url).recognize(path)),
+        (503, 1, lambda url, path: SpeakerProfileApi(ORG_KEY, url).remove("Kim")),
+        (503, 6, lambda url, path: SpeakerProfileApi(ORG_KEY, url).recognize(path)),
+        (504, 1, lambda url, path: Client(KEY, APIConfig(host=url)).predict(path)),
+    ],
+)
+def test_calls_that_may_have_had_an_effect_are_not_repeated(
+    status: int, tries: int, call: Callable[[str, str], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    async def answer(request: Request) -> Response:
+        asked.append(request.url.path)
+        return Response(status_code=status)
+
+    path = tmp_path / "kim.wav"
+    path.write_bytes(wav(tone(1.0)))
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    routes = [Route("/{rest:path}", answer, methods=["GET", "POST", "DELETE"])]
+    with behind_a_server(Starlette(routes=routes)) as url, pytest.raises(CochlSenseException):
+        call(url, str(path))
+    assert len(asked) == tries
+
+
+def test_result_of_job_is_read_with_key(tmp_path: Path) -> None:
+    path = tmp_path / "street.wav"
+    path.write_bytes(wav(tone(1.0)))
+    house = House(msgspec.structs.replace(OPTIONS, job_reads_need_key=True))
+    with serving(house) as running:
+        api = IntegratedApi(KEY, host=f"{running.url}/api/v1")
+        job = api.analyze_file(str(path), IntegratedApiOptions(True, False, False))["job_id"]
+        house.jobs.perform(job, Service.SOUND, sounds("Siren"), audio_ms=2000)
+        assert api.get_completed_result(job)["sound_event_detection"]["status"] == "success"
 
 
 def test_speakers_are_managed_by_name(url: str, tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """The flows, driven by hand: their calls, pauses, and limits."""
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 
@@ -11,12 +13,19 @@ from earshot_client import (
     SessionOptions,
     WrongKey,
     WrongSequence,
+    _calls,
+    _job_flows,
     _session_flows,
 )
 from earshot_client._calls import RETRIES, Answer, Call, Flow, Items, NoAnswer, Pause, Step, T
 
 BUSY = Answer(503, b'{"error": "busy"}')
 REFS = Answer(200, b'{"session_id": "s", "chunk_sequence": 4}')
+
+
+@pytest.fixture(autouse=True)
+def no_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_calls, "JITTER", 0.0)
 
 
 def driven(flow: Flow[T], *answers: Answer | NoAnswer) -> tuple[list[Step], T]:
@@ -64,6 +73,15 @@ def test_different_uploads_have_different_idempotency_keys() -> None:
     assert len(keys) == len(uploads)
 
 
+def test_pauses_have_jitter_but_never_end_before_retry_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_calls, "JITTER", 0.25)
+    busy = msgspec.structs.replace(BUSY, retry_after=2.0)
+    steps, _ = driven(_session_flows.seal("key", "s"), *[busy] * 4, Answer(204))
+    pauses = [step.seconds for step in steps if isinstance(step, Pause)]
+    assert len(set(pauses)) == 4
+    assert all(2.0 <= seconds <= 2.5 for seconds in pauses)
+
+
 @pytest.mark.parametrize(("asked", "waited"), [(7.0, 7.0), (0.0, RETRIES[0]), (3600.0, 30.0)])
 def test_retry_after_is_honoured_within_limits(asked: float, waited: float) -> None:
     steps, _ = driven(_session_flows.seal("key", "s"), msgspec.structs.replace(BUSY, retry_after=asked), Answer(204))
@@ -84,6 +102,26 @@ def test_persistent_busy_answer_raises() -> None:
 def test_unanswered_session_creation_is_not_retried() -> None:
     with pytest.raises(ServiceUnreachable):
         driven(_session_flows.create("key", SessionOptions("stream", "audio/wav")), NoAnswer("reset"))
+
+
+@pytest.mark.parametrize("status", [502, 504])
+@pytest.mark.parametrize(
+    "flow",
+    [
+        lambda: _session_flows.create("key", SessionOptions("stream", "audio/wav")),
+        lambda: _session_flows.predict("key", "s", b"pcm", None),
+    ],
+)
+def test_unrepeatable_call_is_not_retried_after_answer_of_proxy(flow: Callable[[], Flow[object]], status: int) -> None:
+    with pytest.raises(RequestRefused) as raised:
+        driven(flow(), Answer(status))
+    assert raised.value.status == status
+
+
+@pytest.mark.parametrize(("location", "named"), [("https://there/jobs/j", "https://there/jobs/j"), ("", "location")])
+def test_redirection_is_no_success(location: str, named: str) -> None:
+    with pytest.raises(ServiceUnreachable, match=named):
+        driven(_job_flows.delete("key", "j"), Answer(308, location=location))
 
 
 def test_session_creation_retries_when_busy() -> None:
@@ -115,7 +153,7 @@ def test_rejection_without_json_keeps_status() -> None:
 
 
 def test_answer_from_foreign_service_raises() -> None:
-    with pytest.raises(ServiceUnreachable, match="does not speak"):
+    with pytest.raises(ServiceUnreachable, match="is not an Earshot service"):
         driven(_session_flows.status("key", "s", None), Answer(200, b"<html>"))
 
 

@@ -1,12 +1,14 @@
 """The event stream of a job: whole events once, across network faults."""
 
 import itertools
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from earshot_client import JobDeleted, JobEvent, JobNotFound, ServiceUnreachable, _event_stream
+from earshot_client import JobDeleted, JobEvent, JobNotFound, ServiceUnreachable, _calls, _event_stream
 from earshot_client._calls import LONGEST_PAUSE, RETRIES, Answer
 from earshot_client._job_stream import JobStream
 
@@ -25,6 +27,11 @@ EVENTS = [
     JobEvent("message", b"one\ntwo", "6"),
     JobEvent("completed", b'{"metadata": {"warnings": ["\xe2\x80\xa8"]}}', "7"),
 ]
+
+
+@pytest.fixture
+def no_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_calls, "JITTER", 0.0)
 
 
 @given(st.sets(st.integers(1, len(STREAM) - 1), max_size=9))
@@ -57,6 +64,7 @@ def test_new_stream_sends_no_last_event_id() -> None:
     assert "Last-Event-ID" not in JobStream("j").request().headers
 
 
+@pytest.mark.usefixtures("no_jitter")
 def test_backoff_resets_after_event_and_finally_gives_up() -> None:
     stream = JobStream("j")
     assert [stream.pause(), stream.pause()] == [*RETRIES[:2]]
@@ -83,6 +91,25 @@ def test_error_event_ends_connection_and_reports_removed_job() -> None:
         stream.pause()
 
 
+@pytest.mark.parametrize(("seconds", "pauses"), [(10.0, [RETRIES[0]] * 7), (9.0, None)])
+@pytest.mark.usefixtures("no_jitter")
+def test_connection_that_lasts_resets_backoff(
+    seconds: float, pauses: list[float] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As behind a proxy that cuts every stream: heartbeats count as life."""
+    now = 0.0
+    monkeypatch.setattr(_event_stream, "time", SimpleNamespace(monotonic=lambda: now))
+    stream, waited = JobStream("j"), []
+    with nullcontext() if pauses else pytest.raises(ServiceUnreachable):
+        for _ in range(7):
+            stream.request()
+            list(stream.feed(b": ping\n\n"))
+            now += seconds
+            waited.append(stream.pause())
+    assert waited == (pauses or [*RETRIES])
+
+
+@pytest.mark.usefixtures("no_jitter")
 def test_stream_honours_retry_after() -> None:
     stream = JobStream("j")
     stream.refused(Answer(503, retry_after=7))
@@ -105,5 +132,5 @@ def test_oversized_event_raises(monkeypatch: pytest.MonkeyPatch, piece: bytes) -
 
 
 def test_invalid_result_raises() -> None:
-    with pytest.raises(ServiceUnreachable, match="does not speak"):
+    with pytest.raises(ServiceUnreachable, match="is not an Earshot service"):
         _ = JobEvent("completed", b"[]").result

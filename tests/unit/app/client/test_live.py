@@ -83,6 +83,17 @@ def test_stream_resumes_after_session_moves() -> None:
     assert stream.ended()
 
 
+@pytest.mark.parametrize("first", [None, -3])
+def test_stream_that_breaks_before_first_window_resumes_at_its_beginning(first: int | None) -> None:
+    stream = LiveStream.of_session("key", "s", first)
+    stream.request()
+    [event] = stream.feed(b'event: session\ndata: {"session_id":"s","next_window":17}\n\n')
+    assert event.session_id == "s"
+    again = stream.request()
+    assert again.query == {"from": "17"}
+    assert "Last-Event-ID" not in again.headers
+
+
 def test_project_stream_reconnects_after_error() -> None:
     stream = LiveStream.of_project("k", "s")
     call = stream.request()

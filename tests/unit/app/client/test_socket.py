@@ -10,7 +10,11 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import Mount
 
 from earshot_client import (
     MICROPHONE,
@@ -37,10 +41,11 @@ from earshot_client import (
     WrongSequence,
     _socket_state,
 )
-from earshot_client._socket_state import SocketState, SocketWish
+from earshot_client._async_socket import AsyncSocket
+from earshot_client._socket_state import SocketRequest, SocketState
 from tests.contract.api import UNKNOWN, silence, tone
 from tests.unit.app.client.edge import Cutter
-from tests.unit.app.conftest import KEY, House
+from tests.unit.app.conftest import KEY, House, behind_a_server
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.slow
@@ -271,7 +276,7 @@ HELLO = b'{"type":"hello","session_id":"s","next_chunk":0,"cursor":"c","state":"
 @pytest.fixture
 def state() -> SocketState:
     """Return a greeted socket with one chunk in flight."""
-    state = SocketState(SocketWish("", MICROPHONE, patience=-1))
+    state = SocketState(SocketRequest("", MICROPHONE, patience=-1))
     state.request()
     state.received(HELLO)
     state.keep(b"audio")
@@ -319,7 +324,7 @@ def test_transient_close_codes_reconnect(state: SocketState, code: int, error: t
     """A pause follows, and after `patience` this error."""
     with pytest.raises(error):
         _closed_by(state, code)
-    state._wish = SocketWish("", MICROPHONE)
+    state._wanted = SocketRequest("", MICROPHONE)
     assert (_closed_by(state, code) == 0) == (code in (1001, 4403))
     state.request()
     state.received(b'{"type":"error","status_code":503,"error":"full","retry_after":20}')
@@ -352,6 +357,14 @@ def test_rejections_on_open_raise_typed_errors(cutter: Cutter, client: Client) -
         lost.socket()
     with Client("http://127.0.0.1:9", KEY) as lost, pytest.raises(DeadlineExceeded), lost.socket(timeout=0.5):
         pass
+
+
+async def test_retry_after_of_refused_upgrade_is_honoured() -> None:
+    busy = Response(status_code=503, headers={"Retry-After": "7"})
+    with behind_a_server(Starlette(routes=[Mount("/", busy)])) as url:
+        socket = AsyncSocket(httpx2.URL(url), "test", SocketRequest("", MICROPHONE), None)
+        await socket._connect()
+    assert 7 <= socket._state.pause() <= 8.75
 
 
 def test_answer_without_upgrade_raises(url: str) -> None:

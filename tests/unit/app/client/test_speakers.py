@@ -120,7 +120,7 @@ def test_invalid_envelope_raises(speakers: SpeakerStub, body: object, shell: She
     speakers.refusals.append(JSONResponse(body))
     with (
         shell(speakers.url, org_key=ORG_KEY) as client,
-        pytest.raises(ServiceUnreachable, match="does not speak"),
+        pytest.raises(ServiceUnreachable, match="is not an Earshot service"),
     ):
         client.speakers()
 

@@ -35,7 +35,7 @@ from tests.waiting import until
 from topics.errors import AudioError
 from topics.jobs.options import Options, Service
 from topics.ports.lists import Coverage
-from topics.ports.projects import ProjectAccount
+from topics.ports.projects import ProjectAccount, ProjectChoices
 from topics.ports.projects import ProjectKey as AccountKey
 
 pytestmark = pytest.mark.slow
@@ -71,13 +71,13 @@ def account(seconds: int | None) -> ProjectAccount:
 
 
 def test_project_audio_retention(either: Client, house: House) -> None:
-    house.projects.keep_audio = chosen = mock.AsyncMock()
+    house.projects.choose = chosen = mock.AsyncMock()
     house.projects.account = mock.AsyncMock(
-        side_effect=lambda project: account(chosen.call_args[0][1] if chosen.called else None)
+        side_effect=lambda project: account(chosen.call_args[0][1].keep_audio_seconds if chosen.called else None)
     )
     kept = either.keep_audio(3600)
     assert (kept.keep_audio_seconds, kept.longest_keep_audio_seconds) == (3600, 86_400)
-    house.projects.keep_audio.assert_awaited_once_with("project", 3600)
+    chosen.assert_awaited_once_with("project", ProjectChoices(keep_audio_seconds=3600))
     assert either.project().used_seconds == 1.5
     with pytest.raises(RequestRefused, match="0 to 86400"):
         either.keep_audio(10**6)

@@ -3,7 +3,8 @@
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,13 @@ import pytest
 from starlette.types import Message
 
 from infra.engines import CHAT_MODEL, SMALL_MODEL, SPEAKER_MODEL, SPEECH_MODEL, uploads
+from infra.engines.admission import AdmissionLimit
 from infra.engines.draining import DrainMiddleware
 from infra.engines.server import create_app
 from infra.engines.speech.speech_models import TOGETHER, SpeechModels, SpeechSettings, make_workers
 from infra.engines.speech.worker_protocol import RecognitionRequest
 from infra.engines.speech.workers import WAITING, Workers
+from infra.engines.text import chat
 from tests.waiting import until
 from topics.errors import AudioError, EngineError
 
@@ -199,6 +202,9 @@ async def test_fields_are_passed_to_recogniser(client: httpx2.AsyncClient) -> No
     assert text.startswith("language=pt likely=en task=transcribe prompt=xxx")
     assert text.endswith("x Zoë")
     assert len(text) < 2100
+    # A hint that the model does not know is dropped.
+    text = (await transcribed(client, "request", likely_language="yue")).json()["text"]
+    assert text.startswith("language=None likely=None")
     answer = await client.post(
         TRANSLATE, files={"file": ("a.wav", b"request")}, data={"response_format": "verbose_json"}
     )
@@ -227,12 +233,24 @@ async def test_wrong_weights_fail_with_reason(at: str, workers: Workers) -> None
             raise EngineError("model.bin: not the file that the manifest was made for")
 
     client = client_of(doubles(workers, check))
-    for order in ("unloadable", "good day"):
+    for order in ("unloadable", "unloadable" if at == "load" else "good day"):
         answer = await transcribed(client, order)
         assert answer.status_code == 500
         message = answer.json()["error"]["message"]
         assert message.startswith(f"model: {SPEECH_MODEL} cannot be loaded here: ")
         assert "/" not in message
+
+
+async def test_passing_fault_of_model_ends(workers: Workers) -> None:
+    faults = [EngineError("model.bin: Too many open files")]
+
+    def check(model: str) -> None:
+        if faults:
+            raise faults.pop()
+
+    client = client_of(doubles(workers, check))
+    statuses = [(await transcribed(client, order)).status_code for order in ("good day", "unloadable", "good day")]
+    assert statuses == [500, 500, 200]
 
 
 def asked(content: object, **more: object) -> dict[str, object]:
@@ -241,6 +259,7 @@ def asked(content: object, **more: object) -> dict[str, object]:
     return {"model": CHAT_MODEL, "messages": messages, **more}
 
 
+TAGS = [{"tag": f"{number}", "start": 0, "end": 1} for number in range(1001)]
 BARK = {"tag": "Dog_bark", "start": 1.0, "end": 3.0, "peak": 0.9}
 
 
@@ -270,6 +289,7 @@ async def test_chat_describes_scene(client: httpx2.AsyncClient) -> None:
         (json.dumps(asked({"task": "poem", "duration_seconds": 1})).encode(), "task"),
         (json.dumps(asked({"task": "caption", "duration_seconds": -1})).encode(), "duration_seconds"),
         (json.dumps(asked({"task": "caption", "duration_seconds": 1}, stream=True)).encode(), "stream"),
+        (json.dumps(asked({"task": "caption", "duration_seconds": 1, "events": TAGS})).encode(), "1001 different tags"),
     ],
 )
 async def test_invalid_chat_request_is_rejected_with_reason(
@@ -278,6 +298,38 @@ async def test_invalid_chat_request_is_rejected_with_reason(
     answer = await client.post(CHAT, content=body)
     assert answer.status_code == 400
     assert named in answer.json()["error"]["message"]
+
+
+async def test_chat_requests_are_limited_and_answered_beside_the_loop(
+    client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_work, free = threading.Event(), threading.Event()
+
+    def held(request: object) -> str:
+        at_work.set()
+        assert free.wait(10)
+        return "{}"
+
+    monkeypatch.setattr(chat, "answer", held)
+    monkeypatch.setattr(chat, "_admission", AdmissionLimit(1, "text", 1))
+    body = asked({"task": "caption", "duration_seconds": 1})
+    first = asyncio.create_task(client.post(CHAT, json=body))
+    await asyncio.to_thread(at_work.wait, 10)
+    late = await client.post(CHAT, json=body)
+    assert (late.status_code, late.headers["retry-after"]) == (503, "1")
+    free.set()
+    assert (await first).status_code == 200
+
+
+async def test_slow_body_is_rejected(client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"{"
+        await asyncio.sleep(5)
+
+    monkeypatch.setattr(uploads, "UPLOAD_S", 0.05)
+    answer = await client.post(CHAT, content=slow())
+    assert answer.status_code == 400
+    assert "did not arrive within 0.05 s" in answer.json()["error"]["message"]
 
 
 async def test_other_routes_answer(client: httpx2.AsyncClient) -> None:

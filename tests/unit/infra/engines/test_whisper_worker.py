@@ -68,6 +68,8 @@ class Model:
             assert self.held[second].wait(10)
             if second == 9:
                 raise EngineError("it broke")
+            if second == 8:
+                raise KeyError("yue")
             texts.append(PieceText("en", (Word(f"{second}", second, second + 1.0, 1.0),)))
         return texts
 
@@ -140,13 +142,24 @@ def test_cancelled_and_failed_requests_do_not_affect_others(world: tuple[Wires, 
     assert wires.answers.empty()
 
 
+def test_unexpected_failure_ends_no_thread(world: tuple[Wires, Model], tmp_path: Path) -> None:
+    wires, model = world
+    for second in (8, 1):
+        model.held[second].set()
+    for number in range(3):
+        wires.ask(number, recording(tmp_path / "a", 8))
+        assert wires.next() == (number, EngineFailure("'yue'"))
+    wires.ask(3, recording(tmp_path / "b", 1))
+    assert said(wires.next()) == (3, ["1"])
+
+
 def test_idle_worker_releases_memory(
     world: tuple[Wires, Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wires, model = world
     given: queue.SimpleQueue[int] = queue.SimpleQueue()
     monkeypatch.setattr(whisper_worker, "QUIET_S", 0.05)
-    monkeypatch.setattr(heap, "give_back", lambda: given.put(1))
+    monkeypatch.setattr(heap, "trim", lambda: given.put(1))
     for second in (1, 2):
         model.held[second].set()
         wires.ask(second, recording(tmp_path / "a", second))
@@ -174,7 +187,7 @@ for _ in range(3):
     np.ones(16_000_000, np.float32)
     taken.append(faults() - before)
 kept = resident()
-heap.give_back()
+heap.trim()
 print(json.dumps([taken, kept, resident()]))
 """
 

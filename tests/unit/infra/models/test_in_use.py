@@ -1,5 +1,6 @@
 """If the second model's weights are damaged, the first model runs alone, and results say so."""
 
+import asyncio
 import shutil
 from pathlib import Path
 from unittest import mock
@@ -8,12 +9,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from infra import models
-from infra.models import manifests, registry
+from infra.models import in_use, manifests, registry
 from infra.models.in_use import ModelInUse
+from infra.models.registry import Registry
 from streams.decoders.processes import Zygote
 from streams.models import manifest
 from streams.models.loaded_models import LoadedModels
-from topics.errors import BadRequest
+from tests.waiting import until
+from topics.errors import BadRequest, EngineError
 from topics.hearing import Hearing, OwnSounds
 
 
@@ -66,3 +69,24 @@ def test_damaged_unused_model_is_unavailable(bundle: Path, tmp_path: Path) -> No
     assert (name_of(model), model[1].stands_in) == ("yamnet-ced", False)
     with pytest.raises(BadRequest, match="'sed-mini' is not available"):
         loaded.hearing("sed-mini", OwnSounds())
+
+
+async def test_failed_change_can_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_use, "WATCH_SECONDS", 0.01)
+    faults: list[Exception] = []
+
+    def load(directory: Path) -> None:
+        if faults:
+            raise faults.pop()
+
+    model = ModelInUse(tmp_path, None, mock.Mock(spec=Zygote, load=load))
+    loaded = model.open()
+    watching = asyncio.create_task(model.watch(loaded))
+    try:
+        faults.append(EngineError("no memory"))
+        Registry(tmp_path).use("yamnet")
+        await until(lambda: not faults)
+        Registry(tmp_path).use("yamnet")
+        await until(lambda: loaded.current.manifest.name == "yamnet")
+    finally:
+        watching.cancel()

@@ -3,7 +3,10 @@
 import hashlib
 import os
 import shutil
+import time
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partialmethod
 from pathlib import Path
 
 import msgspec
@@ -60,7 +63,7 @@ def test_bundled_models_pass_the_check(registry: Registry) -> None:
 
 def test_speech_model_cannot_be_added_or_used(registry: Registry, tmp_path: Path) -> None:
     whisper = registry.find("whisper-base")
-    with pytest.raises(EngineError, match="whisper-base writes down speech"):
+    with pytest.raises(EngineError, match="whisper-base is a speech-recognition model"):
         registry.add(whisper)
     with pytest.raises(EngineError, match="is not a model of sound events"):
         registry.use("whisper-base")
@@ -104,6 +107,52 @@ def test_model_added_again_replaces_its_figures(registry: Registry, tmp_path: Pa
     assert (again.directory, ids(registry)) == (first.directory, [first.model_id])
     assert again.manifest is not None
     assert again.manifest.figures == {"recall": 0.5}
+
+
+def test_replaced_model_is_there_at_any_time(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = registry.add(written(tmp_path))
+    for number in range(3):  # A kill before each step.
+        left = number
+
+        def step(path: Path, change: Callable[[Path, Path], Path], target: Path) -> Path:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise OSError("killed")
+            return change(path, target)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "rename", partialmethod(step, Path.rename))
+            patch.setattr(Path, "replace", partialmethod(step, Path.replace))
+            with suppress(EngineError):
+                registry.add(written(tmp_path, msgspec.structs.replace(TINY, figures={"recall": number / 2})))
+        [entry] = [entry for entry in registry.entries() if not entry.bundled]
+        assert (entry.model_id, entry.fault) == (first.model_id, None)
+        checks.check(entry.directory)
+
+
+def test_changes_are_synced(registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_ino))
+    home = tmp_path / "data" / "models"
+    directory = registry.add(written(tmp_path)).directory
+    inside = {path.stat().st_ino for path in (directory, *directory.iterdir())}
+    assert len(inside) == 3
+    assert inside < set(synced)
+    assert synced[-1] == home.stat().st_ino
+    registry.use("tiny")
+    assert synced[-2:] == [(home / "current").stat().st_ino, home.stat().st_ino]
+
+
+def test_scratch_of_killed_process_is_removed(registry: Registry, tmp_path: Path) -> None:
+    home = tmp_path / "data" / "models"
+    for name, seconds in (("old", 2e5), ("new", 0)):
+        (home / f".scratch-{name}" / "model").mkdir(parents=True)
+        os.utime(home / f".scratch-{name}", (time.time() - seconds,) * 2)
+    registry.use("yamnet")
+    assert [path.name for path in home.glob(".scratch-*")] == [".scratch-new"]
 
 
 def test_unknown_name_suggests_similar_names(registry: Registry) -> None:

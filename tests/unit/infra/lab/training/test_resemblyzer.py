@@ -23,7 +23,7 @@ def test_utterances_of_any_length_give_unit_vectors(seconds: float) -> None:
         weights[f"lstm.weight_hh_l{layer}"] = drawn(4 * UNITS, UNITS)
         weights[f"lstm.bias_ih_l{layer}"] = drawn(4 * UNITS)
         weights[f"lstm.bias_hh_l{layer}"] = drawn(4 * UNITS)
-    graph = Builder(float_weights=True)
+    graph = Builder()
     vector = resemblyzer.add_nodes(graph, "samples", weights)
     inputs = [helper.make_tensor_value_info("samples", TensorProto.FLOAT, ["n", "any"])]
     outputs = [helper.make_tensor_value_info(vector, TensorProto.FLOAT, ["n", UNITS])]

@@ -1,0 +1,19 @@
+"""Syncs files and directories to disk."""
+
+import os
+from pathlib import Path
+
+
+def sync(path: Path) -> None:
+    """Sync a file to disk, or a directory without its contents."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def sync_all(path: Path) -> None:
+    """Sync a file, or a directory with everything in it, to disk."""
+    for one in (path, *path.rglob("*")) if path.is_dir() else (path,):
+        sync(one)

@@ -158,7 +158,7 @@ class EarshotService:
                 "operators": self._operators.watch(),
             }
             for name, keeper in keepers.items():
-                stack.callback(asyncio.create_task(keeper, name=name).cancel)
+                stack.callback(node.tasks.spawn(keeper, name).cancel)
             await self._start(node)
             await self._until(node.served)
             if node.ready() is None and not self.stopping.is_set():

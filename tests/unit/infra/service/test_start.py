@@ -1,5 +1,6 @@
 """A start as a user sees it: one line per error, keys shown once, and a report of how the previous run ended."""
 
+import asyncio
 import faulthandler
 import os
 import re
@@ -17,9 +18,12 @@ from typing import Final
 import pytest
 
 from infra.db import keyring
-from infra.service import lives
+from infra.service import lives, service
 from infra.service.lives import CRASH, LIVES, MOST_KILLED, begin_life
+from infra.service.service import EarshotService
+from infra.settings import Settings
 from streams import memory
+from streams.decoders.processes import Zygote
 from streams.folding.lives import Lives
 from tests.ports import free_port
 from tests.process import terminal
@@ -161,6 +165,20 @@ def test_hangup_stops_service_unless_ignored(tmp_path: Path, hangup: signal.Hand
         signal.signal(signal.SIGHUP, before)
     assert process.returncode == 0
     assert '"service.stopped"' in err
+
+
+@pytest.mark.slow
+def test_failed_background_task_stops_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(service, "keep_noting", broken)
+    settings = Settings(data=tmp_path / "data", port=0, bundled_engines=False)
+    run = EarshotService(settings, Zygote()).run(lambda *_: None, private=False)
+    assert asyncio.run(asyncio.wait_for(run, 60)) == 1
+    assert "ZeroDivisionError" in capsys.readouterr().out
 
 
 def unseen(data: Path) -> int:

@@ -29,7 +29,7 @@ from infra.db.secret import NODE_METADATA, token_secret
 from infra.db.speakers import SqlSpeakerStore
 from infra.errors import naming, variable
 from infra.models.in_use import ModelInUse
-from infra.service import broker, directories, limits, listener
+from infra.service import broker, data_directory, directories, limits, listener
 from infra.service.connections import Connections
 from infra.service.health import ServiceHealth
 from infra.service.http_hooks import check_hooks
@@ -98,6 +98,9 @@ class EarshotService:
         directories.narrow(self.settings)
         # The stack closes everything in reverse order, however this ends.
         async with contextlib.AsyncExitStack() as stack:
+            # First: another process may use the directory, and then its database must not be migrated.
+            lock = data_directory.lock(self.settings)
+            stack.callback(lock.release)
             self._sockets = listener.listen(self.settings.host, self.settings.port)
             stack.callback(listener.close, self._sockets)
             if self.settings.admin_listen is not None:
@@ -116,9 +119,8 @@ class EarshotService:
             stack.push_async_callback(jobs.stop)
             group_secret = await token_secret(self.database, NODE_METADATA)
             backend, membership = await broker.open_log(
-                self.settings, options.directory, options.url, stack, group_secret, self.database, marks
+                self.settings, options.directory, options.url, group_secret, self.database, marks, lock
             )
-            # Not earlier: from here on no other process uses the directory.
             lives = stack.enter_context(begin_life(self.settings.data))
             options = msgspec.structs.replace(options, lives=lives)
             ledger = SqlLedger(self.database)

@@ -24,6 +24,7 @@ from infra.service.service import EarshotService
 from infra.settings import Settings
 from streams import memory
 from streams.decoders.processes import Zygote
+from streams.embedded.lock import DirectoryLock
 from streams.folding.lives import Lives
 from tests.ports import free_port
 from tests.process import terminal
@@ -73,6 +74,17 @@ def test_taken_port_is_one_line(tmp_path: Path) -> None:
         status, out, lines = ended(tmp_path / "data", port=port)
     assert (status, out) == (1, "")
     assert lines == [f"earshot: EARSHOT_PORT: port {port} of 127.0.0.1 is taken by another program"]
+
+
+@pytest.mark.slow
+def test_data_directory_in_use_is_not_touched(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    lock = DirectoryLock(data / "log")
+    status, out, lines = ended(data)
+    lock.release()
+    assert (status, out) == (1, "")
+    assert lines == [f"earshot: the data directory {data / 'log'} is in use by process {os.getpid()}"]
+    assert not (data / "earshot.db").exists(), "a newer version would have migrated it"
 
 
 @pytest.mark.slow

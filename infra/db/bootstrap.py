@@ -13,6 +13,8 @@ from infra.db.accounts import add_organization, add_project
 from infra.db.database import Database
 from infra.db.keyring import Owner
 from infra.db.schema import keys, organizations, projects
+from infra.errors import WrongSetting
+from topics import apikeys
 
 NAME: Final = "demo"
 #: The demo project keeps the audio of its jobs for a day, so that people who try the service see and hear them. It also
@@ -46,6 +48,9 @@ async def bootstrap(
 
     The database must be up to date; `at` is in milliseconds. `first_keys` makes the other keys once somebody can see
     them.
+
+    Raises:
+        WrongSetting: a chosen key is or was the key of another owner.
     """
     async with database.writing() as connection:
         if await connection.scalar(select(organizations.c.id).limit(1)) is None:
@@ -55,6 +60,11 @@ async def bootstrap(
         keyless = await _keyless(connection, unseen)
         for owner in tuple(keyless):
             if chosen := project_key if owner.project else org_key:
+                # The owner never had a key, so whoever has or had this one is another.
+                taken = exists().where(keys.c.digest == apikeys.digest(chosen))
+                if await connection.scalar(select(taken)):
+                    field = "bootstrap_project_key" if owner.project else "bootstrap_org_key"
+                    raise WrongSetting(field, "this key is or was another owner's: choose a new one")
                 await keyring.issue(connection, owner, at, chosen)
                 keyless.remove(owner)
         settings = {"bootstrap_project_key": project_key, "bootstrap_org_key": org_key}

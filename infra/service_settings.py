@@ -35,6 +35,10 @@ def _hard_to_guess(key: SecretStr) -> SecretStr:
     return key
 
 
+def _from_home(path: Path) -> Path:
+    return Path(os.path.expanduser(path))  # Unlike the method of `Path`, it accepts the name of an unknown user.
+
+
 def _broker(url: str) -> str:
     urls.parse_broker(url, Path())
     return url
@@ -80,7 +84,9 @@ class ServiceSettings(BaseSettings):
     port: int = Field(
         default=8000, ge=0, le=65535, description="Port that the HTTP server listens on; 0 takes a free one."
     )
-    data: Path = Field(default=Path("data"), description="Directory of all data on this machine.")
+    data: Annotated[Path, AfterValidator(_from_home)] = Field(
+        default=Path("data"), description="Directory of all data on this machine."
+    )
     broker: Annotated[str, AfterValidator(_broker)] = Field(
         default="embedded://",
         description="The log: `embedded://` (in the data directory), `embedded://DIR`, or `kafka://a:9092,b:9092`. "

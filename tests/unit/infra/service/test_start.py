@@ -10,14 +10,14 @@ import socket
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from infra.db import keyring
+from infra.db import intact, keyring
 from infra.service import lives, service
 from infra.service.lives import CRASH, LIVES, MOST_KILLED, begin_life
 from infra.service.service import EarshotService
@@ -191,6 +191,20 @@ def test_failed_background_task_stops_service(
     run = EarshotService(settings, Zygote()).run(lambda *_: None, private=False)
     assert asyncio.run(asyncio.wait_for(run, 60)) == 1
     assert "ZeroDivisionError" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_signal_ends_database_check_and_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nothing is written to a database that was not checked to its end."""
+
+    def check(file: Path, changes: int, begun: bool, stopped: Callable[[], bool]) -> None:
+        started.stop()
+        assert stopped()
+
+    monkeypatch.setattr(intact, "check", check)
+    started = EarshotService(Settings(data=tmp_path / "data", port=0, bundled_engines=False), Zygote())
+    assert asyncio.run(started.run(lambda *_: None, private=False)) == 0
+    assert not (tmp_path / "data" / "earshot.db").exists()
 
 
 def unseen(data: Path) -> int:

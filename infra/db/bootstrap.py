@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 from sqlalchemy import exists, select
@@ -25,8 +25,8 @@ KEEP_AUDIO_SECONDS: Final = 86_400
 class Bootstrap(msgspec.Struct, frozen=True):
     """The state of the demo organization at a start."""
 
-    #: True if the organization or its project has no key that anybody has seen; `first_keys` makes one.
-    keyless: bool = False
+    #: Which of the organization and its project have no key that anybody has seen; `first_keys` makes them.
+    keyless: tuple[Literal["organization", "project"], ...] = ()
     #: Digests of keys that nobody has seen yet. Either a start died before it showed them, or another node is showing
     #: them now and will finish long before this one is ready.
     unseen: tuple[bytes, ...] = ()
@@ -69,7 +69,7 @@ async def bootstrap(
                 keyless.remove(owner)
         settings = {"bootstrap_project_key": project_key, "bootstrap_org_key": org_key}
         unused = [name for name, key in settings.items() if key and await keyring.owner_of(connection, key) is None]
-    return Bootstrap(bool(keyless), unseen, tuple(unused))
+    return Bootstrap(tuple("project" if owner.project else "organization" for owner in keyless), unseen, tuple(unused))
 
 
 @asynccontextmanager

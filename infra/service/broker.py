@@ -6,6 +6,7 @@ from pathlib import Path
 from infra.db.database import Database
 from infra.db.secret import log_name, note_log_name
 from infra.extras import needed_for
+from infra.service.lives import replace_file
 from infra.settings import Settings
 from infra.urls import Embedded, Kafka
 from streams.embedded.lock import DirectoryLock
@@ -97,6 +98,8 @@ def _kafka(
 def _node_name(directory: Path) -> str:
     """Return the name of the node that owns a directory; the first start chooses it."""
     file = directory / "node-id"
-    if not file.exists():
-        file.write_text(keys.new_id())
-    return file.read_text().strip()
+    name = file.read_text() if file.exists() else ""
+    if not name:
+        name = keys.new_id()
+        replace_file(file, name.encode())
+    return name

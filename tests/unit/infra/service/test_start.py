@@ -1,6 +1,7 @@
 """A start as a user sees it: one line per error, keys shown once, and a report of how the previous run ended."""
 
 import asyncio
+import errno
 import faulthandler
 import os
 import re
@@ -18,7 +19,7 @@ from typing import Final
 import pytest
 
 from infra.db import intact, keyring
-from infra.service import lives, service
+from infra.service import broker, lives, service
 from infra.service.lives import CRASH, LIVES, MOST_KILLED, begin_life
 from infra.service.service import EarshotService
 from infra.settings import Settings
@@ -152,9 +153,12 @@ def test_chosen_key_without_effect_is_not_offered_for_pasting(tmp_path: Path) ->
     data = tmp_path / "data"
     with serving(data, bootstrap_project_key="the first key of the project") as process:
         assert 'EARSHOT_PROJECT_KEY="$EARSHOT_BOOTSTRAP_PROJECT_KEY"' in welcome(process)
-    with serving(data, bootstrap_project_key="a later key of the project") as process:
+    with serving(data, bootstrap_project_key="a later key of the project", dashboard="false") as process:
         said = welcome(process)
-    assert "EARSHOT_BOOTSTRAP_PROJECT_KEY opens nothing: the demo project has had another key." in said
+    assert "`earshot org rotate-key demo` makes one" in said
+    assert "`earshot key rotate demo`" not in said, "the project has a key"
+    assert "dashboard" not in said
+    assert "EARSHOT_BOOTSTRAP_PROJECT_KEY is ignored: the demo project already has another key, or this" in said
     assert "EARSHOT_PROJECT_KEY=YOUR_PROJECT_KEY" in said
     assert "The demo project's key is" not in said
 
@@ -236,6 +240,21 @@ def welcome(process: subprocess.Popen[str]) -> str:
         if END in line:
             return "".join(lines)
     raise AssertionError(process.communicate()[1])
+
+
+def test_name_of_node_is_kept_after_failed_first_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space"):
+            broker._node_name(tmp_path)
+    assert not (tmp_path / "node-id").exists()
+    (tmp_path / "node-id").touch()  # Left by an earlier version.
+    name = broker._node_name(tmp_path)
+    assert len(name) > 10
+    assert broker._node_name(tmp_path) == name
 
 
 LIFE = """

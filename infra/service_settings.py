@@ -199,7 +199,8 @@ class ServiceSettings(BaseSettings):
     sessions_need_key: bool = Field(
         default=False,
         description="Require the project's key in every request about a session: reads, uploads, changes and "
-        "deletion. By default a session's id is enough. The vendor's public clients always send the key.",
+        "deletion. By default a session's id is enough, because the vendor's public clients cochl 1.0.11 to 1.0.13 "
+        "send no key with chunks and results.",
     )
     analyze_limit: int = Field(
         default=32 * MIB,

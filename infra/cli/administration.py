@@ -44,8 +44,14 @@ def administer(url: str | None, work: Callable[[Administration], Awaitable[T]], 
     """
 
     async def outcome() -> T:
-        async with administration(url, new=new) as accounts:
-            return await work(accounts)
+        if url:
+            async with admin_client(url) as client:
+                return await work(client)
+        from infra.service.administration import SqlAdministration
+        from infra.settings import load
+
+        async with opened_database(load(), new=new) as database:
+            return await work(SqlAdministration(database))
 
     try:
         return asyncio.run(outcome())
@@ -67,25 +73,6 @@ def admin_client(url: str) -> AdminClient:
     if key is None:
         raise Unauthorized(f"no admin key: set {KEY} to that of the service, or {KEY}_FILE to a file with it")
     return AdminClient(url, key)
-
-
-@asynccontextmanager
-async def administration(url: str | None, *, new: bool = False) -> AsyncIterator[Administration]:
-    """Yield the service at `url`, or this machine's database.
-
-    Raises:
-        Unauthorized: the environment has no key for the service.
-        ServiceError: there is no database here, and `new` is not set.
-    """
-    if url:
-        async with admin_client(url) as client:
-            yield client
-        return
-    from infra.service.administration import SqlAdministration
-    from infra.settings import load
-
-    async with opened_database(load(), new=new) as database:
-        yield SqlAdministration(database)
 
 
 @asynccontextmanager

@@ -250,6 +250,22 @@ def test_restore_neither_overwrites_nor_touches_running_service(app: typer.Typer
     lock.release()
 
 
+def test_restore_fills_empty_mounted_volume(app: typer.Typer, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    printed(app, "backup", "one")
+    shutil.rmtree(data)
+    (data / "voices").mkdir(parents=True)
+    rmdir = Path.rmdir
+
+    def busy(path: Path) -> None:
+        if path == Path("data", "voices"):
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(path))
+        rmdir(path)
+
+    monkeypatch.setattr(Path, "rmdir", busy)
+    printed(app, "restore", "one")
+    assert (data / "voices" / "Kim" / "one.ogg").read_bytes() == b"voice"
+
+
 @pytest.mark.parametrize(
     ("mounted", "words"),
     [("uploads", ["restore", "one", "--set-aside"]), ("uploads", ["set-aside", "--yes"]), ("tables", ["salvage"])],

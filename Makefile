@@ -72,6 +72,7 @@ bench: .venv/.dev ## The table of ratios; see benchmarks/README.md
 
 extra: .venv/.installed ## Install what some commands need: make extra NAME=lab (or kafka, media, postgres, s3, training)
 	@$(UV) sync -q --locked --no-dev --inexact --extra $(or $(NAME),lab)
+	@touch .venv/.extra-$(or $(NAME),lab)
 
 evaluate: whole-sets .venv/.dev ## The tables of the model card: make evaluate DATA=DIR
 	@$(EARSHOT) evaluate --data "$(DATA)" --card
@@ -119,9 +120,9 @@ tests/javascript/node_modules/.installed: tests/javascript/package-lock.json
 	@cd tests/javascript && npm ci --silent --ignore-scripts --no-audit --no-fund
 	@touch $@
 
-# What the service and its bundled engines need; what is there already stays.
+# What the service and its bundled engines need, and the extras that were installed before; what else is there stays.
 .venv/.installed: pyproject.toml app/client/pyproject.toml infra/lab/pyproject.toml uv.lock $(filter .uv/bin/uv,$(UV))
-	@$(UV) sync -q --locked --no-dev --inexact --extra speech
+	@$(UV) sync -q --locked --no-dev --inexact --extra speech $(patsubst .venv/.extra-%,--extra %,$(wildcard .venv/.extra-*))
 	@$(PYTHON) -m infra.compile
 	@touch $@
 

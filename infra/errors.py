@@ -1,4 +1,4 @@
-"""Errors in settings that show only on the machine itself.
+"""A setting that is well formed but cannot work on this machine.
 
 EarshotError
 └── WrongSetting      a setting that cannot work here; the command ends with exit status 2

@@ -35,6 +35,10 @@ def _hard_to_guess(key: SecretStr) -> SecretStr:
     return key
 
 
+def _from_home(path: Path) -> Path:
+    return Path(os.path.expanduser(path))  # Unlike the method of `Path`, it accepts the name of an unknown user.
+
+
 def _broker(url: str) -> str:
     urls.parse_broker(url, Path())
     return url
@@ -80,7 +84,9 @@ class ServiceSettings(BaseSettings):
     port: int = Field(
         default=8000, ge=0, le=65535, description="Port that the HTTP server listens on; 0 takes a free one."
     )
-    data: Path = Field(default=Path("data"), description="Directory of all data on this machine.")
+    data: Annotated[Path, AfterValidator(_from_home)] = Field(
+        default=Path("data"), description="Directory of all data on this machine."
+    )
     broker: Annotated[str, AfterValidator(_broker)] = Field(
         default="embedded://",
         description="The log: `embedded://` (in the data directory), `embedded://DIR`, or `kafka://a:9092,b:9092`. "
@@ -193,7 +199,8 @@ class ServiceSettings(BaseSettings):
     sessions_need_key: bool = Field(
         default=False,
         description="Require the project's key in every request about a session: reads, uploads, changes and "
-        "deletion. By default a session's id is enough. The vendor's public clients always send the key.",
+        "deletion. By default a session's id is enough, because the vendor's public clients cochl 1.0.11 to 1.0.13 "
+        "send no key with chunks and results.",
     )
     analyze_limit: int = Field(
         default=32 * MIB,

@@ -85,7 +85,7 @@ def database_url(url: str) -> str:
     """Return the URL with the asynchronous driver that it needs.
 
     Raises:
-        ValueError: neither SQLite nor PostgreSQL, a SQLite URL without a file, or a wrong port.
+        ValueError: neither SQLite nor PostgreSQL, a SQLite URL without a file or with a host, or a wrong port.
     """
     parts = urlsplit(url)
     if parts.scheme not in _DRIVERS or "://" not in url:
@@ -95,6 +95,8 @@ def database_url(url: str) -> str:
     except ValueError:
         raise ValueError("has an invalid port") from None
     driver = _DRIVERS[parts.scheme]
+    if driver.startswith("sqlite") and parts.netloc:
+        raise ValueError("needs three slashes before a file: sqlite:///FILE, or sqlite:////FILE from the root")
     if driver.startswith("sqlite") and not parts.path.strip("/"):
         raise ValueError("names no file")
     # `urlunsplit` would drop the empty host of SQLite URLs.

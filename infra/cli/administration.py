@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
@@ -44,8 +44,14 @@ def administer(url: str | None, work: Callable[[Administration], Awaitable[T]], 
     """
 
     async def outcome() -> T:
-        async with administration(url, new=new) as accounts:
-            return await work(accounts)
+        if url:
+            async with admin_client(url) as client:
+                return await work(client)
+        from infra.service.administration import SqlAdministration
+        from infra.settings import load
+
+        async with opened_database(load(), new=new) as database:
+            return await work(SqlAdministration(database))
 
     try:
         return asyncio.run(outcome())
@@ -70,25 +76,6 @@ def admin_client(url: str) -> AdminClient:
 
 
 @asynccontextmanager
-async def administration(url: str | None, *, new: bool = False) -> AsyncIterator[Administration]:
-    """Yield the service at `url`, or this machine's database.
-
-    Raises:
-        Unauthorized: the environment has no key for the service.
-        ServiceError: there is no database here, and `new` is not set.
-    """
-    if url:
-        async with admin_client(url) as client:
-            yield client
-        return
-    from infra.service.administration import SqlAdministration
-    from infra.settings import load
-
-    async with opened_database(load(), new=new) as database:
-        yield SqlAdministration(database)
-
-
-@asynccontextmanager
 async def opened_database(settings: Settings, *, new: bool = False) -> AsyncIterator[Database]:
     """Yield this machine's database, migrated.
 
@@ -96,9 +83,11 @@ async def opened_database(settings: Settings, *, new: bool = False) -> AsyncIter
     accepts.
 
     Raises:
-        ServiceError: there is no database.
+        ServiceError: there is no database, or an older service uses it.
     """
     from infra.db.database import Database
+    from infra.db.schema import REVISION
+    from infra.service.data_directory import stopped
     from infra.service.directories import UMASK
 
     before = os.umask(UMASK)
@@ -106,14 +95,18 @@ async def opened_database(settings: Settings, *, new: bool = False) -> AsyncIter
         settings.data.mkdir(parents=True, exist_ok=True)
     database = Database(settings.database)
     try:
-        if not new and not await database.exists():
+        revision = await database.revision()
+        if not new and revision is None:
             raise ServiceError(
                 f"there is no database at {database.place}: set EARSHOT_DATA or EARSHOT_DATABASE_URL as for the "
                 "service, or give --url; `earshot org create NAME --new-database` makes one"
             )
         if not settings.model_fields_set & {"data", "database_url"}:
             typer.echo(f"earshot: the database is {database.place}", err=True)
-        await database.migrate()
+        # A database elsewhere may have no data directory on this machine.
+        outdated = revision is not None and revision < REVISION and settings.data.exists()
+        with stopped(settings) if outdated else nullcontext():
+            await database.migrate()
         yield database
     finally:
         await database.close()

@@ -113,8 +113,8 @@ def _completion(client: Client, job_id: str) -> JobEvent:
         except (KeyboardInterrupt, ServiceUnreachable):
             # The id gives access to the job's events, so it is printed on a terminal but not into a log file.
             known = sys.stderr.isatty()
-            read = f"earshot jobs show {job_id}" if known else "earshot jobs list has its id"
-            typer.echo(f"earshot: job {shown(job_id)} goes on without you: {read}", err=True)
+            read = f"`earshot jobs show {job_id}` shows it" if known else "`earshot jobs list` shows its id"
+            typer.echo(f"earshot: the service continues job {shown(job_id)}; {read}", err=True)
             raise
     return event
 

@@ -33,10 +33,8 @@ class _Pipe(io.FileIO):
         try:
             return super().write(data)
         except BrokenPipeError:
-            # Like other tools: end quietly, with the status that shells report as 141.
-            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-            os.kill(os.getpid(), signal.SIGPIPE)
-            raise
+            # Like other tools: end quietly, with the status that shells report for SIGPIPE. Any thread may do this.
+            os._exit(128 + signal.SIGPIPE)
 
 
 def end_with_the_reader() -> None:

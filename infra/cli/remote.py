@@ -117,7 +117,7 @@ def _message(error: Exception, url: str, whose: str) -> str:
     from earshot_client import ServiceUnreachable, WrongKey
 
     if isinstance(error, ServiceUnreachable):
-        return f"no answer from {url}: {error}; where the service is, --url or EARSHOT_URL says"
+        return f"no answer from {url}: {error}; set --url or EARSHOT_URL to the address of the service"
     if isinstance(error, WrongKey):
         return f"the service at {url} does not know this {whose} key ({error})"
     if isinstance(error, OSError) and error.filename:

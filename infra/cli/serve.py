@@ -35,12 +35,11 @@ WELCOME: Final = (
 DASHBOARD: Final = "\nOpen {link}\nin a browser: it signs you in, once, within ten minutes.\n"
 #: Output that is not a terminal may end in a journal, which others read.
 ELSEWHERE: Final = "\nFor the dashboard, `earshot link` prints a link that signs in a browser.\n"
-KEYLESS: Final = (
-    "New keys are shown on a terminal only: `earshot key rotate demo` makes that of the demo project, "
-    "`earshot org rotate-key demo` that of its organization.\n"
-)
+#: Under a service manager the first start makes no keys.
+KEYLESS: Final = "The demo {whose} has no key: a start shows new keys on a terminal only. `{command} demo` makes one.\n"
+COMMANDS: Final = {"project": "earshot key rotate", "organization": "earshot org rotate-key"}
 SHOWN: Final = "Keys were shown when they were made; `earshot key rotate PROJECT` makes a new one.\n"
-UNUSED: Final = "{setting} opens nothing: the demo {whose} has had another key.\n"
+UNUSED: Final = "{setting} is ignored: the demo {whose} already has another key, or this one was revoked.\n"
 
 
 def register(app: typer.Typer) -> None:
@@ -79,7 +78,9 @@ def announce(service: EarshotService, demo: Bootstrap, keys: FirstKeys, link: st
 
     recording = os.path.relpath(RECORDING)
     earshot = os.path.relpath(Path(sys.executable).with_name("earshot"))
-    dashboard = ELSEWHERE if link is None else DASHBOARD.format(link=dashboard_link(service.url, link))
+    dashboard = ELSEWHERE if service.settings.dashboard else ""
+    if link is not None:
+        dashboard = DASHBOARD.format(link=dashboard_link(service.url, link))
     key_lines, key = _keys(service.settings, demo, keys)
     welcome = WELCOME.format(
         url=service.url, key_lines=key_lines, dashboard=dashboard, key=key, recording=recording, earshot=earshot
@@ -99,14 +100,14 @@ def _keys(settings: Settings, demo: Bootstrap, keys: FirstKeys) -> tuple[str, st
     ]
     if works:
         lines.append("The demo project's key is EARSHOT_BOOTSTRAP_PROJECT_KEY.\n")
-    elif keys.project is None and not demo.keyless:
+    elif keys.project is None and "project" not in demo.keyless:
         lines.append(SHOWN)
     lines += [
         f"Key of the demo {whose}, shown this once and stored hashed: {fresh}\n"
         for whose, fresh in (("project", keys.project), ("organization (for speakers)", keys.organization))
         if fresh is not None
     ]
-    if demo.keyless and not (keys.project or keys.organization):
-        lines.append(KEYLESS)
+    if not (keys.project or keys.organization):
+        lines += [KEYLESS.format(whose=whose, command=COMMANDS[whose]) for whose in demo.keyless]
     here = works and "EARSHOT_BOOTSTRAP_PROJECT_KEY" in os.environ  # Not if the key came from a file.
     return "".join(lines), keys.project or ('"$EARSHOT_BOOTSTRAP_PROJECT_KEY"' if here else "YOUR_PROJECT_KEY")

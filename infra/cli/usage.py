@@ -116,9 +116,11 @@ def _recount(form: Format) -> None:
     compared = [_count(outcome.jobs, "job")] + ([_count(outcome.sessions, "session")] if outcome.sessions else [])
     parts = [f"{' and '.join(compared)} compared, {_count(len(outcome.differences), 'difference')}"]
     if outcome.by_rows:
-        parts.append(f"{outcome.by_rows} of them by their rows, as the log no longer has all of their records")
+        parts.append(
+            f"{outcome.by_rows} of them compared by their rows, because the log no longer has all their records"
+        )
     if outcome.gone:
-        parts.append(f"{outcome.gone} not compared, as the log has neither")
+        parts.append(f"{outcome.gone} not compared: neither records nor rows remain")
     typer.echo(f"earshot: {'; '.join(parts)}", err=True)
     if outcome.differences:
         raise typer.Exit(1)

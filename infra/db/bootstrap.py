@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 from sqlalchemy import exists, select
@@ -13,6 +13,8 @@ from infra.db.accounts import add_organization, add_project
 from infra.db.database import Database
 from infra.db.keyring import Owner
 from infra.db.schema import keys, organizations, projects
+from infra.errors import WrongSetting
+from topics import apikeys
 
 NAME: Final = "demo"
 #: The demo project keeps the audio of its jobs for a day, so that people who try the service see and hear them. It also
@@ -23,8 +25,8 @@ KEEP_AUDIO_SECONDS: Final = 86_400
 class Bootstrap(msgspec.Struct, frozen=True):
     """The state of the demo organization at a start."""
 
-    #: True if the organization or its project has no key that anybody has seen; `first_keys` makes one.
-    keyless: bool = False
+    #: Which of the organization and its project have no key that anybody has seen; `first_keys` makes them.
+    keyless: tuple[Literal["organization", "project"], ...] = ()
     #: Digests of keys that nobody has seen yet. Either a start died before it showed them, or another node is showing
     #: them now and will finish long before this one is ready.
     unseen: tuple[bytes, ...] = ()
@@ -46,6 +48,9 @@ async def bootstrap(
 
     The database must be up to date; `at` is in milliseconds. `first_keys` makes the other keys once somebody can see
     them.
+
+    Raises:
+        WrongSetting: a chosen key is or was the key of another owner.
     """
     async with database.writing() as connection:
         if await connection.scalar(select(organizations.c.id).limit(1)) is None:
@@ -55,11 +60,16 @@ async def bootstrap(
         keyless = await _keyless(connection, unseen)
         for owner in tuple(keyless):
             if chosen := project_key if owner.project else org_key:
+                # The owner never had a key, so whoever has or had this one is another.
+                taken = exists().where(keys.c.digest == apikeys.digest(chosen))
+                if await connection.scalar(select(taken)):
+                    field = "bootstrap_project_key" if owner.project else "bootstrap_org_key"
+                    raise WrongSetting(field, "this key is or was another owner's: choose a new one")
                 await keyring.issue(connection, owner, at, chosen)
                 keyless.remove(owner)
         settings = {"bootstrap_project_key": project_key, "bootstrap_org_key": org_key}
         unused = [name for name, key in settings.items() if key and await keyring.owner_of(connection, key) is None]
-    return Bootstrap(bool(keyless), unseen, tuple(unused))
+    return Bootstrap(tuple("project" if owner.project else "organization" for owner in keyless), unseen, tuple(unused))
 
 
 @asynccontextmanager

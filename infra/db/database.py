@@ -119,16 +119,16 @@ class Database:
             return str(self.file)
         return self._url.render_as_string(hide_password=True)
 
-    async def exists(self) -> bool:
-        """Return True if the database has our tables; never creates one.
+    async def revision(self) -> str | None:
+        """Return the revision of our tables, None if there are none; never creates a database.
 
         Raises:
             DirectoryDown: the database does not answer.
         """
         if self._sqlite and not await asyncio.to_thread(Path(self._url.database or "").exists):
-            return False
+            return None
         async with self.reading() as connection:
-            return await connection.run_sync(_revision) is not None
+            return await connection.run_sync(_revision)
 
     async def migrate(self) -> None:
         """Migrate the tables. If they are up to date, this only queries the revision.

@@ -10,12 +10,13 @@ from sqlalchemy import RowMapping, Select, and_, delete, func, insert, select, u
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from infra.db.database import Database
-from infra.db.schema import own_marks, own_sounds
+from infra.db.schema import own_marks, own_sounds, projects
 from topics.errors import Conflict, NotFound
 from topics.hearing import OwnSound
 from topics.keys import new_id
 from topics.ports.own_sounds import MOST_MARKS, MOST_ON, MOST_SOUNDS, LearntFigures, Mark, TaughtSound
 
+NO_PROJECT: Final = "this project was deleted"
 NO_SOUND: Final = "the project teaches no such sound"
 NO_MARK: Final = "the sound has no such mark"
 NOT_LEARNT: Final = "the sound has to be learnt first"
@@ -55,11 +56,14 @@ class SqlOwnSounds:
 
         Raises:
             Conflict: the project or the sound is at its limit.
+            NotFound: the project was deleted.
         """
         # Writers run one at a time, so these counts are final.
         async with self._database.writing() as connection:
             sound = await connection.scalar(_id_of(project, name))
             if sound is None:
+                if await connection.scalar(select(projects.c.id).where(projects.c.id == project)) is None:
+                    raise NotFound(NO_PROJECT)
                 query = select(func.count()).where(own_sounds.c.project_id == project)
                 if (await connection.scalar(query) or 0) >= MOST_SOUNDS:
                     raise Conflict(f"the project teaches {MOST_SOUNDS} sounds, its limit: delete one")

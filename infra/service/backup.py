@@ -257,10 +257,10 @@ def _check_copies(source: Path, copies: Path) -> None:
 
 
 def _put(copy: Path, place: Path) -> None:
-    if place.is_dir() and not any(place.iterdir()):
+    with suppress(OSError):  # It is missing, not empty, or a mounted volume.
         place.rmdir()
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if place.is_dir():  # A voice store elsewhere: voice names are never used twice.
+    if place.is_dir():  # A voice store elsewhere, where names are never used twice, or an empty volume.
         _copy_new(copy, place)
         sync_all(place)
     else:

@@ -1,14 +1,15 @@
 """Opens the log that the settings name, and on Kafka this node's group membership."""
 
-import contextlib
 import time
 from pathlib import Path
 
 from infra.db.database import Database
 from infra.db.secret import log_name, note_log_name
 from infra.extras import needed_for
+from infra.service.lives import replace_file
 from infra.settings import Settings
 from infra.urls import Embedded, Kafka
+from streams.embedded.lock import DirectoryLock
 from streams.embedded.marks import Marks
 from streams.node.backend import LogBackend, Membership
 from topics import catalog, keys
@@ -19,33 +20,38 @@ async def open_log(
     settings: Settings,
     directory: Path,
     url: str,
-    stack: contextlib.AsyncExitStack,
     secret: bytes,
     database: Database,
     marks: Marks,
+    lock: DirectoryLock,
 ) -> tuple[LogBackend, Membership | None]:
-    """Open the log and, on Kafka, this node's membership; `stack` releases the directory.
+    """Open the log and, on Kafka, this node's membership.
 
     Args:
-        directory: of this node's tables; on Kafka no other process may use it.
+        directory: of this node's tables.
         url: where other nodes reach this one.
         secret: signs the metadata that nodes exchange.
         database: records which embedded log belongs to it.
         marks: of the data directory; updated from now on.
+        lock: of the data directory; an embedded log releases it when it closes.
 
     Raises:
-        LogLocked: another process uses the directory.
-        LogError: the directory cannot be used, or its log is damaged or incomplete.
+        LogError: the log is damaged, unreadable or incomplete.
     """
     topics = catalog.topics(settings.audio_retention_seconds * 1000, settings.chunk_bytes)
     broker = settings.log
     if isinstance(broker, Embedded):
-        return await _embedded(settings, broker, topics, database, marks), None
-    return _kafka(settings, broker, topics, directory, url, stack, secret)
+        return await _embedded(settings, broker, topics, database, marks, lock), None
+    return _kafka(settings, broker, topics, directory, url, secret)
 
 
 async def _embedded(
-    settings: Settings, broker: Embedded, topics: tuple[Topic, ...], database: Database, marks: Marks
+    settings: Settings,
+    broker: Embedded,
+    topics: tuple[Topic, ...],
+    database: Database,
+    marks: Marks,
+    lock: DirectoryLock,
 ) -> LogBackend:
     from streams.embedded.embedded_backend import EmbeddedBackend
     from streams.embedded.embedded_log import EmbeddedLog
@@ -53,7 +59,7 @@ async def _embedded(
     # A database on a server may have several such logs.
     name = None if database.file is None else await log_name(database)
     opened = EmbeddedLog.open(
-        broker.directory, sync=broker.sync, queue_bytes=settings.queue_bytes, marks=marks, name=name
+        broker.directory, sync=broker.sync, queue_bytes=settings.queue_bytes, marks=marks, name=name, lock=lock
     )
     if database.file is not None:
         database.note_change = marks.note_change
@@ -68,17 +74,13 @@ def _kafka(
     topics: tuple[Topic, ...],
     directory: Path,
     url: str,
-    stack: contextlib.AsyncExitStack,
     secret: bytes,
 ) -> tuple[LogBackend, Membership]:
     # Imported here, so that a node on the embedded log does not load the Kafka client.
-    from streams.embedded.lock import DirectoryLock
-
     with needed_for("a log on Kafka"):
         from streams.kafka.kafka_backend import KafkaBackend
         from streams.membership.membership import GroupMembership
 
-    stack.callback(DirectoryLock(directory).release)
     connection = settings.connection(broker.hosts)
     backend = KafkaBackend(
         connection,
@@ -96,6 +98,8 @@ def _kafka(
 def _node_name(directory: Path) -> str:
     """Return the name of the node that owns a directory; the first start chooses it."""
     file = directory / "node-id"
-    if not file.exists():
-        file.write_text(keys.new_id())
-    return file.read_text().strip()
+    name = file.read_text() if file.exists() else ""
+    if not name:
+        name = keys.new_id()
+        replace_file(file, name.encode())
+    return name

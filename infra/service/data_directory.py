@@ -1,9 +1,10 @@
 """The data directory: its layout, its lock, and how it is set aside."""
 
+import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -44,6 +45,17 @@ def tables(settings: Settings) -> Path:
     return settings.data / ("tables" if isinstance(settings.log, Embedded) else "tables-kafka")
 
 
+def lock(settings: Settings) -> DirectoryLock:
+    """Lock other processes out of the data directory.
+
+    Raises:
+        LogLocked: another process uses it.
+        LogError: it cannot be used.
+    """
+    broker = settings.log
+    return DirectoryLock(broker.directory if isinstance(broker, Embedded) else tables(settings))
+
+
 @contextmanager
 def stopped(settings: Settings) -> Iterator[None]:
     """Lock services out of the data directory, and remove what killed commands left unfinished.
@@ -53,7 +65,7 @@ def stopped(settings: Settings) -> Iterator[None]:
     """
     broker = settings.log
     try:
-        lock = DirectoryLock(broker.directory if isinstance(broker, Embedded) else tables(settings))
+        held = lock(settings)
     except LogLocked as error:
         raise ServiceError(f"{error}: stop the service first") from error
     try:
@@ -62,7 +74,7 @@ def stopped(settings: Settings) -> Iterator[None]:
                 shutil.rmtree(left, ignore_errors=True)
         yield
     finally:
-        lock.release()
+        held.release()
 
 
 def contents(settings: Settings) -> list[Path]:
@@ -90,10 +102,11 @@ def set_aside(settings: Settings, paths: list[Path], instead: Mapping[Path, Path
     directories.
 
     Raises:
-        ServiceError: a path cannot be renamed; earlier renames stay.
+        ServiceError: a path cannot be renamed; earlier renames are undone.
     """
     stamp = time.strftime(f"{SET_ASIDE}%Y%m%dT%H%M%SZ", time.gmtime())
     made: dict[Path, Path] = {}
+    moved: list[tuple[Path, Path]] = []
     try:
         for path in paths:
             if path.exists():
@@ -104,11 +117,25 @@ def set_aside(settings: Settings, paths: list[Path], instead: Mapping[Path, Path
                 aside = made[base] / path.relative_to(base)
                 aside.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 path.rename(aside)
+                moved.append((path, aside))
             if path in instead:
                 shutil.move(instead[path], path)
+                moved.append((instead[path], path))
     except OSError as error:
+        _undo(moved, made.values())
         raise ServiceError(f"{error.filename} cannot be set aside: {error.strerror}") from error
     return list(made.values())
+
+
+def _undo(moved: Sequence[tuple[Path, Path]], made: Iterable[Path]) -> None:
+    """Move paths back, latest first, and remove the new directories; what cannot be moved back stays in them."""
+    for before, after in reversed(moved):
+        with suppress(OSError):
+            shutil.move(after, before)
+    for directory in made:
+        for path, _, _ in os.walk(directory, topdown=False):
+            with suppress(OSError):
+                os.rmdir(path)
 
 
 def _new_directory(path: Path) -> Path:

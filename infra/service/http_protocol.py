@@ -188,7 +188,7 @@ class ClientConnection(HttpToolsProtocol):
         self._moved = self._door.now
         super().on_body(body)
         if self.cycle.response_complete and self._body > DISCARDED_BYTES:
-            self.refuse(413, "nobody reads this body")
+            self.refuse(413, "this operation takes no body, and this one is too large to discard")
 
     def on_message_complete(self) -> None:
         self._check_header_size()

@@ -161,7 +161,10 @@ class JobServices:
         model = SPEECH_MODEL
         if settings.speech_url is None and settings.speech_model is not None:
             if settings.speech_model not in SPEECH_MODELS:
-                raise WrongSetting("speech_model", f"must be one of {', '.join(SPEECH_MODELS)}, or have a SPEECH_URL")
+                raise WrongSetting(
+                    "speech_model",
+                    f"must be one of {', '.join(SPEECH_MODELS)}, unless EARSHOT_SPEECH_URL names another engine",
+                )
             model = settings.speech_model
         return SpeechSettings(model, settings.speech_threads, settings.speech_batch, settings.speech_idle_seconds)
 

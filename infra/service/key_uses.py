@@ -7,7 +7,7 @@ from typing import Any, Final
 import structlog
 
 from app.identity.keys import Keyring
-from topics.errors import DirectoryDown
+from topics.errors import ServiceError
 
 log = structlog.get_logger("earshot")
 
@@ -22,5 +22,5 @@ async def keep_noting(keyrings: Sequence[Keyring[Any]], note: Callable[[Sequence
         if digests:
             try:
                 await note(digests)
-            except DirectoryDown as error:
+            except ServiceError as error:
                 log.warning("keys.unnoted", keys=len(digests), error=str(error))

@@ -12,7 +12,7 @@ from topics.errors import ServiceError
 RESERVED_DESCRIPTORS: Final = 512
 #: The fewest connections that make a service useful.
 FEWEST_CONNECTIONS: Final = 64
-#: Bytes of addresses, and threads, for a small service, which takes two thirds of the addresses when idle.
+#: Address space in bytes, and threads, that a small service needs. Idle, it uses two thirds of that address space.
 ADDRESS_SPACE: Final = 3 * 1024**3
 THREADS: Final = 64
 

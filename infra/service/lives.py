@@ -48,7 +48,7 @@ def begin_life(data: Path) -> Iterator[Lives]:
     life = Remembered(name_life(), _boot(), memory.ended_for_it(), killed)
     with contextlib.ExitStack() as stack:
         try:
-            _write(data / LIVES, msgspec.json.encode(life))
+            replace_file(data / LIVES, msgspec.json.encode(life))
             # Only now, so that a process that ends earlier does not lose the trace.
             trace = stack.enter_context((data / CRASH).open("w"))
             faulthandler.enable(trace)
@@ -84,7 +84,7 @@ def _boot() -> str:
         return ""
 
 
-def _write(path: Path, data: bytes) -> None:
+def replace_file(path: Path, data: bytes) -> None:
     """Replace a file atomically, so that it is whole whenever the machine stops."""
     fresh = path.with_name(f"{path.name}.new")
     with fresh.open("wb") as file:

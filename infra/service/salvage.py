@@ -105,8 +105,10 @@ def _mend_database(database: Path, log: Path, scratch: Path) -> list[str]:
                 asyncio.run(_note_name(scratch / DATABASE, old.name))
     rows = ", ".join(f"{count} {name}" for name, count in kept.items())
     lines = [f"Rows of the database that were kept: {rows}."]
-    if not kept["keys"]:
-        lines.append("All keys are lost: the next start makes a demo project, as the first one did.")
+    if not kept["organizations"]:
+        lines.append("All organizations are lost: the next start makes a demo project, as the first one did.")
+    elif not kept["keys"]:
+        lines.append("All keys are lost: `earshot key rotate PROJECT` and `earshot org rotate-key ORG` make new ones.")
     return lines
 
 

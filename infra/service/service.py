@@ -29,7 +29,7 @@ from infra.db.secret import NODE_METADATA, token_secret
 from infra.db.speakers import SqlSpeakerStore
 from infra.errors import naming, variable
 from infra.models.in_use import ModelInUse
-from infra.service import broker, directories, limits, listener
+from infra.service import broker, data_directory, directories, limits, listener
 from infra.service.connections import Connections
 from infra.service.health import ServiceHealth
 from infra.service.http_hooks import check_hooks
@@ -98,6 +98,9 @@ class EarshotService:
         directories.narrow(self.settings)
         # The stack closes everything in reverse order, however this ends.
         async with contextlib.AsyncExitStack() as stack:
+            # First: another process may use the directory, and then its database must not be migrated.
+            lock = data_directory.lock(self.settings)
+            stack.callback(lock.release)
             self._sockets = listener.listen(self.settings.host, self.settings.port)
             stack.callback(listener.close, self._sockets)
             if self.settings.admin_listen is not None:
@@ -110,18 +113,18 @@ class EarshotService:
             decoders = DecoderPool(NICE, zygote=self.zygote)
             stack.push_async_callback(asyncio.to_thread, decoders.stop)
             demo, models = await self._open(marks)
+            if demo is None:
+                return 0
             memory = memory_bytes(slot_bytes(self.settings.chunk_bytes))
             workers = Workers(self.settings.workers, partial(self.zygote.fork_worker, memory))
             jobs = JobServices(self.settings, models, SqlSpeakerStore(self.database), decoders, workers)
             stack.push_async_callback(jobs.stop)
             group_secret = await token_secret(self.database, NODE_METADATA)
             backend, membership = await broker.open_log(
-                self.settings, options.directory, options.url, stack, group_secret, self.database, marks
+                self.settings, options.directory, options.url, group_secret, self.database, marks, lock
             )
-            # Not earlier: from here on no other process uses the directory.
             lives = stack.enter_context(begin_life(self.settings.data))
             options = msgspec.structs.replace(options, lives=lives)
-            ledger = SqlLedger(self.database)
             node = Node(
                 options,
                 models,
@@ -130,7 +133,7 @@ class EarshotService:
                 decoders.open_file,
                 workers,
                 jobs.services,
-                ledger,
+                SqlLedger(self.database),
                 membership,
                 decoders.open_in_background,
             )
@@ -138,7 +141,7 @@ class EarshotService:
             self._links = OneTimeLinks(self.database)
             nodes = self._nodes(node, models, jobs)
             stack.push_async_callback(nodes.close)
-            app = self._app(node, jobs, secret, nodes, ModelsInUse(models, jobs.bundled_speech), models)
+            app = self._app(node, jobs, secret, nodes, models)
             stack.push_async_callback(app.state.forwarder.close)
             self.connections.sender = app.state.sender
             stack.callback(self._note_end)
@@ -158,7 +161,7 @@ class EarshotService:
                 "operators": self._operators.watch(),
             }
             for name, keeper in keepers.items():
-                stack.callback(asyncio.create_task(keeper, name=name).cancel)
+                stack.callback(node.tasks.spawn(keeper, name).cancel)
             await self._start(node)
             await self._until(node.served)
             if node.ready() is None and not self.stopping.is_set():
@@ -233,18 +236,21 @@ class EarshotService:
     def _note_end(self) -> None:
         log.info("service.stopped", failed=self.failed)
 
-    async def _open(self, marks: Marks) -> tuple[Bootstrap, LoadedModels]:
+    async def _open(self, marks: Marks) -> tuple[Bootstrap | None, LoadedModels]:
         """Open the database and load the model concurrently; return once both have ended, even if one failed."""
         database = asyncio.create_task(self._open_database(marks))
         model = asyncio.create_task(asyncio.to_thread(self._open_model))
         await asyncio.wait({database, model})
         return database.result(), model.result()
 
-    async def _open_database(self, marks: Marks) -> Bootstrap:
+    async def _open_database(self, marks: Marks) -> Bootstrap | None:
+        """Check and migrate the database; return None if a signal ended the check."""
         broker = self.settings.log
         if self.database.file is not None and isinstance(broker, Embedded):
             begun = (broker.directory / "log").exists()
-            await asyncio.to_thread(intact.check, self.database.file, marks.change, begun)
+            await asyncio.to_thread(intact.check, self.database.file, marks.change, begun, self.stopping.is_set)
+            if self.stopping.is_set():
+                return None
         try:
             await self.database.migrate()
         except DirectoryDown as error:
@@ -280,14 +286,9 @@ class EarshotService:
         return None
 
     def _app(
-        self,
-        node: Node,
-        jobs: JobServices,
-        secret: bytes,
-        nodes: ServiceNodes,
-        models: ModelsInUse,
-        loaded: LoadedModels,
+        self, node: Node, jobs: JobServices, secret: bytes, nodes: ServiceNodes, loaded: LoadedModels
     ) -> Starlette:
+        models = ModelsInUse(loaded, jobs.bundled_speech)
         options = edge_options(self.settings, secret, jobs.speech_models)
         health = ServiceHealth(node, self.database, models, options.spool, options.upload_bounds.free_bytes)
         ports = Ports(

@@ -94,20 +94,22 @@ class EmbeddedLog:
         clock: Callable[[], float] = time.time,
         marks: Marks | None = None,
         name: bytes | None = None,
+        lock: DirectoryLock | None = None,
     ) -> EmbeddedLog:
         """Open the log of a directory; create it if missing.
 
         With `sync`, a record is acknowledged after fdatasync and survives power loss; without, after write().
         `queue_bytes` bounds bounded appends that wait for the disk, `cache_bytes` the recent records in memory. `clock`
         returns seconds since the epoch. `marks` holds and records how far the log had come; `name` is the expected
-        identity of the log, None if unknown.
+        identity of the log, None if unknown. `lock` is the lock of the directory, if the caller has it already; the log
+        takes it over.
 
         Raises:
             LogLocked: another process uses the directory.
             LogError: the log is damaged, unreadable, incomplete, or of another format version.
         """
         with ExitStack() as undone:
-            undone.callback((lock := DirectoryLock(directory)).release)
+            undone.callback((lock := lock or DirectoryLock(directory)).release)
             damaged = directory / DAMAGED
             group = 0 if marks is None else marks.group
             store = Store.open(directory / "log", group, name, whole=damaged.exists())

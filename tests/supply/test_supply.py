@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -109,23 +110,35 @@ def test_bill_of_materials_names_every_installed_package() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "extras"),
+    ("settings", "installed", "extras"),
     [
-        ({}, ["speech"]),
-        ({"BROKER": "embedded://"}, ["speech"]),
-        ({"BROKER": "kafka://127.0.0.1:9092"}, ["speech", "kafka"]),
-        ({"DATABASE_URL": "sqlite:///postgres"}, ["speech"]),
-        ({"DATABASE_URL": "postgresql://u:$(p@h/n"}, ["speech", "postgres"]),
-        ({"DATABASE_URL_FILE": "url", "BROKER": "kafka://127.0.0.1:9092"}, ["speech", "kafka", "postgres"]),
+        ({}, [], ["speech"]),
+        ({}, ["media", "s3"], ["speech", "media", "s3"]),
+        ({"BROKER": "embedded://"}, [], ["speech"]),
+        ({"BROKER": "kafka://127.0.0.1:9092"}, [], ["speech", "kafka"]),
+        ({"DATABASE_URL": "sqlite:///postgres"}, [], ["speech"]),
+        ({"DATABASE_URL": "postgresql://u:$(p@h/n"}, [], ["speech", "postgres"]),
+        ({"DATABASE_URL_FILE": "url", "BROKER": "kafka://127.0.0.1:9092"}, [], ["speech", "kafka", "postgres"]),
     ],
 )
-def test_make_run_installs_extras_named_by_settings(
-    settings: dict[str, str], extras: list[str], tmp_path: Path
+def test_make_run_syncs_installed_extras_and_those_named_by_settings(
+    settings: dict[str, str], installed: list[str], extras: list[str], tmp_path: Path
 ) -> None:
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    stamps = [f".venv/.extra-{name}" for name in installed]
+    for name in "pyproject.toml", "app/client/pyproject.toml", "infra/lab/pyproject.toml", "uv.lock", *stamps:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
     (tmp_path / "url").write_text("postgresql+asyncpg://h/n")
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("EARSHOT_", "MAKE"))}
     given = {f"EARSHOT_{name}": value.replace("url", str(tmp_path / "url")) for name, value in settings.items()}
     command = ["make", "--no-print-directory", "--dry-run", "--always-make", "run"]
-    printed = subprocess.run(command, cwd=ROOT, env=clean | given, capture_output=True, text=True, check=True).stdout
-    wanted = [line.rpartition("--extra ")[2] for line in printed.splitlines() if "sync" in line and "--extra " in line]
-    assert list(dict.fromkeys(wanted)) == extras
+    printed = subprocess.run(
+        command, cwd=tmp_path, env=clean | given, capture_output=True, text=True, check=True
+    ).stdout
+    assert list(dict.fromkeys(re.findall(r"--extra (\S+)", printed))) == extras
+
+
+def test_make_extra_notes_the_extra() -> None:
+    command = ["make", "--dry-run", "extra", "NAME=media"]
+    assert "touch .venv/.extra-media" in subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout

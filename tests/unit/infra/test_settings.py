@@ -57,6 +57,12 @@ def test_settings_are_read_from_environment(monkeypatch: pytest.MonkeyPatch) -> 
     assert settings.bootstrap_project_key.get_secret_value() == "any twenty characters"
 
 
+def test_data_directory_may_be_below_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/srv/home")
+    monkeypatch.setenv("EARSHOT_DATA", "~/earshot")
+    assert load().database == "sqlite+aiosqlite:////srv/home/earshot/earshot.db"
+
+
 def test_paths_follow_data_directory(tmp_path: Path) -> None:
     settings = Settings(data=tmp_path, partitions=8)
     assert settings.log == Embedded(tmp_path / "log")

@@ -141,8 +141,8 @@ def test_lost_connection_reports_job_id(
     assert (code, out) == (1, [])
     assert len(job) > 8, "an id opens what it names: only a terminal gets the whole"
     assert err.splitlines() == [
-        f"earshot: job {job[:8]} goes on without you: earshot jobs list has its id",
-        f"earshot: no answer from {jobs.url}: the stream ended; where the service is, --url or EARSHOT_URL says",
+        f"earshot: the service continues job {job[:8]}; `earshot jobs list` shows its id",
+        f"earshot: no answer from {jobs.url}: the stream ended; set --url or EARSHOT_URL to the address of the service",
     ]
 
 

@@ -28,7 +28,7 @@ from infra.db.ledger import SqlLedger
 from infra.db.projects import SqlProjects
 from infra.service import key_uses
 from tests.waiting import until
-from topics.errors import DirectoryDown
+from topics.errors import DirectoryDown, ServiceError, Unavailable
 from topics.ports.directory import Principal
 from topics.ports.ledger import Charge, MeteredService
 from topics.ports.models import Models
@@ -229,7 +229,8 @@ async def test_deleted_project_with_cached_key_is_rejected(house: House) -> None
         assert (await house.http.post("/project/key", headers={"X-Api-Key": house.key})).status_code == 401
 
 
-async def test_last_use_of_key_is_recorded(house: House) -> None:
+@pytest.mark.parametrize("failure", [DirectoryDown("away"), Unavailable("full")])
+async def test_last_use_of_key_is_recorded(house: House, failure: ServiceError) -> None:
     noted: list[int] = []
     gate, written = asyncio.Semaphore(0), asyncio.Event()
 
@@ -237,7 +238,7 @@ async def test_last_use_of_key_is_recorded(house: House) -> None:
         noted.append(len(digests))
         await gate.acquire()
         if len(noted) == 1:
-            raise DirectoryDown("away")
+            raise failure
         await house.projects.note_used(digests)
         written.set()
 

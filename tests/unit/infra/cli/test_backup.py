@@ -1,6 +1,7 @@
 """Commands for backup, restore, salvage and setting aside: each refusal is one line, and loses nothing."""
 
 import asyncio
+import errno
 import os
 import re
 import shutil
@@ -247,6 +248,44 @@ def test_restore_neither_overwrites_nor_touches_running_service(app: typer.Typer
     for words in ["restore", "one", "--set-aside"], ["salvage"], ["set-aside", "--yes"]:
         assert f"is in use by process {os.getpid()}: stop the service first" in refused(app, *words)
     lock.release()
+
+
+def test_restore_fills_empty_mounted_volume(app: typer.Typer, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    printed(app, "backup", "one")
+    shutil.rmtree(data)
+    (data / "voices").mkdir(parents=True)
+    rmdir = Path.rmdir
+
+    def busy(path: Path) -> None:
+        if path == Path("data", "voices"):
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(path))
+        rmdir(path)
+
+    monkeypatch.setattr(Path, "rmdir", busy)
+    printed(app, "restore", "one")
+    assert (data / "voices" / "Kim" / "one.ogg").read_bytes() == b"voice"
+
+
+@pytest.mark.parametrize(
+    ("mounted", "words"),
+    [("uploads", ["restore", "one", "--set-aside"]), ("uploads", ["set-aside", "--yes"]), ("tables", ["salvage"])],
+)
+def test_failed_set_aside_is_undone(
+    app: typer.Typer, data: Path, monkeypatch: pytest.MonkeyPatch, mounted: str, words: list[str]
+) -> None:
+    """A part of the data directory may be a mounted volume, which cannot be renamed."""
+    printed(app, "backup", "one")
+    (data / "log" / "log" / "CURRENT").unlink()
+    rename = Path.rename
+
+    def busy(path: Path, target: Path) -> Path:
+        if path == Path("data", mounted):
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(path))
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", busy)
+    assert f"data/{mounted} cannot be set aside: Device or resource busy" in refused(app, *words)
+    assert not list(data.rglob("set-aside-*"))
 
 
 def test_restore_rejects_different_broker_setting(

@@ -1,6 +1,7 @@
 """The command line: accounts and settings, as text and as JSON; errors in one line."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 import typer
+from sqlalchemy import text
 from typer.testing import CliRunner
 
 from infra import cli
@@ -16,6 +18,7 @@ from infra.db.database import Database
 from infra.errors import WrongSetting, variable
 from infra.examples import RECORDING
 from infra.settings import Settings
+from streams.embedded.lock import DirectoryLock
 from tests.unit.infra.conftest import app_of, printed, run
 from topics import apikeys
 from topics.errors import BadRequest, EarshotError, ServiceError
@@ -192,6 +195,20 @@ def test_commands_do_not_create_missing_database(
     assert fault.startswith(f"there is no database at {tmp_path / (data or 'data') / 'earshot.db'}: set EARSHOT_DATA")
     assert "--new-database" in fault
     assert list(tmp_path.iterdir()) == []
+
+
+def test_database_of_running_older_service_is_not_migrated(app: typer.Typer, tmp_path: Path) -> None:
+    async def age(database: Database) -> None:
+        async with database.writing() as connection:
+            await connection.execute(text("UPDATE alembic_version SET version_num = '0001'"))
+
+    run(Settings().database, age)
+    lock = DirectoryLock(tmp_path / "log")
+    error = CliRunner().invoke(app, ["org", "list"]).exception
+    lock.release()
+    assert isinstance(error, ServiceError)
+    assert str(error).endswith(f"is in use by process {os.getpid()}: stop the service first")
+    assert run(Settings().database, Database.revision) == "0001"
 
 
 def test_new_database_option_creates_database(bare: typer.Typer, tmp_path: Path) -> None:

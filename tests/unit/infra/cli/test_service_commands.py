@@ -158,7 +158,26 @@ def test_command_dies_silently_of_broken_pipe(words: list[str]) -> None:
         assert process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == ""
-    assert process.returncode == -signal.SIGPIPE
+    assert process.returncode == 128 + signal.SIGPIPE
+
+
+def test_command_dies_silently_of_broken_pipe_in_any_thread() -> None:
+    program = (
+        "import sys, threading\n"
+        "from infra.cli.output import end_with_the_reader\n"
+        "end_with_the_reader()\n"
+        "sys.stdin.read()\n"
+        "threading.Thread(target=print, args=['a line'], kwargs={'flush': True}).start()\n"
+        "threading.Event().wait()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        process.stdout = None
+        assert process.communicate(timeout=60)[1] == b""
+    assert process.returncode == 128 + signal.SIGPIPE
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from infra.db.accounts import Accounts
 from infra.db.bootstrap import Bootstrap, FirstKeys, bootstrap, first_keys
 from infra.db.database import Database
 from infra.db.secret import NODE_METADATA, token_secret
+from infra.errors import WrongSetting
 from topics import apikeys
 from topics.errors import BadRequest, NotFound
 from topics.hearing import OwnSounds
@@ -228,6 +229,15 @@ async def test_chosen_keys_without_effect_are_reported(database: Database) -> No
     assert await accounts.project_of(CHOSEN) is None
     other = await bootstrap(database, 2, None, "an organization key that came later")
     assert other == Bootstrap(unused=("bootstrap_org_key",))
+
+
+@pytest.mark.parametrize("revoked", [False, True])
+async def test_chosen_key_of_another_owner_is_rejected(database: Database, revoked: bool) -> None:
+    await bootstrap(database, 0, CHOSEN)
+    if revoked:
+        await Accounts(database).rotate_project_key("demo")
+    with pytest.raises(WrongSetting, match=r"^EARSHOT_BOOTSTRAP_ORG_KEY: this key is or was another owner's"):
+        await bootstrap(database, 1, None, CHOSEN)
 
 
 async def test_concurrent_starts_create_one_demo_project(database_url: str, database: Database) -> None:

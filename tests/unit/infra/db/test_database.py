@@ -21,7 +21,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, text
 from sqlalchemy.exc import IntegrityError
 
-from infra.db import database
+from infra.db import database, intact
 from infra.db.database import Database
 from infra.db.intact import check
 from infra.db.schema import REVISION, metadata
@@ -370,6 +370,25 @@ async def test_check_detects_damaged_file(tmp_path: Path, damage: Callable[[Path
     damage(file)
     with pytest.raises(ServiceError, match=r"open.db is (missing|empty|damaged).*: .earshot restore BACKUP"):
         check(file, 0, True)
+
+
+async def test_large_database_is_checked_without_indexes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "some.db"
+    with contextlib.closing(sqlite3.connect(file)) as connection:
+        connection.executescript(
+            "CREATE TABLE t (a, b); CREATE INDEX i ON t (a); INSERT INTO t VALUES (1, 2); PRAGMA writable_schema = ON;"
+            "UPDATE sqlite_schema SET sql = 'CREATE INDEX i ON t (b)' WHERE name = 'i'"
+        )
+    with pytest.raises(ServiceError, match=r"is damaged .*index i"):
+        check(file, 0, False)
+    monkeypatch.setattr(intact, "THOROUGH_BYTES", 0)
+    check(file, 0, False)
+
+
+async def test_check_ends_early_once_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    await killed(tmp_path)
+    monkeypatch.setattr(intact, "PROGRESS_STEPS", 1)
+    check(tmp_path / "open.db", CHANGES + 1, True, lambda: True)
 
 
 async def test_check_reports_non_database_file_as_damaged(tmp_path: Path) -> None:

@@ -83,3 +83,6 @@ async def test_sounds_and_marks_per_project_are_capped(database: Database) -> No
             await sounds.report(apes.id, "Lathe", True)
     await accounts.delete_project("apes")
     assert await sounds.taught(apes.id, GRAPH) == []
+    # Keys stay cached for a while after their project was deleted.
+    with pytest.raises(NotFound, match="this project was deleted"):
+        await sounds.keep_mark(apes.id, "Kettle", MARK)

@@ -304,7 +304,7 @@ def test_recount_skips_jobs_removed_by_retention(app: typer.Typer, tmp_path: Pat
     young = msgspec.structs.replace(charged("young"), at_ms=NOVEMBER + 1000)
     differences, err = recounted(app, tmp_path, log, young, charged("ancient"))
     assert differences == []
-    assert err == "earshot: 1 job compared, 0 differences; 3 not compared, as the log has neither\n"
+    assert err == "earshot: 1 job compared, 0 differences; 3 not compared: neither records nor rows remain\n"
 
 
 def test_recount_falls_back_to_rows_for_missing_records(app: typer.Typer, tmp_path: Path) -> None:
@@ -334,8 +334,8 @@ def test_recount_falls_back_to_rows_for_missing_records(app: typer.Typer, tmp_pa
         (names["running"][:8], "not in the ledger yet; a node writes it when it runs"),
     ]
     assert err == (
-        "earshot: 4 jobs compared, 4 differences; 4 of them by their rows, as the log no longer has all of their "
-        "records; 1 not compared, as the log has neither\n"
+        "earshot: 4 jobs compared, 4 differences; 4 of them compared by their rows, because the log no longer has "
+        "all their records; 1 not compared: neither records nor rows remain\n"
     )
 
 
@@ -389,7 +389,9 @@ def test_recount_compares_sessions_by_records(app: typer.Typer, tmp_path: Path) 
         ("invented", "in the ledger, but its windows are not on the log"),
         ("other", "audio_ms is 1999 in the ledger, 2000 on the log"),
     ]
-    assert err == ("earshot: 0 jobs and 5 sessions compared, 3 differences; 1 not compared, as the log has neither\n")
+    assert err == (
+        "earshot: 0 jobs and 5 sessions compared, 3 differences; 1 not compared: neither records nor rows remain\n"
+    )
 
 
 def test_recount_compares_sessions_by_rows(app: typer.Typer, tmp_path: Path) -> None:

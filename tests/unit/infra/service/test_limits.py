@@ -200,14 +200,14 @@ async def test_failing_database_is_noted_until_it_recovers(tmp_path: Path) -> No
     await database.close()
     (tmp_path / "earshot.db").mkdir()
     with pytest.raises(DirectoryDown):
-        await database.exists()
+        await database.revision()
     assert (health.ready(), health.alive()) == (None, None)
     assert health.notes() == ["a table was rebuilt", "the database fails"]
     assert (database_error(database) or "").endswith(f": {tmp_path / 'earshot.db'}")
     assert (gauge(health, "earshot_database_failing"), gauge(health, "earshot_windows")) == (1, 3)
     (tmp_path / "earshot.db").rmdir()
     (tmp_path / "away").rename(tmp_path / "earshot.db")
-    assert await database.exists()
+    assert await database.revision() is not None
     assert health.notes() == ["a table was rebuilt"]
     assert database_error(database) is None
     await database.close()

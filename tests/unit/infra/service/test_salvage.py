@@ -143,6 +143,7 @@ def test_readable_rows_of_damaged_database_are_kept(data: Path) -> None:
         (kept,) = connection.execute("SELECT count(*) FROM organizations").fetchone()
     assert 0 < kept < ROWS
     assert any(f"{kept} organizations" in line for line in lines)
+    assert "All keys are lost: `earshot key rotate PROJECT` and `earshot org rotate-key ORG` make new ones." in lines
 
 
 def test_lost_database_is_recreated_and_log_kept(data: Path) -> None:
@@ -150,7 +151,7 @@ def test_lost_database_is_recreated_and_log_kept(data: Path) -> None:
         file.unlink()
     log = content(data / "log" / "log")
     lines = salvaged(data)
-    assert "All keys are lost: the next start makes a demo project, as the first one did." in lines
+    assert "All organizations are lost: the next start makes a demo project, as the first one did." in lines
     check(data / "earshot.db", 0, True)
     assert content(data / "log" / "log") == log
 

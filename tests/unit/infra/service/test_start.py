@@ -1,5 +1,7 @@
 """A start as a user sees it: one line per error, keys shown once, and a report of how the previous run ended."""
 
+import asyncio
+import errno
 import faulthandler
 import os
 import re
@@ -9,17 +11,21 @@ import socket
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from infra.db import keyring
-from infra.service import lives
+from infra.db import intact, keyring
+from infra.service import broker, lives, service
 from infra.service.lives import CRASH, LIVES, MOST_KILLED, begin_life
+from infra.service.service import EarshotService
+from infra.settings import Settings
 from streams import memory
+from streams.decoders.processes import Zygote
+from streams.embedded.lock import DirectoryLock
 from streams.folding.lives import Lives
 from tests.ports import free_port
 from tests.process import terminal
@@ -69,6 +75,17 @@ def test_taken_port_is_one_line(tmp_path: Path) -> None:
         status, out, lines = ended(tmp_path / "data", port=port)
     assert (status, out) == (1, "")
     assert lines == [f"earshot: EARSHOT_PORT: port {port} of 127.0.0.1 is taken by another program"]
+
+
+@pytest.mark.slow
+def test_data_directory_in_use_is_not_touched(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    lock = DirectoryLock(data / "log")
+    status, out, lines = ended(data)
+    lock.release()
+    assert (status, out) == (1, "")
+    assert lines == [f"earshot: the data directory {data / 'log'} is in use by process {os.getpid()}"]
+    assert not (data / "earshot.db").exists(), "a newer version would have migrated it"
 
 
 @pytest.mark.slow
@@ -136,9 +153,12 @@ def test_chosen_key_without_effect_is_not_offered_for_pasting(tmp_path: Path) ->
     data = tmp_path / "data"
     with serving(data, bootstrap_project_key="the first key of the project") as process:
         assert 'EARSHOT_PROJECT_KEY="$EARSHOT_BOOTSTRAP_PROJECT_KEY"' in welcome(process)
-    with serving(data, bootstrap_project_key="a later key of the project") as process:
+    with serving(data, bootstrap_project_key="a later key of the project", dashboard="false") as process:
         said = welcome(process)
-    assert "EARSHOT_BOOTSTRAP_PROJECT_KEY opens nothing: the demo project has had another key." in said
+    assert "`earshot org rotate-key demo` makes one" in said
+    assert "`earshot key rotate demo`" not in said, "the project has a key"
+    assert "dashboard" not in said
+    assert "EARSHOT_BOOTSTRAP_PROJECT_KEY is ignored: the demo project already has another key, or this" in said
     assert "EARSHOT_PROJECT_KEY=YOUR_PROJECT_KEY" in said
     assert "The demo project's key is" not in said
 
@@ -161,6 +181,34 @@ def test_hangup_stops_service_unless_ignored(tmp_path: Path, hangup: signal.Hand
         signal.signal(signal.SIGHUP, before)
     assert process.returncode == 0
     assert '"service.stopped"' in err
+
+
+@pytest.mark.slow
+def test_failed_background_task_stops_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(service, "keep_noting", broken)
+    settings = Settings(data=tmp_path / "data", port=0, bundled_engines=False)
+    run = EarshotService(settings, Zygote()).run(lambda *_: None, private=False)
+    assert asyncio.run(asyncio.wait_for(run, 60)) == 1
+    assert "ZeroDivisionError" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_signal_ends_database_check_and_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nothing is written to a database that was not checked to its end."""
+
+    def check(file: Path, changes: int, begun: bool, stopped: Callable[[], bool]) -> None:
+        started.stop()
+        assert stopped()
+
+    monkeypatch.setattr(intact, "check", check)
+    started = EarshotService(Settings(data=tmp_path / "data", port=0, bundled_engines=False), Zygote())
+    assert asyncio.run(started.run(lambda *_: None, private=False)) == 0
+    assert not (tmp_path / "data" / "earshot.db").exists()
 
 
 def unseen(data: Path) -> int:
@@ -192,6 +240,21 @@ def welcome(process: subprocess.Popen[str]) -> str:
         if END in line:
             return "".join(lines)
     raise AssertionError(process.communicate()[1])
+
+
+def test_name_of_node_is_kept_after_failed_first_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space"):
+            broker._node_name(tmp_path)
+    assert not (tmp_path / "node-id").exists()
+    (tmp_path / "node-id").touch()  # Left by an earlier version.
+    name = broker._node_name(tmp_path)
+    assert len(name) > 10
+    assert broker._node_name(tmp_path) == name
 
 
 LIFE = """

@@ -27,6 +27,7 @@ WRONG: dict[str, tuple[str, ...]] = {
     "database_url": (
         "zzz://x",
         "sqlite://",
+        "sqlite://data/earshot.db",
         "sqlite:///{missing}/earshot.db",
         "sqlite:///{file}/earshot.db",
         "postgresql://u:p@here:99999/name",

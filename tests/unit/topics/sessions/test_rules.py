@@ -197,8 +197,9 @@ def test_table_covers_exactly_every_command_in_every_state() -> None:
 @pytest.mark.parametrize("billed", [False, True])
 def test_tombstone_is_removed_after_an_hour_and_billing(billed: bool) -> None:
     head: SessionHead | None = head_after(msgspec.structs.replace(FILE, derived=True), Sealed("c"))
-    for result in (Scored(0, "m", b"s", Cursor(0, 0), final=True), *([Metered(1)] if billed else [])):
-        head = fold_result(head, result, 1).head
+    head = fold_result(head, Scored(0, "m", b"s", Cursor(0, 0), final=True), 1).head
+    if billed:
+        head = fold_result(head, Metered(1), 0).head
     head = fold_command(head, Deleted("c"), Arrival(2, 1)).head
     assert head is not None
     assert (head.windows, head.unmetered) == ((0, False) if billed else (1, True))

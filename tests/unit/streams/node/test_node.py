@@ -13,6 +13,7 @@ from streams.node.owner import PartitionOwner
 from streams.ownership import Assignment
 from streams.tables.tables import Rebuilt
 from tests.unit.streams.node.nodes import (
+    DAY_MS,
     PARTITIONS,
     Home,
     in_partition,
@@ -208,6 +209,25 @@ async def test_log_is_trimmed_up_to_needed_audio(tmp_path: Path) -> None:
         await until(lambda: node.partitions.floor(at) == log.end(at))
         await keeper.round()
         assert log.earliest(at) == log.end(at)
+
+
+async def test_log_keeps_needed_records_beyond_retention(tmp_path: Path) -> None:
+    """Neither needed audio nor anything of a partition that is being taken over is trimmed; parked records are."""
+    home = Home(tmp_path)
+    async with home.serving(idle_seconds=1e9) as node:
+        session = new_id()
+        at, parked = tp(COMMANDS, session), tp(COMMANDS_PARKED, session)
+        log = log_of(node)
+        await send(node, session, FILE)
+        needed = log.end(at)
+        await send(node, session, *uploads(sound(2), 2))
+        await log.append(*parked, None, b"parked")
+        await until(lambda: noted(node, *at) == log.end(at))
+        home.clock.now += 30 * DAY_MS / 1000
+        await Maintenance(log, floor=lambda tp: None).round()
+        assert (log.earliest(at), log.earliest(parked)) == (0, 1)
+        await Maintenance(log, floor=node.partitions.floor).round()
+        assert log.earliest(at) == needed
 
 
 # --- refusals -------------------------------------------------------------------------------------------------------

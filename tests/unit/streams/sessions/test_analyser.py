@@ -7,6 +7,7 @@ from unittest import mock
 import msgspec
 import pytest
 
+from streams.embedded.errors import LogDamaged
 from streams.models.protocol import Floats
 from streams.sessions import audio as audio_source
 from tests.unit.streams.audio.engines import TAGS, Fingerprint
@@ -227,7 +228,9 @@ async def test_undecodable_file_fails_with_cause(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("opened", [STREAM, FILE], ids=["stream", "file"])
-@pytest.mark.parametrize("fault", [Unavailable("the broker is away"), OSError("disk")], ids=repr)
+@pytest.mark.parametrize(
+    "fault", [Unavailable("the broker is away"), LogDamaged("the log is damaged"), OSError("disk")], ids=repr
+)
 async def test_transient_faults_are_retried(tmp_path: Path, fault: Exception, opened: Opened) -> None:
     data = sound(2)
     async with playing(tmp_path) as studio:

@@ -13,7 +13,7 @@ from streams.models.loaded_models import LoadedModels
 from streams.models.manifest import Manifest
 from streams.models.own_sounds import widths
 from streams.sessions.audio import AudioSource
-from streams.sessions.files import DECODER_FREE, FileSessions
+from streams.sessions.files import DECODER_FREE, FileSessions, bytes_to_analyse
 from streams.sessions.store import SessionStore
 from streams.sessions.taps import Taps
 from streams.sessions.warm import ActiveSession, WarmSessions
@@ -137,7 +137,7 @@ class SessionSteps:
             active.analysis = self._begin(model, head, opened, declared)
             active.dropped = head.cursor.keep
         analysis = active.analysis
-        chunks = [] if analysis.reading else await self._fetch(store, active.id, head, analysis.taken)
+        chunks = [] if analysis.reading else await self._fetch(store, active.id, head, declared, analysis.taken)
         last = not chunks and not analysis.reading
         if last and (head.state is not SessionState.READONLY or analysis.taken < head.next):
             return False
@@ -160,7 +160,9 @@ class SessionSteps:
     def _meter(self, active: ActiveSession, head: SessionHead, opened: Opened) -> SoundMeter | None:
         return self._taps.meter(active.id, opened, bool(head.predicts)) if self._taps.watched else None
 
-    async def _fetch(self, store: SessionStore, session: str, head: SessionHead, first: int) -> list[bytes]:
+    async def _fetch(
+        self, store: SessionStore, session: str, head: SessionHead, declared: Media, first: int
+    ) -> list[bytes]:
         """Read the next chunks of a stream, as many as one step takes.
 
         From the log, take only chunks that one read returned: so sessions of a partition that are behind move through
@@ -178,8 +180,9 @@ class SessionSteps:
             size += row.length
         for row in waiting[: len(chunks)]:
             self.audio.cache.drop(number, row.offset)
-        if chunks and first + len(chunks) == head.next:
-            chunks[-1] = _within(chunks[-1], head)
+        if chunks and first + len(chunks) == head.next and declared.container == "raw":
+            excess = head.received - bytes_to_analyse(head, declared)
+            chunks[-1] = chunks[-1][: max(0, len(chunks[-1]) - excess)]
         return chunks
 
     async def _file_step(
@@ -236,10 +239,3 @@ class SessionSteps:
         if final:
             self._warm.close(active)
             active.ended = True
-
-
-def _within(data: bytes, head: SessionHead) -> bytes:
-    """Cut what exceeds `total_size` off the last chunk: some clients pad it with zeros."""
-    if head.total_size is None or head.received <= head.total_size:
-        return data
-    return data[: max(0, len(data) - (head.received - head.total_size))]

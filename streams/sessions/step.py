@@ -40,6 +40,8 @@ SHARED_STEP_CHUNKS: Final = 2
 #: How long after another project's step the workers count as shared.
 SHARED_SECONDS: Final = 1.0
 STEP_BYTES: Final = 2 * 1024 * 1024
+#: More windows than the audio that a worker decodes in one step can have, even at the lowest sample rate.
+MOST_WINDOWS: Final = 2048
 
 #: Appends a session's result to the result topic; returns once it is durable.
 Emit = Callable[[str, SessionResult], Awaitable[None]]
@@ -135,7 +137,7 @@ class SessionSteps:
         declared = media.parse(opened.content_type)
         if active.analysis is None:
             active.analysis = self._begin(model, head, opened, declared)
-            active.dropped = head.cursor.keep
+            active.dropped, active.windows = head.cursor.keep, head.windows
         analysis = active.analysis
         chunks = [] if analysis.reading else await self._fetch(store, active.id, head, declared, analysis.taken)
         last = not chunks and not analysis.reading
@@ -199,6 +201,7 @@ class SessionSteps:
         if active.analysis is None:
             declared = media.parse(opened.content_type)
             active.analysis = self._begin(model, head, opened, declared, file.rate)
+            active.windows = head.windows
         samples = await self._files.read(file)
         scores = await active.analysis.take(
             [samples.data.cast("B")] if len(samples) else [],
@@ -224,7 +227,10 @@ class SessionSteps:
     ) -> None:
         cursor, (tags, size) = scores.cursor, widths(model, opened.hearing)
         # A worker that decodes outsiders' audio may be compromised and return anything.
-        if len(scores.packed) % (tags + size) or not 0 <= cursor.keep <= cursor.chunks <= head.next:
+        windows, rest = divmod(len(scores.packed), tags + size)
+        if rest or scores.first != active.windows or windows > MOST_WINDOWS:
+            raise WorkerDied
+        if not 0 <= cursor.keep <= cursor.chunks <= head.next:
             raise WorkerDied
         final = final and scores.error is None
         packed, looks = scores.packed, b""
@@ -234,6 +240,7 @@ class SessionSteps:
         name = opened.model or model.model_id
         await self.emit(active.id, Scored(scores.first, name, packed, cursor, active.dropped, final, tags, looks))
         active.dropped = cursor.keep
+        active.windows += windows
         if scores.error is not None:
             raise AudioError(scores.error)
         if final:

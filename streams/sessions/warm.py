@@ -32,6 +32,8 @@ class ActiveSession(msgspec.Struct):
     file: SessionFile | None = None
     #: The `keep` of the last emitted result: chunk rows below it are already dropped.
     dropped: int = 0
+    #: Index of the next window to emit.
+    windows: int = 0
     ended: bool = False
     #: Consecutive failed attempts, and those that count against the session because the service was available.
     retries: int = 0

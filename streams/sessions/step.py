@@ -26,6 +26,7 @@ from topics import media
 from topics.errors import AudioError, EngineError, Unavailable
 from topics.hearing import parts_of
 from topics.media import Media
+from topics.rows import AudioRow
 from topics.sessions.records import Cursor, Opened, Scored, SessionResult
 from topics.sessions.rows import BLOCK_WINDOWS
 from topics.sessions.rules import SessionHead, SessionState
@@ -139,7 +140,7 @@ class SessionSteps:
             active.analysis = self._begin(model, head, opened, declared)
             active.dropped, active.windows = head.cursor.keep, head.windows
         analysis = active.analysis
-        chunks = [] if analysis.reading else await self._fetch(store, active.id, head, declared, analysis.taken)
+        rows, chunks = await self._fetch(store, active.id, head, declared, analysis)
         last = not chunks and not analysis.reading
         if last and (head.state is not SessionState.READONLY or analysis.taken < head.next):
             return False
@@ -148,14 +149,19 @@ class SessionSteps:
             second = declared.rate * pcm.frame_bytes(declared.sample_format, declared.channels)
             seconds = sum(map(len, chunks)) / second
             together = not last and seconds <= TOGETHER_S and not active.deaths.own
-        scores = await analysis.take(
-            chunks,
-            seconds,
-            last=last,
-            together=together,
-            alone=active.deaths.own > 0,
-            meter=self._meter(active, head, opened),
-        )
+        try:
+            scores = await analysis.take(
+                chunks,
+                seconds,
+                last=last,
+                together=together,
+                alone=active.deaths.own > 0,
+                meter=self._meter(active, head, opened),
+            )
+        finally:
+            # Not before, so that audio waiting for a worker counts in the cache.
+            for row in rows:
+                self.audio.cache.drop(store.partition.number, row.offset)
         await self._emit(active, model, head, opened, scores, final=last)
         return not last and (analysis.taken < head.next or head.state is SessionState.READONLY)
 
@@ -163,14 +169,16 @@ class SessionSteps:
         return self._taps.meter(active.id, opened, bool(head.predicts)) if self._taps.watched else None
 
     async def _fetch(
-        self, store: SessionStore, session: str, head: SessionHead, declared: Media, first: int
-    ) -> list[bytes]:
-        """Read the next chunks of a stream, as many as one step takes.
+        self, store: SessionStore, session: str, head: SessionHead, declared: Media, analysis: WorkerSession
+    ) -> tuple[list[AudioRow], list[bytes]]:
+        """Return the rows and audio of a stream's next chunks, as many as one step takes.
 
         From the log, take only chunks that one read returned: so sessions of a partition that are behind move through
         its log together, and it is read once.
         """
-        number, chunks, size = store.partition.number, list[bytes](), 0
+        first, number, chunks, size = analysis.taken, store.partition.number, list[bytes](), 0
+        if analysis.reading:
+            return [], []
         most = SHARED_STEP_CHUNKS if self._sharing.is_shared(time.monotonic()) else STEP_CHUNKS
         waiting = store.audio(session, first, min(head.next, first + most))
         if first < head.next and not waiting:
@@ -180,12 +188,10 @@ class SessionSteps:
                 break
             chunks.append(await self.audio.chunk(number, row, waiting[place + 1 :]))
             size += row.length
-        for row in waiting[: len(chunks)]:
-            self.audio.cache.drop(number, row.offset)
         if chunks and first + len(chunks) == head.next and declared.container == "raw":
             excess = head.received - bytes_to_analyse(head, declared)
             chunks[-1] = chunks[-1][: max(0, len(chunks[-1]) - excess)]
-        return chunks
+        return waiting[: len(chunks)], chunks
 
     async def _file_step(
         self, active: ActiveSession, model: Manifest, store: SessionStore, head: SessionHead, opened: Opened

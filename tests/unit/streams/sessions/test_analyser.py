@@ -1,5 +1,6 @@
 """The analyser: order, concurrent sessions, and faults."""
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from unittest import mock
@@ -14,7 +15,7 @@ from streams.sessions import audio as audio_source
 from streams.sessions import files
 from tests.audio import encoded
 from tests.unit.streams.audio.engines import TAGS, Fingerprint
-from tests.unit.streams.sessions.engines import Faulty, Meeting
+from tests.unit.streams.sessions.engines import Faulty, Gated, Meeting
 from tests.unit.streams.sessions.studio import FILE, STREAM, Studio, pieces, playing, sound, truth
 from tests.waiting import until
 from topics.errors import EngineError, RecordError, Unavailable
@@ -152,6 +153,18 @@ async def test_lagging_stream_reads_whole_step_at_once(tmp_path: Path) -> None:
         studio.analyser.ready.wake()
     assert studio.scores(ONE) == truth(b"".join(audio))
     assert (studio.commands.reads, studio.commands.read) == (1, len(audio) - 2)
+
+
+async def test_audio_counts_in_cache_until_worker_has_taken_it(tmp_path: Path) -> None:
+    engine, data = Gated(), sound(1)
+    async with playing(tmp_path, engine, workers=1, cache_bytes=10**9) as studio:
+        for session in (ONE, TWO):
+            await studio.send(session, STREAM, Chunk("c", 0, data))
+        await asyncio.to_thread(engine.begun.wait, 10)
+        assert studio.cache.size == 2 * len(data)
+        engine.gate.set()
+    assert studio.cache.size == studio.commands.reads == 0
+    assert studio.scores(ONE) == studio.scores(TWO) == truth(data)
 
 
 async def test_file_is_analysed_once_complete(tmp_path: Path) -> None:

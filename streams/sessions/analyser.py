@@ -168,3 +168,5 @@ class Analyser(mode.Service):  # type: ignore[misc]
         while True:
             await asyncio.sleep(TIDY_SECONDS)
             self.warm.tidy()
+            # A session that got a decoder may have been forgotten before its step.
+            self._files.wake()

@@ -178,10 +178,14 @@ class FileSessions:
         return True
 
     def _release(self, session: str) -> None:
-        """Release a session's decoder to the next waiting session."""
         self._holding.discard(session)
-        while self._awaiting and len(self._holding) < MOST_HELD:
+        self.wake()
+
+    def wake(self) -> None:
+        """Queue as many waiting sessions as there are free decoders. One that finds none waits again."""
+        free = MOST_HELD - len(self._holding)
+        while self._awaiting and free > 0:
             awaiting = self._awaiting.popleft()
             if self._ready.is_waiting(awaiting):
                 self._ready.queue_up(awaiting)
-                return
+                free -= 1

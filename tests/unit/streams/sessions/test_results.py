@@ -209,6 +209,19 @@ async def test_redelivered_rules_apply_once_from_next_window(house: House) -> No
     assert (await again).status == 204, "one that was taken, delivered again"
 
 
+def test_redelivered_rules_of_ended_session_are_logged_again(house: House) -> None:
+    """The changelog may lack them, while the table has the session's end already."""
+    house.fold(Tuned("t1", SoundRule(2, 3)), scored(0, 2, final=True))
+    rules, request = (house.store.row_key(SESSION, kind) for kind in (keys.RULES, keys.REQUEST))
+    known = house.partition.rows[rules], house.partition.rows[request]
+    for command, logged in (("t1", known), ("t2", (None, None))):
+        before = len(house.partition.changelog)
+        house.fold(Tuned(command, SoundRule(2, 3)))
+        fresh = dict(house.partition.changelog[before:])
+        assert (fresh.get(rules), fresh.get(request)) == logged
+    assert (house.partition.rows[rules], house.partition.rows[request]) == known
+
+
 @pytest.mark.parametrize(("session", "status"), [(SESSION, 400), ("T" * 24, 404)])
 async def test_rules_of_ended_session_do_not_change(house: House, session: str, status: int) -> None:
     house.fold(scored(0, 2, final=True))

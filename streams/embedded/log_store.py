@@ -24,7 +24,7 @@ from rocksdict import (
 
 from streams.disk import DatabaseDamaged, DatabaseFailed, DiskDatabase, DiskFull, failure_of, is_full
 from streams.embedded import layout
-from streams.embedded.errors import WAYS, LogDamaged, LogError, LogLocked
+from streams.embedded.errors import REMEDIES, LogDamaged, LogError, LogLocked
 
 MIB: Final = 1024 * 1024
 DISK_FULL: Final = "the disk under the log is full"
@@ -235,7 +235,7 @@ def _log_error(error: Exception) -> Exception:
         return Stalled(text)
     failure = failure_of(text)
     if isinstance(failure, DatabaseDamaged):
-        return LogDamaged(f"the log is damaged ({text}): stop the service; then {WAYS}")
+        return LogDamaged(f"the log is damaged ({text}): stop the service; then {REMEDIES}")
     if not text.startswith(_PASSING):
         return LogError(f"the log's database failed: {text}")
     # Clients see this text, so it must not reveal the directory.
@@ -251,8 +251,10 @@ def _unreadable(path: Path, error: Exception) -> LogError:
         return LogError(f"the log in {path} cannot be opened ({error}): the user of the service must own its files")
     said = " ".join(str(error).split())  # May have several lines.
     if said.startswith(_PASSING) and not isinstance(failure_of(said), DatabaseDamaged):
-        return LogError(f"the log in {path} cannot be read now ({said}): start again; if that does not help, {WAYS}")
-    return LogDamaged(f"the log in {path} is damaged ({said}): {WAYS}")
+        return LogError(
+            f"the log in {path} cannot be read now ({said}): start again; if that does not help, {REMEDIES}"
+        )
+    return LogDamaged(f"the log in {path} is damaged ({said}): {REMEDIES}")
 
 
 def check(
@@ -270,9 +272,9 @@ def check(
     log = f"the log in {shown or path}"
     if not (path / "CURRENT").exists():
         if any(path.glob("[0-9]*")):  # RocksDB would delete them.
-            raise LogDamaged(f"{log} is damaged, its file CURRENT is missing: {WAYS}")
+            raise LogDamaged(f"{log} is damaged, its file CURRENT is missing: {REMEDIES}")
         if group or name:
-            raise LogDamaged(f"{log} is missing, although there was one: {WAYS}")
+            raise LogDamaged(f"{log} is missing, although there was one: {REMEDIES}")
         return TOLERANT
     recovery = TOLERANT
     try:
@@ -283,9 +285,9 @@ def check(
             raise _unreadable(shown or path, error) from error
         there, recovery = torn, PREFIX
     if there.group < group:
-        raise LogDamaged(f"{log} ends at write {there.group}, and there were {group}: {WAYS}")
+        raise LogDamaged(f"{log} ends at write {there.group}, and there were {group}: {REMEDIES}")
     if name is not None and there.name != name:
-        raise LogDamaged(f"{log} is not the one that the database belongs to: {WAYS}")
+        raise LogDamaged(f"{log} is not the one that the database belongs to: {REMEDIES}")
     return recovery
 
 

@@ -33,8 +33,7 @@ from topics.sessions.rules import SessionHead, SessionState
 from topics.turns import Sharing
 
 STEP_CHUNKS: Final = 16
-#: Seconds of a step that may be scored with steps of other sessions, so that none waits for a long step, which fills
-#: batches by itself.
+#: Longest step (s) that shares a batch with other sessions. A longer one fills batches alone and would delay them.
 TOGETHER_S: Final = 1
 #: Chunks per step while several projects have work: bounds how long one waits for another's steps.
 SHARED_STEP_CHUNKS: Final = 2

@@ -292,9 +292,10 @@ def check(
 
 
 class _There(NamedTuple):
-    """The last group number and the name of a log."""
+    """The last group's number and marker, and the name of a log."""
 
     group: int
+    marker: bytes | None
     name: bytes | None
 
 
@@ -313,7 +314,7 @@ def _look(path: Path, recovery: DBRecoveryMode, whole: bool = False) -> _There:
             while cursor.valid():
                 cursor.next()
             cursor.status()
-        return _There(layout.unpack_marker(marker) if marker else 0, db.get(layout.NAME_KEY))
+        return _There(layout.unpack_marker(marker) if marker else 0, marker, db.get(layout.NAME_KEY))
     finally:
         db.close()
 
@@ -330,7 +331,13 @@ def _last_group_torn(path: Path, whole: bool) -> _There | None:
     """
     try:
         there = _look(path, PREFIX, whole)
-        written = max((layout.last_marker(file.read_bytes()) for file in path.glob("*.log")), default=0)
+        logs = [file.read_bytes() for file in path.glob("*.log")]
     except Exception:
         return None
+    if there.name is None:  # It is written before any group.
+        return None if any(layout.MAGIC in data for data in logs) else there
+    names = [there.name]
+    if there.marker != layout.pack_marker(there.group, there.name):  # An earlier version wrote the last group.
+        names.append(b"")
+    written = max((layout.last_marker(data, names) for data in logs), default=0)
     return there if written <= there.group + 1 else None

@@ -129,7 +129,8 @@ class ServiceSettings(BaseSettings):
     audio_retention_seconds: int = Field(
         default=86400,
         ge=1,
-        description="How long the log keeps audio and results; tables keep results of live sessions.",
+        description="How long Kafka keeps audio and results. The embedded log keeps them as long as they are needed. "
+        "Tables keep results of live sessions.",
     )
     bootstrap_project_key: ChosenKey | None = Field(
         default=None, description="Key of the demo project made at the first start: 20 or more printable characters."

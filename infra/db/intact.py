@@ -8,7 +8,7 @@ from typing import Final
 from urllib.parse import quote
 
 from infra.db.secret import CHANGES
-from streams.embedded.errors import WAYS
+from streams.embedded.errors import REMEDIES
 from topics.errors import ServiceError
 
 #: The largest database that is checked thoroughly.
@@ -40,7 +40,7 @@ def check(file: Path, changes: int, begun: bool, stopped: Callable[[], bool] = l
     if not file.exists() or not file.stat().st_size:
         if begun or changes:
             state = "empty" if file.exists() else "missing"
-            raise DatabaseLost(f"the database {file} is {state}, although there was one beside the log: {WAYS}")
+            raise DatabaseLost(f"the database {file} is {state}, although there was one beside the log: {REMEDIES}")
         return
     try:
         with closing(read_only(file)) as connection:
@@ -56,10 +56,10 @@ def check(file: Path, changes: int, begun: bool, stopped: Callable[[], bool] = l
             return  # Opening it reports the error, and `stopped` interrupts with one.
         found, row = str(error), None
     if found != "ok":
-        raise DatabaseLost(f"the database {file} is damaged ({found.splitlines()[-1]}): {WAYS}")
+        raise DatabaseLost(f"the database {file} is damaged ({found.splitlines()[-1]}): {REMEDIES}")
     there = 0 if row is None else int(row[0])
     if there < changes:
-        raise DatabaseLost(f"the database {file} ends at change {there}, and there were {changes}: {WAYS}")
+        raise DatabaseLost(f"the database {file} ends at change {there}, and there were {changes}: {REMEDIES}")
 
 
 _DAMAGE: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)

@@ -23,7 +23,7 @@ from infra.service.data_directory import DATABASE, LOG, SCRATCH, SUFFIXES
 from infra.settings import Settings
 from streams.embedded import log_store as store
 from streams.embedded import salvage as embedded
-from streams.embedded.errors import WAYS, LogDamaged
+from streams.embedded.errors import REMEDIES, LogDamaged
 from streams.embedded.marks import FILE as MARKS
 from streams.embedded.marks import Marks
 from streams.embedded.salvage import SKIPPED, Kept, NewLog
@@ -90,7 +90,7 @@ def _fault(look: Callable[[], object]) -> str | None:
     try:
         look()
     except (LogDamaged, intact.DatabaseLost) as error:
-        return f"Found: {str(error).removesuffix(f': {WAYS}')}."
+        return f"Found: {str(error).removesuffix(f': {REMEDIES}')}."
     return None
 
 

@@ -189,8 +189,9 @@ class Zygote:
         self._command = command
         self._lock = threading.Lock()
         self._process: ZygoteProcess | None = None
-        #: The models that it has, and loads again after a restart.
+        #: The models that it has, and loads again after a restart; and those of them that could not be loaded again.
         self._models: dict[Path, None] = {}
+        self._missing: dict[Path, None] = {}
 
     def start(self) -> None:
         """Start it before its first use. Idempotent.
@@ -225,12 +226,13 @@ class Zygote:
             Unavailable: the zygote cannot be started.
         """
         with self._lock:
-            if directory not in self._models or self._process is None:
+            if directory not in self._models or directory in self._missing or self._process is None:
                 self._attempt(lambda process: process.load(directory))
-                self._models.pop(directory, None)
-                self._models[directory] = None
+                self._note_loaded(directory)
                 if len(self._models) > messages.MOST_MODELS:
-                    del self._models[next(iter(self._models))]
+                    oldest = next(iter(self._models))
+                    del self._models[oldest]
+                    self._missing.pop(oldest, None)
 
     @property
     def process(self) -> int:
@@ -244,6 +246,7 @@ class Zygote:
             Unavailable: none can be started.
         """
         with self._lock:
+            self._load_missing(self._running())
             return self._attempt(lambda process: process.fork_worker(size))
 
     def fork(self, deadlines: Deadlines, recording: int | None) -> DecoderProcess:
@@ -278,7 +281,21 @@ class Zygote:
                 self._process = ZygoteProcess(self._command)
             except OSError as error:
                 raise Unavailable(f"no process for audio can be started: {error.strerror}") from error
-            for directory in self._models:
-                with suppress(EngineError, OSError):  # It loaded before; its next use reports the failure.
-                    self._process.load(directory)
+            self._missing = dict(self._models)
+            self._load_missing(self._process)
         return self._process
+
+    def _load_missing(self, process: ZygoteProcess) -> None:
+        for directory in list(self._missing):
+            try:
+                process.load(directory)
+            except (EngineError, OSError) as error:  # It loaded before: the next worker may have it again.
+                log.warning("workers.model_missing", model=str(directory), error=str(error))
+            else:
+                self._note_loaded(directory)
+
+    def _note_loaded(self, directory: Path) -> None:
+        """Note that it has a model, which it will evict last."""
+        self._missing.pop(directory, None)
+        self._models.pop(directory, None)
+        self._models[directory] = None

@@ -27,7 +27,9 @@ class EmbeddedBackend:
         self._clock = clock
         self._tasks: list[asyncio.Task[None]] = []
         for topic in topics:
-            log.declare(topic.name, partitions, compact=topic.compact, retention_ms=topic.retention_ms)
+            # Folded topics are trimmed by need only: records may wait for their analysis longer than the retention.
+            retention_ms = None if topic.name in FOLDED else topic.retention_ms
+            log.declare(topic.name, partitions, compact=topic.compact, retention_ms=retention_ms)
 
     async def start(self, user: LogUser) -> None:
         """Start deliveries and maintenance. A failure of maintenance fails the node, because the log is damaged."""

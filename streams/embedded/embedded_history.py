@@ -9,6 +9,7 @@ from streams.embedded.embedded_backend import EmbeddedBackend
 from streams.embedded.embedded_log import EmbeddedLog
 from streams.embedded.errors import LogError
 from streams.log import LogHistory
+from topics import catalog
 
 
 @asynccontextmanager
@@ -21,6 +22,10 @@ async def embedded_history(directory: Path) -> AsyncIterator[LogHistory]:
     """
     log = _opened(directory)
     try:
+        for topic in catalog.topics(0):
+            # A compacted topic may lack records, even before its first compaction has ended.
+            if partitions := log.topics().get(topic.name):
+                log.declare(topic.name, partitions, compact=topic.compact)
         yield LogHistory(EmbeddedBackend(log, (), 0, time.time), log.topics())
     finally:
         await log.close()

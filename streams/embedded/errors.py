@@ -5,7 +5,7 @@ from typing import Final
 from topics.errors import ServiceError
 
 #: Remedies for a data directory that has lost something, as the end of a sentence.
-WAYS: Final = (
+REMEDIES: Final = (
     "`earshot restore BACKUP --set-aside` puts a backup in place, `earshot salvage` keeps what can be read, "
     "`earshot set-aside` starts anew"
 )

@@ -86,6 +86,7 @@ class GroupWriter:
         self._spoiled: set[Partition] = set()
         marker = store.get(layout.MARKER_KEY)
         self._number = layout.unpack_marker(marker) if marker else 0
+        self._name = store.name()
 
     @property
     def refusal(self) -> str | None:
@@ -174,7 +175,7 @@ class GroupWriter:
             self._scheduled = True
             self._syncs.put(partial(self._revive, asyncio.get_running_loop()))
             return
-        group = Group(self._number + 1, int(self._clock() * 1000))
+        group = Group(self._number + 1, int(self._clock() * 1000), self._name)
         try:
             self._undo(group)
             self._queue.fill(group)

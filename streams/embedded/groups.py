@@ -54,12 +54,13 @@ Item = Append | Barrier | Trim
 class Group:
     """Collects items to write together in `batch`. Loop only."""
 
-    def __init__(self, number: int, now_ms: int) -> None:
+    def __init__(self, number: int, now_ms: int, name: bytes = b"") -> None:
+        """Begin a group of the log `name`."""
         self.items: list[Item] = []
         self.records: list[tuple[Partition, StoredRecord]] = []
         self.bytes = 0
         self.batch = WriteBatch(raw_mode=True)
-        self.batch.put(layout.MARKER_KEY, layout.pack_marker(number))
+        self.batch.put(layout.MARKER_KEY, layout.pack_marker(number, name))
         self._now = now_ms
 
     def add(self, item: Item) -> None:

@@ -15,6 +15,7 @@ Numbers are big-endian, so that keys sort by offset. Records have no checksum, b
 write-ahead record, table block and blob that it reads.
 """
 
+from collections.abc import Collection
 from struct import Struct
 from typing import Final
 
@@ -39,7 +40,8 @@ _marker: Final = Struct(">8sQQ")
 
 _NO_KEY: Final = 1 << 31
 _NO_VALUE: Final = 1 << 30
-_MAGIC: Final = b"\xe5ar\x8esh\x9dt"
+#: The first bytes of a group's marker.
+MAGIC: Final = b"\xe5ar\x8esh\x9dt"
 
 
 def prefix_end(prefix: bytes) -> bytes:
@@ -103,9 +105,12 @@ def unpack_offset(data: bytes) -> int:
     return offset
 
 
-def pack_marker(group: int) -> bytes:
-    """Return the marker that starts the write of a group; `last_marker` finds it in a damaged write-ahead log."""
-    return _marker.pack(_MAGIC, group, xxh64_intdigest(_u64.pack(group)))
+def pack_marker(group: int, name: bytes = b"") -> bytes:
+    """Return the marker that starts the write of a group; `last_marker` finds it in a damaged write-ahead log.
+
+    Its digest includes the log's name, so that no client can put a marker into a record. Earlier versions left it out.
+    """
+    return _marker.pack(MAGIC, group, xxh64_intdigest(_u64.pack(group) + name))
 
 
 def unpack_marker(data: bytes) -> int:
@@ -113,13 +118,14 @@ def unpack_marker(data: bytes) -> int:
     return group
 
 
-def last_marker(data: bytes) -> int:
-    """Return the highest group number whose marker is in the raw bytes, 0 if there is none."""
-    highest, at = 0, data.find(_MAGIC)
+def last_marker(data: bytes, names: Collection[bytes] = (b"",)) -> int:
+    """Return the highest group number whose marker, with one of the names, is in the raw bytes; 0 if there is none."""
+    highest, at = 0, data.find(MAGIC)
     while at >= 0:
-        if at + _marker.size <= len(data):
-            _, group, digest = _marker.unpack_from(data, at)
-            if digest == xxh64_intdigest(_u64.pack(group)):
+        marker = data[at : at + _marker.size]
+        if len(marker) == _marker.size:
+            group = unpack_marker(marker)
+            if any(marker == pack_marker(group, name) for name in names):
                 highest = max(highest, group)
-        at = data.find(_MAGIC, at + 1)
+        at = data.find(MAGIC, at + 1)
     return highest

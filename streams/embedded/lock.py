@@ -14,7 +14,7 @@ class DirectoryLock:
 
     Raises:
         LogLocked: another process holds the lock; the message has its id.
-        LogError: the directory cannot be created or written.
+        LogError: the directory cannot be created, written or locked.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -27,10 +27,15 @@ class DirectoryLock:
             ) from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             holder = os.pread(self._file, 32, 0).decode(errors="replace").strip() or "unknown"
             os.close(self._file)
             raise LogLocked(f"the data directory {directory} is in use by process {holder}") from error
+        except OSError as error:
+            os.close(self._file)
+            raise LogError(
+                f"the data directory {directory} cannot be locked ({error.strerror}): use a file system with locks"
+            ) from error
         try:
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)

@@ -23,7 +23,7 @@ from rocksdict import (
 
 from streams.disk import DatabaseDamaged, DatabaseFailed, DiskDatabase, DiskFull, failure_of, is_full
 from streams.embedded import layout
-from streams.embedded.errors import WAYS, LogDamaged, LogError, LogLocked
+from streams.embedded.errors import REMEDIES, LogDamaged, LogError, LogLocked
 
 MIB: Final = 1024 * 1024
 DISK_FULL: Final = "the disk under the log is full"
@@ -234,7 +234,7 @@ def _log_error(error: Exception) -> Exception:
         return Stalled(text)
     failure = failure_of(text)
     if isinstance(failure, DatabaseDamaged):
-        return LogDamaged(f"the log is damaged ({text}): stop the service; then {WAYS}")
+        return LogDamaged(f"the log is damaged ({text}): stop the service; then {REMEDIES}")
     if not text.startswith(_PASSING):
         return LogError(f"the log's database failed: {text}")
     return DatabaseFailed(f"the log's database fails now: {failure}")
@@ -249,8 +249,10 @@ def _unreadable(path: Path, error: Exception) -> LogError:
         return LogError(f"the log in {path} cannot be opened ({error}): the user of the service must own its files")
     said = " ".join(str(error).split())  # May have several lines.
     if said.startswith(_PASSING) and not isinstance(failure_of(said), DatabaseDamaged):
-        return LogError(f"the log in {path} cannot be read now ({said}): start again; if that does not help, {WAYS}")
-    return LogDamaged(f"the log in {path} is damaged ({said}): {WAYS}")
+        return LogError(
+            f"the log in {path} cannot be read now ({said}): start again; if that does not help, {REMEDIES}"
+        )
+    return LogDamaged(f"the log in {path} is damaged ({said}): {REMEDIES}")
 
 
 def check(
@@ -268,9 +270,9 @@ def check(
     log = f"the log in {shown or path}"
     if not (path / "CURRENT").exists():
         if any(path.glob("[0-9]*")):  # RocksDB would delete them.
-            raise LogDamaged(f"{log} is damaged, its file CURRENT is missing: {WAYS}")
+            raise LogDamaged(f"{log} is damaged, its file CURRENT is missing: {REMEDIES}")
         if group or name:
-            raise LogDamaged(f"{log} is missing, although there was one: {WAYS}")
+            raise LogDamaged(f"{log} is missing, although there was one: {REMEDIES}")
         return TOLERANT
     recovery = TOLERANT
     try:
@@ -281,16 +283,17 @@ def check(
             raise _unreadable(shown or path, error) from error
         there, recovery = torn, PREFIX
     if there.group < group:
-        raise LogDamaged(f"{log} ends at write {there.group}, and there were {group}: {WAYS}")
+        raise LogDamaged(f"{log} ends at write {there.group}, and there were {group}: {REMEDIES}")
     if name is not None and there.name != name:
-        raise LogDamaged(f"{log} is not the one that the database belongs to: {WAYS}")
+        raise LogDamaged(f"{log} is not the one that the database belongs to: {REMEDIES}")
     return recovery
 
 
 class _There(NamedTuple):
-    """The last group number and the name of a log."""
+    """The last group's number and marker, and the name of a log."""
 
     group: int
+    marker: bytes | None
     name: bytes | None
 
 
@@ -309,7 +312,7 @@ def _look(path: Path, recovery: DBRecoveryMode, whole: bool = False) -> _There:
             while cursor.valid():
                 cursor.next()
             cursor.status()
-        return _There(layout.unpack_marker(marker) if marker else 0, db.get(layout.NAME_KEY))
+        return _There(layout.unpack_marker(marker) if marker else 0, marker, db.get(layout.NAME_KEY))
     finally:
         db.close()
 
@@ -326,7 +329,13 @@ def _last_group_torn(path: Path, whole: bool) -> _There | None:
     """
     try:
         there = _look(path, PREFIX, whole)
-        written = max((layout.last_marker(file.read_bytes()) for file in path.glob("*.log")), default=0)
+        logs = [file.read_bytes() for file in path.glob("*.log")]
     except Exception:
         return None
+    if there.name is None:  # It is written before any group.
+        return None if any(layout.MAGIC in data for data in logs) else there
+    names = [there.name]
+    if there.marker != layout.pack_marker(there.group, there.name):  # An earlier version wrote the last group.
+        names.append(b"")
+    written = max((layout.last_marker(data, names) for data in logs), default=0)
     return there if written <= there.group + 1 else None

@@ -31,7 +31,7 @@ class Maintenance:
     def __init__(self, log_: EmbeddedLog, floor: Floor = lambda tp: None) -> None:
         """Maintain the topics that this process has declared.
 
-        Records below a partition's `floor` are removed before their retention ends, others when it ends.
+        Records below a partition's `floor` are removed at once, others when the retention of their topic, if any, ends.
         """
         self._log = log_
         self._floor = floor

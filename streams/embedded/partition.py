@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from streams.embedded import layout
-from streams.embedded.errors import WAYS, LogDamaged
+from streams.embedded.errors import REMEDIES, LogDamaged
 from streams.embedded.log_store import Store
 from streams.log import StoredRecord
 from topics.catalog import TopicPartition
@@ -82,7 +82,7 @@ class Partition:
     def hole(self, offset: int) -> LogDamaged:
         topic, number = self.tp
         return LogDamaged(
-            f"the log is damaged: record {offset} of {topic}/{number} is missing: stop the service; then {WAYS}"
+            f"the log is damaged: record {offset} of {topic}/{number} is missing: stop the service; then {REMEDIES}"
         )
 
 

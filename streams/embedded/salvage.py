@@ -139,7 +139,7 @@ class NewLog:
         self._store = Store.open(path)
         self._batch, self._bytes = WriteBatch(raw_mode=True), 0
         self._topics: dict[str, int] = {}
-        self._put(layout.MARKER_KEY, layout.pack_marker(group))
+        self._put(layout.MARKER_KEY, layout.pack_marker(group, name or b""))
         if name is not None:
             self._put(layout.NAME_KEY, name)
 

@@ -27,7 +27,7 @@ class Draft(Generic[H]):
         self._projects: dict[str, str] = {}
         #: Ids whose rows are rewritten, because their commands were folded before.
         self._again: set[str] = set()
-        #: Erased ids with rows still to delete.
+        #: Ids with rows left for `HeadStore.purge`.
         self._leftovers: set[str] = set()
         #: Offsets of audio that is no longer needed once the draft is written.
         self.released: list[int] = []
@@ -87,22 +87,30 @@ class Draft(Generic[H]):
         """Release the audio at an offset once the draft is written."""
         self._record_released.append(offset)
 
+    def leave(self, id: str) -> None:
+        """Note that an id has rows left for `HeadStore.purge`; until then it stays in the index of unsettled ids."""
+        self._leftovers.add(id)
+
     def erase(self, id: str, rest: H | None = None) -> bool:
         """Delete all rows of an id, including those of this batch, except those kept with the head `rest`.
 
-        Return False if unread rows are left for `HeadStore.purge`, which deletes them some at a time.
+        Release their audio. Return False if unread rows are left for `HeadStore.purge`, which deletes them some at a
+        time.
         """
         prefix = self.store.prefix(id)
         spared_rows = [(key, value) for key in self.store.spared_keys(id, rest) if (value := self.get(key)) is not None]
         batch_keys = [key for key in (*self._changes, *self._record_changes) if key.startswith(prefix)]
         table_keys = [key for key, _ in self.store.partition.scan(prefix, above(prefix), ERASED_ROWS)]
-        for key in (*batch_keys, *table_keys, self.store.row_key(id, keys.HEAD)):
+        erased_keys = dict.fromkeys((*batch_keys, *table_keys, self.store.row_key(id, keys.HEAD)))
+        for offset in self.store.audio_offsets(id, ((key, self.get(key)) for key in erased_keys)):
+            self.release(offset)
+        for key in erased_keys:
             self.delete(key)
         self._record_changes.update(spared_rows)
         self._record_heads[id] = rest
         if len(table_keys) < ERASED_ROWS:
             return True
-        self._leftovers.add(id)
+        self.leave(id)
         return False
 
     def mark_index_stale(self) -> None:

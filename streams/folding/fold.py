@@ -1,7 +1,7 @@
 """The base of all folds: carries out effects, and announces each batch after its write."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Generic
 
 import msgspec
@@ -23,7 +23,7 @@ class Changes(msgspec.Struct):
     #: Ids with audio to analyse, or a service to run.
     work: dict[str, None] = {}
     unbilled: dict[str, None] = {}
-    #: Erased ids with more rows than one batch deletes.
+    #: Ids with more rows to delete than one batch deletes.
     leftovers: dict[str, None] = {}
 
 
@@ -71,9 +71,16 @@ class Fold(ABC, Generic[H]):
                 if not draft.erase(id, head):
                     self.changes.leftovers[id] = None
 
-    def drop_audio(self, draft: Draft[H], id: str, numbers: Iterable[int]) -> None:
-        """Delete the rows of chunks or parts that are no longer needed, so that the log can be trimmed."""
-        for number in numbers:
+    def drop_audio(self, draft: Draft[H], id: str, numbers: range) -> None:
+        """Delete the rows of chunks or parts that are no longer needed, so that the log can be trimmed.
+
+        `HeadStore.purge` deletes those beyond `HeadStore.most_dropped`, some at a time.
+        """
+        most = draft.store.most_dropped
+        if len(numbers) > most:
+            draft.leave(id)
+            self.changes.leftovers[id] = None
+        for number in numbers[:most]:
             key = draft.store.row_key(id, keys.AUDIO, number)
             if (row := rows.audio(draft.get(key))) is not None:
                 draft.release(row.offset)

@@ -1,12 +1,13 @@
 """Typed access to the rows of one partition, with a cache of decoded heads."""
 
 import heapq
+import sys
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from enum import StrEnum
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import structlog
 
@@ -28,7 +29,7 @@ log = structlog.get_logger(__name__)
 #: Decoded heads to cache: for all partitions of a node together, and the minimum for one partition.
 HEADS_CACHED: Final = 65_536
 HEADS_LEAST: Final = 256
-#: Rows of an erased id to delete at a time.
+#: Rows of an id to delete at a time.
 TIDIED_ROWS: Final = 1000
 
 
@@ -89,6 +90,8 @@ class HeadStore(ABC, Generic[H]):
     listing: bytes
     #: The states with lists. A state's index here is part of its list's keys: add only at the end.
     listed_states: tuple[StrEnum, ...]
+    #: Rows of chunks or parts that one record drops at most. A job has too few parts to need a limit.
+    most_dropped = sys.maxsize
 
     def __init__(self, partition: PartitionTable, partitions: int = 16) -> None:
         self.partition = partition
@@ -122,6 +125,10 @@ class HeadStore(ABC, Generic[H]):
     def spared_keys(self, id: str, rest: H | None) -> Collection[bytes]:
         """Return the keys of rows, besides the head, that survive an erasure with the head `rest`."""
         return ()
+
+    def first_needed(self, head: H) -> int:
+        """Return the number of the first chunk that may be needed; dropped rows may be left below it."""
+        return 0
 
     def row_key(self, id: str, kind: bytes, number: int | None = None) -> bytes:
         prefix = self.room + id.encode("ascii") + kind
@@ -311,23 +318,40 @@ class HeadStore(ABC, Generic[H]):
             unbroken.append(row)
         return unbroken
 
-    def purge(self, id: str) -> bool:
-        """Delete a bounded number of an erased id's remaining rows; return True once none are left."""
-        head, prefix = self.head(id), self.prefix(id)
+    def audio_offsets(self, id: str, found: Iterable[tuple[bytes, bytes | None]]) -> Iterator[int]:
+        """Yield the log offsets of the chunks or parts whose readable rows are among some rows of an id."""
+        prefix = self.row_key(id, keys.AUDIO)
+        for key, value in found:
+            row = None
+            with suppress(RecordError):
+                row = rows.audio(value) if key.startswith(prefix) else None
+            if row is not None:
+                yield row.offset
+
+    def purge(
+        self,
+        id: str,
+        release: Callable[["HeadStore[Any]", int], None] = lambda store, offset: store.references.discard(offset),
+    ) -> bool:
+        """Delete a bounded number of an id's unneeded rows, and `release` their audio; return True once none are left.
+
+        These are all rows if it is erased. If not, or if it was created again, they are rows of dropped chunks.
+        """
+        head, lower = self.head(id), self.prefix(id)
+        upper, spared_keys = above(lower), {self.row_key(id, keys.HEAD), *self.spared_keys(id, head)}
         if head is not None and not self.is_erased(head):
-            # Not erased, or created again. A truncated changelog may have left the id in the index.
-            if not head.unsettled:
-                self.partition.write({self.open_key(id): None})
-            return True
-        spared_keys = {self.row_key(id, keys.HEAD), *self.spared_keys(id, head)}
+            lower, upper = (self.row_key(id, keys.AUDIO, number) for number in (0, self.first_needed(head)))
         limit = TIDIED_ROWS + len(spared_keys)
-        found = [key for key, _ in self.partition.scan(prefix, above(prefix), limit)]
-        leftovers = dict.fromkeys(key for key in found if key not in spared_keys)
-        ended = len(found) < limit
+        found = [(key, value) for key, value in self.partition.scan(lower, upper, limit) if key not in spared_keys]
+        leftovers = dict.fromkeys(key for key, _ in found)
+        ended = len(found) < TIDIED_ROWS
+        # A truncated changelog may have left a settled id in the index.
         if ended and (head is None or not head.unsettled):
             leftovers[self.open_key(id)] = None
         if leftovers:
             self.partition.write(leftovers)
+        for offset in self.audio_offsets(id, found):
+            release(self, offset)
         return ended
 
     def due(self, now_ms: int, limit: int, after: tuple[int, str] | None = None) -> list[tuple[int, str]]:

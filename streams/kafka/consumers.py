@@ -157,9 +157,8 @@ class Consumers:
                 if not found and time.monotonic() - heard > SILENT_SECONDS:
                     if self._bounds([tp])[tp][0] > start:
                         break  # Retention removed the record, and none follows.
-                    raise Unavailable(
-                        f"Kafka gives nothing of {place.topic}/{place.partition} at {start}, though it should"
-                    )
+                    where = f"{place.topic}/{place.partition} from offset {start}"
+                    raise Unavailable(f"Kafka returned no record of {where} within {SILENT_SECONDS:g} s")
         return found
 
     async def replay(self, ranges: Mapping[TopicPartition, tuple[int, int]], apply: Apply) -> None:

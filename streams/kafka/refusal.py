@@ -48,7 +48,8 @@ def _reason(fault: Exception) -> str:
         case ssl.SSLCertVerificationError():
             return f"its certificate is not trusted: {fault.verify_message}"
         case ssl.SSLError():
-            return f"it does not talk TLS as we do: {(fault.reason or str(fault)).replace('_', ' ').lower()}"
+            reason = (fault.reason or str(fault)).replace("_", " ").lower()
+            return f"the TLS handshake failed ({reason}): does this port use TLS? See EARSHOT_KAFKA_SECURITY_PROTOCOL"
         case TimeoutError():
             return f"no answer in {CONNECT_MS // 1000} s"
         case OSError():

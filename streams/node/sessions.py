@@ -91,7 +91,7 @@ class SessionWorkload(Workload[SessionStore]):
         return owner.sessions
 
     def take_stock(self, store: SessionStore, id: str, head: SessionHead, early: Changes) -> None:
-        if head.audio:
+        if head.audio and not head.ended:
             for row in store.audio(id, head.cursor.keep, head.next):
                 store.references.add(row.offset)
         if head.analysable:

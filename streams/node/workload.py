@@ -27,6 +27,8 @@ log = structlog.get_logger(__name__)
 
 #: Ids that a survey checks before it yields to other tasks.
 SURVEYED: Final = 64
+#: Seconds between deletions of one id's rows, so that they fill neither the loop nor the log's queue.
+TIDY_SECONDS: Final = 0.05
 
 
 class Workload(mode.Service, ABC, Generic[S]):  # type: ignore[misc]
@@ -124,17 +126,20 @@ class Workload(mode.Service, ABC, Generic[S]):  # type: ignore[misc]
                 self._tidier = self.add_future(self._tidy())
 
     async def _tidy(self) -> None:
-        """Delete the remains of erased ids, some rows at a time."""
+        """Delete rows that ids no longer need, some at a time."""
+        release = self.folds[self.commands].release
         while self._tidying:
             for id in list(self._tidying):
-                owner = self.owners.here.get(self.owners.number(id))
+                owner, pause = self.owners.here.get(self.owners.number(id)), 0.0
                 try:
-                    if owner is None or not owner.serving or self.store(owner).purge(id):
+                    if owner is None or not owner.serving or self.store(owner).purge(id, release):
                         del self._tidying[id]
+                    else:
+                        pause = TIDY_SECONDS
                 except Unavailable as error:  # Retried after all others.
                     log.warning("tidier.later", id=keys.shown(id), error=str(error))
-                    await asyncio.sleep(DISK_SECONDS)
-                await asyncio.sleep(0)
+                    pause = DISK_SECONDS
+                await asyncio.sleep(pause)
 
     def suspect(self, ids: Iterable[str]) -> None:
         """Note that work on these ids may have killed a process. Sessions need no note: their workers die instead."""

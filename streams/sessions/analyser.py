@@ -26,7 +26,7 @@ from streams.sessions.warm import ActiveSession, WarmSessions
 from streams.workers.process import Deaths, StateLost, WorkerDied
 from streams.workers.workers import Workers
 from topics import keys
-from topics.errors import AudioError, EarshotError, NotOwned, Unavailable
+from topics.errors import AudioError, EarshotError, NotOwned, ServiceError, Unavailable
 from topics.sessions.records import Failed
 
 log = structlog.get_logger(__name__)
@@ -131,7 +131,7 @@ class Analyser(mode.Service):  # type: ignore[misc]
 
     async def _failed(self, active: ActiveSession, error: Exception) -> float | None:
         """End the session if its audio is at fault; retry faults of the service."""
-        passing = isinstance(error, (Unavailable, OSError))
+        passing = isinstance(error, (ServiceError, OSError))
         if not passing:
             active.failures += 1
             active.failed_at = self._reached(active.id)
@@ -168,3 +168,5 @@ class Analyser(mode.Service):  # type: ignore[misc]
         while True:
             await asyncio.sleep(TIDY_SECONDS)
             self.warm.tidy()
+            # A session that got a decoder may have been forgotten before its step.
+            self._files.wake()

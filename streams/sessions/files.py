@@ -13,6 +13,7 @@ from typing import BinaryIO, Final, cast
 
 import numpy as np
 
+from streams.audio import pcm
 from streams.audio.decode import OpenFile
 from streams.models.protocol import Floats
 from streams.sessions.audio import AudioSource
@@ -34,6 +35,19 @@ BLOCK_SAMPLES: Final = 1 << 17
 MOST_HELD: Final = 32
 #: Pause of a session that waits for a decoder; it is queued when one is free.
 DECODER_FREE: Final = math.inf
+#: Chunks of a file gathered in one turn of the loop.
+GATHERED_CHUNKS: Final = 1000
+
+
+def bytes_to_analyse(head: SessionHead, declared: media.Media) -> int:
+    """Return how much of a session's audio counts: up to `total_size`, and of raw PCM whole frames only.
+
+    Some clients pad the last chunk with zeros.
+    """
+    if head.total_size is None or head.received <= head.total_size:
+        return head.received
+    frame = pcm.frame_bytes(declared.sample_format, declared.channels) if declared.container == "raw" else 1
+    return head.total_size - head.total_size % frame
 
 
 class SessionFile:
@@ -118,7 +132,7 @@ class FileSessions:
         # Closed with the session's analysis, which outlives this call.
         spool = cast(BinaryIO, tempfile.SpooledTemporaryFile(SPOOL_IN_MEMORY, dir=str(self._spool)))  # noqa: SIM115
         try:
-            await self._fill(spool, store, session, head)
+            await self._fill(spool, store, session, head, bytes_to_analyse(head, declared))
             opener = partial(self._open_file, owner=opened.project)
             return await asyncio.get_running_loop().run_in_executor(
                 self._threads, SessionFile, session, spool, declared, opener, head.windows
@@ -128,17 +142,20 @@ class FileSessions:
             self._release(session)
             raise
 
-    async def _fill(self, spool: BinaryIO, store: SessionStore, session: str, head: SessionHead) -> None:
-        chunks = store.audio(session, 0, head.next)
-        if len(chunks) < head.next:
-            raise LookupError(f"chunk {len(chunks)} of {head.next} has no row")
-        rest = head.received if head.total_size is None else min(head.received, head.total_size)
-        async with aclosing(self._audio.read(store.partition.number, chunks)) as audio:
-            async for data in audio:
-                spool.write(data[:rest])
-                rest -= len(data[:rest])
-        for row in chunks:
-            self._audio.cache.drop(store.partition.number, row.offset)
+    async def _fill(self, spool: BinaryIO, store: SessionStore, session: str, head: SessionHead, rest: int) -> None:
+        taken, partition = 0, store.partition.number
+        while taken < head.next:
+            chunks = store.audio(session, taken, min(head.next, taken + GATHERED_CHUNKS))
+            if not chunks:
+                raise LookupError(f"chunk {taken} of {head.next} has no row")
+            async with aclosing(self._audio.read(partition, chunks)) as audio:
+                async for data in audio:
+                    spool.write(data[:rest])
+                    rest -= len(data[:rest])
+            for row in chunks:
+                self._audio.cache.drop(partition, row.offset)
+            taken += len(chunks)
+            await asyncio.sleep(0)
         spool.seek(0)
 
     async def read(self, file: SessionFile) -> Floats:
@@ -161,10 +178,14 @@ class FileSessions:
         return True
 
     def _release(self, session: str) -> None:
-        """Release a session's decoder to the next waiting session."""
         self._holding.discard(session)
-        while self._awaiting and len(self._holding) < MOST_HELD:
+        self.wake()
+
+    def wake(self) -> None:
+        """Queue as many waiting sessions as there are free decoders. One that finds none waits again."""
+        free = MOST_HELD - len(self._holding)
+        while self._awaiting and free > 0:
             awaiting = self._awaiting.popleft()
             if self._ready.is_waiting(awaiting):
                 self._ready.queue_up(awaiting)
-                return
+                free -= 1

@@ -14,7 +14,7 @@ from topics.rows import encode
 from topics.sessions import rows
 from topics.sessions.records import Scored, SessionResult, Tuned
 from topics.sessions.rows import BLOCK_WINDOWS, Block
-from topics.sessions.rules import TOO_OFTEN, SessionHead, fold_result, tuned
+from topics.sessions.rules import OVER, TOO_OFTEN, SessionHead, fold_result, tuned
 
 #: Returns the tags of a model; raises EarshotError for a model unknown on this node.
 TagsOf = Callable[[str], Sequence[str]]
@@ -38,7 +38,9 @@ class SessionResults(Fold[SessionHead]):
         tags, windows = self._count(result)
         step = fold_result(head, result, windows)
         if isinstance(result, Tuned):
-            refused = _write_rules(draft, session, result, head.windows) if head and step.effects else None
+            refused = None
+            if head is not None and (step.effects or step.verdict is OVER):
+                refused = _write_rules(draft, session, result, head)
             self._answers.append((result.command, refused or step.verdict))
         if head is None or (step.head is head and draft.store.is_erased(head)):
             # Writing a tombstone again could remove its id from the index while rows are left to erase.
@@ -74,16 +76,23 @@ class SessionResults(Fold[SessionHead]):
         return tags, len(result.scores) // tags
 
 
-def _write_rules(draft: Draft[SessionHead], session: str, result: Tuned, first: int) -> Verdict | None:
-    """Write rules for the windows from `first` on, also after a redelivery; return the verdict if rejected."""
+def _write_rules(draft: Draft[SessionHead], session: str, result: Tuned, head: SessionHead) -> Verdict | None:
+    """Write rules for the next windows, also after a redelivery; return the verdict if rejected.
+
+    Once the session has ended, write only rules that it took before: the changelog may lack them.
+    """
     key = draft.store.row_key(session, keys.RULES)
     opened = rows.opened(draft.get(draft.store.row_key(session, keys.REQUEST)))
     if opened is None:
         return None
-    changed = tuned(rows.with_rules(opened, draft.get(key)), result, first)
+    known = rows.with_rules(opened, draft.get(key))
+    changed = known if head.ended else tuned(known, result, head.windows)
+    is_taken = any(one.command == result.command for one in changed.tuned)
+    if head.ended and not is_taken:
+        return OVER
     draft.put(key, encode(changed.tuned))
     draft.put_request_row(session, changed)
-    return None if any(one.command == result.command for one in changed.tuned) else TOO_OFTEN
+    return None if is_taken else TOO_OFTEN
 
 
 def _write_windows(draft: Draft[SessionHead], session: str, result: Scored, tags: int) -> None:

@@ -13,7 +13,7 @@ from streams.models.loaded_models import LoadedModels
 from streams.models.manifest import Manifest
 from streams.models.own_sounds import widths
 from streams.sessions.audio import AudioSource
-from streams.sessions.files import DECODER_FREE, FileSessions
+from streams.sessions.files import DECODER_FREE, FileSessions, bytes_to_analyse
 from streams.sessions.store import SessionStore
 from streams.sessions.taps import Taps
 from streams.sessions.warm import ActiveSession, WarmSessions
@@ -26,20 +26,22 @@ from topics import media
 from topics.errors import AudioError, EngineError, Unavailable
 from topics.hearing import parts_of
 from topics.media import Media
+from topics.rows import AudioRow
 from topics.sessions.records import Cursor, Opened, Scored, SessionResult
 from topics.sessions.rows import BLOCK_WINDOWS
 from topics.sessions.rules import SessionHead, SessionState
 from topics.turns import Sharing
 
 STEP_CHUNKS: Final = 16
-#: Seconds of a step that may be scored with steps of other sessions, so that none waits for a long step, which fills
-#: batches by itself.
+#: Longest step (s) that shares a batch with other sessions. A longer one fills batches alone and would delay them.
 TOGETHER_S: Final = 1
 #: Chunks per step while several projects have work: bounds how long one waits for another's steps.
 SHARED_STEP_CHUNKS: Final = 2
 #: How long after another project's step the workers count as shared.
 SHARED_SECONDS: Final = 1.0
 STEP_BYTES: Final = 2 * 1024 * 1024
+#: More windows than the audio that a worker decodes in one step can have, even at the lowest sample rate.
+MOST_WINDOWS: Final = 2048
 
 #: Appends a session's result to the result topic; returns once it is durable.
 Emit = Callable[[str, SessionResult], Awaitable[None]]
@@ -135,9 +137,9 @@ class SessionSteps:
         declared = media.parse(opened.content_type)
         if active.analysis is None:
             active.analysis = self._begin(model, head, opened, declared)
-            active.dropped = head.cursor.keep
+            active.dropped, active.windows = head.cursor.keep, head.windows
         analysis = active.analysis
-        chunks = [] if analysis.reading else await self._fetch(store, active.id, head, analysis.taken)
+        rows, chunks = await self._fetch(store, active.id, head, declared, analysis)
         last = not chunks and not analysis.reading
         if last and (head.state is not SessionState.READONLY or analysis.taken < head.next):
             return False
@@ -146,27 +148,36 @@ class SessionSteps:
             second = declared.rate * pcm.frame_bytes(declared.sample_format, declared.channels)
             seconds = sum(map(len, chunks)) / second
             together = not last and seconds <= TOGETHER_S and not active.deaths.own
-        scores = await analysis.take(
-            chunks,
-            seconds,
-            last=last,
-            together=together,
-            alone=active.deaths.own > 0,
-            meter=self._meter(active, head, opened),
-        )
+        try:
+            scores = await analysis.take(
+                chunks,
+                seconds,
+                last=last,
+                together=together,
+                alone=active.deaths.own > 0,
+                meter=self._meter(active, head, opened),
+            )
+        finally:
+            # Not before, so that audio waiting for a worker counts in the cache.
+            for row in rows:
+                self.audio.cache.drop(store.partition.number, row.offset)
         await self._emit(active, model, head, opened, scores, final=last)
         return not last and (analysis.taken < head.next or head.state is SessionState.READONLY)
 
     def _meter(self, active: ActiveSession, head: SessionHead, opened: Opened) -> SoundMeter | None:
         return self._taps.meter(active.id, opened, bool(head.predicts)) if self._taps.watched else None
 
-    async def _fetch(self, store: SessionStore, session: str, head: SessionHead, first: int) -> list[bytes]:
-        """Read the next chunks of a stream, as many as one step takes.
+    async def _fetch(
+        self, store: SessionStore, session: str, head: SessionHead, declared: Media, analysis: WorkerSession
+    ) -> tuple[list[AudioRow], list[bytes]]:
+        """Return the rows and audio of a stream's next chunks, as many as one step takes.
 
         From the log, take only chunks that one read returned: so sessions of a partition that are behind move through
         its log together, and it is read once.
         """
-        number, chunks, size = store.partition.number, list[bytes](), 0
+        first, number, chunks, size = analysis.taken, store.partition.number, list[bytes](), 0
+        if analysis.reading:
+            return [], []
         most = SHARED_STEP_CHUNKS if self._sharing.is_shared(time.monotonic()) else STEP_CHUNKS
         waiting = store.audio(session, first, min(head.next, first + most))
         if first < head.next and not waiting:
@@ -176,11 +187,10 @@ class SessionSteps:
                 break
             chunks.append(await self.audio.chunk(number, row, waiting[place + 1 :]))
             size += row.length
-        for row in waiting[: len(chunks)]:
-            self.audio.cache.drop(number, row.offset)
-        if chunks and first + len(chunks) == head.next:
-            chunks[-1] = _within(chunks[-1], head)
-        return chunks
+        if chunks and first + len(chunks) == head.next and declared.container == "raw":
+            excess = head.received - bytes_to_analyse(head, declared)
+            chunks[-1] = chunks[-1][: max(0, len(chunks[-1]) - excess)]
+        return waiting[: len(chunks)], chunks
 
     async def _file_step(
         self, active: ActiveSession, model: Manifest, store: SessionStore, head: SessionHead, opened: Opened
@@ -196,6 +206,7 @@ class SessionSteps:
         if active.analysis is None:
             declared = media.parse(opened.content_type)
             active.analysis = self._begin(model, head, opened, declared, file.rate)
+            active.windows = head.windows
         samples = await self._files.read(file)
         scores = await active.analysis.take(
             [samples.data.cast("B")] if len(samples) else [],
@@ -221,7 +232,10 @@ class SessionSteps:
     ) -> None:
         cursor, (tags, size) = scores.cursor, widths(model, opened.hearing)
         # A worker that decodes outsiders' audio may be compromised and return anything.
-        if len(scores.packed) % (tags + size) or not 0 <= cursor.keep <= cursor.chunks <= head.next:
+        windows, rest = divmod(len(scores.packed), tags + size)
+        if rest or scores.first != active.windows or windows > MOST_WINDOWS:
+            raise WorkerDied
+        if not 0 <= cursor.keep <= cursor.chunks <= head.next:
             raise WorkerDied
         final = final and scores.error is None
         packed, looks = scores.packed, b""
@@ -231,15 +245,9 @@ class SessionSteps:
         name = opened.model or model.model_id
         await self.emit(active.id, Scored(scores.first, name, packed, cursor, active.dropped, final, tags, looks))
         active.dropped = cursor.keep
+        active.windows += windows
         if scores.error is not None:
             raise AudioError(scores.error)
         if final:
             self._warm.close(active)
             active.ended = True
-
-
-def _within(data: bytes, head: SessionHead) -> bytes:
-    """Cut what exceeds `total_size` off the last chunk: some clients pad it with zeros."""
-    if head.total_size is None or head.received <= head.total_size:
-        return data
-    return data[: max(0, len(data) - (head.received - head.total_size))]

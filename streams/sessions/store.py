@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 
+from streams.folding.draft import ERASED_ROWS
 from streams.folding.head_store import HeadStore, PartitionTable
 from topics import keys
 from topics.sessions import rows
@@ -18,6 +19,7 @@ class SessionStore(HeadStore[SessionHead]):
     unsettled = keys.SESSION_OPEN
     listing = keys.SESSION_LIST
     listed_states = LISTED_STATES
+    most_dropped = ERASED_ROWS
 
     def __init__(self, partition: PartitionTable, partitions: int = 16) -> None:
         super().__init__(partition, partitions)
@@ -47,6 +49,9 @@ class SessionStore(HeadStore[SessionHead]):
         """Return the project and time of an opening."""
         opened = rows.opened(request)
         return None if opened is None else (opened.project, opened.at)
+
+    def first_needed(self, head: SessionHead) -> int:
+        return head.next if head.ended else head.cursor.keep
 
     def spared_keys(self, id: str, rest: SessionHead | None) -> Collection[bytes]:
         """Return the opening's key of a deleted session that is not fully in the ledger."""

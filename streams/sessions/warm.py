@@ -14,10 +14,10 @@ from streams.sessions.ready import ReadySessions
 from streams.workers.process import Deaths
 from streams.workers.session import WorkerSession
 
-#: Sessions, some 27 KiB each, that stay in memory between steps however long they pause; and the limit including those
-#: with work now or in the last seconds. A session that was closed reads its last chunks from the log again.
-KEPT: Final = 1024
-MOST: Final = 16 * KEPT
+#: Idle sessions kept in memory (27 KiB each), and the limit on all. An evicted session reads its last chunks from the
+#: log again.
+IDLE_SESSIONS: Final = 1024
+MAX_SESSIONS: Final = 16 * IDLE_SESSIONS
 PAUSE_SECONDS: Final = 2.0
 
 
@@ -32,6 +32,8 @@ class ActiveSession(msgspec.Struct):
     file: SessionFile | None = None
     #: The `keep` of the last emitted result: chunk rows below it are already dropped.
     dropped: int = 0
+    #: Index of the next window to emit.
+    windows: int = 0
     ended: bool = False
     #: Consecutive failed attempts, and those that count against the session because the service was available.
     retries: int = 0
@@ -66,7 +68,7 @@ class WarmSessions:
             active = self._active[session] = ActiveSession(session, project(session))
         self._active.move_to_end(session)
         active.stepped = time.monotonic()
-        if len(self._active) > MOST:
+        if len(self._active) > MAX_SESSIONS:
             oldest = next(iter(self._active))
             if not self._ready.is_running(oldest):
                 self.close(self._active.pop(oldest))
@@ -86,8 +88,8 @@ class WarmSessions:
             active.file = None
 
     def tidy(self) -> None:
-        """Close the least recently stepped sessions beyond `KEPT` that are idle."""
+        """Close the least recently stepped sessions beyond `IDLE_SESSIONS` that are idle."""
         before = time.monotonic() - PAUSE_SECONDS
-        for session, active in list(islice(self._active.items(), max(0, len(self._active) - KEPT))):
+        for session, active in list(islice(self._active.items(), max(0, len(self._active) - IDLE_SESSIONS))):
             if active.stepped < before and not self._ready.has(session):
                 self.close(self._active.pop(session))

@@ -7,8 +7,8 @@ from typing import Final
 from streams.workers.process import Call, WorkerProcess
 from topics.turns import Sharing, Turns
 
-#: Work in progress in one worker: seconds of audio of one project, and of several, or one step; and segments. The rest
-#: waits here for its turn. A worker with little work waits for the loop, which is late under load.
+#: Most work in one worker at a time: seconds of live audio of one project, or of several; and segments. Other requests
+#: wait here in turn. With less, the worker would idle until the loop's next turn.
 ALONE_IN_WORK_S: Final = 8.0
 SHARED_IN_WORK_S: Final = 2.0
 SEGMENTS_IN_WORK: Final = 2

@@ -41,6 +41,10 @@ class StateLost(Exception):
     """The worker no longer has the session's state, through no fault of the session; begin it again."""
 
 
+class ModelMissing(Unavailable):
+    """New workers do not have the model, because it could not be loaded again; it is retried."""
+
+
 class WorkerFault(Exception):
     """A worker's own program failed."""
 

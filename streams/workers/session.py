@@ -65,6 +65,8 @@ class WorkerSession:
             raise WorkerDied
         if not isinstance(answer, Scored):
             raise error_of(answer)
+        if not 0 <= answer.taken - self.taken <= max(1, len(audio)):  # Nor this: it took no other chunks.
+            raise WorkerDied
         self.taken, self.reading = answer.taken, answer.reading
         if meter is not None and answer.measures is not None:
             meter.absorb(answer.measures)

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import math
 import os
 import time
 from collections import OrderedDict, deque
@@ -22,6 +23,7 @@ from streams.workers.process import (
     DEADLINES,
     Call,
     Deaths,
+    ModelMissing,
     StateLost,
     WorkerDied,
     WorkerProcess,
@@ -39,6 +41,8 @@ IDLE_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 0.25
 #: CPU time per answer for audio that outsiders encoded; it normally takes some milliseconds.
 OWNED_SECONDS: Final = 5.0
+#: How long no worker is renewed for a model that a new one lacked.
+MISSING_SECONDS: Final = 10.0
 #: Pauses before starting a worker is retried.
 PAUSES: Final = (0.0, 0.1, 0.2, 0.4, 1.0)
 #: Returns the socket and the memory of a new worker. Blocks.
@@ -65,6 +69,8 @@ class Workers(mode.Service):  # type: ignore[misc]
         #: By project, least recently used first; and the places that wait for a worker.
         self._owned: OrderedDict[str, Place] = OrderedDict()
         self._standing: deque[Place] = deque()
+        #: When a new worker last lacked a model, monotonic; by model.
+        self._missing: dict[str, float] = {}
         self._numbers = itertools.count(1)
         self._stopping = False
         #: Number of workers that died since the start.
@@ -157,11 +163,16 @@ class Workers(mode.Service):  # type: ignore[misc]
         if self._standing and place.owner is not None and self._gives_way(place):
             return
         while (process := place.process) is not None and (call := place.peek()) is not None:
-            if call.model not in process.models and process.born < call.made:
-                self._renew(place, process)
-                return
+            if is_missing := call.model not in process.models:
+                if process.born >= call.made:
+                    self._missing[call.model] = process.born
+                elif time.monotonic() - self._missing.get(call.model, -math.inf) > MISSING_SECONDS:
+                    self._renew(place, process)
+                    return
             place.take()
             try:
+                if is_missing:
+                    raise ModelMissing(f"the workers do not have the model {call.model}")
                 process.send(call)
             except (StateLost, Unavailable) as refused:
                 call.answer.set_exception(refused)

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from rocksdict import DBRecoveryMode, Options
 
+from streams.embedded import layout
 from streams.embedded import log_store as store
 from streams.embedded.embedded_log import EmbeddedLog
 from streams.embedded.errors import LogError
@@ -172,6 +173,37 @@ def test_torn_last_group_is_dropped(written: Callable[[], Path]) -> None:
         size = wal(directory).stat().st_size
         damage(directory, size - back, size - back + 40)
         assert check(directory, 0) == 58
+
+
+@pytest.mark.parametrize("earlier", [False, True], ids=["this version", "earlier version"])
+def test_torn_last_group_is_dropped_despite_forged_marker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, earlier: bool
+) -> None:
+    """A client may put anything into a chunk. The markers of earlier versions can be forged, so they still count."""
+    if earlier:
+        pack = layout.pack_marker
+        monkeypatch.setattr(layout, "pack_marker", lambda group, name=b"": pack(group))
+
+    async def scenario() -> None:
+        log = EmbeddedLog.open(tmp_path / "data")
+        log.declare("t", 2)
+        log.declare("chunks", 1)
+        await append_pairs(log, 20)
+        if not earlier:
+            await log.append("chunks", 0, None, layout.pack_marker(1 << 20))
+        await append_pairs(log, 2)
+        shutil.copytree(tmp_path / "data", tmp_path / "crashed")
+        await log.close()
+
+    asyncio.run(scenario())
+    monkeypatch.undo()
+    size = wal(tmp_path / "crashed").stat().st_size
+    damaged = Path(shutil.copytree(tmp_path / "crashed", tmp_path / "damaged"))
+    damage(damaged, size // 2, size // 2 + 100)
+    with pytest.raises(LogError, match="is damaged"):
+        EmbeddedLog.open(damaged)
+    damage(tmp_path / "crashed", size - 50, size - 10)
+    assert check(tmp_path / "crashed", 20) == 20
 
 
 def test_damaged_tables_are_reported(tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ class SessionHead(msgspec.Struct, frozen=True, array_like=True):
 #: Limit on changes of a session's sound rules, which are all kept for the windows they apply to.
 MOST_TUNED: Final = 64
 TOO_OFTEN: Final = Verdict(400, error=f"sound_rule: changed {MOST_TUNED} times, which is the most")
-OVER: Final = Verdict(400, error="the session has ended: no rule of its sounds changes")
+OVER: Final = Verdict(400, error="the session has ended: its sound rules can no longer change")
 ABSENT: Final = Verdict(404, error="the session does not exist or was deleted")
 _GONE: Final = (Effect.CANCEL, Effect.DROP_AUDIO, Effect.ERASE)
 
@@ -160,8 +160,9 @@ def _judge_chunk(head: SessionHead, command: Chunk, arrival: Arrival) -> Step[Se
     if command.predict and head.kind == "file":
         return Step(head, verdict=Verdict(400, head.next, "predict needs a session of type stream"))
     if head.predicts is not None and head.predicts is not command.predict:
-        used = "windows through predict" if head.predicts else "chunks"
-        return Step(head, verdict=Verdict(400, head.next, f"the session takes {used}, not both"))
+        used, other = ("/predict", "receive chunks") if head.predicts else ("chunks", "use /predict")
+        reason = f"this session already receives {used}, so it cannot {other}"
+        return Step(head, verdict=Verdict(400, head.next, reason))
     if sequence != head.next:
         return Step(head, verdict=Verdict(409, head.next, f"chunk_sequence is {sequence}, the next one is {head.next}"))
     received = head.received + len(command.data)

@@ -1,6 +1,7 @@
 """A log with losses does not open and stays unchanged; the rest is salvaged, and copies are complete."""
 
 import asyncio
+import errno
 import os
 import shutil
 import time
@@ -206,6 +207,12 @@ async def test_open_log_is_reported_as_locked(tmp_path: Path) -> None:
     with pytest.raises(LogLocked, match="open in another process"):
         EmbeddedLog.open(directory)
     await log.close()
+    with (
+        mock.patch("fcntl.flock", side_effect=OSError(errno.ENOLCK, "No locks available")),
+        pytest.raises(LogError, match=r"cannot be locked \(No locks available\)") as refused,
+    ):
+        DirectoryLock(directory)
+    assert not isinstance(refused.value, LogLocked)
     lock = DirectoryLock(directory)
     for _ in range(2):
         lock.release()

@@ -230,6 +230,7 @@ def test_record_keys_sort_by_offset(one: int, two: int) -> None:
         (b"x" + layout.pack_marker(4) + b"y" + layout.pack_marker(3), 4),
         (layout.pack_marker(4)[:-1], 0),
         (layout.pack_marker(9)[:-1] + b"\0" + layout.pack_marker(2), 2),
+        (layout.pack_marker(9, b"name") + layout.pack_marker(2), 2),
     ],
 )
 def test_last_intact_marker_is_found(data: bytes, group: int) -> None:

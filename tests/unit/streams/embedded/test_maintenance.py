@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from streams.embedded import compaction
 from streams.embedded import maintenance as module
 from streams.embedded.compaction import Compaction
+from streams.embedded.embedded_history import embedded_history
 from streams.embedded.embedded_log import EmbeddedLog
 from streams.embedded.errors import LogError
 from streams.embedded.maintenance import Maintenance, first_since
@@ -19,7 +20,7 @@ from tests.unit.streams.appending import append_soon
 from tests.unit.streams.clocks import HandClock
 from tests.unit.streams.embedded.conftest import Reopen, compacted
 from tests.waiting import until
-from topics.catalog import TopicPartition
+from topics.catalog import CHANGELOG, TopicPartition
 
 ROWS = TopicPartition("rows", 0)
 AUDIO = TopicPartition("audio", 0)
@@ -116,6 +117,19 @@ async def test_closing_log_stops_compaction(rows: EmbeddedLog) -> None:
     partition = rows._partitions[ROWS]
     assert Compaction(rows.store, partition, lambda: True, tombstones_before_ms=0).run() == 0
     assert rows.dirty(ROWS) == (3, 0)
+
+
+async def test_history_reads_changelog_after_interrupted_compaction(tmp_path: Path) -> None:
+    log = EmbeddedLog.open(tmp_path, sync=False)
+    log.declare(CHANGELOG, 1, compact=True)
+    for value in (b"1", b"2", b"3"):
+        await log.append(CHANGELOG, 0, b"key", value)
+    partition = log._partitions[TopicPartition(CHANGELOG, 0)]
+    with mock.patch.object(Compaction, "_remember", side_effect=LogError("killed")), pytest.raises(LogError):
+        log.compact(partition.tp)
+    await log.close()
+    async with embedded_history(tmp_path) as history:
+        assert [record.value async for record in history.records(CHANGELOG)] == [b"3"]
 
 
 # --- maintenance: trims by time and by reference, compacts if worthwhile, survives errors ---------------------------

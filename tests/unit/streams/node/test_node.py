@@ -13,8 +13,10 @@ from streams.embedded.maintenance import Maintenance
 from streams.node.node import Node
 from streams.node.owner import PartitionOwner
 from streams.ownership import Assignment
+from streams.sessions.store import SessionStore
 from streams.tables.tables import Rebuilt
 from tests.unit.streams.node.nodes import (
+    DAY_MS,
     PARTITIONS,
     Home,
     in_partition,
@@ -210,6 +212,39 @@ async def test_log_is_trimmed_up_to_needed_audio(tmp_path: Path) -> None:
         await until(lambda: node.partitions.floor(at) == log.end(at))
         await keeper.round()
         assert log.earliest(at) == log.end(at)
+
+
+async def test_log_keeps_needed_records_beyond_retention(tmp_path: Path) -> None:
+    """Neither needed audio nor anything of a partition that is being taken over is trimmed; parked records are."""
+    home = Home(tmp_path)
+    async with home.serving(idle_seconds=1e9) as node:
+        session = new_id()
+        at, parked = tp(COMMANDS, session), tp(COMMANDS_PARKED, session)
+        log = log_of(node)
+        await send(node, session, FILE)
+        needed = log.end(at)
+        await send(node, session, *uploads(sound(2), 2))
+        await log.append(*parked, None, b"parked")
+        await until(lambda: noted(node, *at) == log.end(at))
+        home.clock.now += 30 * DAY_MS / 1000
+        await Maintenance(log, floor=lambda tp: None).round()
+        assert (log.earliest(at), log.earliest(parked)) == (0, 1)
+        await Maintenance(log, floor=node.partitions.floor).round()
+        assert log.earliest(at) == needed
+
+
+async def test_audio_of_deleted_session_is_released_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SessionStore, "most_dropped", 1)
+    monkeypatch.setattr("streams.folding.draft.ERASED_ROWS", 1)
+    monkeypatch.setattr("streams.folding.head_store.TIDIED_ROWS", 2)
+    async with Home(tmp_path).serving() as node:
+        session = new_id()
+        at = tp(COMMANDS, session)
+        await send(node, session, FILE, *uploads(sound(2), 8))
+        assert node.session_workload.cache.size
+        await send(node, session, Deleted("d"))
+        await until(lambda: node.partitions.floor(at) == log_of(node).end(at))
+        assert node.session_workload.cache.size == 0
 
 
 # --- refusals -------------------------------------------------------------------------------------------------------

@@ -110,7 +110,7 @@ async def test_failed_purge_does_not_block_others(tmp_path: Path, monkeypatch: p
     home, first, second = Home(tmp_path), in_partition(NUMBER), in_partition(NUMBER)
     erased: list[str] = []
 
-    def purge(store: object, id: str) -> bool:
+    def purge(store: object, id: str, release: object) -> bool:
         if id == first and erased != [second]:
             raise DatabaseFailed("IO error: Too many open files")
         erased.append(id)
@@ -121,7 +121,7 @@ async def test_failed_purge_does_not_block_others(tmp_path: Path, monkeypatch: p
         node.session_workload._take(Changes(leftovers={first: None, second: None}))
         await until(lambda: erased == [second, first])
         assert node.alive() is None
-        monkeypatch.setattr(SessionStore, "purge", lambda store, id: 1 / 0)
+        monkeypatch.setattr(SessionStore, "purge", lambda store, id, release: 1 / 0)
         node.session_workload._take(Changes(leftovers={first: None}))
         await until(lambda: node.alive() == "ZeroDivisionError: division by zero")
 

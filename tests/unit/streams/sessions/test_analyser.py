@@ -1,16 +1,21 @@
 """The analyser: order, concurrent sessions, and faults."""
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from unittest import mock
 
 import msgspec
+import numpy as np
 import pytest
 
+from streams.embedded.errors import LogDamaged
 from streams.models.protocol import Floats
 from streams.sessions import audio as audio_source
+from streams.sessions import files
+from tests.audio import encoded
 from tests.unit.streams.audio.engines import TAGS, Fingerprint
-from tests.unit.streams.sessions.engines import Faulty, Meeting
+from tests.unit.streams.sessions.engines import Faulty, Gated, Meeting
 from tests.unit.streams.sessions.studio import FILE, STREAM, Studio, pieces, playing, sound, truth
 from tests.waiting import until
 from topics.errors import EngineError, RecordError, Unavailable
@@ -150,6 +155,18 @@ async def test_lagging_stream_reads_whole_step_at_once(tmp_path: Path) -> None:
     assert (studio.commands.reads, studio.commands.read) == (1, len(audio) - 2)
 
 
+async def test_audio_counts_in_cache_until_worker_has_taken_it(tmp_path: Path) -> None:
+    engine, data = Gated(), sound(1)
+    async with playing(tmp_path, engine, workers=1, cache_bytes=10**9) as studio:
+        for session in (ONE, TWO):
+            await studio.send(session, STREAM, Chunk("c", 0, data))
+        await asyncio.to_thread(engine.begun.wait, 10)
+        assert studio.cache.size == 2 * len(data)
+        engine.gate.set()
+    assert studio.cache.size == studio.commands.reads == 0
+    assert studio.scores(ONE) == studio.scores(TWO) == truth(data)
+
+
 async def test_file_is_analysed_once_complete(tmp_path: Path) -> None:
     data = sound(70, seed=3)
     async with playing(tmp_path) as studio:
@@ -163,15 +180,39 @@ async def test_file_is_analysed_once_complete(tmp_path: Path) -> None:
     assert len(studio.emitted) > 1
 
 
+async def test_long_file_is_gathered_in_several_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "GATHERED_CHUNKS", 3)
+    data = sound(4)
+    async with playing(tmp_path) as studio:
+        await studio.send(ONE, FILE)
+        await studio.upload(ONE, pieces(data))
+        with mock.patch.object(studio.store, "audio", wraps=studio.store.audio) as audio:
+            await studio.send(ONE, Sealed("c"))
+            await studio.settle()
+    assert studio.scores(ONE) == truth(data)
+    assert [call.args[1:] for call in audio.call_args_list] == [(0, 3), (3, 6), (6, 8)]
+
+
+@pytest.mark.parametrize("rest", [0, 1], ids=["whole frames", "part of a frame"])
 @pytest.mark.parametrize("opened", [STREAM, FILE], ids=["stream", "file"])
-async def test_audio_beyond_total_size_is_ignored(tmp_path: Path, opened: Opened) -> None:
+async def test_audio_beyond_total_size_is_ignored(tmp_path: Path, opened: Opened, rest: int) -> None:
     data = sound(1.75)
-    sized = Opened("c", opened.kind, opened.content_type, "p", 1000, 500, total_size=len(data))
+    sized = Opened("c", opened.kind, opened.content_type, "p", 1000, 500, total_size=len(data) + rest)
     async with playing(tmp_path) as studio:
         await studio.send(ONE, sized)
         await studio.upload(ONE, [data[:32_000], data[32_000:] + bytes(5_000)])
     assert studio.scores(ONE) == truth(data)
-    assert studio.head(ONE).finished
+    assert (studio.head(ONE).finished, studio.head(ONE).error) == (True, None)
+
+
+async def test_encoded_chunk_beyond_total_size_is_analysed_whole(tmp_path: Path) -> None:
+    data = sound(1.75)
+    chunk = encoded(np.frombuffer(data, "<i2"))
+    async with playing(tmp_path) as studio:
+        await studio.send(ONE, Opened("c", "stream", "audio/wav", "p", 1000, 500, total_size=len(chunk) - 1000))
+        await studio.send(ONE, Chunk("c", 0, chunk))
+    assert studio.scores(ONE) == truth(data)
+    assert (studio.head(ONE).finished, studio.head(ONE).error) == (True, None)
 
 
 @pytest.mark.parametrize("opened", [STREAM, FILE], ids=["stream", "file"])
@@ -227,7 +268,9 @@ async def test_undecodable_file_fails_with_cause(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("opened", [STREAM, FILE], ids=["stream", "file"])
-@pytest.mark.parametrize("fault", [Unavailable("the broker is away"), OSError("disk")], ids=repr)
+@pytest.mark.parametrize(
+    "fault", [Unavailable("the broker is away"), LogDamaged("the log is damaged"), OSError("disk")], ids=repr
+)
 async def test_transient_faults_are_retried(tmp_path: Path, fault: Exception, opened: Opened) -> None:
     data = sound(2)
     async with playing(tmp_path) as studio:

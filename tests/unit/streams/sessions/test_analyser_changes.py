@@ -102,7 +102,7 @@ async def test_ended_session_is_not_analysed_again(tmp_path: Path) -> None:
         assert (len(studio.emitted), engine.asked) == (emitted, asked)
 
 
-@pytest.mark.parametrize("bound", ["KEPT", "MOST"])
+@pytest.mark.parametrize("bound", ["IDLE_SESSIONS", "MAX_SESSIONS"])
 async def test_warm_session_state_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
     monkeypatch.setattr(warm, bound, 2)
     monkeypatch.setattr(warm, "PAUSE_SECONDS", 0.0)
@@ -124,7 +124,7 @@ async def test_warm_session_state_is_bounded(tmp_path: Path, monkeypatch: pytest
 
 async def test_many_streams_keep_their_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise each of them would read its last chunks from the log again, each time."""
-    monkeypatch.setattr(warm, "KEPT", 2)
+    monkeypatch.setattr(warm, "IDLE_SESSIONS", 2)
     monkeypatch.setattr(module, "TIDY_SECONDS", 0.001)
     sessions = [f"{number:024}" for number in range(10)]
     async with playing(tmp_path, cache_bytes=10**9) as studio:

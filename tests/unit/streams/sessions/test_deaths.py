@@ -207,11 +207,22 @@ async def test_worker_death_is_not_counted_for_idle_session(tmp_path: Path) -> N
     "lie",
     [
         Scored(0, b"1" * (TAGS + 1), Cursor(1, 1), 1),
+        Scored(1, b"1" * TAGS, Cursor(1, 1), 1),
+        Scored(-1, b"1" * TAGS, Cursor(1, 1), 1),
+        Scored(0, b"1" * TAGS * 4096, Cursor(1, 1), 1),
         Scored(0, b"1" * TAGS, Cursor(2, 1), 1),
         Scored(0, b"1" * TAGS, Cursor(1, 2), 1),
         Scored(0, b"1" * TAGS, Cursor(1, -1), 1),
     ],
-    ids=["half a window", "chunks that are not there", "keeps what is not there", "keeps what never was"],
+    ids=[
+        "half a window",
+        "a later window",
+        "no window",
+        "too many windows",
+        "chunks that are not there",
+        "keeps what is not there",
+        "keeps what never was",
+    ],
 )
 async def test_invalid_worker_answer_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: Scored) -> None:
     lies = 0

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import msgspec
 import numpy as np
@@ -11,7 +12,7 @@ from streams.audio.analysis import Analysis, score_alone
 from streams.audio.decode import BROKEN_LIMIT, decode_chunk, open_file
 from streams.decoders.pool import DIED, DecoderPool
 from streams.decoders.processes import Zygote
-from streams.sessions import files
+from streams.sessions import analyser, files
 from streams.workers import progress
 from streams.workers.progress import StreamProgress
 from tests.attacks.decoders import DEADLINES
@@ -122,6 +123,23 @@ async def test_sessions_share_limited_decoders(
     for key, data in audio.items():
         if key != session(3):
             assert studio.scores(key) == truth(data)
+
+
+async def test_decoder_of_forgotten_session_goes_to_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MOST_HELD", 1)
+    monkeypatch.setattr(analyser, "TIDY_SECONDS", 0.02)
+    async with playing(tmp_path) as studio:
+        decoders = studio.analyser._files
+        assert decoders._hold("another")
+        for number in (1, 2):
+            await studio.send(session(number), OPENED_FILE, Chunk("c", 0, flac(1)), Sealed("c"))
+        await until(lambda: len(decoders._awaiting) == 2)
+        first, second = decoders._awaiting
+        with mock.patch.object(studio.analyser.ready, "take", return_value=None):
+            decoders._release("another")
+            assert list(decoders._awaiting) == [second]
+            await studio.send(first, Deleted("c"))
+    assert studio.scores(second) == truth(flac(1))
 
 
 async def test_file_that_breaks_decoder_fails_only_its_session(tmp_path: Path, pool: DecoderPool) -> None:

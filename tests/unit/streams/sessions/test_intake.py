@@ -6,7 +6,7 @@ import xxhash
 
 from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.batch import write_draft
-from streams.folding.draft import Draft
+from streams.folding.draft import ERASED_ROWS, Draft
 from streams.folding.fold import Changes
 from streams.sessions.audio import AudioCache
 from streams.sessions.intake import SessionIntake
@@ -67,6 +67,23 @@ async def test_chunk_row_references_log_and_audio_is_cached(house: House) -> Non
     assert (row.offset, row.length, row.digest) == (1, 5, xxhash.xxh3_128_digest(b"sound"))
     assert house.cache.get(2, 1) == b"sound"
     assert house.store.references.lowest() == 1
+
+
+async def test_audio_of_long_deleted_session_is_released_in_steps(house: House) -> None:
+    chunks = 2 * ERASED_ROWS + 500
+    await house.fold(STREAM, *(Chunk(str(number), number, b"s") for number in range(chunks)))
+    logged = len(house.partition.changelog)
+    await house.fold(Deleted("d"))
+    assert house.store.head(SESSION) is None
+    assert list(house.announced[-1].leftovers) == [SESSION]
+    assert len(house.partition.changelog) - logged < ERASED_ROWS + 10
+    assert house.store.references.lowest() == 1 + ERASED_ROWS
+    released: list[int] = []
+    while not house.store.purge(SESSION, lambda store, offset: released.append(offset)):
+        pass
+    assert released == list(range(1 + ERASED_ROWS, 1 + chunks))
+    assert house.store.audio(SESSION, 0, chunks) == []
+    assert list(house.store.unsettled_ids()) == []
 
 
 async def test_repeated_upload_with_key_gets_first_verdict(house: House) -> None:

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.batch import write_draft
-from streams.folding.draft import Draft
+from streams.folding.draft import ERASED_ROWS, Draft
+from streams.folding.fold import Changes
 from streams.sessions.results import SessionResults
 from streams.sessions.store import SessionStore
 from tests.unit.streams.sessions.rows import MemoryPartition, delivered, drafting
@@ -36,8 +37,9 @@ class House:
         self.partition = MemoryPartition()
         self.store = SessionStore(self.partition)
         self.woken: list[str] = []
+        self.leftovers: list[str] = []
         self.verdicts = Verdicts()
-        self.results = SessionResults(lambda changes: self.woken.extend(changes.changed), known_tags, self.verdicts)
+        self.results = SessionResults(self.announce, known_tags, self.verdicts)
         with drafting(self.store) as draft:
             draft.put_request_row(SESSION, Opened("o", "stream", "audio/wav", "p", 1000, 500))
             draft.put_head(SESSION, SessionHead("stream", None, 0, 0, next=chunks))
@@ -46,6 +48,10 @@ class House:
                     keys.row_key(keys.SESSION, SESSION, keys.AUDIO, number), rows.encode(AudioRow(100 + number, 1, b""))
                 )
                 self.store.references.add(100 + number)
+
+    def announce(self, changes: Changes) -> None:
+        self.woken += changes.changed
+        self.leftovers += changes.leftovers
 
     def fold(self, *results: SessionResult, session: str = SESSION) -> None:
         draft = Draft(self.store)
@@ -133,6 +139,24 @@ def test_failure_releases_audio_and_keeps_windows(house: House) -> None:
     assert house.head.windows == 2
 
 
+@pytest.mark.parametrize("final", [True, False], ids=["finished", "failed"])
+def test_audio_of_long_session_is_dropped_in_steps(final: bool) -> None:
+    """Many tiny chunks hold neither the loop nor the log's queue."""
+    chunks = 2 * ERASED_ROWS + 500
+    house = House(chunks)
+    logged = len(house.partition.changelog)
+    house.fold(Scored(0, MODEL, b"", Cursor(chunks, chunks), final=True) if final else Failed("damaged"))
+    assert house.leftovers == [SESSION]
+    assert len(house.partition.changelog) - logged < ERASED_ROWS + 10
+    assert house.store.references.lowest() == 100 + ERASED_ROWS
+    assert list(house.store.unsettled_ids()) == [SESSION], "the next owner finds what is left"
+    assert [house.store.purge(SESSION) for _ in range(2)] == [False, True]
+    assert house.store.audio(SESSION, 0, chunks) == []
+    assert house.store.references.lowest() is None
+    assert list(house.store.unsettled_ids()) == []
+    assert house.head.ended
+
+
 def test_results_of_deleted_session_are_ignored(house: House) -> None:
     before = dict(house.partition.rows)
     house.fold(scored(0, 2), Failed("late"), session="T" * 24)
@@ -183,6 +207,19 @@ async def test_redelivered_rules_apply_once_from_next_window(house: House) -> No
     again = house.verdicts.expect(more[0])
     house.fold(Tuned(more[0], SoundRule()))
     assert (await again).status == 204, "one that was taken, delivered again"
+
+
+def test_redelivered_rules_of_ended_session_are_logged_again(house: House) -> None:
+    """The changelog may lack them, while the table has the session's end already."""
+    house.fold(Tuned("t1", SoundRule(2, 3)), scored(0, 2, final=True))
+    rules, request = (house.store.row_key(SESSION, kind) for kind in (keys.RULES, keys.REQUEST))
+    known = house.partition.rows[rules], house.partition.rows[request]
+    for command, logged in (("t1", known), ("t2", (None, None))):
+        before = len(house.partition.changelog)
+        house.fold(Tuned(command, SoundRule(2, 3)))
+        fresh = dict(house.partition.changelog[before:])
+        assert (fresh.get(rules), fresh.get(request)) == logged
+    assert (house.partition.rows[rules], house.partition.rows[request]) == known
 
 
 @pytest.mark.parametrize(("session", "status"), [(SESSION, 400), ("T" * 24, 404)])

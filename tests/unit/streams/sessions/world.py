@@ -71,8 +71,10 @@ class World(PartitionWorld[SessionHead]):
     def begin(self) -> None:
         """Create a process's memory."""
         self.store = SessionStore(self.partition)
+        # So that sessions of few chunks also leave rows for `purge`.
+        self.store.most_dropped = 3
         self.intake = SessionIntake(Verdicts(), IDLE_MS, self._announce, AudioCache(0))
-        self.results_agent = SessionResults(lambda changes: None, lambda model: ["tag"] * TAGS)
+        self.results_agent = SessionResults(self._announce, lambda model: ["tag"] * TAGS)
         #: Chunks taken by the analysis of a session, and the `keep` of its last result.
         self.jobs: dict[str, tuple[int, int]] = {}
 
@@ -86,7 +88,7 @@ class World(PartitionWorld[SessionHead]):
         self.parked.append((record.offset, cause))
 
     def needed_audio(self, id: str, head: SessionHead) -> Sequence[AudioRow]:
-        return self.store.audio(id, head.cursor.keep, head.next) if head.audio else ()
+        return self.store.audio(id, head.cursor.keep, head.next) if head.audio and not head.ended else ()
 
     def head(self, session: str) -> SessionHead:
         head = self.store.head(session)

@@ -32,6 +32,7 @@ from tests.unit.streams.sessions.studio import FILE, RATE, STREAM, Studio, piece
 from tests.unit.streams.workers import misbehaving as deeds
 from tests.unit.streams.workers.misbehaving import COMMAND, sound_of
 from tests.waiting import until
+from topics.errors import EngineError
 from topics.folding import DEADLY, DEATHS
 from topics.media import parse
 from topics.sessions.records import Chunk, Sealed
@@ -272,6 +273,32 @@ async def test_model_evicted_by_zygote_is_reloaded(zygote: Zygote) -> None:
     await workers.stop()
     assert policy == os.SCHED_BATCH, "it does not interrupt the loop"
     assert models == set(names[2:])
+
+
+async def test_model_that_fails_to_reload_is_loaded_for_later_worker(
+    zygote: Zygote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await asyncio.to_thread(zygote.load, Path("later"))
+    load, too_large = processes.ZygoteProcess.load, [Path("later")]
+
+    def load_if_possible(process: processes.ZygoteProcess, directory: Path) -> None:
+        if directory in too_large:
+            raise EngineError("too little memory")
+        load(process, directory)
+
+    monkeypatch.setattr(processes.ZygoteProcess, "load", load_if_possible)
+    assert zygote._process is not None
+    psutil.Process(zygote._process.process).kill()
+    models = []
+    for _ in range(2):
+        workers = Workers(1, partial(zygote.fork_worker, memory_bytes(slot_bytes(0))))
+        await workers.start()
+        await until(workers.processes)
+        models.append({model.partition("@")[0] for model in workers.processes()[0].models})
+        await workers.stop()
+        too_large.clear()
+    assert ["later" in names for names in models] == [False, True]
+    assert models[1] - models[0] == {"later"}
 
 
 async def test_new_workers_have_later_loaded_model(zygote: Zygote, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from streams.workers import messages, places
 from streams.workers import workers as module
-from streams.workers.process import Call, StateLost
+from streams.workers.process import Call, ModelMissing, StateLost
 from streams.workers.workers import Workers
 from tests.audio import noise
 from tests.unit.streams.audio.engines import TAGS, Fingerprint
@@ -229,6 +229,26 @@ async def test_worker_is_renewed_for_new_model() -> None:
     assert (await session(workers, later).take([sound(1)], 1.0)).packed == truth(sound(1))
     assert len(threads.lines) == 2
     assert workers.deaths == 0
+    await workers.stop()
+
+
+async def test_sessions_wait_for_model_that_no_worker_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their attempts do not renew the worker of others each time."""
+    engine, later = Fingerprint(), Fingerprint(name="later")
+    engines = [engine]
+    threads = WorkerThreads(lambda: list(engines))
+    workers = Workers(1, threads.fork)
+    await workers.start()
+    await until(workers.processes)
+    for _ in range(3):
+        with pytest.raises(ModelMissing, match="do not have the model later"):
+            await session(workers, later).take([sound(1)], 1.0)
+    assert len(threads.lines) == 2
+    first = session(workers, engine)
+    assert (await first.take([sound(1)], 1.0)).packed == truth(sound(1))
+    engines.append(later)
+    monkeypatch.setattr(module, "MISSING_SECONDS", 0.0)
+    assert (await session(workers, later).take([sound(1)], 1.0)).packed == truth(sound(1))
     await workers.stop()
 
 

@@ -286,10 +286,13 @@ async def test_worker_with_invalid_answer_is_replaced(said: bytes, written: byte
     await workers.stop()
 
 
-async def test_worker_that_forgets_new_session_counts_as_dead() -> None:
-    """Otherwise its sessions would begin again forever."""
+@pytest.mark.parametrize(
+    "answer", [Forgotten(), Scored(0, b"", Cursor(), 2), Scored(0, b"", Cursor(), -1)], ids=["forgets", "more", "less"]
+)
+async def test_worker_that_lies_about_progress_counts_as_dead(answer: Answer) -> None:
+    """Otherwise its sessions would begin again forever, or skip chunks."""
     engine = Fingerprint()
-    workers = Workers(1, Liar((b"", answered(messages.encode(Forgotten())))).fork)
+    workers = Workers(1, Liar((b"", answered(messages.encode(answer)))).fork)
     await workers.start()
     with pytest.raises(WorkerDied):
         await session(workers, engine).take([sound(1)], 1.0)

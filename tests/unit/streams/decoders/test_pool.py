@@ -79,6 +79,7 @@ FAULTS = {
     "text": (b"hello, is this audio?", 60),
     "a header alone": (encoded(np.empty((0, 1), np.float32), RATE), 60),
     "a torn header": (FLAC[:30], 60),
+    **{f"{magic!r} and noise": (magic + bytes(range(256)) * 8, 60) for magic in (b"OggS", b"fLaC", b"\xff\xfb")},
     "half": (FLAC[: len(FLAC) // 2], 60),
     "a sample that is no number": (encoded(NAN, RATE, "WAV", "FLOAT"), 60),
     "too long by its header": (FLAC, 20),

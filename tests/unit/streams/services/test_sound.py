@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import zlib
-from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -290,44 +289,13 @@ def test_truncated_recording_is_scored_with_warning(tmp_path: Path) -> None:
     assert len(played.scores) == 9 * TAGS
 
 
-def test_nan_sample_breaks_audio(tmp_path: Path) -> None:
-    samples = noise(20 * RATE)
-    samples[int(12.34 * RATE)] = np.nan
-    played = Performance(written(tmp_path / "a", samples)).play()
-    assert played.error.startswith("the audio breaks at 12.3 s: the float samples are not all finite")
-    assert played.scores == truth(noise(20 * RATE))[: 11 * TAGS]
-
-
-def test_partial_last_frame_breaks_audio(tmp_path: Path) -> None:
+def test_invalid_audio_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "a"
-    path.write_bytes(bytes(2 * RATE * 5 + 1))
-    played = Performance(path, RAW).play()
-    assert played.error == "the audio breaks at 5.0 s: its last frame has 1 of 2 bytes"
-    assert len(played.scores) == 4 * TAGS
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (b"", "the data holds no audio"),
-        (b"hello, is this audio?", "declared .*not a supported audio file"),
-        (b"RIFFxxxxWAVE", "the audio cannot be read"),
-    ],
-)
-def test_invalid_audio_is_rejected(tmp_path: Path, data: bytes, message: str) -> None:
-    path = tmp_path / "a"
-    path.write_bytes(data)
+    path.write_bytes(b"hello, is this audio?")
     performance = Performance(path)
-    with pytest.raises(AudioError, match=message):
+    with pytest.raises(AudioError, match=r"declared .*not a supported audio file"):
         asyncio.run(performance.perform())
     assert performance.work.emitted == []
-
-
-def test_too_long_audio_is_rejected(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    path.write_bytes(bytes(2 * RATE * 60))
-    played = Performance(path, RAW, open_file=partial(decode.open_file, longest_s=40)).play()
-    assert played.error == "the audio is longer than 40 s"
 
 
 @pytest.mark.usefixtures("small")

@@ -32,7 +32,7 @@ from tests.unit.streams.clients.http_engine import Asked, HttpEngine, reply
 from tests.unit.streams.jobs.runs import Run
 from tests.unit.streams.speakers.house import Attentive
 from tests.unit.streams.voice.tones import Ear, Tones, talk
-from topics.errors import AudioError, DirectoryDown, EngineAway, EngineError, ServiceError, ServiceFault, Unavailable
+from topics.errors import DirectoryDown, EngineAway, EngineError, ServiceError, ServiceFault, Unavailable
 from topics.jobs import payloads
 
 
@@ -385,14 +385,6 @@ def test_full_disk_raises_unavailable(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(Unavailable, match=r"the spool cannot be used: No space left on device$"):
         perform(Run(three(tmp_path)), HttpEngine())
     assert [file.name for file in tmp_path.iterdir()] == ["a.audio"]
-
-
-def test_invalid_audio_is_rejected(tmp_path: Path) -> None:
-    (tmp_path / "a.audio").write_bytes(b"hello" * 100)
-    run, engine = Run(tmp_path / "a.audio", "application/octet-stream"), HttpEngine()
-    with pytest.raises(AudioError, match="not a supported audio file"):
-        perform(run, engine)
-    assert (engine.asked, run.emitted) == ([], [])
 
 
 def test_raw_audio_is_resampled(tmp_path: Path) -> None:

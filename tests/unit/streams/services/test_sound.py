@@ -30,7 +30,6 @@ from tests.unit.streams.sessions.engines import Faulty, Gated
 from tests.unit.streams.workers.double import Death, WorkerThreads
 from topics import media
 from topics.errors import AudioError, EarshotError, EngineError, Unavailable
-from topics.folding import DEADLY
 from topics.geometry import SENSE, SESSIONS
 from topics.hearing import Hearing
 from topics.jobs import payloads
@@ -245,22 +244,6 @@ def test_work_of_dead_workers_is_rescored(tmp_path: Path, workers: int) -> None:
     assert played.error == ""
     assert played.scores == truth(samples)
     assert played.workers.deaths >= 5
-
-
-@pytest.mark.usefixtures("small")
-def test_recording_that_kills_three_workers_fails(tmp_path: Path) -> None:
-    samples = noise(30 * RATE)
-    samples[20 * RATE : int(21.6 * RATE)] = 0
-
-    class Mortal(Fingerprint):
-        def scores(self, patch: Floats) -> Floats:
-            if patch.max() == patch.min():
-                raise Death
-            return super().scores(patch)
-
-    played = Performance(written(tmp_path / "a", samples), engine=Mortal(), workers=1).play()
-    assert played.error == DEADLY
-    assert played.workers.deaths == 3
 
 
 # --- faults ---------------------------------------------------------------------------------------------------------

@@ -14,12 +14,10 @@ from unittest import mock
 import numpy as np
 import psutil
 import pytest
-from structlog.testing import capture_logs
 
 from streams.audio import decode
 from streams.audio.decode import BROKEN_LIMIT, AudioFile, OpenFile
 from streams.decoders import confinement, messages
-from streams.decoders.child import tell_unfiltered
 from streams.decoders.decoder_process import DecoderDied, DecoderProcess
 from streams.decoders.pool import MAX_IDLE, DecoderPool
 from streams.decoders.processes import Zygote
@@ -119,13 +117,6 @@ def test_decoder_serves_one_owner(pool: DecoderPool) -> None:
         seen[owner].append(process)
     assert [len(set(seen[owner])) for owner in ("one", "two", None)] == [1, 1, 2]
     assert len({process for processes in seen.values() for process in processes}) == 4
-
-
-def test_longest_idle_decoder_is_evicted_first(pool: DecoderPool) -> None:
-    pool.stop()
-    for number in range(MAX_IDLE + 1):
-        samples(pool.open_file(wav(RATE), ANY, owner=f"{number}"))
-    assert [owner for owner, _ in pool._idle] == [f"{number}" for number in range(1, MAX_IDLE + 1)]
 
 
 def test_closing_file_early_ends_its_decoder(pool: DecoderPool) -> None:
@@ -337,14 +328,6 @@ def test_confined_decoder_cannot_use_system_resources() -> None:
     assert child.returncode in (7, 8), child.stderr
     if child.returncode == 8:
         pytest.skip("this kernel filters no system calls")
-
-
-def test_missing_syscall_filter_is_logged_once() -> None:
-    tell_unfiltered.cache_clear()
-    with capture_logs() as lines:
-        for _ in range(2):
-            tell_unfiltered("workers")
-    assert [line["event"] for line in lines] == ["workers.unfiltered"]
 
 
 def test_decoder_environment_has_no_secrets(pool: DecoderPool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -222,12 +222,20 @@ async def test_unavailable_service_starts_new_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", [Unavailable("away"), OSError("the disk")])
-async def test_temporarily_unreadable_audio_is_retried(tmp_path: Path, fault: Exception) -> None:
-    scripted = ScriptedService(reading)
+async def test_failed_reads_and_appends_are_retried(tmp_path: Path, fault: Exception) -> None:
+    """A failed read of the audio starts a new run; a rejected append does not."""
+
+    async def script(work: ServiceRun) -> None:
+        await reading(work)
+        await saying(b"one", b"two")(work)
+
+    scripted = ScriptedService(script)
     async with playing(tmp_path, {Service.SOUND: scripted}) as desk:
         desk.faults = [fault]
+        desk.refusals = [fault, fault, None] * 5
         await accepted_and_ended(desk)
-    assert (len(scripted.works), desk.entry(ONE).state) == (2, EntryState.SUCCESS)
+    assert (len(scripted.works), desk.refusals) == (2, [])
+    assert (desk.entry(ONE).state, desk.entry(ONE).portions) == (EntryState.SUCCESS, 2)
 
 
 async def test_missing_audio_part_fails_service(tmp_path: Path) -> None:
@@ -238,26 +246,12 @@ async def test_missing_audio_part_fails_service(tmp_path: Path) -> None:
     assert desk.entry(ONE).error == "the job's audio is not complete: part 0 of 1 is missing"
 
 
-@pytest.mark.parametrize("fault", [Unavailable("away"), OSError("the disk")])
-async def test_rejected_result_append_is_retried(tmp_path: Path, fault: Exception) -> None:
-    scripted = ScriptedService(saying(b"one", b"two"))
-    async with playing(tmp_path, {Service.SOUND: scripted}) as desk:
-        desk.refusals = [fault, fault, None] * 4
-        await accepted_and_ended(desk)
-    assert (len(scripted.works), desk.entry(ONE).portions) == (1, 2)
-
-
 async def test_persistent_append_failure_starts_new_run(tmp_path: Path) -> None:
     scripted = ScriptedService()
     async with playing(tmp_path, {Service.SOUND: scripted}) as desk:
         desk.refusals = [None, *[OSError("the disk")] * run_context.APPENDS]
         await accepted_and_ended(desk)
     assert len(scripted.works) == 2
-
-
-def test_retry_pause_grows_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    assert [retry.pause(failures) for failures in (1, 2, 3, 4, 5, 10_000)] == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
 
 
 async def test_long_outage_is_retried_every_thirty_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

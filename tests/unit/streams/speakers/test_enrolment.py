@@ -162,21 +162,6 @@ def test_failed_file_write_stores_no_sample(house: House) -> None:
     assert len(house.store.reserved) == 1, "the note stays: something of the file may be there"
 
 
-def test_full_organization_is_rejected(house: House) -> None:
-
-    async def scene(service: SpeakerService) -> None:
-        for number in range(50):
-            await house.store.add(ORGANIZATION, f"s{number}", sample)
-        for data in (recorded(SPEECH), recorded(SPEECH, "FLAC")):
-            with pytest.raises(RuleBroken, match=r"^speaker_max_count\(50\) exceeded$"):
-                await register(service, "Anna_Kim", data)
-
-    _, _ = learnt(recorded(SPEECH), house, keep=False)
-    (sample,) = house.store.of.pop(ORGANIZATION)["Anna_Kim"].samples
-    house.run(scene)
-    assert house.files.held == {}
-
-
 def test_concurrent_enrolments_over_limit_leave_nothing(house: House) -> None:
     """There was room when the work began, and none when it ended: 60 register at a time."""
 
@@ -236,14 +221,6 @@ def test_samples_are_reenrolled_with_new_model(house: House) -> None:
     house.engine.answer = reply({}, 500)
     with pytest.raises(EngineAway):
         house.run(second)
-
-
-def test_reenrolling_unknown_speaker_is_rejected() -> None:
-    async def scene(service: SpeakerService) -> None:
-        with pytest.raises(RuleBroken, match=r"^speaker not found$"):
-            await service.re_enroll(ORGANIZATION, "Nobody")
-
-    House().run(scene)
 
 
 @pytest.mark.parametrize("kind", ["WAV", "FLAC"])

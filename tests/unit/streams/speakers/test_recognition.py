@@ -11,14 +11,10 @@ import numpy as np
 import pytest
 import soundfile
 
-from infra import models
 from streams.clients.transcriptions import TranscriptionClient
 from streams.speakers.registered_speakers import MAX_LONG_RECORDINGS, SpeakerService
 from streams.speakers.transcriber import Transcriber
-from streams.voice.activity import bundled_detector
-from streams.voice.speaker_engine import OnnxSpeakerEngine
 from streams.voice.speech_segments import FRAME, RATE
-from tests.recordings import TWO_READERS
 from tests.unit.streams.clients.http_engine import Asked, HttpEngine, reply
 from tests.unit.streams.speakers.house import ORGANIZATION, Attentive, House, recognize, recorded, register
 from tests.unit.streams.voice.tones import talk
@@ -84,12 +80,6 @@ def test_engine_threshold_drops_with_fewer_registered_speakers(house: House) -> 
         house.per_doubling = per_doubling
         assert [turn.name for turn in spoken(house, mixed)] == [name]
         assert [turn.name for turn in spoken(house, mixed, threshold=0.9)] == ["Unknown 0"], "the deployment's is fixed"
-
-
-def test_other_organization_recognises_nobody(house: House) -> None:
-    found = spoken(house, organization="another")
-    assert {turn.known for turn in found} == {False}
-    assert {turn.score for turn in found} == {-1.0}
 
 
 def test_silence_has_no_turns(house: House) -> None:
@@ -216,20 +206,3 @@ def test_cancelled_request_leaves_no_tasks_running(deed: Callable[..., Any]) -> 
         assert await recognize(service, MEETING)
 
     house.run(scene)
-
-
-def test_bundled_models_distinguish_two_readers() -> None:
-    """With the bundled models: one is registered, and speaks before and after another."""
-    one, other = (soundfile.read(file, dtype="float32")[0] for file in TWO_READERS)
-    house = House(OnnxSpeakerEngine(models.directory(models.SPEAKERS)))
-    house.threshold = 0.4
-
-    async def scene(service: SpeakerService) -> Any:
-        await register(service, "Reader", recorded(one[: 6 * RATE]))
-        meeting = np.concatenate((one[6 * RATE :], other))
-        return await recognize(service, recorded(meeting, "FLAC"))
-
-    found = house.run(scene, load_detector=bundled_detector)
-    assert [name for name, _ in itertools.groupby(turn.name for turn in found)] == ["Reader", "Unknown 0"]
-    assert next(turn.start_ms for turn in found if not turn.known) == pytest.approx(8000, abs=1000)
-    assert min(turn.score for turn in found if turn.known) > 0.4

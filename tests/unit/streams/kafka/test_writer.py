@@ -243,17 +243,6 @@ async def test_flush_waits_only_for_earlier_records(writer: KafkaWriter, cluster
     assert writer.queued_bytes == RECORD_COST + len(b"kafter")
 
 
-async def test_flush_calls_complete_in_order(writer: KafkaWriter, cluster: Cluster) -> None:
-    flushes = []
-    for number in range(3):
-        append_soon(writer, CHANGELOG, 0, b"k", b"%d" % number)
-        flushes.append(asyncio.create_task(writer.flush()))
-        await turn()
-    for done in range(3):
-        await settle(cluster, 1)
-        assert [flush.done() for flush in flushes] == [number <= done for number in range(3)]
-
-
 # --- lost records ---------------------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ from streams.jobs import service_runner as module
 from streams.jobs.job_store import JobStore
 from streams.services.service import ServiceRun
 from tests.unit.streams.jobs.desk import ALL, AUDIO, SOUND, Desk, Script, ScriptedService, name, nothing
-from tests.waiting import until
+from tests.waiting import turn, until
 from topics.errors import AudioError, ServiceFault, Unavailable
 from topics.folding import DEADLY, DEATHS, KILLED, KILLS
 from topics.jobs.options import Options, Service
@@ -140,10 +140,10 @@ async def test_service_enqueued_repeatedly_runs_once(tmp_path: Path) -> None:
         await until(lambda: bool(desk.of(Finished, ONE)))
         # Its end is on the log, but not folded: the head still says that it is pending.
         desk.runner.enqueue(ONE)
-        await asyncio.sleep(0.01)
+        await turn()
         desk.fold()
         desk.runner.enqueue(ONE)
-        await asyncio.sleep(0.01)
+        await turn()
         assert desk.entry(ONE).state is EntryState.SUCCESS
     assert len(scripted.works) == 1
 
@@ -151,7 +151,7 @@ async def test_service_enqueued_repeatedly_runs_once(tmp_path: Path) -> None:
 async def test_jobs_enqueued_before_start_wait_for_it(tmp_path: Path) -> None:
     desk = Desk(tmp_path, {Service.SOUND: ScriptedService()})
     desk.accept(ONE)
-    await asyncio.sleep(0.01)
+    await turn()
     assert desk.results == []
     async with desk:
         await desk.ends(ONE)
@@ -332,7 +332,7 @@ async def test_jobs_resume_after_partition_returns(tmp_path: Path) -> None:
         desk.elsewhere = True
         desk.runner.enqueue(ONE)
         before = len(desk.results)
-        await asyncio.sleep(0.01)
+        await turn()
         assert len(desk.results) == before
         desk.elsewhere = False
         for job in (TWO, ONE):
@@ -367,7 +367,7 @@ async def test_stop_cancels_running_jobs_and_starts_none(tmp_path: Path) -> None
         desk.accept(TWO)
         await until(lambda: scripted.at_work == 1)
     desk.runner.enqueue(TWO)
-    await asyncio.sleep(0.01)
+    await turn()
     assert scripted.at_work == 0
     assert list(tmp_path.iterdir()) == []
     assert desk.of(Finished, ONE) == desk.of(Portion, ONE) == []

@@ -14,6 +14,7 @@ from streams.log import RECORD_COST, Ack, StoredRecord
 from tests.unit.streams.appending import append_soon
 from tests.unit.streams.clocks import turn_clock
 from tests.unit.streams.kafka.producers import Cluster, User
+from tests.waiting import turn
 from topics.catalog import CHANGELOG, COMMANDS, COMMANDS_PARKED, JOB_COMMANDS, RESULTS, TopicPartition
 from topics.errors import ServiceError, Unavailable
 
@@ -41,12 +42,6 @@ def writer(cluster: Cluster, user: User, loop: asyncio.Runner) -> Iterator[Kafka
     writer.user = user
     yield writer
     loop.run(writer.close())
-
-
-async def turn() -> None:
-    """Let the loop run everything that is ready."""
-    for _ in range(8):
-        await asyncio.sleep(0)
 
 
 async def settle(cluster: Cluster, count: int = 1000) -> None:

@@ -16,6 +16,7 @@ from streams.speakers.registered_speakers import MAX_LONG_RECORDINGS, SpeakerSer
 from streams.speakers.transcriber import Transcriber
 from streams.voice.speech_segments import FRAME, RATE
 from tests.unit.streams.clients.http_engine import Asked, HttpEngine, reply
+from tests.unit.streams.clocks import turn_clock
 from tests.unit.streams.speakers.house import ORGANIZATION, Attentive, House, recognize, recorded, register
 from tests.unit.streams.voice.tones import talk
 from topics.errors import DirectoryDown, EngineAway
@@ -177,13 +178,17 @@ def test_enrolment_does_not_wait_for_transcription(house: House) -> None:
     asyncio.run(scene())
 
 
-def test_transcripts_received_in_time_are_returned(house: House) -> None:
+def test_transcripts_received_in_time_are_returned(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     def first_only(asked: Asked) -> bytes | None:
         length = soundfile.info(io.BytesIO(asked.fields["file"][0])).duration
-        return reply({"text": "here"}) if length > 7 else None
+        if length > 7:
+            return reply({"text": "here"})
+        # The first answer has long arrived by then, and the second is late.
+        asyncio.get_running_loop().call_later(0.5, turn_clock, monkeypatch, 60.0)
+        return None
 
     data = recorded(talk((0, 8.0), (None, 2.0), (1, 5.0)))
-    found = written(house, HttpEngine(first_only), timeout_s=1.0, data=data, piece_s=9.0)
+    found = written(house, HttpEngine(first_only), timeout_s=60.0, data=data, piece_s=9.0)
     assert found == ["here", ""]
 
 
@@ -200,8 +205,7 @@ def test_cancelled_request_leaves_no_tasks_running(deed: Callable[..., Any]) -> 
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        names = {task.get_name() for task in asyncio.all_tasks()}
-        assert len(names) <= 4, "the engine's connections, and this one"
+        assert asyncio.all_tasks() - house.engine.connections == {asyncio.current_task()}
         house.engine.answer = house.answer
         assert await recognize(service, MEETING)
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -141,14 +142,17 @@ async def test_poison_result_is_parked_and_partition_continues(node: Node) -> No
 # --- deletion and expiry --------------------------------------------------------------------------------------------
 
 
-async def test_only_idle_sessions_expire(node: Node, home: Home) -> None:
+async def test_only_idle_sessions_expire(node: Node, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     idle, used = new_id(), new_id()
     clock = home.clock
     await send(node, idle, STREAM)
     await send(node, used, STREAM)
     clock.now += IDLE_SECONDS
     assert (await send(node, used, Chunk("c", 0, sound(1))))[0].status == 200
-    await asyncio.sleep(0.15)
+    sweep = mock.AsyncMock(wraps=node.session_workload.sweep)
+    monkeypatch.setattr(node.session_workload, "sweep", sweep)
+    # Two more sweeps have ended when the third begins.
+    await until(lambda: sweep.await_count == 3)
     # Exactly an hour is not more than an hour.
     assert node.sessions.view(idle) is not None
     clock.now += 1

@@ -7,6 +7,7 @@ import threading
 import zlib
 from pathlib import Path
 from typing import ClassVar
+from unittest import mock
 
 import msgspec
 import numpy as np
@@ -28,6 +29,7 @@ from tests.unit.streams.audio.engines import SAMPLES, TAGS, Fingerprint
 from tests.unit.streams.jobs.runs import Run
 from tests.unit.streams.sessions.engines import Faulty, Gated
 from tests.unit.streams.workers.double import Death, WorkerThreads
+from tests.waiting import until
 from topics import media
 from topics.errors import AudioError, EarshotError, EngineError, Unavailable
 from topics.geometry import SENSE, SESSIONS
@@ -184,27 +186,20 @@ def test_one_recording_uses_all_workers(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_read_ahead_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_read_ahead_is_limited(tmp_path: Path) -> None:
     engine = Gated()
     performance = Performance(written(tmp_path / "a", noise(200 * RATE)), engine=engine, workers=1)
-    read, seen = 0, list[int]()
-    following = SegmentReader.next
-
-    def go_on() -> None:
-        seen.append(read)
+    reads = mock.patch.object(SegmentReader, "next", autospec=True, side_effect=SegmentReader.next)
+    scores = mock.patch.object(performance.workers, "score", wraps=performance.workers.score)
+    with reads as read, scores as score:
+        run = asyncio.create_task(performance.perform())
+        await until(lambda: score.call_count == 3)
+        # The threads that read are free: another read would have begun before this.
+        await performance.service._in(int)
+        assert read.call_count == 3
         engine.gate.set()
-
-    def counted(self: SegmentReader) -> object:
-        nonlocal read
-        read += 1
-        if read == 3:
-            # Nothing more may be read now; a moment later all may go on.
-            threading.Timer(0.05, go_on).start()
-        return following(self)
-
-    monkeypatch.setattr(SegmentReader, "next", counted)
-    assert len(performance.play().scores) == 199 * TAGS
-    assert seen == [3]
+        await run
+    assert len(performance.scores) == 199 * TAGS
 
 
 @pytest.mark.usefixtures("small")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import zlib
 from pathlib import Path
 from typing import ClassVar
@@ -27,7 +26,7 @@ from tests import naive
 from tests.audio import encoded, noise
 from tests.unit.streams.audio.engines import SAMPLES, TAGS, Fingerprint
 from tests.unit.streams.jobs.runs import Run
-from tests.unit.streams.sessions.engines import Faulty, Gated
+from tests.unit.streams.sessions.engines import Faulty, Gated, Meeting
 from tests.unit.streams.workers.double import Death, WorkerThreads
 from tests.waiting import until
 from topics import media
@@ -170,18 +169,7 @@ def test_portion_holds_many_windows(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("small")
 def test_one_recording_uses_all_workers(tmp_path: Path) -> None:
-    samples, threads = noise(30 * RATE), set()
-    both = threading.Barrier(2, timeout=5)
-
-    class Meeting(Fingerprint):
-        """Each worker waits for the other one before its first patch."""
-
-        def scores(self, patch: Floats) -> Floats:
-            if (thread := threading.get_ident()) not in threads:
-                threads.add(thread)
-                both.wait()
-            return super().scores(patch)
-
+    samples = noise(30 * RATE)
     assert Performance(written(tmp_path / "a", samples), engine=Meeting()).play().scores == truth(samples)
 
 

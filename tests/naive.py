@@ -49,30 +49,36 @@ def log_mel(front: LogMel, samples: Floats) -> Doubles:
     return (logs - front.mean) / front.std
 
 
+def mels(hertz: float, slaney: bool) -> float:
+    """Convert Hz to mels on Slaney's or HTK's scale."""
+    if not slaney:
+        return 2595 * math.log10(1 + hertz / 700)
+    return hertz * 3 / 200 if hertz < 1000 else 15 + 27 * math.log(hertz / 1000, 6.4)
+
+
+def hertz(mel: float, slaney: bool) -> float:
+    """Convert mels to Hz."""
+    if not slaney:
+        return 700 * (10 ** (mel / 2595) - 1)
+    return mel * 200 / 3 if mel < 15 else 1000 * 6.4 ** ((mel - 15) / 27)
+
+
 def mel(front: LogMel) -> Doubles:
     """Return the bands' triangles, one weight at a time."""
-
-    def scale(hertz: float) -> float:
-        if front.mel_scale == "htk":
-            return 2595 * math.log10(1 + hertz / 700)
-        return hertz * 3 / 200 if hertz < 1000 else 15 + 27 * math.log(hertz / 1000, 6.4)
-
-    def hertz(mel: float) -> float:
-        if front.mel_scale == "htk":
-            return 700 * (10 ** (mel / 2595) - 1)
-        return mel * 200 / 3 if mel < 15 else 1000 * 6.4 ** ((mel - 15) / 27)
-
-    step = (scale(front.high_hz) - scale(front.low_hz)) / (front.bands + 1)
+    slaney = front.mel_scale == "slaney"
+    lowest = mels(front.low_hz, slaney)
+    step = (mels(front.high_hz, slaney) - lowest) / (front.bands + 1)
     matrix = np.zeros((front.bands, front.fft // 2 + 1))
     for band in range(front.bands):
-        low, centre, high = (hertz(scale(front.low_hz) + (band + edge) * step) for edge in range(3))
+        edges = [lowest + (band + edge) * step for edge in range(3)]
+        low, centre, high = (hertz(edge, slaney) for edge in edges)
         area = (high - low) / 2 if front.mel_norm == "area" else 1
         for number in range(1, front.fft // 2 + 1):
             at = number * front.sample_rate / front.fft
             if front.mel_slopes == "hertz":
                 up, down = (at - low) / (centre - low), (high - at) / (high - centre)
             else:
-                up, down = (scale(at) - scale(low)) / step, (scale(high) - scale(at)) / step
+                up, down = (mels(at, slaney) - edges[0]) / step, (edges[2] - mels(at, slaney)) / step
             matrix[band, number] = max(0.0, min(up, down)) / area
     return matrix
 

@@ -17,6 +17,12 @@ def wait_for(value: Callable[[], T | None], seconds: float = 60.0) -> T:
     return found
 
 
+async def turn() -> None:
+    """Let the loop run everything that is ready."""
+    for _ in range(8):
+        await asyncio.sleep(0)
+
+
 async def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
     """Wait until a condition is true; TimeoutError if it is not within `seconds`."""
     async with asyncio.timeout(seconds):

@@ -35,9 +35,7 @@ def wav_frames(source: Source) -> int | None:
             long = int.from_bytes(source.read(16)[8:], "little")
         elif name == b"fmt ":
             fields = source.read(16)
-            frame = (
-                int.from_bytes(fields[12:14], "little") if fields[:2] and fields[0] | fields[1] << 8 in _KINDS else 0
-            )
+            frame = int.from_bytes(fields[12:14], "little") if int.from_bytes(fields[:2], "little") in _KINDS else 0
         elif name == b"data":
             known = long if long is not None else length if length < _UNKNOWN_BYTES else None
             return known // frame if known and frame else None

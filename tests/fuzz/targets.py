@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+import numpy as np
 
 from app.http.bodies import decode
 from app.http.multipart import Form
@@ -22,8 +23,10 @@ from app.sessions.requests import AudioChunk, CreateSession, PredictRequest, Upd
 from app.sessions.tokens import PageTokens
 from infra.logs import Redactor
 from infra.models import archives, manifests
+from streams.audio import wav
 from streams.audio.decode import decode_chunk, open_file
 from streams.models.manifest import FILE
+from streams.models.protocol import Floats
 from tests.audio import encoded
 from tests.conftest import ROOT
 from tests.fuzz import edge, engines
@@ -235,6 +238,11 @@ def _keys() -> Run:
 
 
 def _audio() -> Run:
+    def check(samples: Floats) -> None:
+        assert samples.ndim == 1
+        assert len(samples) > 0
+        assert np.isfinite(samples).all(), "samples that are no numbers"
+
     def run(data: bytes) -> None:
         kind, _, content = data.partition(b"\n")
         try:
@@ -242,28 +250,33 @@ def _audio() -> Run:
         except EarshotError:
             return
         with suppress(AudioError):
-            decode_chunk(content, declared)
+            check(decode_chunk(content, declared).samples)
         with suppress(AudioError):
             for block in open_file(io.BytesIO(content), declared).blocks(cpu_seconds=3.0):
-                assert block.ndim == 1
+                check(block)
+        if (plain := wav.read_plain(content)) is not None:
+            check(plain.samples)
 
     return run
 
 
 @cache
 def _audio_seeds() -> tuple[bytes, ...]:
-    import numpy as np
-
     rng = np.random.default_rng(0)
     noise = (rng.normal(0, 3000, 3000)).astype(np.int16)
     made = [
-        (b"audio/wav", "WAV"),
-        (b"audio/flac", "FLAC"),
-        (b"audio/aiff", "AIFF"),
-        (b"audio/ogg", "OGG"),
-        (b"audio/mp3", "MP3"),
+        (b"audio/wav", "WAV", None),
+        (b"audio/rf64", "RF64", None),
+        (b"audio/flac", "FLAC", None),
+        (b"audio/aiff", "AIFF", None),
+        (b"audio/au", "AU", None),
+        (b"audio/caf", "CAF", None),
+        (b"audio/ogg", "OGG", None),
+        (b"audio/opus", "OGG", "OPUS"),
+        (b"audio/mp3", "MP3", None),
     ]
-    seeds = [kind + b"\n" + encoded(noise, 16000, form) for kind, form in made]
+    seeds = [kind + b"\n" + encoded(noise, 16000, form, subtype) for kind, form, subtype in made]
+    seeds.append(b"audio/mp3\n" + b"ID3\x04\0\0\0\0\x07\x68".ljust(10 + 1000, b"\0") + encoded(noise, 16000, "MP3"))
     seeds.append(b"audio/x-raw; rate=16000; format=s16le\n" + noise[:200].tobytes())
     seeds.append(b"audio/x-raw; rate=8000; format=f32le; channels=2\n" + noise[:200].astype("<f4").tobytes())
     real = [*sorted((ROOT / "tests" / "data" / "sound").glob("*.ogg"))[:2], ROOT / "infra/examples/smoke-alarm.flac"]

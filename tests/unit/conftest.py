@@ -9,8 +9,16 @@ from hypothesis import HealthCheck, settings
 from structlog.dev import ConsoleRenderer, plain_traceback
 from typer.utils import get_params_from_function
 
-# Machines are shared, so no test has a deadline.
-settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+from tests.lengths import length
+
+# Machines are shared, so no test has a deadline. `make test` has the same examples in every run, `make soak` others.
+settings.register_profile(
+    "shared",
+    deadline=None,
+    derandomize=not length("RANDOM", 0),
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("shared")
 
 

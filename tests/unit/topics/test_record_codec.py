@@ -7,8 +7,6 @@ from typing import get_args
 
 import msgspec
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from tests.examples import golden
 from topics import catalog, keys, record_codec, rows
@@ -86,17 +84,6 @@ def test_truncated_or_newer_row_is_rejected(name: str) -> None:
         read(b"\x02" + data[1:])
 
 
-@pytest.mark.parametrize("read", golden.ROW_READERS.values(), ids=golden.ROW_READERS)
-@given(data=st.binary(max_size=60))
-def test_random_row_bytes_raise_only_record_error(read: Callable[[bytes | None], object], data: bytes) -> None:
-    assert read(None) is None
-    for version in (b"", rows.VERSION):
-        try:
-            read(version + data)
-        except RecordError:
-            continue
-
-
 @pytest.mark.parametrize("path", golden.files(), ids=lambda path: f"{path.parts[-3]}/{path.name}")
 def test_json_twin_matches_golden_file(path: Path) -> None:
     record, _ = golden.files()[path]
@@ -125,22 +112,14 @@ def test_older_record_gets_defaults_for_new_fields() -> None:
 
 
 @pytest.mark.parametrize("decode", DECODERS)
-@pytest.mark.parametrize("value", [None, b""])
-def test_record_without_value_is_rejected(decode: Callable[[bytes | None], object], value: bytes | None) -> None:
-    with pytest.raises(RecordError, match="no value"):
+@pytest.mark.parametrize(
+    ("value", "cause"), [(None, "no value"), (b"", "no value"), (b"\x02later", "version 2 is not known")]
+)
+def test_record_without_value_or_of_newer_version_is_rejected(
+    decode: Callable[[bytes | None], object], value: bytes | None, cause: str
+) -> None:
+    with pytest.raises(RecordError, match=cause):
         decode(value)
-
-
-@pytest.mark.parametrize("decode", DECODERS)
-@given(data=st.binary(max_size=60))
-@example(data=b"\x91\xa1\x80")
-def test_random_record_bytes_raise_only_record_error(decode: Callable[[bytes | None], object], data: bytes) -> None:
-    with pytest.raises(RecordError, match="version 2 is not known"):
-        decode(b"\x02" + data)
-    try:
-        decode(record_codec.VERSION + data)
-    except RecordError:
-        return
 
 
 @pytest.mark.parametrize(("topic", "name"), RECORD_FILES)
@@ -178,7 +157,11 @@ def test_record_with_wrong_types_is_rejected(body: object) -> None:
         record_codec.decode_command(record_codec.VERSION + msgspec.msgpack.encode(body))
 
 
-@pytest.mark.parametrize("before", [b"", b"\x93\xa4seal\xa1c"])
-def test_deeply_nested_record_is_rejected(before: bytes) -> None:
+@pytest.mark.parametrize(
+    "body",
+    [b"\x91\xa1\x80", b"\x91" * 100_000, b"\x93\xa4seal\xa1c" + b"\x91" * 100_000],
+    ids=["no text", "deep", "deep in a field"],
+)
+def test_undecodable_record_is_rejected(body: bytes) -> None:
     with pytest.raises(RecordError, match="not a record"):
-        record_codec.decode_command(record_codec.VERSION + before + b"\x91" * 100_000)
+        record_codec.decode_command(record_codec.VERSION + body)

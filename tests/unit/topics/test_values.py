@@ -3,8 +3,6 @@
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from topics import languages, scores
 from topics.geometry import SENSE, SESSIONS, Geometry
@@ -56,15 +54,6 @@ def test_tag_is_reported_from_probability_one_half(sensitivity: int) -> None:
     assert shown == sorted(shown)
     assert 0 <= shown[0] <= shown[-1] <= 1
     assert [one >= 0.5 for one in shown] == [stored >= scores.threshold(sensitivity) for stored in range(256)]
-
-
-@given(st.floats(-9.5, 9.5), st.sampled_from(SENSITIVITIES))
-def test_stored_threshold_matches_margin_threshold(margin: float, sensitivity: int) -> None:
-    """m >= 0.7 s exactly when q >= 128 + 10 s, away from rounding of the step itself."""
-    steps = margin / scores.STEP
-    stored = min(255, max(0, scores.ZERO + math.floor(steps)))
-    if abs(steps - round(steps)) > 1e-9:
-        assert (stored >= scores.threshold(sensitivity)) == (margin >= 0.7 * sensitivity)
 
 
 def test_probability_is_taken_at_step_midpoint() -> None:

@@ -12,7 +12,6 @@ from streams.audio import logmel
 from streams.audio.analysis import Analysis, ScoredWindows, WindowJoiner, score_alone
 from streams.audio.decode import DecodedAudio
 from streams.audio.resample import Resampler
-from streams.audio.warm import warm
 from streams.models.manifest import LogMel, Waveform
 from streams.models.packing import pack
 from streams.models.protocol import Floats
@@ -212,9 +211,3 @@ def test_incompatible_models_are_rejected() -> None:
         Analysis(Fingerprint(LogMel(16_000, 90, 64, 400, 170, 512, 125.0, 7500.0, 0.001)), SESSIONS, MODEL)
     with pytest.raises(EngineError, match="too short"):
         Analysis(Fingerprint(Waveform(16_000, 8_000)), SESSIONS, MODEL)
-
-
-def test_warm_up_calls_engine() -> None:
-    engine = Fingerprint()
-    warm(engine)
-    assert engine.asked > 0

@@ -7,15 +7,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import soundfile
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from streams.audio import mp3
 from streams.audio.decode import decode_chunk, open_file
 from streams.models.protocol import Floats
 from tests.audio import encoded
-from tests.unit.streams.audio.test_decode import ANY, Broken, until_it_breaks
-from topics.errors import AudioError
+from tests.unit.streams.audio.test_decode import ANY, until_it_breaks
 
 #: MPEG 1, 2 and 2.5, which determine all positions in a frame.
 KINDS = [(44_100, 2), (48_000, 1), (24_000, 1), (16_000, 2), (8_000, 1)]
@@ -159,13 +156,6 @@ def test_id3_tag_may_precede_other_formats(kind: str) -> None:
     assert found == pytest.approx(0.25)
 
 
-@pytest.mark.parametrize("data", [told(), untold()])
-@pytest.mark.parametrize("after", [0, 3, 3000, 10_000])
-def test_source_error_is_not_end_of_file(data: bytes, after: int) -> None:
-    with pytest.raises(ConnectionError, match="the log is away"):
-        list(open_file(Broken(data, after), ANY).blocks())
-
-
 class Watched(io.BytesIO):
     """Records the sizes of its reads."""
 
@@ -181,25 +171,3 @@ def test_reads_are_at_most_one_frame(data: bytes) -> None:
     source = Watched(data)
     assert sum(map(len, open_file(source, ANY).blocks())) > 0
     assert 0 < source.most <= mp3.FRAME_BYTES
-
-
-@given(
-    data=st.sampled_from([told(), untold(), ID3 + told(44_100, 2), ID3 + untold(44_100, 2)]),
-    cut=st.tuples(st.floats(0, 1), st.floats(0, 0.1)),
-    put=st.binary(max_size=40),
-    hits=st.lists(st.tuples(st.integers(0, 80), st.integers(0, 255)), max_size=5),
-)
-@settings(max_examples=60)
-def test_damaged_mp3_is_decoded_or_raises_audio_error(
-    data: bytes, cut: tuple[float, float], put: bytes, hits: list[tuple[int, int]]
-) -> None:
-    start, size = int(cut[0] * len(data)), int(cut[1] * len(data))
-    damaged = bytearray(data[:start] + put + data[start + size :])
-    for place, value in hits:
-        damaged[place : place + 1] = bytes([value])
-    try:
-        found = samples(bytes(damaged))
-    except AudioError:
-        return
-    assert 0 < len(found) <= len(damaged) * 48
-    assert np.isfinite(found).all()

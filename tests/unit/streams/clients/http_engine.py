@@ -68,18 +68,18 @@ class HttpEngine:
         #: Whether the answer to a request may go.
         self.may_answer: Callable[[Asked], bool] = lambda asked: True
         self.url = ""
+        #: The tasks that serve its clients.
+        self.connections: set[asyncio.Task[None]] = set()
 
     def address(self, **given: Any) -> EngineAddress:
         return EngineAddress(**{"url": self.url, "timeout_s": 5.0, **given})
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[HttpEngine]:
-        connections: set[asyncio.Task[None]] = set()
-
         async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = asyncio.current_task()
             assert task is not None
-            connections.add(task)
+            self.connections.add(task)
             try:
                 await self._serve(reader, writer)
             except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
@@ -93,9 +93,10 @@ class HttpEngine:
             yield self
         finally:
             server.close()
-            for task in connections:
+            for task in self.connections:
                 task.cancel()
-            await asyncio.gather(*connections, return_exceptions=True)
+            await asyncio.gather(*self.connections, return_exceptions=True)
+            self.connections.clear()
 
     def serve(self, make: Callable[[], C], deed: Callable[[C], Awaitable[T]]) -> T:
         """Start, create a client or a service, and run `deed` with it."""

@@ -15,12 +15,10 @@ from unittest import mock
 import numpy as np
 import psutil
 import pytest
-from structlog.testing import capture_logs
 
 from streams.audio import decode
 from streams.audio.decode import BROKEN_LIMIT, AudioFile, OpenFile
 from streams.decoders import confinement, messages
-from streams.decoders.child import tell_unfiltered
 from streams.decoders.decoder_process import DecoderDied, DecoderProcess
 from streams.decoders.pool import MAX_IDLE, DecoderPool
 from streams.decoders.processes import Zygote
@@ -80,6 +78,7 @@ FAULTS = {
     "text": (b"hello, is this audio?", 60),
     "a header alone": (encoded(np.empty((0, 1), np.float32), RATE), 60),
     "a torn header": (FLAC[:30], 60),
+    **{f"{magic!r} and noise": (magic + bytes(range(256)) * 8, 60) for magic in (b"OggS", b"fLaC", b"\xff\xfb")},
     "half": (FLAC[: len(FLAC) // 2], 60),
     "a sample that is no number": (encoded(NAN, RATE, "WAV", "FLOAT"), 60),
     "too long by its header": (FLAC, 20),
@@ -99,12 +98,13 @@ def test_pool_raises_same_errors_as_decoder(pool: DecoderPool, fault: str) -> No
 
 def test_decoders_are_reused_up_to_request_limit(pool: DecoderPool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streams.decoders.pool.MAX_REQUESTS", 3)
+    pool.stop()
     data = encoded(noise(RATE), RATE, "FLAC")
     seen = set()
     for _ in range(9):
         samples(pool.open_file(io.BytesIO(data), ANY, owner="project"))
         seen |= {decoder.pid for decoder in decoders()}
-    assert 2 <= len(seen) <= 3 + MAX_IDLE
+    assert len(seen) == 3
     assert len(decoders()) <= MAX_IDLE
 
 
@@ -119,13 +119,6 @@ def test_decoder_serves_one_owner(pool: DecoderPool) -> None:
         seen[owner].append(process)
     assert [len(set(seen[owner])) for owner in ("one", "two", None)] == [1, 1, 2]
     assert len({process for processes in seen.values() for process in processes}) == 4
-
-
-def test_longest_idle_decoder_is_evicted_first(pool: DecoderPool) -> None:
-    pool.stop()
-    for number in range(MAX_IDLE + 1):
-        samples(pool.open_file(wav(RATE), ANY, owner=f"{number}"))
-    assert [owner for owner, _ in pool._idle] == [f"{number}" for number in range(1, MAX_IDLE + 1)]
 
 
 def test_closing_file_early_ends_its_decoder(pool: DecoderPool) -> None:
@@ -347,14 +340,6 @@ def test_confined_decoder_cannot_use_system_resources() -> None:
     assert child.returncode in (7, 8), child.stderr
     if child.returncode == 8:
         pytest.skip("this kernel filters no system calls")
-
-
-def test_missing_syscall_filter_is_logged_once() -> None:
-    tell_unfiltered.cache_clear()
-    with capture_logs() as lines:
-        for _ in range(2):
-            tell_unfiltered("workers")
-    assert [line["event"] for line in lines] == ["workers.unfiltered"]
 
 
 def test_decoder_environment_has_no_secrets(pool: DecoderPool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -301,6 +301,7 @@ class LogMachine(RuleBasedStateMachine):
         tp = TopicPartition("rows", 0)
         left = compacted(self.model[tp])
         assert self.log.compact(tp) == len(self.model[tp]) - len(left)
+        assert self.log.dirty(tp)[0] == 0
         self.model[tp] = left
 
     @rule()

@@ -50,20 +50,6 @@ def kept(log: EmbeddedLog) -> str:
     return " ".join(f"{(r.key or b'-').decode()}{(r.value or b'-').decode()}" for r in log.read(ROWS, 0, ALL, ALL))
 
 
-async def test_compaction_keeps_offsets_and_last_records(rows: EmbeddedLog, reopen: Reopen) -> None:
-    await put(rows, "a1 a2 b1 a3 b2")
-    assert [rows.compact(ROWS) for _ in range(2)] == [3, 0]
-    assert [record.offset for record in rows.read(ROWS, 0, ALL, ALL)] == [3, 4]
-    assert rows.get(ROWS, 0) is None
-    assert rows.dirty(ROWS) == (0, 2)
-    again = await reopen()
-    assert kept(again) == "a3 b2"
-    assert (again.end(ROWS), again.dirty(ROWS)) == (5, (0, 2))
-    await put(again, "b3")
-    assert again.compact(ROWS) == 1
-    assert kept(again) == "a3 b3"
-
-
 async def test_old_tombstones_are_removed_after_grace_period(
     rows: EmbeddedLog, clock: HandClock, reopen: Reopen
 ) -> None:
@@ -159,20 +145,20 @@ def test_first_since_finds_the_boundary(aged: EmbeddedLog, timestamp: int, offse
     assert first_since(aged, AUDIO, timestamp) == offset
 
 
-@pytest.mark.parametrize(("floor", "earliest"), [(None, 5), (0, 5), (3, 5), (8, 8), (99, 10)])
-async def test_records_are_trimmed_by_retention_or_floor(aged: EmbeddedLog, floor: int | None, earliest: int) -> None:
+@pytest.mark.parametrize(
+    ("retention_ms", "floor", "earliest"),
+    [(45_000, None, 5), (45_000, 0, 5), (45_000, 3, 5), (45_000, 8, 8), (45_000, 99, 10), (None, None, 0)],
+)
+async def test_records_are_trimmed_by_retention_or_floor(
+    aged: EmbeddedLog, retention_ms: int | None, floor: int | None, earliest: int
+) -> None:
+    aged.declare("audio", 1, retention_ms=retention_ms)
     maintenance = Maintenance(aged, floor=lambda tp: floor)
     await maintenance.round()
     assert aged.earliest(AUDIO) == earliest
     assert aged.earliest(ROWS) == 0
     await maintenance.reclaim()
     assert len(aged.read(AUDIO, 0, 99, 999)) == 10 - earliest
-
-
-async def test_nothing_is_trimmed_without_retention_or_floor(aged: EmbeddedLog) -> None:
-    aged.declare("audio", 1)
-    await Maintenance(aged).round()
-    assert aged.earliest(AUDIO) == 0
 
 
 @pytest.mark.parametrize(("dirty_records", "left"), [(11, 10), (10, 1)])

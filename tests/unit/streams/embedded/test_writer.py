@@ -17,7 +17,7 @@ from streams.embedded.log_store import Stalled
 from tests.unit.streams.appending import append_soon
 from tests.unit.streams.clocks import turn_clock
 from tests.unit.streams.embedded.conftest import FailingRocks, Reopen
-from tests.waiting import until
+from tests.waiting import turn, until
 from topics.catalog import TopicPartition
 from topics.errors import Unavailable
 
@@ -287,8 +287,8 @@ async def test_next_group_waits_for_pace(reopen: Reopen, monkeypatch: pytest.Mon
     one = log.append("t", 0, b"k", b"v")
     await asyncio.sleep(0)
     two = log.append("t", 0, b"k", b"v")
-    await asyncio.sleep(0.01)
-    assert (one.done(), groups(log)) == (False, 1)
+    await turn()
+    assert (one.done(), log._writer._in_flight, groups(log)) == (False, None, 1)
     turn_clock(monkeypatch, 60)
     await asyncio.gather(one, two)
     assert (groups(log), log.end(T0)) == (2, 3)
@@ -301,8 +301,8 @@ async def test_only_concurrent_sessions_wait_to_share_groups(reopen: Reopen, mon
         await log.append("t", 0, b"one", b"v")
     await log.append("t", 0, b"two", b"v")
     waiting = [log.append("t", 0, key, b"v") for key in (b"one", b"two")]
-    await asyncio.sleep(0.01)
-    assert (any(one.done() for one in waiting), groups(log)) == (False, 4)
+    await turn()
+    assert (any(one.done() for one in waiting), log._writer._in_flight, groups(log)) == (False, None, 4)
     turn_clock(monkeypatch, 60)
     await asyncio.gather(*waiting)
     assert groups(log) == 5

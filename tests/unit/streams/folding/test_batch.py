@@ -66,23 +66,6 @@ def test_batch_is_one_write_with_last_value_per_key() -> None:
     assert numbers.batches == 1
 
 
-def test_invalid_record_is_parked_without_leaving_rows() -> None:
-    house, numbers = House(), Numbers({1: [RecordError("no version 9")] * 2})
-    house.batch(numbers, [b"a", b"b", b"c"])
-    assert numbers.tried == [0, 1, 1, 2]
-    assert house.partition.rows == {b"a": b"0", b"c": b"2"}
-    assert house.parked == [(7, 1, "RecordError: no version 9")]
-
-
-def test_other_failures_are_retried_in_order() -> None:
-    house, numbers = House(), Numbers({1: [ValueError("a bug that passes")] * 3})
-    house.batch(numbers, [b"a", b"a", b"a"])
-    assert numbers.tried == [0, 1, 1, 1, 1, 2]
-    assert house.partition.rows == {b"a": b"2"}
-    assert [value for _, value in house.partition.changelog] == [b"0", b"1", b"2"]
-    assert house.parked == []
-
-
 def test_batch_ends_before_first_failing_record() -> None:
     """Failures must not block a loop that others wait for; a caller that can wait retries."""
     house, numbers = House(), Numbers({2: [RecordError("noise")]})
@@ -93,14 +76,6 @@ def test_batch_ends_before_first_failing_record() -> None:
     assert numbers.batches == 1
     assert house.parked == []
     assert fold_batch(house.store, log[2:], numbers) == 2
-
-
-def test_persistent_failure_is_parked_after_three_attempts() -> None:
-    house, numbers = House(), Numbers({0: [ValueError("a bug")] * 5})
-    house.batch(numbers, [b"a", b"b"])
-    assert numbers.tried == [0, 0, 0, 0, 1]
-    assert house.parked == [(7, 0, "ValueError: a bug")]
-    assert house.partition.rows == {b"b": b"1"}
 
 
 @pytest.mark.parametrize(

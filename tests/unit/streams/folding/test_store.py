@@ -37,8 +37,6 @@ def filled() -> tuple[MemoryPartition, SessionStore]:
             draft.put_head(session, HEAD)
             for number in range(3):
                 draft.put(audio_key(number, session), rows.encode(AudioRow(number, 1, b"d")))
-        draft.put(keys.due_key(5, ONE), b"")
-        draft.put(keys.due_key(9, TWO), b"")
     return partition, store
 
 
@@ -61,14 +59,6 @@ def test_all_ids_includes_sessions_without_head() -> None:
     del partition.rows[keys.row_key(keys.SESSION, ONE, keys.HEAD)]
     store.heads.clear()
     assert [(session, store.head(session) is None) for session in store.all_ids()] == [(ONE, True), (TWO, False)]
-
-
-def test_due_sessions_are_bounded_and_oldest_first() -> None:
-    _, store = filled()
-    assert store.due(4, 10) == []
-    assert store.due(5, 10) == [(5, ONE)]
-    assert store.due(9, 10) == [(5, ONE), (9, TWO)]
-    assert store.due(9, 1) == [(5, ONE)]
 
 
 def test_cached_heads_are_bounded_per_node(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ from collections.abc import AsyncGenerator, Sequence
 from random import Random
 from unittest import mock
 
-import msgspec
 import pytest
 import xxhash
 
@@ -14,14 +13,25 @@ from streams.folding import retry
 from streams.jobs.job_biller import JobBiller
 from streams.jobs.run_context import read_rows
 from tests.unit.streams.folding.books import Books, billing
-from tests.unit.streams.jobs.world import JOB, KEEP_MS, SOUNDS, JobWorld, accepted
+from tests.unit.streams.jobs.world import JOB, KEEP_MS, JobWorld, accepted
 from tests.waiting import until
 from topics import keys, record_codec
 from topics.errors import AudioError, DirectoryDown, NotOwned, Unavailable
 from topics.folding import Verdict
 from topics.jobs.options import Options, Service
-from topics.jobs.records import Billed, Finished, JobCommand, JobResult, Overdue, Part, Portion, Removed, Started
-from topics.jobs.rules import EntryState, JobState
+from topics.jobs.records import (
+    Accepted,
+    Billed,
+    Finished,
+    JobCommand,
+    JobResult,
+    Overdue,
+    Part,
+    Portion,
+    Removed,
+    Started,
+)
+from topics.jobs.rules import JobState
 from topics.ports.ledger import Charge, MeteredService
 from topics.rows import AudioRow
 
@@ -37,27 +47,22 @@ def part(number: int, data: bytes) -> Part:
     return Part(f"p{number}", "a", number, data)
 
 
-async def test_part_row_refers_to_log_offset() -> None:
-    world, verdicts = await told(part(0, b"one"), part(1, b"two"))
+async def test_parts_acceptance_and_removal_are_answered_stored_and_announced() -> None:
+    parts = part(0, b"one"), part(1, b"two")
+    world, verdicts = await told(*parts)
     assert [verdict.status for verdict in verdicts] == [200, 200]
     assert world.store.audio(JOB, 0, 2) == [
         AudioRow(offset, 3, xxhash.xxh3_128_digest(data)) for offset, data in enumerate([b"one", b"two"])
     ]
     assert world.store.accepted(JOB) is None
-
-
-async def test_acceptance_is_answered_stored_and_announced() -> None:
-    world, verdicts = await told(part(0, b"one"), accepted("a", 1))
+    world, verdicts = await told(*parts, accepted("a", 2))
     assert verdicts[-1].status == 200
-    assert world.store.accepted(JOB) == accepted("a", 1)
+    assert world.store.accepted(JOB) == accepted("a", 2)
     assert KEEP_MS + world.now in {due for due, _ in world.store.due(2**60, 9)}
-    assert [list(changes.work) for changes in world.announced] == [[], [JOB]]
-
-
-async def test_removal_notifies_readers_and_runner() -> None:
-    world, verdicts = await told(part(0, b"one"), accepted("a", 1), Removed("r"), Removed("again"))
-    assert [verdict.status for verdict in verdicts] == [200, 200, 204, 404]
-    assert (list(world.announced[2].gone), list(world.announced[2].changed)) == ([JOB], [JOB])
+    assert [list(changes.work) for changes in world.announced] == [[], [], [JOB]]
+    world, verdicts = await told(*parts, accepted("a", 2), Removed("r"), Removed("again"))
+    assert [verdict.status for verdict in verdicts] == [200, 200, 200, 204, 404]
+    assert (list(world.announced[3].gone), list(world.announced[3].changed)) == ([JOB], [JOB])
 
 
 async def test_parts_are_read_in_order_and_damage_is_reported() -> None:
@@ -83,97 +88,86 @@ async def test_parts_are_read_in_order_and_damage_is_reported() -> None:
 # --- rows that the changelog missed in a crash are written again when the log is folded again -----------------------
 
 
-def accepted_job(options: Options = SOUNDS) -> JobWorld:
-    """Return a job that is ready to run, committed."""
+#: A step of a job: a record that is folded, or milliseconds that pass.
+Event = JobCommand | JobResult | int
+
+
+def committed(*events: Event) -> JobWorld:
+    """Return a job after these steps, committed."""
     world = JobWorld()
-    world.folded_commands(Part("c", "a", 0, b"one"), accepted("a", 1, options))
+    live(world, *events)
     world.commit()
     return world
 
 
-def ended_job(portions: int, *after: JobResult) -> JobWorld:
-    """Return a job whose service has ended, committed."""
-    world = accepted_job()
+def live(world: JobWorld, *events: Event) -> None:
+    for event in events:
+        if isinstance(event, int):
+            world.now += event
+        elif isinstance(event, Part | Accepted | Overdue | Removed):
+            world.folded_commands(event)
+        else:
+            world.folded_results(event)
+
+
+def rows_of(world: JobWorld) -> dict[bytes, bytes]:
+    """Return the job's rows, which the due times and the lists point to."""
+    return {key: row for key, row in world.partition.rows.items() if key in world.left()}
+
+
+STARTED, BILLED = Started(Service.SOUND, "r"), Billed((Service.SOUND,))
+READY = part(0, b"one"), accepted("a", 1)
+
+
+def ended(portions: int) -> list[JobResult]:
     found = [Portion(Service.SOUND, "r", number, b"found") for number in range(portions)]
-    world.folded_results(Started(Service.SOUND, "r"), *found, Finished(Service.SOUND, "r", portions), *after)
-    world.commit()
-    return world
+    return [STARTED, *found, Finished(Service.SOUND, "r", portions)]
 
 
-def lose_the_changelog(world: JobWorld) -> None:
+KEPT = part(0, b"one"), accepted("a", 1, keep_audio_ms=60_000)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "state"),
+    [
+        pytest.param([], READY, JobState.ACCEPTED, id="acceptance"),
+        pytest.param(
+            [*KEPT, *ended(0), BILLED],
+            [60_001, Overdue("sweep", KEEP_MS, 2**60)],
+            JobState.COMPLETED,
+            id="audio expires",
+        ),
+        pytest.param(READY, ended(1), JobState.COMPLETED, id="end of a service"),
+        pytest.param(READY, [Removed("c")], JobState.REMOVED, id="removal"),
+        pytest.param([*READY, *ended(1)], [Removed("c")], JobState.REMOVED, id="removal before the bill"),
+        pytest.param(
+            READY,
+            [*ended(0), KEEP_MS + 1, Overdue("sweep", KEEP_MS, 1), BILLED],
+            JobState.COMPLETED,
+            id="expiry before the bill",
+        ),
+    ],
+)
+def test_refolding_restores_rows(before: Sequence[Event], after: Sequence[Event], state: JobState) -> None:
+    """The changelog loses what came after; then a table is made from the changelog alone."""
+    world = committed(*before)
+    stored = rows_of(world)
+    live(world, *after)
+    rows = rows_of(world)
+    assert rows != stored
+    assert world.there.state is state
     world.crash(0.0, local=True, order=Random(0))
-
-
-def lose_the_rows(world: JobWorld) -> None:
+    assert list(world.announced[-1].unbilled) == ([JOB] if isinstance(after[-1], Finished) else [])
     world.commit()
     world.crash(1.0, local=False, order=Random(0))
-
-
-def test_refolding_restores_parts_and_acceptance() -> None:
-    world = JobWorld()
-    world.folded_commands(Part("c", "a", 0, b"one"), accepted("a", 1))
-    lose_the_changelog(world)
-    lose_the_rows(world)
-    assert world.there.state is JobState.ACCEPTED
-    assert world.store.accepted(JOB) == accepted("a", 1)
-    assert [row.offset for row in world.store.audio(JOB, 0, 1)] == [0]
-    assert {due for due, _ in world.store.due(2**60, 9)} >= {world.there.due(KEEP_MS)}
-
-
-def test_refolding_releases_expired_audio_again() -> None:
-    world = JobWorld()
-    kept = msgspec.structs.replace(accepted("a", 1), keep_audio_ms=60_000)
-    world.folded_commands(Part("c", "a", 0, b"one"), kept)
-    world.folded_results(Started(Service.SOUND, "r"), Finished(Service.SOUND, "r", 0), Billed((Service.SOUND,)))
-    world.commit()
-    assert world.store.audio(JOB, 0, 1) != []
-    world.now += 60_001
-    world.folded_commands(Overdue("sweep", KEEP_MS, world.now))
-    assert world.store.audio(JOB, 0, 1) == []
-    lose_the_changelog(world)
-    lose_the_rows(world)
-    assert world.store.audio(JOB, 0, 1) == []
-
-
-def test_refolding_restores_end_of_service() -> None:
-    world = accepted_job()
-    ends = Started(Service.SOUND, "r"), Portion(Service.SOUND, "r", 0, b"found"), Finished(Service.SOUND, "r", 1)
-    world.folded_results(*ends)
-    lose_the_changelog(world)
-    assert [list(news.unbilled) for news in world.announced][-1] == [JOB]
-    lose_the_rows(world)
-    [entry] = world.there.entries
-    assert (entry.state, entry.portions) == (EntryState.SUCCESS, 1)
-    assert world.store.portion(JOB, Service.SOUND, 0) == b"found"
-    assert world.store.audio(JOB, 0, 1) == []
-
-
-@pytest.mark.parametrize("unbilled", [False, True])
-def test_refolding_repeats_removal_and_its_deletions(unbilled: bool) -> None:
-    """An unbilled job keeps its acceptance."""
-    world = ended_job(1) if unbilled else accepted_job()
-    world.folded_commands(Removed("c"))
-    lose_the_changelog(world)
-    lose_the_rows(world)
-    assert (world.there.state, bool(world.there.unbilled)) == (JobState.REMOVED, unbilled)
-    kept = (keys.HEAD, keys.REQUEST) if unbilled else (keys.HEAD,)
-    assert world.left() == {world.store.row_key(JOB, kind) for kind in kept}
-
-
-def test_expired_job_kept_for_billing_stays_completed_after_refolding() -> None:
-    world = accepted_job()
-    world.folded_results(Started(Service.SOUND, "r"), Finished(Service.SOUND, "r", 0))
-    world.now += KEEP_MS + 1
-    world.folded_commands(Overdue("sweep", KEEP_MS, 1))
-    world.folded_results(Billed((Service.SOUND,)))
-    lose_the_changelog(world)
-    assert world.there.state is JobState.COMPLETED
+    assert rows_of(world) == rows
+    assert world.there.due(KEEP_MS) in {due for due, _ in world.store.due(2**60, 9)}
 
 
 @pytest.mark.parametrize("standby", [False, True])
 @pytest.mark.parametrize("cut", range(12))
 def test_removed_job_leaves_only_head_after_any_changelog_cut(cut: int, standby: bool) -> None:
-    world = ended_job(3, Billed((Service.SOUND,)))
+    world = committed(*READY, *ended(3), BILLED)
     assert list(world.store.unsettled_ids()) == []
     world.folded_commands(Removed("c"))
     deletions = len(world.partition.changelog) - world.flushed
@@ -187,9 +181,9 @@ def test_removed_job_leaves_only_head_after_any_changelog_cut(cut: int, standby:
 
 def succeeded() -> JobWorld:
     """Return a job with two services, one of which has succeeded."""
-    world = accepted_job(Options(sound_event_detection=True, speech_analysis=True))
-    world.folded_results(Started(Service.SOUND, "r"), Finished(Service.SOUND, "r", 0, audio_ms=2500, model="m@1"))
-    return world
+    options = Options(sound_event_detection=True, speech_analysis=True)
+    end = Finished(Service.SOUND, "r", 0, audio_ms=2500, model="m@1")
+    return committed(part(0, b"one"), accepted("a", 1, options), STARTED, end)
 
 
 async def billed(world: JobWorld, ledger: Books | None, faults: Sequence[Exception] = ()) -> list[str]:

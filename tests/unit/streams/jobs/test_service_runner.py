@@ -15,7 +15,7 @@ from streams.jobs import service_runner as module
 from streams.jobs.job_store import JobStore
 from streams.services.service import ServiceRun
 from tests.unit.streams.jobs.desk import ALL, AUDIO, SOUND, Desk, Script, ScriptedService, name, nothing
-from tests.waiting import until
+from tests.waiting import turn, until
 from topics.errors import AudioError, ServiceFault, Unavailable
 from topics.folding import DEADLY, DEATHS, KILLED, KILLS
 from topics.jobs.options import Options, Service
@@ -140,10 +140,10 @@ async def test_service_enqueued_repeatedly_runs_once(tmp_path: Path) -> None:
         await until(lambda: bool(desk.of(Finished, ONE)))
         # Its end is on the log, but not folded: the head still says that it is pending.
         desk.runner.enqueue(ONE)
-        await asyncio.sleep(0.01)
+        await turn()
         desk.fold()
         desk.runner.enqueue(ONE)
-        await asyncio.sleep(0.01)
+        await turn()
         assert desk.entry(ONE).state is EntryState.SUCCESS
     assert len(scripted.works) == 1
 
@@ -151,7 +151,7 @@ async def test_service_enqueued_repeatedly_runs_once(tmp_path: Path) -> None:
 async def test_jobs_enqueued_before_start_wait_for_it(tmp_path: Path) -> None:
     desk = Desk(tmp_path, {Service.SOUND: ScriptedService()})
     desk.accept(ONE)
-    await asyncio.sleep(0.01)
+    await turn()
     assert desk.results == []
     async with desk:
         await desk.ends(ONE)
@@ -222,12 +222,20 @@ async def test_unavailable_service_starts_new_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", [Unavailable("away"), OSError("the disk")])
-async def test_temporarily_unreadable_audio_is_retried(tmp_path: Path, fault: Exception) -> None:
-    scripted = ScriptedService(reading)
+async def test_failed_reads_and_appends_are_retried(tmp_path: Path, fault: Exception) -> None:
+    """A failed read of the audio starts a new run; a rejected append does not."""
+
+    async def script(work: ServiceRun) -> None:
+        await reading(work)
+        await saying(b"one", b"two")(work)
+
+    scripted = ScriptedService(script)
     async with playing(tmp_path, {Service.SOUND: scripted}) as desk:
         desk.faults = [fault]
+        desk.refusals = [fault, fault, None] * 5
         await accepted_and_ended(desk)
-    assert (len(scripted.works), desk.entry(ONE).state) == (2, EntryState.SUCCESS)
+    assert (len(scripted.works), desk.refusals) == (2, [])
+    assert (desk.entry(ONE).state, desk.entry(ONE).portions) == (EntryState.SUCCESS, 2)
 
 
 async def test_missing_audio_part_fails_service(tmp_path: Path) -> None:
@@ -238,26 +246,12 @@ async def test_missing_audio_part_fails_service(tmp_path: Path) -> None:
     assert desk.entry(ONE).error == "the job's audio is not complete: part 0 of 1 is missing"
 
 
-@pytest.mark.parametrize("fault", [Unavailable("away"), OSError("the disk")])
-async def test_rejected_result_append_is_retried(tmp_path: Path, fault: Exception) -> None:
-    scripted = ScriptedService(saying(b"one", b"two"))
-    async with playing(tmp_path, {Service.SOUND: scripted}) as desk:
-        desk.refusals = [fault, fault, None] * 4
-        await accepted_and_ended(desk)
-    assert (len(scripted.works), desk.entry(ONE).portions) == (1, 2)
-
-
 async def test_persistent_append_failure_starts_new_run(tmp_path: Path) -> None:
     scripted = ScriptedService()
     async with playing(tmp_path, {Service.SOUND: scripted}) as desk:
         desk.refusals = [None, *[OSError("the disk")] * run_context.APPENDS]
         await accepted_and_ended(desk)
     assert len(scripted.works) == 2
-
-
-def test_retry_pause_grows_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    assert [retry.pause(failures) for failures in (1, 2, 3, 4, 5, 10_000)] == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
 
 
 async def test_long_outage_is_retried_every_thirty_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,7 +332,7 @@ async def test_jobs_resume_after_partition_returns(tmp_path: Path) -> None:
         desk.elsewhere = True
         desk.runner.enqueue(ONE)
         before = len(desk.results)
-        await asyncio.sleep(0.01)
+        await turn()
         assert len(desk.results) == before
         desk.elsewhere = False
         for job in (TWO, ONE):
@@ -373,7 +367,7 @@ async def test_stop_cancels_running_jobs_and_starts_none(tmp_path: Path) -> None
         desk.accept(TWO)
         await until(lambda: scripted.at_work == 1)
     desk.runner.enqueue(TWO)
-    await asyncio.sleep(0.01)
+    await turn()
     assert scripted.at_work == 0
     assert list(tmp_path.iterdir()) == []
     assert desk.of(Finished, ONE) == desk.of(Portion, ONE) == []

@@ -14,6 +14,7 @@ from streams.log import RECORD_COST, Ack, StoredRecord
 from tests.unit.streams.appending import append_soon
 from tests.unit.streams.clocks import turn_clock
 from tests.unit.streams.kafka.producers import Cluster, User
+from tests.waiting import turn
 from topics.catalog import CHANGELOG, COMMANDS, COMMANDS_PARKED, JOB_COMMANDS, RESULTS, TopicPartition
 from topics.errors import ServiceError, Unavailable
 
@@ -41,12 +42,6 @@ def writer(cluster: Cluster, user: User, loop: asyncio.Runner) -> Iterator[Kafka
     writer.user = user
     yield writer
     loop.run(writer.close())
-
-
-async def turn() -> None:
-    """Let the loop run everything that is ready."""
-    for _ in range(8):
-        await asyncio.sleep(0)
 
 
 async def settle(cluster: Cluster, count: int = 1000) -> None:
@@ -241,17 +236,6 @@ async def test_flush_waits_only_for_earlier_records(writer: KafkaWriter, cluster
     await settle(cluster, 1)
     await asyncio.wait_for(flush, 1)
     assert writer.queued_bytes == RECORD_COST + len(b"kafter")
-
-
-async def test_flush_calls_complete_in_order(writer: KafkaWriter, cluster: Cluster) -> None:
-    flushes = []
-    for number in range(3):
-        append_soon(writer, CHANGELOG, 0, b"k", b"%d" % number)
-        flushes.append(asyncio.create_task(writer.flush()))
-        await turn()
-    for done in range(3):
-        await settle(cluster, 1)
-        assert [flush.done() for flush in flushes] == [number <= done for number in range(3)]
 
 
 # --- lost records ---------------------------------------------------------------------------------------------------

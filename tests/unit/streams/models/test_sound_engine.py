@@ -9,8 +9,6 @@ from typing import Literal
 
 import msgspec
 import numpy as np
-import onnx
-import onnxruntime
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
@@ -246,13 +244,6 @@ def test_packing_keeps_order_of_scores(first: float, second: float, point: float
     assert (one(first, point) <= one(second, point)) == (first <= second) or one(first, point) == one(second, point)
 
 
-def test_windows_are_packed_in_order() -> None:
-    rows = np.array([[0.1, 0.9, 0.5], [0.9, 0.1, 0.5]], np.float32)
-    packed = pack(rows, [0.5, 0.5, 0.5])
-    assert packed == pack(rows[:1], [0.5] * 3) + pack(rows[1:], [0.5] * 3)
-    assert (packed[0], packed[1], packed[2]) == (packed[4], packed[3], packed[5])
-
-
 def test_nan_scores_are_rejected() -> None:
     with pytest.raises(EngineError, match="not a number"):
         pack(np.array([[0.5, np.nan]], np.float32), [0.5, 0.5])
@@ -279,33 +270,6 @@ LABELS = {
 @cache
 def engine() -> OnnxSoundEngine:
     return OnnxSoundEngine(YAMNET)
-
-
-def test_bundled_model_files() -> None:
-    manifest = engine().manifest
-    assert (manifest.name, manifest.licence, len(manifest.classes)) == ("yamnet", "Apache-2.0", 521)
-    assert len(manifest.tags) == 118
-    assert manifest.input.samples == 15_600
-    assert (YAMNET / "NOTICE").is_file()
-    assert (YAMNET / "model.onnx").stat().st_size < 4_000_000
-
-
-def test_model_names_resolve_to_paths(tmp_path: Path) -> None:
-    assert bundled.directory("yamnet") == YAMNET
-    assert bundled.directory(str(tmp_path)) == tmp_path
-    assert bundled.directory("nonesuch") == Path("nonesuch")
-    assert bundled.directory("../models/yamnet") == Path("../models/yamnet")
-
-
-def test_int8_weights_fold_into_float_graph(tmp_path: Path) -> None:
-    """Casts and products are folded and activations fused at load time: the float graph remains."""
-    options = onnxruntime.SessionOptions()
-    options.optimized_model_filepath = str(tmp_path / "folded.onnx")
-    options.log_severity_level = 3
-    onnxruntime.InferenceSession(str(YAMNET / "model.onnx"), options, providers=["CPUExecutionProvider"])
-    left = [node.op_type for node in onnx.load(tmp_path / "folded.onnx").graph.node]
-    assert not {"Cast", "Mul", "Clip", "Relu", "DequantizeLinear"} & set(left)
-    assert sum(kind in ("Conv", "FusedConv") for kind in left) == 27
 
 
 @pytest.mark.parametrize("rate", [8_000, 16_000, 44_100])

@@ -29,8 +29,12 @@ class MemoryLog:
         self.records: defaultdict[TopicPartition, list[StoredRecord]] = defaultdict(list)
         #: First readable offsets of partitions with deleted records.
         self.begins: dict[TopicPartition, int] = {}
-        #: Raised once each, by the next reads.
-        self.faults: list[Exception] = []
+        #: Raised once each, by the next requests for bounds and batches of a read; None lets one succeed.
+        self.faults: list[Exception | None] = []
+        #: Records of a batch.
+        self.at_once = 1
+        #: The offsets of all reads, (start, stop).
+        self.asked: list[tuple[int, int]] = []
         self.writer: Any = self
         #: Number of requests for bounds.
         self.asks = 0
@@ -80,8 +84,8 @@ class MemoryLog:
 
     async def _answer(self) -> None:
         await asyncio.sleep(0)
-        if self.faults:
-            raise self.faults.pop(0)
+        if self.faults and (fault := self.faults.pop(0)) is not None:
+            raise fault
 
     async def bounds(self, tps: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
         self.asks += 1
@@ -90,12 +94,13 @@ class MemoryLog:
         return bounds
 
     async def read(self, tp: TopicPartition, start: int, stop: int) -> AsyncGenerator[Sequence[StoredRecord], None]:
-        await self._answer()
+        self.asked.append((start, stop))
         if (gate := self.gates.get(tp)) is not None:
             await gate.wait()
-        for record in list(self.records[tp]):
-            if start <= record.offset < stop:
-                yield [record]
+        there = [record for record in self.records[tp] if start <= record.offset < stop]
+        for first in range(0, len(there), self.at_once):
+            await self._answer()
+            yield there[first : first + self.at_once]
 
     async def replay(self, ranges: Mapping[TopicPartition, tuple[int, int]], apply: Apply) -> None:
         for tp, (start, stop) in ranges.items():

@@ -1,6 +1,5 @@
 """Faults of a node: permanent ones fail the health check, temporary ones are retried, and work continues."""
 
-import asyncio
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,6 @@ from streams.disk import DiskDatabase, DiskFull
 from streams.folding import retry
 from streams.node import files_watch
 from streams.node import node as module
-from streams.node.files_watch import FilesWatch
 from streams.node.node import Node
 from streams.node.owner import PartitionOwner
 from streams.sessions.analyser import ATTEMPTS
@@ -24,7 +22,7 @@ from tests.unit.streams.sessions.studio import STREAM, sound, truth
 from tests.waiting import until
 from topics import record_codec
 from topics.catalog import COMMANDS, RESULTS
-from topics.errors import ServiceError, Unavailable
+from topics.errors import Unavailable
 from topics.keys import new_id
 from topics.sessions.records import Begun, Chunk, Failed, Sealed, SessionResult
 
@@ -190,46 +188,29 @@ def replace(path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda data: shutil.rmtree(data / "log"), "log was removed while"),
-        (lambda data: shutil.move(data, data.with_name("away")), "log was removed while"),
-        (lambda data: replace(data / "database"), "database was replaced while"),
+        (lambda data: shutil.rmtree(data / "log" / "log"), "log was removed"),
+        (lambda data: (data / "log").rename(data / "away"), "log was removed"),
+        (lambda data: (data / "earshot.db").unlink(), "earshot.db was removed"),
+        (lambda data: replace(data / "earshot.db"), "earshot.db was replaced"),
     ],
+    ids=["log removed", "directory moved away", "database removed", "database replaced"],
 )
-async def test_removed_or_replaced_file_is_reported(
+async def test_removed_or_replaced_file_fails_node_and_rejects_commands(
     tmp_path: Path, change: Callable[[Path], object], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files_watch, "LOOK_SECONDS", 0.01)
-    data = tmp_path / "data"
-    (data / "log").mkdir(parents=True)
-    (data / "database").write_bytes(b"some")
-    watching = asyncio.create_task(FilesWatch([data / "log", data / "database", data / "never"]).run())
-    await asyncio.wait({watching}, timeout=0.05)
-    (data / "log" / "new").touch()
-    (data / "database").write_bytes(b"more")
-    await asyncio.wait({watching}, timeout=0.05)
-    assert not watching.done()
-    change(data)
-    with pytest.raises(ServiceError, match=said):
-        await asyncio.wait_for(watching, 30)
-
-
-@pytest.mark.parametrize(
-    "remove", [lambda data: shutil.rmtree(data / "log" / "log"), lambda data: (data / "earshot.db").unlink()]
-)
-async def test_removed_log_or_database_fails_node_and_rejects_commands(
-    tmp_path: Path, remove: Callable[[Path], object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(files_watch, "LOOK_SECONDS", 0.01)
-    (tmp_path / "earshot.db").touch()
+    database = tmp_path / "earshot.db"
+    database.touch()
     home, session = Home(tmp_path), new_id()
-    async with home.serving(files=(tmp_path / "log" / "log", tmp_path / "earshot.db")) as node:
+    async with home.serving(files=(tmp_path / "log" / "log", database, tmp_path / "never")) as node:
         await send(node, session, STREAM, Chunk("c0", 0, sound(1)))
+        database.write_bytes(b"more")
         with capture_logs() as lines:
-            remove(tmp_path)
+            change(tmp_path)
             await until(node.alive)
         # A sentence without a traceback.
         assert [line["exc_info"] for line in lines if line["event"] == "node.failed"] == [None]
-        assert "was removed while the service runs" in (node.ready() or "")
+        assert f"{said} while the service runs" in (node.ready() or "")
         with pytest.raises(Unavailable, match="has failed and is about to stop"):
             await send(node, session, Chunk("c1", 1, sound(1)))
     assert home.failures == 1

@@ -1,16 +1,16 @@
 """A lane folds records delivered in order at once, fetches the rest, and folds nothing twice."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import pytest
 
 from streams.disk import DatabaseFailed
+from streams.folding.batch import ATTEMPTS
 from streams.log import StoredRecord
 from streams.node.lane import PARKED_AT_LEAST, PARKED_SHARE, TABLE_ATTEMPTS, Lane, PartitionStopped
 from streams.sessions.store import SessionStore
-from tests.unit.streams.node.logs import POISON, Notes
+from tests.unit.streams.node.logs import POISON, MemoryLog, Notes
 from tests.unit.streams.sessions.rows import MemoryPartition
 from topics.catalog import COMMANDS, TopicPartition
 from topics.errors import Unavailable
@@ -18,46 +18,24 @@ from topics.errors import Unavailable
 TP = TopicPartition(COMMANDS, 0)
 
 
-class Topic:
-    """A partition of a log, read `at_once` records at a time; raises given errors in place of batches."""
-
-    def __init__(self) -> None:
-        self.records: list[StoredRecord] = []
-        self.at_once = 2
-        self.asked: list[tuple[int, int]] = []
-        self.faults: list[Exception | None] = []
-
-    def topic_name(self, topic: str) -> str:
-        return topic
-
-    def append(self, count: int, value: bytes = b"v", skipped: int = 0) -> list[StoredRecord]:
-        """Append records, the first after `skipped` offsets without records."""
-        first = (self.records[-1].offset + 1 if self.records else 0) + skipped
-        added = [StoredRecord(offset, 0, b"k", value) for offset in range(first, first + count)]
-        self.records += added
-        return added
-
-    async def read(self, tp: TopicPartition, start: int, stop: int) -> AsyncGenerator[Sequence[StoredRecord], None]:
-        assert tp == TP
-        self.asked.append((start, stop))
-        there = [record for record in self.records if start <= record.offset < stop]
-        for first in range(0, len(there), self.at_once):
-            await asyncio.sleep(0)
-            if self.faults and (fault := self.faults.pop(0)) is not None:
-                raise fault
-            yield there[first : first + self.at_once]
-
-
 class House:
     """A lane with its surroundings."""
 
     def __init__(self, position: int = 0, *, level: bool = True) -> None:
-        self.topic = Topic()
+        self.topic = MemoryLog()
+        self.topic.at_once = 2
         self.notes = Notes(COMMANDS, [])
         self.parked: list[tuple[int, int, str]] = []
         source: Any = self.topic
         self.lane = Lane(TP, position, SessionStore(MemoryPartition(0)), self.notes, source, self.park)
         self.lane.level = level
+
+    def append(self, count: int, value: bytes = b"v", skipped: int = 0) -> list[StoredRecord]:
+        """Append records, the first after `skipped` offsets without records."""
+        first = self.topic.end(TP) + skipped
+        added = [StoredRecord(offset, 0, b"k", value) for offset in range(first, first + count)]
+        self.topic.records[TP] += added
+        return added
 
     @property
     def offsets(self) -> list[int]:
@@ -71,15 +49,15 @@ class House:
 def behind(count: int, value: bytes = b"v") -> House:
     """Return a lane with this many records to catch up with."""
     house = House(level=False)
-    house.topic.append(count, value)
+    house.append(count, value)
     house.lane.end = count
     return house
 
 
 def test_consecutive_records_are_folded_immediately() -> None:
     house = House()
-    assert house.lane.deliver(house.topic.append(2))
-    assert house.lane.deliver(house.topic.append(3))
+    assert house.lane.deliver(house.append(2))
+    assert house.lane.deliver(house.append(3))
     assert house.offsets == [0, 1, 2, 3, 4]
     assert (house.lane.position, house.lane.end, house.lane.folded) == (5, 5, 5)
     assert house.topic.asked == []
@@ -87,17 +65,17 @@ def test_consecutive_records_are_folded_immediately() -> None:
 
 async def test_missing_records_are_fetched_and_folded_first() -> None:
     house = House()
-    house.lane.deliver(house.topic.append(1))
-    house.topic.append(2)
-    assert not house.lane.deliver(house.topic.append(2))
+    house.lane.deliver(house.append(1))
+    house.append(2)
+    assert not house.lane.deliver(house.append(2))
     assert house.offsets == [0]
     # During the fetch, new records wait on the log.
-    assert house.lane.deliver(house.topic.append(1))
+    assert house.lane.deliver(house.append(1))
     assert house.offsets == [0]
     await house.lane.catch_up()
     assert house.offsets == [0, 1, 2, 3, 4, 5]
     assert house.lane.level
-    assert house.lane.deliver(house.topic.append(1))
+    assert house.lane.deliver(house.append(1))
     assert house.offsets[-1] == 6
     assert house.topic.asked == [(1, 6)]
 
@@ -107,7 +85,7 @@ async def test_records_delivered_during_catch_up_are_folded() -> None:
     catching_up = asyncio.create_task(house.lane.catch_up())
     await asyncio.sleep(0)
     for _ in range(3):
-        assert house.lane.deliver(house.topic.append(1))
+        assert house.lane.deliver(house.append(1))
         await asyncio.sleep(0)
     await catching_up
     assert house.offsets == list(range(6))
@@ -122,11 +100,19 @@ async def test_records_delivered_during_catch_up_are_folded() -> None:
 async def test_failed_record_is_refetched_and_folded_once(faults: list[Exception]) -> None:
     house = House()
     house.notes.failures = faults.copy()
-    assert not house.lane.deliver(house.topic.append(3))
+    assert not house.lane.deliver(house.append(3))
     assert house.lane.position == 0
     await house.lane.catch_up()
     assert (house.offsets, house.parked) == ([0, 1, 2], [])
     assert (house.lane.position, house.lane.folded, house.lane.level) == (3, 3, True)
+
+
+async def test_persistent_failure_of_record_parks_it() -> None:
+    house = behind(3)
+    house.notes.failures = [ValueError("a bug")] * (ATTEMPTS + 1)
+    await house.lane.catch_up()
+    assert (house.offsets, house.parked) == ([1, 2], [(0, 0, "ValueError: a bug")])
+    assert (house.notes.failures, house.lane.level) == ([], True)
 
 
 async def test_persistent_table_failure_is_raised() -> None:
@@ -148,7 +134,7 @@ async def test_failures_of_log_do_not_count_for_table() -> None:
 
 async def test_poison_record_is_parked_and_folding_continues() -> None:
     house = House()
-    records = [*house.topic.append(1), *house.topic.append(1, POISON), *house.topic.append(2)]
+    records = [*house.append(1), *house.append(1, POISON), *house.append(2)]
     assert not house.lane.deliver(records)
     assert (house.offsets, house.lane.position) == ([0], 1)
     await house.lane.catch_up()
@@ -170,10 +156,10 @@ async def test_too_many_poison_records_stop_partition() -> None:
 async def test_small_share_of_poison_does_not_stop_partition() -> None:
     house = House(level=False)
     for _ in range(2 * PARKED_AT_LEAST):
-        house.topic.append(int(2 / PARKED_SHARE))
-        house.topic.append(1, POISON)
+        house.append(int(2 / PARKED_SHARE))
+        house.append(1, POISON)
     house.topic.at_once = 1000
-    house.lane.end = len(house.topic.records)
+    house.lane.end = len(house.topic.records[TP])
     await house.lane.catch_up()
     assert len(house.parked) == house.lane.parked == 2 * PARKED_AT_LEAST
     assert house.lane.position == house.lane.end
@@ -197,14 +183,14 @@ async def test_other_log_errors_are_not_retried() -> None:
 
 async def test_expired_offsets_are_skipped() -> None:
     house = House(level=False)
-    house.topic.append(2, skipped=5)
-    house.topic.append(1, skipped=3)
+    house.append(2, skipped=5)
+    house.append(1, skipped=3)
     house.lane.end = 20
     await house.lane.catch_up()
     assert house.offsets == [5, 6, 10]
     assert (house.lane.position, house.lane.level) == (20, True)
-    house.topic.append(1, skipped=9)
-    assert house.lane.deliver(house.topic.records[-1:])
+    house.append(1, skipped=9)
+    assert house.lane.deliver(house.topic.records[TP][-1:])
     assert house.offsets[-1] == 20
 
 

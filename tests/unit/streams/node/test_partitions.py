@@ -171,19 +171,26 @@ def rows_of(holder: Shareholder, number: int) -> dict[bytes, bytes]:
 
 
 @pytest.mark.parametrize(
-    ("applied", "is_kept"),
-    [(Applied(9, 1, NOW), True), (Applied(2, 1, NOW - KEEP_TOMBSTONES_MS), False)],
-    ids=["of another log", "too old"],
+    ("applied", "begin", "reason", "is_kept"),
+    [
+        (Applied(9, 1, NOW), 0, "it is of another log", True),
+        (Applied(2, 1, NOW), 3, "its changelog begins at 3", True),
+        (Applied(2, 1, NOW - KEEP_TOMBSTONES_MS), 0, "it is older than the changelog's tombstones", False),
+    ],
 )
-async def test_unfit_table_is_rebuilt_and_reported(holder: Shareholder, applied: Applied, is_kept: bool) -> None:
+async def test_unfit_table_is_rebuilt_and_reported(
+    holder: Shareholder, applied: Applied, begin: int, reason: str, is_kept: bool
+) -> None:
     """A table that is too old contains deleted rows; any other may be the last copy of something."""
     table(holder, 2, applied, {K: b"deleted long ago"})
+    holder.log.begins[ROWS] = begin
     for number in range(5):
         holder.log.add(CHANGELOG, 2, L, b"%d" % number)
     await holder.serve(2)
     assert rows_of(holder, 2) == {L: b"4"}
     [rebuilt] = holder.partitions.tables.rebuilt
     assert (rebuilt.partition, bool(rebuilt.path), rebuilt.is_lost) == (2, is_kept, is_kept)
+    assert reason in rebuilt.reason
     assert (holder.failures, holder.work.lost) == (0, [2])
     if is_kept:
         Path(rebuilt.path).rename(holder.directory / "partitions" / "7.db")

@@ -28,9 +28,7 @@ def of(stored: list[dict[bytes, bytes]], session: str) -> list[tuple[bytes, byte
 
 
 @pytest.mark.slow
-async def test_restart_with_missing_tables_and_tables_of_another_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_restart_with_and_without_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home, data = Home(tmp_path), sound(3)
     done, file, gone, stream, late = (new_id() for _ in range(5))
     async with home.serving() as node:
@@ -72,12 +70,6 @@ async def test_restart_with_missing_tables_and_tables_of_another_log(
         log = log_of(node)
         for at in (tp(COMMANDS, file), tp(RESULTS, file)):
             await until(lambda at=at: noted(node, *at) == log.end(at))  # type: ignore[misc]
-    # The log is authoritative: tables of another log are rebuilt.
-    shutil.rmtree(home.directory / "log")
-    with capture_logs() as lines:
-        async with home.serving() as node:
-            assert node.sessions.view(done) is None
-    assert any(line["event"] == "table.rebuilt" and "it is of another log" in line["reason"] for line in lines)
 
 
 async def test_tables_of_equally_long_other_log_are_set_aside(tmp_path: Path) -> None:

@@ -4,11 +4,10 @@ import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from streams.node.owner import PartitionOwner
-from streams.tables.partition_rows import APPLIED, Applied, TableOutdated, TableUnfit, encode_positions
+from streams.tables.partition_rows import encode_positions
 from tests.unit.streams.node.logs import AWAY, MemoryLog, MemoryNode
 from topics.catalog import (
     CHANGELOG,
@@ -16,7 +15,6 @@ from topics.catalog import (
     FOLDED,
     JOB_COMMANDS,
     JOB_RESULTS,
-    KEEP_TOMBSTONES_MS,
     RESULTS,
     TopicPartition,
 )
@@ -52,14 +50,6 @@ class Street:
 
     def markers(self) -> list[tuple[bytes | None, int]]:
         return [(record.value, record.epoch) for record in self.log.records[ROWS] if record.key == EPOCH]
-
-    def applied(self, applied: Applied, rows: dict[bytes, bytes]) -> None:
-        """Give node `a` a table written up to `applied`."""
-        database = self.node().databases.open(0).rocks
-        for key, value in rows.items():
-            database[key] = value
-        database[APPLIED] = msgspec.msgpack.encode(applied)
-        database.close()
 
 
 @pytest.fixture
@@ -134,17 +124,6 @@ async def test_rows_written_between_restore_and_claim_are_applied(street: Street
     assert rows_of(owner) == {K: b"just in time"}
 
 
-async def test_rows_overwritten_by_late_owner_are_restored(street: Street) -> None:
-    for key, value, epoch in [(K, b"good", 1), (EPOCH, b"2", 2), (K, b"late", 1)]:
-        street.log.add(CHANGELOG, 0, key, value, epoch)
-    _, owner = await street.take_over()
-    assert [(record.key, record.value, record.epoch) for record in street.log.records[ROWS][3:]] == [
-        (EPOCH, b"3", 3),
-        (K, b"good", 3),
-    ]
-    assert rows_of(owner) == {K: b"good"}
-
-
 async def test_unshared_log_has_no_epochs(street: Street) -> None:
     street.log.add(CHANGELOG, 0, K, b"v")
     _, owner = await street.take_over(shared=False)
@@ -164,46 +143,6 @@ async def test_owner_closed_during_claim_leaves_table_unchanged(street: Street) 
     beside_appends(log, lose)
     await node.take_over(owner)
     assert (owner.rows.epoch, owner.rows.applied.offset, rows_of(owner)) == (0, 1, {K: b"v"})
-
-
-# --- unusable tables ------------------------------------------------------------------------------------------------
-
-OLD_MS = int(0.6 * KEEP_TOMBSTONES_MS)
-
-
-@pytest.mark.parametrize(
-    ("applied", "begin", "reason"),
-    [
-        (Applied(9, 1, NOW), 0, "it is of another log"),
-        (Applied(2, 1, NOW), 3, "its changelog begins at 3"),
-        (Applied(2, 1, NOW - OLD_MS), 0, "it is older than the changelog's tombstones"),
-    ],
-)
-async def test_unfit_table_is_rejected(street: Street, applied: Applied, begin: int, reason: str) -> None:
-    street.applied(applied, {K: b"deleted long ago", POSITIONS: encode_positions({COMMANDS: 99})})
-    for number in range(5):
-        street.log.add(CHANGELOG, 0, L, b"%d" % number)
-    street.log.begins[ROWS] = begin
-    with pytest.raises((TableUnfit, TableOutdated), match=reason):
-        await street.take_over()
-    [owner] = street.owners
-    assert rows_of(owner) == {K: b"deleted long ago"}
-    assert owner.sessions.partition is owner.jobs.partition is owner.rows
-
-
-@pytest.mark.parametrize(
-    "applied",
-    [Applied(5, 1, NOW - OLD_MS), Applied(3, 1, NOW - int(0.4 * KEEP_TOMBSTONES_MS)), Applied(5, 1, NOW)],
-)
-async def test_valid_table_is_kept_and_caught_up(street: Street, applied: Applied) -> None:
-    street.applied(applied, {K: b"kept"})
-    for number in range(5):
-        street.log.add(CHANGELOG, 0, L, b"%d" % number, 1)
-    _, owner = await street.take_over()
-    assert rows_of(owner) == {K: b"kept", **({L: b"4"} if applied.offset < 5 else {})}
-
-
-# --- records on the log ---------------------------------------------------------------------------------------------
 
 
 def fill(log: MemoryLog, count: int, partition: int = 0) -> None:

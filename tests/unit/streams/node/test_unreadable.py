@@ -1,7 +1,8 @@
 """Unreadable data: a row affects only its session, a record is parked, and too many stop their partition."""
 
-import asyncio
+from collections.abc import MutableMapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -126,6 +127,10 @@ async def test_failed_purge_does_not_block_others(tmp_path: Path, monkeypatch: p
         await until(lambda: node.alive() == "ZeroDivisionError: division by zero")
 
 
+def waits(lines: Sequence[MutableMapping[str, Any]]) -> int:
+    return sum(line["event"] == "node.waiting" for line in lines)
+
+
 @pytest.mark.parametrize("before", [True, False], ids=["at the start", "while it serves"])
 async def test_records_of_newer_version_stop_only_their_partition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool
@@ -135,7 +140,6 @@ async def test_records_of_newer_version_stop_only_their_partition(
     Nothing waits for the partition: a restart would find the same records.
     """
     monkeypatch.setattr(module, "REPORT_SECONDS", 0.01)
-    monkeypatch.setattr(module, "STUCK_SECONDS", 0.05)
     home, there = Home(tmp_path), in_partition(2)
 
     async def later(log: object) -> None:
@@ -166,7 +170,9 @@ async def test_records_of_newer_version_stop_only_their_partition(
             with pytest.raises(Unavailable, match="record version 2 is not known"):
                 node.sessions.view(in_partition(NUMBER))
             assert (await send(node, there, STREAM))[0].status == 200
-            await asyncio.sleep(0.2)
+            monkeypatch.setattr(module, "STUCK_SECONDS", 0.0)
+            looks = waits(lines)
+            await until(lambda: waits(lines) >= looks + 2)
             assert node.alive() is None
             assert {node.owners.number(node.sessions.new_id()) for _ in range(20)} <= {0, 2, 3}
             # The last one stopped the partition instead of being set aside.

@@ -1,6 +1,5 @@
 """The biller of sessions: the ledger first, then the log; audio of steps adds up; deleted sessions too."""
 
-from collections.abc import Sequence
 from itertools import pairwise
 
 import msgspec
@@ -18,7 +17,6 @@ from tests.unit.streams.sessions.rows import delivered
 from tests.unit.streams.sessions.world import MODEL, TAGS, World, score
 from tests.waiting import until
 from topics import keys, record_codec
-from topics.errors import DirectoryDown, Unavailable
 from topics.ports.ledger import Charge, MeteredService
 from topics.sessions.records import Chunk, Cursor, Deleted, Metered, Opened, Scored, Sealed, SessionCommand
 from topics.sessions.rules import METER_WINDOWS
@@ -42,13 +40,10 @@ def analysed(*after: SessionCommand, opened: Opened = OPENED) -> World:
     return world
 
 
-async def bill(world: World, ledger: Books | None, refusals: Sequence[Exception] = ()) -> None:
+async def bill(world: World, ledger: Books) -> None:
     """Let the biller take the session until nothing is left to bill."""
-    faults = list(refusals)
 
     async def emit(session: str, result: Metered) -> None:
-        if faults:
-            raise faults.pop(0)
         world._emit(session, result)
 
     app = NodeApp()
@@ -90,20 +85,6 @@ async def test_deleted_session_is_billed_before_final_removal(derived: bool) -> 
     # A derived id stays taken.
     assert left == [world.store.row_key(SESSION, keys.HEAD)] * derived
     assert world.store.opened(SESSION) is None
-
-
-async def test_unavailable_ledger_or_log_is_retried() -> None:
-    world, books = analysed(Sealed("c")), Books(DirectoryDown("away"))
-    await bill(world, books, [Unavailable("full")])
-    # Written twice, which the ledger's key makes one.
-    assert books.lines == [LINE, LINE]
-
-
-async def test_session_settles_without_ledger() -> None:
-    world = analysed(Sealed("c"))
-    await bill(world, None)
-    head = world.head(SESSION)
-    assert not head.unmetered
 
 
 def test_running_session_is_not_billed_before_full_step() -> None:

@@ -15,7 +15,7 @@ from tests.unit.streams.sessions.rows import MemoryPartition, delivered
 from topics import keys
 from topics.folding import Verdict
 from topics.sessions.records import Chunk, Deleted, Expired, Opened, Sealed, SessionCommand
-from topics.sessions.rules import TOMBSTONE_MS, SessionState
+from topics.sessions.rules import TOMBSTONE_MS
 
 SESSION = "S" * 24
 IDLE_MS = 1000
@@ -86,26 +86,6 @@ async def test_audio_of_long_deleted_session_is_released_in_steps(house: House) 
     assert list(house.store.unsettled_ids()) == []
 
 
-async def test_repeated_upload_with_key_gets_first_verdict(house: House) -> None:
-    first = await house.fold(STREAM, Chunk("a", 0, b"sound", b"key"), Chunk("b", 1, b"more"))
-    again, other, without = await house.fold(
-        Chunk("c", 0, b"sound", b"key"), Chunk("d", 0, b"noise", b"key"), Chunk("e", 0, b"sound")
-    )
-    assert again == first[1]
-    assert other.status == without.status == 409
-    assert house.store.audio(SESSION, 2, 3) == []
-
-
-async def test_stream_has_work_per_chunk_and_file_when_complete() -> None:
-    stream, file = House(), House()
-    await stream.fold(STREAM, Chunk("a", 0, b"a"))
-    await file.fold(FILE, Chunk("a", 0, b"a"))
-    assert [list(changes.work) for changes in stream.announced] == [[SESSION]]
-    assert [list(changes.work) for changes in file.announced] == [[]]
-    await file.fold(Sealed("s"))
-    assert [list(changes.work) for changes in file.announced] == [[], [SESSION]]
-
-
 async def test_deletion_releases_rows_references_and_cache(house: House) -> None:
     await house.fold(STREAM, Chunk("a", 0, b"a", b"key"), Chunk("b", 1, b"b"))
     await house.fold(Chunk("c", 2, b"c"), Deleted("d"))
@@ -116,25 +96,19 @@ async def test_deletion_releases_rows_references_and_cache(house: House) -> None
     assert (await house.fold(Chunk("e", 3, b"d")))[0].status == 404
 
 
-async def test_active_session_extends_its_deadline(house: House) -> None:
+async def test_deadline_follows_activity_and_ends_session(house: House) -> None:
     await house.fold(STREAM, at=0)
     await house.fold(Chunk("a", 0, b"a"), at=900)
     assert house.due() == [1000]
     await house.fold(Expired("sweep", IDLE_MS, 1000), at=1000)
     assert house.due() == [1900]
     assert house.store.head(SESSION) is not None
-
-
-async def test_idle_session_is_deleted_with_its_deadline(house: House) -> None:
-    await house.fold(STREAM, at=0)
-    await house.fold(Expired("sweep", IDLE_MS, 1000), at=1001)
+    await house.fold(Expired("sweep", IDLE_MS, 1900), at=1901)
     assert house.partition.rows == {}
-
-
-async def test_deleted_session_leaves_index_at_deadline(house: House) -> None:
-    await house.fold(STREAM, Deleted("d"), at=0)
-    assert house.due() == [1000]
-    await house.fold(Expired("sweep", IDLE_MS, 1000), at=1000)
+    # A deleted session leaves the index at its deadline.
+    await house.fold(STREAM, Deleted("d"), at=2000)
+    assert house.due() == [3000]
+    await house.fold(Expired("sweep", IDLE_MS, 3000), at=3000)
     assert house.due() == []
 
 
@@ -157,11 +131,3 @@ async def test_derived_id_of_expired_session_stays_taken(house: House) -> None:
     await house.fold(msgspec.structs.replace(STREAM, derived=True), at=0)
     await house.fold(Expired("sweep", IDLE_MS, 1000), at=1001)
     assert house.due() == [1001 + TOMBSTONE_MS]
-
-
-async def test_predict_takes_next_number(house: House) -> None:
-    verdicts = await house.fold(STREAM, *(Chunk(f"p{n}", None, b"a", predict=True) for n in range(3)))
-    assert [verdict.next for verdict in verdicts] == [0, 1, 2, 3]
-    head = house.store.head(SESSION)
-    assert head is not None
-    assert (head.state, head.predicts) == (SessionState.WRITABLE, True)

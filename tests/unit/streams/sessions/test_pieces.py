@@ -14,10 +14,10 @@ from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.followers import WAKES, Followers
 from streams.folding.references import References
 from streams.folding.sweeper import SWEEP, sweep
-from streams.log import StoredRecord
 from streams.sessions.audio import STALE_SECONDS, STALE_STREAM_SECONDS, AudioCache, AudioSource
 from streams.sessions.store import SessionStore
 from tests.unit.streams.sessions.rows import MemoryPartition, drafting
+from tests.unit.streams.sessions.studio import Commands
 from tests.waiting import until
 from topics import keys, record_codec
 from topics.errors import AudioError
@@ -99,17 +99,11 @@ def test_streams_evict_files_from_full_cache() -> None:
     assert [cache.get(0, offset) for offset in range(5)] == [None, b"st", b"re", None, None]
 
 
-class Log:
-    """Records by offset; logs its reads."""
-
-    def __init__(self, records: dict[int, bytes]) -> None:
-        self.records = records
-        self.asked: list[int] = []
-
-    async def stretch(self, partition: int, offsets: Sequence[int], size: int) -> Sequence[StoredRecord]:
-        self.asked.append(offsets[0])
-        behind = [at for at in sorted(self.records) if at >= offsets[0]][:2]
-        return [StoredRecord(at, 0, None, self.records[at]) for at in behind]
+def log_of(*values: bytes) -> Commands:
+    """Return a log that returns two records at a time."""
+    log = Commands()
+    log.values, log.together = list(values), 2
+    return log
 
 
 def row(offset: int, data: bytes) -> AudioRow:
@@ -121,13 +115,13 @@ async def read(source: AudioSource, chunks: Sequence[AudioRow]) -> list[bytes]:
 
 
 async def test_audio_is_read_from_cache_then_log() -> None:
-    log = Log({offset: record_codec.encode(Chunk("c", offset, b"%d" % offset)) for offset in range(4)})
+    log = log_of(*(record_codec.encode(Chunk("c", offset, b"%d" % offset)) for offset in range(4)))
     cache = AudioCache(100)
     cache.put(0, 0, b"0")
     cache.put(0, 3, b"3")
     chunks = [row(offset, b"%d" % offset) for offset in range(4)]
     assert await read(AudioSource(cache, log), chunks) == [b"0", b"1", b"2", b"3"]
-    assert log.asked == [1]  # The second came with the first.
+    assert (log.reads, log.read) == (1, 2)
 
 
 @pytest.mark.parametrize(
@@ -140,14 +134,14 @@ async def test_audio_is_read_from_cache_then_log() -> None:
     ],
 )
 async def test_unreadable_log_audio_raises_audio_error(value: bytes | None, cause: str) -> None:
-    log = Log({} if value is None else {0: value})
+    log = log_of(*([] if value is None else [value]))
     with pytest.raises(AudioError, match=cause):
         await read(AudioSource(AudioCache(0), log), [row(0, b"data")])
 
 
 async def test_read_ahead_of_lost_partitions_is_dropped() -> None:
     """Otherwise each partition that was ever read would shrink the buffers of all others."""
-    log = Log({offset: record_codec.encode(Chunk("c", offset, b"0")) for offset in range(4)})
+    log = log_of(*(record_codec.encode(Chunk("c", offset, b"0")) for offset in range(4)))
     source = AudioSource(AudioCache(0), log)
     await read(source, [row(0, b"0")])
     assert source.at_hand(0, 1)

@@ -133,6 +133,7 @@ def test_unneeded_chunks_are_released(house: House) -> None:
 def test_failure_releases_audio_and_keeps_windows(house: House) -> None:
     house.fold(scored(0, 2), Failed("chunk 1: damaged"))
     assert (house.head.error, house.head.state, house.head.windows) == ("chunk 1: damaged", SessionState.READONLY, 2)
+    assert (house.head.finished, house.head.in_progress) == (True, False)
     assert house.store.references.lowest() is None
     assert house.store.audio(SESSION, 0, 9) == []
     house.fold(scored(2, 5))

@@ -11,18 +11,15 @@ import numpy as np
 import pytest
 import soundfile
 
-from infra import models
 from streams.clients.transcriptions import TranscriptionClient
 from streams.speakers.registered_speakers import MAX_LONG_RECORDINGS, SpeakerService
 from streams.speakers.transcriber import Transcriber
-from streams.voice.activity import bundled_detector
-from streams.voice.speaker_engine import OnnxSpeakerEngine
 from streams.voice.speech_segments import FRAME, RATE
-from tests.recordings import TWO_READERS
 from tests.unit.streams.clients.http_engine import Asked, HttpEngine, reply
+from tests.unit.streams.clocks import turn_clock
 from tests.unit.streams.speakers.house import ORGANIZATION, Attentive, House, recognize, recorded, register
 from tests.unit.streams.voice.tones import talk
-from topics.errors import AudioError, AudioTooLong, DirectoryDown, EngineAway
+from topics.errors import DirectoryDown, EngineAway
 from topics.ports.speakers import SpeakerTurn
 
 pytestmark = pytest.mark.slow
@@ -86,12 +83,6 @@ def test_engine_threshold_drops_with_fewer_registered_speakers(house: House) -> 
         assert [turn.name for turn in spoken(house, mixed, threshold=0.9)] == ["Unknown 0"], "the deployment's is fixed"
 
 
-def test_other_organization_recognises_nobody(house: House) -> None:
-    found = spoken(house, organization="another")
-    assert {turn.known for turn in found} == {False}
-    assert {turn.score for turn in found} == {-1.0}
-
-
 def test_silence_has_no_turns(house: House) -> None:
     """The engine gets no request."""
     assert spoken(house, recorded(talk((None, 3.0)))) == []
@@ -109,15 +100,6 @@ def test_unavailable_engine_is_named_even_without_speakers() -> None:
     house.engine.answer = reply({}, 500)
     with pytest.raises(EngineAway, match="Speaker API error: 500"):
         spoken(house)
-
-
-@pytest.mark.parametrize(
-    ("data", "kind"),
-    [(b"hello" * 99, AudioError), (recorded(np.zeros(601_000, np.float32), "FLAC", 1000), AudioTooLong)],
-)
-def test_invalid_or_too_long_recordings_are_rejected(data: bytes, kind: type[Exception]) -> None:
-    with pytest.raises(kind):
-        spoken(House(), data)
 
 
 def test_recognition_fails_without_database() -> None:
@@ -196,13 +178,17 @@ def test_enrolment_does_not_wait_for_transcription(house: House) -> None:
     asyncio.run(scene())
 
 
-def test_transcripts_received_in_time_are_returned(house: House) -> None:
+def test_transcripts_received_in_time_are_returned(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     def first_only(asked: Asked) -> bytes | None:
         length = soundfile.info(io.BytesIO(asked.fields["file"][0])).duration
-        return reply({"text": "here"}) if length > 7 else None
+        if length > 7:
+            return reply({"text": "here"})
+        # The first answer has long arrived by then, and the second is late.
+        asyncio.get_running_loop().call_later(0.5, turn_clock, monkeypatch, 60.0)
+        return None
 
     data = recorded(talk((0, 8.0), (None, 2.0), (1, 5.0)))
-    found = written(house, HttpEngine(first_only), timeout_s=1.0, data=data, piece_s=9.0)
+    found = written(house, HttpEngine(first_only), timeout_s=60.0, data=data, piece_s=9.0)
     assert found == ["here", ""]
 
 
@@ -219,26 +205,8 @@ def test_cancelled_request_leaves_no_tasks_running(deed: Callable[..., Any]) -> 
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        names = {task.get_name() for task in asyncio.all_tasks()}
-        assert len(names) <= 4, "the engine's connections, and this one"
+        assert asyncio.all_tasks() - house.engine.connections == {asyncio.current_task()}
         house.engine.answer = house.answer
         assert await recognize(service, MEETING)
 
     house.run(scene)
-
-
-def test_bundled_models_distinguish_two_readers() -> None:
-    """With the bundled models: one is registered, and speaks before and after another."""
-    one, other = (soundfile.read(file, dtype="float32")[0] for file in TWO_READERS)
-    house = House(OnnxSpeakerEngine(models.directory(models.SPEAKERS)))
-    house.threshold = 0.4
-
-    async def scene(service: SpeakerService) -> Any:
-        await register(service, "Reader", recorded(one[: 6 * RATE]))
-        meeting = np.concatenate((one[6 * RATE :], other))
-        return await recognize(service, recorded(meeting, "FLAC"))
-
-    found = house.run(scene, load_detector=bundled_detector)
-    assert [name for name, _ in itertools.groupby(turn.name for turn in found)] == ["Reader", "Unknown 0"]
-    assert next(turn.start_ms for turn in found if not turn.known) == pytest.approx(8000, abs=1000)
-    assert min(turn.score for turn in found if turn.known) > 0.4

@@ -14,6 +14,7 @@ from streams.speakers import embedder
 from streams.speakers.registered_speakers import SpeakerService
 from streams.voice.speech_segments import RATE
 from tests.unit.streams.clients.http_engine import reply
+from tests.unit.streams.clocks import turn_clock
 from tests.unit.streams.speakers.house import MODEL, ORGANIZATION, House, recorded, register
 from tests.unit.streams.voice.tones import talk
 from topics.errors import DirectoryDown, EngineAway, RuleBroken, Unavailable
@@ -60,8 +61,7 @@ def test_engine_model_is_requested_once(house: House) -> None:
 
 def test_unavailable_engine_is_not_asked_again_soon(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then the model of the last sample counts as the current one."""
-    monkeypatch.setattr(embedder, "ASK_SECONDS", 0.05)
-    house.engine.answer = None
+    house.engine.answer = lambda asked: turn_clock(monkeypatch, embedder.ASK_SECONDS)
 
     async def scene(service: SpeakerService) -> None:
         for _ in range(3):

@@ -88,42 +88,11 @@ def test_opening_locked_table_fails(tables: Tables, tmp_path: Path) -> None:
 # --- replay ---------------------------------------------------------------------------------------------------------
 
 
-def test_lower_epoch_records_after_higher_are_ignored(rows: PartitionRows) -> None:
-    rows.apply(records((K, b"old", 1), (L, b"old", 1), (EPOCH, b"2", 2), (K, b"new", 2), (K, b"late", 1)))
-    assert content(rows) == {K: b"new", L: b"old"}
-    assert set(rows.applied.stale) == {K}
-    assert rows.applied.offset == 5
-    assert rows.applied.epoch == 2
-    rows.apply(records((L, None, 1), (M, b"late", 0), first=5))
-    assert content(rows) == {K: b"new", L: b"old"}
-    assert set(rows.applied.stale) == {K, L, M}
-
-
-def test_newest_owner_overwrites_late_records(rows: PartitionRows) -> None:
-    """An owner with its epoch, or a higher one, has already overwritten the late record."""
-    rows.apply(records((EPOCH, b"2", 2), (K, b"late", 1), (L, b"late", 1), (M, b"late", 1)))
-    rows.apply(records((K, b"again", 2), (L, None, 2), first=4))
-    assert content(rows) == {K: b"again"}
-    assert set(rows.applied.stale) == {M}
-    rows.apply(records((EPOCH, b"3", 3), (M, b"third", 3), (K, b"late too", 2), first=6))
-    assert content(rows) == {K: b"again", M: b"third"}
-    assert set(rows.applied.stale) == {K}
-
-
 def test_records_without_epoch_are_applied(rows: PartitionRows) -> None:
     rows.apply([StoredRecord(7, 0, K, b"v"), StoredRecord(9, 0, None, b"no key"), StoredRecord(12, 0, L, b"w")])
     assert content(rows) == {K: b"v", L: b"w"}
     assert set(rows.applied.stale) == set()
     assert (rows.applied.offset, rows.applied.epoch) == (13, 0)
-
-
-def test_new_owner_rewrites_overtaken_rows(log: Changelog, rows: PartitionRows) -> None:
-    rows.apply(records((K, b"v", 1), (L, b"w", 1), (EPOCH, b"2", 2), (L, None, 2), (L, b"late", 1), (K, b"late", 1)))
-    rows.begin(3, 7, rows._now_ms())
-    assert list(pairs(log.records)) == [(K, b"v", 3), (L, None, 3)]
-    assert (rows.epoch, rows.applied.offset, rows.applied.epoch) == (3, 7, 3)
-    rows.write({M: b"x"})
-    assert log.records[-1].epoch == 3
 
 
 def test_overtaken_rows_are_known_until_rewrite_is_durable(log: Changelog, rows: PartitionRows) -> None:

@@ -10,7 +10,7 @@ from typing import Final, cast
 
 import msgspec
 
-from streams.decoders.child import Child, Deadlines
+from streams.decoders.child import Deadlines
 from streams.decoders.messages import hello
 from streams.models.loaded_models import LoadedModels
 from streams.models.protocol import SoundEngine
@@ -21,10 +21,6 @@ from tests.waiting import until
 
 #: A number without a process, as Linux has none above 2^22. Killing this worker has no effect.
 NOBODY: Final = (1 << 22) + 1
-
-_was_killed = Child.was_killed
-# No outsider can kill a thread.
-Child.was_killed = lambda child: child.number != NOBODY and _was_killed(child)  # type: ignore[assignment, method-assign]
 
 
 class Death(BaseException):

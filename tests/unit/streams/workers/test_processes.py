@@ -168,18 +168,6 @@ async def test_workers_wait_for_disk_space(zygote: Zygote, tmp_path: Path, monke
     assert said == ["no process for audio can be started: No space left on device"] * 2
 
 
-async def test_killed_zygote_and_its_workers_are_replaced(zygote: Zygote, tmp_path: Path) -> None:
-    async with playing(zygote, tmp_path) as studio:
-        await studio.send(ONE, STREAM)
-        for number, chunk in enumerate(pieces(sound(3))):
-            await studio.send(ONE, Chunk("c", number, chunk))
-            if number == 2:
-                assert zygote._process is not None
-                psutil.Process(zygote._process.process).kill()
-    assert studio.failures(ONE) == []
-    assert studio.scores(ONE) == truth(sound(3), model())
-
-
 async def test_stopped_zygote_is_replaced_when_needed(
     zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,19 +287,3 @@ async def test_model_that_fails_to_reload_is_loaded_for_later_worker(
         too_large.clear()
     assert ["later" in names for names in models] == [False, True]
     assert models[1] - models[0] == {"later"}
-
-
-async def test_new_workers_have_later_loaded_model(zygote: Zygote, tmp_path: Path) -> None:
-    other = Fingerprint(SAMPLES, "later")
-    async with playing(zygote, tmp_path) as studio:
-        await studio.send(ONE, STREAM)
-        await studio.upload(ONE, pieces(sound(2)))
-        await studio.settle()
-        await asyncio.to_thread(zygote.load, Path("later"))
-        studio.models.use(other)
-        await studio.send(TWO, msgspec.structs.replace(STREAM, model=other.manifest.model_id))
-        await studio.upload(TWO, pieces(sound(2)))
-        await studio.send(ONE, Chunk("c", 4, sound(1, 1)))
-    assert studio.workers.deaths == 0
-    assert studio.scores(ONE) == truth(sound(2) + sound(1, 1), model())
-    assert studio.scores(TWO) == truth(sound(2), other)

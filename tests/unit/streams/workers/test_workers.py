@@ -15,14 +15,14 @@ import pytest
 
 from streams.audio.analysis import Analysis
 from streams.audio.decode import decode_chunk
-from streams.audio.levels import Measures, SoundMeter
+from streams.audio.levels import SoundMeter
 from streams.decoders.child import Child
 from streams.decoders.messages import Hello
 from streams.models.manifest import ModelTag
 from streams.models.protocol import Floats
 from streams.workers import messages, worker
 from streams.workers import workers as module
-from streams.workers.messages import Answer, Beginning, Fault, Forgotten, Request, Scored, Segment, Step
+from streams.workers.messages import Forgotten, Scored
 from streams.workers.process import Deaths, StateLost, WorkerDied
 from streams.workers.session import WorkerSession
 from streams.workers.workers import Workers
@@ -31,7 +31,7 @@ from tests.unit.streams.audio.engines import TAGS, Fingerprint
 from tests.unit.streams.sessions.engines import Gated
 from tests.unit.streams.sessions.studio import RATE, pieces, sound, truth
 from tests.unit.streams.workers.asking import Ordered, beginning, level, segment, session
-from tests.unit.streams.workers.double import NOBODY, Death, WorkerThreads, working
+from tests.unit.streams.workers.double import NOBODY, WorkerThreads, working
 from tests.waiting import until
 from topics import media
 from topics.errors import EngineError, Unavailable
@@ -44,44 +44,6 @@ WIDE = media.parse("audio/x-raw; rate=384000; format=s32; channels=16")
 
 
 # --- requests and answers -------------------------------------------------------------------------------------------
-
-
-async def test_windows_of_steps_match_whole_recording() -> None:
-    engine, data = Fingerprint(), sound(4.3)
-    async with working(engine) as workers:
-        analysed = session(workers, engine)
-        packed = b""
-        for number, chunk in enumerate(pieces(data)):
-            scored = await analysed.take([chunk], 0.5)
-            assert (scored.first, scored.taken) == (len(packed) // TAGS, number + 1)
-            packed += scored.packed
-        packed += (await analysed.take([], 0.0, last=True)).packed
-    assert packed == truth(data)
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        Step(2**62, Beginning("m", 1000, 500, WIDE, Cursor(1, 2, 3, 4), 5, True, True), (1, 2), True, True, True, True),
-        Step(1, None, (), forget=tuple(range(100))),
-        Segment("m", 1 << 20, 384_000, 2**40, 2**30, True),
-    ],
-)
-def test_requests_round_trip(message: Request) -> None:
-    assert messages.request(messages.encode(message)) == message
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        Scored(1, b"12", Cursor(1, 2, 3, 4), 5, True, "broken", Measures({1: (0.5, 0.25, 3)}, {1: b"c"})),
-        messages.SegmentScores(bytes(12)),
-        Fault("a line", True, True),
-        Forgotten(),
-    ],
-)
-def test_answers_round_trip(message: Answer) -> None:
-    assert messages.answer(messages.encode(message)) == message
 
 
 async def test_largest_requests_fill_all_slots_without_overlap() -> None:
@@ -325,22 +287,6 @@ async def test_worker_without_greeting_is_replaced(monkeypatch: pytest.MonkeyPat
     assert (await step).packed == truth(sound(1))
     assert (forks, workers.deaths) == (2, 0)
     await workers.stop()
-
-
-async def test_recording_is_retried_after_worker_death() -> None:
-    class Once(Fingerprint):
-        dead = False
-
-        def scores(self, patch: Floats) -> Floats:
-            if not self.dead:
-                self.dead = True
-                raise Death
-            return super().scores(patch)
-
-    engine, samples = Once(), noise(2 * RATE)
-    async with working(engine) as workers:
-        assert len(await workers.score("p", segment(engine, samples), samples)) == 3 * TAGS * 4
-        assert workers.deaths == 1
 
 
 def test_external_kills_are_counted_separately() -> None:

@@ -1,13 +1,9 @@
 """The law of results: duplicates, overlaps, gaps, failures, and results of deleted sessions."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from topics.errors import RecordError
-from topics.folding import Effect
 from topics.sessions.records import Begun, Cursor, Failed, Scored, SessionResult
-from topics.sessions.rules import SessionHead, SessionState, fold_result
+from topics.sessions.rules import SessionHead, fold_result
 
 HEAD = SessionHead("stream", None, touched=0, command=5, next=9)
 
@@ -40,50 +36,10 @@ def test_windows_and_cursor_advance(results: list[tuple[SessionResult, int]], wi
     assert (head.windows, head.cursor, head.finished) == (windows, last.cursor, False)
 
 
-def test_duplicate_result_is_rewritten_without_change() -> None:
-    head = after((scored(0, 1), 2), (scored(2, 2), 3))
-    again = fold_result(head, scored(0, 1), 2)
-    assert again.head == head
-    assert again.effects == (Effect.KEEP_RESULT,)
-
-
-def test_gap_in_windows_is_rejected() -> None:
-    with pytest.raises(RecordError, match=r"windows 3\.\. arrived, but only 2 are known"):
-        fold_result(after((scored(0, 1), 2)), scored(3, 2), 1)
-
-
 def test_final_record_finishes_session_permanently() -> None:
     head = after((scored(0, 9, final=True), 2))
     assert head.finished
     assert after((scored(0, 9), 2), head=head).finished
-
-
-def test_failure_makes_session_readonly_and_keeps_windows() -> None:
-    head = after((scored(0, 1), 2))
-    failed = fold_result(head, Failed("chunk 1: damaged"), 0).head
-    assert failed is not None
-    assert (failed.state, failed.error, failed.windows) == (SessionState.READONLY, "chunk 1: damaged", 2)
-    assert failed.finished
-    assert not failed.in_progress
-    assert fold_result(failed, scored(2, 4), 7).head == failed
-
-
-@pytest.mark.parametrize("result", [scored(0, 1), scored(40, 1), Failed("damaged")])
-def test_late_result_of_deleted_session_is_dropped(result: Scored | Failed) -> None:
-    assert fold_result(None, result, 3).head is None
-
-
-@given(st.data(), st.lists(st.integers(0, 4), min_size=1, max_size=8))
-def test_redelivery_does_not_change_outcome(data: st.DataObject, sizes: list[int]) -> None:
-    records, first = [], 0
-    for chunks, windows in enumerate(sizes, 1):
-        records.append((scored(first, chunks, final=chunks == len(sizes)), windows))
-        first += windows
-    clean = after(*records)
-    cut = data.draw(st.integers(0, len(records)), "delivered before the crash")
-    back = data.draw(st.integers(0, cut), "committed")
-    assert after(*records[:cut], *records[back:]) == clean
-    assert clean.windows == sum(sizes)
 
 
 def test_attempts_are_counted_at_current_position() -> None:

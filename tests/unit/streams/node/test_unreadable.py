@@ -1,5 +1,6 @@
 """Unreadable data: a row affects only its session, a record is parked, and too many stop their partition."""
 
+import asyncio
 from collections.abc import MutableMapping, Sequence
 from pathlib import Path
 from typing import Any

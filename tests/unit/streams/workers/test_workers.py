@@ -22,7 +22,7 @@ from streams.models.manifest import ModelTag
 from streams.models.protocol import Floats
 from streams.workers import messages, worker
 from streams.workers import workers as module
-from streams.workers.messages import Forgotten, Scored
+from streams.workers.messages import Answer, Forgotten, Scored
 from streams.workers.process import Deaths, StateLost, WorkerDied
 from streams.workers.session import WorkerSession
 from streams.workers.workers import Workers

@@ -48,6 +48,8 @@ async def test_each_session_step_is_one_line(ledger: SqlLedger) -> None:
     await ledger.record(steps[:2])
     await ledger.record([msgspec.structs.replace(one, audio_ms=9) for one in steps[:2]] + steps[2:])
     assert await lines(ledger) == steps
+    (total,) = await ledger.totals(EVER)
+    assert (total.service, total.jobs, total.audio_ms) == (MeteredService.SESSION, 1, 3 * CHARGE.audio_ms)
 
 
 async def test_concurrent_identical_charges_are_recorded_once(database_url: str, ledger: SqlLedger) -> None:

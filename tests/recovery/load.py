@@ -116,6 +116,9 @@ class Client:
         sealed = await self.ask("PATCH", f"/audio_sessions/{stream.session}", json={"make_readonly": True})
         assert sealed.status_code == 204, sealed.text
 
+    async def status(self, session: str) -> httpx2.Response:
+        return await self.ask("GET", f"/audio_sessions/{session}/status")
+
     async def listed(self, count: int) -> tuple[list[str], Any]:
         """Return the ids in the project's list, over pages of `count`, and what the last page reports as missing."""
         found: list[str] = []

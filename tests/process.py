@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -135,6 +136,11 @@ class ServiceProcess:
         assert self.process is not None
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
+
+    def drop_tables(self) -> None:
+        """Delete the tables of a stopped process; the next start makes them from the log."""
+        for tables in self.data.glob("tables*"):
+            shutil.rmtree(tables)
 
     def pause(self) -> None:
         """Suspend the process; it does not notice."""

@@ -17,6 +17,7 @@ PARTITIONS = 4
 CLOCK = Path(__file__).parent / "clock"
 
 Settings = Mapping[str, str | int | float]
+Pair = tuple[ServiceProcess, ServiceProcess]
 
 
 @contextmanager

@@ -28,20 +28,23 @@ def nodes(tmp_path: Path) -> Iterator[list[ServiceProcess]]:
         yield nodes
 
 
-async def _unkept(nodes: list[ServiceProcess]) -> list[str]:
-    """Return the creations refused by a node that reported ready before and after."""
-    body, wrong = {"type": "stream", "content_type": CONTENT_TYPE}, []
+async def _unkept(nodes: list[ServiceProcess]) -> tuple[list[int], list[str]]:
+    """Return the number of creations at each node, and those refused by a node that reported ready before and after."""
+    body, wrong, created = {"type": "stream", "content_type": CONTENT_TYPE}, [], [0, 0]
     async with httpx2.AsyncClient(timeout=10) as http:
         for _ in range(ROUNDS):
             for number, node in enumerate(nodes):
                 before = await http.get(f"{node.url}/readyz")
                 made = await http.post(f"{node.url}/audio_sessions/", json=body, headers={"X-Api-Key": KEY})
                 after = await http.get(f"{node.url}/readyz")
+                created[number] += made.status_code == 200
                 if before.status_code == after.status_code == 200 != made.status_code:
                     wrong.append(f"node {number}: ready, and {made.status_code} {made.text}")
             await asyncio.sleep(0.1)
-    return wrong
+    return created, wrong
 
 
 def test_ready_node_accepts_sessions(nodes: list[ServiceProcess]) -> None:
-    assert asyncio.run(_unkept(nodes)) == []
+    created, wrong = asyncio.run(_unkept(nodes))
+    assert wrong == []
+    assert created[0] == ROUNDS

@@ -5,13 +5,12 @@ import json
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
-from tests.cluster.nodes import service_nodes
+from tests.cluster.nodes import Pair
 from tests.process import ServiceProcess
 from tests.recovery.load import Client, Stream
 from tests.waiting import until
@@ -80,7 +79,6 @@ async def _story(one: ServiceProcess, two: ServiceProcess) -> None:
             assert windows == set(range(max(windows) + 1)), f"{session} has holes"
 
 
-def test_one_stream_covers_sessions_of_all_nodes(tmp_path: Path) -> None:
+def test_one_stream_covers_sessions_of_all_nodes(nodes: Pair) -> None:
     """One node serves the stream; the other one dies, and its sessions go on at the first."""
-    with service_nodes(tmp_path, {}, {}) as (one, two):
-        asyncio.run(_story(one.start(), two.start()))
+    asyncio.run(_story(*nodes))

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.nodes import ahead, service_nodes
-from tests.fencing.load import delete
 from tests.kafka.broker import launched_kafka
 from tests.kafka.compaction import QUICK_CLEANER, compact
 from tests.kafka.records import records
@@ -31,7 +30,7 @@ async def _open(node: ServiceProcess) -> list[Stream]:
         streams = [await client.open() for _ in range(SESSIONS)]
         for seed, stream in enumerate(streams):
             await client.put(stream, seed)
-            await client.ask("GET", f"/audio_sessions/{stream.session}/status", params={"count": "1"})
+            await client.status(stream.session, count="1")
         return streams
 
 
@@ -39,7 +38,7 @@ async def _forget(cluster: KafkaCluster, node: ServiceProcess, streams: list[Str
     """Delete sessions, and compact until their tombstones are gone."""
     async with Client(node) as client:
         for stream in streams:
-            await delete(client, stream)
+            await client.delete(stream.session)
 
         async def write() -> None:
             while True:
@@ -65,7 +64,7 @@ async def _tombstones(bootstrap: str, streams: list[Stream]) -> int:
 
 async def _statuses(node: ServiceProcess, streams: list[Stream]) -> list[int]:
     async with Client(node) as client:
-        return [(await client.ask("GET", f"/audio_sessions/{one.session}/status")).status_code for one in streams]
+        return [(await client.status(one.session)).status_code for one in streams]
 
 
 def test_deleted_sessions_stay_deleted(tmp_path: Path) -> None:

@@ -2,14 +2,13 @@
 
 import asyncio
 import base64
-import json
 from collections import Counter
 from collections.abc import Iterator
 
 import httpx2
 import pytest
 
-from tests.cluster.nodes import service_nodes, start_again
+from tests.cluster.nodes import Pair, Settings
 from tests.contract.speech import spoken
 from tests.lengths import length
 from tests.process import ServiceProcess
@@ -27,8 +26,6 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(300 + JOB
 JOBS, MOST_JOBS = 8, 32
 SESSIONS = 16
 
-Pair = tuple[ServiceProcess, ServiceProcess]
-
 
 @pytest.fixture(scope="module")
 def engines() -> Iterator[tuple[StubEngines, StubEngines]]:
@@ -38,18 +35,8 @@ def engines() -> Iterator[tuple[StubEngines, StubEngines]]:
 
 
 @pytest.fixture(scope="module")
-def pair(engines: tuple[StubEngines, StubEngines], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    patience: dict[str, str | int | float] = {"speech_timeout": JOB_SECONDS, "speech_concurrency": MOST_JOBS}
-    directory = tmp_path_factory.mktemp("neighbours")
-    with service_nodes(directory, *({**stub.settings, **patience} for stub in engines)) as (one, other):
-        yield one, other
-
-
-@pytest.fixture
-def nodes(pair: Pair) -> Pair:
-    """Both nodes, restarted if a test killed them."""
-    start_again(pair)
-    return pair
+def settings(engines: tuple[StubEngines, StubEngines]) -> list[Settings]:
+    return [{**stub.settings, "speech_timeout": JOB_SECONDS, "speech_concurrency": MOST_JOBS} for stub in engines]
 
 
 async def _restart(neighbour: ServiceProcess, kill: bool) -> None:
@@ -63,23 +50,6 @@ async def _restart(neighbour: ServiceProcess, kill: bool) -> None:
 # --- jobs -------------------------------------------------------------------------------------------------------------
 
 
-async def _post(client: Client, audio: bytes, number: int) -> str:
-    answer = await client.ask(
-        "POST",
-        "/api/v1/analyze_file",
-        files={"options": (None, '{"speech_analysis": true}'), "audio": ("talk.wav", audio, "audio/x-wav")},
-        headers={"X-Api-Key": client.service.key, "Idempotency-Key": f"slow-{number}"},
-    )
-    assert answer.status_code == 200, answer.text
-    return str(answer.json()["job_id"])
-
-
-async def _status(client: Client, job: str) -> str:
-    answer = await client.ask("GET", f"/api/v1/jobs/{job}", headers={"X-Api-Key": client.service.key})
-    assert answer.status_code == 200, answer.text
-    return json.dumps(answer.json().get("result", {})) if answer.json()["status"] == "completed" else ""
-
-
 async def _jobs(one: ServiceProcess, other: ServiceProcess, mine: StubEngines, others: StubEngines) -> Counter[int]:
     """Return how often both engines were asked for each job that the first node had before the restarts."""
     for stub in (mine, others):
@@ -89,7 +59,7 @@ async def _jobs(one: ServiceProcess, other: ServiceProcess, mine: StubEngines, o
         jobs = list[str]()
         # Ids are random, and jobs of both nodes are needed.
         while len(jobs) < JOBS or not (mine.calls[SPEECH] and others.calls[SPEECH]):
-            jobs.append(await _post(client, spoken(2 + len(jobs)), len(jobs)))
+            jobs.append(await client.job(spoken(2 + len(jobs)), {"speech_analysis": True}, f"slow-{len(jobs)}"))
             await until(lambda: mine.calls[SPEECH] + others.calls[SPEECH] >= len(jobs), 60)
         owned = set(mine.sizes)
         assert len(owned | set(others.sizes)) == len(jobs)
@@ -99,17 +69,11 @@ async def _jobs(one: ServiceProcess, other: ServiceProcess, mine: StubEngines, o
         # Finally it stays away, and its jobs move here.
         other.kill()
         mine.open.set()
-        results = [await _finished(client, job) for job in jobs]
-        assert all('"success"' in result for result in results), results
+        async with asyncio.timeout(JOB_SECONDS):
+            results = [await client.result(job) for job in jobs]
+        assert all(result["speech_analysis"]["status"] == "success" for result in results), results
         asked = mine.sizes + others.sizes
         return Counter({size: asked[size] for size in owned})
-
-
-async def _finished(client: Client, job: str) -> str:
-    async with asyncio.timeout(JOB_SECONDS):
-        while not (result := await _status(client, job)):  # noqa: ASYNC110 (it is in another process)
-            await asyncio.sleep(0.3)
-        return result
 
 
 def test_jobs_run_once_across_neighbour_restarts(nodes: Pair, engines: tuple[StubEngines, StubEngines]) -> None:
@@ -128,7 +92,7 @@ async def _owned(one: ServiceProcess, other: ServiceProcess) -> tuple[list[Strea
         for seed, stream in enumerate(streams):
             for _ in range(4):
                 await client.put(stream, seed)
-            await client.ask("GET", f"/audio_sessions/{stream.session}/status", params={"count": "1"})
+            await client.status(stream.session, count="1")
         other.kill()
         answers = [await client.http.get(f"/audio_sessions/{stream.session}/status?count=1") for stream in streams]
     await asyncio.to_thread(other.start)
@@ -183,7 +147,7 @@ async def _through(one: ServiceProcess, other: ServiceProcess) -> tuple[Counter[
                 await rounds()
             # Finally its partitions are taken over here, and the others stay.
             other.kill()
-            assert (await client.ask("GET", f"/audio_sessions/{foreign}/status")).status_code == 200
+            assert (await client.status(foreign)).status_code == 200
             await rounds()
         finally:
             work.cancel()

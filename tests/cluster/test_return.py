@@ -33,7 +33,7 @@ async def _chunk(node: ServiceProcess, session: str | None = None) -> str:
         stream = await client.open()
         await client.put(stream, 1)
         if session is not None:
-            assert (await client.ask("GET", f"/audio_sessions/{session}/status")).status_code == 200
+            assert (await client.status(session)).status_code == 200
         return stream.session
 
 

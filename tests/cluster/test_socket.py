@@ -2,13 +2,12 @@
 
 import asyncio
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
-from tests.cluster.nodes import service_nodes, start_again
+from tests.cluster.nodes import Pair
 from tests.process import ServiceProcess
 from tests.recovery.load import Client, half_second
 from tests.unit.app.sessions.sockets import END, Line, line_at, of_type
@@ -60,7 +59,5 @@ async def _rest(line: Line, next_chunk: int) -> list[dict[str, Any]]:
     return of_type(messages, "window")
 
 
-def test_socket_survives_death_of_session_owner(tmp_path: Path) -> None:
-    with service_nodes(tmp_path, {}, {}) as nodes:
-        start_again(nodes)
-        asyncio.run(_story(*nodes))
+def test_socket_survives_death_of_session_owner(nodes: Pair) -> None:
+    asyncio.run(_story(*nodes))

@@ -17,7 +17,7 @@ from infra.urls import database_url
 from tests.contract.api import tone, wav
 from tests.contract.speakers import Speakers, data, made, refused, voice
 from tests.postgres import postgres_database
-from tests.process import ADMIN_KEY, ServiceProcess
+from tests.process import ServiceProcess
 from tests.recordings import ANNA, BERT
 from tests.stub_engines import StubEngines
 from tests.waiting import wait_for
@@ -74,27 +74,13 @@ def test_speaker_limit_holds_across_services(nodes: Pair) -> None:
         def added(number: int) -> Any:
             answer = (one, two)[number % 2].add(f"speaker_{number}", audio)
             # On a busy machine the last requests in the queue for a connection get "the database does not answer".
-            return None if answer.status_code == 500 else answer
+            busy = answer.status_code == 500 and answer.json()["error"] == "the database does not answer"
+            return None if busy else answer
 
         answers = list(pool.map(lambda number: wait_for(lambda: added(number), 60), range(60)))
         told = Counter((answer.status_code, answer.json()["error"]) for answer in answers)
         assert told == {(200, ""): 50, (200, "speaker_max_count(50) exceeded"): 10}
         assert len(one.entries()) == len(two.entries()) == 50
-
-
-def test_key_rotated_at_one_service_is_rejected_at_both(nodes: Pair) -> None:
-    key = made(nodes[0], "rotated").key
-    with Speakers(nodes[0], key) as one, Speakers(nodes[1], key) as two:
-        assert data(one.listed()) == data(two.listed()) == []
-        answer = httpx2.post(
-            f"{nodes[0].url}/admin/v1/organizations/rotated/key", headers={"Authorization": f"Bearer {ADMIN_KEY}"}
-        )
-        assert answer.status_code == 200, answer.text
-        for old in (one, two):
-            refused(old.listed(), 401, "organization not found")
-            refused(old.add("Anna", wav(tone(2.0))), 401, "organization not found")
-        with Speakers(nodes[1], answer.json()["key"]) as new:
-            assert data(new.listed()) == []
 
 
 @contextmanager

@@ -9,8 +9,8 @@ import secrets
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import msgspec
 import pytest
+from aiokafka.admin import AIOKafkaAdminClient
 from confluent_kafka import admin as kafka_admin
 
 from streams.kafka.connection import KafkaConnection
@@ -89,6 +90,16 @@ def _delete_topics(broker: Broker) -> None:
     if names:
         for deleted in admin.delete_topics(names, operation_timeout=30).values():
             deleted.result()
+
+
+@asynccontextmanager
+async def admin_client(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        yield admin
+    finally:
+        await admin.close()
 
 
 @contextmanager

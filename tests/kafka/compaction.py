@@ -9,6 +9,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
+from tests.kafka.broker import admin_client
 from tests.kafka_launcher.launcher import KafkaCluster
 
 #: For brokers: check for compaction twice a second.
@@ -23,9 +24,7 @@ async def compact(cluster: KafkaCluster, topic: str, seconds: float = 30.0, tomb
     Records must be appended to every partition meanwhile, because only then segments are closed. New tombstones are
     removed by the next compaction after `tombstones_ms`. The topic's settings are restored afterwards.
     """
-    admin = AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap)
-    await admin.start()
-    try:
+    async with admin_client(cluster.bootstrap) as admin:
         before = await _settings(admin, topic)
         quick = {"segment.ms": "500", "min.cleanable.dirty.ratio": "0", "min.compaction.lag.ms": "0"}
         if tombstones_ms is not None:
@@ -36,8 +35,6 @@ async def compact(cluster: KafkaCluster, topic: str, seconds: float = 30.0, tomb
             return await _wait(cluster, topic, numbers, seconds)
         finally:
             await _alter(admin, topic, before)
-    finally:
-        await admin.close()
 
 
 async def _wait(cluster: KafkaCluster, topic: str, numbers: Iterable[int], seconds: float) -> bool:
@@ -58,13 +55,9 @@ def compacted_to(data: Path, topic: str) -> dict[int, int]:
 
 
 async def _ends(bootstrap: str, topic: str, numbers: Iterable[int]) -> dict[int, int]:
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap)
-    await consumer.start()
-    try:
+    async with AIOKafkaConsumer(bootstrap_servers=bootstrap) as consumer:
         ends = await consumer.end_offsets([TopicPartition(topic, number) for number in numbers])
         return {one.partition: end for one, end in ends.items()}
-    finally:
-        await consumer.stop()
 
 
 async def _settings(admin: AIOKafkaAdminClient, topic: str) -> dict[str, str]:

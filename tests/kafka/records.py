@@ -7,9 +7,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 async def records(bootstrap: str, topic: str, partitions: int) -> list[ConsumerRecord[Any, Any]]:
     """Return every record of a topic, ordered within each partition."""
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")
-    await consumer.start()
-    try:
+    async with AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
         all_of_it = [TopicPartition(topic, number) for number in range(partitions)]
         consumer.assign(all_of_it)
         ends = await consumer.end_offsets(all_of_it)
@@ -18,5 +16,3 @@ async def records(bootstrap: str, topic: str, partitions: int) -> list[ConsumerR
             for polled in (await consumer.getmany(timeout_ms=200)).values():
                 found += polled
         return found
-    finally:
-        await consumer.stop()

@@ -7,12 +7,11 @@ from typing import Any
 
 import httpx2
 import pytest
-from aiokafka.admin import AIOKafkaAdminClient
 
-from tests.kafka.broker import Broker, kafka_broker
+from tests.kafka.broker import Broker, admin_client, kafka_broker
 from tests.process import ADMIN_KEY, ServiceProcess
 from tests.recovery.load import Client, Stream
-from tests.recovery.truth import expected_events
+from tests.recovery.truth import stream_and_compare
 from tests.waiting import wait_for
 from topics import catalog
 
@@ -21,8 +20,7 @@ pytestmark = pytest.mark.kafka
 
 async def _stream(service: ServiceProcess, seed: int) -> Stream:
     async with Client(service) as client:
-        stream = await client.stream(seed, 4)
-        assert await client.events(stream.session) == expected_events(stream.chunks)
+        stream = await stream_and_compare(client, seed)
         listed = await client.ask("GET", "/audio_sessions/", headers={"X-Api-Key": service.key})
         assert [entry["session_id"] for entry in listed.json()["sessions"]] == [stream.session]
         return stream
@@ -30,17 +28,13 @@ async def _stream(service: ServiceProcess, seed: int) -> Stream:
 
 async def _status(service: ServiceProcess, session: str) -> int:
     async with Client(service) as client:
-        return (await client.ask("GET", f"/audio_sessions/{session}/status")).status_code
+        return (await client.status(session)).status_code
 
 
 async def _on_the_broker(broker: Broker) -> tuple[set[str], set[str]]:
-    admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap)
-    await admin.start()
-    try:
+    async with admin_client(broker.bootstrap) as admin:
         groups: list[Any] = await admin.list_consumer_groups()
         return set(await admin.list_topics()), {group for group, *_ in groups}
-    finally:
-        await admin.close()
 
 
 def _nodes(service: ServiceProcess) -> list[Any]:

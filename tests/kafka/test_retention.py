@@ -19,6 +19,8 @@ SEGMENT_MS = 1000
 #: How often the broker checks retention, and its initial delay, by default half a minute.
 LOOK_MS = 200
 QUICK_LOOK = {"log.retention.check.interval.ms": LOOK_MS, "log.initial.task.delay.ms": LOOK_MS}
+#: For the broker's checks, the pause between two records, and a busy machine.
+SLACK_MS = 5000
 AUDIO = TopicPartition(catalog.COMMANDS, 0)
 
 
@@ -37,7 +39,7 @@ async def trickle(connection: KafkaConnection) -> list[float]:
 
 
 def test_audio_is_deleted_on_time_under_light_traffic(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No record is older than the retention when the next one arrives: only a new segment releases the old ones."""
+    """Kafka deletes whole segments, so a record is kept for the length of its segment longer."""
     monkeypatch.setattr(topic_settings, "MINUTE_MS", SEGMENT_MS)
     with launched_kafka(settings=QUICK_LOOK) as cluster:
         connection = KafkaConnection((cluster.bootstrap,))
@@ -48,3 +50,4 @@ def test_audio_is_deleted_on_time_under_light_traffic(monkeypatch: pytest.Monkey
 
         ages = asyncio.run(scene())
     assert min(ages) * 1000 >= KEPT_MS
+    assert max(ages) * 1000 <= KEPT_MS + SEGMENT_MS + SLACK_MS

@@ -1,6 +1,7 @@
-"""Brokers that require TLS and a password: clients with both are served, others get the reason in one line."""
+"""Brokers that require TLS and a password: the service and clients with both are served, others get the reason."""
 
 import asyncio
+import re
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +16,9 @@ from streams.kafka.kafka_history import kafka_history
 from streams.kafka.topics import ensure
 from tests.kafka.broker import launched_kafka
 from tests.kafka_launcher.security import MECHANISMS, BrokerSecurity
+from tests.process import ServiceProcess
+from tests.recovery.load import Client
+from tests.recovery.truth import stream_and_compare
 from topics import catalog
 from topics.errors import ServiceError, Unavailable
 
@@ -40,6 +44,21 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaConnectio
             security.password,
             ssl_ca_location=security.authority,
         )
+
+
+@pytest.fixture
+def settings(secured: KafkaConnection) -> dict[str, str]:
+    """Settings of a service that the brokers accept, as an operator writes them."""
+    return {
+        "broker": f"kafka://{secured.bootstrap[0]}",
+        "kafka_prefix": "service",
+        "partitions": str(PARTITIONS),
+        "kafka_security_protocol": "sasl_ssl",
+        "kafka_sasl_mechanism": "SCRAM-SHA-512",
+        "kafka_sasl_username": str(secured.sasl_username),
+        "kafka_sasl_password": str(secured.sasl_password),
+        "kafka_ssl_ca_location": str(secured.ssl_ca_location),
+    }
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
@@ -91,12 +110,11 @@ def test_both_libraries_authenticate_with_every_mechanism(secured: KafkaConnecti
         ),
         ({"ssl_ca_location": STRANGER}, "its certificate is not trusted: .* certificate"),
         ({"ssl_ca_location": None}, "its certificate is not trusted: .* certificate"),
+        ({"bootstrap": ("127.0.0.1:1",)}, ".*Connect"),
     ],
-    ids=["password, SCRAM", "password, PLAIN", "authority", "no authority"],
+    ids=["password, SCRAM", "password, PLAIN", "authority", "no authority", "nobody there"],
 )
-def test_wrong_password_or_ca_is_one_clear_line(
-    secured: KafkaConnection, changes: dict[str, object], reason: str
-) -> None:
+def test_failed_connection_is_one_clear_line(secured: KafkaConnection, changes: dict[str, object], reason: str) -> None:
     wrong = msgspec.structs.replace(secured, **changes)
     for work, error in (topics_made, ServiceError), (read, Unavailable):
         with pytest.raises(error, match=rf"^Kafka at 127\.0\.0\.1:\d+: {reason}.*$") as refused:
@@ -111,3 +129,28 @@ def test_hostname_mismatch_is_rejected_unless_check_is_off(secured: KafkaConnect
     with pytest.raises(ServiceError, match="not trusted: Hostname mismatch"):
         run(topics_made(elsewhere))
     run(topics_made(msgspec.structs.replace(elsewhere, ssl_check_hostname=False)))
+
+
+async def streamed(process: ServiceProcess) -> None:
+    async with Client(process) as client:
+        await stream_and_compare(client)
+
+
+def test_service_analyses_session_on_secured_brokers(settings: dict[str, str], tmp_path: Path) -> None:
+    """Includes `usage --recount`, which reads the log beside the service."""
+    process = ServiceProcess(tmp_path / "data", **settings)
+    try:
+        asyncio.run(streamed(process.start()))
+        process.command("usage", "--recount")
+    finally:
+        assert process.stop() == 0, process.tail()
+
+
+def test_service_with_wrong_password_prints_reason(settings: dict[str, str], tmp_path: Path) -> None:
+    process = ServiceProcess(tmp_path / "data", **{**settings, "kafka_sasl_password": "another-word"}).start(wait=0)
+    assert process.process is not None
+    assert process.process.wait(60) in (1, 2)
+    (said,) = [line for line in process.log.read_text().splitlines() if not line.startswith("{")]
+    line = r"earshot: EARSHOT_BROKER: Kafka at 127\.0\.0\.1:\d+: SaslAuthenticationFailed: .*"
+    assert re.fullmatch(line, said)
+    assert "another-word" not in process.log.read_text()

@@ -7,14 +7,12 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import NewTopic
 
 from streams.kafka import topics as kafka_topics
-from streams.kafka.connection import KafkaConnection
-from tests.kafka.broker import Broker, kafka_broker
+from tests.kafka.broker import Broker, admin_client, kafka_broker
 from tests.kafka_launcher import jars
 from topics import catalog
-from topics.errors import ServiceError
 
 pytestmark = pytest.mark.kafka
 
@@ -82,15 +80,11 @@ def lines(refusal: Exception) -> list[str]:
 
 
 async def make_by_hand(broker: Broker, names: list[str]) -> None:
-    admin = AIOKafkaAdminClient(**broker.connection.aiokafka())
-    await admin.start()
-    try:
+    async with admin_client(broker.bootstrap) as admin:
         await admin.delete_topics(names)
         while set(names) & set(await admin.list_topics()):  # noqa: ASYNC110 (the broker has no event for it)
             await asyncio.sleep(0.1)
         await admin.create_topics([NewTopic(name, 4, 1) for name in names])
-    finally:
-        await admin.close()
 
 
 def run_tool(command: str) -> None:
@@ -99,8 +93,3 @@ def run_tool(command: str) -> None:
     subprocess.run(
         ["java", "-cp", f"{jars.jars()}/*", "kafka.admin.ConfigCommand", *arguments], check=True, timeout=120
     )
-
-
-def test_unreachable_broker_is_named() -> None:
-    with pytest.raises(ServiceError, match=r"127\.0\.0\.1:1"):
-        asyncio.run(kafka_topics.ensure(KafkaConnection(("127.0.0.1:1",)), catalog.topics(DAY_MS), 4, 1))

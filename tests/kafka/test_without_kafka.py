@@ -11,7 +11,7 @@ from tests.kafka_launcher import jars, launcher
 from tests.kafka_launcher.__main__ import kafka
 from tests.kafka_launcher.jars import LauncherError
 from tests.kafka_launcher.launcher import KafkaCluster
-from tests.kafka_launcher.node import Door, properties
+from tests.kafka_launcher.node import properties
 
 
 @pytest.fixture
@@ -62,32 +62,10 @@ def test_failed_fetch_leaves_no_folder(cache: Path, programs: Path) -> None:
     assert list(cache.parent.iterdir()) == []
 
 
-def test_truncated_jar_is_named(cache: Path, programs: Path) -> None:
-    put(programs, "mvn", MAVEN)
-    jars.jars()
-    (cache / "kafka.jar").write_text("a")
-    with pytest.raises(LauncherError, match=r"missing or cut \(kafka.jar"):
-        jars.jars()
-
-
-def test_foreign_folder_is_rejected(cache: Path) -> None:
-    cache.mkdir(parents=True)
-    with pytest.raises(LauncherError, match="not a folder of jars made here"):
-        jars.jars()
-
-
-def test_missing_maven_is_reported(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_programs_are_reported(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(LauncherError, match="mvn is not on the PATH"):
         jars.jars()
-
-
-def test_pom_names_version() -> None:
-    assert f"<version>{jars.VERSION}</version>" in jars.POM.read_text()
-
-
-def test_missing_java_is_reported(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(LauncherError, match="java is not on the PATH"):
         started(tmp_path)
 
@@ -107,13 +85,6 @@ def test_failed_start_shows_end_of_log(java: str, failure: str, cache: Path, pro
         started(tmp_path)
 
 
-def test_foreign_data_directory_is_rejected(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "cluster.json").write_text("{}")
-    with pytest.raises(LauncherError, match="is this a data directory of Kafka"):
-        started(tmp_path)
-
-
 @pytest.mark.parametrize(("nodes", "copies", "insync"), [(1, 1, 1), (2, 2, 1), (3, 3, 2), (5, 3, 2)])
 def test_replication_follows_node_count(nodes: int, copies: int, insync: int) -> None:
     ports = {n: (9000 + n, 9100 + n) for n in range(1, nodes + 1)}
@@ -121,15 +92,6 @@ def test_replication_follows_node_count(nodes: int, copies: int, insync: int) ->
     assert settings["default.replication.factor"] == settings["offsets.topic.replication.factor"] == str(copies)
     assert settings["min.insync.replicas"] == str(insync)
     assert settings["controller.quorum.voters"].count("@") == nodes
-
-
-def test_door_listens_locally_and_advertises_proxy() -> None:
-    text = properties(1, Path("data"), {1: (9001, 9101)}, [Door(9201, 9301, "DOOR1")], {"log.cleaner.backoff.ms": 500})
-    settings = dict(line.split("=", 1) for line in text.splitlines())
-    assert settings["listeners"].endswith(",DOOR1://127.0.0.1:9201")
-    assert settings["advertised.listeners"].endswith(",DOOR1://127.0.0.1:9301")
-    assert settings["listener.security.protocol.map"].endswith(",DOOR1:PLAINTEXT")
-    assert settings["log.cleaner.backoff.ms"] == "500"
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -116,6 +117,33 @@ class Client:
         sealed = await self.ask("PATCH", f"/audio_sessions/{stream.session}", json={"make_readonly": True})
         assert sealed.status_code == 204, sealed.text
 
+    async def status(self, session: str, **query: str) -> httpx2.Response:
+        return await self.ask("GET", f"/audio_sessions/{session}/status", params=query)
+
+    async def delete(self, session: str) -> None:
+        """Delete a session; after a lost answer the next one may be 404."""
+        repeats = self.repeats
+        answer = await self.ask("DELETE", f"/audio_sessions/{session}")
+        assert answer.status_code == 204 or (answer.status_code == 404 and self.repeats > repeats), answer.text
+
+    async def job(self, audio: bytes, options: Mapping[str, bool], key: str | None = None) -> str:
+        """Post a WAV until it is accepted; a `key` makes repeats one job. Return the job's id."""
+        headers = {"X-Api-Key": self.service.key} | ({"Idempotency-Key": key} if key else {})
+        form = {"options": (None, json.dumps(options)), "audio": ("a.wav", audio, "audio/x-wav")}
+        answer = await self.ask("POST", "/api/v1/analyze_file", files=form, headers=headers)
+        assert answer.status_code == 200, answer.text
+        return str(answer.json()["job_id"])
+
+    async def result(self, job: str) -> dict[str, Any]:
+        """Return the result of an accepted job once it is completed."""
+        while True:
+            answer = await self.ask("GET", f"/api/v1/jobs/{job}", headers={"X-Api-Key": self.service.key})
+            assert answer.status_code == 200, f"an accepted job is gone: {answer.text}"
+            if answer.json()["status"] == "completed":
+                result: dict[str, Any] = answer.json()["result"]
+                return result
+            await asyncio.sleep(0.2)
+
     async def listed(self, count: int) -> tuple[list[str], Any]:
         """Return the ids in the project's list, over pages of `count`, and what the last page reports as missing."""
         found: list[str] = []
@@ -133,7 +161,7 @@ class Client:
         """Read every page of a session, following tokens."""
         found, query = [], {"count": str(count)}
         while True:
-            answer = await self.ask("GET", f"/audio_sessions/{session}/status", params=query)
+            answer = await self.status(session, **query)
             assert answer.status_code == 200, answer.text
             inference = answer.json()["inference"]
             found.extend(inference["results"])

@@ -168,7 +168,7 @@ async def same_events(service: ServiceProcess, before: list[Stream]) -> None:
         for number, stream in enumerate(before):
             acknowledged = len(stream.chunks)
             # The backup may contain more; these chunks continue from there.
-            answer = await client.ask("GET", f"/audio_sessions/{stream.session}/status")
+            answer = await client.status(stream.session)
             assert answer.status_code == 200, answer.text
             there = int(answer.json()["refs"]["chunk_sequence"])
             assert there >= acknowledged

@@ -3,16 +3,13 @@
 import asyncio
 import json
 import random
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conftest import BOTH_LOGS, own_log
 from tests.contract.speech import spoken
-from tests.lengths import SEED, SESSION_SECONDS, length
+from tests.lengths import SEED, length
 from tests.process import ServiceProcess
 from tests.recovery.load import Client, kill_on_the_way
 from tests.stub_engines import StubEngines
@@ -39,35 +36,9 @@ def engines() -> Iterator[StubEngines]:
         yield stub
 
 
-@pytest.fixture(params=BOTH_LOGS)
-def victim(request: pytest.FixtureRequest, engines: StubEngines, tmp_path: Path) -> Iterator[ServiceProcess]:
-    with own_log(request.param, SESSION_SECONDS) as settings:
-        process = ServiceProcess(tmp_path / "data", model="sed-mini", **settings, **engines.settings)
-        yield process.start()
-        process.stop()
-
-
-async def _post(client: Client, audio: bytes, number: int) -> str:
-    """Post a job until it is accepted; an Idempotency-Key makes repeats one job."""
-    options = (SOUND, SPEECH, ALL)[number % 3]
-    answer = await client.ask(
-        "POST",
-        "/api/v1/analyze_file",
-        files={"options": (None, json.dumps(options)), "audio": ("talk.wav", audio, "audio/x-wav")},
-        headers={"X-Api-Key": client.service.key, "Idempotency-Key": f"{SEED}-{number}"},
-    )
-    assert answer.status_code == 200, answer.text
-    return str(answer.json()["job_id"])
-
-
-async def _completed(client: Client, job: str) -> dict[str, Any]:
-    while True:
-        answer = await client.ask("GET", f"/api/v1/jobs/{job}", headers={"X-Api-Key": client.service.key})
-        assert answer.status_code == 200, f"an accepted job is gone: {answer.text}"
-        if answer.json()["status"] == "completed":
-            result: dict[str, Any] = answer.json()["result"]
-            return result
-        await asyncio.sleep(0.3)
+@pytest.fixture
+def settings(engines: StubEngines) -> dict[str, str]:
+    return {"model": "sed-mini", **engines.settings}
 
 
 async def _through_kills(victim: ServiceProcess, audio: bytes) -> Results:
@@ -77,8 +48,8 @@ async def _through_kills(victim: ServiceProcess, audio: bytes) -> Results:
     async def client_story() -> None:
         async with Client(victim, give_up=240) as client:
             for number in numbers:
-                job = await _post(client, audio, number)
-                results[job] = await _completed(client, job)
+                job = await client.job(audio, (SOUND, SPEECH, ALL)[number % 3], f"{SEED}-{number}")
+                results[job] = await client.result(job)
 
     work = asyncio.gather(*(client_story() for _ in range(CLIENTS)))
     await kill_on_the_way(victim, work, lambda: len(results), JOBS, KILLS, random.Random(SEED))
@@ -88,7 +59,7 @@ async def _through_kills(victim: ServiceProcess, audio: bytes) -> Results:
 
 async def _read_again(victim: ServiceProcess, results: Results) -> Results:
     async with Client(victim) as client:
-        return {job: await _completed(client, job) for job in results}
+        return {job: await client.result(job) for job in results}
 
 
 def _entries(results: Results) -> list[tuple[str, str, str]]:
@@ -111,8 +82,7 @@ def test_accepted_jobs_survive_kill_9(victim: ServiceProcess, engines: StubEngin
     assert {status for _, _, status in entries} == {"success", "error"}
     assert asyncio.run(_read_again(victim, results)) == results
     victim.kill()
-    for tables in victim.data.glob("tables*"):
-        shutil.rmtree(tables)
+    victim.drop_tables()
     victim.start()
     assert asyncio.run(_read_again(victim, results)) == results
     assert victim.stop() == 0

@@ -5,7 +5,6 @@ After `kill -9` the kernel's buffers remain: this tests the death of processes, 
 
 import asyncio
 import random
-import shutil
 
 import pytest
 
@@ -51,7 +50,7 @@ async def _check_list(client: Client, streams: list[Stream]) -> None:
     assert len(set(listed)) == len(listed)
     assert {stream.session for stream in streams} <= set(listed)
     for session in listed:
-        assert (await client.ask("GET", f"/audio_sessions/{session}/status")).status_code == 200
+        assert (await client.status(session)).status_code == 200
 
 
 def test_every_fault_is_counted() -> None:
@@ -72,7 +71,6 @@ def test_acknowledged_chunks_survive_kill_9(victim: ServiceProcess) -> None:
     truth = _truth(streams)
     assert asyncio.run(_compare(victim, streams, truth)) == ZEROS
     victim.kill()
-    for tables in victim.data.glob("tables*"):
-        shutil.rmtree(tables)
+    victim.drop_tables()
     victim.start()
     assert asyncio.run(_compare(victim, streams, truth)) == ZEROS

@@ -5,7 +5,6 @@ An external kill of a process is not the job's fault.
 
 import asyncio
 import base64
-import hashlib
 import platform
 from functools import partial
 from pathlib import Path
@@ -20,12 +19,13 @@ from onnx import TensorProto, helper, numpy_helper
 
 from infra.models.registry import Registry
 from streams.audio.wav import wav_file
-from streams.models.manifest import FILE, Graph, Manifest, ModelTag, Waveform
+from streams.models.manifest import ModelTag, Waveform
 from tests.contract.speech import spoken
 from tests.process import ServiceProcess
 from tests.recovery.load import Client, Stream
 from tests.recovery.truth import expected_events
 from tests.stub_engines import SPEECH, StubEngines
+from tests.unit.streams.models import models
 from tests.waiting import wait_for
 from topics.folding import DEADLY, DEATHS
 
@@ -68,21 +68,15 @@ def _model(directory: Path) -> Path:
     ]
     graph = helper.make_graph(nodes, "deadly", ends[:1], ends[1:], values)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    data: bytes = onnx.ModelProto.SerializeToString(model)
-    directory.mkdir()
-    (directory / "model.onnx").write_bytes(data)
-    manifest = Manifest(
+    manifest = msgspec.structs.replace(
+        models.MANIFEST,
         name="deadly",
-        version="1",
-        licence="CC0-1.0",
-        source="here",
-        graph=Graph("model.onnx", hashlib.sha256(data).hexdigest()),
         input=Waveform(sample_rate=RATE, samples=RATE),
         classes=("loud",),
         tags=(ModelTag("Loud", "Test", (0,), 0.5),),
     )
-    (directory / FILE).write_bytes(msgspec.json.encode(manifest))
-    return directory
+    directory.mkdir()
+    return models.write(directory, manifest, onnx.ModelProto.SerializeToString(model))
 
 
 async def _poison_session(service: ServiceProcess) -> str:
@@ -96,20 +90,8 @@ async def _poison_session(service: ServiceProcess) -> str:
 
 
 async def _poison_job(service: ServiceProcess) -> str:
-    return await _job(service, '{"sound_event_detection": true}', wav_file(POISON, RATE))
-
-
-async def _job(service: ServiceProcess, options: str, audio: bytes) -> str:
     async with Client(service) as client:
-        answer = await client.ask(
-            "POST",
-            "/api/v1/analyze_file",
-            data={"options": options},
-            files={"audio": ("a.wav", audio)},
-            headers={"X-Api-Key": service.key},
-        )
-        assert answer.status_code == 200, answer.text
-        return f"/api/v1/jobs/{answer.json()['job_id']}"
+        return f"/api/v1/jobs/{await client.job(wav_file(POISON, RATE), {'sound_event_detection': True})}"
 
 
 async def _neighbours(service: ServiceProcess) -> list[Stream]:
@@ -164,12 +146,6 @@ def test_audio_that_kills_workers_fails_alone(tmp_path: Path, poison: Any, sente
         service.stop()
 
 
-def _result(service: ServiceProcess, place: str) -> dict[str, Any] | None:
-    """Return the result of a job, None while it runs."""
-    answer = httpx2.get(service.url + place, headers={"X-Api-Key": service.key}, timeout=30).json()
-    return answer["result"] if answer["status"] == "completed" else None
-
-
 def _asked(engines: StubEngines, times: int) -> bool:
     return engines.calls[SPEECH] >= times
 
@@ -179,15 +155,24 @@ def test_long_job_survives_repeated_kills(tmp_path: Path) -> None:
     with StubEngines() as engines:
         engines.faults[SPEECH] = "hang"
         service = ServiceProcess(tmp_path / "data", model="sed-mini", **engines.settings).start()
+
+        async def posted() -> str:
+            async with Client(service) as client:
+                return await client.job(spoken(2), {"speech_analysis": True})
+
+        async def finished(job: str) -> dict[str, Any]:
+            async with Client(service) as client, asyncio.timeout(60):
+                return await client.result(job)
+
         try:
-            place = asyncio.run(_job(service, '{"speech_analysis": true}', spoken(2)))
+            job = asyncio.run(posted())
             for killed in range(KILLS):
                 wait_for(partial(_asked, engines, killed + 1), 60)
                 service.kill()
                 if killed == KILLS - 1:
                     engines.heal()
                 service.start()
-            result = wait_for(lambda: _result(service, place), 60)
+            result = asyncio.run(finished(job))
             assert result["speech_analysis"]["status"] == "success", result
             assert service.stop() == 0
         finally:

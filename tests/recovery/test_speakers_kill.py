@@ -5,11 +5,9 @@ import sqlite3
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
-from pathlib import Path
 
 import httpx2
 import pytest
@@ -18,6 +16,7 @@ from tests.contract.speakers import Speakers, data, voice
 from tests.lengths import SEED, length
 from tests.process import ORG_KEY, ServiceProcess
 from tests.recordings import ANNA, BERT
+from tests.recovery.conftest import ON_EMBEDDED
 from tests.stub_engines import StubEngines
 from tests.waiting import wait_for
 
@@ -26,16 +25,12 @@ KILLS = length("KILLS", 2)
 STEPS = 12
 CLIENTS = 4
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + 20 * KILLS)]
+pytestmark = [ON_EMBEDDED, pytest.mark.slow, pytest.mark.timeout(300 + 20 * KILLS)]
 
 
 @pytest.fixture
-def victim(tmp_path: Path) -> Iterator[ServiceProcess]:
-    """A service that keeps the voices."""
-    with StubEngines() as engines:
-        process = ServiceProcess(tmp_path / "data", model="sed-mini", keep_voice="true", **engines.settings)
-        yield process.start()
-        process.stop()
+def settings(engines: StubEngines) -> dict[str, str]:
+    return {"model": "sed-mini", "keep_voice": "true", **engines.settings}
 
 
 class Customer:

@@ -3,9 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -15,6 +13,7 @@ import pytest
 from tests.audio import encoded, noise
 from tests.lengths import SEED, length
 from tests.process import ServiceProcess, living
+from tests.recovery.conftest import ON_EMBEDDED
 from tests.recovery.load import Client, Stream
 from tests.recovery.truth import ZEROS, expected_events, faults
 
@@ -25,14 +24,12 @@ PAUSE_SECONDS = 1.0
 #: Number of kills after which the zygote, and so every worker, is killed.
 ZYGOTES = max(7, KILLS // 10)
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + 2 * KILLS)]
+pytestmark = [ON_EMBEDDED, pytest.mark.slow, pytest.mark.timeout(300 + 2 * KILLS)]
 
 
 @pytest.fixture
-def victim(tmp_path: Path) -> Iterator[ServiceProcess]:
-    process = ServiceProcess(tmp_path / "data", workers=2)
-    yield process.start()
-    process.stop()
+def settings() -> dict[str, str]:
+    return {"workers": "2"}
 
 
 def _zygote(service: ServiceProcess) -> psutil.Process:
@@ -71,7 +68,7 @@ async def _live(client: Client, seed: int, end: asyncio.Future[None]) -> tuple[S
 async def _stall(client: Client, stream: Stream) -> float:
     worst, query = 0.0, {"count": "100"}
     while True:
-        answer = await client.ask("GET", f"/audio_sessions/{stream.session}/status", params=query)
+        answer = await client.status(stream.session, **query)
         inference = answer.json()["inference"]
         for event in inference["results"]:
             # A window's second chunk; the last window waits for the seal, not for a worker.
@@ -82,37 +79,22 @@ async def _stall(client: Client, stream: Stream) -> float:
         query = {"next_token": token}
 
 
-async def _job(client: Client, audio: bytes) -> str:
-    answer = await client.ask(
-        "POST",
-        "/api/v1/analyze_file",
-        data={"options": '{"sound_event_detection": true}'},
-        files={"audio": ("a.wav", audio)},
-        headers={"X-Api-Key": client.service.key},
-    )
-    return f"/api/v1/jobs/{answer.json()['job_id']}"
-
-
-async def _result(client: Client, place: str) -> Any:
-    while True:
-        answer = (await client.ask("GET", place, headers={"X-Api-Key": client.service.key})).json()
-        if answer["status"] == "completed":
-            return answer["result"]["sound_event_detection"]
-        await asyncio.sleep(0.1)
+async def _result(client: Client, audio: bytes) -> Any:
+    return (await client.result(await client.job(audio, {"sound_event_detection": True})))["sound_event_detection"]
 
 
 async def _jobs(client: Client, audio: bytes, end: asyncio.Future[None]) -> list[Any]:
     """Send jobs in sequence until the end; return their results."""
     results = []
     while not end.done():
-        results.append(await _result(client, await _job(client, audio)))
+        results.append(await _result(client, audio))
     return results
 
 
 async def _scene(service: ServiceProcess, zygotes: bool) -> tuple[list[tuple[Stream, float]], list[Any]]:
     audio = encoded(noise(60 * 16_000), 16_000)
     async with Client(service) as client:
-        undisturbed = await _result(client, await _job(client, audio))
+        undisturbed = await _result(client, audio)
         end = asyncio.ensure_future(_kill(service, zygotes))
         jobs = asyncio.create_task(_jobs(client, audio, end))
         streams = await asyncio.gather(*(_live(client, SEED + number, end) for number in range(STREAMS)))

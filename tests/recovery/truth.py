@@ -12,7 +12,7 @@ from infra import models
 from streams.audio import decode
 from streams.audio.analysis import Analysis
 from streams.models.sound_engine import OnnxSoundEngine
-from tests.recovery.load import CONTENT_TYPE
+from tests.recovery.load import CONTENT_TYPE, Client, Stream
 from topics import media
 from topics.geometry import Geometry
 from topics.ports.sessions import Windows
@@ -57,6 +57,13 @@ def expected_events(chunks: Sequence[bytes], model: Path | None = None) -> Event
     windows = len(packed) // len(names)
     events: Events = orjson.loads(b"[" + renderer.events("", OPENED, 0, windows) + b"]")
     return events
+
+
+async def stream_and_compare(client: Client, seed: int = 1) -> Stream:
+    """Return a sealed session of four chunks, whose events equal the truth."""
+    stream = await client.stream(seed, 4)
+    assert await client.events(stream.session) == expected_events(stream.chunks)
+    return stream
 
 
 def faults(read: list[Events], truth: list[Events]) -> dict[str, int]:

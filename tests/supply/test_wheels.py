@@ -122,6 +122,7 @@ def test_server_runs_without_extras(programs: Path, wheels: dict[str, Path], tmp
     finally:
         service.terminate()
         assert service.wait(60) == 0
+    assert earshot("models", "use", "yamnet-ced").stdout.startswith("in_use  yamnet-ced@")
     refused = earshot("explore", RECORDING)
     assert (refused.returncode, refused.stdout) == (1, "")
     assert refused.stderr.splitlines()[-1].endswith("make extra NAME=lab, or pip install 'earshot-server[lab]'")

@@ -9,7 +9,7 @@ from typing import TypeVar
 import pytest
 import typer
 from sqlalchemy import text
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from infra import urls
 from infra.db.database import Database
@@ -85,8 +85,8 @@ def app_of(*modules: ModuleType) -> typer.Typer:
     return made
 
 
-def printed(app: typer.Typer, *words: str | Path) -> str:
-    """Return the output of a command that succeeds."""
+def invoked(app: typer.Typer, *words: str | Path, code: int = 0) -> Result:
+    """Return the result of a command that ends with the status `code`."""
     result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.stdout
+    assert result.exit_code == code, result.output
+    return result

@@ -84,6 +84,8 @@ def test_listen_prints_windows(ramp: Path, listen: Listen) -> None:
         "tags": [{"name": "Siren", "probability": 0.9753}, {"name": "Speech", "probability": 0.6283}],
     }
     assert len(out) == 4
+    _, out, _ = listen(ramp, "--speed", "max", "--json", "--whole")
+    assert {"start", "end", "name", "probability"} == set(json.loads(out[0]))
 
 
 def test_listen_resumes_after_disconnect(

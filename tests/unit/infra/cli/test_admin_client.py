@@ -29,26 +29,6 @@ pytestmark = pytest.mark.slow
 __all__ = ["house"]
 
 
-async def test_remote_changes_reach_database(house: House) -> None:
-    there: Administration = house.client
-    here = house.accounts
-    zoo, eso = await there.create_organization("Zoo")
-    apes, esp = await there.create_project("apes")
-    assert await there.organizations() == await here.organizations() == [zoo]
-    assert await there.projects() == await here.projects("Zoo") == [apes]
-    assert await here.organization_of(eso) == zoo.id
-    assert await there.rotate_project_key("apes") != esp
-    assert await here.project_of(esp) is None
-    assert await here.organization_of(await there.rotate_organization_key(zoo.id)) == zoo.id
-    await there.plan("apes", 1200)
-    (planned,) = await there.projects("Zoo")
-    assert planned.free_seconds == 1200
-    await there.delete_project("apes")
-    assert await here.projects() == []
-    await there.delete_organization("Zoo")
-    assert await here.organizations() == []
-
-
 NAMES = ["a b", "ä/ö", "100%", "a?b#c", "..", ".", "a/../b", "a+b", "+", "key/x", "'&;"]
 NAMES += ["x/key", "x/plan", "/key", "/plan", "key"]
 
@@ -71,26 +51,6 @@ async def test_names_with_url_characters_work(house: House) -> None:
 
 async def lines(of: Administration, period: UsageFilter) -> list[Charge]:
     return [one async for page in of.lines(period) for one in page]
-
-
-PERIODS = [
-    UsageFilter(),
-    UsageFilter("Zoo", "apes"),
-    UsageFilter(service=MeteredService.SPEECH),
-    UsageFilter(month="2026-10"),
-    UsageFilter("b" * 24),
-]
-
-
-async def test_usage_matches_database(house: House) -> None:
-    await house.used()
-    for period in PERIODS:
-        assert await house.client.totals(period) == await house.accounts.totals(period)
-        assert await lines(house.client, period) == await lines(house.accounts, period)
-    await house.client.delete_project("apes")
-    (gone, *_) = await house.client.totals(UsageFilter())
-    assert gone.name is None
-    assert await house.client.totals(UsageFilter()) == await house.accounts.totals(UsageFilter())
 
 
 async def test_project_is_looked_up_in_named_organization(house: House) -> None:
@@ -133,33 +93,6 @@ async def test_malformed_usage_lines_are_reported(monkeypatch: pytest.MonkeyPatc
     async with AdminClient(URL, KEY, transport=transport) as client:
         with pytest.raises(DirectoryDown, match="does not speak"):
             await lines(client, UsageFilter())
-
-
-CALLS: list[Callable[[Administration], object]] = [
-    lambda it: it.create_organization("Zoo"),
-    lambda it: it.create_organization(" "),
-    lambda it: it.create_project("apes", "nobody"),
-    lambda it: it.create_project("apes"),
-    lambda it: it.projects("nobody"),
-    lambda it: it.rotate_organization_key("nobody"),
-    lambda it: it.rotate_project_key("nobody"),
-    lambda it: it.plan("apes", -1),
-    lambda it: it.delete_organization("nobody"),
-    lambda it: it.delete_project("nobody"),
-    lambda it: it.totals(UsageFilter(project="nobody")),
-    lambda it: lines(it, UsageFilter("nobody")),
-]
-
-
-async def test_errors_match_database(house: House) -> None:
-    async def failed(call: Callable[[Administration], object], of: Administration) -> tuple[type, str]:
-        with pytest.raises((BadRequest, NotFound)) as caught:
-            await call(of)  # type: ignore[misc]
-        return caught.type, str(caught.value)
-
-    await house.used()
-    for call in CALLS:
-        assert await failed(call, house.client) == await failed(call, house.accounts)
 
 
 def asked(handler: Callable[[httpx2.Request], httpx2.Response], key: str = KEY) -> EarshotError:
@@ -242,6 +175,10 @@ WRITING = [
     ["org", "delete", "NAME", "--yes"],
     ["org", "create", " "],
     ["project", "create", "NAME"],
+    ["project", "list", "--org", "NAME"],
+    ["project", "delete", "NAME", "--yes"],
+    ["key", "rotate", "NAME"],
+    ["org", "rotate-key", "NAME"],
     ["usage", "--project", "NAME"],
 ]
 
@@ -275,7 +212,7 @@ def test_read_commands_print_same_with_url(app: typer.Typer) -> None:
 def test_write_commands_print_same_with_url(app: typer.Typer) -> None:
     def told(name: str, *to: str) -> list[tuple[object, ...]]:
         runs = [ran(app, *(word.replace("NAME", name) for word in words), *to) for words in WRITING]
-        assert [code for code, _, _ in runs] == [0] * 9 + [1] * 4
+        assert [code for code, _, _ in runs] == [0] * 9 + [1] * 8
         return [tuple(re.sub(r"es[op]_\w+|\w{24}|\S+\+00:00|…\w{4}", "*", str(part)) for part in run) for run in runs]
 
     assert told("here") == [

@@ -6,9 +6,8 @@ import os
 import re
 import shutil
 import signal
-import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,8 @@ from streams.embedded.embedded_log import EmbeddedLog
 from streams.embedded.lock import DirectoryLock
 from streams.embedded.marks import FILE, Marks
 from streams.embedded.pinned import PINNED, pinned
-from tests.unit.infra.conftest import app_of, printed
+from tests.damage.files import cut, each, flipped
+from tests.unit.infra.conftest import app_of, invoked
 from topics.catalog import TopicPartition
 from topics.errors import EarshotError
 
@@ -100,27 +100,14 @@ async def records(data: Path) -> list[bytes | None]:
         await log.close()
 
 
-def test_restore_recovers_everything_in_backup(app: typer.Typer, data: Path, tmp_path: Path) -> None:
-    before = asyncio.run(records(data))
-    assert "holds earshot.db, voices, log of data" in printed(app, "backup", "one")
-    assert {path.stat().st_mode & 0o077 for path in (tmp_path / "one", *(tmp_path / "one").rglob("*"))} == {0}
-    shutil.rmtree(data)
-    assert "data has earshot.db, voices, log of one" in printed(app, "restore", "one")
-    assert sorted(path.name for path in data.iterdir()) == ["earshot.db", "log", "voices"]
-    assert asyncio.run(records(data)) == before
-    assert (data / "voices" / "Kim" / "one.ogg").read_bytes() == b"voice"
-    with closing(sqlite3.connect(data / "earshot.db")) as connection:
-        assert connection.execute("SELECT name FROM organizations").fetchall() == [("Farm",)]
-
-
 async def test_backup_of_open_log_has_all_acknowledged_records(app: typer.Typer, tmp_path: Path) -> None:
     log = await write(tmp_path / "data")
-    printed(app, "backup", "one")
+    invoked(app, "backup", "one")
     await log.append("t", 0, b"key", b"later")
     await log.close()
     assert not (tmp_path / "data" / "log" / PINNED).exists()
     assert len(await records(tmp_path / "data")) == RECORDS + 1
-    printed(app, "restore", "one", "--set-aside")
+    invoked(app, "restore", "one", "--set-aside")
     assert len(await records(tmp_path / "data")) == RECORDS
 
 
@@ -135,14 +122,14 @@ def test_unusable_backup_target_is_rejected(app: typer.Typer, data: Path, tmp_pa
     (tmp_path / "one.incomplete").mkdir()
     assert "one.incomplete exists: remove it" in refused(app, "backup", "one")
     (tmp_path / "empty").mkdir()
-    printed(app, "backup", "empty")
+    invoked(app, "backup", "empty")
 
 
 def test_commands_report_missing_data(app: typer.Typer) -> None:
     assert "there is nothing to back up in data: set EARSHOT_DATA" in refused(app, "backup", "one")
     assert "one is not a whole backup" in refused(app, "restore", "one")
     assert "there is nothing to salvage in data" in refused(app, "salvage")
-    assert "There is nothing in data." in printed(app, "set-aside", "--yes")
+    assert "There is nothing in data." in invoked(app, "set-aside", "--yes").stdout
 
 
 def test_concurrent_backup_is_rejected(app: typer.Typer, data: Path) -> None:
@@ -156,16 +143,16 @@ def test_concurrent_backup_is_rejected(app: typer.Typer, data: Path) -> None:
 def test_backup_removes_leftovers_of_killed_backup(app: typer.Typer, data: Path) -> None:
     (data / "log" / PINNED).mkdir()
     (data / "log" / PINNED / "000001.sst").write_bytes(b"old")
-    printed(app, "backup", "one")
+    invoked(app, "backup", "one")
     assert not (data / "log" / PINNED).exists()
     assert not (data.parent / "one" / "log" / "000001.sst").exists()
 
 
 def test_restore_removes_leftovers_of_killed_restore(app: typer.Typer, data: Path) -> None:
-    printed(app, "backup", "one")
+    invoked(app, "backup", "one")
     (data / ".unfinished-1").mkdir()
     (data / ".unfinished-1" / "earshot.db").write_bytes(b"half")
-    printed(app, "restore", "one", "--set-aside")
+    invoked(app, "restore", "one", "--set-aside")
     assert not list(data.rglob(".unfinished-*"))
 
 
@@ -181,22 +168,14 @@ def drop_last(what: str) -> Callable[[Path], None]:
     return damage
 
 
-def remove(name: str) -> Callable[[Path], None]:
-    def damage(data: Path) -> None:
-        path = data / name
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-    return damage
-
-
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
         (drop_last("group"), "the log in data/log/log ends at write"),
         (drop_last("change"), "earshot.db ends at change 1, and there were 2"),
-        (remove("log/log"), "the log in data/log/log is missing"),
-        (remove("log/log/CURRENT"), "CURRENT is missing: `earshot restore BACKUP"),
-        (remove("earshot.db"), "earshot.db is missing"),
+        (each("log/log", shutil.rmtree), "the log in data/log/log is missing"),
+        (each("log/log/CURRENT"), "CURRENT is missing: `earshot restore BACKUP"),
+        (each("earshot.db"), "earshot.db is missing"),
     ],
 )
 def test_backup_rejects_damaged_data(app: typer.Typer, data: Path, damage: Callable[[Path], None], said: str) -> None:
@@ -204,45 +183,27 @@ def test_backup_rejects_damaged_data(app: typer.Typer, data: Path, damage: Calla
     assert re.search(said, refused(app, "backup", "one"))
 
 
-def cut(name: str) -> Callable[[Path], None]:
-    def damage(backup: Path) -> None:
-        file = next(backup.rglob(name))
-        os.truncate(file, file.stat().st_size - 1)
-
-    return damage
-
-
-def flip(name: str) -> Callable[[Path], None]:
-    def damage(backup: Path) -> None:
-        file = next(backup.rglob(name))
-        data = bytearray(file.read_bytes())
-        data[len(data) // 2] ^= 1
-        file.write_bytes(data)
-
-    return damage
-
-
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (remove("backup.json"), "is not a whole backup: it has no backup.json that can be read"),
-        (cut("backup.json"), "is not a whole backup"),
-        (remove("voices/Kim/one.ogg"), "is not whole: voices/Kim/one.ogg is missing"),
-        (cut("earshot.db"), "is not whole: earshot.db is missing, or not of"),
-        (flip("*.blob"), "is damaged: the log in"),
-        (flip("*.sst"), "is damaged: the log in"),
+        (each("backup.json"), "is not a whole backup: it has no backup.json that can be read"),
+        (each("backup.json", partial(cut, size=1)), "is not a whole backup"),
+        (each("voices/Kim/one.ogg"), "is not whole: voices/Kim/one.ogg is missing"),
+        (each("earshot.db", partial(cut, size=1)), "is not whole: earshot.db is missing, or not of"),
+        (each("*.blob", flipped), "is damaged: the log in"),
+        (each("*.sst", flipped), "is damaged: the log in"),
     ],
 )
 def test_restore_rejects_incomplete_or_damaged_backup(
     app: typer.Typer, data: Path, tmp_path: Path, damage: Callable[[Path], None], said: str
 ) -> None:
-    printed(app, "backup", "one")
+    invoked(app, "backup", "one")
     damage(tmp_path / "one")
     assert said in refused(app, "restore", "one", "--set-aside")
 
 
 def test_restore_neither_overwrites_nor_touches_running_service(app: typer.Typer, data: Path, tmp_path: Path) -> None:
-    printed(app, "backup", "one")
+    invoked(app, "backup", "one")
     assert f"`earshot restore {tmp_path}/one --set-aside` renames" in refused(app, "restore", "one")
     lock = DirectoryLock(data / "log")
     for words in ["restore", "one", "--set-aside"], ["salvage"], ["set-aside", "--yes"]:
@@ -251,7 +212,7 @@ def test_restore_neither_overwrites_nor_touches_running_service(app: typer.Typer
 
 
 def test_restore_fills_empty_mounted_volume(app: typer.Typer, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    printed(app, "backup", "one")
+    invoked(app, "backup", "one")
     shutil.rmtree(data)
     (data / "voices").mkdir(parents=True)
     rmdir = Path.rmdir
@@ -262,7 +223,7 @@ def test_restore_fills_empty_mounted_volume(app: typer.Typer, data: Path, monkey
         rmdir(path)
 
     monkeypatch.setattr(Path, "rmdir", busy)
-    printed(app, "restore", "one")
+    invoked(app, "restore", "one")
     assert (data / "voices" / "Kim" / "one.ogg").read_bytes() == b"voice"
 
 
@@ -274,7 +235,7 @@ def test_failed_set_aside_is_undone(
     app: typer.Typer, data: Path, monkeypatch: pytest.MonkeyPatch, mounted: str, words: list[str]
 ) -> None:
     """A part of the data directory may be a mounted volume, which cannot be renamed."""
-    printed(app, "backup", "one")
+    invoked(app, "backup", "one")
     (data / "log" / "log" / "CURRENT").unlink()
     rename = Path.rename
 
@@ -291,7 +252,7 @@ def test_failed_set_aside_is_undone(
 def test_restore_rejects_different_broker_setting(
     app: typer.Typer, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    printed(app, "backup", "one")
+    invoked(app, "backup", "one")
     monkeypatch.setenv("EARSHOT_BROKER", "kafka://k:9092")
     said = "the backup is of a service on embedded, and EARSHOT_BROKER is kafka: set it as it was"
     assert said in refused(app, "restore", "one", "--set-aside")
@@ -301,14 +262,14 @@ def test_backup_reports_data_stored_elsewhere(
     app: typer.Typer, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EARSHOT_BROKER", "kafka://k:9092")
-    said = printed(app, "backup", "one")
+    said = invoked(app, "backup", "one").stdout
     assert "one holds earshot.db, voices of data" in said
     assert "Kafka keeps its own" in said
     monkeypatch.setenv("EARSHOT_DATABASE_URL", "postgresql://someone:secret@db/earshot")
     monkeypatch.setenv("EARSHOT_VOICES_URL", "s3://bucket/voices")
     (data / "models").mkdir()
     (data / "models" / "current").write_text("some-model")
-    said = printed(app, "backup", "two")
+    said = invoked(app, "backup", "two").stdout
     assert "two holds models of data" in said
     assert "save PostgreSQL with pg_dump" in said
     assert "they are at s3://bucket/voices" in said
@@ -324,9 +285,9 @@ def test_restore_follows_configured_paths(
     monkeypatch.setenv("EARSHOT_BROKER", f"embedded://{tmp_path}/else/log")
     monkeypatch.setenv("EARSHOT_DATABASE_URL", f"sqlite:///{tmp_path}/else/earshot.db")
     monkeypatch.setenv("EARSHOT_VOICES_URL", str(tmp_path / "else" / "voices"))
-    printed(app, "backup", "one")
+    invoked(app, "backup", "one")
     before = tree(tmp_path / "else")
-    said = printed(app, "restore", "one", "--set-aside")
+    said = invoked(app, "restore", "one", "--set-aside").stdout
     assert said.count("What was there is in") == 3  # For the data directory, the log and the database.
     after = tree(tmp_path / "else")
     assert all(data in after.values() for data in before.values())
@@ -340,7 +301,7 @@ def test_set_aside_moves_everything_but_kafka(app: typer.Typer, data: Path) -> N
     declined = CliRunner().invoke(app, ["set-aside"], input="n\n")
     assert declined.exit_code == 1
     assert tree(data) == before
-    said = printed(app, "set-aside", "--yes")
+    said = invoked(app, "set-aside", "--yes").stdout
     (aside,) = data.glob("set-aside-*")
     assert f"What was there is in data/{aside.name}." in said
     assert sorted(path.name for path in data.iterdir()) == ["kafka", "log", aside.name]

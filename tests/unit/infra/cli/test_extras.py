@@ -48,35 +48,6 @@ def test_missing_extra_is_named_in_one_line(
     assert "Traceback" not in done.stderr
 
 
-def test_service_and_workers_need_no_extra(tmp_path: Path) -> None:
-    children = "infra.engines.server, infra.engines.speech.whisper_worker, streams.workers.zygote"
-    done = run(f"import infra.service.service, {children}", directory=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_using_known_model_needs_no_extra(tmp_path: Path) -> None:
-    done = run("import infra.cli; infra.cli.main()", "models", "use", "sed-mini", directory=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("in_use  sed-mini@")
-
-
-@pytest.mark.parametrize(
-    ("setting", "value", "extra"),
-    [
-        ("BROKER", "kafka://127.0.0.1:1", "kafka"),
-        ("DATABASE_URL", "postgresql://127.0.0.1:1/none", "postgres"),
-    ],
-)
-def test_setting_with_missing_extra_is_rejected_in_one_line(
-    setting: str, value: str, extra: str, tmp_path: Path
-) -> None:
-    code = f"import os; os.environ['EARSHOT_{setting}'] = '{value}'; import infra.cli; infra.cli.main()"
-    done = run(code, "serve", directory=tmp_path)
-    assert done.returncode != 0
-    assert f"make extra NAME={extra}," in done.stderr.splitlines()[-1]
-    assert "Traceback" not in done.stderr
-
-
 def test_extras_match_package_metadata() -> None:
     declared = {"infra.lab": "lab"}
     for distribution in ("earshot-server", "earshot-lab"):

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 import typer
-from typer.testing import CliRunner
 
 from infra import cli
 from infra import models as bundled
 from infra.cli import models as commands
 from streams.models import manifest
-from tests.unit.infra.conftest import app_of
+from tests.unit.infra.conftest import app_of, invoked
 from tests.unit.streams.models import models
 
 pytestmark = pytest.mark.slow
@@ -36,16 +35,8 @@ def source(tmp_path: Path) -> str:
 
 def called(app: typer.Typer, *arguments: str) -> Any:
     """Return the output of a command with --json, rows by model."""
-    result = CliRunner().invoke(app, ["models", *arguments, "--json"], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
+    found = json.loads(invoked(app, "models", *arguments, "--json").stdout)
     return {row["model"]: row for row in found} if isinstance(found, list) else found
-
-
-def printed(app: typer.Typer, *arguments: str) -> str:
-    result = CliRunner().invoke(app, ["models", *arguments], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 def test_commands_print_json(app: typer.Typer, source: str) -> None:
@@ -76,33 +67,24 @@ def test_commands_print_json(app: typer.Typer, source: str) -> None:
 
 
 def test_commands_print_text(app: typer.Typer, source: str) -> None:
-    printed(app, "add", source, "--name", "mine")
-    lines = printed(app, "list").splitlines()
+    invoked(app, "models", "add", source, "--name", "mine")
+    lines = invoked(app, "models", "list").stdout.splitlines()
     assert lines[0].split() == ["model", "kind", "licence", "input", "tags", "mb", "from", "state"]
     assert lines[-1].startswith("mine@")
-    shown = printed(app, "show", "yamnet")
+    shown = invoked(app, "models", "show", "yamnet").stdout
     for known in (YAMNET, "Apache-2.0", "975 ms", "400 samples every 160, 10 ms", "521", "Dog_bark"):
         assert known in shown
     assert "second" not in shown
     for known in ("ced-tiny", "second.onnx, 5.98 MB", "in streams"):
-        assert known in printed(app, "show", "yamnet-ced")
+        assert known in invoked(app, "models", "show", "yamnet-ced").stdout
 
 
 def test_model_setting_overrides_chosen_model(app: typer.Typer, source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     called(app, "add", source)
     monkeypatch.setenv("EARSHOT_MODEL", "yamnet")
-    result = CliRunner().invoke(app, ["models", "use", "tiny", "--json"], catch_exceptions=False)
+    result = invoked(app, "models", "use", "tiny", "--json")
     assert list(json.loads(result.stdout)) == ["chosen"]
     assert "EARSHOT_MODEL=yamnet is set" in result.stderr
-
-
-def test_broken_model_is_listed_with_fault(app: typer.Typer, source: str, tmp_path: Path) -> None:
-    model = called(app, "add", source)["model"]
-    (tmp_path / "data" / "models" / model / "model.onnx").unlink()
-    row = called(app, "list")[model]
-    assert row["state"] == "broken"
-    assert "model.onnx" in row["fault"]
-    assert "earshot: " in printed(app, "list")
 
 
 @pytest.mark.parametrize("arguments", [("show", "none"), ("check", "none"), ("use", "none"), ("add", "none")])

@@ -1,6 +1,5 @@
 """Commands around a running service: its nodes, engines and documents, and command-line conventions."""
 
-import json
 import signal
 import socket
 import subprocess
@@ -13,8 +12,7 @@ from typer.testing import CliRunner
 
 from app.admin.admin_bodies import NodeReport, NodesReport
 from app.admin.admin_descriptions import NODE, NODES
-from earshot_client import Event, Tag
-from infra.cli import build, detect, engines, interface, listen, remote, tables
+from infra.cli import build, detect, engines, remote, tables
 from infra.cli import nodes as module
 from infra.engines import serving
 from infra.engines.speech.speech_models import SpeechSettings
@@ -122,33 +120,6 @@ def test_engines_beyond_localhost_require_valid_key(
     assert served == [KEY, KEY]
 
 
-APP = app_of(interface)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "member"),
-    [
-        ([], ("openapi", "3.1.0")),
-        (["openapi", "--version", "3.0"], ("openapi", "3.0.3")),
-        (["sessions"], ("openapi", "3.1.0")),
-        (["asyncapi"], ("asyncapi", "3.0.0")),
-    ],
-)
-def test_api_document_is_printed(arguments: list[str], member: tuple[str, str]) -> None:
-    printed = CliRunner().invoke(APP, arguments, catch_exceptions=False)
-    assert printed.exit_code == 0
-    assert member in json.loads(printed.stdout).items()
-
-
-def test_markdown_reference_is_printed() -> None:
-    assert "## Audio sessions" in CliRunner().invoke(APP, ["markdown"], catch_exceptions=False).stdout
-
-
-@pytest.mark.parametrize("arguments", [["swagger"], ["openapi", "--version", "2.0"]])
-def test_unknown_document_or_version_is_rejected(arguments: list[str]) -> None:
-    assert CliRunner().invoke(APP, arguments).exit_code == 2
-
-
 @pytest.mark.parametrize("words", [["config", "--markdown"], ["config"], ["--help"]])
 def test_command_dies_silently_of_broken_pipe(words: list[str]) -> None:
     with subprocess.Popen(
@@ -214,21 +185,3 @@ def test_long_cells_are_not_truncated_in_pipe(capsys: pytest.CaptureFixture[str]
     assert lines[0] == "name    text"
     assert lines[2] == "[bold]  a"
     assert len(lines) == 3
-
-
-@pytest.mark.parametrize(
-    ("whole", "lines"),
-    [
-        (
-            False,
-            [
-                {"start_time": 0, "end_time": 1, "tags": [{"name": "Siren", "probability": 0.5}]},
-                {"start_time": 1, "end_time": 2, "tags": [{"name": "Others", "probability": 0.9}]},
-            ],
-        ),
-        (True, [{"name": "Siren", "start": 0, "end": 1, "probability": 0.5}]),
-    ],
-)
-def test_listen_prints_json_lines(whole: bool, lines: list[dict[str, object]]) -> None:
-    events = [Event(0, 1, (Tag("Siren", 0.5),)), Event(1, 2, (Tag("Others", 0.9),))]
-    assert [json.loads(line) for line in listen._as_json(iter(events), whole)] == lines

@@ -6,7 +6,7 @@ import pytest
 
 from infra.lab.evaluation import recordings, sound
 from infra.lab.evaluation.labels import LABELS, Meaning
-from infra.lab.evaluation.recordings import Recording, Span
+from infra.lab.evaluation.recordings import Span
 from streams.models.manifest import ModelTag
 from tests.unit.infra.lab.evaluation.engines import DEEP, LOUD, Levels, recording
 from topics.errors import BadRequest
@@ -39,13 +39,6 @@ def test_rows_of_one_file_become_its_spans(tmp_path: Path) -> None:
         ("a.wav", "yard", "3", tmp_path / "a.wav"),
         ("b.wav", "b.wav", "", tmp_path / "b.wav"),
     ]
-
-
-def test_recordings_with_unknown_labels_are_skipped(tmp_path: Path) -> None:
-    table = written(tmp_path, "file,label\na.wav,Dog_bark\na.wav,zebra\nb.wav,Kettle\n")
-    found, skipped = recordings.read_folder(tmp_path, table, recordings.label_meanings(TAGS))
-    assert [made.name for made in found] == ["b.wav"]
-    assert [(made.name, made.cause) for made in skipped] == [("a.wav", "unknown label zebra")]
 
 
 def test_label_table_overrides_built_in_labels(tmp_path: Path) -> None:
@@ -87,18 +80,6 @@ def test_unreadable_table_is_rejected(tmp_path: Path) -> None:
         recordings.label_meanings(TAGS, written(tmp_path, "label,tags\nz,Zebra\n"))
 
 
-def test_halves_share_no_source() -> None:
-    made = [
-        Recording(f"{label}{n}", label, (), Path(), f"{label}{n // 2}") for label in ("rain", "wind") for n in range(10)
-    ]
-    made += [Recording("both", "wind", (), Path(), "rain0")]
-    first, second = recordings.halves(made)
-    assert sorted(one.name for one in (*first, *second)) == sorted(one.name for one in made)
-    assert not {one.source for one in first} & {one.source for one in second}
-    for label in ("rain", "wind"):
-        assert abs(sum(one.label == label for one in first) - sum(one.label == label for one in second)) <= 3
-
-
 def test_windows_are_scored_against_spans() -> None:
     given = recording("a", [0.0, 0.0, 0.9, 0.9, 0.0], Span(LOUD, 2.0, 4.0), Span(DEEP))
     scored = sound.score_recordings(Levels(0.5, 0.5), [given])
@@ -109,15 +90,3 @@ def test_windows_are_scored_against_spans() -> None:
     assert scored.truth.true[:, 1].all()
     assert scored.truth.audible.tolist() == [False, False, False, True, True, True, True, True, False]
     assert scored.truth.minutes == pytest.approx(5 / 60)
-
-
-def test_undecodable_recordings_are_skipped(tmp_path: Path) -> None:
-    (tmp_path / "b.wav").write_bytes(b"no sound at all")
-    broken = [Recording(name, "", (), tmp_path / name, name) for name in ("b.wav", "c.wav")]
-    scored = sound.score_recordings(Levels(0.5, 0.5), [broken[0], recording("a", [0.5, 0.5]), broken[1]])
-    assert [one.name for one in scored.recordings] == ["a"]
-    assert [one.name for one in scored.skipped] == ["b.wav", "c.wav"]
-    assert scored.skipped[1].cause == "No such file or directory"
-    assert scored.truth.recording.tolist() == [0] * len(scored.stored)
-    with pytest.raises(BadRequest, match="no recording can be scored, the first because"):
-        sound.score_recordings(Levels(0.5, 0.5), broken)

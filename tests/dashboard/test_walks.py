@@ -147,7 +147,7 @@ def test_click_on_word_seeks_to_it(page: Page, dashboard: ServiceProcess) -> Non
 
 
 def test_audio_is_kept_only_if_enabled(page: Page, dashboard: ServiceProcess) -> None:
-    made = json.loads(dashboard.command("projects", "create", "forgetful", "--org", "demo", "--json"))["key"]
+    made = dashboard.project("forgetful")
     sign_in(page, dashboard, project=made)
     hear(page, DOOR)
     row = page.get_by_role("row").filter(has_text="Dog bark")
@@ -199,7 +199,7 @@ def test_wrong_key_is_reported(page: Page, dashboard: ServiceProcess) -> None:
 
 
 def test_new_key_is_shown_once(page: Page, dashboard: ServiceProcess) -> None:
-    made = json.loads(dashboard.command("projects", "create", "rotated", "--json"))["key"]
+    made = dashboard.project("rotated")
     sign_in(page, dashboard, "project", project=made)
     page.get_by_role("button", name="Make a new key").click()
     expect(page.get_by_role("dialog")).to_contain_text("stops working")
@@ -228,7 +228,7 @@ def test_signing_out_ends_pass(page: Page, dashboard: ServiceProcess) -> None:
 
 
 def test_rotating_key_after_link_sign_in_requires_current_key(page: Page, dashboard: ServiceProcess) -> None:
-    made = json.loads(dashboard.command("projects", "create", "linked", "--json"))["key"]
+    made = dashboard.project("linked")
     page.goto(dashboard.command("link", "linked").strip())
     expect(page.get_by_role("heading", name="Try it")).to_be_visible()
     page.goto(f"{dashboard.url}/dashboard/#/project")
@@ -238,29 +238,6 @@ def test_rotating_key_after_link_sign_in_requires_current_key(page: Page, dashbo
         page.get_by_role("dialog").get_by_role("button", name="Make a new key").click()
         expect(page.locator("code.key")).to_have_count(1 if present else 0)
     expect(page.locator("code.key")).to_have_text(re.compile(r"^esp_\w{36}$"))
-
-
-def test_speaker_is_registered_recognised_and_removed(page: Page, dashboard: ServiceProcess) -> None:
-    sign_in(page, dashboard, "speakers")
-    expect(page.get_by_text("Nobody is registered yet")).to_be_visible()
-    page.get_by_label("Name").fill("Kim")
-    files = page.locator("input[type=file]")
-    files.nth(0).set_input_files(DOOR.with_name("kim.ogg"))
-    row = page.get_by_role("row").filter(has_text="Kim")
-    expect(row).to_contain_text(re.compile(r"Kim1, 8 s● yes"))
-    files.nth(1).set_input_files(DOOR.with_name("meeting.ogg"))
-    expect(page.get_by_role("listitem").filter(has_text="Kim").first).to_contain_text(
-        re.compile(r"0:00\.\d\s*Kim \(0\.\d\d\)")
-    )
-    page.get_by_role("link", name="Try it").click()
-    page.get_by_label("Sounds").uncheck()
-    page.get_by_label("Speech").check()
-    page.locator("input[type=file]").set_input_files(DOOR.with_name("kim.ogg"))
-    expect(page.locator(".turns strong").first).to_have_text("Kim")
-    page.get_by_role("link", name="Speakers").click()
-    row.get_by_role("button", name="Remove").click()
-    page.get_by_role("dialog").get_by_role("button", name="Remove").click()
-    expect(page.get_by_text("Nobody is registered yet")).to_be_visible()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

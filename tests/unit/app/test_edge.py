@@ -170,6 +170,7 @@ def test_metrics_match_declared_list(http: TestClient) -> None:
     http.get("/nothing")
     http.post("/audio_sessions/", headers={"X-Api-Key": "wrong"})
     text = http.get("/metrics").text
+    assert session not in text
     samples = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
     assert float(samples["earshot_chunks_accepted_total"]) == 1
     assert float(samples["earshot_audio_bytes_accepted_total"]) == len(audio)

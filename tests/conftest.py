@@ -4,7 +4,6 @@ import asyncio
 import gc
 import inspect
 import itertools
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -16,12 +15,14 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.kafka.broker import end_shared_broker, kafka_broker
-from tests.process import ServiceProcess
+from tests.process import ADMIN_KEY, KEY, ORG_KEY, ServiceProcess
 from tests.stub_engines import StubEngines
 
 pytest_plugins = ["tests.contract.accounting"]
 
 ROOT = Path(__file__).parent.parent
+
+ENGINE_KEY = "sk-key-of-the-speech-engine"
 
 #: Unique numbers for objects that tests create in a shared service.
 NUMBERS = itertools.count()
@@ -130,26 +131,20 @@ def service(
     # The service waits for engines that hang; the speaker engine works at the machine's speed.
     patience = {"speech_timeout": "5", "caption_timeout": "5", "translation_timeout": "5", "speaker_timeout": "120"}
     with own_log(request.param) as settings:
-        process = ServiceProcess(data, **settings, **engines.settings, **patience, keep_voice="true")
+        process = ServiceProcess(
+            data, **settings, **engines.settings, **patience, speech_key=ENGINE_KEY, keep_voice="true"
+        )
         yield process.start()
         assert process.stop() == 0, process.tail()
-
-
-@pytest.fixture(scope="session")
-def other_key(service: ServiceProcess) -> str:
-    return made_project(service, "other")
+    log = process.log.read_text()
+    assert "Traceback" not in log
+    assert not [secret for secret in (KEY, ORG_KEY, ADMIN_KEY, ENGINE_KEY) if secret in log]
 
 
 @pytest.fixture
 def poor_key(service: ServiceProcess) -> str:
     """The key of a project with one unused free second a month."""
     name = f"poor-{next(NUMBERS)}"
-    key = made_project(service, name)
-    service.command("projects", "plan", name, "--free-seconds", "1")
+    key = service.project(name)
+    service.operate("PUT", f"/projects/{name}/plan", json={"free_seconds": 1})
     return key
-
-
-def made_project(service: ServiceProcess, name: str) -> str:
-    """Create a project in the first organization and return its key."""
-    made = json.loads(service.command("projects", "create", name, "--org", "demo", "--json"))
-    return str(made["key"])

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import httpx2
 import psutil
@@ -120,6 +120,17 @@ class ServiceProcess:
             status = Forked(arguments, self.environment, out, err).wait(60)
             assert status == 0, out.read_text() + err.read_text()
             return out.read_text()
+
+    def operate(self, method: str, path: str, **request: Any) -> Any:
+        """Send a request to the operator's interface, which must succeed; return what it answers."""
+        headers = {"Authorization": f"Bearer {ADMIN_KEY}"}
+        answer = ask(method, f"{self.url}/admin/v1{path}", headers=headers, **request)
+        assert answer.is_success, answer.text
+        return answer.json() if answer.content else None
+
+    def project(self, name: str, organization: str = "demo") -> str:
+        """Create a project, by default in the first organization, and return its key."""
+        return str(self.operate("POST", "/projects", json={"name": name, "organization": organization})["key"])
 
     def tail(self, lines: int = 25) -> str:
         """Return the last lines of the log, and the trace of a crash.

@@ -15,18 +15,12 @@ from collections.abc import AsyncIterator, Callable
 
 Parts = AsyncIterator[bytes]
 
-#: Counts of answers by first line, "closed" for none, and of refused connections.
+#: Counts of first answers by status, "closed" for none, and of refused connections.
 answers: Counter[str] = Counter()
 
 
 def head(line: str, *headers: str) -> bytes:
     return "\r\n".join((f"{line} HTTP/1.1", "Host: x", *headers, "", "")).encode()
-
-
-async def nothing(session: str) -> Parts:
-    """No attack: measures memory and latency under the live streams alone."""
-    await asyncio.Event().wait()
-    yield b""
 
 
 async def endless_headers(session: str) -> Parts:
@@ -162,31 +156,30 @@ async def deaf_sockets(session: str) -> Parts:
     await asyncio.Event().wait()
 
 
-#: Attackers that never read.
+#: Attackers that read nothing after the first piece of an answer.
 DEAF = frozenset({unread_pages, deaf_listeners, deaf_sockets})
 
-#: Each attack and its number of connections.
-ATTACKS: dict[str, tuple[Callable[[str], Parts], int]] = {
-    attack.__name__: (attack, connections)
-    for attack, connections in (
-        (nothing, 0),
-        (endless_headers, 16),
-        (one_long_header, 16),
-        (stalled_chunks, 300),
-        (stalled_chunks_of_a_session, 300),
-        (idle, 10_000),
-        (kept_alive, 10_000),
-        (dripping_heads, 2000),
-        (dripping_bodies, 2000),
-        (unread_pages, 64),
-        (random_keys, 16),
-        (listeners, 1000),
-        (deaf_listeners, 100),
-        (upgrades, 64),
-        (stalled_messages, 300),
-        (endless_fragments, 16),
-        (huge_messages, 16),
-        (deaf_sockets, 1000),
+#: Each attack, its number of connections, and the first answer that some of them get.
+ATTACKS: dict[str, tuple[Callable[[str], Parts], int, str]] = {
+    attack.__name__: (attack, connections, status)
+    for attack, connections, status in (
+        (endless_headers, 16, "431"),
+        (one_long_header, 16, "431"),
+        (stalled_chunks, 300, "404"),
+        (stalled_chunks_of_a_session, 300, "503"),
+        (idle, 10_000, "closed"),
+        (kept_alive, 10_000, "200"),
+        (dripping_heads, 2000, "408"),
+        (dripping_bodies, 2000, "408"),
+        (unread_pages, 64, "200"),
+        (random_keys, 16, "401"),
+        (listeners, 1000, "200"),
+        (deaf_listeners, 100, "200"),
+        (upgrades, 64, "101"),
+        (stalled_messages, 300, "101"),
+        (endless_fragments, 16, "101"),
+        (huge_messages, 16, "101"),
+        (deaf_sockets, 1000, "101"),
     )
 }
 
@@ -195,15 +188,15 @@ async def once(attack: Callable[[str], Parts], host: str, port: int, session: st
     """Attack over one connection until it is closed."""
     reader, writer = await asyncio.open_connection(host, port, limit=4096)
     deaf = attack in DEAF
-    heard = asyncio.create_task(_nothing() if deaf else _first_line(reader))
+    heard = asyncio.create_task(_hear(reader, deaf))
     said = asyncio.create_task(_say(writer, attack(session)))
     try:
         await asyncio.wait({heard, said}, return_when=asyncio.FIRST_COMPLETED)
         if not deaf:
             async with asyncio.timeout(5):
-                answers[await heard or "closed"] += 1
-    except (OSError, TimeoutError):
-        answers["closed"] += 1
+                await heard
+    except TimeoutError:
+        pass
     finally:
         heard.cancel()
         said.cancel()
@@ -211,17 +204,18 @@ async def once(attack: Callable[[str], Parts], host: str, port: int, session: st
         writer.transport.abort()
 
 
-async def _nothing() -> str:
-    await asyncio.Event().wait()
-    return ""
-
-
-async def _first_line(reader: asyncio.StreamReader) -> str:
-    """Return the first line of an answer once the connection is closed."""
-    first = ""
-    while data := await reader.read(4096):
-        first = first or data.split(b"\r\n")[0].decode("latin-1")
-    return first
+async def _hear(reader: asyncio.StreamReader, deaf: bool) -> None:
+    """Count the first answer; read on until the connection is closed, unless the attacker is deaf."""
+    first = True
+    with contextlib.suppress(OSError):
+        while data := await reader.read(4096):
+            if first:
+                answers[data.split(maxsplit=2)[1].decode("latin-1")] += 1
+                first = False
+            if deaf:
+                await asyncio.Event().wait()
+    if first:
+        answers["closed"] += 1
 
 
 async def _say(writer: asyncio.StreamWriter, parts: Parts) -> None:
@@ -234,7 +228,7 @@ async def _say(writer: asyncio.StreamWriter, parts: Parts) -> None:
 
 async def keep_going(name: str, host: str, port: int, session: str) -> None:
     """Attack with all connections at once until the process is terminated."""
-    attack, connections = ATTACKS[name]
+    attack, connections, _ = ATTACKS[name]
     opening = asyncio.Semaphore(64)
 
     async def lane() -> None:

@@ -14,19 +14,18 @@ import multiprocessing
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-import httpx2
-
 from benchmarks import audio
 from benchmarks.client import LoadClient, LoadError
+from benchmarks.measures import percentile
 from benchmarks.plans import Target
 from benchmarks.sockets import SocketClient, message
 from benchmarks.wire import HttpConnection, request
-from tests.process import ADMIN_KEY, KEY, ServiceProcess
+from tests.process import KEY, ServiceProcess
 
 TIMES: Final = 64
 #: Seconds of audio in a job, and between two jobs of the quiet project.
@@ -177,17 +176,6 @@ def measured(port: int, key: str, seconds: float) -> Latencies:
     return sender.latencies
 
 
-def percentile(latencies: Sequence[float], share: float) -> float:
-    return sorted(latencies)[min(len(latencies) - 1, int(share * len(latencies)))]
-
-
-def second_project(service: ServiceProcess) -> str:
-    headers = {"Authorization": f"Bearer {ADMIN_KEY}"}
-    answer = httpx2.post(f"{service.url}/admin/v1/projects", json={"name": "loud"}, headers=headers)
-    assert answer.status_code in (200, 201), answer.text
-    return str(answer.json()["key"])
-
-
 def attack(
     service: ServiceProcess, seconds: float, times: int = TIMES, sockets: int = 0
 ) -> tuple[Latencies, Latencies]:
@@ -195,7 +183,7 @@ def attack(
 
     If `sockets` is given, the other project floods these instead.
     """
-    key = second_project(service)
+    key = service.project("loud")
     alone = measured(service.port, KEY, seconds)
     port, long = service.port, seconds + 2 * WARM_SECONDS
     with loud(_flood, port, key, sockets, long) if sockets else loud(_loud, port, key, times, JOB_PAUSE / times, long):

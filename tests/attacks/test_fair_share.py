@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.attacks.fair_share import Latencies, attack, percentile
+from benchmarks.measures import percentile
+from tests.attacks.fair_share import Latencies, attack
 from tests.lengths import length
 from tests.process import ServiceProcess
 

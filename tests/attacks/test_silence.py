@@ -14,7 +14,6 @@ pytestmark = pytest.mark.slow
 
 
 def test_long_silent_chunks_do_not_grow_memory(tmp_path: Path) -> None:
-    before, during, after = attack(tmp_path, length("ATTACK_SECONDS", 2), streams=8)
-    assert during.process - before.process <= GROWTH
-    assert after.process - before.process <= GROWTH
-    assert during.children - before.children <= GROWTH
+    before, during, after = attack(tmp_path, length("ATTACK_SECONDS", 2))
+    assert during - before <= GROWTH
+    assert after - before <= GROWTH

@@ -11,7 +11,7 @@ import soundfile
 
 from tests.audio import encoded
 from tests.contract.api import RATE, Driver, Service
-from tests.process import ADMIN_KEY, ask
+from tests.process import ServiceProcess
 
 ENTRY: Final = {"speaker", "created_at", "total_length", "samples", "is_compatible"}
 TURN: Final = {
@@ -99,15 +99,8 @@ def refused(answer: httpx2.Response, status: int, message: str | None = None) ->
     return str(content["error"])
 
 
-def operate(service: Service, method: str, path: str, **request: Any) -> Any:
-    """Send a request to the operator's interface; return the answer."""
-    answer = ask(method, f"{service.url}/admin/v1{path}", headers={"Authorization": f"Bearer {ADMIN_KEY}"}, **request)
-    assert answer.is_success, answer.text
-    return answer.json() if answer.content else None
-
-
-def made(service: Service, name: str) -> Organization:
-    content = operate(service, "POST", "/organizations", json={"name": name})
+def made(service: ServiceProcess, name: str) -> Organization:
+    content = service.operate("POST", "/organizations", json={"name": name})
     return Organization(content["organization"]["id"], name, content["key"])
 
 

@@ -1,10 +1,14 @@
 """Session creation: the key first, then every field of the body."""
 
+import gzip
 from typing import Any
 
 import pytest
 
 from tests.contract.api import RAW, Api, generic
+from tests.process import ADMIN_KEY, KEY, ORG_KEY
+from topics import apikeys
+from topics.apikeys import KeyKind
 
 
 def test_create_returns_refs_and_window_geometry(api: Api, sense: Api) -> None:
@@ -45,6 +49,37 @@ def test_invalid_key_is_reported_before_invalid_body(
     answer = api.http.post("/audio_sessions/", content=body, headers=headers)
     generic(answer, 401)
     assert answer.json()["error"] == wording
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        pytest.param([("X-Api-Key", KEY.upper())], id="another case"),
+        pytest.param([("X-Api-Key", KEY[:-1])], id="cut"),
+        pytest.param([("X-Api-Key", KEY + "0")], id="longer"),
+        pytest.param([("X-Api-Key", apikeys.new(KeyKind.PROJECT))], id="well formed"),
+        pytest.param([("X-Api-Key", apikeys.new(KeyKind.PROJECT)[:-1] + "!")], id="mistyped"),
+        pytest.param([("X-Api-Key", ORG_KEY)], id="of an organization"),
+        pytest.param([("X-Api-Key", ADMIN_KEY)], id="of the operator"),
+        pytest.param([("X-Api-Key", apikeys.digest(KEY).hex())], id="its hash"),
+        pytest.param([("X-Api-Key", "' OR 1=1 --")], id="SQL"),
+        pytest.param([("X-Api-Key", "%")], id="wildcard"),
+        pytest.param([("X-Api-Key", "k\u00fc\u00ff" * 20)], id="not ASCII"),
+        pytest.param([("X-Api-Key", "k" * 8000)], id="very long"),
+        pytest.param([("Authorization", f"Bearer {KEY}")], id="in another header"),
+        pytest.param([("Cookie", f"X-Api-Key={KEY}")], id="in a cookie"),
+        pytest.param([("X-Api-Key", "wrong"), ("X-Api-Key", "wrong too"), ("x_api_key", KEY)], id="two headers"),
+    ],
+)
+def test_wrong_keys_are_rejected(api: Api, headers: list[tuple[str, str]]) -> None:
+    """Neither the query nor the body can give the right one."""
+    encoded = [(name.encode(), value.encode("latin-1")) for name, value in headers]
+    named = dict.fromkeys(("key", "api_key", "X-Api-Key", "x-api-key"), KEY)
+    body = {"type": "stream", "content_type": RAW, **named}
+    for path in ("/audio_sessions/", "/sense/api/v1/audio_sessions/", "/api/v1/analyze", "/api/v1/analyze_file"):
+        answer = api.http.post(path, json=body, params=named, headers=encoded)
+        assert answer.status_code == 401, path
+        assert KEY not in answer.text
 
 
 @pytest.mark.parametrize(
@@ -93,6 +128,11 @@ def test_missing_field_is_named(api: Api, field: str) -> None:
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b"\xff", b"[" * 10_000])
 def test_non_object_body_is_rejected(api: Api, body: bytes) -> None:
     generic(api.http.post("/audio_sessions/", content=body, headers={"X-Api-Key": api.key}), 400, naming="body")
+
+
+def test_compressed_body_is_rejected(api: Api) -> None:
+    headers = {"X-Api-Key": api.key, "Content-Encoding": "gzip"}
+    generic(api.http.post("/audio_sessions/", content=gzip.compress(bytes(50 << 20)), headers=headers), 415)
 
 
 def test_oversized_creation_body_is_rejected(api: Api) -> None:

@@ -7,7 +7,6 @@ import httpx2
 import pytest
 
 from tests.audio import encoded, noise
-from tests.conftest import made_project
 from tests.contract.jobs import Jobs
 from tests.process import ServiceProcess
 from tests.recordings import SIREN
@@ -16,7 +15,7 @@ from tests.recordings import SIREN
 @pytest.fixture(scope="module")
 def keeping(service: ServiceProcess) -> Iterator[Jobs]:
     """A project that keeps the audio of its jobs for an hour."""
-    with Jobs(service, made_project(service, "keeping")) as jobs:
+    with Jobs(service, service.project("keeping")) as jobs:
         answer = jobs.http.patch("/project", json={"keep_audio_seconds": 3600}, headers=jobs.keyed)
         assert answer.json()["keep_audio_seconds"] == 3600
         yield jobs
@@ -58,16 +57,6 @@ def test_waveform_and_spectrogram_are_served(keeping: Jobs) -> None:
     assert keeping.http.delete(f"/jobs/{job}", headers=keeping.keyed).status_code == 204
     for view in ("audio", "waveform", "spectrogram"):
         assert keeping.http.get(f"/jobs/{job}/{view}", headers=keeping.keyed).status_code == 404
-
-
-def test_project_without_retention_serves_no_audio(service: ServiceProcess, keeping: Jobs, other_key: str) -> None:
-    with Jobs(service, other_key) as other:
-        job = other.accepted(SIREN.read_bytes(), kind="audio/ogg")
-        for view in ("audio", "waveform", "spectrogram"):
-            answer = other.http.get(f"/jobs/{job}/{view}", headers=other.keyed)
-            assert answer.status_code == 404
-            assert "keep_audio_seconds" in answer.json()["error"]
-            assert keeping.http.get(f"/jobs/{job}/{view}", headers=keeping.keyed).status_code == 404
 
 
 def test_demo_project_keeps_audio_for_one_day(jobs: Jobs) -> None:

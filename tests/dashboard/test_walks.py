@@ -39,9 +39,9 @@ def test_uploaded_file_is_analysed_and_explored(page: Page, dashboard: ServicePr
     wait_for(lambda: len(colours(page)) > 50)  # a spectrogram has many
     row.get_by_role("button").click()
     expect(page).to_have_url(re.compile(r"t=2\.0"))
-    become_true(page, "document.querySelector('audio').currentTime > 2.2")
+    wait_for(lambda: page.evaluate("document.querySelector('audio').currentTime > 2.2"))
     page.get_by_role("group", name="Picture of the recording").press(" ")
-    become_true(page, "document.querySelector('audio').paused")
+    wait_for(lambda: page.evaluate("document.querySelector('audio').paused"))
     page.get_by_role("button", name="Zoom in").click()
     expect(page).to_have_url(re.compile(r"from=.*&to="))
     there = page.url
@@ -50,7 +50,7 @@ def test_uploaded_file_is_analysed_and_explored(page: Page, dashboard: ServicePr
     expect(page.get_by_text(re.compile(r"^0:0\d\.\d to 0:0\d\.\d$"))).to_be_visible()
     assert page.url == there
     assert KEY not in page.content()
-    become_true(page, f"document.querySelector('audio').src.startsWith('{dashboard.url}/api/v1/jobs/')")
+    wait_for(lambda: page.evaluate(f"document.querySelector('audio').src.startsWith('{dashboard.url}/api/v1/jobs/')"))
     page.get_by_role("button", name="Try other thresholds").click()
     slider = page.get_by_role("slider", name="Dog bark")
     slider.fill("0.995")
@@ -80,15 +80,6 @@ def hear(page: Page, recording: Path) -> None:
     page.locator("input[type=file]").set_input_files(recording)
 
 
-def become_true(page: Page, expression: str) -> None:
-    """Wait for a condition in the page; Playwright's own way uses `eval`, which the policy refuses."""
-    for _ in range(PATIENCE // 50):
-        if page.evaluate(expression):
-            return
-        page.wait_for_timeout(50)
-    raise AssertionError(expression)
-
-
 def colours(page: Page) -> list[int]:
     found: list[int] = page.evaluate(
         """() => {
@@ -108,7 +99,7 @@ def test_click_on_picture_plays_from_there(page: Page, dashboard: ServiceProcess
     box = canvas.bounding_box()
     assert box is not None
     canvas.click(position={"x": 120 + (box["width"] - 120) / 2, "y": 50})
-    become_true(page, "document.querySelector('audio').currentTime > 3.5")
+    wait_for(lambda: page.evaluate("document.querySelector('audio').currentTime > 3.5"))
     expect(page).to_have_url(re.compile(r"t=3\.[34]"))
     page.evaluate("document.querySelector('audio').pause()")
     picture = page.get_by_role("group", name="Picture of the recording")
@@ -142,12 +133,12 @@ def test_click_on_word_seeks_to_it(page: Page, dashboard: ServiceProcess) -> Non
     expect(word).to_be_visible(timeout=60_000)
     begins = float(word.get_attribute("data-at") or 0)
     word.click()
-    become_true(page, f"document.querySelector('audio').currentTime >= {begins}")
+    wait_for(lambda: page.evaluate(f"document.querySelector('audio').currentTime >= {begins}"))
     expect(page).to_have_url(re.compile(rf"t={begins:.1f}"))
 
 
 def test_audio_is_kept_only_if_enabled(page: Page, dashboard: ServiceProcess) -> None:
-    made = json.loads(dashboard.command("projects", "create", "forgetful", "--org", "demo", "--json"))["key"]
+    made = dashboard.project("forgetful")
     sign_in(page, dashboard, project=made)
     hear(page, DOOR)
     row = page.get_by_role("row").filter(has_text="Dog bark")
@@ -181,7 +172,7 @@ def test_microphone_recording_is_analysed(page: Page, dashboard: ServiceProcess)
     sign_in(page, dashboard)
     page.get_by_label("Speech").uncheck()
     page.get_by_role("button", name="Record", exact=True).click()
-    expect(page.get_by_role("timer")).to_have_text("0:05")
+    expect(page.get_by_role("timer")).to_have_text(re.compile(r"0:(0[5-9]|[1-5]\d)"))
     page.get_by_role("button", name="Stop and analyse").click()
     expect(page.get_by_role("row").filter(has_text="Dog bark")).to_be_visible()
 
@@ -199,7 +190,7 @@ def test_wrong_key_is_reported(page: Page, dashboard: ServiceProcess) -> None:
 
 
 def test_new_key_is_shown_once(page: Page, dashboard: ServiceProcess) -> None:
-    made = json.loads(dashboard.command("projects", "create", "rotated", "--json"))["key"]
+    made = dashboard.project("rotated")
     sign_in(page, dashboard, "project", project=made)
     page.get_by_role("button", name="Make a new key").click()
     expect(page.get_by_role("dialog")).to_contain_text("stops working")
@@ -228,7 +219,7 @@ def test_signing_out_ends_pass(page: Page, dashboard: ServiceProcess) -> None:
 
 
 def test_rotating_key_after_link_sign_in_requires_current_key(page: Page, dashboard: ServiceProcess) -> None:
-    made = json.loads(dashboard.command("projects", "create", "linked", "--json"))["key"]
+    made = dashboard.project("linked")
     page.goto(dashboard.command("link", "linked").strip())
     expect(page.get_by_role("heading", name="Try it")).to_be_visible()
     page.goto(f"{dashboard.url}/dashboard/#/project")
@@ -238,29 +229,6 @@ def test_rotating_key_after_link_sign_in_requires_current_key(page: Page, dashbo
         page.get_by_role("dialog").get_by_role("button", name="Make a new key").click()
         expect(page.locator("code.key")).to_have_count(1 if present else 0)
     expect(page.locator("code.key")).to_have_text(re.compile(r"^esp_\w{36}$"))
-
-
-def test_speaker_is_registered_recognised_and_removed(page: Page, dashboard: ServiceProcess) -> None:
-    sign_in(page, dashboard, "speakers")
-    expect(page.get_by_text("Nobody is registered yet")).to_be_visible()
-    page.get_by_label("Name").fill("Kim")
-    files = page.locator("input[type=file]")
-    files.nth(0).set_input_files(DOOR.with_name("kim.ogg"))
-    row = page.get_by_role("row").filter(has_text="Kim")
-    expect(row).to_contain_text(re.compile(r"Kim1, 8 s● yes"))
-    files.nth(1).set_input_files(DOOR.with_name("meeting.ogg"))
-    expect(page.get_by_role("listitem").filter(has_text="Kim").first).to_contain_text(
-        re.compile(r"0:00\.\d\s*Kim \(0\.\d\d\)")
-    )
-    page.get_by_role("link", name="Try it").click()
-    page.get_by_label("Sounds").uncheck()
-    page.get_by_label("Speech").check()
-    page.locator("input[type=file]").set_input_files(DOOR.with_name("kim.ogg"))
-    expect(page.locator(".turns strong").first).to_have_text("Kim")
-    page.get_by_role("link", name="Speakers").click()
-    row.get_by_role("button", name="Remove").click()
-    page.get_by_role("dialog").get_by_role("button", name="Remove").click()
-    expect(page.get_by_text("Nobody is registered yet")).to_be_visible()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -19,7 +19,7 @@ from tests.conftest import ROOT
 from tests.contract.api import tone
 from tests.documentation.pages import read
 from tests.ports import free_port
-from tests.process import KEY, ServiceProcess
+from tests.process import ADMIN_KEY, KEY, ServiceProcess
 from tests.unit.app.sessions.sockets import END, HALF, MAKING, PROTOCOL, Line
 
 pytestmark = pytest.mark.slow
@@ -228,5 +228,23 @@ def test_session_events_are_not_buffered(proxy: Proxy) -> None:
 
 
 def test_operator_paths_are_not_exposed(proxy: Proxy) -> None:
-    for path in ("/admin/v1/projects", "/metrics"):
-        assert proxy.http.get(path, extensions={"sni_hostname": HOST}).status_code == 404
+    for path in (
+        "/admin/v1/projects",
+        "/metrics",
+        "/ADMIN/v1/usage",
+        "//admin/v1/usage",
+        "/./admin/v1/usage",
+        "/api/../admin/v1/usage",
+        "/api/v1/..%2f..%2fadmin/v1/usage",
+        "/%61dmin/v1/usage",
+        "/admin%2fv1/usage",
+        "/admin/v1/usage;x=1",
+        "/admin/v1/usage/..",
+        "/admin/v1/usage\\",
+    ):
+        answer = proxy.http.get(
+            "/",
+            headers={"Authorization": f"Bearer {ADMIN_KEY}"},
+            extensions={"sni_hostname": HOST, "target": path.encode()},
+        )
+        assert answer.status_code in (400, 404), path

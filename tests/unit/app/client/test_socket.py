@@ -44,7 +44,7 @@ from earshot_client import (
 from earshot_client._async_socket import AsyncSocket
 from earshot_client._socket_state import SocketRequest, SocketState
 from tests.contract.api import UNKNOWN, silence, tone
-from tests.unit.app.client.edge import Cutter
+from tests.cutter import Cutter
 from tests.unit.app.conftest import KEY, House, behind_a_server
 from tests.waiting import wait_for
 
@@ -479,12 +479,14 @@ async def test_interrupted_closing_handshake_leaves_no_connection(cutter: Cutter
     async with AsyncClient(cutter.url, KEY) as client, client.socket() as socket:
         connection = socket._connection
         assert connection is not None
-        cutter.call(lambda: time.sleep(1))
+        answering = threading.Event()
+        cutter.call(answering.wait)
         (running,) = socket._tasks
         running.cancel()
         await asyncio.sleep(0.1)
         running.cancel()
         await asyncio.sleep(0.1)
+        answering.set()
         assert connection.transport.get_extra_info("socket").fileno() == -1
 
 

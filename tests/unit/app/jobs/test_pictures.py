@@ -14,6 +14,7 @@ from tests.unit.app.conftest import House
 from tests.unit.app.jobs.conftest import SOUND
 from topics.errors import AudioError, Unavailable
 from topics.ports import pictures as port
+from topics.ports.directory import Principal
 
 
 @pytest.fixture
@@ -103,7 +104,10 @@ def test_unavailable_picture_returns_error(house: House, job: str, http: TestCli
     house.jobs.drawing = AudioError("the audio is damaged")
     answer = http.get(f"/api/v1/jobs/{job}/{view}")
     assert (answer.status_code, answer.headers["earshot-reason"]) == (500, "the audio is damaged")
-    assert http.get(f"/api/v1/jobs/{house.jobs.create(SOUND)}/{view}").status_code == 404
+    kept_no_audio = http.get(f"/api/v1/jobs/{house.jobs.create(SOUND)}/{view}")
+    assert (kept_no_audio.status_code, "keep_audio_seconds" in kept_no_audio.json()["error"]) == (404, True)
+    house.directory.keys["another"] = Principal("another", "organization")
+    assert http.get(f"/api/v1/jobs/{job}/{view}", headers={"X-Api-Key": "another"}).status_code == 404
     # The key is judged before the query.
     for query in ("", "?start=x"):
         assert http.get(f"/api/v1/jobs/{job}/{view}{query}", headers={"X-Api-Key": "nobody"}).status_code == 401

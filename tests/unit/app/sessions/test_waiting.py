@@ -7,20 +7,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.contract.api import RAW, tone
+from tests.contract.api import tone
 from tests.unit.app.conftest import OPTIONS, House
 from tests.unit.app.double import Watch
 from tests.unit.app.jobs.conftest import Exchange
+from tests.unit.app.sessions.test_live import opened
 from topics.errors import Unavailable
-from topics.keys import new_id
-from topics.sessions.records import Chunk, Opened
+from topics.sessions.records import Chunk
 
 
 async def pending(house: House) -> str:
     """Return a stream session with an unanalysed chunk."""
     house.sessions.paused = True
-    session = new_id()
-    await house.sessions.submit(session, Opened("o", "stream", RAW, "p", 1000, 500))
+    session = await opened(house)
     await house.sessions.submit(session, Chunk("c", 0, tone(1)))
     return session
 
@@ -123,3 +122,21 @@ async def test_only_token_reader_waits_at_end_of_writable_session() -> None:
     house.sessions.analyse(session)
     await follower.end()
     assert b'"count":1,"offset":1,"total":2' in follower.body
+
+
+async def test_read_without_pending_work_returns_at_once() -> None:
+    house = patient()
+    session = await opened(house)
+    reader = await Exchange(house, f"/audio_sessions/{session}/status?offset=5").end()
+    assert b'"count":0,"offset":5,"total":0' in reader.body
+
+
+async def test_deletion_ends_wait() -> None:
+    house = patient()
+    session = await pending(house)
+    reader = Exchange(house, f"/audio_sessions/{session}/status")
+    await turns()
+    assert reader.status == 0
+    await Exchange(house, f"/audio_sessions/{session}", "DELETE").end()
+    await reader.end()
+    assert reader.status == 404

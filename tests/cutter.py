@@ -1,13 +1,15 @@
-"""An edge served by the service's own connections in a thread, behind a proxy that cuts connections."""
+"""A proxy that cuts connections."""
 
 import asyncio
 from asyncio import StreamReader, StreamWriter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from threading import Event, Thread
+from typing import Protocol
 
-from tests.unit.app.conftest import House
-from tests.unit.app.sessions.sockets import place
+
+class Target(Protocol):
+    port: int
 
 
 class Cutter:
@@ -19,6 +21,8 @@ class Cutter:
         self.away = False
         #: Returns the number of bytes after which a new connection is cut; None for never.
         self.length: Callable[[], int | None] = lambda: None
+        #: Refuse sockets, like proxies without WebSocket support.
+        self.refuses_sockets = False
         self.connections = 0
         self._open: set[StreamWriter] = set()
         #: Connections that are not closed at both ends.
@@ -64,6 +68,9 @@ class Cutter:
             nonlocal left
             with suppress(OSError):
                 while data := await source.read(65536):
+                    if self.refuses_sockets and b"Upgrade: websocket" in data:
+                        writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+                        break
                     if left is not None:
                         data, left = data[:left], left - len(data)
                     sink.write(data)
@@ -85,12 +92,12 @@ def _abort(ends: set[StreamWriter]) -> None:
 
 
 @contextmanager
-def edge(house: House) -> Iterator[Cutter]:
-    """Serve an edge in a thread; yield its proxy."""
+def proxied(target: AbstractAsyncContextManager[Target]) -> Iterator[Cutter]:
+    """Run a proxy in a thread, on one loop with its target."""
     cutter, ready, over = Cutter(), Event(), Event()
 
     async def serve() -> None:
-        async with place(house) as here:
+        async with target as here:
             server = await cutter.serve(here.port)
             ready.set()
             await asyncio.to_thread(over.wait)

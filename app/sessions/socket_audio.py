@@ -6,6 +6,7 @@ order or not at all.
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -185,10 +186,9 @@ class SentAudio:
             self._sender.refuse(verdict.status, verdict.error or NO_SESSION, {})
 
     def _is_stored(self, number: int, data: bytes) -> bool:
-        try:
+        with suppress(EarshotError):  # The partition has moved, or the row cannot be read.
             return self._context.sessions.same_audio(self._session, number, data)
-        except Unavailable:
-            return False
+        return False
 
     def _behind(self, head: SessionHead) -> float:
         """Return how many seconds of audio wait for analysis, assuming that all chunks are alike."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+from unittest import mock
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ from tests.unit.app.conftest import House
 from tests.unit.app.sessions.sockets import END, HALF, of_type, path_of, place, refused
 from tests.unit.app.sessions.test_live import opened
 from tests.waiting import until
+from topics.errors import RecordError
 from topics.sessions.records import Chunk, Cursor, Deleted, Sealed
 from topics.sessions.rules import SessionState
 
@@ -292,6 +294,16 @@ async def test_taken_chunk_number_is_rejected(house: House) -> None:
         await line.socket.send(tone(0.25))
         assert (await refused(line, 4410, 409))["next_chunk"] == 2
     assert house.sessions.sessions[session].chunks == [HALF, HALF]
+
+
+async def test_taken_number_whose_row_is_unreadable_is_rejected(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(house.sessions, "same_audio", mock.Mock(side_effect=RecordError("row version 9 is not known")))
+    session = await opened(house)
+    async with place(house) as here, here.line(path_of(session)) as line:
+        await line.next()
+        await house.sessions.submit(session, Chunk("c", 0, HALF))
+        await line.socket.send(HALF)
+        assert (await refused(line, 4410, 409))["next_chunk"] == 1
 
 
 async def test_newer_sender_replaces_older_and_continues_after_it(house: House) -> None:

@@ -181,12 +181,13 @@ async def test_read_ahead_is_limited(tmp_path: Path) -> None:
     scores = mock.patch.object(performance.workers, "score", wraps=performance.workers.score)
     with reads as read, scores as score:
         run = asyncio.create_task(performance.perform())
-        await until(lambda: score.call_count == 3)
+        await until(lambda: score.call_count >= 3)
         # The threads that read are free: another read would have begun before this.
         await performance.service._in(int)
-        assert read.call_count == 3
+        begun = read.call_count
         engine.gate.set()
         await run
+    assert begun == 3
     assert len(performance.scores) == 199 * TAGS
 
 

@@ -1,6 +1,7 @@
 """Decides which node owns each partition, and which nodes stand by for it."""
 
 import hmac
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -150,6 +151,9 @@ def share(nodes: Mapping[str, Member], partitions: int) -> dict[str, Assignment]
     from faust.assignor.client_assignment import CopartitionedAssignment
     from faust.assignor.copartitioned_assignor import CopartitionedAssignor
 
+    standbys = max(node.standbys for node in nodes.values())
+    if _is_settled(nodes, partitions, min(standbys, len(nodes) - 1)):
+        return {id: Assignment(frozenset(one.owned), frozenset(one.standing_by)) for id, one in nodes.items()}
     taken: set[int] = set()
     before: dict[str, Any] = {}
     for id, node in sorted(nodes.items()):
@@ -158,10 +162,21 @@ def share(nodes: Mapping[str, Member], partitions: int) -> dict[str, Assignment]
         taken |= owned
         standing_by = {number for number in node.standing_by if number < partitions} - owned
         before[id] = CopartitionedAssignment(owned, standing_by, {COMMANDS})
-    standbys = max(node.standbys for node in nodes.values())
     after = CopartitionedAssignor({COMMANDS}, before, partitions, standbys).get_assignment()
     _even_out(list(after.values()))
     return {id: Assignment(frozenset(one.actives), frozenset(one.standbys)) for id, one in after.items()}
+
+
+def _is_settled(nodes: Mapping[str, Member], partitions: int, standbys: int) -> bool:
+    """Return whether the shares can stay as they are; Faust would move some of their partitions."""
+    owned = Counter(number for node in nodes.values() for number in node.owned)
+    standing_by = Counter(number for node in nodes.values() for number in set(node.standing_by) - set(node.owned))
+    sizes = [len(node.owned) for node in nodes.values()]
+    return (
+        owned == Counter(range(partitions))
+        and standing_by == Counter({number: standbys for number in range(partitions) if standbys})
+        and max(sizes) - min(sizes) < 2
+    )
 
 
 def _even_out(shares: list[Any]) -> None:

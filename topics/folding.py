@@ -89,7 +89,7 @@ class Effect(StrEnum):
     WATCH = "write an entry of the expiry index"
     UNWATCH = "delete the entry of the expiry index that led here"
     CANCEL = "stop the work that goes on"
-    ERASE = "delete every row, but of a removed job the head, and the acceptance while it is not billed"
+    ERASE = "delete every row, except a head that stays, and its request while it is not billed"
 
 
 OK: Final = Verdict(200)

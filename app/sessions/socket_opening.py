@@ -160,7 +160,8 @@ async def _make(call: Call, context: SocketContext, upgrade: Upgrade) -> Reply:
         if principal.free_seconds is not None and await context.exhausted(principal):
             raise Exhausted()
         sessions.admit(principal.project)
-        verdict = await sessions.submit(session, opened_record(context.sessions, principal, body))
+        opened = msgspec.structs.replace(opened_record(context.sessions, principal, body), derived=bool(request_id))
+        verdict = await sessions.submit(session, opened)
         if verdict.status not in (200, 409):
             raise Unavailable(verdict.error or "the session cannot be opened now")
     await _start(call, context, upgrade, session, principal.project, wish, context.keys.key(call))

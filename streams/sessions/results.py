@@ -40,7 +40,8 @@ class SessionResults(Fold[SessionHead]):
         if isinstance(result, Tuned):
             refused = _write_rules(draft, session, result, head.windows) if head and step.effects else None
             self._answers.append((result.command, refused or step.verdict))
-        if head is None:
+        if head is None or (step.head is head and draft.store.is_erased(head)):
+            # Writing a tombstone again could remove its id from the index while rows are left to erase.
             return
         for effect in step.effects:
             if effect is Effect.KEEP_RESULT and isinstance(result, Scored) and step.head is not None:

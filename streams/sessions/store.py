@@ -28,9 +28,9 @@ class SessionStore(HeadStore[SessionHead]):
         return rows.head(value)
 
     def remember(self, id: str, head: SessionHead | None) -> None:
-        """Cache a decoded head, or drop it with its opening."""
+        """Cache a decoded head, or drop it; drop the opening once its row is erased."""
         super().remember(id, head)
-        if head is None:
+        if head is None or (self.is_erased(head) and not head.unmetered):
             self._openings.pop(id, None)
 
     def on_eviction(self, id: str) -> None:
@@ -50,7 +50,7 @@ class SessionStore(HeadStore[SessionHead]):
 
     def spared_keys(self, id: str, rest: SessionHead | None) -> Collection[bytes]:
         """Return the opening's key of a deleted session that is not fully in the ledger."""
-        return () if rest is None else [self.row_key(id, keys.REQUEST)]
+        return [self.row_key(id, keys.REQUEST)] if rest is not None and rest.unmetered else ()
 
     def opened(self, session: str) -> Opened | None:
         opened = self._openings.get(session)

@@ -68,9 +68,16 @@ OPENED: Final = Opened(
 MODEL: Final = "yamnet@0123abcd-456def"
 
 #: Suffixes of records and rows from older versions: before openings named their process, before sounds had rules,
-#: before the rules could change, before projects had their own sounds, and before results marked a substitute model.
-#: Still read, never written.
-BEFORE: Final = ("-before-lives", "-before-sounds", "-before-tuned", "-before-hearing", "-before-notes")
+#: before the rules could change, before projects had their own sounds, before results marked a substitute model, and
+#: before ids were marked as derived. Still read, never written.
+BEFORE: Final = (
+    "-before-lives",
+    "-before-sounds",
+    "-before-tuned",
+    "-before-hearing",
+    "-before-notes",
+    "-before-derived",
+)
 
 #: Two heads of an embedding of two numbers.
 HEARING: Final = Hearing(("Kettle",), bytes(range(24)), keeps=True)
@@ -120,7 +127,8 @@ SCORED: Final = Scored(31, MODEL, b"\x80\x00\xff\x7f", Cursor(12, 11, 176_400, 4
 
 RECORDS: Final[Mapping[str, Mapping[str, Record]]] = {
     catalog.COMMANDS: {
-        "open": msgspec.structs.replace(RULED, model=f"{MODEL}+Kettle", hearing=STANDING_IN),
+        "open": msgspec.structs.replace(RULED, model=f"{MODEL}+Kettle", hearing=STANDING_IN, derived=True),
+        "open-before-derived": msgspec.structs.replace(RULED, model=f"{MODEL}+Kettle", hearing=STANDING_IN),
         "open-before-notes": msgspec.structs.replace(RULED, model=f"{MODEL}+Kettle", hearing=HEARING),
         "open-before-hearing": RULED,
         "open-before-tuned": RULED,
@@ -267,8 +275,12 @@ TUNED: Final = msgspec.structs.replace(
 ROWS: Final[Mapping[str, msgspec.Struct]] = {
     **_ROWS,
     **_METERED_ROWS,
-    "head": msgspec.structs.replace(BEGUN_HEAD, begun_by=("01234567", "89abcdef")),
-    "opened": msgspec.structs.replace(TUNED, model=f"{MODEL}+Kettle", hearing=STANDING_IN),
+    "head": msgspec.structs.replace(BEGUN_HEAD, begun_by=("01234567", "89abcdef"), derived=True),
+    "head-before-derived": msgspec.structs.replace(BEGUN_HEAD, begun_by=("01234567", "89abcdef")),
+    "head-new-before-derived": _METERED_ROWS["head-new"],
+    "head-deleted-before-derived": _METERED_ROWS["head-deleted"],
+    "opened": msgspec.structs.replace(TUNED, model=f"{MODEL}+Kettle", hearing=STANDING_IN, derived=True),
+    "opened-before-derived": msgspec.structs.replace(TUNED, model=f"{MODEL}+Kettle", hearing=STANDING_IN),
     "opened-before-notes": msgspec.structs.replace(TUNED, model=f"{MODEL}+Kettle", hearing=HEARING),
     "opened-before-hearing": TUNED,
     "opened-before-tuned": msgspec.structs.replace(RULED, at=1_700_000_000_123),

@@ -44,6 +44,8 @@ class Opened(Record, frozen=True, tag="open"):
     #: Later rules (`Tuned`) in order, in the row only; () on the log.
     tuned: tuple[SoundRules, ...] = ()
     hearing: Hearing = Hearing()
+    #: True if the id is derived from a `request_id`, so that a client can ask for the same id again.
+    derived: bool = False
 
     @property
     def rules(self) -> tuple[SoundRules, ...]:

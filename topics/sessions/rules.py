@@ -1,7 +1,8 @@
 """The rules of a session: the effect of each command and result in each state.
 
 `TABLE` has a rule for every (state, command). Sessions that never existed and deleted ones share the state ABSENT: ids
-have up to 142 random bits and are never reused.
+have up to 142 random bits and are never reused. Only derived ids (`Opened.derived`) can be asked for again, within an
+hour, so their heads stay for that long as tombstones.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,6 +32,8 @@ from topics.sessions.sounds import SoundRules
 
 #: Windows of one metering step: an open session is billed each time it has this many more.
 METER_WINDOWS: Final = 1200
+#: Time (ms) for which the derived id of a deleted session stays taken.
+TOMBSTONE_MS: Final = 3_600_000
 
 
 class SessionState(StrEnum):
@@ -39,7 +42,7 @@ class SessionState(StrEnum):
     ABSENT = "absent"
     WRITABLE = "writable"
     READONLY = "readonly"
-    #: Deleted, but remembered until all of it is in the ledger.
+    #: Deleted, but remembered until all of it is in the ledger, and if its id is derived for `TOMBSTONE_MS`.
     DELETED = "deleted"
 
 
@@ -52,7 +55,7 @@ class SessionHead(msgspec.Struct, frozen=True, array_like=True):
 
     kind: SessionKind
     total_size: int | None
-    #: Log time (ms) of the last chunk, or of the opening.
+    #: Log time (ms) of the last chunk, the opening or the deletion; -1 if only the ledger still needs the session.
     touched: int
     #: Offset of the last folded command.
     command: int
@@ -74,6 +77,8 @@ class SessionHead(msgspec.Struct, frozen=True, array_like=True):
     metered: int | None = None
     #: The lives of these processes (`Begun`).
     begun_by: tuple[str, ...] = ()
+    #: As in `Opened`.
+    derived: bool = False
 
     @property
     def in_progress(self) -> bool:
@@ -117,8 +122,8 @@ class SessionHead(msgspec.Struct, frozen=True, array_like=True):
         return range(self.cursor.keep, self.next)
 
     def due(self, lifetime_ms: int) -> int:
-        """Return the log time (ms) after which the session expires, `lifetime_ms` after its last chunk."""
-        return self.touched + lifetime_ms
+        """Return the log time (ms) after which the session expires: `lifetime_ms` after its last chunk."""
+        return self.touched + (TOMBSTONE_MS if self.state is SessionState.DELETED else lifetime_ms)
 
 
 #: Limit on changes of a session's sound rules, which are all kept for the windows they apply to.
@@ -133,7 +138,14 @@ _GONE: Final = (Effect.CANCEL, Effect.DROP_AUDIO, Effect.ERASE)
 
 
 def _open(head: SessionHead | None, command: Opened, arrival: Arrival) -> Step[SessionHead]:
-    opened = SessionHead(command.kind, command.total_size, touched=arrival.at, command=arrival.offset, metered=0)
+    opened = SessionHead(
+        command.kind,
+        command.total_size,
+        touched=arrival.at,
+        command=arrival.offset,
+        metered=0,
+        derived=command.derived,
+    )
     return Step(opened, (Effect.KEEP_REQUEST, Effect.WATCH))
 
 
@@ -199,15 +211,27 @@ def _sealed_before(head: SessionHead, command: Sealed, arrival: Arrival) -> Step
 
 
 def _delete(head: SessionHead, command: Deleted | Expired, arrival: Arrival) -> Step[SessionHead]:
-    rest = msgspec.structs.replace(head, state=SessionState.DELETED, command=arrival.offset, finished=True)
-    verdict = Verdict(204, head.next)
-    return Step(rest, (*_GONE, Effect.BILL), verdict) if rest.unmetered else Step(None, _GONE, verdict)
+    rest = msgspec.structs.replace(
+        head, state=SessionState.DELETED, touched=arrival.at, command=arrival.offset, finished=True
+    )
+    effects = (*_GONE, Effect.BILL) if rest.unmetered else _GONE
+    return Step(_tombstone(rest), effects, Verdict(204, head.next))
+
+
+def _tombstone(head: SessionHead) -> SessionHead | None:
+    """Return what stays of a deleted session: all of its head until it is billed, then that its derived id is taken."""
+    if head.unmetered:
+        return head
+    if not head.derived or head.touched < 0:
+        return None
+    return SessionHead(head.kind, None, head.touched, head.command, SessionState.DELETED, finished=True, derived=True)
 
 
 def _expire(head: SessionHead, command: Expired, arrival: Arrival) -> Step[SessionHead]:
     if arrival.at - head.touched > command.idle_ms:
         step = _delete(head, command, arrival)
-        return Step(step.head, (Effect.UNWATCH, *step.effects), step.verdict)
+        watch = () if step.head is None else (Effect.WATCH,)
+        return Step(step.head, (Effect.UNWATCH, *step.effects, *watch), step.verdict)
     return Step(head, (Effect.UNWATCH, Effect.WATCH), Verdict(409, head.next, "the session is in use"))
 
 
@@ -216,8 +240,18 @@ def _deleted_before(head: SessionHead | None, command: Deleted, arrival: Arrival
     return Step(head, _GONE, ABSENT)
 
 
-def _expired_before(head: SessionHead | None, command: Expired, arrival: Arrival) -> Step[SessionHead]:
+def _expired_before(head: None, command: Expired, arrival: Arrival) -> Step[SessionHead]:
     return Step(head, (Effect.UNWATCH, *_GONE), ABSENT)
+
+
+def _forget(head: SessionHead, command: Expired, arrival: Arrival) -> Step[SessionHead]:
+    """Remove a tombstone that is due, unless the ledger lacks some of the session: then `_meter` removes it."""
+    if arrival.at - head.touched <= TOMBSTONE_MS:
+        return Step(head, (Effect.UNWATCH, Effect.WATCH), ABSENT)
+    if head.unmetered:
+        due = msgspec.structs.replace(head, touched=-1, command=arrival.offset)
+        return Step(due, (Effect.UNWATCH,), ABSENT)
+    return Step(None, (Effect.UNWATCH, *_GONE), ABSENT)
 
 
 Rule = Callable[..., Step[SessionHead]]
@@ -242,7 +276,7 @@ TABLE: Final[Mapping[tuple[SessionState, type], Rule]] = {
     (SessionState.DELETED, Chunk): refusal(ABSENT),
     (SessionState.DELETED, Sealed): refusal(ABSENT),
     (SessionState.DELETED, Deleted): _deleted_before,
-    (SessionState.DELETED, Expired): _expired_before,
+    (SessionState.DELETED, Expired): _forget,
 }
 
 
@@ -321,7 +355,7 @@ def _meter(head: SessionHead, result: Metered) -> Step[SessionHead]:
         return Step(head)
     metered = msgspec.structs.replace(head, metered=result.windows)
     if head.state is SessionState.DELETED and not metered.unmetered:
-        return Step(None, (Effect.ERASE,))
+        return Step(_tombstone(metered), (Effect.ERASE,))
     return Step(metered, (Effect.BILL,) if metered.unmetered else ())
 
 

@@ -147,6 +147,7 @@ class MemorySessions:
 
     def __init__(self) -> None:
         self.sessions: dict[str, Session] = {}
+        self.tombstones: dict[str, SessionHead] = {}
         self.followers: dict[str, set[Any]] = {}
         #: By project.
         self.listeners: dict[str, set[Listener]] = {}
@@ -209,10 +210,12 @@ class MemorySessions:
         self.appended.append(command)
         known = self.sessions.get(session)
         arrival = self._arrival(known, command)
-        step = fold_command(None if known is None else known.head, command, arrival)
+        step = fold_command(self.tombstones.get(session) if known is None else known.head, command, arrival)
         # There is no ledger to wait for.
         if step.head is None or step.head.state is SessionState.DELETED:
             self.sessions.pop(session, None)
+            if step.head is not None:
+                self.tombstones[session] = step.head
         elif isinstance(command, Opened):
             opened = msgspec.structs.replace(command, at=BEGINNING + arrival.at)
             self.sessions[session] = Session(opened, step.head, opened.at)

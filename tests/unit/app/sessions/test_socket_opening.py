@@ -75,6 +75,17 @@ async def test_same_request_id_joins_same_session(house: House) -> None:
     assert len(house.sessions.sessions) == 2
 
 
+async def test_request_id_of_deleted_session_opens_no_other(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket_opening, "time", mock.Mock(time=lambda: BEGINNING // 1000))
+    async with place(house) as here:
+        async with here.line(f"{MAKING}&request_id=request-1", x_api_key=KEY) as line:
+            session = (await line.next())["session_id"]
+        await house.sessions.submit(session, Deleted("d"))
+        async with here.line(f"{MAKING}&request_id=request-1", x_api_key=KEY) as line:
+            await refused(line, 4404, 404)
+    assert not house.sessions.sessions
+
+
 async def test_request_id_is_valid_across_hour_boundary(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """The owner of a session also owns those that the same request created before."""
     house.sessions.covered = Coverage(frozenset(range(64)), 64, frozenset())

@@ -13,8 +13,8 @@ PAYLOADS = [b"a", b"bb", b"ccc", b"dddd"]
 PAUSES = [0, 0, 0, 0, 0, 1, 1000, IDLE_MS // 2, IDLE_MS, IDLE_MS + 1]
 
 
-def opening(kind: SessionKind, total: int | None) -> Opened:
-    return Opened("c", kind, "audio/wav", "p", 1000, 500, total)
+def opening(kind: SessionKind, total: int | None, derived: bool = False) -> Opened:
+    return Opened("c", kind, "audio/wav", "p", 1000, 500, total, derived=derived)
 
 
 @st.composite
@@ -34,7 +34,7 @@ def histories(draw: st.DrawFn, *, damaged: bool = False) -> list[StoredRecord]:
         if session not in modes:
             modes[session] = draw(st.sampled_from(["stream", "stream", "predict", "file"]))
             kind: SessionKind = "file" if modes[session] == "file" else "stream"
-            command: SessionCommand = opening(kind, draw(st.sampled_from([None, None, 5])))
+            command: SessionCommand = opening(kind, draw(st.sampled_from([None, None, 5])), draw(st.booleans()))
         else:
             command = draw(_commands(modes[session], numbers.get(session, 0), damaged))
         if isinstance(command, Chunk):

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,9 +28,9 @@ OPENED = Opened("c", "stream", "audio/wav", "p", 1000, 500, model="m@1", organiz
 BEGUN = 1_700_000_000_000
 
 
-def analysed(*after: SessionCommand) -> World:
+def analysed(*after: SessionCommand, opened: Opened = OPENED) -> World:
     """Return a session of two windows, followed by `after`."""
-    commands = (OPENED, Chunk("c", 0, b"a"), Chunk("c", 1, b"b"), *after)
+    commands = (opened, Chunk("c", 0, b"a"), Chunk("c", 1, b"b"), *after)
     world = World([delivered(offset, SESSION, command, BEGUN) for offset, command in enumerate(commands)])
     world.fold_commands(3)
     world.analyse(SESSION, 2)
@@ -75,8 +76,9 @@ async def test_ended_session_is_billed_once() -> None:
     assert (head.metered, head.unmetered, head.unsettled) == (2, False, False)
 
 
-async def test_deleted_session_is_billed_before_final_removal() -> None:
-    world, books = analysed(Deleted("c")), Books()
+@pytest.mark.parametrize("derived", [False, True])
+async def test_deleted_session_is_billed_before_final_removal(derived: bool) -> None:
+    world, books = analysed(Deleted("c"), opened=msgspec.structs.replace(OPENED, derived=derived)), Books()
     # A late result writes nothing.
     world._emit(SESSION, Scored(2, MODEL, score(b"c"), Cursor(3, 2), tags=TAGS))
     world.fold_results(10)
@@ -84,7 +86,10 @@ async def test_deleted_session_is_billed_before_final_removal() -> None:
     assert {key[-1:] for key in left} == {keys.HEAD, keys.REQUEST}
     await bill(world, books)
     assert books.lines == [LINE]
-    assert not [key for key in world.partition.rows if key[:1] in (keys.SESSION, keys.SESSION_OPEN)]
+    left = [key for key in world.partition.rows if key[:1] in (keys.SESSION, keys.SESSION_OPEN)]
+    # A derived id stays taken.
+    assert left == [world.store.row_key(SESSION, keys.HEAD)] * derived
+    assert world.store.opened(SESSION) is None
 
 
 async def test_unavailable_ledger_or_log_is_retried() -> None:

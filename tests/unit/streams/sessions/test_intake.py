@@ -1,5 +1,6 @@
 """The intake agent: rows, verdicts and work that result from commands. The rules have their own tests."""
 
+import msgspec
 import pytest
 import xxhash
 
@@ -14,7 +15,7 @@ from tests.unit.streams.sessions.rows import MemoryPartition, delivered
 from topics import keys
 from topics.folding import Verdict
 from topics.sessions.records import Chunk, Deleted, Expired, Opened, Sealed, SessionCommand
-from topics.sessions.rules import SessionState
+from topics.sessions.rules import TOMBSTONE_MS, SessionState
 
 SESSION = "S" * 24
 IDLE_MS = 1000
@@ -118,6 +119,27 @@ async def test_deleted_session_leaves_index_at_deadline(house: House) -> None:
     assert house.due() == [1000]
     await house.fold(Expired("sweep", IDLE_MS, 1000), at=1000)
     assert house.due() == []
+
+
+async def test_derived_id_of_deleted_session_stays_taken_for_an_hour(house: House) -> None:
+    opened = msgspec.structs.replace(STREAM, derived=True)
+    await house.fold(opened, Chunk("a", 0, b"a", b"key"), Deleted("d"), at=0)
+    assert [key for key in house.partition.rows if key.startswith(keys.SESSION)] == [
+        house.store.row_key(SESSION, keys.HEAD)
+    ]
+    assert house.due() == [1000]
+    await house.fold(Expired("sweep", IDLE_MS, 1000), at=1000)
+    assert house.due() == [TOMBSTONE_MS]
+    assert [verdict.status for verdict in await house.fold(opened, at=TOMBSTONE_MS)] == [409]
+    await house.fold(Expired("sweep", IDLE_MS, TOMBSTONE_MS), at=TOMBSTONE_MS + 1)
+    assert house.partition.rows == {}
+    assert house.due() == []
+
+
+async def test_derived_id_of_expired_session_stays_taken(house: House) -> None:
+    await house.fold(msgspec.structs.replace(STREAM, derived=True), at=0)
+    await house.fold(Expired("sweep", IDLE_MS, 1000), at=1001)
+    assert house.due() == [1001 + TOMBSTONE_MS]
 
 
 async def test_predict_takes_next_number(house: House) -> None:

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass, field
 
-IDLE_MS = 3_600_000
+IDLE_MS = 1_800_000
+#: How long the id of a deleted session stays taken.
+HOUR_MS = 3_600_000
 
 
 @dataclass
@@ -16,6 +18,8 @@ class Model:
     received: int = 0
     last: int = 0
     uses: str | None = None
+    #: Whether its id stays taken for an hour after the deletion.
+    derived: bool = False
     #: Sequence -> (idempotency key, bytes) of accepted uploads that had a key and named their number.
     keyed: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
 
@@ -24,7 +28,7 @@ class Model:
         return self.state in ("writable", "readonly")
 
     def open(self, kind: str, total: int | None, now: int) -> int:
-        if self.exists:
+        if self.exists or self.state == "deleted":
             return 409
         self.state, self.kind, self.total, self.last = "writable", kind, total, now
         return 200
@@ -63,16 +67,21 @@ class Model:
         self.state = "readonly"
         return 204
 
-    def delete(self) -> int:
+    def delete(self, now: int) -> int:
         if not self.exists:
             return 404
-        self.state = "deleted"
+        self._end(now)
         return 204
 
+    def _end(self, now: int) -> None:
+        self.state, self.last = "deleted" if self.derived else "forgotten", now
+
     def expire(self, now: int) -> int:
+        if self.state == "deleted":
+            self.state = "deleted" if now - self.last <= HOUR_MS else "forgotten"
         if not self.exists:
             return 404
         if now - self.last <= IDLE_MS:
             return 409
-        self.state = "deleted"
+        self._end(now)
         return 204

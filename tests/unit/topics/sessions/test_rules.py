@@ -3,15 +3,28 @@
 from itertools import product
 from typing import Any, get_args
 
+import msgspec
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.unit.topics.sessions.session_model import IDLE_MS, Model
+from tests.unit.topics.sessions.session_model import HOUR_MS, IDLE_MS, Model
 from topics.folding import Arrival, Effect, Receipt, Step
-from topics.sessions.records import Chunk, Deleted, Expired, Opened, Sealed, SessionCommand, SessionKind
-from topics.sessions.rules import TABLE, SessionHead, SessionState, fold_command, foresee, state_of
+from topics.sessions.records import (
+    Chunk,
+    Cursor,
+    Deleted,
+    Expired,
+    Metered,
+    Opened,
+    Scored,
+    Sealed,
+    SessionCommand,
+    SessionKind,
+)
+from topics.sessions.rules import TABLE, SessionHead, SessionState, fold_command, fold_result, foresee, state_of
 
-HOUR = st.sampled_from([0, 1, 500, IDLE_MS - 1, IDLE_MS, IDLE_MS + 1, 2 * IDLE_MS])
+HOUR = st.sampled_from([0, 1, 500, IDLE_MS - 1, IDLE_MS, IDLE_MS + 1, HOUR_MS, HOUR_MS + 1])
 PAYLOADS = st.sampled_from([b"", b"a", b"bb", b"cccc"])
 KEYS = st.sampled_from([b"", b"", b"k1", b"k2"])
 GONE = (Effect.CANCEL, Effect.DROP_AUDIO, Effect.ERASE)
@@ -38,7 +51,7 @@ class Session(RuleBasedStateMachine):
         assert step.verdict.status == expected, (command, step.verdict)
         assert (step.verdict.error is None) == (expected < 300)
         self._no_refusal_was_rash(command, step)
-        self._head_is_sane(before, step)
+        self._head_is_sane(command, before, step)
         self.head = step.head
         self.offset += 1
         if not isinstance(command, Opened):
@@ -53,27 +66,34 @@ class Session(RuleBasedStateMachine):
         now = foresee(self.head, command)
         assert now is None or now.status == step.verdict.status
 
-    def _head_is_sane(self, before: SessionHead | None, step: Step[SessionHead]) -> None:
+    def _head_is_sane(self, command: SessionCommand, before: SessionHead | None, step: Step[SessionHead]) -> None:
         if before is not None and step.head is not None:
+            assert step.head.command in (before.command, self.offset)
+            if step.head.state is SessionState.DELETED:
+                # It keeps nothing of the session.
+                kept = SessionHead(before.kind, None, step.head.touched, step.head.command, finished=True, derived=True)
+                assert step.head == msgspec.structs.replace(kept, state=SessionState.DELETED)
+                return
             assert step.head.next >= before.next
             assert step.head.received >= before.received
             assert not (before.state is SessionState.READONLY and step.head.state is SessionState.WRITABLE)
-            assert step.head.command in (before.command, self.offset)
         if step.verdict.error is not None:
-            assert step.head is before
+            assert step.head is before or (step.head is None and isinstance(command, Expired))
 
     # --- commands ---------------------------------------------------------------------------------------------------
 
-    @initialize(kind=st.sampled_from(["stream", "file"]), total=st.sampled_from([None, 1, 4, 7]))
-    def first(self, kind: SessionKind, total: int | None) -> None:
+    @initialize(kind=st.sampled_from(["stream", "file"]), total=st.sampled_from([None, 1, 4, 7]), derived=st.booleans())
+    def first(self, kind: SessionKind, total: int | None, derived: bool) -> None:
         # Unknown ids answer 404 to everything except their creation.
         for command in (Chunk("c", 0, b"a"), Sealed("c"), Deleted("c"), Expired("c", IDLE_MS, 0)):
             self.apply(command, 404)
         self.earlier.clear()
-        step = self.apply(Opened("c", kind, "audio/wav", "p", 1000, 500, total), self.model.open(kind, total, self.now))
+        self.model.derived = derived
+        opened = Opened("c", kind, "audio/wav", "p", 1000, 500, total, derived=derived)
+        step = self.apply(opened, self.model.open(kind, total, self.now))
         assert step.effects == (Effect.KEEP_REQUEST, Effect.WATCH)
 
-    @precondition(lambda self: self.model.exists)
+    @precondition(lambda self: self.model.state != "forgotten")
     @rule(kind=st.sampled_from(["stream", "file"]))
     def open_again(self, kind: SessionKind) -> None:
         step = self.apply(Opened("c", kind, "audio/wav", "p", 1000, 500), self.model.open(kind, None, self.now))
@@ -130,35 +150,38 @@ class Session(RuleBasedStateMachine):
     @rule(really=st.sampled_from([False, False, False, True]))
     def delete(self, really: bool) -> None:
         if really:
-            step = self.apply(Deleted("c"), self.model.delete())
+            step = self.apply(Deleted("c"), self.model.delete(self.now))
             assert step.effects == GONE
 
     @rule(due=st.integers(0, 10))
     def expire(self, due: int) -> None:
-        existed = self.model.exists
+        before = self.model.state
         step = self.apply(Expired("sweep", IDLE_MS, due), self.model.expire(self.now))
+        after = self.model.state
         assert Effect.UNWATCH in step.effects
-        assert (Effect.ERASE in step.effects) == (not self.model.exists)
-        # A session that lives on stays watched.
-        assert (Effect.WATCH in step.effects) == (existed and self.model.exists)
+        assert (Effect.ERASE in step.effects) == (after != before or after == "forgotten")
+        # A session that lives on stays watched, and so does a tombstone.
+        assert (Effect.WATCH in step.effects) == (after != "forgotten")
 
     # --- invariants -------------------------------------------------------------------------------------------------
 
     @invariant()
     def the_law_and_the_model_agree(self) -> None:
         names = {
-            SessionState.ABSENT: ("none", "deleted"),
+            SessionState.ABSENT: ("none", "forgotten"),
+            SessionState.DELETED: ("deleted",),
             SessionState.WRITABLE: ("writable",),
             SessionState.READONLY: ("readonly",),
         }
         assert self.model.state in names[state_of(self.head)]
         if self.head is not None:
-            assert (self.head.next, self.head.received) == (self.model.next, self.model.received)
             assert self.head.touched == self.model.last
+            if self.model.exists:
+                assert (self.head.next, self.head.received) == (self.model.next, self.model.received)
 
     @invariant()
     def what_was_deleted_is_gone_for_ever(self) -> None:
-        if self.model.state == "deleted":
+        if self.model.state in ("deleted", "forgotten"):
             for command in (Chunk("c", 0, b"a"), Chunk("c", None, b"a"), Sealed("c"), Deleted("c")):
                 assert fold_command(self.head, command, Arrival(self.offset, self.now)).verdict.status == 404
                 assert foresee(self.head, command) is not None
@@ -169,6 +192,22 @@ TestSession = Session.TestCase
 
 def test_table_covers_exactly_every_command_in_every_state() -> None:
     assert TABLE.keys() == {*product(SessionState, get_args(SessionCommand))}
+
+
+@pytest.mark.parametrize("billed", [False, True])
+def test_tombstone_is_removed_after_an_hour_and_billing(billed: bool) -> None:
+    head: SessionHead | None = head_after(msgspec.structs.replace(FILE, derived=True), Sealed("c"))
+    head = fold_result(head, Scored(0, "m", b"s", Cursor(0, 0), final=True), 1).head
+    if billed:
+        head = fold_result(head, Metered(1), 0).head
+    head = fold_command(head, Deleted("c"), Arrival(2, 1)).head
+    assert head is not None
+    assert (head.windows, head.unmetered) == ((0, False) if billed else (1, True))
+    head = fold_command(head, Expired("sweep", IDLE_MS, 0), Arrival(3, HOUR_MS + 2)).head
+    if not billed:
+        assert fold_command(head, FILE, Arrival(4, HOUR_MS + 2)).verdict.status == 409
+        head = fold_result(head, Metered(1), 0).head
+    assert head is None
 
 
 def test_session_creation_is_never_rejected_beforehand() -> None:

@@ -34,27 +34,8 @@ PASSED_ON: Final = frozenset(
         b"x-request-id",
     }
 )
-PASSED_BACK: Final = frozenset(
-    {
-        b"accept-ranges",
-        b"allow",
-        b"cache-control",
-        b"content-disposition",
-        b"content-length",
-        b"content-range",
-        b"content-type",
-        b"earshot-job",
-        b"earshot-model",
-        b"earshot-reason",
-        b"earshot-seconds",
-        b"etag",
-        b"retry-after",
-        b"x-accel-buffering",
-        b"x-content-type-options",
-        b"x-request-id",
-        b"x-should-retry",
-    }
-)
+#: Headers of the connection between the nodes, not of the answer.
+DROPPED: Final = frozenset({b"connection", b"date", b"keep-alive", b"server", b"transfer-encoding"})
 CONNECT_SECONDS: Final = 2.0
 #: Added to the time that the owner may wait for a result.
 GRACE_SECONDS: Final = 6.0
@@ -68,6 +49,9 @@ WHOLE_BYTES: Final = 1 << 20
 PATIENT_SECONDS: Final = 3600.0
 
 
+NO_ANSWER: Final = "the node that owns it does not answer"
+UNCERTAIN: Final = "; the write may still succeed"
+_READS: Final = frozenset({"GET", "HEAD"})
 _WITHOUT_BODY: Final = frozenset({"GET", "HEAD", "DELETE"})
 _NO_PARAMETERS: Final[dict[str, str]] = {}
 
@@ -118,7 +102,8 @@ class Forwarder:
                 return Reply(answer.status_code, _passed_back(answer), await answer.aread())
             return StreamReply(answer.status_code, _passed_back(answer), _pieces(answer))
         except httpx2.TransportError as error:
-            raise Unavailable("the node that owns it does not answer") from error
+            unsent = scope["method"] in _READS or isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
+            raise Unavailable(NO_ANSWER if unsent else NO_ANSWER + UNCERTAIN) from error
 
     async def close(self) -> None:
         if self._http is not None:
@@ -175,4 +160,4 @@ async def _pieces(answer: httpx2.Response) -> AsyncGenerator[bytes, None]:
 
 
 def _passed_back(answer: httpx2.Response) -> Headers:
-    return [(name.lower(), value) for name, value in answer.headers.raw if name.lower() in PASSED_BACK]
+    return [(name.lower(), value) for name, value in answer.headers.raw if name.lower() not in DROPPED]

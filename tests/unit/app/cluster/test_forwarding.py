@@ -5,6 +5,7 @@ import base64
 from collections.abc import AsyncIterable
 from unittest import mock
 
+import httpx2
 import pytest
 from starlette.testclient import TestClient
 
@@ -13,10 +14,10 @@ from app.http.bodies import BodyQuota
 from app.http.call import Call
 from app.http.errors import ClientGone
 from app.http.replies import NO_CONTENT
-from tests.contract.api import Api, tone
+from tests.contract.api import RAW, Api, tone
 from tests.contract.conftest import api
-from tests.unit.app.conftest import House, Running
-from topics.errors import TooLarge
+from tests.unit.app.conftest import KEY, House, Running, behind_a_server
+from topics.errors import TooLarge, Unavailable
 
 __all__ = ["api"]
 
@@ -43,6 +44,41 @@ def test_uploads_and_reads_are_forwarded(http: TestClient, far: str) -> None:
     late = http.put(f"/audio_sessions/{far}/chunks/1", json=DATA)
     assert (late.status_code, late.headers["content-type"]) == (403, "application/json")
     assert http.delete(f"/audio_sessions/{far}").status_code == 204
+
+
+@pytest.mark.parametrize(("method", "uncertain"), [("PUT", True), ("DELETE", True), ("GET", False)])
+async def test_unanswered_write_may_still_succeed(method: str, uncertain: bool) -> None:
+    """The owner dies after it has read the request; before, nothing can have been written."""
+
+    async def die(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+
+    forwarder, scope = Forwarder(1.0), {"method": method, "path": "/", "query_string": b"", "headers": []}
+    server = await asyncio.start_server(die, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server:
+        with pytest.raises(Unavailable) as failure:
+            await forwarder.forward(scope, url, b"")
+    assert str(failure.value).endswith("; the write may still succeed") == uncertain
+    with pytest.raises(Unavailable, match=r"does not answer$"):
+        await forwarder.forward(scope, url, b"")
+    await forwarder.close()
+
+
+def test_answer_keeps_its_headers(http: TestClient, house: House) -> None:
+    owner = House()
+    owner.sessions.stands_in = True
+    with behind_a_server(owner.app) as url:
+        body = {"content_type": RAW, "type": "stream"}
+        session = httpx2.post(f"{url}/audio_sessions/", json=body, headers={"X-Api-Key": KEY}).json()["session_id"]
+        house.sessions.elsewhere[session] = url
+        own, passed = (
+            httpx2.get(f"{url}/audio_sessions/{session}/status"),
+            http.get(f"/audio_sessions/{session}/status"),
+        )
+    assert passed.headers["earshot-note"]
+    assert set(own.headers) - set(passed.headers) == {"date"}
 
 
 def test_request_is_forwarded_only_once(http: TestClient, house: House, far: str) -> None:

@@ -64,8 +64,8 @@ from app.routes import (
 )
 from app.senders import sender_of
 from app.sessions.activity_counter import ActivityCounter
-from app.sessions.listener_quota import ListenerQuota
 from app.sessions.lists import listed_session
+from app.sessions.live import listener_quota
 from app.sessions.rendering import EventRenderer
 from app.sessions.session_context import SessionContext
 from app.sessions.socket_opening import SocketContext, socket_key
@@ -298,7 +298,7 @@ def _session_context(
         chunk_limit=DEFAULT_CHUNK_LIMIT,
         poll_seconds=options.poll_seconds,
         log_chunks=options.log_chunks,
-        listeners=ListenerQuota(),
+        listeners=listener_quota(),
         activity=ActivityCounter(renderer),
         need_key=options.sessions_need_key,
     )

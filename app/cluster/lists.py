@@ -27,7 +27,7 @@ V_co = TypeVar("V_co", covariant=True)
 PAGE: Final = 50
 LONGEST_PAGE: Final = 200
 COUNT: Final = IntegerParameter("count", "Entries per page.", PAGE, 1, LONGEST_PAGE)
-NOBODY: Final = "no node can list it now"
+NOBODY: Final = "no node serves this list now; try again"
 #: Timeout of another node's part of a page, in seconds.
 PART_SECONDS: Final = 3.0
 
@@ -141,6 +141,9 @@ async def part_of(call: Call, forwarder: Forwarder, url: str, decoder: Callable[
     try:
         async with asyncio.timeout(PART_SECONDS):
             reply = await forwarder.forward(call.scope, url, b"")
+            if isinstance(reply, StreamReply):
+                # Closing a generator that has not started releases nothing.
+                await anext(reply.pieces, None)
         if isinstance(reply, StreamReply):
             await reply.pieces.aclose()
             return None

@@ -10,6 +10,7 @@ from app.dashboard.operations import INDEX, Link, Passes
 from app.http.bodies import SMALL_BODY, decode, too_long
 from app.http.descriptions import Answer, Body, Description, Parameter, fault_of
 from app.http.operation import Handler
+from app.identity.keys import CROWDED
 from topics.errors import DirectoryDown, NotFound, Unavailable
 from topics.ports.sign_ins import SignIn
 
@@ -60,7 +61,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
             fault_of(decode, msgspec.json.Decoder(Link), b"{}"),
             NotFound("this link was used already, or is older than ten minutes"),
             too_long(SMALL_BODY),
-            Unavailable("too many unknown keys were tried"),
+            Unavailable(CROWDED),
             DirectoryDown("the database does not answer"),
             500,
         ),
@@ -74,7 +75,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         faults=(
             fault_of(decode, msgspec.json.Decoder(Passes), b"{}"),
             too_long(SMALL_BODY),
-            Unavailable("too many unknown keys were tried"),
+            Unavailable(CROWDED),
             DirectoryDown("the database does not answer"),
             500,
         ),

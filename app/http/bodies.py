@@ -71,7 +71,7 @@ class BodyQuota:
             Unavailable: no memory is left.
         """
         if self.used + size > self.limit:
-            raise Unavailable("too many requests are arriving")
+            raise Unavailable("arriving request bodies fill their memory; try again")
         share = self.limit
         for sender in senders:
             share = max(share // SHARES, longest)

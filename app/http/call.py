@@ -1,8 +1,13 @@
 from collections.abc import Callable, Coroutine
+from typing import Any
 
 from starlette.types import Receive, Scope
 
 from app.http.bodies import BodyQuota, check_encoding, read_body
+from topics.errors import EarshotError
+
+#: Returns once an accepted key is refused (Unauthorized), or the directory was down for too long (DirectoryDown).
+KeyEnd = Callable[[], Coroutine[Any, Any, EarshotError]]
 
 
 class Call:
@@ -14,8 +19,8 @@ class Call:
         self.scope = scope
         self.receive = receive
         self.room = room
-        #: Returns once the accepted key is no longer valid; None before a key is accepted.
-        self.ended: Callable[[], Coroutine[None, None, None]] | None = None
+        #: None before a key is accepted.
+        self.ended: KeyEnd | None = None
 
     def header(self, name: bytes) -> bytes:
         """Return a header's value by its lower-case name, or b""."""

@@ -82,8 +82,8 @@ class Receiver(Protocol):
         """The client reads again."""
         ...
 
-    def broken(self, code: int, text: str) -> bytes:
-        """Return the last message to the client before a close whose reason comes from the wire."""
+    def closing_error(self, code: int, text: str) -> bytes:
+        """Return the `error` message to send before closing for a protocol fault or a timeout."""
         ...
 
     def leave(self) -> None:

@@ -1,15 +1,15 @@
 """Streamed bodies: sent at the client's pace, and only while it listens."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
 from typing import Final
 
 from starlette.types import Receive, Scope, Send
 
 from app.http.bodies import wait_for_disconnect
+from app.http.call import KeyEnd
 from app.http.replies import Reply, StreamReply, reply_of_bytes
-from topics.errors import Unauthorized
 
 #: Seconds after which a piece that the client has not read becomes the last one.
 STALLED_SECONDS: Final = 60.0
@@ -22,7 +22,7 @@ async def stream(
     scope: Scope,
     receive: Receive,
     send: Send,
-    ended: Callable[[], Coroutine[None, None, None]] | None = None,
+    ended: KeyEnd | None = None,
 ) -> BaseException | None:
     """Send a body until it ends or fails, the client stops reading, or its key has `ended`; return the failure.
 
@@ -30,9 +30,8 @@ async def stream(
     missing.
     """
     sending = asyncio.create_task(_send(reply, scope["method"] == "HEAD", send))
-    ends = [asyncio.create_task(wait_for_disconnect(receive))]
-    if ended is not None:
-        ends.append(asyncio.create_task(ended()))
+    ending = None if ended is None else asyncio.create_task(ended())
+    ends = [asyncio.create_task(wait_for_disconnect(receive)), *([] if ending is None else [ending])]
     try:
         await asyncio.wait((sending, *ends), return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError as error:  # the server is stopping
@@ -43,7 +42,7 @@ async def stream(
         await asyncio.gather(sending, *ends, return_exceptions=True)
     if not sending.cancelled():
         return sending.exception()
-    return None if ended is None or ends[-1].cancelled() else Unauthorized("the key has ended")
+    return None if ending is None or ending.cancelled() else ending.result()
 
 
 async def _send(reply: StreamReply, bare: bool, send: Send) -> None:

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from app.http.call import Call
 from app.http.metrics import Meters
-from app.identity.keys import KeyHeader, Keyring
+from app.identity.keys import RETRY_SECONDS, KeyHeader, Keyring
 from topics.errors import DirectoryDown, EarshotError, Unauthorized
 
 T = TypeVar("T")
@@ -40,16 +40,19 @@ class Authenticator(Generic[T]):
         return self._key_of(call, self._keyring.kind)
 
     def watch(self, call: Call) -> None:
-        """End the body that another node streams in answer when the request's key, if valid, ends."""
+        """End another node's streamed answer once the request's key is no longer valid."""
         if key := self.key(call):
             call.ended = partial(self._ended, key, call.address)
 
-    async def _ended(self, key: str, address: str) -> None:
-        try:
-            await self._keyring.holder(key, address)
-        except EarshotError:
-            await asyncio.Event().wait()  # The other node answers without a key, or ends the body itself.
-        await self._keyring.ended(key, address)
+    async def _ended(self, key: str, address: str) -> EarshotError:
+        while True:
+            try:
+                await self._keyring.holder(key, address)
+            except EarshotError:
+                # The other node answers without a key, or ends the body itself.
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                return await self._keyring.ended(key, address)
 
     def forget(self, key: str) -> None:
         """Invalidate the verdict on a key that has ended: requests and open streams ask again now."""

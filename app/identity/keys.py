@@ -38,6 +38,8 @@ ALL: Final = 10
 BURST: Final = 5
 
 
+ENDED: Final = "the key has ended"
+CROWDED: Final = "too many unknown keys were tried from this address or in total; try again in 1 s"
 LINK_ENDED: Final = "the link expired, or is for another job"
 
 
@@ -85,7 +87,7 @@ class KeyRateLimiter:
         """Raise Unavailable if an address, or all addresses together, have no try left."""
         for whose in (None, customer(address)):
             if self._tries_left(whose) < 1:
-                raise Unavailable("too many unknown keys were tried")
+                raise Unavailable(CROWDED)
 
     def count(self, address: str) -> None:
         """Record a failed attempt."""
@@ -108,7 +110,7 @@ class _Verdict(msgspec.Struct, Generic[T]):
 
 class _Streams(msgspec.Struct, eq=False):
     task: asyncio.Task[None]
-    waiters: set[asyncio.Future[None]] = msgspec.field(default_factory=set)
+    waiters: set[asyncio.Future[EarshotError]] = msgspec.field(default_factory=set)
 
 
 class Keyring(Generic[T]):
@@ -183,16 +185,17 @@ class Keyring(Generic[T]):
         self._forgotten.set()
         self._forgotten = asyncio.Event()
 
-    async def ended(self, key: str, address: str = "") -> None:
-        """Return once a key that was good is refused or can no longer be verified."""
-        digest, waiter = _digest(key), asyncio.get_running_loop().create_future()
+    async def ended(self, key: str, address: str = "") -> EarshotError:
+        """Return Unauthorized once a key that was good is refused, DirectoryDown if it cannot be verified for long."""
+        digest = _digest(key)
+        waiter: asyncio.Future[EarshotError] = asyncio.get_running_loop().create_future()
         # One task asks for all streams of a key: thousands of simultaneous questions would delay everybody.
         if digest not in self._streams:
             self._streams[digest] = _Streams(asyncio.create_task(self._watch(digest, key, address)))
         streams = self._streams[digest]
         streams.waiters.add(waiter)
         try:
-            await waiter
+            return await waiter
         finally:
             streams.waiters.discard(waiter)
             if not streams.waiters and self._streams.get(digest) is streams:
@@ -200,12 +203,13 @@ class Keyring(Generic[T]):
                 streams.task.cancel()
 
     async def _watch(self, digest: bytes, key: str, address: str) -> None:
-        await self._refused(digest, key, address)
+        why = await self._refused(digest, key, address)
         for waiter in self._streams.pop(digest).waiters:
             if not waiter.done():
-                waiter.set_result(None)
+                waiter.set_result(why)
 
-    async def _refused(self, digest: bytes, key: str, address: str) -> None:
+    async def _refused(self, digest: bytes, key: str, address: str) -> EarshotError:
+        verified = self._clock()
         while True:
             verdict = self._good.get(digest)
             left = 0.0 if verdict is None else verdict.ask_again - self._clock()
@@ -214,8 +218,15 @@ class Keyring(Generic[T]):
             try:
                 # A stream that waited for the verdict to expire would outlive it by a pause.
                 await self.holder(key, address, STREAM_SECONDS)
-            except EarshotError:
-                return
+                verified = self._clock()
+            except Unauthorized:
+                return Unauthorized(ENDED)
+            except DirectoryDown as down:
+                # `holder` grants no grace after a change on this node, but a change is rarely the end of this key.
+                if self._clock() >= verified + GRACE_SECONDS:
+                    return down
+            except Unavailable:
+                pass  # Too many unknown keys are being tried.
 
     def take_used(self) -> set[bytes]:
         """Return the digests of the good keys sent since the last call."""
@@ -230,7 +241,7 @@ class Keyring(Generic[T]):
             if looked_up and (verdict is None or verdict.holder is None):
                 self._tries.check(address)
                 if len(self._asking) >= ASKING:
-                    raise Unavailable("too many unknown keys were tried")
+                    raise Unavailable(CROWDED)
             task = self._asking[digest] = asyncio.create_task(self._ask_directory(key))
             task.add_done_callback(lambda task: self._forget_question(digest, task))
         forgotten = self._forgotten

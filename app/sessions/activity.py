@@ -32,7 +32,7 @@ OFFSET: Final = IntegerParameter(
     "offset_minutes", "Minutes that the reader's clock is ahead of UTC.", 0, -14 * 60, 14 * 60
 )
 NO_DAY: Final = "day: not a day such as 2026-01-02"
-#: Sessions of a project that are counted for a day, newest first.
+#: Sessions of a project that a node counts for a day, newest first.
 MOST_SESSIONS: Final = 10_000
 
 _DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
@@ -76,10 +76,10 @@ _part: Final = msgspec.json.Decoder(Part)
 
 async def session_activity(call: Call, context: SessionContext) -> Reply:
     """GET /audio_sessions/{id}/activity: a day of one session; needs no key, because the id is a secret too."""
-    day = read_day(call)
     session = await allowed_session(call, context)
+    day = read_day(call)
     view = session_view(context, session)
-    hours, left_out = await context.activity.count([(session, view)], day)
+    hours, left_out = await context.activity.count(view.opened.project, [(session, view)], day)
     session_view(context, session)  # Fails if the session was deleted meanwhile.
     counted = any(tally for tally in hours)
     return json_reply(activity(day, hours, int(counted), left_out))
@@ -123,8 +123,8 @@ async def _own_part(context: SessionContext, project: str, day: Day) -> Part:
             break
         query = msgspec.structs.replace(query, after=page[-1][:2])
         await asyncio.sleep(0)
-    hours, left_out = await context.activity.count(concerned, day)
-    return Part(coverage.here, list(map(dict, hours)), len(concerned), left_out + (looked_at >= MOST_SESSIONS))
+    hours, left_out = await context.activity.count(project, concerned, day)
+    return Part(coverage.here, list(map(dict, hours)), len(concerned), left_out)
 
 
 def activity(day: Day, hours: Sequence[Tally], sessions: int, left_out: int) -> Activity:

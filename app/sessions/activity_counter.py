@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 from cachetools import LRUCache
 
+from app.http.holder_quota import HolderQuota
 from app.sessions.rendering import EventRenderer, readable_windows
 from topics.errors import Unavailable
 from topics.ports.sessions import SessionView
@@ -22,6 +23,11 @@ from topics.times import DAY_MS, HOUR_MS
 HOURS: Final = 24
 #: Time limit of a request's counting on each node; another node waits for `app.cluster.lists.PART_SECONDS`.
 COUNT_SECONDS: Final = 2.0
+#: Requests that are counted or wait for it, in total and of one project.
+WAITING: Final = 32
+PROJECT_WAITING: Final = 8
+CROWDED: Final = f"{WAITING} requests for a day are being counted here; try again"
+PROJECT_CROWDED: Final = f"{PROJECT_WAITING} of the project's requests for a day are being counted here; try again"
 #: Windows counted at a time: a millisecond or two.
 SLICE: Final = 512
 #: Capacity in tags per hour of a session, some 100 bytes each.
@@ -49,28 +55,36 @@ class ActivityCounter:
     def __init__(self, renderer: EventRenderer) -> None:
         self._renderer = renderer
         self._turn = asyncio.Lock()
+        self._places = HolderQuota(PROJECT_WAITING, WAITING, PROJECT_CROWDED, CROWDED, round(COUNT_SECONDS))
         #: By session and start of an hour: the counts, and the first uncounted window.
         self._hours: LRUCache[tuple[str, int], tuple[Tally, int]] = LRUCache(REMEMBERED, lambda kept: 1 + len(kept[0]))
 
-    async def count(self, sessions: Iterable[tuple[str, SessionView]], day: Day) -> tuple[list[Tally], int]:
-        """Return the reports in each hour of a day, and the number of sessions not counted to their end."""
+    async def count(
+        self, project: str, sessions: Iterable[tuple[str, SessionView]], day: Day
+    ) -> tuple[list[Tally], int]:
+        """Return the reports in each hour of a day, and the number of sessions of a project not counted to their end.
+
+        Raises:
+            Unavailable: too many requests wait.
+        """
         hours = [Tally() for _ in range(HOURS)]
         left_out = 0
-        async with self._turn:
-            until = time.monotonic() + COUNT_SECONDS
-            for session, view in sessions:
-                whole = True
-                for hour, windows in hourly_windows(view, day):
-                    key = session, day.begins + hour * HOUR_MS
-                    if time.monotonic() < until:
-                        with suppress(Unavailable):  # It was deleted meanwhile, or has moved.
-                            hours[hour].update(await self._tally(key, view, windows))
-                    else:
-                        tally, first = self._hours.get(key, (Tally(), windows.start))
-                        hours[hour].update(tally)
-                        whole = whole and first >= windows.stop
-                left_out += not whole
-                await asyncio.sleep(0)
+        with self._places.place(project):
+            async with self._turn:
+                until = time.monotonic() + COUNT_SECONDS
+                for session, view in sessions:
+                    whole = True
+                    for hour, windows in hourly_windows(view, day):
+                        key = session, day.begins + hour * HOUR_MS
+                        if time.monotonic() < until:
+                            with suppress(Unavailable):  # It was deleted meanwhile, or has moved.
+                                hours[hour].update(await self._tally(key, view, windows))
+                        else:
+                            tally, first = self._hours.get(key, (Tally(), windows.start))
+                            hours[hour].update(tally)
+                            whole = whole and first >= windows.stop
+                    left_out += not whole
+                    await asyncio.sleep(0)
         return hours, left_out
 
     async def _tally(self, key: tuple[str, int], view: SessionView, windows: range) -> Tally:

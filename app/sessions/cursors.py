@@ -51,7 +51,9 @@ def parse(name: str, session: str, text: str) -> Place:
     if text.isascii() and text.isdigit() and len(text) <= 15:
         return int(text), 1
     if (found := _CURSOR.fullmatch(text)) is None:
-        raise BadRequest(f"{name}: not a cursor")
+        raise BadRequest(
+            f"{name}: {text[:40]!r} is not a cursor; send `start`, a window number, or a `cursor` you received"
+        )
     if found[3] != mark(session):
         raise BadRequest(f"{name}: the cursor is of another session")
     return int(found[1]), int(found[2])

@@ -5,7 +5,7 @@ are kept only for a while, and computed only while somebody listens.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping
 from contextlib import aclosing
 from functools import partial
 from itertools import chain
@@ -18,6 +18,7 @@ from cachetools import LRUCache
 from app.cluster.forwarding import FORWARDED
 from app.cluster.lists import LONGEST_PAGE
 from app.http.call import Call
+from app.http.holder_quota import HolderQuota
 from app.http.queries import LARGEST, IntegerParameter, query_parameters
 from app.http.replies import Reply, StreamReply
 from app.http.server_sent import HEADERS, HEARTBEAT, HEARTBEAT_SECONDS, event
@@ -29,11 +30,12 @@ from app.sessions.live_rendering import PIECE, behind_event, ended_event, gone_e
 from app.sessions.rendering import readable_windows
 from app.sessions.session_context import SessionContext
 from app.sessions.socket_events import SOUNDS, EventReader, wanted_types
+from app.sessions.socket_room import RETRY_SECONDS
 from app.sessions.waiting import allowed_session, session_view
 from topics import keys
 from topics.errors import Unavailable
 from topics.ports.lists import ListQuery
-from topics.ports.live import ProjectFollower
+from topics.ports.live import ProjectFollower, SoundTap
 from topics.ports.sessions import SessionView
 from topics.sessions.rules import SessionState
 
@@ -52,9 +54,20 @@ GATHER_SECONDS: Final = 0.05
 LOOKS: Final = 8
 #: Seconds between checks for partitions that came or went.
 LOOK_SECONDS: Final = 2.0
-NOT_HERE: Final = "this node cannot stream sessions any more; ask again"
+NOT_HERE: Final = "this node is stopping or lost its partitions; connect again"
+LISTENERS: Final = 256
+PROJECT_LISTENERS: Final = 64
+FULL: Final = "too many listeners here"
+PROJECT_FULL: Final = f"the project has {PROJECT_LISTENERS} listeners here, its limit: close one"
 #: Ended sessions remembered per reader, which hears of each once.
 ENDED_KEPT: Final = 1024
+#: Reads what a session has for a listener since the last call; an empty piece is not sent.
+News = Callable[[SessionView, SoundTap | None], Iterator[bytes]]
+
+
+def listener_quota() -> HolderQuota:
+    """Return the places for listeners, because each costs a node work for every window."""
+    return HolderQuota(PROJECT_LISTENERS, LISTENERS, PROJECT_FULL, FULL, RETRY_SECONDS)
 
 
 async def follow_session(call: Call, context: SessionContext) -> Reply | StreamReply:
@@ -67,9 +80,10 @@ async def follow_session(call: Call, context: SessionContext) -> Reply | StreamR
     project = view.opened.project
     if (types := query_parameters(call.scope).get(EVENTS)) is not None:
         reader = EventReader(context.renderer, session, view.opened, *_first_event(call, session, view, types))
-        return _listening(call, context, project, _cursor_events(context, session, reader))
-    first = _first_window(call, session, view)
-    return _listening(call, context, project, _session_events(context, session, project, first))
+        news, with_levels = _event_news(reader), reader.tells_levels
+    else:
+        news, with_levels = _window_news(context, session, _first_window(call, session, view)), True
+    return _listening(call, context, project, _followed(context, session, news, with_levels))
 
 
 async def follow_project(call: Call, context: SessionContext) -> Reply | StreamReply:
@@ -134,63 +148,59 @@ def _first_event(call: Call, session: str, view: SessionView, types: str) -> tup
     return (_first_window(call, session, view), 0), wanted
 
 
-async def _cursor_events(context: SessionContext, session: str, reader: EventReader) -> AsyncGenerator[bytes, None]:
-    """Yield the events of a live socket, each with its cursor as id, to the end of the session."""
-    follower = context.sessions.follow(session)
-    tap = context.sessions.listen(session) if reader.tells_levels else None
-    try:
-        while True:
-            view = context.sessions.view(session)
-            if view is None:
-                yield gone_event("deleted", session)
-                return
-            while reader.more(view):
-                found = reader.step(view, tap)
-                if piece := b"".join(event(kind, at, text) for kind, at, text in found):
-                    yield piece
-                await asyncio.sleep(0)
-            if reader.finished:
-                yield ended_event(session, view)
-                return
-            if not await follower.changed(HEARTBEAT_SECONDS):
-                yield HEARTBEAT
-    except Unavailable as error:
-        log.info("session is listened to no longer", session=keys.shown(session), reason=str(error))
-        yield gone_event(_lost(context, session) or "moved", session)
-    finally:
-        follower.close()
-        if tap is not None:
-            tap.close()
+def _event_news(reader: EventReader) -> News:
+    """Read the events of a live socket, each with its cursor as id."""
+
+    def news(view: SessionView, tap: SoundTap | None) -> Iterator[bytes]:
+        while reader.more(view):
+            yield b"".join(event(kind, at, text) for kind, at, text in reader.step(view, tap))
+
+    return news
 
 
-async def _session_events(
-    context: SessionContext, session: str, project: str, first: int
+def _window_news(context: SessionContext, session: str, first: int) -> News:
+    """Read windows from `first` on, and the states of the session."""
+    state, live = None, False
+
+    def news(view: SessionView, tap: SoundTap | None) -> Iterator[bytes]:
+        nonlocal first, state, live
+        assert tap is not None
+        total = readable_windows(view)
+        if (now := (view.head.state, view.head.error)) != state:
+            state = now
+            yield session_event(session, view, first)
+        if live and total - first > BEHIND:
+            yield behind_event(session, first, total)
+        sound_of = partial(tap.window, session)
+        while first < total:
+            begin, first = first, min(total, first + PIECE)
+            yield b"".join(window_events(context.renderer, session, view, begin, first, sound_of, ids=True))
+        live = True
+
+    return news
+
+
+async def _followed(
+    context: SessionContext, session: str, news: News, with_levels: bool
 ) -> AsyncGenerator[bytes, None]:
+    """Yield a session's news and heartbeats until it ends."""
     clock = asyncio.get_running_loop().time
     # Register before the first reading, so that no change in between is missed.
-    follower, tap = context.sessions.follow(session), context.sessions.listen(session)
-    spoke, state, live = clock() - HEARTBEAT_SECONDS, None, False
+    follower = context.sessions.follow(session)
+    tap = context.sessions.listen(session) if with_levels else None
+    spoke = clock() - HEARTBEAT_SECONDS
     try:
         while True:
             view = context.sessions.view(session)
             if view is None:
                 yield gone_event("deleted", session)
                 return
-            total = readable_windows(view)
-            if (now := (view.head.state, view.head.error)) != state:
-                state = now
-                yield session_event(session, view, first)
-                spoke = clock()
-            if live and total - first > BEHIND:
-                yield behind_event(session, first, total)
-            sound_of = partial(tap.window, session)
-            while first < total:
-                stop = min(total, first + PIECE)
-                yield b"".join(window_events(context.renderer, session, view, first, stop, sound_of, ids=True))
-                first, spoke = stop, clock()
+            for piece in news(view, tap):
+                if piece:
+                    yield piece
+                    spoke = clock()
                 await asyncio.sleep(0)
-            live = True
-            if view.head.ended and readable_windows(view) <= first:
+            if view.head.ended:
                 yield ended_event(session, view)
                 return
             if clock() >= spoke + HEARTBEAT_SECONDS:
@@ -202,7 +212,8 @@ async def _session_events(
         yield gone_event(_lost(context, session) or "moved", session)
     finally:
         follower.close()
-        tap.close()
+        if tap is not None:
+            tap.close()
 
 
 class _Reading:

@@ -10,8 +10,8 @@ from app.http.descriptions import Answer, Description, Parameter, fault_of
 from app.http.operation import Handler
 from app.http.server_sent import HEARTBEAT_SECONDS, event
 from app.job_progress import ServiceProgress
-from app.sessions import activity, listener_quota, live
-from app.sessions.activity_counter import COUNT_SECONDS, HOURS
+from app.sessions import activity, live
+from app.sessions.activity_counter import COUNT_SECONDS, HOURS, PROJECT_CROWDED
 from app.sessions.answers import (
     Level,
     LiveBehind,
@@ -56,8 +56,8 @@ SESSION_EVENTS: Final[Mapping[str, Any]] = {
 LIVE_TEXT: Final = (
     f"Server-sent events, with a comment every {HEARTBEAT_SECONDS:g} s of silence. Levels and spectrograms are made "
     "only while somebody listens: earlier windows have none. Windows are read from storage: a slow reader gets them "
-    f"all, later, after an event `behind`. A node takes {listener_quota.LISTENERS} listeners, "
-    f"{listener_quota.PROJECT_LISTENERS} per project."
+    f"all, later, after an event `behind`. A node takes {live.LISTENERS} listeners, "
+    f"{live.PROJECT_LISTENERS} per project."
 )
 
 
@@ -79,13 +79,14 @@ DAY_PARAMETERS: Final = (
 DAY_TEXT: Final = (
     "A window counts until the next one. Its time is the session's opening plus its place in the audio. A node spends "
     f"{COUNT_SECONDS:g} s at most: `left_out` is the number of sessions it did not finish; repeat the request to get "
-    "further."
+    f"further. Each node counts the {activity.MOST_SESSIONS} newest sessions until the end of the day."
 )
+CROWDED: Final = Unavailable(PROJECT_CROWDED)
 DAY_FAULTS: Final = (
     fault_of(activity.parse_day, {"day": "yesterday"}, 0),
     fault_of(activity.parse_day, {activity.OFFSET.name: "900"}, 0),
 )
-FULL: Final = Unavailable(listener_quota.FULL)
+FULL: Final = Unavailable(live.FULL)
 
 
 SOUND_EVENTS: Final[Mapping[str, Any]] = {"sound.started": SoundStarted, "sound.ended": SoundEnded}
@@ -152,7 +153,7 @@ SESSION_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         key=SESSION_KEY,
         parameters=(SESSION, *DAY_PARAMETERS),
         answers={200: (Answer("The day.", (activity.Activity,), {"morning": DAY}),)},
-        faults=(*DAY_FAULTS, NO_SUCH_SESSION, *BROKEN),
+        faults=(*DAY_FAULTS, NO_SUCH_SESSION, CROWDED, *BROKEN),
     ),
 }
 
@@ -205,6 +206,6 @@ PROJECT_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
                 ),
             )
         },
-        faults=(*DAY_FAULTS, *PROJECT_KEY_FAULTS, Unavailable(NOBODY), *BROKEN),
+        faults=(*DAY_FAULTS, *PROJECT_KEY_FAULTS, Unavailable(NOBODY), CROWDED, *BROKEN),
     ),
 }

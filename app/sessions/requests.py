@@ -31,6 +31,7 @@ class CreateSession(msgspec.Struct, frozen=True):
         Meta(
             description="Of the audio: `audio/<container>`, or `audio/x-raw; rate=<Hz>; format=<format>` with an "
             "optional `; channels=<n>` for PCM without a header.",
+            max_length=255,
             extra_json_schema={"format": "audio-content-type"},
         ),
     ]

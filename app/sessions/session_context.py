@@ -3,10 +3,10 @@ from collections.abc import Iterator
 import msgspec
 
 from app.cluster.lists import ProjectList
+from app.http.holder_quota import HolderQuota
 from app.http.metrics import Meters
 from app.identity.authentication import Authenticator
 from app.sessions.activity_counter import ActivityCounter
-from app.sessions.listener_quota import ListenerQuota
 from app.sessions.rendering import EventRenderer
 from app.sessions.tokens import PageTokens
 from topics.geometry import Geometry
@@ -36,7 +36,7 @@ class SessionContext(msgspec.Struct, frozen=True):
     poll_seconds: float
     #: Log one debug line for each accepted chunk.
     log_chunks: bool
-    listeners: ListenerQuota
+    listeners: HolderQuota
     activity: ActivityCounter
     #: A session requires the key of its project besides its id.
     need_key: bool = False

@@ -40,6 +40,7 @@ from app.shared_descriptions import (
     list_faults,
     list_parameters,
 )
+from app.sound_rules import SoundRuleFields, rule_of
 from topics import media
 from topics.catalog import DEFAULT_CHUNK_LIMIT
 from topics.errors import NotFound
@@ -47,7 +48,7 @@ from topics.folding import Arrival
 from topics.geometry import SESSIONS
 from topics.ports.lists import ListQuery
 from topics.sessions.records import Chunk, Opened, Sealed, SessionCommand
-from topics.sessions.rules import LISTED_STATES, fold_command
+from topics.sessions.rules import LISTED_STATES, MOST_TUNED, OVER, TOO_OFTEN, fold_command
 from topics.times import iso_time
 
 ID: Final = "fB1n1kZ0QwS3uVx7Tq9RmE2y"
@@ -168,14 +169,28 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         faults=list_faults("sessions", LISTED_STATES),
     ),
     commands.update_session: Description(
-        summary="End the upload",
-        text="A `readonly` session takes no more chunks and is never writable again. A file is analysed now. `false`, "
-        "or a body without the field, changes nothing.",
+        summary="End the upload, or change the rules of sounds",
+        text="`make_readonly`: a `readonly` session takes no more chunks and is never writable again. A file is "
+        "analysed now. `false`, or a body without the field, changes nothing. `sound_rule` and `sound_rules` apply to "
+        f"windows that are not analysed yet; they change at most {MOST_TUNED} times.",
         key=SESSION_KEY,
         parameters=(SESSION,),
-        bodies=(Body(UpdateSession, {"readonly": UpdateSession(True)}),),
+        bodies=(
+            Body(
+                UpdateSession,
+                {"readonly": UpdateSession(True), "rules": UpdateSession(sound_rule=SoundRuleFields(2, 3, 1.5))},
+            ),
+        ),
         answers={204: (Answer("Done."),)},
-        faults=(fault_of(decode, UPDATE, b"[]"), NO_SUCH_SESSION, too_long(SMALL_BODY), *BROKEN),
+        faults=(
+            fault_of(decode, UPDATE, b"[]"),
+            fault_of(rule_of, SoundRuleFields(3, 2)),
+            commands.refusal(TOO_OFTEN),
+            commands.refusal(OVER),
+            NO_SUCH_SESSION,
+            too_long(SMALL_BODY),
+            *BROKEN,
+        ),
     ),
     commands.delete_session: Description(
         summary="Delete a session",
@@ -304,6 +319,12 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     catalogue.latest_client: Description(
         summary="Read the newest client library",
         origin="public-clients",
-        answers={200: (Answer("It.", (LatestClient,), {"newest": LatestClient(catalogue.CLIENT_LIBRARIES[-1])}),)},
+        answers={
+            200: (
+                Answer(
+                    "The newest version.", (LatestClient,), {"newest": LatestClient(catalogue.CLIENT_LIBRARIES[-1])}
+                ),
+            )
+        },
     ),
 }

@@ -6,7 +6,7 @@ without a verdict wait in memory; at their bound, the socket stops reading.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Set
+from collections.abc import Callable, Set
 from contextlib import suppress
 from enum import Enum
 from functools import partial
@@ -16,6 +16,7 @@ import msgspec
 import structlog
 
 from app.http.bodies import BodyQuota
+from app.http.call import KeyEnd
 from app.http.errors import status_of
 from app.http.sockets import GOING_AWAY, OK, REPLACED, Wire, close_code, reason_bytes
 from app.sessions.cursors import FIRST, Place
@@ -26,7 +27,7 @@ from app.sessions.socket_messages import End, Fault, Hello, Limits, encode, show
 from app.sessions.socket_room import KeyWatch, SocketRoom
 from app.sessions.waiting import NO_SESSION
 from topics import keys
-from topics.errors import EarshotError, Unavailable
+from topics.errors import EarshotError, NotOwned, Unauthorized, Unavailable
 from topics.ports.live import SoundTap
 from topics.ports.sessions import SessionView
 from topics.sessions.rules import SessionHead, SessionState
@@ -82,7 +83,7 @@ class Socket:
         self._tap: SoundTap | None = None
         #: Called once the socket is closed.
         self._on_end: list[Callable[[], object]] = []
-        self._audio = SentAudio(context, session, project, sockets.line, self)
+        self._audio = SentAudio(context, session, project, room, sockets.line, self)
         self._frame_bytes = context.chunk_limit
         self._sealing = self._seals_late = False
         self._moved = False
@@ -90,7 +91,7 @@ class Socket:
         self._scheduled = False
         #: Fires when stored chunks must be acknowledged at the latest.
         self._ack_timer: asyncio.TimerHandle | None = None
-        #: Done once nothing of this socket, and of those it replaced, can be stored any more.
+        #: Resolved once no chunk of this socket or of those it replaced can still be stored.
         self._drained: asyncio.Future[None] = self._loop.create_future()
         self._entered = asyncio.Event()
 
@@ -122,8 +123,8 @@ class Socket:
         if view is None:
             self.fail(404, NO_SESSION)
             return
-        self._sockets.take(self._project)
-        self._on_end.append(partial(self._sockets.give_back, self._project))
+        self._sockets.places.take(self._project)
+        self._on_end.append(partial(self._sockets.places.give_back, self._project))
         self._events = EventReader(self._context.renderer, self._session, view.opened, place or FIRST, wanted)
         if place is None:
             self._events.skip_to_end(view)
@@ -145,11 +146,14 @@ class Socket:
         """Close, because another socket now sends for the session."""
         self._close(REPLACED, "another socket sends for this session now", 409)
 
-    def watch_key(self, keys_of_sockets: KeyWatch, key: str, ended: Callable[[], Coroutine[None, None, None]]) -> None:
+    def watch_key(self, keys_of_sockets: KeyWatch, key: str, ended: KeyEnd) -> None:
         """Close once the key that opened this socket has ended."""
-        call = partial(self.fail, 401, KEY_ENDED)
+        call = self._end_with_key
         keys_of_sockets.add(key, ended, call)
         self._on_end.append(partial(keys_of_sockets.remove, key, call))
+
+    def _end_with_key(self, why: EarshotError) -> None:
+        self.fail(*key_failure(why))
 
     async def drained(self) -> None:
         """Return once nothing of this socket can be stored any more."""
@@ -177,8 +181,8 @@ class Socket:
         fields = {"retry_after": error.retry_after} if isinstance(error, Unavailable) else {}
         self.refuse(status_of(error), str(error), fields)
 
-    def broken(self, code: int, text: str) -> bytes:
-        """Return the last message to the client before a close whose reason comes from the wire."""
+    def closing_error(self, code: int, text: str) -> bytes:
+        """Return the `error` message to send before closing for a protocol fault or a timeout."""
         status = {1009: 413, 4408: 408}.get(code, 400)
         log.info("socket closed", session=keys.shown(self._session), code=code, reason=text)
         return error_text(status, text)
@@ -186,7 +190,8 @@ class Socket:
     def _close(self, code: int, reason: str, status: int | None, fields: dict[str, int] | None = None) -> None:
         if self._phase is Phase.CLOSED:
             return
-        texts = self._audio.acknowledgement(None)
+        view = self._view()
+        texts = self._audio.acknowledgement(None if view is None else view.head)
         if status is not None:
             texts.append(error_text(status, reason, fields))
             log.info("socket closed", session=keys.shown(self._session), code=code, reason=reason)
@@ -242,7 +247,10 @@ class Socket:
 
     @property
     def _is_full(self) -> bool:
-        return self._audio.size >= UNACKNOWLEDGED_BYTES or self._audio.waits_for_room
+        # A closed socket may have no audio any more.
+        return self._phase is not Phase.CLOSED and (
+            self._audio.size >= UNACKNOWLEDGED_BYTES or self._audio.waits_for_room
+        )
 
     def answered(self) -> None:
         """Handle the verdict of a chunk, or of the end of the audio."""
@@ -329,9 +337,14 @@ class Socket:
     def _seal(self, view: SessionView) -> None:
         """Make the session read-only once everything before `end` is stored."""
         if self._phase is Phase.ENDING and not (self._sealing or self._audio.under_way):
-            if view.head.state is SessionState.WRITABLE:
-                self._audio.seal()
             self._sealing = True
+            if view.head.state is SessionState.WRITABLE:
+                try:
+                    self._audio.seal()
+                except NotOwned:
+                    raise
+                except Unavailable as error:
+                    self._refuse(error)
 
     def _seal_late(self) -> None:
         if self._seals_late and not self._audio.pending:
@@ -341,7 +354,7 @@ class Socket:
                     self._audio.seal()
 
     def _tell(self, view: SessionView) -> None:
-        if self.wire.blocked:
+        if self.wire.blocked or self._phase is Phase.CLOSED:
             return  # Acknowledgements accumulate, and events stay in their rows.
         events = [event.text for event in self._events.step(view, self._tap)]
         texts = self._acknowledgement(view.head, bool(events)) + events
@@ -366,10 +379,15 @@ class Socket:
 
     def _acknowledge(self) -> None:
         self._ack_timer = None
-        with suppress(Unavailable):  # Another node has it; the close reports what is stored.
-            view = self._context.sessions.view(self._session)
-            if self._phase is not Phase.CLOSED and not self.wire.blocked and view is not None:
-                self.wire.send(self._audio.acknowledgement(view.head))
+        view = self._view()
+        if self._phase is not Phase.CLOSED and not self.wire.blocked and view is not None:
+            self.wire.send(self._audio.acknowledgement(view.head))
+
+    def _view(self) -> SessionView | None:
+        """Return the session; None if it was deleted, or another node has it."""
+        with suppress(Unavailable):
+            return self._context.sessions.view(self._session)
+        return None
 
     def _cancel_timer(self) -> None:
         if self._ack_timer is not None:
@@ -380,6 +398,11 @@ class Socket:
         if view.head.state is SessionState.WRITABLE or self._audio.under_way:
             return False
         return self._events.finished
+
+
+def key_failure(why: EarshotError) -> tuple[int, str]:
+    """Return the status and the text of a close because of the key that opened a socket."""
+    return (401, KEY_ENDED) if isinstance(why, Unauthorized) else (500, str(why))
 
 
 def error_text(status: int, text: str, fields: dict[str, int] | None = None) -> bytes:

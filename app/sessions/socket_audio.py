@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 import structlog
 
+from app.http.bodies import BodyQuota
 from app.http.errors import status_of
 from app.sessions.session_context import SessionContext
 from app.sessions.socket_room import RoomLine
@@ -51,10 +52,13 @@ class Sender(Protocol):
 class SentAudio:
     """Appends the chunks of a socket, and evaluates their verdicts. Loop only."""
 
-    def __init__(self, context: SessionContext, session: str, project: str, line: RoomLine, sender: Sender) -> None:
+    def __init__(
+        self, context: SessionContext, session: str, project: str, room: BodyQuota, line: RoomLine, sender: Sender
+    ) -> None:
         self._context = context
         self._session = session
         self._project = project
+        self._room = room
         self._line = line
         self._sender = sender
         self._loop = asyncio.get_running_loop()
@@ -64,7 +68,7 @@ class SentAudio:
         self.pending = 0
         #: Bytes of chunks without a verdict or waiting for room, including their overhead.
         self.size = 0
-        #: Chunks for which the log had no room, the log's message, and the deadline.
+        #: Chunks for which the log had no room, the memory reserved for them, the log's message, and the deadline.
         self._waiting: deque[tuple[int, bytes]] = deque()
         self._waiting_bytes = 0
         self._refusal: EarshotError = Unavailable("")
@@ -100,11 +104,20 @@ class SentAudio:
         number, self.next = self.next, self.next + 1
         self.size += len(data) + CHUNK_COST
         if self._waiting or not self._append(number, data):
-            if not self._waiting:
-                self._patience = self._loop.call_later(PATIENCE_SECONDS, self._lose_patience)
-                self._line.join(self._project, self._append_waiting)
-            self._waiting.append((number, data))
-            self._waiting_bytes += len(data) + CHUNK_COST
+            self._wait(number, data)
+
+    def _wait(self, number: int, data: bytes) -> None:
+        cost = len(data) + CHUNK_COST
+        try:
+            self._room.take((self._project, self._session), cost, self._context.chunk_limit + WAITING_BYTES)
+        except Unavailable as error:
+            self._fail(error)
+            return
+        if not self._waiting:
+            self._patience = self._loop.call_later(PATIENCE_SECONDS, self._lose_patience)
+            self._line.join(self._project, self._append_waiting)
+        self._waiting.append((number, data))
+        self._waiting_bytes += cost
 
     def seal(self) -> None:
         """Make the session read-only; everything before has its verdict.
@@ -118,7 +131,7 @@ class SentAudio:
     def drop(self) -> None:
         """Drop the chunks that were not appended."""
         self._waiting.clear()
-        self._stop_timer()
+        self._end_wait()
 
     def acknowledgement(self, head: SessionHead | None) -> list[bytes]:
         """Return the acknowledgement of newly stored chunks, or no message."""
@@ -146,15 +159,16 @@ class SentAudio:
                 return False
             if self._waiting:
                 self._waiting.popleft()
-        self._waiting_bytes = 0
-        self._stop_timer()
+        self._end_wait()
         self._sender.answered()
         return True
 
     def _lose_patience(self) -> None:
         self._fail(self._refusal)
 
-    def _stop_timer(self) -> None:
+    def _end_wait(self) -> None:
+        self._room.give_back((self._project, self._session), self._waiting_bytes)
+        self._waiting_bytes = 0
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None

@@ -4,6 +4,7 @@ import hmac
 import time
 import zlib
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from typing import Final
@@ -17,19 +18,28 @@ from app.http.call import Call
 from app.http.errors import status_of
 from app.http.queries import query_parameters
 from app.http.replies import Reply
-from app.http.sockets import SWITCHED, Upgrade, close_code, key_in_protocols, offered, reason_bytes, upgrade_of
+from app.http.sockets import (
+    SWITCHED,
+    Passage,
+    Upgrade,
+    close_code,
+    key_in_protocols,
+    offered,
+    reason_bytes,
+    upgrade_of,
+)
 from app.identity.authentication import Authenticator, bearer, own_header
 from app.identity.keys import KeyHeader
 from app.sessions.commands import opened_record
 from app.sessions.cursors import Place, parse
 from app.sessions.requests import CREATE, CreateSession
 from app.sessions.session_context import SessionContext
-from app.sessions.socket import KEY_ENDED, Socket, error_text
+from app.sessions.socket import Socket, error_text, key_failure
 from app.sessions.socket_events import WINDOW, wanted_types
 from app.sessions.socket_room import KeyWatch, SocketRoom
 from app.sessions.waiting import NO_SESSION, session_id, session_view
 from topics.errors import BadRequest, Closed, EarshotError, Exhausted, NotFound, Unavailable
-from topics.keys import ID_BITS, drawn_id
+from topics.keys import ID_BITS, drawn_id, is_id
 from topics.ports.directory import Principal
 
 PROTOCOL: Final = "earshot.v1"
@@ -38,7 +48,7 @@ KEY_PROTOCOL: Final = "earshot.key64."
 REQUEST_SECONDS: Final = 3600
 FOREIGN: Final = "pages of this origin may not open sockets here"
 NO_UPGRADE: Final = "this path is a WebSocket: send Upgrade: websocket"
-#: Bytes that a refused socket may still send: its own close.
+#: Longest frame read after a refusal; only the client's close is expected.
 DEAF_BYTES: Final = 1024
 #: Finds the session and begins, or returns the answer of the node that owns it.
 Find = Callable[[Upgrade], Awaitable[Reply]]
@@ -118,7 +128,7 @@ class Deaf:
 
     def writable(self) -> None: ...
 
-    def broken(self, code: int, text: str) -> bytes:
+    def closing_error(self, code: int, text: str) -> bytes:
         return error_text(400, text)
 
     def leave(self) -> None: ...
@@ -127,8 +137,8 @@ class Deaf:
 
 
 async def _join(call: Call, context: SocketContext, upgrade: Upgrade) -> Reply:
-    session = session_id(call)
-    if (reply := await _passed_on(call, context, upgrade, session)) is not None:
+    session = call.path("session_id")
+    if is_id(session) and (reply := await _passed_on(call, context, upgrade, session)) is not None:
         return reply
     key, project = await _allowed(call, context, session)
     wish = _wish(call, session)
@@ -188,11 +198,11 @@ async def _allowed(call: Call, context: SocketContext, session: str) -> tuple[st
     """
     if context.sessions.need_key:
         principal = await context.keys.authenticate(call)
-        project = session_view(context.sessions, session).opened.project
+        project = session_view(context.sessions, session_id(call)).opened.project
         if project != principal.project:
             raise NotFound(NO_SESSION)
         return context.keys.key(call), project
-    project = session_view(context.sessions, session).opened.project
+    project = session_view(context.sessions, session_id(call)).opened.project
     if key := context.keys.key(call):
         try:
             await context.keys.authenticate(call)
@@ -213,10 +223,15 @@ async def _passed_on(call: Call, context: SocketContext, upgrade: Upgrade, sessi
         # The owner notices late if the key is rotated on this node.
         context.keys.watch(call)
         assert call.ended is not None
-        ended = partial(passed.refuse, close_code(401), KEY_ENDED, error_text(401, KEY_ENDED))
+        ended = partial(_refuse_passage, passed)
         context.key_watch.add(key, call.ended, ended)
         passed.on_end = partial(context.key_watch.remove, key, ended)
     return SWITCHED
+
+
+def _refuse_passage(passed: Passage, why: EarshotError) -> None:
+    status, text = key_failure(why)
+    passed.refuse(close_code(status), reason_bytes(text), error_text(status, text))
 
 
 def _check_origin(call: Call, origins: tuple[str, ...]) -> None:
@@ -228,8 +243,11 @@ def _check_origin(call: Call, origins: tuple[str, ...]) -> None:
     origin = call.header(b"origin").decode("latin-1")
     if not origin or "*" in origins or origin in origins:
         return
-    if call.header(FORWARDED) or urlsplit(origin).netloc.lower() == call.header(b"host").decode("latin-1").lower():
+    if call.header(FORWARDED):
         return
+    with suppress(ValueError):  # It is malformed, and so foreign.
+        if urlsplit(origin).netloc.lower() == call.header(b"host").decode("latin-1").lower():
+            return
     raise ForeignOrigin(FOREIGN)
 
 

@@ -1,12 +1,15 @@
 """The sockets of this node: each session's sender, each project's number of sockets, and the keys that have ended."""
 
 import asyncio
+import sys
 import time
-from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Coroutine
+from collections import defaultdict, deque
+from collections.abc import Callable
 from typing import Final, Protocol
 
-from topics.errors import Unavailable
+from app.http.call import KeyEnd
+from app.http.holder_quota import HolderQuota
+from topics.errors import EarshotError
 from topics.turns import Turns
 
 #: Sockets of one project on a node: half of a node's default connections.
@@ -35,25 +38,10 @@ class SocketRoom:
     """Counts the sockets of projects, and knows the sender of each session. Loop only."""
 
     def __init__(self) -> None:
-        self._by_project: Counter[str] = Counter()
+        self.places = HolderQuota(PROJECT_SOCKETS, sys.maxsize, FULL, FULL, RETRY_SECONDS)
         self._senders: dict[str, Sending] = {}
         self.line = RoomLine()
         self.turns = SendingTurns()
-
-    def take(self, project: str) -> None:
-        """Count a socket.
-
-        Raises:
-            Unavailable: the project has its maximum.
-        """
-        if self._by_project[project] >= PROJECT_SOCKETS:
-            raise Unavailable(FULL, RETRY_SECONDS)
-        self._by_project[project] += 1
-
-    def give_back(self, project: str) -> None:
-        self._by_project[project] -= 1
-        if not self._by_project[project]:
-            del self._by_project[project]
 
     def enter(self, session: str, sender: Sending) -> Sending | None:
         """Make this the sender of a session; close and return the previous one."""
@@ -126,16 +114,16 @@ class KeyWatch:
     """Notifies sockets when the keys that opened them have ended: one task for each key."""
 
     def __init__(self) -> None:
-        self._calls: defaultdict[str, set[Callable[[], None]]] = defaultdict(set)
+        self._calls: defaultdict[str, set[Callable[[EarshotError], None]]] = defaultdict(set)
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
-    def add(self, key: str, ended: Callable[[], Coroutine[None, None, None]], call: Callable[[], None]) -> None:
-        """Call `call` once `ended` returns, which happens when the key ends."""
+    def add(self, key: str, ended: KeyEnd, call: Callable[[EarshotError], None]) -> None:
+        """Call `call` with the reason once `ended` returns, which happens when the key ends."""
         self._calls[key].add(call)
         if key not in self._tasks:
             self._tasks[key] = asyncio.create_task(self._wait(key, ended))
 
-    def remove(self, key: str, call: Callable[[], None]) -> None:
+    def remove(self, key: str, call: Callable[[EarshotError], None]) -> None:
         """Remove a call; idempotent."""
         calls = self._calls.get(key)
         if calls is None:
@@ -145,8 +133,8 @@ class KeyWatch:
             del self._calls[key]
             self._tasks.pop(key).cancel()
 
-    async def _wait(self, key: str, ended: Callable[[], Coroutine[None, None, None]]) -> None:
-        await ended()
+    async def _wait(self, key: str, ended: KeyEnd) -> None:
+        why = await ended()
         del self._tasks[key]
         for call in self._calls.pop(key, set()):
-            call()
+            call(why)

@@ -191,7 +191,7 @@ class SocketConnection(asyncio.Protocol):
             self._fragments += 1
             if self._fragments > FRAGMENTS:
                 reason = f"a message has more than {FRAGMENTS} frames"
-                self.close(TOO_BIG, reason, [self._receiver.broken(TOO_BIG, reason)])
+                self.close(TOO_BIG, reason, [self._receiver.closing_error(TOO_BIG, reason)])
                 self._receiver.ended()
             elif frame.fin:
                 whole, self._parts = bytes(self._parts), bytearray()
@@ -202,7 +202,9 @@ class SocketConnection(asyncio.Protocol):
         if fault is not None and self._closing is None:
             too_big = isinstance(fault, PayloadTooBig)
             text = "a message is larger than frame_bytes" if too_big else f"not WebSocket: {fault}"
-            told = Frame(Opcode.TEXT, self._receiver.broken(TOO_BIG if too_big else 1002, text)).serialize(mask=False)
+            told = Frame(Opcode.TEXT, self._receiver.closing_error(TOO_BIG if too_big else 1002, text)).serialize(
+                mask=False
+            )
             self._transport.write(told)
         if self._closing is None:
             self._end()
@@ -270,5 +272,5 @@ class SocketConnection(asyncio.Protocol):
 
     def _give_up(self, reason: str) -> None:
         self._door.refused[reason] += 1
-        self.close(IDLE, reason, [self._receiver.broken(IDLE, reason)])
+        self.close(IDLE, reason, [self._receiver.closing_error(IDLE, reason)])
         self._receiver.ended()

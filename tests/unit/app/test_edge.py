@@ -235,7 +235,7 @@ def test_incoming_bodies_are_limited(tmp_path: Path) -> None:
     start, body = asyncio.run(asyncio.wait_for(coming, 5))
     assert start["status"] == 503
     assert b"retry-after" in dict(start["headers"])
-    assert b"too many requests" in body["body"]
+    assert b"bodies fill their memory" in body["body"]
 
 
 def test_deployment_may_require_key_for_session_requests() -> None:

@@ -1,6 +1,7 @@
 """Lists of sessions and jobs: pages, cursors, filters, and parts from other nodes."""
 
 import socket
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from starlette.testclient import TestClient
 from app.cluster import lists
 from app.cluster.cursors import ListCursors
 from app.cluster.forwarding import Forwarder
-from app.http.replies import Reply
+from app.http.replies import Reply, StreamReply
 from tests.ports import free_port
 from tests.unit.app.conftest import KEY, House, serving
 from tests.unit.app.jobs.conftest import BOTH, SOUND
@@ -209,6 +210,24 @@ def test_partitions_of_invalid_answer_are_missing(
     monkeypatch.setattr(Forwarder, "forward", forward)
     house.jobs.covered = Coverage(frozenset({0}), 2, frozenset({"http://other"}))
     assert read(http, "jobs")["missing"] == {"partitions": 1, "of": 2}
+
+
+def test_long_answer_of_other_node_is_closed(http: TestClient, house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = []
+
+    async def pieces() -> AsyncGenerator[bytes, None]:
+        try:
+            yield b"{"
+        finally:
+            closed.append(True)
+
+    async def forward(self: object, scope: object, owner: str, body: bytes) -> StreamReply:
+        return StreamReply(200, [], pieces())
+
+    monkeypatch.setattr(Forwarder, "forward", forward)
+    house.jobs.covered = Coverage(frozenset({0}), 2, frozenset({"http://other"}))
+    assert read(http, "jobs")["missing"] == {"partitions": 1, "of": 2}
+    assert closed == [True]
 
 
 def test_hanging_node_does_not_delay_list(http: TestClient, house: House, monkeypatch: pytest.MonkeyPatch) -> None:

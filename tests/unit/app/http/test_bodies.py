@@ -72,7 +72,7 @@ async def test_incoming_bodies_reserve_and_release_quota() -> None:
     assert await read_body(Wire(bytes(5), bytes(5)), b"", 10, room, ["two"]) == bytes(10)
     for number in range(SHARES - 1):
         room.take([f"other {number}"], 10, 10)
-    with pytest.raises(Unavailable, match="too many requests are arriving"):
+    with pytest.raises(Unavailable, match="bodies fill their memory"):
         await read_body(Wire(bytes(3), bytes(1)), b"", 10, room, ["three"])
     # Data that is available at once needs no room.
     assert await read_body(Wire(bytes(10)), b"", 10, room, ["one"]) == bytes(10)

@@ -233,6 +233,37 @@ async def test_stream_checks_key_again_when_cache_expires(monkeypatch: pytest.Mo
         await ended
 
 
+@pytest.mark.parametrize("limited", [False, True], ids=["directory is down", "too many unknown keys"])
+async def test_short_outage_after_invalidation_ends_no_stream(
+    monkeypatch: pytest.MonkeyPatch, desk: Desk, limited: bool
+) -> None:
+    monkeypatch.setattr(keys, "STREAM_SECONDS", 0.001)
+    await desk.cache.holder(OF_OUR_FORM)
+    ended = asyncio.create_task(desk.cache.ended(OF_OUR_FORM))
+    await asyncio.sleep(0)
+    desk.directory.down = not limited
+    with mock.patch.object(desk.cache._tries, "check", side_effect=Unavailable("") if limited else None) as check:
+        desk.cache.forget(lambda holder: True)
+        await until(lambda: check.call_count > 3)
+        assert not ended.done()
+    desk.directory.down = False
+    del desk.directory.keys[OF_OUR_FORM]
+    async with asyncio.timeout(30):
+        assert isinstance(await ended, Unauthorized)
+
+
+async def test_stream_ends_without_verdict_after_grace(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
+    monkeypatch.setattr(keys, "STREAM_SECONDS", 0.001)
+    await desk.cache.holder("good")
+    ended = asyncio.create_task(desk.cache.ended("good"))
+    await asyncio.sleep(0.01)
+    desk.directory.down = True
+    desk.cache.forget(lambda holder: True)
+    desk.now += GRACE_SECONDS
+    async with asyncio.timeout(30):
+        assert isinstance(await ended, DirectoryDown)
+
+
 async def test_stream_ends_by_cache_expiry(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
     """Another node revoked the key; a pause may end slightly early."""
 

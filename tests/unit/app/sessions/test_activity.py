@@ -4,17 +4,18 @@ import asyncio
 from collections.abc import Iterator
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 from starlette.testclient import TestClient
 
 from app.scores import TagRenderer
-from app.sessions import activity_counter
+from app.sessions import activity, activity_counter
 from app.sessions.activity import parse_day
 from app.sessions.activity_counter import ActivityCounter, Day, hourly_windows
 from app.sessions.rendering import EventRenderer
 from tests.contract.api import RAW, tone
 from tests.ports import free_port
-from tests.unit.app.conftest import KEY, House, serving
+from tests.unit.app.conftest import KEY, OPTIONS, House, serving
 from topics.errors import BadRequest, Unavailable
 from topics.keys import new_id
 from topics.ports.lists import Coverage
@@ -93,7 +94,7 @@ async def test_repeated_request_continues_after_time_limit(house: House, monkeyp
     counter = ActivityCounter(renderer)
     left = []
     for expected in (2, 4, 5, 5):
-        hours, left_out = await counter.count(sessions, midnight())
+        hours, left_out = await counter.count("project", sessions, midnight())
         left.append(left_out)
         assert hours[3][""] == expected * 19 * 500
     assert left == [3, 1, 0, 0]
@@ -101,11 +102,38 @@ async def test_repeated_request_continues_after_time_limit(house: House, monkeyp
     await put_more(house, ids[0])
     grown = house.sessions.view(ids[0])
     assert grown is not None
-    hours, _ = await counter.count([(ids[0], grown)], midnight())
+    hours, _ = await counter.count("project", [(ids[0], grown)], midnight())
     assert hours[3][""] == 21 * 500, "an hour that goes on is counted on"
     renderer.gone = ids[1]
-    hours, left_out = await ActivityCounter(renderer).count(sessions[1:3], midnight())
+    hours, left_out = await ActivityCounter(renderer).count("project", sessions[1:3], midnight())
     assert (hours[3][""], left_out) == (19 * 500, 0)
+
+
+async def test_waiting_requests_are_limited_per_project(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(activity_counter, "PROJECT_WAITING", 2)
+    counter = ActivityCounter(EventRenderer(house.sessions, 1 << 20))
+    one = (await sound(house, 10.0), view(midnight().begins, 19))
+    asked = [counter.count(project, [one], midnight()) for project in ("loud", "loud", "loud", "quiet")]
+    done = await asyncio.gather(*asked, return_exceptions=True)
+    assert [isinstance(answer, Unavailable) for answer in done] == [False, False, True, False]
+    await counter.count("loud", [one], midnight())
+
+
+def test_days_beyond_session_limit_are_counted_once(
+    house: House, http: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(activity, "MOST_SESSIONS", 1)
+    asyncio.run(sound(house, 3.0))
+    monkeypatch.setattr(activity, "LONGEST_PAGE", 1)
+    asyncio.run(sound(house, 3.0))
+    day = http.get("/api/v1/activity", params={"day": DAY}).json()
+    assert (day["sessions"], day["left_out"]) == (1, 0)
+
+
+def test_key_is_required_before_day_is_checked() -> None:
+    locked = House(msgspec.structs.replace(OPTIONS, sessions_need_key=True))
+    with TestClient(locked.app) as http:
+        assert http.get(f"/audio_sessions/{new_id()}/activity", params={"day": "yesterday"}).status_code == 401
 
 
 async def put_more(house: House, session: str) -> None:

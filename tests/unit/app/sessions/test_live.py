@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from app.sessions import joined_live, listener_quota, live, socket_events
+from app.sessions import joined_live, live, socket_events
 from tests.contract.api import RAW, silence, tone
 from tests.unit.app.conftest import KEY, House
 from tests.unit.app.jobs.conftest import BOTH, SOUND, Exchange, sounds, transcript
@@ -95,9 +95,10 @@ async def test_slow_reader_gets_every_window(house: House) -> None:
     await over(one, all_of_them)
 
 
-async def test_listeners_are_limited_and_release_their_slots(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener_quota, "PROJECT_LISTENERS", 2)
-    monkeypatch.setattr(listener_quota, "LISTENERS", 3)
+async def test_listeners_are_limited_and_release_their_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "PROJECT_LISTENERS", 2)
+    monkeypatch.setattr(live, "LISTENERS", 3)
+    house = House()
     session, other = await opened(house), await opened(house, "others")
     path = f"/audio_sessions/{session}/live"
     held = [Exchange(house, path), project_stream(house), Exchange(house, f"/audio_sessions/{other}/live")]
@@ -124,6 +125,21 @@ async def test_heartbeats_are_sent_while_idle(house: House, monkeypatch: pytest.
         await exchange.until(lambda body: body.count(b": still here\n\n") >= 2)
         assert names(exchange) == ["session"]
         await over(exchange)
+
+
+async def test_stream_without_events_sends_heartbeats_despite_chunks(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "HEARTBEAT_SECONDS", 0.05)
+    session = await opened(house)
+    exchange = Exchange(house, f"/audio_sessions/{session}/live?events=sound.started")
+    await exchange.until(lambda body: b": still here\n\n" in body)
+    for number in range(20):
+        await house.sessions.submit(session, Chunk("c", number, silence(0.5)))
+        await asyncio.sleep(0.02)
+    assert exchange.body.count(b": still here\n\n") > 3
+    assert names(exchange) == []
+    await over(exchange)
 
 
 async def test_moved_session_is_reported(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,6 +90,20 @@ async def test_behind_is_unanalysed_audio(house: House) -> None:
         assert ack == {"type": "ack", "next_chunk": 1, "behind": 0.5}
 
 
+async def test_last_acknowledgement_says_how_far_behind_analysis_is(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket_module, "ACK_SECONDS", 10)
+    house.sessions.paused = True
+    session = await opened(house)
+    async with place(house) as here, here.line(path_of(session)) as line:
+        await line.next()
+        await line.socket.send(HALF)
+        await until(lambda: house.sessions.sessions[session].chunks)
+        await line.socket.send("not JSON")
+        assert await line.next() == {"type": "ack", "next_chunk": 1, "behind": 0.5}
+
+
 async def test_behind_of_encoded_audio_is_estimated_from_analysis(house: House) -> None:
     session = await opened(house, content_type="audio/wav")
     async with place(house) as here, here.line(path_of(session)) as line:

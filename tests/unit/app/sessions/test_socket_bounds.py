@@ -9,12 +9,13 @@ import msgspec
 import pytest
 from websockets.frames import Frame, Opcode
 
+from app.http.bodies import BodyQuota
 from app.sessions import socket as socket_module
 from app.sessions import socket_audio, socket_room
 from infra.service import socket_connection
 from tests.contract.api import silence, tone
 from tests.unit.app.conftest import OPTIONS, House
-from tests.unit.app.sessions.sockets import HALF, LIMITS, Line, handshake, path_of, place, refused
+from tests.unit.app.sessions.sockets import END, HALF, LIMITS, Line, handshake, path_of, place, refused
 from tests.unit.app.sessions.test_live import opened
 from tests.waiting import until
 from topics.errors import Unavailable
@@ -78,6 +79,15 @@ async def test_full_log_delays_client_then_closes_socket(house: House, monkeypat
     assert len(house.sessions.sessions[session].chunks) == 3
 
 
+async def test_end_without_room_in_log_closes_socket_with_1013(house: House) -> None:
+    session = await opened(house)
+    async with place(house) as here, here.line(path_of(session)) as line:
+        await line.next()
+        house.sessions.failure = Unavailable("the log's queue is full", 3)
+        await line.socket.send(END)
+        assert (await refused(line, 1013, 503))["retry_after"] == 3
+
+
 async def test_client_is_not_read_while_log_is_full(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket_module, "UNACKNOWLEDGED_BYTES", 1024**3)
     session = await opened(house)
@@ -103,8 +113,9 @@ async def test_client_is_not_read_while_log_is_full(house: House, monkeypatch: p
 async def test_waiting_chunks_are_appended_together(house: House) -> None:
     session = await opened(house)
     house.sessions.paused = True
-    context = mock.Mock(sessions=house.sessions, commands=map(str, count()), log_chunks=False)
-    audio = socket_audio.SentAudio(context, session, "project", socket_room.RoomLine(), mock.Mock())
+    context = mock.Mock(sessions=house.sessions, commands=map(str, count()), log_chunks=False, chunk_limit=1 << 20)
+    bodies = BodyQuota(1 << 30)
+    audio = socket_audio.SentAudio(context, session, "project", bodies, socket_room.RoomLine(), mock.Mock())
     view = house.sessions.view(session)
     assert view is not None
     audio.begin(view.head, view.opened)
@@ -116,10 +127,22 @@ async def test_waiting_chunks_are_appended_together(house: House) -> None:
         return audio.waits_for_room
 
     assert [is_full() for _ in range(fit + 1)] == [False] * fit + [True]
+    assert bodies.used == audio.size
     house.sessions.failure, before = None, len(house.sessions.appended)
     await until(lambda: len(house.sessions.appended) > before)
     assert len(house.sessions.appended) == before + fit + 1
-    assert (audio.complete, audio.waits_for_room) == (True, False)
+    assert (audio.complete, audio.waits_for_room, bodies.used) == (True, False, 0)
+
+
+async def test_chunks_that_find_no_memory_to_wait_close_their_socket(house: House) -> None:
+    house = House(msgspec.structs.replace(OPTIONS, body_bytes=len(HALF)))
+    session = await opened(house)
+    async with place(house) as here, here.line(path_of(session)) as line:
+        await line.next()
+        house.sessions.failure = Unavailable("the log's queue is full")
+        await line.socket.send(HALF)
+        error = await refused(line, 1013, 503)
+    assert ("memory" in error["error"], error["retry_after"]) == (True, 1)
 
 
 async def test_sockets_send_in_turn_by_project(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,8 +178,9 @@ async def test_sockets_wait_for_log_in_order_per_project() -> None:
     assert went == ["b1", "a1", "a2"]
 
 
-async def test_sockets_per_project_are_limited(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_sockets_per_project_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket_room, "PROJECT_SOCKETS", 2)
+    house = House()
     session = await opened(house)
     listening = path_of(session, "?mode=listen")
     async with place(house) as here, here.line(listening) as one, here.line(listening) as two:

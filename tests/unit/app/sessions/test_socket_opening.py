@@ -12,6 +12,8 @@ import uvloop
 from websockets.exceptions import InvalidStatus
 from websockets.frames import Frame, Opcode
 
+from app.identity import authentication
+from app.identity import keys as keys_module
 from app.sessions import socket_opening
 from infra.service.tunnel import FrameCount
 from tests.contract.api import RAW, tone
@@ -44,6 +46,7 @@ async def test_socket_creates_session(house: House) -> None:
         ("", "content_type"),
         ("?content_type=audio/none", "content_type"),
         ("?content_type=audio/wav&metadata=x", "metadata"),
+        (f"?content_type=audio/wav;%20rate={'0' * 255}", "content_type"),
         ("?content_type=audio/wav&type=file", "type"),
         ("?content_type=audio/wav&mode=both", "mode"),
         ("?content_type=audio/wav&events=all", "events"),
@@ -130,8 +133,9 @@ async def test_deployment_may_require_key_for_sessions(house: House) -> None:
     locked = House(msgspec.structs.replace(OPTIONS, sessions_need_key=True))
     own, foreign = await opened(locked), await opened(locked, "others")
     async with place(locked) as here:
-        async with here.line(path_of(own)) as line:
-            await refused(line, 4401, 401)
+        for session in (own, "malformed"):
+            async with here.line(path_of(session)) as line:
+                await refused(line, 4401, 401)
         async with here.line(path_of(foreign), x_api_key=KEY) as line:
             await refused(line, 4404, 404)
         async with here.line(path_of(own), x_api_key=KEY) as line:
@@ -156,7 +160,9 @@ async def test_project_over_quota_creates_no_session(house: House) -> None:
             assert (await line.next())["type"] == "hello"
 
 
-@pytest.mark.parametrize(("origin", "welcome"), [("https://page.example", True), ("https://evil.example", False)])
+@pytest.mark.parametrize(
+    ("origin", "welcome"), [("https://page.example", True), ("https://evil.example", False), ("http://[", False)]
+)
 async def test_only_allowed_origins_may_open_sockets(origin: str, welcome: bool) -> None:
     house = House(msgspec.structs.replace(OPTIONS, cors_origins=("https://page.example",)))
     session = await opened(house)
@@ -306,6 +312,41 @@ async def test_key_rotated_on_forwarding_node_closes_socket(house: House) -> Non
             await other.socket.send(HALF)
             assert (await other.next_of("ack"))["next_chunk"] == 1, "the id is enough, and no key of it has ended"
         await until(lambda: not len(there.door))
+
+
+async def test_key_that_cannot_be_verified_closes_socket_with_1011(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client may reconnect: nobody has refused the key."""
+    owner = House()
+    session = await opened(owner)
+    async with place(owner) as there, place(house) as here:
+        house.sessions.elsewhere[session] = f"http://127.0.0.1:{there.port}"
+        async with here.line(MAKING, x_api_key=KEY) as own, here.line(path_of(session), x_api_key=KEY) as forwarded:
+            await own.next()
+            await forwarded.next()
+            monkeypatch.setattr(keys_module, "GRACE_SECONDS", -1)
+            house.directory.down = True
+            house.app.state.keyrings[0].forget(lambda principal: True)
+            for line in (own, forwarded):
+                await refused(line, 1011, 500)
+
+
+async def test_key_verified_late_still_closes_forwarded_socket(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This node's directory was down when the socket opened."""
+    monkeypatch.setattr(authentication, "RETRY_SECONDS", 0.01)
+    owner = House()
+    session = await opened(owner)
+    async with place(owner) as there, place(house) as here:
+        house.sessions.elsewhere[session] = f"http://127.0.0.1:{there.port}"
+        house.directory.down = True
+        async with here.line(path_of(session), x_api_key=KEY) as line:
+            await line.next()
+            house.directory.down = False
+            await until(lambda: house.app.state.keyrings[0].known(KEY))
+            house.directory.keys.clear()
+            house.app.state.keyrings[0].forget(lambda principal: True)
+            await refused(line, 4401, 401)
 
 
 async def test_losing_owner_closes_forwarded_socket(house: House) -> None:

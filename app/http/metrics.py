@@ -39,6 +39,8 @@ METRICS: Final = {
     "reads include the time they waited.",
 }
 
+#: Counters without labels.
+COUNTERS: Final = (CHUNKS, AUDIO, JOBS, RECORDINGS, VOICES, RECOGNITIONS)
 #: Upper bounds in seconds; the last ones are for reads that wait.
 BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -64,33 +66,21 @@ class Meters(Collector):
 
     def __init__(self, gauges: Gauges) -> None:
         self._gauges = gauges
-        self._chunks = 0
-        self._audio = 0
-        self._jobs = 0
-        self._recordings = 0
-        self._voices = 0
-        self._recognitions = 0
+        self._counts = Counter(dict.fromkeys(COUNTERS, 0))
         self._refused: Counter[tuple[str, ...]] = Counter()
         self._keys: Counter[tuple[str, ...]] = Counter()
         self._timings: dict[str, Timing] = {}
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
+    def add(self, name: str, by: int = 1) -> None:
+        """Increase one of the `COUNTERS`."""
+        self._counts[name] += by
+
     def accepted(self, size: int) -> None:
         """Count an accepted chunk of `size` bytes."""
-        self._chunks += 1
-        self._audio += size
-
-    def job_accepted(self, size: int) -> None:
-        """Count an accepted job with a recording of `size` bytes."""
-        self._jobs += 1
-        self._recordings += size
-
-    def voice_registered(self) -> None:
-        self._voices += 1
-
-    def recognized(self) -> None:
-        self._recognitions += 1
+        self.add(CHUNKS)
+        self.add(AUDIO, size)
 
     def refused(self, status: int) -> None:
         self._refused[(str(status),)] += 1
@@ -108,12 +98,8 @@ class Meters(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metric families when the client library asks for them."""
-        yield CounterMetricFamily(CHUNKS, METRICS[CHUNKS], self._chunks)
-        yield CounterMetricFamily(AUDIO, METRICS[AUDIO], self._audio)
-        yield CounterMetricFamily(JOBS, METRICS[JOBS], self._jobs)
-        yield CounterMetricFamily(RECORDINGS, METRICS[RECORDINGS], self._recordings)
-        yield CounterMetricFamily(VOICES, METRICS[VOICES], self._voices)
-        yield CounterMetricFamily(RECOGNITIONS, METRICS[RECOGNITIONS], self._recognitions)
+        for name, count in self._counts.items():
+            yield CounterMetricFamily(name, METRICS[name], count)
         yield _counter(REFUSED, ["status"], self._refused)
         yield _counter(KEYS, ["kind", "reason"], self._keys)
         yield self._latencies()

@@ -18,6 +18,7 @@ from app.cluster.forwarding import FORWARDED
 from app.http.bodies import SMALL_BODY, chunk_body
 from app.http.call import Call
 from app.http.idempotency import idempotency_key
+from app.http.metrics import JOBS, RECORDINGS
 from app.http.replies import Reply, StreamReply, json_reply
 from app.http.uploads import UploadSpool
 from app.jobs.answers import AcceptedJob
@@ -146,7 +147,8 @@ async def _accept_recording(
     view = context.jobs.view(job)
     if view is None:
         raise job_not_found()  # somebody with its Idempotency-Key just removed it
-    context.meters.job_accepted(audio.size)
+    context.meters.add(JOBS)
+    context.meters.add(RECORDINGS, audio.size)
     log.info("job accepted", job=keys.shown(job), project=principal.project, size=audio.size, format=probe.format)
     return JobReading(job, view)
 

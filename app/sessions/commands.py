@@ -78,8 +78,7 @@ async def upload_chunk(call: Call, context: SessionContext) -> Reply:
     session = await allowed_session(call, context)
     sequence = SEQUENCE.judge(call.path("chunk_sequence"))
     project = session_view(context, session).opened.project
-    limit = context.chunk_limit
-    with naming_the_limit(limit):
+    with naming_limit(context.chunk_limit) as limit:
         audio = chunk_audio(await call.body(chunk_body(limit), project, session), limit)
     chunk = Chunk(next(context.commands), sequence, audio, idempotency_digest(call))
     verdict = await verdict_on(context, session, chunk)
@@ -89,10 +88,10 @@ async def upload_chunk(call: Call, context: SessionContext) -> Reply:
 
 
 @contextmanager
-def naming_the_limit(limit: int) -> Iterator[None]:
-    """Name an accepted size in the error for too large a chunk: some clients choose the size of their pieces."""
+def naming_limit(limit: int) -> Iterator[int]:
+    """Add the limit and its setting to the error, because clients choose their chunk size."""
     try:
-        yield
+        yield limit
     except TooLarge as error:
         raise type(error)(
             f"{error} (chunks here have at most {limit} bytes; EARSHOT_CHUNK_LIMIT is the most under /sense/api/v1)"

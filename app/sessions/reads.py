@@ -8,7 +8,7 @@ from app.http.bodies import chunk_body, decode
 from app.http.call import Call
 from app.http.queries import IntegerParameter, query_parameters
 from app.http.replies import Reply, json_reply_of_bytes
-from app.sessions.commands import idempotency_digest, naming_the_limit, refusal, verdict_on
+from app.sessions.commands import idempotency_digest, naming_limit, refusal, verdict_on
 from app.sessions.cursors import next_window, parse
 from app.sessions.rendering import readable_windows
 from app.sessions.requests import PREDICT, audio_bytes
@@ -85,8 +85,7 @@ async def predict(call: Call, context: SessionContext) -> Reply:
     """POST /audio_sessions/{id}/predict: score one independent window and return its events."""
     session = await allowed_session(call, context)
     project = session_view(context, session).opened.project
-    limit = context.chunk_limit
-    with naming_the_limit(limit):
+    with naming_limit(context.chunk_limit) as limit:
         body = decode(PREDICT, await call.body(chunk_body(limit), project, session))
         audio = audio_bytes(body.data, limit)
     chunk = Chunk(next(context.commands), body.sequence, audio, idempotency_digest(call), predict=True)

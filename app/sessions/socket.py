@@ -103,7 +103,7 @@ class Socket:
             await self._enter()
             self._begin(place, wanted, idle_seconds)
         except EarshotError as error:
-            self._refuse(error)
+            self.refuse_error(error)
         except Exception as error:
             self._break(error)
 
@@ -177,9 +177,9 @@ class Socket:
         """Close with the close code of a status, and add fields to the error."""
         self._close(close_code(status), text, status, fields)
 
-    def _refuse(self, error: EarshotError) -> None:
-        fields = {"retry_after": error.retry_after} if isinstance(error, Unavailable) else {}
-        self.refuse(status_of(error), str(error), fields)
+    def refuse_error(self, error: EarshotError) -> None:
+        """Close because of an error."""
+        self.refuse(status_of(error), str(error), retry_fields(error))
 
     def closing_error(self, code: int, text: str) -> bytes:
         """Return the `error` message to send before closing for a protocol fault or a timeout."""
@@ -289,7 +289,7 @@ class Socket:
                 self._room.give_back(senders, self._held - size)
             self._held = size
         except Unavailable as error:
-            self._refuse(error)
+            self.refuse_error(error)
 
     # --- acknowledgements and events out ----------------------------------------------------------------------------
 
@@ -344,7 +344,7 @@ class Socket:
                 except NotOwned:
                     raise
                 except Unavailable as error:
-                    self._refuse(error)
+                    self.refuse_error(error)
 
     def _seal_late(self) -> None:
         if self._seals_late and not self._audio.pending:
@@ -398,6 +398,11 @@ class Socket:
         if view.head.state is SessionState.WRITABLE or self._audio.under_way:
             return False
         return self._events.finished
+
+
+def retry_fields(error: EarshotError) -> dict[str, int]:
+    """Return the fields of an error message that say when to retry."""
+    return {"retry_after": error.retry_after} if isinstance(error, Unavailable) else {}
 
 
 def key_failure(why: EarshotError) -> tuple[int, str]:

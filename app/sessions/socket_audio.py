@@ -7,14 +7,13 @@ order or not at all.
 import asyncio
 from collections import deque
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
 from app.http.bodies import BodyQuota
-from app.http.errors import status_of
 from app.sessions.session_context import SessionContext
-from app.sessions.socket_room import RoomLine
+from app.sessions.socket_room import RoomLine, Sender
 from app.sessions.waiting import NO_SESSION
 from topics import keys, media
 from topics.errors import EarshotError, NotOwned, Unavailable
@@ -31,22 +30,6 @@ PATIENCE_SECONDS: Final = 15.0
 WAITING_BYTES: Final = 64 * 1024
 #: Overhead of a pending chunk in bytes.
 CHUNK_COST: Final = 1024
-
-
-class Sender(Protocol):
-    """The socket that these chunks belong to."""
-
-    def refuse(self, status: int, text: str, fields: dict[str, int]) -> None:
-        """Close with the close code of a status."""
-        ...
-
-    def leave(self) -> None:
-        """The session continues on another node."""
-        ...
-
-    def answered(self) -> None:
-        """A chunk, or the end of the audio, has its verdict."""
-        ...
 
 
 class SentAudio:
@@ -111,7 +94,7 @@ class SentAudio:
         try:
             self._room.take((self._project, self._session), cost, self._context.chunk_limit + WAITING_BYTES)
         except Unavailable as error:
-            self._fail(error)
+            self._sender.refuse_error(error)
             return
         if not self._waiting:
             self._patience = self._loop.call_later(PATIENCE_SECONDS, self._lose_patience)
@@ -164,7 +147,7 @@ class SentAudio:
         return True
 
     def _lose_patience(self) -> None:
-        self._fail(self._refusal)
+        self._sender.refuse_error(self._refusal)
 
     def _end_wait(self) -> None:
         self._room.give_back((self._project, self._session), self._waiting_bytes)
@@ -183,7 +166,7 @@ class SentAudio:
         if isinstance(answer, NotOwned):
             self._sender.leave()
         elif isinstance(answer, EarshotError):
-            self._fail(answer)
+            self._sender.refuse_error(answer)
         else:
             self._judge(number, data, answer)
         self._sender.answered()
@@ -206,10 +189,6 @@ class SentAudio:
             return self._context.sessions.same_audio(self._session, number, data)
         except Unavailable:
             return False
-
-    def _fail(self, error: EarshotError) -> None:
-        fields = {"retry_after": error.retry_after} if isinstance(error, Unavailable) else {}
-        self._sender.refuse(status_of(error), str(error), fields)
 
     def _behind(self, head: SessionHead) -> float:
         """Return how many seconds of audio wait for analysis, assuming that all chunks are alike."""

@@ -34,7 +34,7 @@ from app.sessions.commands import opened_record
 from app.sessions.cursors import Place, parse
 from app.sessions.requests import CREATE, CreateSession
 from app.sessions.session_context import SessionContext
-from app.sessions.socket import Socket, error_text, key_failure
+from app.sessions.socket import Socket, error_text, key_failure, retry_fields
 from app.sessions.socket_events import WINDOW, wanted_types
 from app.sessions.socket_room import KeyWatch, SocketRoom
 from app.sessions.waiting import NO_SESSION, session_id, session_view
@@ -112,9 +112,8 @@ async def _opened(call: Call, context: SocketContext, find: Find) -> Reply:
 def _refuse(upgrade: Upgrade, error: EarshotError) -> None:
     """Upgrade and close, because programs in browsers cannot read the status of a failed upgrade."""
     status, text = status_of(error), str(error)
-    fields = {"retry_after": error.retry_after} if isinstance(error, Unavailable) else None
     wire = upgrade.accept(PROTOCOL, Deaf(), DEAF_BYTES)
-    wire.close(close_code(status), reason_bytes(text), [error_text(status, text, fields)])
+    wire.close(close_code(status), reason_bytes(text), [error_text(status, text, retry_fields(error))])
 
 
 class Deaf:

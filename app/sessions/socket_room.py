@@ -22,8 +22,24 @@ SENDING_SECONDS: Final = 0.001
 FULL: Final = f"the project has {PROJECT_SOCKETS} sockets here, its limit: close one"
 
 
-class Sending(Protocol):
+class Sender(Protocol):
     """A socket that sends for a session."""
+
+    def refuse(self, status: int, text: str, fields: dict[str, int]) -> None:
+        """Close with the close code of a status, and add fields to the error."""
+        ...
+
+    def refuse_error(self, error: EarshotError) -> None:
+        """Close because of an error."""
+        ...
+
+    def leave(self) -> None:
+        """The session continues on another node."""
+        ...
+
+    def answered(self) -> None:
+        """A chunk, or the end of the audio, has its verdict."""
+        ...
 
     def replace(self) -> None:
         """Close, because another socket now sends for the session."""
@@ -39,11 +55,11 @@ class SocketRoom:
 
     def __init__(self) -> None:
         self.places = HolderQuota(PROJECT_SOCKETS, sys.maxsize, FULL, FULL, RETRY_SECONDS)
-        self._senders: dict[str, Sending] = {}
+        self._senders: dict[str, Sender] = {}
         self.line = RoomLine()
         self.turns = SendingTurns()
 
-    def enter(self, session: str, sender: Sending) -> Sending | None:
+    def enter(self, session: str, sender: Sender) -> Sender | None:
         """Make this the sender of a session; close and return the previous one."""
         before = self._senders.get(session)
         self._senders[session] = sender
@@ -51,7 +67,7 @@ class SocketRoom:
             before.replace()
         return before
 
-    def leave(self, session: str, sender: Sending) -> None:
+    def leave(self, session: str, sender: Sender) -> None:
         """Remove a drained sender; ignored if it was replaced."""
         if self._senders.get(session) is sender:
             del self._senders[session]

@@ -9,6 +9,7 @@ import structlog
 from app.cluster.forwarding import FORWARDED
 from app.http.bodies import SMALL_BODY, decode, while_connected
 from app.http.call import Call
+from app.http.metrics import RECOGNITIONS, VOICES
 from app.http.queries import query_parameters
 from app.http.replies import Reply, StreamReply
 from app.speakers.answers import (
@@ -52,7 +53,7 @@ async def register_voice(call: Call, context: SpeakerContext) -> Reply | StreamR
             form.check_file()
             profile = await context.speakers.register(organization, speaker, audio.fileno())
             size = audio.size
-    context.meters.voice_registered()
+    context.meters.add(VOICES)
     log.info("voice registered", organization=organization, size=size, samples=profile.samples)
     return success(RegisteredVoice, speaker_entry(profile))
 
@@ -71,7 +72,7 @@ async def _register_passage(call: Call, context: SpeakerContext, organization: s
             profile = await context.speakers.register_passage(
                 organization, speaker, file, passage.content_type, passage.spans
             )
-    context.meters.voice_registered()
+    context.meters.add(VOICES)
     log.info("voice registered", organization=organization, job=keys.shown(request.job_id), samples=profile.samples)
     return success(RegisteredVoice, speaker_entry(profile))
 
@@ -105,7 +106,7 @@ async def recognize_speakers(call: Call, context: SpeakerContext) -> Reply:
             form.check_file()
             turns = await while_connected(call.receive, context.speakers.recognize(organization, audio.fileno()))
             size = audio.size
-    context.meters.recognized()
+    context.meters.add(RECOGNITIONS)
     log.info("recording recognized", organization=organization, size=size, turns=len(turns))
     return success(Recognition, transcription(turns, organization))
 

@@ -8,12 +8,12 @@ reads.
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from rocksdict import AccessType, Options, Rdict
+from rocksdict import AccessType, Options, Rdict, RdictIter, ReadOptions
 
 from topics.errors import Unavailable
 
@@ -51,6 +51,25 @@ def failure_of(error: object) -> DatabaseFailed:
     """Translate an error of RocksDB other than a full disk: damage, or a fault that may pass."""
     text = str(error)
     return (DatabaseDamaged if any(sign in text for sign in _DAMAGE) else DatabaseFailed)(text)
+
+
+def iterate(rocks: Rdict, lower: bytes, upper: bytes) -> RdictIter:
+    """Return a cursor that sees the keys of [lower, upper), at the first of them."""
+    bounds = ReadOptions()
+    bounds.set_iterate_lower_bound(lower)
+    bounds.set_iterate_upper_bound(upper)
+    cursor = rocks.iter(bounds)
+    cursor.seek(lower)
+    return cursor
+
+
+def scan(rocks: Rdict, lower: bytes = b"", upper: bytes = b"\xff") -> Iterator[tuple[bytes, bytes]]:
+    """Yield the keys of [lower, upper) with their values, in order; RocksDB's exceptions pass through."""
+    cursor = iterate(rocks, lower, upper)
+    while cursor.valid():
+        yield cursor.key(), cursor.value()
+        cursor.next()
+    cursor.status()
 
 
 class DiskDatabase:

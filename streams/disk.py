@@ -9,12 +9,12 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from rocksdict import AccessType, Options, Rdict
+from rocksdict import AccessType, Options, Rdict, RdictIter, ReadOptions
 
 from topics.errors import Unavailable
 
@@ -53,6 +53,25 @@ def failure_of(error: object) -> DatabaseFailed:
     # Clients see this text, so it must not reveal directories.
     text = re.sub(r"(?<!\S)/[^:]*/", "", str(error))
     return (DatabaseDamaged if any(sign in text for sign in _DAMAGE) else DatabaseFailed)(text)
+
+
+def iterate(rocks: Rdict, lower: bytes, upper: bytes) -> RdictIter:
+    """Return a cursor that sees the keys of [lower, upper), at the first of them."""
+    bounds = ReadOptions()
+    bounds.set_iterate_lower_bound(lower)
+    bounds.set_iterate_upper_bound(upper)
+    cursor = rocks.iter(bounds)
+    cursor.seek(lower)
+    return cursor
+
+
+def scan(rocks: Rdict, lower: bytes = b"", upper: bytes = b"\xff") -> Iterator[tuple[bytes, bytes]]:
+    """Yield the keys of [lower, upper) with their values, in order; RocksDB's exceptions pass through."""
+    cursor = iterate(rocks, lower, upper)
+    while cursor.valid():
+        yield cursor.key(), cursor.value()
+        cursor.next()
+    cursor.status()
 
 
 class DiskDatabase:

@@ -16,12 +16,11 @@ from rocksdict import (
     DBRecoveryMode,
     Options,
     Rdict,
-    ReadOptions,
     WriteBatch,
     WriteOptions,
 )
 
-from streams.disk import DatabaseDamaged, DatabaseFailed, DiskDatabase, DiskFull, failure_of, is_full
+from streams.disk import DatabaseDamaged, DatabaseFailed, DiskDatabase, DiskFull, failure_of, is_full, scan
 from streams.embedded import layout
 from streams.embedded.errors import REMEDIES, LogDamaged, LogError, LogLocked
 
@@ -177,15 +176,8 @@ class Store:
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield the keys in [start, stop) with their values, in order."""
-        reading = ReadOptions()
-        reading.set_iterate_upper_bound(stop)
         try:
-            cursor = self._db.rocks.iter(reading)
-            cursor.seek(start)
-            while cursor.valid():
-                yield cursor.key(), cursor.value()
-                cursor.next()
-            cursor.status()
+            yield from scan(self._db.rocks, start, stop)
         except Exception as error:
             raise _log_error(error) from error
 

@@ -11,8 +11,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from rocksdict import AccessType, Rdict, ReadOptions, WriteBatch
+from rocksdict import AccessType, Rdict, WriteBatch
 
+from streams.disk import scan
 from streams.embedded import layout
 from streams.embedded.log_store import MIB, PREFIX, Store, options
 from streams.log import StoredRecord
@@ -46,7 +47,7 @@ class Remains:
         marker = self._get(layout.MARKER_KEY)
         self.group = 0 if marker is None else layout.unpack_marker(marker)
         if db is not None:
-            for key, value in _scan(db, layout.TOPIC_PREFIX, layout.prefix_end(layout.TOPIC_PREFIX)):
+            for key, value in scan(db, layout.TOPIC_PREFIX, layout.prefix_end(layout.TOPIC_PREFIX)):
                 self.topics[key[1:].decode()] = layout.unpack_topic(value)
 
     def _get(self, key: bytes) -> bytes | None:
@@ -69,7 +70,7 @@ class Remains:
         tries = 0
         while tries < TRIES:
             try:
-                for key, data in _scan(self._db, layout.record_key(topic[0], tp.partition, at), stop):
+                for key, data in scan(self._db, layout.record_key(topic[0], tp.partition, at), stop):
                     record = layout.unpack_record(layout.record_offset(key), data)
                     at, tries = record.offset + 1, 0
                     yield record
@@ -77,17 +78,6 @@ class Remains:
                 at, tries = at + 1, tries + 1
             else:
                 return
-
-
-def _scan(db: Rdict, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-    bounds = ReadOptions()
-    bounds.set_iterate_upper_bound(stop)
-    cursor = db.iter(bounds)
-    cursor.seek(start)
-    while cursor.valid():
-        yield cursor.key(), cursor.value()
-        cursor.next()
-    cursor.status()
 
 
 @contextmanager

@@ -3,13 +3,13 @@
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import Final
 
 import rocksdict
 
-from streams.disk import DatabaseDamaged, DatabaseFailed, DiskDatabase, failure_of
+from streams.disk import DatabaseDamaged, DatabaseFailed, DiskDatabase, failure_of, iterate, scan
 from topics.errors import Unavailable
 
 WRITE_BUFFER: Final = 8 * 1024 * 1024
@@ -55,29 +55,15 @@ class TableDatabase(DiskDatabase):
 
     def scan(self, lower: bytes, upper: bytes, limit: int | None = None) -> Iterator[tuple[bytes, bytes]]:
         with self._failing():
-            iterator = self._iterator(lower, upper)
-            iterator.seek(lower)
-            left = -1 if limit is None else limit
-            while left and iterator.valid():
-                yield iterator.key(), iterator.value()
-                iterator.next()
-                left -= 1
-            iterator.status()
+            yield from islice(scan(self.rocks, lower, upper), limit)
 
     def skip_scan(self, lower: bytes, upper: bytes, following: Callable[[bytes], bytes]) -> Iterator[bytes]:
         with self._failing():
-            iterator = self._iterator(lower, upper)
-            iterator.seek(lower)
+            iterator = iterate(self.rocks, lower, upper)
             while iterator.valid():
                 yield (key := iterator.key())
                 iterator.seek(following(key))
             iterator.status()
-
-    def _iterator(self, lower: bytes, upper: bytes) -> rocksdict.RdictIter:
-        bounds = rocksdict.ReadOptions()
-        bounds.set_iterate_lower_bound(lower)
-        bounds.set_iterate_upper_bound(upper)
-        return self.rocks.iter(bounds)
 
     def write_rows(self, changes: Mapping[bytes, bytes | None]) -> None:
         batch = rocksdict.WriteBatch(raw_mode=True)

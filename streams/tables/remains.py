@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import rocksdict
 
+from streams.disk import scan
 from streams.tables.partition_rows import APPLIED, FRESH_SHARE, Applied
 from topics.catalog import KEEP_TOMBSTONES_MS
 from topics.keys import INDEXED, LISTED
@@ -26,14 +27,8 @@ class Remains:
             pass  # Check that all rows are readable.
 
     def rows(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the keys and values that came from, or went to, the changelog."""
-        cursor = self._db.iter()
-        cursor.seek_to_first()
-        while cursor.valid():
-            if not cursor.key().startswith(_OWN):
-                yield cursor.key(), cursor.value()
-            cursor.next()
-        cursor.status()
+        """Return the keys and values that came from, or went to, the changelog."""
+        return ((key, value) for key, value in scan(self._db) if not key.startswith(_OWN))
 
     def is_of(self, log: bytes | None) -> bool:
         """Return whether the table may belong to `log`, because it is not known to belong to another."""

@@ -22,29 +22,11 @@ def error(answer: Any, status: int, message: str | None = None) -> None:
         assert answer.json()["error"] == message
 
 
-def invalid(answer: Any, kind: str, *loc: str) -> None:
-    """Check that an answer is a validation error with this detail."""
-    assert answer.status_code == 422, answer.text
-    content = answer.json()
-    assert content["error"] == "Validation error"
-    assert (kind, ["body", *loc]) in [(detail["type"], detail["loc"]) for detail in content["details"]]
-
-
 def plain(answer: Any) -> None:
     """Check that an answer is the plain text of an internal error."""
     assert answer.status_code == 500, answer.text
     assert answer.headers["content-type"].startswith("text/plain")
     assert answer.text == PLAIN
-
-
-def test_validation_precedes_rules(jobs: Jobs) -> None:
-    invalid(jobs.analyze({"audio": "@@@@", "options": {}}), "missing", "samplerate")
-    invalid(jobs.file(RECORDING, {"translation": True, "unknown": 1}), "extra_forbidden", "options", "unknown")
-
-
-def test_rules_precede_audio_checks(jobs: Jobs) -> None:
-    error(jobs.analyze({"samplerate": RATE, "audio": "@@@@", "options": {}}), 400, "No services selected")
-    error(jobs.file(b"no audio", {}), 400, "No services selected")
 
 
 def flac_of_hours() -> bytes:

@@ -1,7 +1,5 @@
 """Reading results: pages, tokens, waiting, and the formats that clients rely on."""
 
-import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -46,14 +44,6 @@ def test_read_waits_for_first_result_in_range(api: Api) -> None:
         "total": 2,
         "next_token": "",
     }
-
-
-@pytest.mark.both_logs
-def test_read_without_pending_work_returns_at_once(api: Api) -> None:
-    began = time.monotonic()
-    page = api.page(api.create(), offset=5)["inference"]["page"]
-    assert (page["count"], page["offset"], page["total"]) == (0, 5, 0)
-    assert time.monotonic() - began < 9, "it took as long as a read waits"
 
 
 @pytest.mark.both_logs
@@ -153,16 +143,6 @@ def test_page_holds_at_most_1024_windows(api: Api) -> None:
     pages = api.follow(session)
     assert [event["start_time"] for event in events(pages)] == [n / 2 for n in range(1199)]
     assert max(page["inference"]["page"]["count"] for page in pages) <= 1024
-
-
-@pytest.mark.both_logs
-def test_deletion_ends_waiting_file_read(api: Api) -> None:
-    session = api.create("file")
-    api.send(session, tone(1))
-    deleting = threading.Timer(0.1, api.delete, [session])
-    deleting.start()
-    generic(api.status(session), 404)
-    deleting.join()
 
 
 @pytest.mark.both_logs

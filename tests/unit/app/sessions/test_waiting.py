@@ -123,3 +123,22 @@ async def test_only_token_reader_waits_at_end_of_writable_session() -> None:
     house.sessions.analyse(session)
     await follower.end()
     assert b'"count":1,"offset":1,"total":2' in follower.body
+
+
+async def test_read_without_pending_work_returns_at_once() -> None:
+    house = patient()
+    session = new_id()
+    await house.sessions.submit(session, Opened("o", "stream", RAW, "p", 1000, 500))
+    reader = await Exchange(house, f"/audio_sessions/{session}/status?offset=5").end()
+    assert b'"count":0,"offset":5,"total":0' in reader.body
+
+
+async def test_deletion_ends_wait() -> None:
+    house = patient()
+    session = await pending(house)
+    reader = Exchange(house, f"/audio_sessions/{session}/status")
+    await turns()
+    assert reader.status == 0
+    await Exchange(house, f"/audio_sessions/{session}", "DELETE").end()
+    await reader.end()
+    assert reader.status == 404

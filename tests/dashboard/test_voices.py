@@ -31,7 +31,7 @@ def record(page: Page, button: str, seconds: int = 3) -> None:
 
 
 def test_five_recorded_sentences_register_speaker(page: Page, dashboard: ServiceProcess) -> None:
-    sign_in(page, dashboard, "speakers", organization=ORG_KEY)
+    sign_in(page, dashboard, "speakers")
     expect(page.get_by_text("Nobody is registered yet")).to_be_visible()
     begin = page.get_by_role("button", name="Record sentence 1")
     expect(begin).to_be_disabled()

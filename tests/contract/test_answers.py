@@ -377,6 +377,17 @@ def test_job_conflicts_return_409_and_spent_plans_402(house: House, http: TestCl
         assert http.request(**asked).status_code == 402
 
 
+@pytest.mark.parametrize("name", ["analyze", "analyzeFile"])
+def test_invalid_options_are_rejected(http: TestClient, name: str) -> None:
+    for options, status in (({}, 400), ({"unknown": 1}, 422)):
+        asked = request(name)
+        if "json" in asked:
+            asked["json"] = {**asked["json"], "options": options}
+        else:
+            asked["files"]["options"] = (None, msgspec.json.encode(options))
+        assert http.request(**asked).status_code == status
+
+
 @pytest.mark.parametrize("name", SPEECH)
 def test_invalid_speech_forms_are_rejected(http: TestClient, name: str) -> None:
     for part, value, status in (("response_format", "xml", 400), ("model", "gpt-9", 404)):

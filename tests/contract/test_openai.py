@@ -65,6 +65,15 @@ def test_transcription_keeps_its_job(openai: OpenAI, jobs: Jobs) -> None:
     assert deleted.status_code == 204
 
 
+def test_translation_returns_plain_text(openai: OpenAI) -> None:
+    assert openai.post(spoken(), "translations", response_format="text").text == f"<{TEXT}>\n"
+
+
+def test_model_list_includes_whisper(openai: OpenAI) -> None:
+    models = openai.http.get("/models", headers=openai.keyed).json()["data"]
+    assert "whisper-1" in [model["id"] for model in models]
+
+
 @pytest.mark.both_logs
 def test_event_stream_ends_with_whole_text(openai: OpenAI) -> None:
     answer = openai.post(spoken(), stream="true")

@@ -18,6 +18,7 @@ from tests.ports import free_port
 from tests.unit.app.conftest import KEY, OPTIONS, House, serving
 from tests.unit.app.sessions.test_live import opened, put
 from topics.errors import BadRequest, Unavailable
+from topics.keys import new_id
 from topics.ports.lists import Coverage
 from topics.ports.sessions import SessionView
 from topics.sessions.records import Opened

@@ -5,7 +5,7 @@ from typing import Final, Generic
 
 import msgspec
 
-from streams.folding.head_store import H, HeadStore, above
+from streams.folding.head_store import H, HeadStore, above, audio_offsets
 from topics import keys, rows
 from topics.errors import RecordError
 from topics.folding import Arrival
@@ -102,7 +102,8 @@ class Draft(Generic[H]):
         batch_keys = [key for key in (*self._changes, *self._record_changes) if key.startswith(prefix)]
         table_keys = [key for key, _ in self.store.partition.scan(prefix, above(prefix), ERASED_ROWS)]
         erased_keys = dict.fromkeys((*batch_keys, *table_keys, self.store.row_key(id, keys.HEAD)))
-        for offset in self.store.audio_offsets(id, ((key, self.get(key)) for key in erased_keys)):
+        audio = self.store.row_key(id, keys.AUDIO)
+        for offset in audio_offsets(self.get(key) for key in erased_keys if key.startswith(audio)):
             self.release(offset)
         for key in erased_keys:
             self.delete(key)

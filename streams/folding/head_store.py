@@ -76,6 +76,16 @@ def above(prefix: bytes) -> bytes:
     return prefix[:-1] + bytes([prefix[-1] + 1])
 
 
+def audio_offsets(audio_rows: Iterable[bytes | None]) -> Iterator[int]:
+    """Yield the log offsets of chunks or parts from their rows; leave out missing and unreadable rows."""
+    for value in audio_rows:
+        row = None
+        with suppress(RecordError):
+            row = rows.audio(value)
+        if row is not None:
+            yield row.offset
+
+
 class HeadStore(ABC, Generic[H]):
     """Reads the rows of a partition's sessions or jobs, and caches the heads of active ones. Loop only.
 
@@ -318,16 +328,6 @@ class HeadStore(ABC, Generic[H]):
             unbroken.append(row)
         return unbroken
 
-    def audio_offsets(self, id: str, found: Iterable[tuple[bytes, bytes | None]]) -> Iterator[int]:
-        """Yield the log offsets of the chunks or parts whose readable rows are among some rows of an id."""
-        prefix = self.row_key(id, keys.AUDIO)
-        for key, value in found:
-            row = None
-            with suppress(RecordError):
-                row = rows.audio(value) if key.startswith(prefix) else None
-            if row is not None:
-                yield row.offset
-
     def purge(
         self,
         id: str,
@@ -350,7 +350,8 @@ class HeadStore(ABC, Generic[H]):
             leftovers[self.open_key(id)] = None
         if leftovers:
             self.partition.write(leftovers)
-        for offset in self.audio_offsets(id, found):
+        audio = self.row_key(id, keys.AUDIO)
+        for offset in audio_offsets(value for key, value in found if key.startswith(audio)):
             release(self, offset)
         return ended
 

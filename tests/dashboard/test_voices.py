@@ -31,7 +31,7 @@ def record(page: Page, button: str, seconds: int = 3) -> None:
 
 
 def test_five_recorded_sentences_register_speaker(page: Page, dashboard: ServiceProcess) -> None:
-    sign_in(page, dashboard, "speakers", organization=ORG_KEY)
+    sign_in(page, dashboard, "speakers")
     expect(page.get_by_text("Nobody is registered yet")).to_be_visible()
     begin = page.get_by_role("button", name="Record sentence 1")
     expect(begin).to_be_disabled()
@@ -55,6 +55,12 @@ def test_five_recorded_sentences_register_speaker(page: Page, dashboard: Service
     expect(row).to_contain_text(re.compile(r"Kim5, \d+ s● yes"))
     page.locator("input[type=file]").nth(1).set_input_files(DOOR.with_name("kim.ogg"))
     expect(page.get_by_role("listitem").filter(has_text=re.compile(r"0:00\.\d\s*Kim \(0\.\d\d\)"))).to_be_visible()
+    page.get_by_role("link", name="Try it").click()
+    page.get_by_label("Sounds").uncheck()
+    page.get_by_label("Speech").check()
+    page.locator("input[type=file]").set_input_files(DOOR.with_name("kim.ogg"))
+    expect(page.locator(".turns strong").first).to_have_text("Kim")
+    page.get_by_role("link", name="Speakers").click()
     row.get_by_role("button", name="Remove Kim").click()
     page.get_by_role("dialog").get_by_role("button", name="Remove").click()
     expect(page.get_by_text("Kim was removed.")).to_be_visible()

@@ -1,11 +1,8 @@
 """The distribution earshot-client: built, installed alone, and used as its README describes."""
 
-import json
 import os
 import re
-import resource
 import shutil
-import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -23,28 +20,7 @@ pytestmark = pytest.mark.slow
 ROOT: Final = Path(__file__).parent.parent.parent
 SOURCE: Final = ROOT / "app" / "client"
 SNIPPETS: Final = re.findall(r"```python\n(.*?)```", (SOURCE / "README.md").read_text(), re.DOTALL)
-#: Processor time of an import relative to that of asyncio and ssl, both without Python's own.
-IMPORT_LIMIT: Final = 2.5
 
-#: Every distribution of the environment, and the dependencies of earshot-client.
-DISTRIBUTIONS: Final = """
-import json, re
-from importlib.metadata import distributions
-
-needs = {
-    distribution.name: [
-        re.match(r"[\\w.-]+", line)[0] for line in distribution.requires or () if "extra ==" not in line
-    ]
-    for distribution in distributions()
-}
-needed, queue = set(), ["earshot-client"]
-while queue:
-    name = queue.pop()
-    if name in needs and name not in needed:
-        needed.add(name)
-        queue += needs[name]
-print(json.dumps([sorted(needs), sorted(needed), sorted(needs["earshot-client"])]))
-"""
 TYPED: Final = """
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -86,15 +62,9 @@ def python(wheel: Path) -> Path:
     return install(wheel.parent / "bare", str(wheel))
 
 
-def test_only_required_packages_are_installed(python: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    installed, needed, direct = json.loads(run(python, "-c", DISTRIBUTIONS))
-    assert set(installed) - {"pip", "setuptools"} == set(needed), "an environment that uv did not make has them"
-    assert direct == ["anyio", "httpx2", "msgspec", "websockets"]
-    folder = Path(run(python, "-c", "import earshot_client; print(earshot_client.__path__[0])").strip())
-    size = sum(file.stat().st_size for file in folder.parent.rglob("*") if "__pycache__" not in file.parts)
-    own = sum(file.stat().st_size for file in folder.glob("*.*"))
-    with capsys.disabled():
-        print(f"\nearshot-client: {own / 1e3:.0f} kB, with {', '.join(installed)}: {size / 1e6:.1f} MB")
+def test_declared_dependencies_are_few(python: Path) -> None:
+    requires = run(python, "-c", "from importlib.metadata import requires; print(*requires('earshot-client'))")
+    assert re.findall(r"([\w-]+)[<>=]", requires) == ["anyio", "httpx2", "msgspec", "websockets"]
 
 
 def test_wheel_contains_whole_package(python: Path) -> None:
@@ -115,26 +85,6 @@ def test_package_is_typed(python: Path, tmp_path: Path) -> None:
     mistake, total = done.stdout.splitlines()
     assert re.match(r"mistyped\.py:4: error: Argument 2 .*\[arg-type\]", mistake), done.stdout
     assert total == "Found 1 error in 1 file (checked 5 source files)"
-
-
-def test_import_is_fast(python: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def milliseconds(statement: str) -> float:
-        def once() -> float:
-            before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            run(python, "-c", statement)
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            return (after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime) * 1000
-
-        once()  # writes the bytecode
-        return statistics.median(once() for _ in range(5))
-
-    alone = milliseconds("pass")
-    base = milliseconds("import asyncio, ssl") - alone
-    package = milliseconds("import earshot_client") - alone
-    client = milliseconds("import earshot_client; earshot_client.Client('http://127.0.0.1:8000')") - alone
-    with capsys.disabled():
-        print(f"\nimport earshot_client: {package:.0f} ms of processor time, with a first client {client:.0f} ms")
-    assert package <= IMPORT_LIMIT * base
 
 
 @pytest.mark.parametrize("snippet", SNIPPETS)

@@ -29,6 +29,7 @@ from topics.keys import new_id
 ADMIN_KEY: Final = "the operator's own key"
 PROJECT_KEY: Final = "esp_testtesttesttesttest"
 ORG_KEY: Final = "eso_testtesttesttesttest"
+FORM: Final[Any] = {"options": (None, '{"sound_event_detection":true}'), "audio": ("a.wav", b"audio", "audio/wav")}
 OPERATOR: Final = {"Authorization": f"Bearer {ADMIN_KEY}"}
 
 
@@ -64,6 +65,9 @@ class RealHouse(House):
 
     async def organization(self, key: str) -> int:
         return (await self.http.get("/api/v2/speakers", headers={"X-Org-Key": key})).status_code
+
+    async def analyze(self, key: str, **headers: str) -> httpx2.Response:
+        return await self.http.post("/api/v1/analyze_file", files=FORM, headers={"X-Api-Key": key, **headers})
 
     async def passes(self) -> dict[str, str]:
         answer = await self.http.post("/dashboard/sign-in", json={"token": await self.links.make()})
@@ -177,8 +181,7 @@ async def test_rotation_ends_organization_key(house: RealHouse) -> None:
 
 
 async def test_upload_is_rejected_if_key_is_revoked_during_upload(house: RealHouse) -> None:
-    form: Any = {"options": (None, '{"sound_event_detection":true}'), "audio": ("a.wav", b"audio", "audio/wav")}
-    whole = httpx2.Request("POST", "http://earshot/api/v1/analyze_file", files=form, headers={"X-Api-Key": PROJECT_KEY})
+    whole = httpx2.Request("POST", "http://earshot/api/v1/analyze_file", files=FORM, headers={"X-Api-Key": PROJECT_KEY})
 
     async def body() -> AsyncIterator[bytes]:
         yield whole.content[:-10]
@@ -221,11 +224,9 @@ async def test_sign_out_ends_only_own_session_tokens(house: RealHouse) -> None:
 
 
 async def test_plan_change_applies_immediately(house: RealHouse) -> None:
-    form: Any = {"options": (None, '{"sound_event_detection":true}'), "audio": ("a.wav", b"audio", "audio/wav")}
-    keyed = {"X-Api-Key": PROJECT_KEY}
-    assert (await house.http.post("/api/v1/analyze_file", files=form, headers=keyed)).status_code == 200
+    assert (await house.analyze(PROJECT_KEY)).status_code == 200
     await house.http.put("/admin/v1/projects/demo/plan", json={"free_seconds": 0}, headers=OPERATOR)
-    assert (await house.http.post("/api/v1/analyze_file", files=form, headers=keyed)).status_code == 402
+    assert (await house.analyze(PROJECT_KEY)).status_code == 402
 
 
 async def test_operator_key_guesses_are_limited(house: RealHouse) -> None:
@@ -240,10 +241,6 @@ async def test_operator_key_guesses_are_limited(house: RealHouse) -> None:
 
 async def test_job_id_depends_on_api_key(house: RealHouse) -> None:
     """The Idempotency-Key and the stored secret do not reveal the job's id."""
-    form: Any = {"options": (None, '{"sound_event_detection":true}'), "audio": ("a.wav", b"audio", "audio/wav")}
-    jobs = []
-    for key in (PROJECT_KEY, PROJECT_KEY, (await house.passes())["project"]):
-        headers = {"X-Api-Key": key, "Idempotency-Key": "recording-1"}
-        answer = await house.http.post("/api/v1/analyze_file", files=form, headers=headers)
-        jobs.append(answer.json()["job_id"])
+    keys = (PROJECT_KEY, PROJECT_KEY, (await house.passes())["project"])
+    jobs = [(await house.analyze(key, **{"Idempotency-Key": "recording-1"})).json()["job_id"] for key in keys]
     assert jobs[0] == jobs[1] != jobs[2]

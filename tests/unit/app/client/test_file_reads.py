@@ -92,8 +92,8 @@ async def test_open_file_is_read_in_threads_and_stays_open(jobs: JobStub, wav: P
     recording = Recording(wav)
     recording.threads.clear()
     async with AsyncClient(jobs.url, KEY) as client:
-        job = await client.analyze_file(recording)
-        assert jobs.jobs[job.id].data == WAV
+        job = await client.analyze_file(recording, name="a.pcm", content_type="audio/x-raw; rate=8000; format=s16le")
+        assert (jobs.jobs[job.id].data, jobs.jobs[job.id].content_type) == (WAV, "audio/x-raw")
     assert not recording.closed
     recording.close()
     assert_read_in_threads(recording)

@@ -1,6 +1,5 @@
 """Jobs through both clients, against a server that loses answers and breaks streams."""
 
-import io
 from pathlib import Path
 from typing import Any, cast
 
@@ -74,25 +73,6 @@ def test_results_are_typed(jobs: JobStub, wav: Path, shell: Shell) -> None:
         assert faulty.audio_insights
         assert faulty.audio_insights.result
         assert faulty.audio_insights.result.notable_events == ("Dog_bark",)
-
-
-class Spying(io.BytesIO):
-    """A file that records its largest read."""
-
-    most = 0
-
-    def read(self, size: int | None = -1) -> bytes:
-        self.most = max(self.most, 1 << 40 if size is None or size < 0 else size)
-        return super().read(size)
-
-
-def test_recording_is_read_in_pieces(jobs: JobStub, shell: Shell) -> None:
-    file = Spying(bytes(3 << 20))
-    with shell(jobs.url, KEY) as client:
-        job = client.analyze_file(file, name="tone.pcm", content_type="audio/x-raw; rate=8000; format=s16le")
-    assert len(jobs.jobs[job.id].data) == 3 << 20
-    assert jobs.jobs[job.id].content_type == "audio/x-raw"
-    assert 0 < file.most <= 1 << 20
 
 
 @pytest.mark.parametrize(

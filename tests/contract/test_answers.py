@@ -24,6 +24,7 @@ from tests.unit.app.conftest import KEY, OPTIONS, ORG_KEY, House
 from tests.unit.app.jobs.conftest import sounds, transcript
 from tests.unit.app.sessions.sockets import UPGRADE, place
 from tests.unit.app.sessions.test_live import opened
+from tests.unit.asgi import Exchange
 from tests.waiting import wait_for
 from topics import apikeys
 from topics.errors import AudioError, EngineAway, NotFound, Unavailable
@@ -202,15 +203,12 @@ def test_unavailable_engine_returns_502(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", documented(408))
-def test_stalled_body_returns_408(name: str) -> None:
-    house = House(OPERATED)
+async def test_stalled_body_returns_408(name: str) -> None:
     asked = request(name)
     built = httpx2.Request(asked["method"], f"http://here{asked['url']}", headers=asked["headers"])
     headers = {**built.headers, "content-type": "multipart/form-data; boundary=b"}
-    answers = asyncio.run(
-        house.served(asked["url"], headers, [{"type": "http.request", "body": b"", "more_body": True}], pause=0.05)
-    )
-    assert answers[0]["status"] == 408
+    answer = await Exchange(House(OPERATED), asked["url"], asked["method"].upper(), **headers).end()
+    assert answer.status == 408
     met.add((name, 408))
 
 

@@ -28,6 +28,7 @@ from app.routes import (
 from tests.contract.api import RAW, b64, tone, wav
 from tests.unit.app.conftest import KEY, OPTIONS, ORG_KEY, House
 from tests.unit.app.jobs.conftest import BOTH, TURNS, sounds, transcript
+from tests.unit.asgi import Exchange
 from topics import apikeys
 from topics.errors import BadRequest, NotFound
 from topics.jobs.options import Service
@@ -173,13 +174,11 @@ class Edge:
     async def _open(self) -> None:
         """Create a session with a chunk, and a finished job."""
         content = json.dumps({"type": "stream", "content_type": RAW}).encode()
-        made = await self._house.served(
-            "/audio_sessions/", {"x-api-key": KEY}, [{"type": "http.request", "body": content}]
-        )
+        made = await Exchange(self._house, "/audio_sessions/", "POST", content, x_api_key=KEY).end()
         job = self._house.jobs.create(BOTH, keep_audio_ms=1000)
         self._house.jobs.perform(job, Service.SOUND, sounds("Siren"))
         self._house.jobs.perform(job, Service.SPEECH, transcript(*TURNS))
-        session = json.loads(made[1]["body"])["session_id"]
+        session = made.json["session_id"]
         self._ids = {b"jobs": job.encode(), b"audio_sessions": session.encode()}
 
     def _check(self, path: object, sent: list[Any]) -> None:

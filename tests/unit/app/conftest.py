@@ -1,12 +1,10 @@
 """An edge over the in-memory ports: in process, or behind uvicorn."""
 
-import asyncio
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import msgspec
@@ -70,39 +68,6 @@ class House:
             models=self.models,
         )
         self.app: Starlette = create_app(ports, options)
-
-    async def served(
-        self,
-        path: str,
-        headers: Mapping[str, str],
-        messages: Iterable[dict[str, Any]],
-        pause: float = 0.0,
-        method: str = "POST",
-    ) -> list[dict[str, Any]]:
-        """Run one request whose body arrives in these messages and then stops; return the messages sent back."""
-        coming = iter(messages)
-        answers: list[dict[str, Any]] = []
-        scope = {
-            "type": "http",
-            "method": method,
-            "path": path,
-            "query_string": b"",
-            "http_version": "1.1",
-            "headers": [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()],
-        }
-
-        async def receive() -> dict[str, Any]:
-            await asyncio.sleep(pause)
-            for message in coming:
-                return message
-            await asyncio.Event().wait()
-            raise AssertionError
-
-        async def send(message: Any) -> None:
-            answers.append(message)
-
-        await self.app(scope, receive, send)
-        return answers
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """The edge around its operations: refusals, failures, probes, metrics, and permitted log content."""
 
-import asyncio
 import base64
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from app.projects.project_descriptions import MODELS
 from tests.contract.api import RAW, UNKNOWN, b64, generic, tone, wav
 from tests.unit.app.conftest import KEY, OPTIONS, House, client_of
 from tests.unit.app.double import MODEL
+from tests.unit.asgi import Exchange
 from topics.errors import Unavailable
 from topics.geometry import SENSE
 from topics.ports.directory import Principal
@@ -220,23 +220,21 @@ def test_edge_works_under_root_path(house: House) -> None:
 
 
 @pytest.mark.parametrize(("method", "path"), [("PUT", "/chunks/0"), ("POST", "/predict"), ("PATCH", "")])
-def test_unknown_session_is_rejected_before_body(house: House, method: str, path: str) -> None:
+async def test_unknown_session_is_rejected_before_body(house: House, method: str, path: str) -> None:
     """It would be buffered until it is complete."""
-    coming = house.served(f"/audio_sessions/{UNKNOWN}{path}", {"content-length": "1000"}, (), method=method)
-    start, _ = asyncio.run(asyncio.wait_for(coming, 5))
-    assert start["status"] == 404
+    answer = await Exchange(house, f"/audio_sessions/{UNKNOWN}{path}", method, content_length="1000").end()
+    assert answer.status == 404
 
 
-def test_incoming_bodies_are_limited(tmp_path: Path) -> None:
+async def test_incoming_bodies_are_limited(tmp_path: Path) -> None:
     house = House(msgspec.structs.replace(OPTIONS, spool=tmp_path, body_bytes=SHARES * 1000))
     with TestClient(house.app, headers={"X-Api-Key": KEY}) as http:
         session = create(http)
-    part = {"type": "http.request", "body": b'{"data":"' + b"A" * SHARES * 1000, "more_body": True}
-    coming = house.served(f"/audio_sessions/{session}/chunks/0", {}, [part], method="PUT")
-    start, body = asyncio.run(asyncio.wait_for(coming, 5))
-    assert start["status"] == 503
-    assert b"retry-after" in dict(start["headers"])
-    assert b"too many requests" in body["body"]
+    pieces = [b'{"data":"' + b"A" * SHARES * 1000]
+    answer = await Exchange(house, f"/audio_sessions/{session}/chunks/0", "PUT", pieces).end()
+    assert answer.status == 503
+    assert "retry-after" in answer.headers
+    assert b"too many requests" in answer.body
 
 
 def test_deployment_may_require_key_for_session_requests() -> None:

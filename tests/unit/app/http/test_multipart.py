@@ -1,7 +1,5 @@
 """Well-formed and malformed forms: each gets a clear answer and leaves nothing behind."""
 
-import asyncio
-import json
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +13,8 @@ from starlette.testclient import TestClient
 
 from app.http.multipart import Form
 from tests.unit.app.conftest import KEY, OPTIONS, House
+from tests.unit.asgi import Exchange
+from tests.waiting import until
 from topics.errors import BadRequest
 
 FORM = "multipart/form-data; boundary=boundary_1700000000.5_123456"
@@ -135,43 +135,41 @@ def test_invalid_parts_return_422(house: House, http: TestClient, fault: str) ->
     assert house.jobs.appended == []
 
 
-async def served(house: House, *messages: dict[str, Any], pause: float = 0.0) -> list[dict[str, Any]]:
-    """Run one request whose body arrives in these messages and then stops; return the messages sent back."""
-    return await house.served("/api/v1/analyze_file", {"x-api-key": KEY, "content-type": FORM}, messages, pause)
+def upload(house: House, *pieces: bytes) -> Exchange:
+    """Begin a request whose body arrives in these pieces and then stops."""
+    path, headers = "/api/v1/analyze_file", {"x-api-key": KEY, "content-type": FORM}
+    return Exchange(house, path, "POST", pieces, **headers)
 
 
-def piece(body: bytes) -> dict[str, Any]:
-    return {"type": "http.request", "body": body, "more_body": True}
-
-
-def test_stalled_upload_returns_408(house: House) -> None:
-    start, body = asyncio.run(served(house, piece(OPTIONS_PART), piece(AUDIO_PART)))
-    assert start["status"] == 408
-    assert (b"connection", b"close") in start["headers"], "what is left of the body may never come"
-    assert list(json.loads(body["body"])) == ["error"]
+async def test_stalled_upload_returns_408(house: House) -> None:
+    answer = await upload(house, OPTIONS_PART, AUDIO_PART).end()
+    assert (answer.status, list(answer.json)) == (408, ["error"])
+    assert answer.headers["connection"] == "close", "what is left of the body may never come"
     assert house.jobs.appended == []
 
 
 async def test_shutdown_returns_503_to_uploading_client(tmp_path: Path) -> None:
     house = House(msgspec.structs.replace(OPTIONS, spool=tmp_path))
-    sending = asyncio.create_task(served(house, piece(OPTIONS_PART)))
-    await asyncio.sleep(0.01)
-    sending.cancel()
-    start, body = await sending
-    assert (start["status"], json.loads(body["body"])) == (503, {"error": "the service stops"})
-    assert b"retry-after" in dict(start["headers"])
+    answer = upload(house, OPTIONS_PART)
+    await until(lambda: answer.waiting)
+    answer.task.cancel()
+    await answer.end()
+    assert (answer.status, answer.json) == (503, {"error": "the service stops"})
+    assert "retry-after" in answer.headers
 
 
-def test_slow_upload_returns_408(house: House) -> None:
+async def test_slow_upload_returns_408(house: House) -> None:
     """A trickling body does not keep the request open forever."""
     house = House(msgspec.structs.replace(house.options, upload_slowest=1_000_000))
-    dripping = served(house, *[piece(b"\r\n")] * 1000, pause=0.001)
-    assert asyncio.run(dripping)[0]["status"] == 408
+    answer = upload(house, *[b"\r\n"] * 1000)
+    answer.pause = 0.001
+    assert (await answer.end()).status == 408
 
 
-def test_disconnected_upload_leaves_nothing(house: House) -> None:
-    assert asyncio.run(served(house, piece(OPTIONS_PART), {"type": "http.disconnect"})) == []
-    assert house.jobs.appended == []
+async def test_disconnected_upload_leaves_nothing(house: House) -> None:
+    answer = upload(house, OPTIONS_PART)
+    await answer.leave()
+    assert (answer.status, house.jobs.appended) == (0, [])
 
 
 @settings(max_examples=60)

@@ -7,6 +7,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from app.jobs.json_body import SLICE
 from tests.contract.jobs import ALL
 from tests.unit.app.conftest import KEY, OPTIONS, House, Running, client_of, service, serving
 from tests.unit.app.double import BEGINNING, MODEL
+from tests.unit.asgi import Exchange
+from tests.waiting import until
 from topics.errors import AudioError, Unavailable
 from topics.jobs.options import Options
 from topics.jobs.records import PART_BYTES, Accepted, Part, Source
@@ -517,14 +520,11 @@ def test_uploads_are_rejected_when_disk_is_nearly_full(
 
 async def test_slow_upload_holds_slot_until_disconnect(tmp_path: Path) -> None:
     house = House(msgspec.structs.replace(OPTIONS, spool=tmp_path, upload_bounds=UploadBounds(holder_uploads=1)))
-    boundary = {"x-api-key": KEY, "content-type": "multipart/form-data; boundary=b"}
-    slow: list[dict[str, Any]] = [
-        {"type": "http.request", "body": b"--b\r\n", "more_body": True},
-        {"type": "http.disconnect"},
-    ]
-    first = asyncio.create_task(house.served("/api/v1/analyze_file", boundary, slow, pause=0.2))
-    await asyncio.sleep(0.1)
-    second = await house.served("/api/v1/analyze_file", boundary, slow)
-    await first
-    third = await house.served("/api/v1/analyze_file", boundary, [slow[0] | {"more_body": False}])
-    assert [sent[0]["status"] for sent in (second, third)] == [503, 400]
+    post = partial(Exchange, house, "/api/v1/analyze_file", "POST")
+    headers = {"x-api-key": KEY, "content-type": "multipart/form-data; boundary=b"}
+    first = post([b"--b\r\n"], **headers)
+    await until(lambda: first.waiting)
+    second = await post([b"--b\r\n"], **headers).end()
+    await first.leave()
+    third = await post(b"--b\r\n", **headers).end()
+    assert (first.status, second.status, third.status) == (0, 503, 400)

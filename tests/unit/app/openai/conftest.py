@@ -1,7 +1,7 @@
 """Shared by tests of OpenAI's interface: requests as its clients send them, and jobs completed by hand."""
 
 import json
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.unit.app.conftest import KEY, House, house
@@ -35,28 +35,17 @@ class Post(Exchange):
     """A POST of a form, by a client that can hang up while it waits."""
 
     def __init__(self, house: House, path: str = TRANSCRIPTIONS, body: bytes | None = None, **headers: str) -> None:
-        self._form: bytes | None = form(WHISPER) if body is None else body
         given = {
             "authorization": f"Bearer {KEY}",
             "content-type": f"multipart/form-data; boundary={BOUNDARY}",
             **headers,
         }
-        super().__init__(house, path, "POST", **given)
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
+        super().__init__(house, path, "POST", form(WHISPER) if body is None else body, **given)
 
     @property
     def events(self) -> list[Any]:
         lines = self.body.decode().split("\n\n")
         return [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
-
-    async def _receive(self) -> MutableMapping[str, Any]:
-        if self._form is not None:
-            body, self._form = self._form, None
-            return {"type": "http.request", "body": body, "more_body": False}
-        return await super()._receive()
 
 
 async def accepted(house: House) -> str:

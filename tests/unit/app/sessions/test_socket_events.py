@@ -24,9 +24,8 @@ from topics.sessions.sounds import ChosenRules, SoundRule
 
 async def patch(house: House, session: str, body: object) -> tuple[int, str]:
     """Change a session; return the status and the error."""
-    message = {"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}
-    start, answer = await house.served(f"/audio_sessions/{session}", {}, [message], method="PATCH")
-    return start["status"], json.loads(answer["body"])["error"] if answer["body"] else ""
+    answer = await Exchange(house, f"/audio_sessions/{session}", "PATCH", json.dumps(body).encode()).end()
+    return answer.status, answer.json["error"] if answer.body else ""
 
 
 async def analysed(house: House, session: str) -> None:

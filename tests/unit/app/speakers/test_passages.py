@@ -100,12 +100,9 @@ async def test_request_is_forwarded_to_job_owner(house: House) -> None:
         house.jobs.elsewhere[job] = url
         body = b'{"speaker":"Anna","job_id":"%s","job_speaker":"SPEAKER_00"}' % job.encode()
 
-        class Point(Exchange):
-            async def _receive(self) -> Any:
-                return {"type": "http.request", "body": body, "more_body": False}
-
         for key, status in ((ORG_KEY, 200), ("wrong", 401)):
-            exchange = await Point(house, "/api/v2/voice", "POST", x_org_key=key, content_type="application/json").end()
+            headers = {"x-org-key": key, "content-type": "application/json"}
+            exchange = await Exchange(house, "/api/v2/voice", "POST", body, **headers).end()
             assert exchange.status == status
         assert len(owner.speakers.passages) == 1
         assert house.speakers.passages == []

@@ -7,7 +7,6 @@ import http.client
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -19,6 +18,7 @@ from app.http.uploads import UploadSpool
 from app.speakers import voice_form
 from tests.unit.app.conftest import OPTIONS, ORG_KEY, House, serving
 from tests.unit.app.speakers.conftest import END, FORM, VOICE, form, named, opened, part, recorded, refused
+from tests.unit.asgi import Exchange
 
 INVALID = "speaker is invalid. only alphabet, number and underscore are allowed"
 TOO_LARGE = "one of uploaded files is bigger than 100 MB"
@@ -119,55 +119,47 @@ def test_file_size_limit_matches_contract() -> None:
     assert voice_form.VOICE_BYTES == 100 * 1024 * 1024
 
 
-async def served(house: House, *pieces: bytes | None, operation: str = "voice", **headers: str) -> list[Any]:
-    """Serve one request whose body arrives in these pieces and then stops; return what is sent back.
-
-    The body ends with an empty piece; at None the client hangs up.
-    """
-    given = {"x-org-key": ORG_KEY, "content-type": FORM, **headers}
-    messages = [
-        {"type": "http.disconnect"}
-        if piece is None
-        else {"type": "http.request", "body": piece, "more_body": bool(piece)}
-        for piece in pieces
-    ]
-    return await house.served(f"/api/v2/{operation}", given, messages)
+def exchange(house: House, *pieces: bytes, operation: str = "voice", **headers: str) -> Exchange:
+    """Begin a request whose body arrives in these pieces; it ends with an empty piece, or not at all."""
+    given = {"x_org_key": ORG_KEY, "content_type": FORM, **headers}
+    return Exchange(house, f"/api/v2/{operation}", "POST", pieces, **given)
 
 
-def told(start: Any, body: Any) -> tuple[int, str, bool]:
-    """Return the status, the error, and whether the connection is closed."""
-    closes = (b"connection", b"close") in start["headers"]
-    return start["status"], json.loads(body["body"])["error"], closes
+async def refused_as_too_large(exchange: Exchange) -> bool:
+    """Wait for the answer; return whether the connection is closed."""
+    await exchange.end()
+    assert (exchange.status, exchange.json["error"]) == (200, TOO_LARGE)
+    return exchange.headers.get("connection") == "close"
 
 
-def test_oversized_content_length_is_rejected_unread(house: House) -> None:
-    length = voice_form.VOICE_BYTES + SMALL_BODY + 1
-    assert told(*asyncio.run(served(house, content_length=str(length)))) == (200, TOO_LARGE, False)
-    length = voice_form.THROWN_AWAY + 1
-    assert told(*asyncio.run(served(house, content_length=str(length)))) == (200, TOO_LARGE, True)
+async def test_oversized_content_length_is_rejected_unread(house: House) -> None:
+    for length, closes in ((voice_form.VOICE_BYTES + SMALL_BODY + 1, False), (voice_form.THROWN_AWAY + 1, True)):
+        assert await refused_as_too_large(exchange(house, content_length=str(length))) is closes
 
 
-def test_endless_body_is_cut_off(house: House, limited: None) -> None:
-    pieces = [form("Anna")[: -len(END)], *[bytes(LIMIT)] * 9]
-    assert told(*asyncio.run(served(house, *pieces))) == (200, TOO_LARGE, True)
+async def test_endless_body_is_cut_off(house: House, limited: None) -> None:
+    assert await refused_as_too_large(exchange(house, form("Anna")[: -len(END)], *[bytes(LIMIT)] * 9))
 
 
-def test_disconnect_cancels_recognition(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_disconnect_cancels_recognition(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = []
+    began = asyncio.Event()
 
     async def recognize(organization: str, file: int) -> None:
+        began.set()
         try:
             await asyncio.Event().wait()
         finally:
             outcome.append("cancelled")
 
     monkeypatch.setattr(house.speakers, "recognize", recognize)
-    pieces = (recorded() + END, b"", None)
-    assert asyncio.run(asyncio.wait_for(served(house, *pieces, operation="recognition"), 5)) == []
-    assert outcome == ["cancelled"]
+    asked = exchange(house, recorded() + END, b"", operation="recognition")
+    await began.wait()
+    await asked.leave()
+    assert (asked.status, outcome) == (0, ["cancelled"])
 
 
-def test_oversized_file_is_not_spooled(house: House, limited: None, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_oversized_file_is_not_spooled(house: House, limited: None, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
     closing = UploadSpool._close
 
@@ -179,7 +171,7 @@ def test_oversized_file_is_not_spooled(house: House, limited: None, monkeypatch:
     monkeypatch.setattr("app.http.uploads.BLOCK_BYTES", 4096)
     content = form("Anna", bytes(6 * LIMIT))
     pieces = [content[start : start + 5000] for start in range(0, len(content), 5000)]
-    assert told(*asyncio.run(served(house, *pieces, b""))) == (200, TOO_LARGE, False)
+    assert not await refused_as_too_large(exchange(house, *pieces, b""))
     assert len(sizes) == 1
     assert LIMIT - 5000 < sizes[0] <= LIMIT
 

@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
@@ -17,6 +18,7 @@ from infra.engines.server import create_app
 from infra.engines.speech.speech_models import TOGETHER, SpeechModels, SpeechSettings, make_workers
 from infra.engines.speech.worker_protocol import RecognitionRequest
 from infra.engines.speech.workers import WAITING, Workers
+from tests.unit.asgi import Exchange
 from tests.waiting import until
 from topics.errors import AudioError, EngineError
 
@@ -167,29 +169,11 @@ async def test_stopping_server_answers_waiting_requests_with_503(
 
 async def test_disconnected_client_frees_its_slot(workers: Workers, speech: SpeechModels) -> None:
     boundary = b"--b\r\ncontent-disposition: form-data; name=file; filename=a\r\n\r\nhang\r\n--b--\r\n"
-    parts: list[Message] = [{"type": "http.request", "body": boundary}]
-
-    async def receive() -> Message:
-        if parts:
-            return parts.pop()
-        await asyncio.sleep(0.05)
-        return {"type": "http.disconnect"}
-
-    sent: list[Message] = []
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": TRANSCRIBE,
-        "query_string": b"",
-        "headers": [(b"content-type", b"multipart/form-data; boundary=b")],
-    }
-    async with asyncio.timeout(5):
-        await create_app(speech)(scope, receive, send)
-    assert sent[0]["status"] == 503
+    app = SimpleNamespace(app=create_app(speech))
+    exchange = Exchange(app, TRANSCRIBE, "POST", boundary, content_type="multipart/form-data; boundary=b")
+    await until(lambda: speech.admission.inside == 1)
+    await exchange.leave()
+    assert exchange.status == 503
     assert speech.admission.inside == loads(workers) == 0
 
 

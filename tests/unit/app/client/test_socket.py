@@ -466,12 +466,14 @@ async def test_interrupted_closing_handshake_leaves_no_connection(cutter: Cutter
     async with AsyncClient(cutter.url, KEY) as client, client.socket() as socket:
         connection = socket._connection
         assert connection is not None
-        cutter.call(lambda: time.sleep(1))
+        answering = threading.Event()
+        cutter.call(answering.wait)
         (running,) = socket._tasks
         running.cancel()
         await asyncio.sleep(0.1)
         running.cancel()
         await asyncio.sleep(0.1)
+        answering.set()
         assert connection.transport.get_extra_info("socket").fileno() == -1
 
 

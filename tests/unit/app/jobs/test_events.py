@@ -150,8 +150,7 @@ async def test_reconnecting_client_gets_changes_since_last_event(house: House) -
         assert len(events(whole.body)) == 4, nonsense
 
 
-async def test_progress_events_are_rate_limited(monkeypatch: pytest.MonkeyPatch, house: House) -> None:
-    monkeypatch.setattr("app.jobs.events.PROGRESS_SECONDS", 0.09)
+async def test_progress_events_are_rate_limited(house: House) -> None:
     job = house.jobs.create(SOUND)
     exchange = stream(house, job)
     await exchange.until(bool)

@@ -12,14 +12,14 @@ from app.sessions import activity_counter
 from app.sessions.activity import parse_day
 from app.sessions.activity_counter import ActivityCounter, Day, hourly_windows
 from app.sessions.rendering import EventRenderer
-from tests.contract.api import RAW, tone
+from tests.contract.api import RAW
 from tests.ports import free_port
 from tests.unit.app.conftest import KEY, House, serving
+from tests.unit.app.sessions.test_live import opened, put
 from topics.errors import BadRequest, Unavailable
-from topics.keys import new_id
 from topics.ports.lists import Coverage
 from topics.ports.sessions import SessionView
-from topics.sessions.records import Chunk, Opened
+from topics.sessions.records import Opened
 from topics.sessions.rules import SessionHead
 from topics.times import DAY_MS, HOUR_MS
 
@@ -64,11 +64,8 @@ def test_session_without_opening_time_is_not_counted() -> None:
 
 async def sound(house: House, seconds: float) -> str:
     """Return a session with that much sound."""
-    session = new_id()
-    await house.sessions.submit(session, Opened("o", "stream", RAW, "project", 1000, 500))
-    await house.sessions.submit(session, Chunk("c", 0, tone(seconds)))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    session = await opened(house)
+    await put(house, session, 0, seconds)
     return session
 
 
@@ -98,7 +95,7 @@ async def test_repeated_request_continues_after_time_limit(house: House, monkeyp
         assert hours[3][""] == expected * 19 * 500
     assert left == [3, 1, 0, 0]
     assert renderer.now == 5 * 1.5, "what was counted is remembered"
-    await put_more(house, ids[0])
+    await put(house, ids[0], 1, 1.0)
     grown = house.sessions.view(ids[0])
     assert grown is not None
     hours, _ = await counter.count([(ids[0], grown)], midnight())
@@ -106,12 +103,6 @@ async def test_repeated_request_continues_after_time_limit(house: House, monkeyp
     renderer.gone = ids[1]
     hours, left_out = await ActivityCounter(renderer).count(sessions[1:3], midnight())
     assert (hours[3][""], left_out) == (19 * 500, 0)
-
-
-async def put_more(house: House, session: str) -> None:
-    await house.sessions.submit(session, Chunk("c", 1, tone(1.0)))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
 
 
 def test_day_is_merged_from_all_nodes(house: House, http: TestClient) -> None:

@@ -51,8 +51,9 @@ async def opened(house: House, project: str = "project", content_type: str = RAW
 
 async def put(house: House, session: str, first: int, seconds: float) -> None:
     """Send audio, and have it analysed."""
+    before = house.sessions.sessions[session].head.windows
     await house.sessions.submit(session, Chunk("c", first, tone(seconds)))
-    await asyncio.sleep(0.01)
+    await until(lambda: house.sessions.sessions[session].head.windows > before)
 
 
 def project_stream(house: House, **headers: str) -> Exchange:

@@ -7,20 +7,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.contract.api import RAW, tone
+from tests.contract.api import tone
 from tests.unit.app.conftest import OPTIONS, House
 from tests.unit.app.double import Watch
 from tests.unit.app.jobs.conftest import Exchange
+from tests.unit.app.sessions.test_live import opened
 from topics.errors import Unavailable
-from topics.keys import new_id
-from topics.sessions.records import Chunk, Opened
+from topics.sessions.records import Chunk
 
 
 async def pending(house: House) -> str:
     """Return a stream session with an unanalysed chunk."""
     house.sessions.paused = True
-    session = new_id()
-    await house.sessions.submit(session, Opened("o", "stream", RAW, "p", 1000, 500))
+    session = await opened(house)
     await house.sessions.submit(session, Chunk("c", 0, tone(1)))
     return session
 
@@ -127,8 +126,7 @@ async def test_only_token_reader_waits_at_end_of_writable_session() -> None:
 
 async def test_read_without_pending_work_returns_at_once() -> None:
     house = patient()
-    session = new_id()
-    await house.sessions.submit(session, Opened("o", "stream", RAW, "p", 1000, 500))
+    session = await opened(house)
     reader = await Exchange(house, f"/audio_sessions/{session}/status?offset=5").end()
     assert b'"count":0,"offset":5,"total":0' in reader.body
 

@@ -7,36 +7,23 @@ from typing import Any, Final
 from unittest import mock
 from urllib.parse import unquote_to_bytes
 
+import httpx2
 import msgspec
 
 from app.jobs import requests
-from app.routes import (
-    ADMIN_ROUTES,
-    DASHBOARD_ROUTES,
-    JOB_ROUTES,
-    JOBS_PREFIX,
-    LIVE_ROUTES,
-    OPENAI_PREFIX,
-    OPENAI_ROUTES,
-    PROJECT_ROUTES,
-    SERVICE_ROUTES,
-    SESSION_ROUTES,
-    SOCKET_ROUTES,
-    SPEAKER_ROUTES,
-    SPEAKERS_PREFIX,
-)
-from tests.contract.api import RAW, b64, tone, wav
+from tests.contract.api import RAW, tone, wav
+from tests.contract.test_answers import OPERATIONS, request
+from tests.process import ADMIN_KEY
 from tests.unit.app.conftest import KEY, OPTIONS, ORG_KEY, House
 from tests.unit.app.jobs.conftest import BOTH, TURNS, sounds, transcript
 from tests.unit.asgi import Exchange
 from topics import apikeys
-from topics.errors import BadRequest, NotFound
+from topics.errors import NotFound
 from topics.jobs.options import Service
-from topics.ports.administration import Organization, Project, UsageFilter, UsageTotal
+from topics.ports.administration import LocalAdministration, Organization, Project, UsageFilter
 from topics.ports.ledger import Charge, MeteredService
 from topics.ports.projects import DailyUsage, ProjectAccount, ProjectKey
 
-ADMIN_KEY: Final = "the operator's own key"
 #: Requests after which everything is recreated, to limit memory.
 LIFETIME: Final = 3000
 #: Requests between fresh sessions and jobs.
@@ -50,56 +37,27 @@ PROJECT: Final = Project("p", "Barn", "o", 0, "esp_...abcd", 7)
 ACCOUNT: Final = ProjectAccount("p", "Barn", "Farm", 0, ProjectKey("esp_...abcd", 0, None), 7, 0)
 
 
-class Accounts:
-    """An `Administration` with one organization and one project."""
+def accounts() -> Any:
+    """Return an administration with one organization and one project."""
 
-    async def create_organization(self, name: str) -> tuple[Organization, str]:
-        if not 1 <= len(name) <= 40 or not name.isprintable():
-            raise BadRequest("name: must be 1 to 40 printable characters")
-        return ORGANIZATION, "eso_key"
+    def known(reference: str, *rest: object) -> str:
+        if reference not in (ORGANIZATION.name, PROJECT.name):
+            raise NotFound("there is none")
+        return reference
 
-    async def organizations(self) -> Sequence[Organization]:
-        return [ORGANIZATION]
-
-    async def rotate_organization_key(self, organization: str) -> str:
-        return self._key(organization, "Farm")
-
-    async def find_organization(self, organization: str) -> str:
-        self._key(organization, "Farm")
-        return organization
-
-    async def find_project(self, project: str) -> str:
-        self._key(project, "Barn")
-        return project
-
-    async def delete_organization(self, organization: str) -> None:
-        self._key(organization, "Farm")
-
-    async def create_project(self, name: str, organization: str | None = None) -> tuple[Project, str]:
-        return PROJECT, self._key(organization or "Farm", "Farm")
-
-    async def projects(self, organization: str | None = None) -> Sequence[Project]:
-        return [PROJECT]
-
-    async def rotate_project_key(self, project: str) -> str:
-        return self._key(project, "Barn")
-
-    async def plan(self, project: str, free_seconds: int | None) -> None:
-        self._key(project, "Barn")
-
-    async def delete_project(self, project: str) -> None:
-        self._key(project, "Barn")
-
-    async def totals(self, period: UsageFilter) -> Sequence[UsageTotal]:
-        return []
-
-    async def lines(self, period: UsageFilter) -> AsyncGenerator[Sequence[Charge], None]:
+    async def lines(period: UsageFilter) -> AsyncGenerator[Sequence[Charge], None]:
         yield []
 
-    def _key(self, reference: str, name: str) -> str:
-        if reference != name:
-            raise NotFound("there is none")
-        return "key"
+    made = mock.Mock(spec=LocalAdministration, lines=lines)
+    for name in ("find_organization", "find_project", "rotate_organization_key", "rotate_project_key"):
+        getattr(made, name).side_effect = known
+    for name in ("delete_organization", "delete_project", "plan"):
+        getattr(made, name).side_effect = known
+    made.create_organization.return_value = ORGANIZATION, "eso_key"
+    made.create_project.side_effect = lambda name, organization=None: (PROJECT, known(organization or "Farm"))
+    made.organizations.return_value, made.projects.return_value = [ORGANIZATION], [PROJECT]
+    made.totals.return_value = []
+    return made
 
 
 class Edge:
@@ -113,11 +71,14 @@ class Edge:
 
     def _begin(self) -> None:
         options = msgspec.structs.replace(OPTIONS, poll_seconds=0.0, admin_key=apikeys.digest(ADMIN_KEY))
-        self._house = House(options, Accounts())
+        self._house = House(options, accounts())
         self._house.projects.account.return_value = ACCOUNT
         self._house.projects.renew_key.return_value = KEY
         self._house.projects.daily_usage.return_value = [DailyUsage("2026-11-22", MeteredService.SOUND, 1, 1000)]
         self._house.sign_ins.redeem.side_effect = NotFound("there is no such link")
+        for name in ("mark", "unmark", "learn", "learnt", "switch", "remove"):
+            getattr(self._house.own_sounds, name).side_effect = NotFound("no such sound")
+        self._house.own_sounds.sounds.return_value = []
 
     async def answer(self, data: bytes) -> None:
         """Send one request and check the answer.
@@ -193,58 +154,38 @@ class Edge:
 
 
 def seeds() -> list[bytes]:
-    """Return a request for every path and method, and some with bodies."""
-    tables = [
-        ("", SESSION_ROUTES), ("/sense/api/v1", SESSION_ROUTES), (JOBS_PREFIX, JOB_ROUTES),
-        (SPEAKERS_PREFIX, SPEAKER_ROUTES), (OPENAI_PREFIX, OPENAI_ROUTES), ("", SERVICE_ROUTES), ("", SOCKET_ROUTES),
-        (JOBS_PREFIX, PROJECT_ROUTES), (JOBS_PREFIX, LIVE_ROUTES), ("", DASHBOARD_ROUTES), ("/admin/v1", ADMIN_ROUTES),
-    ]  # fmt: skip
-    keys = f"X-Api-Key: {KEY}\nX-Org-Key: {ORG_KEY}\nAuthorization: Bearer {ADMIN_KEY}"
+    """Return a request of every documented operation, and short ones with forms."""
+    places = {"session_id": ID.decode(), "job_id": ID.decode()}
     found = []
-    for prefix, table in tables:
-        for path, handlers in table.items():
-            for method in handlers:
-                place = path.replace("{session_id}", ID.decode()).replace("{chunk_sequence}", "0")
-                place = place.replace("{job_id}", ID.decode()).replace("{reference:path}", "Barn/key")
-                place = place.replace("{file:path}", "main.js")
-                found.append(f"{method} {prefix}{place}?offset=0&count=2\n{keys}\n\n{{}}".encode())
-    create = json.dumps({"type": "stream", "content_type": RAW, "default_sensitivity": 1})
-    analyze = json.dumps(
-        {
-            "samplerate": 16000,
-            "audio": b64(wav(tone(0.05))),
-            "options": {"sound_event_detection": True},
-            "filename": "a",
+    for name, (_, _, operation) in OPERATIONS.items():
+        if list(operation.get("requestBody", {"content": ()})["content"]) == ["multipart/form-data"]:
+            continue
+        asked = request(name, places=places, media="application/json" if "requestBody" in operation else "")
+        queries = [one for one in operation["parameters"] if one["in"] == "query" and "token" not in one["name"]]
+        numbers = [one for one in queries if one["schema"].get("type") in ("integer", "number")]
+        asked["params"] = {one["name"]: 2 for one in numbers} | {
+            one["name"]: one["example"] for one in queries if "example" in one
         }
-    )
-    for path, body in (
-        ("/audio_sessions/", create),
-        ("/api/v1/analyze", analyze),
-        ("/admin/v1/projects", '{"name":"Barn","organization":"Farm"}'),
-        ("/admin/v1/organizations", '{"name":"Farm"}'),
-        (f"/audio_sessions/{ID.decode()}/predict", json.dumps({"data": b64(tone(1)), "sequence": 0})),
+        made = httpx2.Request(**asked | {"method": asked["method"].upper(), "url": f"http://here{asked['url']}"})
+        headers = "".join(f"\n{key}: {value}" for key, value in made.headers.items() if key != "host")
+        head = f"{made.method} {made.url.raw_path.decode()}{headers}\nIdempotency-Key: a\n\n"
+        found.append(head.encode() + made.read())
+    texts = {
+        "options": '{"speech_analysis":true,"speech_model":"whisper-large-turbo"}', "speaker": "Kim",
+        "model": "whisper-1", "response_format": "verbose_json", "timestamp_granularities[]": "word",
+        "known_speaker_names[]": "Kim", "stream": "true", "temperature": "0.5", "language": "en",
+    }  # fmt: skip
+    for path, field, fields in (
+        ("/api/v1/analyze_file", "audio", ("options",)),
+        ("/api/v2/voice", "file", ("speaker",)),
+        ("/api/v2/recognition", "file", ()),
+        ("/v1/audio/transcriptions", "file", tuple(texts)[2:]),
+        ("/v1/audio/translations", "file", tuple(texts)[2:]),
     ):
-        found.append(f"POST {path}\n{keys}\nIdempotency-Key: a\nContent-Length: {len(body)}\n\n{body}".encode())
-    chunk = json.dumps({"data": b64(tone(1))})
-    found.append(f"PUT /audio_sessions/{ID.decode()}/chunks/0\nIdempotency-Key: a\n\n{chunk}".encode())
-    found.append(f'PATCH /audio_sessions/{ID.decode()}\n\n{{"make_readonly":true}}'.encode())
-    for path, field in ("/api/v1/analyze_file", "audio"), ("/api/v2/voice", "file"), ("/api/v2/recognition", "file"):
-        parts = (("options", '{"speech_analysis":true,"speech_model":"whisper-large-turbo"}'), ("speaker", "Kim"))
-        body = "".join(
-            f'--b\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{text}\r\n' for name, text in parts
-        )
-        file = f'--b\r\nContent-Disposition: form-data; name="{field}"; filename="a.wav"\r\n\r\n'.encode()
-        head = f"POST {path}\n{keys}\nContent-Type: multipart/form-data; boundary=b\n\n"
-        found.append(head.encode() + body.encode() + file + wav(tone(0.05)) + b"\r\n--b--\r\n")
-    pointed = json.dumps({"speaker": "Kim", "job_id": ID.decode(), "job_speaker": "SPEAKER_01"})
-    found.append(f"POST /api/v2/voice\n{keys}\nContent-Type: application/json\n\n{pointed}".encode())
-    fields = (
-        ("model", "whisper-1"), ("response_format", "verbose_json"), ("timestamp_granularities[]", "word"),
-        ("known_speaker_names[]", "Kim"), ("stream", "true"), ("temperature", "0.5"), ("language", "en"),
-    )  # fmt: skip
-    texts = "".join(f'--b\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{text}\r\n' for name, text in fields)
-    file = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n' + wav(tone(0.05))
-    for path in "/v1/audio/transcriptions", "/v1/audio/translations":
-        head = f"POST {path}\nAuthorization: Bearer {KEY}\nContent-Type: multipart/form-data; boundary=b\n\n"
-        found.append(head.encode() + texts.encode() + file + b"\r\n--b--\r\n")
+        key = f"Authorization: Bearer {KEY}" if path.startswith("/v1") else f"X-Api-Key: {KEY}\nX-Org-Key: {ORG_KEY}"
+        parts = [f'name="{name}"\r\n\r\n{texts[name]}'.encode() for name in fields]
+        parts.append(f'name="{field}"; filename="a.wav"\r\n\r\n'.encode() + wav(tone(0.05)))
+        body = b"".join(b"--b\r\nContent-Disposition: form-data; " + part + b"\r\n" for part in parts)
+        head = f"POST {path}\n{key}\nContent-Type: multipart/form-data; boundary=b\n\n"
+        found.append(head.encode() + body + b"--b--\r\n")
     return found

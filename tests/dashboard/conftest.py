@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from infra.examples import RECORDING
 from tests.conftest import own_log
 from tests.contract.api import Api
+from tests.cutter import Cutter
 from tests.dashboard.browsers import FARAWAY as FARAWAY
 from tests.dashboard.browsers import arguments, chromium
 from tests.process import KEY, ORG_KEY, ServiceProcess
@@ -80,7 +81,7 @@ def link(service: ServiceProcess) -> str:
     return service.command("link").strip()
 
 
-def sign_in(page: Page, service: ServiceProcess | SimpleNamespace, view: str = "try", **keys: str) -> None:
+def sign_in(page: Page, service: ServiceProcess | Cutter | SimpleNamespace, view: str = "try", **keys: str) -> None:
     """Open a view with keys in the tab."""
     keys = keys or {"project": KEY, "organization": ORG_KEY}
     page.goto(f"{service.url}/dashboard/#/models")

@@ -2,11 +2,9 @@
 
 import json
 import re
-import socket
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext
 from datetime import datetime
 from types import SimpleNamespace
 
@@ -15,6 +13,7 @@ import pytest
 from playwright.sync_api import Page, Route, WebSocket, expect
 
 from tests.contract.api import Api, tone
+from tests.cutter import Cutter, proxied
 from tests.dashboard.conftest import for_everybody, link, sign_in
 from tests.process import KEY, ServiceProcess
 from tests.waiting import wait_for
@@ -152,63 +151,16 @@ def test_microphone_audio_survives_killed_service(page: Page, dashboard: Service
     expect(page.get_by_text(f"{windows_of(sent.samples)} windows here")).to_be_visible()
 
 
-class Wire:
-    """A proxy to a service that can be cut: connections break, and none opens until it is mended."""
-
-    def __init__(self, port: int) -> None:
-        self._to = port
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._listener.getsockname()[1])
-        self._open: list[socket.socket] = []
-        self._cut = False
-        #: Refuse sockets, like proxies without WebSocket support.
-        self.refuses_sockets = False
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def cut(self) -> None:
-        """Break all connections."""
-        self._cut = True
-        for one in self._open:
-            with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-
-    def mend(self) -> None:
-        self._cut = False
-
-    def close(self) -> None:
-        self.cut()
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        for one in self._open:
-            one.close()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                near, _ = self._listener.accept()
-                if self._cut:
-                    near.close()
-                    continue
-                far = socket.create_connection(("127.0.0.1", self._to))
-                self._open += [near, far]
-                for source, sink in ((near, far), (far, near)):
-                    threading.Thread(target=self._pass_on, args=(source, sink), daemon=True).start()
-
-    def _pass_on(self, source: socket.socket, sink: socket.socket) -> None:
-        with suppress(OSError):
-            while data := source.recv(65536):
-                if self.refuses_sockets and b"Upgrade: websocket" in data:
-                    source.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-                    break
-                sink.sendall(data)
-            sink.shutdown(socket.SHUT_WR)
-
-
 @pytest.fixture
-def wire(dashboard: ServiceProcess) -> Iterator[Wire]:
-    wire = Wire(int(dashboard.url.rpartition(":")[2]))
-    yield wire
-    wire.close()
+def cutter(dashboard: ServiceProcess) -> Iterator[Cutter]:
+    with proxied(nullcontext(SimpleNamespace(port=dashboard.port))) as cutter:
+        yield cutter
+
+
+def cut(cutter: Cutter) -> None:
+    """Break all connections, and let none open."""
+    cutter.away = True
+    cutter.cut()
 
 
 def counted(page: Page) -> int:
@@ -218,12 +170,11 @@ def counted(page: Page) -> int:
     return int(found[1])
 
 
-def test_broken_connection_loses_no_windows(page: Page, wire: Wire, api: Api) -> None:
+def test_broken_connection_loses_no_windows(page: Page, cutter: Cutter, api: Api) -> None:
     """For all sessions and for one: what arrived during the outage is read after it."""
     one, both = api.create(file_name="<b>yard</b>"), page.context.new_page()
-    through = SimpleNamespace(url=f"http://127.0.0.1:{wire.port}")
-    sign_in(page, through, "live")
-    sign_in(both, through, f"live/{one}")
+    sign_in(page, cutter, "live")
+    sign_in(both, cutter, f"live/{one}")
     card = page.locator(".card.session").filter(has_text="<b>yard</b>")
     expect(card).to_be_visible()
     expect(both.get_by_text("Nothing was heard yet")).to_be_visible()
@@ -231,13 +182,13 @@ def test_broken_connection_loses_no_windows(page: Page, wire: Wire, api: Api) ->
     for number in range(4):
         api.put(one, number, tone(0.5))
     expect(both.get_by_text("3 windows here")).to_be_visible()
-    wire.cut()
+    cut(cutter)
     expect(both.get_by_text("The connection is broken")).to_be_visible()
     expect(page.get_by_text("The connection is broken")).to_be_visible()
     for number in range(4, 10):
         api.put(one, number, tone(0.5))
     api.page(one, offset=8)
-    wire.mend()
+    cutter.away = False
     for number in range(10, 14):
         api.put(one, number, tone(0.5))
     expect(both.get_by_text("13 windows here")).to_be_visible()
@@ -249,20 +200,20 @@ def test_broken_connection_loses_no_windows(page: Page, wire: Wire, api: Api) ->
     expect(both.get_by_role("alert")).to_contain_text("There is no such session")
 
 
-def test_proxy_that_blocks_websockets_is_reported(page: Page, wire: Wire, api: Api) -> None:
+def test_proxy_that_blocks_websockets_is_reported(page: Page, cutter: Cutter, api: Api) -> None:
     """The microphone buffers audio until a socket opens; a session's windows are shown anyway."""
-    wire.refuses_sockets = True
-    through, said = SimpleNamespace(url=f"http://127.0.0.1:{wire.port}"), page.get_by_text("a proxy in between")
+    cutter.refuses_sockets = True
+    said = page.get_by_text("a proxy in between")
     session = api.create()
     api.put(session, 0, tone(2.0))
-    sign_in(page, through, f"live/{session}")
+    sign_in(page, cutter, f"live/{session}")
     expect(said).to_be_visible()
     expect(page.get_by_text("3 windows here")).to_be_visible()
     api.seal(session)
-    sign_in(page, through, "live/microphone")
+    sign_in(page, cutter, "live/microphone")
     page.get_by_role("button", name="Listen").click()
     expect(said).to_be_visible()
-    wire.refuses_sockets = False
+    cutter.refuses_sockets = False
     expect(page.get_by_role("status").filter(has_text="Live")).to_be_visible()
     expect(said).to_have_count(0)
     page.get_by_role("button", name="Stop").click()
@@ -281,22 +232,22 @@ def test_refusal_shows_service_message(page: Page, dashboard: ServiceProcess, ap
     expect(page.get_by_role("button", name="Listen again")).to_be_visible()
 
 
-def test_windows_of_two_outages_are_counted_once(page: Page, wire: Wire, api: Api) -> None:
+def test_windows_of_two_outages_are_counted_once(page: Page, cutter: Cutter, api: Api) -> None:
     """The page shows them though no event follows, and reads them once even if a second break repeats the request."""
     late: list[Route] = []
     page.route("**/status?*", lambda route: late.append(route))
-    sign_in(page, SimpleNamespace(url=f"http://127.0.0.1:{wire.port}"), "live")
+    sign_in(page, cutter, "live")
     one = api.create(file_name="late")
     card = page.locator(".card.session").filter(has_text="late")
     expect(card).to_be_visible()
     before = counted(page)
     for number in range(2):
-        wire.cut()
+        cut(cutter)
         expect(page.get_by_text("The connection is broken")).to_be_visible()
         for chunk in range(4 * number, 4 * number + 4):
             api.put(one, chunk, tone(0.5))
         api.page(one, offset=4 * number + 2)
-        wire.mend()
+        cutter.away = False
         expect(page.get_by_text("The connection is broken")).to_be_hidden()
         wait_for(lambda: counted(page) == before and late)
     api.seal(one)

@@ -13,12 +13,13 @@ import pytest
 
 from earshot_client import AsyncClient, Client
 from infra import cli
-from tests.unit.app.client.edge import Cutter, edge
+from tests.cutter import Cutter, proxied
 from tests.unit.app.client.jobs_stub import JobStub
 from tests.unit.app.client.speakers_stub import SpeakerStub
 from tests.unit.app.client.stub import WAV, Stub
 from tests.unit.app.client.stub import serving as serving_stub
 from tests.unit.app.conftest import House, serving
+from tests.unit.app.sessions.sockets import place
 
 Shell = Callable[..., Client]
 Command = Callable[..., tuple[int, list[str], str]]
@@ -78,7 +79,8 @@ def url(house: House) -> Iterator[str]:
 
 @pytest.fixture
 def cutter(house: House) -> Iterator[Cutter]:
-    with edge(house) as cutter:
+    """A proxy to an edge served by the service's own connections."""
+    with proxied(place(house)) as cutter:
         yield cutter
 
 

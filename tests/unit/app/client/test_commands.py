@@ -13,9 +13,9 @@ import soundfile
 
 from earshot_client import _socket_state
 from infra.cli import pcm
+from tests.cutter import Cutter
 from tests.unit.app import conftest
 from tests.unit.app.client.conftest import Command
-from tests.unit.app.client.edge import Cutter
 from tests.unit.app.client.stub import KEY, Stub
 from tests.unit.app.conftest import House
 from tests.unit.app.double import Session

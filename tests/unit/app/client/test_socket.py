@@ -39,7 +39,7 @@ from earshot_client import (
 )
 from earshot_client._socket_state import SocketState, SocketWish
 from tests.contract.api import UNKNOWN, silence, tone
-from tests.unit.app.client.edge import Cutter
+from tests.cutter import Cutter
 from tests.unit.app.conftest import KEY, House
 from tests.waiting import wait_for
 

@@ -27,8 +27,8 @@ from earshot_client import (
 )
 from earshot_client._media import Frames
 from tests.contract.api import tone, wav
+from tests.cutter import Cutter
 from tests.unit.app.client.conftest import Shell
-from tests.unit.app.client.edge import Cutter
 from tests.unit.app.conftest import KEY, ORG_KEY, House
 from tests.unit.app.jobs.conftest import SOUND
 from tests.waiting import until

@@ -1,6 +1,5 @@
 """Kept recordings: pictures and audio, by permission, until they are deleted."""
 
-import time
 from collections.abc import Iterator
 
 import httpx2
@@ -10,6 +9,7 @@ from tests.audio import encoded, noise
 from tests.contract.jobs import Jobs
 from tests.process import ServiceProcess
 from tests.recordings import SIREN
+from tests.waiting import wait_for
 
 
 @pytest.fixture(scope="module")
@@ -23,12 +23,12 @@ def keeping(service: ServiceProcess) -> Iterator[Jobs]:
 
 def drawn(jobs: Jobs, path: str) -> httpx2.Response:
     """Return a picture, once it is rendered."""
-    for _ in range(100):
+
+    def asked() -> httpx2.Response | None:
         answer = jobs.http.get(path, headers=jobs.keyed)
-        if answer.status_code != 503:
-            return answer
-        time.sleep(float(answer.headers["retry-after"]))
-    raise AssertionError(answer.text)
+        return None if answer.status_code == 503 else answer
+
+    return wait_for(asked)
 
 
 @pytest.mark.both_logs

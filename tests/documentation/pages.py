@@ -1,6 +1,7 @@
 """A page of the documentation: its links, anchors, code blocks and inline code, with their lines."""
 
 import re
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,8 @@ from pathlib import Path
 import msgspec
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
+
+from tests.conftest import ROOT
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -66,6 +69,13 @@ class Page:
             line = _line(token) if token.map else line
             for child in token.children or ():
                 yield line, child
+
+
+def files(*patterns: str) -> list[Path]:
+    """Return the project's files, by default all, without those that git ignores."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *patterns]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [path for name in listed.split("\0") if name and (path := ROOT / name).exists()]
 
 
 def read(path: Path) -> Page:

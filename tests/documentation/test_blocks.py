@@ -27,9 +27,10 @@ import pytest
 
 from infra.cli.pcm import from_file
 from tests.conftest import ROOT
-from tests.documentation.pages import Block, read
+from tests.documentation.pages import Block, files, read
 from tests.ports import free_port
 from tests.process import terminal
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -179,17 +180,10 @@ def checkout() -> Iterator[Path]:
 
 
 def _copy(target: Path) -> None:
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    for name in filter(None, listed.split("\0")):
-        if (ROOT / name).exists():
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, target / name)
+    for path in files():
+        copy = target / path.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, copy)
 
 
 def _microphone(folder: Path) -> None:
@@ -226,12 +220,13 @@ def running(checkout: Path, port: int) -> Iterator[str]:
             start_new_session=True,
         )
         stack.callback(_interrupt, process)
-        until = time.monotonic() + READY_SECONDS
-        while "earshot analyze" not in (said := log.read_text()) or "service.ready" not in said:
-            assert process.poll() is None, said
-            assert time.monotonic() < until, said
-            time.sleep(0.2)
-        yield said
+
+        def said() -> str | None:
+            text = log.read_text()
+            assert process.poll() is None, text
+            return text if "earshot analyze" in text and "service.ready" in text else None
+
+        yield wait_for(said, READY_SECONDS)
 
 
 def _interrupt(process: subprocess.Popen[bytes]) -> None:

@@ -1,7 +1,6 @@
 """The vendor's `IntegratedApi`, unmodified, against the job interface, by its host option alone."""
 
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from tests.contract.speech import spoken
 from tests.interop.vendor import VendorClient
 from tests.stub_engines import CHAT, StubEngines
 from tests.stub_engines import SPEECH as SPEECH_PATH
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -60,8 +60,7 @@ def test_errors_raise_reason_phrases(
     noise = tmp_path / "noise.wav"
     noise.write_bytes(b"no audio at all")
     with Jobs(service, poor_key) as poor:
-        while poor.file(wav(tone(2.0))).status_code != 402:
-            time.sleep(0.1)
+        wait_for(lambda: poor.file(wav(tone(2.0))).status_code == 402)
     refusals = {
         "Unauthorized": ("not-a-key-of-this-service", beep, "sound"),
         "Bad Request": (service.key, beep, "sound insights"),

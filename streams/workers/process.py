@@ -41,6 +41,10 @@ class StateLost(Exception):
     """The worker no longer has the session's state, through no fault of the session; begin it again."""
 
 
+class DoesNotFit(Unavailable):
+    """A request is larger than a slot: the chunk limit was lowered, or a model needs too much audio at a time."""
+
+
 class ModelMissing(Unavailable):
     """New workers do not have the model, because it could not be loaded again; it is retried."""
 
@@ -171,13 +175,13 @@ class WorkerProcess:
 
         Raises:
             StateLost: another worker has the session's state.
-            Unavailable: it does not fit, because the chunk limit was lowered. Nothing was sent.
+            DoesNotFit: nothing was sent.
         """
         free = self._free_for(call)
         slot, data = free[-1], messages.encode(call.request(self))
         memory, start = self._slots[slot], messages.LENGTH.size
         if start + len(data) + sum(map(len, call.audio)) > len(memory):
-            raise Unavailable("a chunk is larger than this service takes now")
+            raise DoesNotFit("a chunk is larger than this service takes now")
         free.pop()
         messages.LENGTH.pack_into(memory, 0, len(data))
         for part in (data, *call.audio):

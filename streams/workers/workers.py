@@ -23,6 +23,7 @@ from streams.workers.process import (
     DEADLINES,
     Call,
     Deaths,
+    DoesNotFit,
     ModelMissing,
     StateLost,
     WorkerDied,
@@ -109,6 +110,7 @@ class Workers(mode.Service):  # type: ignore[misc]
 
         Raises:
             EngineError: the model failed, the worker died on every attempt, or the segment does not fit its memory.
+            ModelMissing: new workers do not have the model.
         """
         deaths = Deaths()
         while True:
@@ -128,7 +130,7 @@ class Workers(mode.Service):  # type: ignore[misc]
                     raise EngineError(sentence) from died
             except StateLost:
                 continue
-            except Unavailable as error:
+            except DoesNotFit as error:
                 # Another attempt would fail too.
                 fault = f"{segment.model} needs {segment.length} bytes of audio at a time, more than a worker takes"
                 raise EngineError(fault) from error

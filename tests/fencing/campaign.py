@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
@@ -11,7 +10,6 @@ from tests.fencing.faults import FAULTS
 from tests.fencing.load import Ended, Load
 from tests.fencing.scene import Scene
 from tests.kafka.compaction import compact
-from tests.process import ServiceProcess
 from topics.catalog import CHANGELOG
 
 #: Faults between two compactions of the changelog.
@@ -23,25 +21,18 @@ class Row:
     """A fault, and the findings after it."""
 
     what: str
-    seconds: float
-    #: Seconds until all nodes were ready again, and the number of processes that ended by themselves.
-    settled: float = 0.0
-    ended: int = 0
+    ended: Ended
     #: Requests held back in the network.
     held: int = 0
-    chunks: int = 0
-    repeats: int = 0
-    sessions: int = 0
-    deleted: int = 0
     findings: Findings = field(default_factory=Findings)
     #: Forbidden answers to clients.
     refused: list[str] = field(default_factory=list)
 
 
-async def campaign(scene: Scene, kinds: list[str], seed: int, again: bool = False) -> AsyncIterator[Row]:
+async def campaign(scene: Scene, kinds: list[str], seed: int) -> AsyncIterator[Row]:
     """Yield a row after each fault, one after the compaction, and one after rebuilding the tables.
 
-    Each row compares the sessions that ended since the previous fault; with `again` all that ever ended.
+    The first rows compare the sessions that ended since the previous fault, and the last two all.
 
     Raises:
         AssertionError: A node does not become ready, or no compaction occurs.
@@ -52,38 +43,24 @@ async def campaign(scene: Scene, kinds: list[str], seed: int, again: bool = Fals
     try:
         await load.turn()
         for number, kind in enumerate(kinds):
-            row, ended = await _strike(scene, load, kind, random.Random(f"{seed}-{number}"))
-            everything += ended
-            row.findings = await compare(scene.processes, everything if again else ended)
+            row = await _strike(scene, load, kind, random.Random(f"{seed}-{number}"))
+            everything += row.ended
             yield row
             if number % COMPACT_EVERY == COMPACT_EVERY - 1:
                 assert await compact(scene.cluster, CHANGELOG), "the changelog was not compacted"
-        began = time.monotonic()
         assert await compact(scene.cluster, CHANGELOG, tombstones_ms=0), "the changelog was not compacted"
     finally:
         await load.stop()
     everything += load.take()
-    yield await _compared("compacted", scene.processes, everything, began)
-    began = time.monotonic()
+    yield Row("compacted", everything, findings=await compare(scene.processes, everything))
     rebuilt = await asyncio.to_thread(scene.rebuild)
-    yield await _compared("rebuilt", [rebuilt], everything, began)
+    yield Row("rebuilt", everything, findings=await compare([rebuilt], everything))
 
 
-async def _strike(scene: Scene, load: Load, kind: str, chance: random.Random) -> tuple[Row, Ended]:
-    number = chance.randrange(len(scene.nodes))
-    began, chunks, repeats = time.monotonic(), load.chunks, load.repeats
-    refused = len(load.refused)
+async def _strike(scene: Scene, load: Load, kind: str, chance: random.Random) -> Row:
+    number, refused = chance.randrange(len(scene.nodes)), len(load.refused)
     held = await FAULTS[kind](scene.nodes[number], load, chance)
-    seconds = time.monotonic() - began
-    settled, stopped = await scene.settle()
+    await scene.settle()
     ended = load.take()
-    row = Row(f"{kind} (node {number})", seconds, settled, stopped, held, load.chunks - chunks, load.repeats - repeats)
-    row.sessions, row.deleted = len(ended.kept), len(ended.deleted)
-    row.refused = load.refused[refused:]
-    return row, ended
-
-
-async def _compared(what: str, processes: list[ServiceProcess], ended: Ended, began: float) -> Row:
-    findings = await compare(processes, ended)
-    seconds = time.monotonic() - began
-    return Row(what, seconds, sessions=len(ended.kept), deleted=len(ended.deleted), findings=findings)
+    findings = await compare(scene.processes, ended)
+    return Row(f"{kind} (node {number})", ended, held, findings, load.refused[refused:])

@@ -1,8 +1,14 @@
-"""Ports for services that tests and benchmarks start."""
+"""Ports for services that tests and benchmarks start, and servers in threads."""
 
 import random
 import socket
-from typing import Final
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import HTTPServer
+from threading import Thread
+from typing import Final, TypeVar
+
+Server = TypeVar("Server", bound=HTTPServer)
 
 #: Below the ephemeral ports of the systems, where an outgoing connection could take a port that was just found, or one
 #: that a restarted service needs again.
@@ -23,6 +29,19 @@ def free_ports(count: int) -> list[int]:
     for listener in held:
         listener.close()
     return found
+
+
+@contextmanager
+def serving(server: Server) -> Iterator[Server]:
+    """Run a server in a thread."""
+    with server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def free_port() -> int:

@@ -4,10 +4,7 @@ After the REST interface of Amazon S3 (API version 2006-03-01).
 """
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
@@ -24,18 +21,6 @@ class S3(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.objects: dict[str, bytes] = {}
         self.uploads: dict[str, dict[int, bytes]] = {}
-
-
-@contextmanager
-def s3() -> Iterator[S3]:
-    with S3() as server:
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 class _Handler(BaseHTTPRequestHandler):

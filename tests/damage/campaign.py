@@ -16,6 +16,7 @@ import msgspec
 
 from infra.db import intact
 from streams.embedded import log_store as store
+from tests.damage.files import cut, emptied
 from tests.damage.story import ENDS, READY_SECONDS, Place, Story
 from tests.unit.streams.node.nodes import log_of
 from tests.waiting import until
@@ -33,17 +34,16 @@ FINE: Final = {READY, REFUSED, UNSEEN}
 
 
 def damage(file: Path, kind: str, chance: random.Random) -> None:
-    data = bytearray(file.read_bytes())
     if kind == "removed":
         file.unlink()
-        return
-    if kind == "emptied":
-        data.clear()
+    elif kind == "emptied":
+        emptied(file)
     elif kind == "cut":
-        del data[chance.randrange(len(data)) :]
+        cut(file, chance.randint(1, file.stat().st_size))
     else:
+        data = bytearray(file.read_bytes())
         data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
-    file.write_bytes(data)
+        file.write_bytes(data)
 
 
 async def start(directory: Path, story: Story, *, large: bool = False) -> str:

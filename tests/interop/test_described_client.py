@@ -6,7 +6,6 @@ The same trials run with each client, against this service and against a server 
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,6 +18,7 @@ import soundfile
 from tests.contract.api import Service, tone, wav
 from tests.interop.environments import RUN_SECONDS
 from tests.interop.vendor import DRIVERS, python
+from tests.ports import serving
 from tests.process import ORG_KEY
 from tests.recordings import SIREN
 
@@ -96,11 +96,8 @@ class Fake(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def fake() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Fake)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Fake)) as server:
+        yield f"http://127.0.0.1:{server.server_port}"
 
 
 @pytest.fixture(scope="module")

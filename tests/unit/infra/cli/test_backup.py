@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from streams.embedded.embedded_log import EmbeddedLog
 from streams.embedded.lock import DirectoryLock
 from streams.embedded.marks import FILE, Marks
 from streams.embedded.pinned import PINNED, pinned
+from tests.damage.files import cut, each, flipped
 from tests.unit.infra.conftest import app_of, invoked
 from topics.catalog import TopicPartition
 from topics.errors import EarshotError
@@ -165,22 +167,14 @@ def drop_last(what: str) -> Callable[[Path], None]:
     return damage
 
 
-def remove(name: str) -> Callable[[Path], None]:
-    def damage(data: Path) -> None:
-        path = data / name
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-    return damage
-
-
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
         (drop_last("group"), "the log in data/log/log ends at write"),
         (drop_last("change"), "earshot.db ends at change 1, and there were 2"),
-        (remove("log/log"), "the log in data/log/log is missing"),
-        (remove("log/log/CURRENT"), "CURRENT is missing: `earshot restore BACKUP"),
-        (remove("earshot.db"), "earshot.db is missing"),
+        (each("log/log", shutil.rmtree), "the log in data/log/log is missing"),
+        (each("log/log/CURRENT"), "CURRENT is missing: `earshot restore BACKUP"),
+        (each("earshot.db"), "earshot.db is missing"),
     ],
 )
 def test_backup_rejects_damaged_data(app: typer.Typer, data: Path, damage: Callable[[Path], None], said: str) -> None:
@@ -188,33 +182,15 @@ def test_backup_rejects_damaged_data(app: typer.Typer, data: Path, damage: Calla
     assert re.search(said, refused(app, "backup", "one"))
 
 
-def cut(name: str) -> Callable[[Path], None]:
-    def damage(backup: Path) -> None:
-        file = next(backup.rglob(name))
-        os.truncate(file, file.stat().st_size - 1)
-
-    return damage
-
-
-def flip(name: str) -> Callable[[Path], None]:
-    def damage(backup: Path) -> None:
-        file = next(backup.rglob(name))
-        data = bytearray(file.read_bytes())
-        data[len(data) // 2] ^= 1
-        file.write_bytes(data)
-
-    return damage
-
-
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (remove("backup.json"), "is not a whole backup: it has no backup.json that can be read"),
-        (cut("backup.json"), "is not a whole backup"),
-        (remove("voices/Kim/one.ogg"), "is not whole: voices/Kim/one.ogg is missing"),
-        (cut("earshot.db"), "is not whole: earshot.db is missing, or not of"),
-        (flip("*.blob"), "is damaged: the log in"),
-        (flip("*.sst"), "is damaged: the log in"),
+        (each("backup.json"), "is not a whole backup: it has no backup.json that can be read"),
+        (each("backup.json", partial(cut, size=1)), "is not a whole backup"),
+        (each("voices/Kim/one.ogg"), "is not whole: voices/Kim/one.ogg is missing"),
+        (each("earshot.db", partial(cut, size=1)), "is not whole: earshot.db is missing, or not of"),
+        (each("*.blob", flipped), "is damaged: the log in"),
+        (each("*.sst", flipped), "is damaged: the log in"),
     ],
 )
 def test_restore_rejects_incomplete_or_damaged_backup(

@@ -3,13 +3,13 @@
 import asyncio
 import contextlib
 import functools
-import os
 import shutil
 import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from infra.db import database
 from infra.db.database import Database
 from infra.db.intact import check
 from infra.db.schema import REVISION, metadata
+from tests.damage.files import cut, emptied, flipped
 from tests.unit.infra.conftest import AWAY, SQLITE, run
 from topics.errors import DirectoryDown, ServiceError, Unavailable
 
@@ -336,21 +337,10 @@ async def test_intact_database_passes_check(tmp_path: Path) -> None:
     check(tmp_path / "none.db", 0, False)
 
 
-def empty(file: Path) -> None:
-    os.truncate(file, 0)
+CUT = partial(cut, size=5000)
 
 
-def cut(file: Path) -> None:
-    os.truncate(file, file.stat().st_size - 5000)
-
-
-def flip(file: Path) -> None:
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    file.write_bytes(data)
-
-
-@pytest.mark.parametrize("damage", [Path.unlink, empty, cut, flip])
+@pytest.mark.parametrize("damage", [Path.unlink, emptied, CUT, flipped])
 async def test_check_detects_damaged_wal(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     file = await killed(tmp_path)
     wal = file.with_name("killed.db-wal")
@@ -363,7 +353,7 @@ async def test_check_detects_damaged_wal(tmp_path: Path, damage: Callable[[Path]
     assert before is None or wal.read_bytes() == before
 
 
-@pytest.mark.parametrize("damage", [Path.unlink, empty, cut])
+@pytest.mark.parametrize("damage", [Path.unlink, emptied, CUT])
 async def test_check_detects_damaged_file(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     await killed(tmp_path)
     file = tmp_path / "open.db"

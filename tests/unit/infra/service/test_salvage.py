@@ -16,6 +16,7 @@ from infra.settings import Settings
 from streams.embedded.lock import DirectoryLock
 from streams.embedded.marks import FILE
 from tests.damage.campaign import EMPTY_FILES, READY, SILENT, start, write
+from tests.damage.files import cut, each
 from tests.damage.story import ENDS, ROWS, Story
 from topics.errors import ServiceError
 
@@ -71,23 +72,13 @@ def salvaged(data: Path) -> list[str]:
     return lines
 
 
-def without(pattern: str) -> Callable[[Path], None]:
-    def damage(log: Path) -> None:
-        files = list(log.glob(pattern))
-        assert files
-        for file in files:
-            file.unlink()
-
-    return damage
-
-
-no_current, no_manifest, no_wal = map(without, ("CURRENT", "MANIFEST-*", "*.log"))
-no_tables, no_blobs = map(without, ("*.sst", "*.blob"))
+no_current, no_manifest, no_wal = map(each, ("CURRENT", "MANIFEST-*", "*.log"))
+no_tables, no_blobs = map(each, ("*.sst", "*.blob"))
 
 
 def cut_wal(log: Path) -> None:
     file = max(log.glob("*.log"))
-    os.truncate(file, file.stat().st_size // 2)
+    cut(file, file.stat().st_size // 2)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ from fsspec.registry import _registry
 from infra.service import voices
 from infra.service.voices import FsspecVoices
 from streams.speakers.speaker_store import VoiceFiles
-from tests.s3 import S3, s3
+from tests.ports import serving
+from tests.s3 import S3
 from topics.errors import ServiceError, Unavailable
 
 VOICE = bytes(range(256)) * 64
@@ -33,7 +34,7 @@ class Torn(io.BytesIO):
 
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
-    with s3() as server:
+    with serving(S3()) as server:
         monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")

@@ -5,6 +5,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -23,11 +24,11 @@ from streams.embedded.marks import Marks
 from streams.embedded.pinned import PINNED, pinned
 from streams.embedded.salvage import SKIPPED, NewLog, remains
 from streams.log import StoredRecord
+from tests.damage.files import Damage, cut, each, emptied, flipped
 from tests.waiting import until
 from topics.catalog import TopicPartition
 
 TP = TopicPartition("t", 0)
-Damage = Callable[[Path], None]
 
 
 async def fill(directory: Path, *, clean: bool) -> Path:
@@ -51,37 +52,21 @@ def content(directory: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in directory.rglob("[0-9]*")}
 
 
-def cut(pattern: str, size: int) -> Damage:
-    def damage(log: Path) -> None:
-        (file,) = log.glob(pattern)
-        os.truncate(file, file.stat().st_size - size if size > 0 else 0)
-
-    return damage
-
-
-def remove(pattern: str) -> Damage:
-    def damage(log: Path) -> None:
-        for file in log.glob(pattern):
-            file.unlink()
-
-    return damage
-
-
 @pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize(
     ("clean", "damage", "said"),
     [
-        (True, remove("CURRENT"), "CURRENT is missing"),
-        (False, remove("CURRENT"), "CURRENT is missing"),
-        (False, cut("*.log", 100), "ends at write [0-9]+, and there were"),
-        (False, cut("*.log", 0), "ends at write 0, and there were"),
-        (False, remove("*.log"), "ends at write 0, and there were"),
-        (True, cut("MANIFEST-*", 50), "damaged|ends at write"),
-        (True, remove("MANIFEST-*"), "damaged"),
-        (True, remove("*.sst"), "damaged"),
-        (True, remove("*.blob"), "damaged"),
-        (True, cut("*.blob", 9000), "damaged"),
-        (True, cut("*.sst", 100), "damaged"),
+        (True, each("CURRENT"), "CURRENT is missing"),
+        (False, each("CURRENT"), "CURRENT is missing"),
+        (False, each("*.log", partial(cut, size=100)), "ends at write [0-9]+, and there were"),
+        (False, each("*.log", emptied), "ends at write 0, and there were"),
+        (False, each("*.log"), "ends at write 0, and there were"),
+        (True, each("MANIFEST-*", partial(cut, size=50)), "damaged|ends at write"),
+        (True, each("MANIFEST-*"), "damaged"),
+        (True, each("*.sst"), "damaged"),
+        (True, each("*.blob"), "damaged"),
+        (True, each("*.blob", partial(cut, size=9000)), "damaged"),
+        (True, each("*.sst", partial(cut, size=100)), "damaged"),
         (True, shutil.rmtree, "missing, although there was one"),
     ],
 )
@@ -102,12 +87,8 @@ async def test_damaged_log_is_rejected_unchanged(
 # --- large logs are verified after the start ------------------------------------------------------------------------
 
 
-def flip(directory: Path) -> None:
-    """Corrupt, or repair, a record in the middle of a log."""
-    (file,) = (directory / "log" / "log").glob("*.blob")
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    file.write_bytes(data)
+#: Corrupt, or repair, a record in the middle of a log.
+flip = each("log/log/*.blob", flipped)
 
 
 async def failure(log: EmbeddedLog, use: Callable[[], object] = lambda: None) -> BaseException | None:
@@ -244,10 +225,7 @@ async def test_salvage_keeps_offset_gaps(tmp_path: Path) -> None:
 
 async def test_salvage_skips_unreadable_values(tmp_path: Path) -> None:
     write(tmp_path / "broken", *range(10))
-    (blob,) = (tmp_path / "broken").glob("*.blob")
-    data = bytearray(blob.read_bytes())
-    data[len(data) // 2] ^= 1
-    blob.write_bytes(data)
+    each("*.blob", flipped)(tmp_path / "broken")
     with remains(tmp_path / "broken", tmp_path / "scratch") as old:
         offsets = [record.offset for record in old.records(TP)]
     assert len(offsets) == 9

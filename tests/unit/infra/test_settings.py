@@ -80,32 +80,6 @@ def test_chunk_limit_follows_broker_and_buffer_sizes(given: dict[str, Any], expe
     assert Settings(**given).chunk_bytes == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "why"),
-    [
-        ("EARSHOT_PORT", "http", "integer"),
-        ("EARSHOT_DATABASE_URL", "mysql://u:secret-word@h/n", "sqlite:// or postgresql://"),
-        ("EARSHOT_BOOTSTRAP_PROJECT_KEY", "secret-word", "at least 20"),
-        ("EARSHOT_BOOTSTRAP_ORG_KEY", "secret-word with a \x07 bell", "printable"),
-        ("EARSHOT_QUEUE_BYTES", "1000000", "must hold the largest chunk"),
-        ("EARSHOT_POLL_SECONDS", "nan", "less than or equal to 300"),
-        ("EARSHOT_LOG_LEVEL", "loud", "'debug', 'info', 'warning' or 'error'"),
-        ("EARSHOT_SPEECH_URL", "ftp://here/secret-word", "http:// or https:// URL"),
-        ("EARSHOT_TRANSLATION_URL", "https://me:secret-word@here", "a key has its own setting"),
-        ("EARSHOT_CAPTION_KEY", "secret-word ", "without spaces"),
-        ("EARSHOT_ADMIN_LISTEN", "[::1]:0", "needs EARSHOT_ADMIN_KEY too"),
-    ],
-)
-def test_wrong_setting_is_one_line_and_exit_status_2(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, value: str, why: str
-) -> None:
-    monkeypatch.setenv(name, value)
-    (line,) = refused(capsys)
-    assert line.startswith(f"{name}: ")
-    assert why in line
-    assert "secret-word" not in line
-
-
 def test_each_wrong_setting_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("EARSHOT_PORT", "x")
     monkeypatch.setenv("EARSHOT_WORKERS", "x")
@@ -138,13 +112,6 @@ def test_repr_hides_secrets() -> None:
         bootstrap_org_key="a secret-word of 20 letters",  # type: ignore[arg-type]
     )
     assert "secret-word" not in repr(settings) + str(settings)
-
-
-@pytest.mark.parametrize("field", Settings.model_fields)
-def test_every_setting_has_description(field: str) -> None:
-    about = Settings.model_fields[field].description or ""
-    assert about.endswith(".")
-    assert "|" not in about
 
 
 def test_settings_page_matches_code() -> None:
@@ -287,8 +254,6 @@ def test_longest_prefix_gives_longest_topic_name(monkeypatch: pytest.MonkeyPatch
             {"security_protocol": "ssl", "ssl_key_password": "secret-word"},
             "SSL_KEY_PASSWORD: needs EARSHOT_KAFKA_SSL_KEY_LOCATION too",
         ),
-        ({"prefix": "audio team"}, "PREFIX: must consist of letters, digits, '.', '_' and '-'"),
-        ({"prefix": "a" * 227}, "PREFIX: String should have at most 226 characters"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -335,27 +300,6 @@ def test_broker_urls_are_parsed(url: str, broker: Broker) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "why"),
-    [
-        ("", "embedded:// or kafka://"),
-        ("memory://", "embedded:// or kafka://"),
-        ("kafka:one:9092", "embedded:// or kafka://"),
-        ("embedded://?sync=2", "sync=0"),
-        ("embedded://?sync=", "sync=0"),
-        ("embedded://?fsync=0", "sync=0"),
-        ("kafka://", "not host:port"),
-        ("kafka://one", "'one' is not host:port"),
-        ("kafka://one:9092,", "'' is not host:port"),
-        ("kafka://one:0", "not host:port"),
-        ("kafka://one:65536", "not host:port"),
-    ],
-)
-def test_invalid_broker_urls_are_rejected(url: str, why: str) -> None:
-    with pytest.raises(ValueError, match=why):
-        urls.parse_broker(url, DEFAULT)
-
-
-@pytest.mark.parametrize(
     ("url", "driven"),
     [
         ("sqlite:///data/e.db", "sqlite+aiosqlite:///data/e.db"),
@@ -369,12 +313,6 @@ def test_invalid_broker_urls_are_rejected(url: str, why: str) -> None:
 def test_database_urls_get_async_driver(url: str, driven: str) -> None:
     assert urls.database_url(url) == driven
     assert urls.database_url(driven) == driven
-
-
-@pytest.mark.parametrize("url", ["", "sqlite", "mysql://h/n", "postgresql+psycopg://h/n", "sqlite://", "sqlite:///"])
-def test_invalid_database_urls_are_rejected(url: str) -> None:
-    with pytest.raises(ValueError, match=r"must begin|names no file"):
-        urls.database_url(url)
 
 
 @pytest.mark.parametrize(

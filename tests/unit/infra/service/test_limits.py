@@ -49,50 +49,42 @@ def test_keep_alive_timeout_is_75_seconds() -> None:
     assert service._server(application, Settings(), door).config.timeout_keep_alive == 75
 
 
-def test_sufficient_limits_allow_start() -> None:
-    before = threading.active_count()
+def allowed(monkeypatch: pytest.MonkeyPatch, addresses: int = resource.RLIM_INFINITY, threads: int = 1000) -> None:
+    """Allow these limits, whatever this machine and other tests leave; count the threads that the check starts."""
+
+    def start(thread: threading.Thread) -> None:
+        nonlocal threads
+        if not threads:
+            raise RuntimeError("can't start new thread")
+        threads -= 1
+        plain(thread)
+
+    plain = threading.Thread.start
+    monkeypatch.setattr(threading.Thread, "start", start)
+    monkeypatch.setattr(resource, "getrlimit", lambda limit: (addresses, resource.RLIM_INFINITY))
+    monkeypatch.setattr(listener, "descriptors", lambda: 1024)
+
+
+def test_sufficient_limits_allow_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    allowed(monkeypatch)
+    before = threading.enumerate()
     limits.check()
-    assert threading.active_count() == before
+    assert {*threading.enumerate()} <= {*before}
 
 
 def test_insufficient_limits_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(said: str) -> None:
-        with pytest.raises(ServiceError, match=said):
-            limits.check()
-
     with monkeypatch.context() as patch:
-        patch.setattr(resource, "getrlimit", lambda limit: (1500 << 20, resource.RLIM_INFINITY))
-        patch.setattr(listener, "descriptors", lambda: 1024)
-        refused(r"^1500 MiB of addresses are allowed \(ulimit -v\), at least \d+ are needed$")
-
-    def start(thread: threading.Thread) -> None:
-        if threading.active_count() >= before + 9:
-            raise RuntimeError("can't start new thread")
-        plain(thread)
-
-    plain, before = threading.Thread.start, threading.active_count()
-    monkeypatch.setattr(threading.Thread, "start", start)
-    refused(r"^9 more threads are allowed \(ulimit -u.*, 64 are needed$")
+        allowed(patch, addresses=1500 << 20)
+        with pytest.raises(ServiceError, match=r"^1500 MiB of addresses are allowed \(ulimit -v\), at least \d+ are"):
+            limits.check()
+    allowed(monkeypatch, threads=9)
+    with pytest.raises(ServiceError, match=r"^9 more threads are allowed \(ulimit -u.*, 64 are needed$"):
+        limits.check()
 
 
 def test_invalid_admin_listen_address_is_reported() -> None:
     with pytest.raises(WrongSetting, match=r"^EARSHOT_ADMIN_LISTEN: '192.0.2.1' is not an address of this machine"):
         listen("192.0.2.1", 0, "admin_listen")
-
-
-@pytest.mark.parametrize(
-    ("host", "why"),
-    [
-        ("no.such.host.invalid", "does not resolve"),
-        ("999.1.1.1", "does not resolve"),
-        ("a..b", "does not resolve"),
-        # Reserved for documentation, so never local.
-        ("192.0.2.1", "is not an address of this machine"),
-    ],
-)
-def test_invalid_host_is_reported(host: str, why: str) -> None:
-    with pytest.raises(WrongSetting, match=f"^EARSHOT_HOST: '{host}' {why}"):
-        listen(host, 0)
 
 
 def test_data_directories_are_created_private(tmp_path: Path) -> None:
@@ -130,29 +122,6 @@ def test_voice_and_database_directories_are_not_created(tmp_path: Path) -> None:
         prepare(Settings(data=tmp_path / "data", database_url=database))
     prepare(Settings(data=tmp_path / "data", voices_url=f"file://{tmp_path}/voices/here"))
     assert {path.name for path in tmp_path.iterdir()} == {"data"}
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("data", "/proc/earshot"),
-        ("data", "/proc"),
-        ("data", "{file}"),
-        ("data", "{file}/below"),
-        ("broker", "embedded://{file}"),
-        ("broker", "embedded:///proc/earshot"),
-        ("database_url", "sqlite+aiosqlite:////proc/earshot.db"),
-        ("database_url", "sqlite+aiosqlite:///{file}/earshot.db"),
-        ("voices_url", "{file}"),
-        ("voices_url", "/proc/voices"),
-    ],
-)
-def test_unwritable_path_names_its_setting(tmp_path: Path, field: str, value: str) -> None:
-    file = tmp_path / "file"
-    file.touch()
-    settings = Settings.model_validate({"data": tmp_path / "data", field: value.format(file=file)})
-    with pytest.raises(WrongSetting, match=rf"^EARSHOT_{field.upper()}: (/proc|{file}).* (is not|cannot be) "):
-        prepare(settings)
 
 
 @pytest.mark.parametrize(

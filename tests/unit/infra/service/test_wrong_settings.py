@@ -13,8 +13,8 @@ from streams.decoders.processes import Zygote
 
 pytestmark = pytest.mark.slow
 
-ENGINE_URLS = ("zzz", "ftp://here", "http://", "http://here:99999", "http://me:word@here", "http://a b")
-KEYS = ("short", "with a \a bell in its many letters")
+ENGINE_URLS = ("zzz", "ftp://here", "http://", "http://here:99999", "http://me:sesame@here", "http://a b")
+KEYS = ("sesame", "sesame with a \a bell in its many letters")
 COUNTS = ("0", "-1", "1.5", "many")
 SECONDS = ("-1", "nan", "soon")
 
@@ -23,10 +23,25 @@ WRONG: dict[str, tuple[str, ...]] = {
     "host": ("no.such.host.invalid", "999.1.1.1", "192.0.2.1", "http://127.0.0.1"),
     "port": ("-1", "65536", "http"),
     "data": ("{file}", "{file}/below", "/proc/earshot"),
-    "broker": ("zzz://x", "kafka://", "kafka://here", "kafka://here:0", "embedded://?sync=2", "embedded://{file}"),
+    "broker": (
+        "zzz://x",
+        "kafka:one:9092",
+        "kafka://",
+        "kafka://here",
+        "kafka://here:0",
+        "kafka://one:9092,",
+        "kafka://one:65536",
+        "embedded://?sync=2",
+        "embedded://?fsync=0",
+        "embedded://{file}",
+        "embedded:///proc/earshot",
+    ),
     "database_url": (
         "zzz://x",
+        "mysql://u:sesame@h/n",
+        "postgresql+psycopg://h/n",
         "sqlite://",
+        "sqlite:////proc/earshot.db",
         "sqlite:///{missing}/earshot.db",
         "sqlite:///{file}/earshot.db",
         "postgresql://u:p@here:99999/name",
@@ -48,11 +63,11 @@ WRONG: dict[str, tuple[str, ...]] = {
     # Options of a protocol are refused without it.
     "kafka_sasl_mechanism": ("GSSAPI", "PLAIN"),
     "kafka_sasl_username": ("earshot",),
-    "kafka_sasl_password": ("secret",),
+    "kafka_sasl_password": ("sesame",),
     "kafka_ssl_ca_location": ("{file}", "{missing}"),
     "kafka_ssl_certificate_location": ("{file}", "{missing}"),
     "kafka_ssl_key_location": ("{file}", "{missing}"),
-    "kafka_ssl_key_password": ("secret",),
+    "kafka_ssl_key_password": ("sesame",),
     "kafka_ssl_endpoint_identification_algorithm": ("http", "none"),
     "kafka_session_seconds": ("5", "61", "long"),
     "standbys": ("-1", "4", "many"),
@@ -66,7 +81,7 @@ WRONG: dict[str, tuple[str, ...]] = {
         "https://*.example.org",
         "https://app.example.org/",
         "https://App.example.org",
-        "https://me:word@app.example.org",
+        "https://me:sesame@app.example.org",
         "https://app.example.org,",
         "ftp://app.example.org",
         "https://app.example.org:99999",
@@ -75,7 +90,7 @@ WRONG: dict[str, tuple[str, ...]] = {
     "key_tries": ("0", *SECONDS),
     "upload_free_bytes": ("-1", "many"),
     **{f"{engine}_url": ENGINE_URLS for engine in ("speech", "caption", "translation", "speaker")},
-    **{f"{engine}_key": ("two words", "bell\a") for engine in ("speech", "caption", "translation", "speaker")},
+    **{f"{engine}_key": ("two sesames", "sesame\a") for engine in ("speech", "caption", "translation", "speaker")},
     **{f"{engine}_model": ("x" * 201,) for engine in ("speech", "caption", "speaker")},
     **{f"{engine}_timeout": ("0", "3601", *SECONDS) for engine in ("speech", "caption", "translation", "speaker")},
     **{f"{engine}_concurrency": COUNTS for engine in ("speech", "caption", "translation", "speaker")},
@@ -130,6 +145,7 @@ def test_wrong_value_is_one_line_naming_setting(
         (line,) = refusal(capsys)
         assert line.startswith(f"{variable(field)}: "), (value, line)
         assert "pattern" not in line
+        assert "sesame" not in line, "a secret is never shown"
     assert not (tmp_path / "missing").exists()
 
 

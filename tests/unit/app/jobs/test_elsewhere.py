@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Iterator
 
 import msgspec
 import pytest
-import uvicorn
 
 from tests.ports import free_port
 from tests.unit.app.conftest import KEY, House
 from tests.unit.app.jobs.conftest import SOUND, Exchange, sounds
 from tests.unit.app.jobs.double import RECORDING
+from tests.unit.app.sessions.sockets import listening
 from tests.waiting import until
 from topics import apikeys
 from topics.apikeys import KeyKind
@@ -24,17 +24,8 @@ from topics.ports.directory import AudioLink
 @contextlib.asynccontextmanager
 async def served(house: House) -> AsyncIterator[str]:
     """Serve a house on the running loop."""
-    server = uvicorn.Server(
-        uvicorn.Config(house.app, port=0, log_config=None, lifespan="off", ws="none", timeout_graceful_shutdown=1)
-    )
-    server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
-    serving = asyncio.create_task(server.serve())
-    await until(lambda: server.started)
-    try:
+    async with listening(house.app) as (server, _):
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        await serving
 
 
 @pytest.fixture

@@ -118,11 +118,11 @@ async def line_at(url: str, path: str, protocols: tuple[str, ...] = (PROTOCOL,),
 
 
 @asynccontextmanager
-async def place(house: House, limits: ConnectionLimits = LIMITS) -> AsyncIterator[Place]:
-    """Serve an edge as the service does."""
+async def listening(app: Any, limits: ConnectionLimits = LIMITS) -> AsyncIterator[tuple[uvicorn.Server, Connections]]:
+    """Serve an application as the service does."""
     door = Connections(limits)
     config = uvicorn.Config(
-        house.app,
+        app,
         port=0,
         loop="none",
         http=functools.partial(ClientConnection, door=door),  # type: ignore[arg-type]
@@ -130,6 +130,7 @@ async def place(house: House, limits: ConnectionLimits = LIMITS) -> AsyncIterato
         lifespan="off",
         log_config=None,
         server_header=False,
+        proxy_headers=False,
         timeout_graceful_shutdown=3,
     )
     server = uvicorn.Server(config)
@@ -137,12 +138,18 @@ async def place(house: House, limits: ConnectionLimits = LIMITS) -> AsyncIterato
     watching = asyncio.create_task(door.watch())
     await until(lambda: server.started)
     try:
-        yield Place(house, server.servers[0].sockets[0].getsockname()[1], door, server)
+        yield server, door
     finally:
         watching.cancel()
         server.should_exit = True
         await serving
-        await house.app.state.forwarder.close()
+
+
+@asynccontextmanager
+async def place(house: House, limits: ConnectionLimits = LIMITS) -> AsyncIterator[Place]:
+    async with listening(house.app, limits) as (server, door):
+        yield Place(house, server.servers[0].sockets[0].getsockname()[1], door, server)
+    await house.app.state.forwarder.close()
 
 
 def path_of(session: str, query: str = "") -> str:

@@ -107,11 +107,6 @@ def test_subtitles_in_srt_and_vtt() -> None:
     assert transcripts.vtt(RecognitionResult(1.0, ())) == "WEBVTT\n"
 
 
-def test_keywords_are_most_frequent_content_words() -> None:
-    text = "The train is late. That train was late too, and the platform is full of people waiting for the train."
-    assert text_analysis.keywords(text, 4) == ["train", "late", "platform", "full"]
-
-
 def test_word_with_apostrophe_is_one_word() -> None:
     assert text_analysis.words("They've gone, don’t wait") == ["they've", "gone", "don’t", "wait"]
 

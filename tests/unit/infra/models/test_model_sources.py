@@ -1,6 +1,5 @@
 """Model sources: archives and URLs are untrusted, and forbidden content is refused in one line."""
 
-import bz2
 import gzip
 import hashlib
 import io
@@ -9,7 +8,6 @@ import os
 import shutil
 import struct
 import tarfile
-import threading
 import time
 import tracemalloc
 import zipfile
@@ -25,7 +23,8 @@ import pytest
 from infra.lab.converters.recipes import write_model
 from infra.models import archives, sources
 from infra.models.registry import Registry
-from streams.models.manifest import FILE, MANIFEST_BYTES, MAX_BYTES
+from streams.models.manifest import FILE, MANIFEST_BYTES
+from tests.ports import serving
 from tests.unit.streams.models import models
 from topics.errors import EngineError
 
@@ -193,37 +192,22 @@ UNREADABLE = "cannot be unpacked|too long|neither a .zip nor a .tar"
 TOO_LONG = "headers are too long, or it holds too many files"
 RUDE: dict[str, tuple[Callable[[], bytes], str]] = {
     "extended header of 7 GB": (lambda: pax(b"", 7 << 30), TOO_LONG),
-    "extended header of digits": (lambda: pax(b"1" * 2048) * 4000, UNREADABLE),
     "endless extended headers": (lambda: pax(b"11 path=aa\n") * 100_000, UNREADABLE),
-    "global headers": (
-        lambda: pax(b"11 path=aa\n").replace(b"0 x\0", b"0 g\0") * 100_000, UNREADABLE,
-    ),
     "name of 100 MB": (lambda: long_name(100 << 20), TOO_LONG),
-    "name of 1 KB": (lambda: long_name(1024) + members(1), "is too long a name"),
     "very many files": (lambda: members(200_000), f"more than 1000 files|cannot be unpacked|{TOO_LONG}"),
-    "very many directories": (lambda: members(200_000, tarfile.DIRTYPE), TOO_LONG),
     "sparse": (gnu_sparse, "'sparse' is not a plain file"),
-    "sparse by extended header": (
-        lambda: pax(b"22 GNU.sparse.size=99\n20 GNU.sparse.map=1,\n") + members(1),
-        f"not a plain file|{UNREADABLE}",
-    ),
     "file that says it has 7 GB": (
-        lambda: pax(b"19 size=7000000000\n") + members(1), "cannot be unpacked: cut short|more than 1000 bytes",
+        lambda: pax(b"19 size=7000000000\n") + members(1),
+        "cannot be unpacked: cut short|more than 1000 bytes",
     ),
-    "negative size": (lambda: pax(b"12 size=-512\n") + members(2), UNREADABLE),
     "gzip of zeros": (lambda: gzip.compress(bytes(48 << 20)), "holds more than"),
-    "gzip with a long name": (lambda: b"\x1f\x8b\x08\x08" + bytes(6) + b"a" * (50 << 20), "cannot be unpacked"),
-    "bzip2 of zeros": (lambda: bz2.compress(bytes(48 << 20)), "holds more than"),
-    "xz of zeros": (lambda: lzma.compress(bytes(48 << 20)), "holds more than"),
     "xz that wants 4 GB": (xz_with_a_dictionary_of_4_gigabytes, "cannot be unpacked: Memory usage limit"),
     "gzip cut short": (lambda: gzip.compress(os.urandom(5000))[:-20], "cannot be unpacked: cut short"),
     "crowded zip": (lambda: crowded_zip(200_000), TOO_LONG),
     "zip of zeros": (lambda: packed_zip(zipfile.ZIP_DEFLATED), "holds more than 1000 bytes"),
     "bzip2 in zip": (lambda: packed_zip(zipfile.ZIP_BZIP2), "'a' is not packed with deflate"),
-    "xz in zip": (lambda: packed_zip(zipfile.ZIP_LZMA), "'a' is not packed with deflate"),
-    "deep": (lambda: zip_with(("a/" * 100 + "a", b"x")), "is too long a name"),
     "lines in a name": (lambda: zip_with(("a\n\x1b[2J" + "b" * 600, b"x")), r"'a\\n\\x1b\[2Jb+' is too long a name"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.slow
@@ -247,7 +231,7 @@ def test_oversized_or_malformed_manifest_is_rejected(source: Path, tmp_path: Pat
     (source / FILE).write_bytes(b" " * (MANIFEST_BYTES + 1))
     with pytest.raises(EngineError, match=r"manifest.json: is larger than 4194304 bytes"):
         Registry(tmp_path / "data").add(source)
-    for content in (b"[" * 100_000, b'{"kind": "\xff"}', b'{"kind": {}}'):
+    for content in (b"[" * 100_000, b"[]", b'{"kind": "\xff"}', b'{"kind": {}}', b'{"kind": "lottery"}'):
         (source / FILE).write_bytes(content)
         with pytest.raises(EngineError, match=r"manifest.json: "):
             Registry(tmp_path / "data").add(source)
@@ -278,13 +262,6 @@ def test_invalid_sources_are_rejected(source: Path, tmp_path: Path) -> None:
             registry.add(given, **options)
 
 
-def test_oversized_graph_is_rejected(tmp_path: Path) -> None:
-    with (tmp_path / "large.onnx").open("wb") as file:
-        file.truncate(10 * MAX_BYTES)
-    with pytest.raises(EngineError, match=r"large.onnx: is larger than"):
-        Registry(tmp_path / "data").add(tmp_path / "large.onnx", recipe=CED)
-
-
 class Quiet(SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None: ...
 
@@ -292,12 +269,8 @@ class Quiet(SimpleHTTPRequestHandler):
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
     (tmp_path / "www").mkdir()
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path / "www"))) as made:
-        thread = threading.Thread(target=made.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{made.server_address[1]}"
-        made.shutdown()
-        thread.join()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path / "www")))) as made:
+        yield f"http://127.0.0.1:{made.server_port}"
 
 
 def test_url_requires_matching_digest(

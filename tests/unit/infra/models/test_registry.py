@@ -16,7 +16,7 @@ from infra import models as bundled
 from infra.models import checks
 from infra.models.registry import Registry
 from streams.models import manifest
-from streams.models.manifest import FILE, MAX_BYTES, Graph, Heads, LogMel, Manifest, ModelTag, Output, Waveform
+from streams.models.manifest import FILE, MAX_BYTES, Graph, Heads, LogMel, Manifest, Output, Waveform
 from streams.models.sound_engine import OnnxSoundEngine
 from streams.voice.speaker_manifest import SpeakerManifest, UtteranceInput
 from tests.unit.streams.models import models
@@ -152,6 +152,11 @@ def test_unknown_model_has_no_manifest(registry: Registry) -> None:
 
 def test_broken_model_is_listed_with_fault(registry: Registry, tmp_path: Path) -> None:
     entry = registry.add(written(tmp_path))
+    graph = (entry.directory / "model.onnx").read_bytes()
+    (entry.directory / "model.onnx").write_bytes(graph[:-1])
+    with pytest.raises(EngineError, match="not the file that the manifest was made for"):
+        registry.use(entry.model_id)
+    (entry.directory / "model.onnx").write_bytes(graph)
     path = entry.directory / FILE
     path.write_bytes(path.read_bytes().replace(b'"point": 0.5', b'"point": 0.6'))
     assert "was changed after it was added" in str(registry.entries()[-1].fault)
@@ -215,10 +220,8 @@ FAULTS = {
     "no ONNX": ({}, b"nothing", "model.onnx: is not an ONNX file"),
     "empty": ({}, b"", "model.onnx: is not an ONNX file"),
     "truncated": ({}, models.graph()[:-40], "model.onnx: is not an ONNX file, or cut short"),
-    "unknown operator": ({}, models.graph(operator="Nonsense"), "Nonsense"),
     "custom operator": ({}, custom(), "has the custom operator com.example.Identity"),
     "external data": ({}, external(), r"keeps the tensor picked in another file \(../../../etc/passwd\)"),
-    "input shape": ({"input": Waveform(1000, 799)}, None, r"takes .*800.*, expected .*799"),
     "too short": (
         {"input": Waveform(1000, 500)},
         models.graph(axes=("n", 500)),
@@ -229,10 +232,6 @@ FAULTS = {
         models.graph(axes=("n", 90, 8)),
         "a hop of 500 ms is not a whole number of the model's frames",
     ),
-    "input type": ({}, models.graph(kind=TensorProto.DOUBLE), r"takes tensor\(double\)"),
-    "output shape": ({}, models.graph(outputs=5), "gives 5 scores, but the manifest has 4 classes"),
-    "no such output": ({"output": Output(scores="other")}, None, "has no output other"),
-    "tags": ({"tags": (ModelTag("T", "C", (4,), 0.5),)}, None, "tag T needs class indices from 0 to 3"),
     "NaN": ({}, models.graph(operator="Sqrt"), "gives scores that are not numbers"),
     "logits": ({}, models.graph(operator="Exp"), r"gives scores from \S+ to \S+, expected 0 to 1"),
     "no licence": ({"licence": ""}, None, "licence '' is unknown"),
@@ -278,13 +277,6 @@ def verdict(directory: Path) -> str:
         return str(refusal)
 
 
-@pytest.mark.parametrize("text", ['{"kind": "lottery"}', '{"kind": 3}', "[]", '{"kind": "sound-events"}'])
-def test_invalid_manifest_is_rejected(registry: Registry, tmp_path: Path, text: str) -> None:
-    (tmp_path / FILE).write_text(text)
-    with pytest.raises(EngineError, match=r"manifest\.json: [^\n]*(lottery|kind|object|name)"):
-        registry.add(tmp_path)
-
-
 def other_digest(source: Path) -> None:
     known = msgspec.structs.replace(TINY, graph=Graph("model.onnx", "0" * 64))
     (source / FILE).write_bytes(msgspec.json.encode(known))
@@ -316,12 +308,3 @@ def test_file_that_differs_from_manifest_is_rejected(
     with pytest.raises(EngineError, match=rf"model.onnx: {fault}"):
         registry.add(source)
     assert not ids(registry)
-
-
-def test_model_damaged_after_adding_is_not_used(registry: Registry, tmp_path: Path) -> None:
-    used = registry.use(registry.add(written(tmp_path), name="used").model_id).model_id
-    entry = registry.add(written(tmp_path))
-    (entry.directory / "model.onnx").write_bytes(models.graph()[:-1])
-    with pytest.raises(EngineError, match="not the file that the manifest was made for"):
-        registry.use("tiny")
-    assert registry.current_id() == used

@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from infra.db import ledger as ledger_module
 from infra.db.accounts import Accounts
 from infra.db.database import Database
-from infra.db.ledger import EVER, SqlLedger, month_of
+from infra.db.ledger import EVER, SqlLedger
 from tests.unit.infra.conftest import SQLITE
 from topics.ports.administration import UsageFilter, UsageTotal
 from topics.ports.ledger import Charge, Ledger, MeteredService
@@ -157,8 +157,3 @@ async def test_page_query_seeks_by_index(
 async def test_model_name_is_sanitised_and_truncated(ledger: SqlLedger) -> None:
     await ledger.record([charge("j1", model="\0" + "é" * 300)])
     assert [one.model for one in await lines(ledger)] == ["é" * 100]
-
-
-@pytest.mark.parametrize(("ms", "month"), [(NOVEMBER, "2026-11"), (NOVEMBER - 1, "2026-10"), (0, "1970-01")])
-def test_months_follow_utc(ms: int, month: str) -> None:
-    assert month_of(ms) == month

@@ -18,6 +18,7 @@ from infra.db.speakers import SqlSpeakerStore
 from streams.clients.embeddings import EmbeddingModel
 from streams.speakers.speaker_store import EnrolledSpeaker, SpeakerStore, VoiceSample
 from tests.unit.infra.conftest import AWAY, SQLITE, run
+from tests.unit.streams.clocks import HandClock
 from topics.errors import NotFound, RuleBroken, Unavailable
 from topics.keys import new_id
 from topics.ports.speakers import MAX_SAMPLES, MAX_SPEAKERS
@@ -27,26 +28,18 @@ MODEL = EmbeddingModel("mini", "ab" * 32)
 HOUR = 3600
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1.5
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def sample(seed: int = 0, voice: str | None = None) -> VoiceSample:
     vector = np.random.default_rng(seed).standard_normal(DIMENSION).astype(np.float32)
     return VoiceSample(new_id(), vector, MODEL, 4000 + seed, voice)
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> HandClock:
+    return HandClock(1.5)
 
 
 @pytest.fixture
-def store(database: Database, clock: Clock) -> SpeakerStore:
+def store(database: Database, clock: HandClock) -> SpeakerStore:
     return SqlSpeakerStore(database, clock)
 
 
@@ -67,7 +60,7 @@ def plain(enrolled: EnrolledSpeaker | None) -> object:
     return msgspec.to_builtins(enrolled, enc_hook=lambda vector: vector.tobytes(), builtin_types=(bytes,))
 
 
-async def test_speakers_are_sorted_with_samples_in_order(store: SpeakerStore, zoo: str, clock: Clock) -> None:
+async def test_speakers_are_sorted_with_samples_in_order(store: SpeakerStore, zoo: str, clock: HandClock) -> None:
     given = [sample(n, f"{zoo}/{n}") for n in range(4)]
     # "b" follows "B" in byte order, and precedes it in many collations.
     await keep(store, zoo, "b", given[0])
@@ -158,7 +151,9 @@ async def test_adding_to_deleted_organization_fails(database: Database, store: S
         await store.add(zoo, "Anna", sample())
 
 
-async def test_unclaimed_voice_file_is_discarded_after_one_hour(store: SpeakerStore, zoo: str, clock: Clock) -> None:
+async def test_unclaimed_voice_file_is_discarded_after_one_hour(
+    store: SpeakerStore, zoo: str, clock: HandClock
+) -> None:
     for voice in "taken", "lost", "later":
         await store.reserve(voice)
         clock.now += 1
@@ -175,7 +170,7 @@ async def test_unclaimed_voice_file_is_discarded_after_one_hour(store: SpeakerSt
 
 
 async def test_failed_registration_keeps_reservation(
-    monkeypatch: pytest.MonkeyPatch, store: SpeakerStore, zoo: str, clock: Clock
+    monkeypatch: pytest.MonkeyPatch, store: SpeakerStore, zoo: str, clock: HandClock
 ) -> None:
     monkeypatch.setattr(speakers, "MAX_SAMPLES", 1)
     await store.add(zoo, "Anna", sample(1))
@@ -186,7 +181,7 @@ async def test_failed_registration_keeps_reservation(
     assert await store.to_discard() == ["voice"]
 
 
-async def test_discarded_voice_file_cannot_be_claimed(store: SpeakerStore, zoo: str, clock: Clock) -> None:
+async def test_discarded_voice_file_cannot_be_claimed(store: SpeakerStore, zoo: str, clock: HandClock) -> None:
     await store.reserve("late")
     clock.now += HOUR
     await store.discarded(await store.to_discard())
@@ -208,7 +203,7 @@ async def test_removal_returns_voice_files(database: Database, store: SpeakerSto
 
 
 async def test_deleting_organization_discards_its_voice_files(
-    database: Database, store: SpeakerStore, zoo: str, clock: Clock
+    database: Database, store: SpeakerStore, zoo: str, clock: HandClock
 ) -> None:
     accounts = Accounts(database, clock)
     park = (await accounts.create_organization("Park"))[0].id

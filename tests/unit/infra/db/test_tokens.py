@@ -14,20 +14,21 @@ from infra.db.schema import tokens as table
 from infra.db.tokens import SECONDS, Purpose
 from infra.service.links import OneTimeLinks
 from tests.unit.infra.conftest import SQLITE
+from tests.unit.streams.clocks import HandClock
 from topics import apikeys
 from topics.apikeys import KeyKind
 from topics.errors import DirectoryDown, NotFound, Unauthorized
 from topics.ports.directory import Principal
 
 
-class House:
-    """A database with its demo project, and an adjustable clock."""
+class House(HandClock):
+    """A database with its demo project, and the clock of its users."""
 
     def __init__(self, database: Database) -> None:
+        super().__init__()
         self.database = database
-        self.now = 1000.0
-        self.directory = SqlDirectory(database, 60.0, clock=lambda: self.now)
-        self.links = OneTimeLinks(database, lambda: self.now)
+        self.directory = SqlDirectory(database, 60.0, clock=self)
+        self.links = OneTimeLinks(database, self)
 
 
 pytestmark = SQLITE

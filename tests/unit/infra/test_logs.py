@@ -144,11 +144,9 @@ def test_ids_in_paths_are_shortened(lines: io.StringIO) -> None:
 
 
 def test_warnings_become_events(lines: io.StringIO) -> None:
-    logs.configure(stream=lines)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        logging.captureWarnings(False)
-        logging.captureWarnings(True)
+        logs.configure(stream=lines)
         warnings.warn("old call", stacklevel=1)
         logging.captureWarnings(False)
     assert "old call" in str(events(lines)[0]["event"])

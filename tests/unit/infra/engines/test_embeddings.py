@@ -10,12 +10,14 @@ import pytest
 
 from infra import models
 from infra.engines import SPEAKER_MODEL, uploads
+from infra.engines.admission import AdmissionLimit
 from infra.engines.server import create_app
 from infra.engines.speech.speech_models import SpeechModels, SpeechSettings
 from infra.engines.voices import embeddings, voice_embedding
 from streams.models.protocol import Floats
 from streams.voice import speaker_manifest as manifest
 from tests.audio import RATE, encoded, noise
+from tests.waiting import until
 
 FORM = "/v1/audio/speech/embedding"
 JSON = "/v1/embeddings"
@@ -93,24 +95,25 @@ async def test_invalid_form_request_is_rejected_in_openai_format(client: httpx2.
         assert long.status_code == 413
 
 
-async def test_full_queue_returns_503(monkeypatch: pytest.MonkeyPatch, client: httpx2.AsyncClient) -> None:
-    free, at_work = threading.Event(), threading.Semaphore(0)
+async def test_full_queue_returns_503(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    admission, free = AdmissionLimit(embeddings.THREADS + embeddings.WAITING, "speaker", 1), threading.Event()
+    monkeypatch.setattr(embeddings, "AdmissionLimit", lambda *_: admission)
+    client: httpx2.AsyncClient = request.getfixturevalue("client")
 
     def embed(file: object) -> Floats:
-        at_work.release()
-        assert free.wait(10)
+        assert free.wait(60)
         return noise(round(0.01 * RATE))
 
     monkeypatch.setattr(voice_embedding, "embed", embed)
     first = [asyncio.create_task(embedded(client, b"x")) for _ in range(embeddings.THREADS + embeddings.WAITING)]
-    await asyncio.to_thread(at_work.acquire)
+    await until(lambda: admission.inside == len(first))
     late = await embedded(client, b"x")
     assert (late.status_code, late.headers["retry-after"]) == (503, "1")
     # Clients that hang up leave the queue, although threads finish their current work.
     first[-1].cancel()
     await asyncio.gather(first[-1], return_exceptions=True)
     again = asyncio.create_task(embedded(client, b"x"))
-    await asyncio.sleep(0.02)
+    await until(lambda: admission.inside == len(first))
     free.set()
     answers = await asyncio.gather(*first[:-1], again)
     assert {answer.status_code for answer in answers} == {200}

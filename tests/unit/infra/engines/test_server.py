@@ -111,15 +111,16 @@ async def test_invalid_transcription_is_rejected_in_openai_format(client: httpx2
     assert long.status_code == 413
 
 
-@pool(limit=0.7)
-async def test_failed_worker_fails_only_its_own_request(
-    client: httpx2.AsyncClient,
-) -> None:
-    for order, why in (("die", "stopped"), ("hang", "too long"), ("broken", "no decoder")):
-        answer = await transcribed(client, order)
-        assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
-        assert why in answer.json()["error"]["message"]
-        assert (await transcribed(client)).json() == {"text": "good day"}
+@pytest.mark.parametrize(
+    ("workers", "order", "why"),
+    [({}, "die", "stopped"), ({"limit": 0.7}, "hang", "too long"), ({}, "broken", "no decoder")],
+    indirect=["workers"],
+)
+async def test_failed_worker_fails_only_its_own_request(client: httpx2.AsyncClient, order: str, why: str) -> None:
+    answer = await transcribed(client, order)
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+    assert why in answer.json()["error"]["message"]
+    assert (await transcribed(client)).json() == {"text": "good day"}
 
 
 @pool(together=2)

@@ -22,7 +22,7 @@ from infra.service.lives import CRASH, LIVES, MOST_KILLED, begin_life
 from streams import memory
 from streams.folding.lives import Lives
 from tests.ports import free_port
-from tests.process import terminal
+from tests.process import ask, terminal
 from tests.waiting import wait_for
 
 KEY = re.compile(r"shown this once.*?(es[po]_\w+)")
@@ -149,12 +149,14 @@ def test_hangup_stops_service_unless_ignored(tmp_path: Path, hangup: signal.Hand
     """Unless it was started to outlive its terminal, as by nohup."""
     before = signal.signal(signal.SIGHUP, hangup)
     try:
-        with serving(tmp_path / "data", log_format="json") as process:
+        port = free_port()
+        with serving(tmp_path / "data", log_format="json", port=port) as process:
             welcome(process)
             process.send_signal(signal.SIGHUP)
             if hangup is signal.SIG_IGN:
                 with pytest.raises(subprocess.TimeoutExpired):
                     process.wait(1)
+                assert ask("GET", f"http://127.0.0.1:{port}/healthz").status_code == 200
                 process.terminate()
             _, err = process.communicate(timeout=60)
     finally:

@@ -24,8 +24,9 @@ LATE_HEARTBEATS = 4
 Fault = Callable[[ProxiedNode, Load, random.Random], Awaitable[int]]
 
 
-async def _rows_in_flight(node: ProxiedNode) -> None:
-    assert await asyncio.to_thread(node.proxy.wait_for_rows, CHANGELOG, ROWS_SECONDS), "no row is in flight"
+async def _next_rows(node: ProxiedNode) -> bool:
+    """Wait until the node sends rows; return False if it sends none, as it has no partition or too many in flight."""
+    return await asyncio.to_thread(node.proxy.wait_for_rows, CHANGELOG, ROWS_SECONDS)
 
 
 async def _many_rows_in_flight(node: ProxiedNode, newer: bool = True) -> int:
@@ -34,8 +35,9 @@ async def _many_rows_in_flight(node: ProxiedNode, newer: bool = True) -> int:
     await asyncio.sleep(2 * SLOW_SECONDS)
     node.proxy.hold(Hold.PRODUCE, newer)
     node.proxy.delay = 0.0
-    await _rows_in_flight(node)
+    await _next_rows(node)
     await asyncio.sleep(SLOW_SECONDS)
+    assert node.proxy.waiting, "no row is in flight"
     return node.proxy.waiting
 
 
@@ -46,7 +48,7 @@ async def _taken_over(load: Load) -> None:
 
 async def paused(node: ProxiedNode, load: Load, chance: random.Random) -> int:
     """Pause it with rows in flight until others have its partitions."""
-    await _rows_in_flight(node)
+    assert await _next_rows(node), "no row is in flight"
     node.process.pause()
     await _taken_over(load)
     node.process.resume()
@@ -80,7 +82,7 @@ async def held(node: ProxiedNode, load: Load, chance: random.Random) -> int:
 
 async def cut_off(node: ProxiedNode, load: Load, chance: random.Random) -> int:
     """Hold all its traffic until others have its partitions; then deliver everything."""
-    await _rows_in_flight(node)
+    assert await _next_rows(node), "no row is in flight"
     node.proxy.hold(Hold.EVERYTHING)
     await _taken_over(load)
     waiting = node.proxy.waiting
@@ -92,8 +94,7 @@ async def late_heartbeats(node: ProxiedNode, load: Load, chance: random.Random) 
     """Delay heartbeat answers to about the end of the node's session, while its rows are slow."""
     node.proxy.delay = SLOW_SECONDS
     for _ in range(LATE_HEARTBEATS):
-        # After a late one it may have no partitions.
-        await asyncio.to_thread(node.proxy.wait_for_rows, CHANGELOG, ROWS_SECONDS)
+        await _next_rows(node)
         # A heartbeat is sent a second after the previous one, from which the session counts.
         node.proxy.late_heartbeats = SESSION_SECONDS - HEARTBEAT_SECONDS + chance.uniform(-0.3, 0.7)
         await asyncio.sleep(SESSION_SECONDS)

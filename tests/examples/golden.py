@@ -275,7 +275,9 @@ TUNED: Final = msgspec.structs.replace(
 ROWS: Final[Mapping[str, msgspec.Struct]] = {
     **_ROWS,
     **_METERED_ROWS,
-    "head": msgspec.structs.replace(BEGUN_HEAD, begun_by=("01234567", "89abcdef"), derived=True),
+    "head": msgspec.structs.replace(
+        BEGUN_HEAD, begun_by=("01234567", "89abcdef"), derived=True, opened_at=1_700_000_000_000
+    ),
     "head-before-derived": msgspec.structs.replace(BEGUN_HEAD, begun_by=("01234567", "89abcdef")),
     "head-new-before-derived": _METERED_ROWS["head-new"],
     "head-deleted-before-derived": _METERED_ROWS["head-deleted"],

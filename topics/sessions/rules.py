@@ -32,6 +32,8 @@ from topics.sessions.sounds import SoundRules
 
 #: Windows of one metering step: an open session is billed each time it has this many more.
 METER_WINDOWS: Final = 1200
+#: Most time (ms) for the upload of a file in chunks.
+FILE_MS: Final = 24 * 3_600_000
 #: Time (ms) for which the derived id of a deleted session stays taken.
 TOMBSTONE_MS: Final = 3_600_000
 
@@ -79,6 +81,8 @@ class SessionHead(msgspec.Struct, frozen=True, array_like=True):
     begun_by: tuple[str, ...] = ()
     #: As in `Opened`.
     derived: bool = False
+    #: Log time (ms) of the opening; 0 if it is of an earlier version.
+    opened_at: int = 0
 
     @property
     def in_progress(self) -> bool:
@@ -123,7 +127,12 @@ class SessionHead(msgspec.Struct, frozen=True, array_like=True):
 
     def due(self, lifetime_ms: int) -> int:
         """Return the log time (ms) after which the session expires: `lifetime_ms` after its last chunk."""
-        return self.touched + (TOMBSTONE_MS if self.state is SessionState.DELETED else lifetime_ms)
+        if self.state is SessionState.DELETED:
+            return self.touched + TOMBSTONE_MS
+        idle = self.touched + lifetime_ms
+        # Its audio stays on the log until the file is complete.
+        is_arriving = self.kind == "file" and self.state is SessionState.WRITABLE and self.opened_at
+        return min(idle, self.opened_at + FILE_MS) if is_arriving else idle
 
 
 #: Limit on changes of a session's sound rules, which are all kept for the windows they apply to.
@@ -145,6 +154,7 @@ def _open(head: SessionHead | None, command: Opened, arrival: Arrival) -> Step[S
         command=arrival.offset,
         metered=0,
         derived=command.derived,
+        opened_at=arrival.at,
     )
     return Step(opened, (Effect.KEEP_REQUEST, Effect.WATCH))
 
@@ -229,7 +239,7 @@ def _tombstone(head: SessionHead) -> SessionHead | None:
 
 
 def _expire(head: SessionHead, command: Expired, arrival: Arrival) -> Step[SessionHead]:
-    if arrival.at - head.touched > command.idle_ms:
+    if arrival.at > head.due(command.idle_ms):
         step = _delete(head, command, arrival)
         watch = () if step.head is None else (Effect.WATCH,)
         return Step(step.head, (Effect.UNWATCH, *step.effects, *watch), step.verdict)

@@ -15,7 +15,7 @@ from tests.unit.streams.sessions.rows import MemoryPartition, delivered
 from topics import keys
 from topics.folding import Verdict
 from topics.sessions.records import Chunk, Deleted, Expired, Opened, Sealed, SessionCommand
-from topics.sessions.rules import TOMBSTONE_MS
+from topics.sessions.rules import FILE_MS, TOMBSTONE_MS
 
 SESSION = "S" * 24
 IDLE_MS = 1000
@@ -110,6 +110,19 @@ async def test_deadline_follows_activity_and_ends_session(house: House) -> None:
     assert house.due() == [3000]
     await house.fold(Expired("sweep", IDLE_MS, 3000), at=3000)
     assert house.due() == []
+
+
+async def test_upload_of_file_must_end_within_a_day(house: House) -> None:
+    """Until it is complete, the log keeps its audio and all that came after."""
+    opened = msgspec.structs.replace(STREAM, kind="file")
+    last = 1 + FILE_MS
+    await house.fold(opened, at=1)
+    await house.fold(Chunk("a", 0, b"a"), at=last - 10)
+    await house.fold(Expired("sweep", IDLE_MS, 1001), at=last)
+    assert house.due() == [last]
+    await house.fold(Expired("sweep", IDLE_MS, last), at=last + 1)
+    assert house.partition.rows == {}
+    assert house.store.references.lowest() is None
 
 
 async def test_derived_id_of_deleted_session_stays_taken_for_an_hour(house: House) -> None:

@@ -181,8 +181,9 @@ async def test_unfinished_session_is_analysed_despite_old_begun_records(tmp_path
 
 
 def replace(path: Path) -> None:
-    path.rename(path.with_name("moved"))
-    path.write_bytes(b"")
+    fresh = path.with_name("fresh")
+    fresh.touch()
+    fresh.replace(path)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ class HolderQuota:
     """Counts places by holder. Loop only."""
 
     def __init__(self, each: int, total: int, each_full: str, full: str, retry_after: int) -> None:
-        """Give `each` places to a holder and `total` to all; the texts and `retry_after` (seconds) tell of no place."""
+        """Give `each` places to a holder and `total` to all; the texts say why there is none. `retry_after` is in s."""
         self.each = each
         self.total = total
         self._texts = each_full, full

@@ -90,7 +90,7 @@ export async function request(method, path, /** @type {Options} */ { signal, bod
   try {
     const answer = await ask(method, path, { signal: watched.signal, body, ...options });
     watched.heard();
-    if (answer.status === 204) return answer; // Only an answer without a stream of a body may be made anew.
+    if (answer.status === 204) return answer; // An answer without a body cannot be rebuilt with one.
     // A long body may take longer, as long as it comes.
     const transform = (piece, out) => {
       watched.heard();

@@ -59,7 +59,8 @@ class Spool:
             # Cancelling one run must not stop the filling for others.
             await asyncio.shield(file.filling)
         except asyncio.CancelledError:
-            if file.filling.cancelled():
+            reader = asyncio.current_task()
+            if file.filling.cancelled() and reader is not None and not reader.cancelling():
                 raise Unavailable("the job was removed") from None
             raise
         return file.path

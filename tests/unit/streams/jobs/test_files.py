@@ -153,6 +153,16 @@ async def test_removing_a_job_is_unavailable_to_its_readers(spool: Spool) -> Non
     assert files(spool) == []
 
 
+async def test_run_that_is_cancelled_with_its_job_ends(spool: Spool) -> None:
+    """Its job was removed at the same time; it would go on if that hid the cancellation."""
+    run = asyncio.create_task(spool.take(JOB, "a", SIZE, Log().read))
+    await asyncio.sleep(0)
+    run.cancel()
+    spool.drop(JOB)
+    await asyncio.wait([run])
+    assert run.cancelled()
+
+
 async def test_resubmitted_job_gets_its_own_audio(spool: Spool) -> None:
     old, new = Log(b"old"), Log(b"new")
     old.gate.set()

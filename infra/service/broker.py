@@ -5,8 +5,8 @@ from pathlib import Path
 
 from infra.db.database import Database
 from infra.db.secret import log_name, note_log_name
+from infra.disk import replace_file
 from infra.extras import needed_for
-from infra.service.lives import replace_file
 from infra.settings import Settings
 from infra.urls import Embedded, Kafka
 from streams.embedded.lock import DirectoryLock

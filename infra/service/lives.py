@@ -6,7 +6,6 @@ the whole machine, so any process that it killed counts. A process that left nei
 
 import contextlib
 import faulthandler
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -14,6 +13,7 @@ from typing import Final
 import msgspec
 import structlog
 
+from infra.disk import replace_file
 from streams import memory
 from streams.folding.lives import Lives, name_life
 
@@ -82,13 +82,3 @@ def _boot() -> str:
         return _BOOT.read_text().strip()
     except OSError:
         return ""
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Replace a file atomically, so that it is whole whenever the machine stops."""
-    fresh = path.with_name(f"{path.name}.new")
-    with fresh.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)

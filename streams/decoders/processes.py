@@ -246,8 +246,7 @@ class Zygote:
             Unavailable: none can be started.
         """
         with self._lock:
-            self._load_missing(self._running())
-            return self._attempt(lambda process: process.fork_worker(size))
+            return self._attempt(lambda process: self._fork_worker(process, size))
 
     def fork(self, deadlines: Deadlines, recording: int | None) -> DecoderProcess:
         """Return a new decoder, for a recording given as a descriptor or, if None, with an inbox.
@@ -282,17 +281,17 @@ class Zygote:
             except OSError as error:
                 raise Unavailable(f"no process for audio can be started: {error.strerror}") from error
             self._missing = dict(self._models)
-            self._load_missing(self._process)
         return self._process
 
-    def _load_missing(self, process: ZygoteProcess) -> None:
+    def _fork_worker(self, process: ZygoteProcess, size: int) -> tuple[socket.socket, int]:
         for directory in list(self._missing):
             try:
                 process.load(directory)
-            except (EngineError, OSError) as error:  # It loaded before: the next worker may have it again.
+            except EngineError as error:  # It loaded before: the next worker may have it again.
                 log.warning("workers.model_missing", model=str(directory), error=str(error))
             else:
                 self._note_loaded(directory)
+        return process.fork_worker(size)
 
     def _note_loaded(self, directory: Path) -> None:
         """Note that it has a model, which it will evict last."""

@@ -257,7 +257,7 @@ def _expired_before(head: None, command: Expired, arrival: Arrival) -> Step[Sess
 
 def _forget(head: SessionHead, command: Expired, arrival: Arrival) -> Step[SessionHead]:
     """Remove a tombstone that is due, unless the ledger lacks some of the session: then `_meter` removes it."""
-    if arrival.at - head.touched <= TOMBSTONE_MS:
+    if arrival.at <= head.due(command.idle_ms):
         return Step(head, (Effect.UNWATCH, Effect.WATCH), ABSENT)
     if head.unmetered:
         due = msgspec.structs.replace(head, touched=-1, command=arrival.offset)

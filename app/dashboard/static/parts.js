@@ -1,6 +1,6 @@
 // Pieces that several views are made of.
 import { html, hue, tagName, useEffect, useRef, useState } from "./lib.js";
-import { RETRY } from "./api.js";
+import { RETRY, get } from "./api.js";
 
 export { Problem, Progress } from "./problem.js";
 
@@ -26,6 +26,22 @@ export function useLoaded(load, on) {
     };
   }, [...on, turn]);
   return { ...state, again: () => setTurn((count) => count + 1) };
+}
+
+/** The rows named `name` of a list that comes page by page, as {rows, value, error, loading, again, more, refresh}. */
+export function usePages(path, name) {
+  const [rows, setRows] = useState([]);
+  const [token, setToken] = useState("");
+  const further = token ? `&next_token=${encodeURIComponent(token)}` : "";
+  const { value, error, loading, again } = useLoaded((signal) => get(`${path}${further}`, { signal }), [path, token]);
+  useEffect(() => { setRows([]); setToken(""); }, [path]);
+  useEffect(() => { if (value) setRows((before) => (token ? [...before, ...value[name]] : value[name])); }, [value]);
+  const more = value?.next_token ? () => setToken(value.next_token) : null;
+  const refresh = () => {
+    setToken("");
+    again();
+  };
+  return { rows, value, error, loading, again, more, refresh };
 }
 
 /** A button that copies a text, or what `text()` returns, and says that it did; else the reader copies what it marks. */

@@ -1,12 +1,11 @@
 // Sessions of the project as they are heard, one of them, and the microphone of this tab.
 import { clock, html, useEffect, useMemo, useState, when } from "../lib.js";
-import { get } from "../api.js";
 import { HeardNow, OnSince, SessionState, When } from "../heard.js";
 import { HeatMap, today } from "../heat-map.js";
 import { Listening, useHeard, useSession } from "../listening.js";
 import { Microphone } from "../live-microphone.js";
 import { NO_MICROPHONE } from "../microphone.js";
-import { Dot, Problem, Table, useLoaded, useWhileSeen } from "../parts.js";
+import { Dot, Problem, Table, usePages, useWhileSeen } from "../parts.js";
 import { NoMicrophone } from "../recording.js";
 
 /** Windows of before that a session begins with: two minutes. */
@@ -123,23 +122,18 @@ function Card({ listening, id, now: time }) {
 
 /** Sessions that take no more sound, page by page. */
 function Ended() {
-  const [pages, setPages] = useState([]);
-  const [token, setToken] = useState("");
-  const further = token ? `&next_token=${encodeURIComponent(token)}` : "";
-  const load = (signal) => get(`/audio_sessions/?state=readonly&count=20${further}`, { signal });
-  const { value, error, loading, again } = useLoaded(load, [token]);
-  useEffect(() => { if (value) setPages((before) => (token ? [...before, ...value.sessions] : value.sessions)); }, [value]);
+  const { rows, value, error, loading, again, more, refresh } = usePages("/audio_sessions/?state=readonly&count=20", "sessions");
   return html`<section><h2>Ended</h2>
     <${Problem} error=${error} again=${again} />
     <${Missing} missing=${value?.missing} what="some sessions may be missing" />
-    ${pages.length
+    ${rows.length
       ? html`<${Table} label="Ended sessions" head=${["Session", "Kind", "State", "Length", "Opened"]}>
-          ${pages.map((one) => html`<tr key=${one.session_id}>
+          ${rows.map((one) => html`<tr key=${one.session_id}>
             <td class="name"><a href=${`#/live/${one.session_id}`}>${one.file_name || one.session_id}</a></td><td>${one.type}</td>
             <td>${one.error ? "error" : one.state}</td><td>${clock(one.seconds)}</td><td>${when(one.created_at ?? one.updated_at)}</td></tr>`)}<//>`
       : loading ? html`<p class="empty" role="status">Loading…</p>` : error ? null : html`<p class="empty">Nothing has ended lately.</p>`}
-    <p class="actions">${value?.next_token ? html`<button onClick=${() => setToken(value.next_token)} disabled=${loading}>More</button>` : null}
-      <button class="quiet" onClick=${() => { setToken(""); again(); }}>Refresh</button></p>
+    <p class="actions">${more ? html`<button onClick=${more} disabled=${loading}>More</button>` : null}
+      <button class="quiet" onClick=${refresh}>Refresh</button></p>
   </section>`;
 }
 

@@ -274,9 +274,9 @@ class EmbeddedLog:
             return Compaction(self.store, partition, self._closing.is_set, tombstones_before_ms).run()
 
     def dirty(self, tp: TopicPartition) -> tuple[int, int]:
-        """Return the number of offsets appended since the last compaction, and of the records it kept."""
+        """Return how many records no compaction has seen, and how many the last one kept and are still there."""
         partition = self._partition(*tp)
-        return partition.end - max(partition.clean, partition.earliest), partition.kept
+        return partition.dirty, partition.kept
 
     def reclaim(self, tp: TopicPartition) -> None:
         """Free the disk space of trimmed records now. For a worker thread."""

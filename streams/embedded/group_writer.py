@@ -19,6 +19,7 @@ from typing import Final
 
 from streams.disk import DiskFull
 from streams.embedded import layout
+from streams.embedded.compaction import Superseded
 from streams.embedded.errors import LogError
 from streams.embedded.groups import GROUP_BYTES, Append, Barrier, Group, Item, Queue, fail_items, item_cost
 from streams.embedded.log_store import DISK_FULL, Stalled, Store
@@ -72,6 +73,7 @@ class GroupWriter:
         self._syncer = Thread(target=self._run_syncs, name="log-sync", daemon=True)
         self._syncer.start()
         self._queue = Queue()
+        self._superseded = Superseded()
         self._in_flight: Group | None = None
         self._scheduled = False
         #: Whether an item of the queue has a waiter.
@@ -180,7 +182,10 @@ class GroupWriter:
             self._undo(group)
             self._queue.fill(group)
             self._awaited = self._awaited and bool(self._queue)
+            for key in self._superseded.stale:
+                group.batch.delete(key)
             self._store.write(group.batch)
+            self._superseded.stale.clear()
         except Stalled:
             group.withdraw()
             self._queue.put_back(group.items)
@@ -250,6 +255,7 @@ class GroupWriter:
         self._number += 1
         if self._marks is not None:
             self._marks.note_group(self._number)
+        self._superseded.note(group.records)
         group.publish()
         self._published(group)
         if self._queue:

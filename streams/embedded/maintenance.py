@@ -16,9 +16,11 @@ log: Final = logging.getLogger(__name__)
 
 #: A partition is compacted once this share of its records, and at least `DIRTY_RECORDS`, are new since the last time.
 DIRTY_SHARE: Final = 0.5
-DIRTY_RECORDS: Final = 10_000
+DIRTY_RECORDS: Final = 50_000
 #: Seconds between rounds: audio trimmed before the write buffer is full never reaches a second file.
 ROUND_SECONDS: Final = 5.0
+#: Rounds after which each partition is compacted even if little of it is new, so that deleted rows leave the log.
+THOROUGH_ROUNDS: Final = 6 * 720
 #: Rounds between reclaims of the disk space of trimmed records. Writes also free it, but later.
 RECLAIM_ROUNDS: Final = 180
 #: Bytes of a large log read per second after a start, at about 3 % of a CPU core.
@@ -46,7 +48,7 @@ class Maintenance:
             if self._log.damage is not None:
                 raise self._log.damage
             try:
-                await self.round()
+                await self.round(thorough=rounds % THOROUGH_ROUNDS == 0)
                 if rounds % RECLAIM_ROUNDS == 0:
                     await self.reclaim()
             except DiskFull:
@@ -71,14 +73,14 @@ class Maintenance:
                 await asyncio.sleep(ROUND_SECONDS)
         self._log.store.is_unread = False
 
-    async def round(self) -> None:
-        """Trim and compact partitions that need it."""
+    async def round(self, *, thorough: bool = False) -> None:
+        """Trim and compact partitions that need it; if `thorough`, compact all that have new records."""
         for topic, declaration in list(self._log.declarations.items()):
             for number in range(declaration.partitions):
                 tp = TopicPartition(topic, number)
                 if not declaration.compact:
                     self._trim(tp, declaration.retention_ms)
-                elif self._needs_compaction(tp):
+                elif self._needs_compaction(tp, thorough):
                     removed = await asyncio.to_thread(self._log.compact, tp)
                     log.info("compacted %s/%d: %d records removed", topic, number, removed)
 
@@ -95,9 +97,9 @@ class Maintenance:
             self._log.trim(tp, before)
             self._trimmed.add(tp)
 
-    def _needs_compaction(self, tp: TopicPartition) -> bool:
+    def _needs_compaction(self, tp: TopicPartition, thorough: bool) -> bool:
         dirty, kept = self._log.dirty(tp)
-        return dirty >= DIRTY_RECORDS and dirty >= DIRTY_SHARE * (dirty + kept)
+        return dirty >= (1 if thorough else max(DIRTY_RECORDS, DIRTY_SHARE * (dirty + kept)))
 
 
 def first_since(log_: EmbeddedLog, tp: TopicPartition, timestamp: int) -> int:

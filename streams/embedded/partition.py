@@ -16,7 +16,19 @@ class Partition:
     Any thread may read it. Only the loop changes it, except for the fields of a compaction.
     """
 
-    __slots__ = ("clean", "earliest", "end", "kept", "next", "recent", "sparse", "timestamp", "topic_id", "tp")
+    __slots__ = (
+        "clean",
+        "earliest",
+        "end",
+        "kept",
+        "next",
+        "recent",
+        "sparse",
+        "superseded",
+        "timestamp",
+        "topic_id",
+        "tp",
+    )
 
     def __init__(self, tp: TopicPartition, topic_id: int) -> None:
         self.tp = tp
@@ -34,6 +46,8 @@ class Partition:
         #: Below this offset each key has one record, and `kept` counts them.
         self.clean = 0
         self.kept = 0
+        #: Records from there on that were deleted since, because later ones superseded them (an estimate).
+        self.superseded = 0
         self.recent: dict[int, StoredRecord] = {}
 
     def restore(self, store: Store) -> None:
@@ -50,6 +64,17 @@ class Partition:
         if floor := store.get(layout.next_key(self.topic_id, number)):
             self.end = max(self.end, layout.unpack_offset(floor))
         self.next = self.end
+
+    def note_superseded(self, offset: int) -> None:
+        if offset < self.clean:
+            self.kept -= 1
+        else:
+            self.superseded += 1
+
+    @property
+    def dirty(self) -> int:
+        """The number of records that no compaction has seen."""
+        return self.end - max(self.clean, self.earliest) - self.superseded
 
     def key(self, offset: int) -> bytes:
         return layout.record_key(self.topic_id, self.tp.partition, offset)

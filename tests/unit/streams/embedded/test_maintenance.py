@@ -18,9 +18,10 @@ from streams.embedded.errors import LogError
 from streams.embedded.maintenance import Maintenance, first_since
 from tests.unit.streams.appending import append_soon
 from tests.unit.streams.clocks import HandClock
-from tests.unit.streams.embedded.conftest import Reopen, compacted
+from tests.unit.streams.embedded.conftest import FailingRocks, Reopen, compacted
 from tests.waiting import until
 from topics.catalog import CHANGELOG, TopicPartition
+from topics.errors import Unavailable
 
 ROWS = TopicPartition("rows", 0)
 AUDIO = TopicPartition("audio", 0)
@@ -28,8 +29,10 @@ ALL = 1 << 30
 
 
 @pytest.fixture(autouse=True)
-def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+def only_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passes find all superseded records, and do not pause."""
     monkeypatch.setattr(compaction, "PAUSE", 0)
+    monkeypatch.setattr(compaction, "RECENT_KEYS", 0)
 
 
 @pytest.fixture(params=[0, 1 << 20], ids=["database", "memory"])
@@ -48,6 +51,46 @@ async def put(log: EmbeddedLog, pairs: str) -> None:
 
 def kept(log: EmbeddedLog) -> str:
     return " ".join(f"{(r.key or b'-').decode()}{(r.value or b'-').decode()}" for r in log.read(ROWS, 0, ALL, ALL))
+
+
+# --- most superseded records need no pass ---------------------------------------------------------------------------
+
+
+async def test_next_group_deletes_what_the_last_one_superseded(reopen: Reopen, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "RECENT_KEYS", 2)
+    rows = await reopen(cache_bytes=0)
+    rows.declare("rows", 1, compact=True)
+    await put(rows, "a1 b1 -1 a2")
+    assert kept(rows) == "a1 b1 -1 a2", "not in the group itself, which may fail"
+    await put(rows, "b- c1")
+    assert kept(rows) == "b1 -1 a2 b- c1"
+    await put(rows, "a3")
+    assert kept(rows) == "-1 a2 b- c1 a3", "a was forgotten: three keys had been written, and two are remembered"
+    assert rows.dirty(ROWS) == (5, 0)
+    assert rows.compact(ROWS) == 1
+    assert kept(rows) == "-1 b- c1 a3"
+    await put(rows, "a4 c2")
+    await put(rows, "d1")
+    assert kept(rows) == "-1 b- a4 c2 d1"
+    assert rows.dirty(ROWS) == (3, 2), "of the four that the pass kept, two are there"
+
+
+async def test_superseded_record_stays_until_its_successor_is_durable(reopen: Reopen) -> None:
+    log = await reopen(sync=True, cache_bytes=0)
+    log.declare("rows", 1, compact=True)
+    await put(log, "a1")
+    rocks = log.store._db.rocks
+    log.store._db.rocks = FailingRocks(rocks, "flush_wal", "IO error: broken", times=1)  # type: ignore[assignment]
+    with pytest.raises(Unavailable):
+        await log.append("rows", 0, b"a", b"2")
+    log.store._db.rocks = rocks
+    await until(lambda: log.refusal is None)
+    await put(log, "b1")
+    await put(log, "c1")
+    assert kept(log) == "a1 b1 c1"
+
+
+# --- a pass ---------------------------------------------------------------------------------------------------------
 
 
 async def test_old_tombstones_are_removed_after_grace_period(
@@ -86,6 +129,7 @@ def test_compaction_matches_naive_model(pairs: list[tuple[str, str]], map_keys: 
         patch.setattr(compaction, "MAP_KEYS", map_keys)
         patch.setattr(compaction, "SLICE", slice_)
         patch.setattr(compaction, "PAUSE", 0)
+        patch.setattr(compaction, "RECENT_KEYS", 0)
         log = EmbeddedLog.open(Path(directory), sync=False, cache_bytes=0)
         log.declare("rows", 1, compact=True)
         for part in (history[:cut], history[cut:]):
@@ -161,12 +205,12 @@ async def test_records_are_trimmed_by_retention_or_floor(
     assert len(aged.read(AUDIO, 0, 99, 999)) == 10 - earliest
 
 
-@pytest.mark.parametrize(("dirty_records", "left"), [(11, 10), (10, 1)])
-async def test_compaction_waits_for_enough_dirty_records(
-    aged: EmbeddedLog, monkeypatch: pytest.MonkeyPatch, dirty_records: int, left: int
+@pytest.mark.parametrize(("dirty_records", "thorough", "left"), [(11, False, 10), (10, False, 1), (11, True, 1)])
+async def test_compaction_waits_for_enough_dirty_records_or_a_thorough_round(
+    aged: EmbeddedLog, monkeypatch: pytest.MonkeyPatch, dirty_records: int, thorough: bool, left: int
 ) -> None:
     monkeypatch.setattr(module, "DIRTY_RECORDS", dirty_records)
-    await Maintenance(aged).round()
+    await Maintenance(aged).round(thorough=thorough)
     assert len(aged.read(ROWS, 0, 99, 999)) == left
 
 

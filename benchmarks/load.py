@@ -17,9 +17,10 @@ import msgspec
 import uvloop
 
 from benchmarks import audio, procfs
-from benchmarks.client import LoadClient
+from benchmarks.client import LoadClient, LoadError
 from benchmarks.measures import Sample
 from benchmarks.plans import AnyPlan, IdlePlan, LivePlan, PacedPlan, ReadPlan, Target, UploadPlan
+from benchmarks.processes import REFUSED
 from benchmarks.sockets import SocketClient
 from benchmarks.wire import request
 
@@ -186,7 +187,11 @@ async def run_plan(plan: AnyPlan) -> Sample:
 def main() -> None:
     plan = msgspec.json.decode(sys.stdin.buffer.read(), type=AnyPlan)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        sample = runner.run(run_plan(plan))
+        try:
+            sample = runner.run(run_plan(plan))
+        except LoadError as error:
+            print(error, file=sys.stderr)
+            sys.exit(REFUSED)
     sys.stdout.buffer.write(msgspec.json.encode(sample))
 
 

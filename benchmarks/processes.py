@@ -24,10 +24,16 @@ ROOT: Final = Path(__file__).parent.parent
 KEY: Final = "benchmarks-project-key-0123456789"
 READY_SECONDS: Final = 180.0
 BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome")
+#: Exit status of a load process whose requests the service refuses.
+REFUSED: Final = 3
 
 
 class BenchmarkError(Exception):
     """A process of the benchmark failed."""
+
+
+class Refused(BenchmarkError):
+    """The service refused what the load process sent."""
 
 
 class ServerProcess:
@@ -188,7 +194,7 @@ def _answer(module: str, *arguments: str, plan: bytes = b"") -> Sample:
     process = subprocess.run([sys.executable, "-m", module, *arguments], input=plan, capture_output=True, cwd=ROOT)
     said = process.stderr.decode(errors="replace")[-2000:]
     if process.returncode != 0:
-        raise BenchmarkError(f"{module} failed:\n{said}")
+        raise (Refused if process.returncode == REFUSED else BenchmarkError)(f"{module} failed:\n{said}")
     try:
         return msgspec.json.decode(process.stdout, type=Sample)
     except msgspec.DecodeError as error:

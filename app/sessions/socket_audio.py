@@ -29,6 +29,8 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 PATIENCE_SECONDS: Final = 15.0
 #: Bytes of chunks waiting for room, beyond which the socket stops reading; they go to the log together.
 WAITING_BYTES: Final = 64 * 1024
+#: Waiting sockets of a project from which on each sends one chunk after the other: one memory has to hold them all.
+CROWD: Final = 256
 #: Overhead of a pending chunk in bytes.
 CHUNK_COST: Final = 1024
 
@@ -76,7 +78,8 @@ class SentAudio:
     @property
     def waits_for_room(self) -> bool:
         """True while the log has no room for the most that may wait here."""
-        return self._waiting_bytes >= WAITING_BYTES
+        is_crowded = self.under_way and self._line.waiting(self._project) >= CROWD
+        return is_crowded or self._waiting_bytes >= WAITING_BYTES
 
     @property
     def untold(self) -> bool:

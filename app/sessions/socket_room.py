@@ -106,6 +106,9 @@ class RoomLine:
     def __init__(self) -> None:
         self._lines: dict[str, deque[Callable[[], bool]]] = {}
 
+    def waiting(self, project: str) -> int:
+        return len(self._lines.get(project, ()))
+
     def join(self, project: str, go_on: Callable[[], bool]) -> None:
         """Wait: `go_on` is called until it returns True."""
         if (line := self._lines.get(project)) is None:

@@ -110,15 +110,40 @@ async def test_client_is_not_read_while_log_is_full(house: House, monkeypatch: p
             pass
 
 
-async def test_waiting_chunks_are_appended_together(house: House) -> None:
+async def sent_audio(house: House, bodies: BodyQuota, line: socket_room.RoomLine) -> socket_audio.SentAudio:
+    """Return the audio of a new session's socket."""
     session = await opened(house)
-    house.sessions.paused = True
     context = mock.Mock(sessions=house.sessions, commands=map(str, count()), log_chunks=False, chunk_limit=1 << 20)
-    bodies = BodyQuota(1 << 30)
-    audio = socket_audio.SentAudio(context, session, "project", bodies, socket_room.RoomLine(), mock.Mock())
+    audio = socket_audio.SentAudio(context, session, "project", bodies, line, mock.Mock())
     view = house.sessions.view(session)
     assert view is not None
     audio.begin(view.head, view.opened)
+    return audio
+
+
+async def test_in_a_crowd_each_socket_sends_one_chunk_after_the_other(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket_audio, "CROWD", 2)
+    line = socket_room.RoomLine()
+    crowd = [True] * 3
+    audio = await sent_audio(house, BodyQuota(1 << 30), line)
+    house.sessions.paused = True
+    audio.take(HALF)
+    line.join("another project", crowd.pop)
+    line.join("another project", crowd.pop)
+    line.join("project", crowd.pop)
+    assert not audio.waits_for_room
+    line.join("project", lambda: not crowd)
+    assert audio.waits_for_room, "two sockets of the project wait, and this one has a chunk under way"
+    await until(lambda: not crowd)
+    await until(lambda: not audio.waits_for_room)
+
+
+async def test_waiting_chunks_are_appended_together(house: House) -> None:
+    bodies = BodyQuota(1 << 30)
+    audio = await sent_audio(house, bodies, socket_room.RoomLine())
+    house.sessions.paused = True
     house.sessions.failure = Unavailable("the log's queue is full")
     fit = socket_audio.WAITING_BYTES // (len(HALF) + socket_audio.CHUNK_COST)
 

@@ -20,7 +20,7 @@ def descendants(pid: int) -> set[int]:
 def cpu_seconds(pids: Iterable[int]) -> float:
     """Return user and system seconds of processes and all their descendants, ended children included."""
     times = [psutil.Process(one).cpu_times() for pid in pids for one in descendants(pid)]
-    return sum(one.user + one.system + one.children_user + one.children_system for one in times)
+    return float(sum(one.user + one.system + one.children_user + one.children_system for one in times))
 
 
 def thread_seconds(pid: int) -> dict[int, float]:

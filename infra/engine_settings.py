@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -158,4 +158,5 @@ class EngineSettings(BaseSettings):
 
     def engine(self, name: EngineName) -> ChosenEngine:
         """Return the settings of an engine; the protocol of translation names no model."""
-        return ChosenEngine(*(getattr(self, f"{name}_{field}", None) for field in ChosenEngine.__struct_fields__))
+        values: list[Any] = [getattr(self, f"{name}_{field}", None) for field in ChosenEngine.__struct_fields__]
+        return ChosenEngine(*values)

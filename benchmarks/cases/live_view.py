@@ -75,7 +75,8 @@ def live_view(port: int) -> Iterator[tuple[Page, int]]:
 
 def _oldest_chromium() -> int:
     """Return the browser's root process."""
-    return min(one.pid for one in psutil.Process().children(recursive=True) if one.name().startswith("chrom"))
+    children = psutil.Process().children(recursive=True)
+    return int(min(one.pid for one in children if one.name().startswith("chrom")))
 
 
 def _share(page: Page, port: int, sample: Sample) -> float:

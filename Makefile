@@ -79,7 +79,7 @@ evaluate: whole-sets .venv/.dev ## The tables of the model card: make evaluate D
 
 train: whole-sets .venv/.installed ## Train the bundled models again (installs torch): make train DATA=DIR OUT=DIR
 	@$(UV) sync -q --locked --all-extras
-	@$(PYTHON) -m infra.lab.training.sed_mini --data "$(DATA)" --out $(OUT)/sed_mini --folds --jobs 2
+	@$(PYTHON) -m infra.lab.training.sed_mini --data "$(DATA)" --out $(OUT)/sed_mini --jobs 2
 	@$(PYTHON) -m infra.lab.training.speaker --data "$(DATA)" --out $(OUT)/speaker_mini
 	@$(UV) tool run pip download -q --no-deps -d $(OUT) resemblyzer==0.1.4
 	@$(PYTHON) -m infra.lab.training.speaker_pair --data "$(DATA)" --mini $(OUT)/speaker_mini \

@@ -16,6 +16,7 @@ from benchmarks import audio, processes
 from infra import models
 from infra.service_settings import EMBEDDED_PARTITIONS
 from streams.embedded.embedded_log import EmbeddedLog
+from streams.log import Ack
 from streams.models import manifest
 from topics import keys, record_codec
 from topics.catalog import COMMANDS, RESULTS, topics
@@ -50,6 +51,11 @@ def opened_log(data: Path) -> EmbeddedLog:
     return log
 
 
+def append(log: EmbeddedLog, topic: str, id: str, record: bytes) -> asyncio.Future[Ack]:
+    """Append a record of a session or job."""
+    return log.append(topic, keys.partition_of(id, EMBEDDED_PARTITIONS), id.encode("ascii"), record)
+
+
 async def _fill(data: Path, sizes: list[int]) -> list[str]:
     log = opened_log(data)
     sessions = [keys.new_id() for _ in sizes]
@@ -62,12 +68,11 @@ async def _fill(data: Path, sizes: list[int]) -> list[str]:
 async def _session(log: EmbeddedLog, session: str, size: int) -> None:
     model = manifest.read(models.directory("yamnet"))
     some = scores(len(model.tags), RECORD_WINDOWS)
-    partition, key = keys.partition_of(session, EMBEDDED_PARTITIONS), session.encode("ascii")
     opened = Opened("fill", "stream", audio.CONTENT_TYPE, "fill", SESSIONS.window_ms, SESSIONS.hop_ms)
-    await log.append(COMMANDS, partition, key, record_codec.encode(opened))
+    await append(log, COMMANDS, session, record_codec.encode(opened))
     for first in range(0, size, RECORD_WINDOWS):
         packed = some[: (size - first) * len(model.tags)]
-        await log.append(RESULTS, partition, key, record_codec.encode(Scored(first, model.model_id, packed, Cursor())))
+        await append(log, RESULTS, session, record_codec.encode(Scored(first, model.model_id, packed, Cursor())))
 
 
 def scores(tags: int, windows: int) -> bytes:

@@ -5,11 +5,9 @@ import random
 from pathlib import Path
 from typing import Final
 
-from benchmarks.filling import make_project, opened_log
+from benchmarks.filling import append, make_project, opened_log
 from benchmarks.recordings import RATE, write_noise
 from infra import models
-from infra.service_settings import EMBEDDED_PARTITIONS
-from streams.embedded.embedded_log import EmbeddedLog
 from streams.models import manifest
 from topics import keys, record_codec
 from topics.catalog import JOB_COMMANDS, JOB_RESULTS
@@ -43,19 +41,15 @@ async def _fill(data: Path, project: str, seconds: int) -> str:
     accepted = Accepted(RUN, RUN, len(parts), project, RUN, options, source, "fill", b"fill", keep_audio_ms=KEEP_MS)
     commands: list[JobCommand] = [Part(f"{RUN}{number}", RUN, number, part) for number, part in enumerate(parts)]
     for command in (*commands, accepted):
-        await _append(log, JOB_COMMANDS, job, record_codec.encode(command))
+        await append(log, JOB_COMMANDS, job, record_codec.encode(command))
     for service, portions in ((Service.SOUND, _sounds(seconds)), (Service.SPEECH, _turns(seconds))):
         results: list[JobResult] = [Started(service, RUN)]
         results += [Portion(service, RUN, number, data) for number, data in enumerate(portions)]
         results.append(Finished(service, RUN, len(portions), audio_ms=seconds * 1000, model="fill"))
         for result in results:
-            await _append(log, JOB_RESULTS, job, record_codec.encode(result))
+            await append(log, JOB_RESULTS, job, record_codec.encode(result))
     await log.close()
     return job
-
-
-async def _append(log: EmbeddedLog, topic: str, job: str, record: bytes) -> None:
-    await log.append(topic, keys.partition_of(job, EMBEDDED_PARTITIONS), job.encode("ascii"), record)
 
 
 def _sounds(seconds: int) -> list[bytes]:

@@ -94,9 +94,9 @@ def _status(port: int, path: str) -> int:
         connection.close()
 
 
-def get(port: int, path: str) -> bytes:
+def get(port: int, path: str, key: str = "") -> bytes:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    connection.request("GET", path)
+    connection.request("GET", path, headers={"X-Api-Key": key} if key else {})
     body = connection.getresponse().read()
     connection.close()
     return body

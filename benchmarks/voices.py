@@ -48,32 +48,20 @@ def large(speaker: str, mebibytes: int) -> Iterator[bytes]:
     yield _TAIL
 
 
-class EmbeddingConnection:
-    """A persistent connection to a speaker engine."""
+def embedding_seconds(engine: http.client.HTTPConnection, body: bytes) -> float:
+    """Send a form with a recording to a speaker engine; return the seconds until the answer.
 
-    def __init__(self, port: int) -> None:
-        self._http = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-
-    def __enter__(self) -> EmbeddingConnection:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._http.close()
-
-    def ask(self, body: bytes) -> float:
-        """Send a form with a recording to embed; return the seconds until the answer.
-
-        Raises:
-            BenchmarkError: The engine does not answer 200.
-        """
-        began = time.perf_counter()
-        self._http.request("POST", "/v1/audio/speech/embedding", body, _FORM)
-        answer = self._http.getresponse()
-        content = answer.read()
-        seconds = time.perf_counter() - began
-        if answer.status != 200:
-            raise BenchmarkError(f"not embedded: {content[:500]!r}")
-        return seconds
+    Raises:
+        BenchmarkError: The engine does not answer 200.
+    """
+    began = time.perf_counter()
+    engine.request("POST", "/v1/audio/speech/embedding", body, _FORM)
+    answer = engine.getresponse()
+    content = answer.read()
+    seconds = time.perf_counter() - began
+    if answer.status != 200:
+        raise BenchmarkError(f"not embedded: {content[:500]!r}")
+    return seconds
 
 
 class VoiceClient:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -34,6 +34,9 @@ def _engine_key(key: SecretStr) -> SecretStr:
     if not value.isascii() or not value.isprintable() or " " in value:
         raise ValueError("must be printable ASCII characters without spaces")
     return key
+
+
+EngineName = Literal["speech", "caption", "translation", "speaker"]
 
 
 class ChosenEngine(msgspec.Struct, frozen=True):
@@ -149,31 +152,11 @@ class EngineSettings(BaseSettings):
     )
 
     @property
-    def speech(self) -> ChosenEngine:
-        return ChosenEngine(
-            self.speech_url, self.speech_key, self.speech_model, self.speech_timeout, self.speech_concurrency
-        )
-
-    @property
     def allowed_speech_models(self) -> frozenset[str]:
         """Models that jobs may ask of the speech engine besides its own."""
         return frozenset(name.strip() for name in self.speech_models.split(",")) if self.speech_models else frozenset()
 
-    @property
-    def caption(self) -> ChosenEngine:
-        return ChosenEngine(
-            self.caption_url, self.caption_key, self.caption_model, self.caption_timeout, self.caption_concurrency
-        )
-
-    @property
-    def translation(self) -> ChosenEngine:
-        """The translation engine; its protocol names no model."""
-        return ChosenEngine(
-            self.translation_url, self.translation_key, None, self.translation_timeout, self.translation_concurrency
-        )
-
-    @property
-    def speaker(self) -> ChosenEngine:
-        return ChosenEngine(
-            self.speaker_url, self.speaker_key, self.speaker_model, self.speaker_timeout, self.speaker_concurrency
-        )
+    def engine(self, name: EngineName) -> ChosenEngine:
+        """Return the settings of an engine; the protocol of translation names no model."""
+        values: list[Any] = [getattr(self, f"{name}_{field}", None) for field in ChosenEngine.__struct_fields__]
+        return ChosenEngine(*values)

@@ -112,10 +112,14 @@ def _query(parts: SplitResult, driver: str) -> str:
     return urlencode([("ssl" if name == "sslmode" else name, value) for name, value in options])
 
 
+def http_url(host: str, port: int | str) -> str:
+    """Return the URL of a host, with an IPv6 address in brackets."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
 def local_url(host: str, port: int | str) -> str:
     """Return the local address of a service that listens on a host."""
-    shown = "127.0.0.1" if host in ("0.0.0.0", "::") else f"[{host}]" if ":" in host else host
-    return f"http://{shown}:{port}"
+    return http_url("127.0.0.1" if host in ("0.0.0.0", "::") else host, port)
 
 
 def redact_url(url: str) -> str:

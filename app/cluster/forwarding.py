@@ -93,16 +93,18 @@ class Forwarder:
         quick = self._seconds if small or isinstance(body, bytes) else UPLOAD_SECONDS
         reading = PATIENT_SECONDS if patient else quick
         timeout = httpx2.Timeout(self._seconds, connect=CONNECT_SECONDS, read=reading)
-        request = client.build_request(scope["method"], url, content=body, headers=headers, timeout=timeout)
         try:
+            request = client.build_request(scope["method"], url, content=body, headers=headers, timeout=timeout)
             answer = await client.send(request, stream=True)
             length = answer.headers.get("content-length", "")
             short = length.isdigit() and int(length) <= WHOLE_BYTES
             if short or answer.status_code == 204 or scope["method"] == "HEAD":
                 return Reply(answer.status_code, _passed_back(answer), await answer.aread())
             return StreamReply(answer.status_code, _passed_back(answer), _pieces(answer))
-        except httpx2.TransportError as error:
-            unsent = scope["method"] in _READS or isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
+        except (httpx2.TransportError, httpx2.InvalidURL) as error:
+            unsent = scope["method"] in _READS or isinstance(
+                error, httpx2.InvalidURL | httpx2.ConnectError | httpx2.ConnectTimeout
+            )
             raise Unavailable(NO_ANSWER if unsent else NO_ANSWER + UNCERTAIN) from error
 
     async def close(self) -> None:

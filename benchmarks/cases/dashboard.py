@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+import psutil
 
 from benchmarks import long_job, processes, procfs
 from benchmarks.cases.setup import Setup
@@ -61,8 +61,8 @@ class Dashboard(msgspec.Struct):
 
     def renderer_bytes(self) -> int:
         """Return the memory of a tab's largest process; shared memory counts proportionally."""
-        pids = procfs.descendants(os.getpid())
-        return max(procfs.proportional_bytes(pid) for pid in pids if b"--type=renderer" in procfs.command(pid))
+        children = psutil.Process().children(recursive=True)
+        return max(procfs.proportional_bytes(one.pid) for one in children if "--type=renderer" in one.cmdline())
 
 
 def measure(setup: Setup) -> Iterator[Row]:

@@ -13,7 +13,8 @@ import httpx2
 from benchmarks import processes
 from benchmarks.cases.setup import Setup, running_log
 from benchmarks.measures import Row, Sample, alternate, percentile, value_row
-from benchmarks.recordings import SOUND_OPTIONS, SPEECH_OPTIONS, JobClient, time_jobs, write_noise, write_speech
+from benchmarks.recordings import SOUNDS, SPEECH, job_client, time_job, time_jobs, write_noise, write_speech
+from earshot_client import Client
 from streams.decoders.pool import DecoderPool
 from streams.decoders.prober import RecordingProber
 from tests.ports import free_port
@@ -36,12 +37,12 @@ def sounds(setup: Setup) -> Iterator[Row]:
             processes.temporary_directory() as directory,
             running_log(log) as beside,
             processes.service(directory / "data", model="yamnet", **beside.settings) as server,
-            JobClient(server) as client,
+            job_client(server) as client,
         ):
             recording = write_noise(directory / "hour.wav", seconds)
 
-            def ours(client: JobClient = client, recording: Path = recording) -> Sample:
-                return Sample(seconds, client.time_job(recording, SOUND_OPTIONS)[1], 1.0)
+            def ours(client: Client = client, recording: Path = recording) -> Sample:
+                return Sample(seconds, time_job(client, recording, SOUNDS)[1], 1.0)
 
             def bare(recording: Path = recording) -> Sample:
                 return processes.run_bare("sounds", str(recording), str(threads))
@@ -67,13 +68,12 @@ def speech(setup: Setup) -> Iterator[Row]:
             processes.service(
                 directory / "data", speech_url=f"http://127.0.0.1:{port}", speech_timeout="300", **beside.settings
             ) as server,
-            JobClient(server) as client,
+            job_client(server) as client,
         ):
             audio = write_speech(directory / "talk.wav", MINUTE).read_bytes()
-            client.time_job(audio, SPEECH_OPTIONS), _engine_seconds(port, audio)
+            time_job(client, audio, SPEECH), _engine_seconds(port, audio)
             pairs = [
-                (sum(client.time_job(audio, SPEECH_OPTIONS)), _engine_seconds(port, audio))
-                for _ in range(min(setup.pairs, 3))
+                (sum(time_job(client, audio, SPEECH)), _engine_seconds(port, audio)) for _ in range(min(setup.pairs, 3))
             ]
             ratios = [ours / alone for ours, alone in pairs]
             times = {"job s": median(ours for ours, _ in pairs), "engine s": median(alone for _, alone in pairs)}
@@ -108,16 +108,16 @@ def hanging(setup: Setup) -> Iterator[Row]:
                 speech_timeout="120",
                 **beside.settings,
             ) as server,
-            JobClient(server) as client,
+            job_client(server) as client,
         ):
             recording = write_noise(directory / "ten.wav", 10).read_bytes()
             spoken = write_speech(directory / "talk.wav", 10)
-            list(time_jobs(client, recording, SOUND_OPTIONS, 5))
-            before = [sum(times) for times in time_jobs(client, recording, SOUND_OPTIONS, others)]
+            list(time_jobs(client, recording, SOUNDS, 5))
+            before = [sum(times) for times in time_jobs(client, recording, SOUNDS, others)]
             for _ in range(16):
-                client.post(spoken, SPEECH_OPTIONS)
+                client.analyze_file(spoken, SPEECH)
             time.sleep(3.0)  # until each of them waits for the engine
-            during = [sum(times) for times in time_jobs(client, recording, SOUND_OPTIONS, others)]
+            during = [sum(times) for times in time_jobs(client, recording, SOUNDS, others)]
             p95 = [1000 * percentile(times, 0.95) for times in (before, during)]
             beside_ms = {"before ms": p95[0], "during ms": p95[1]}
             yield value_row(f"p95 while an engine hangs, {log}", [p95[1] / p95[0]], "ratio", HANGING_BAR, beside_ms)
@@ -131,12 +131,12 @@ def accepting(setup: Setup) -> Iterator[Row]:
             processes.temporary_directory() as directory,
             running_log(log) as beside,
             processes.service(directory / "data", **beside.settings) as server,
-            JobClient(server) as client,
+            job_client(server) as client,
         ):
             file = write_noise(directory / "ten.wav", 10)
             recording = file.read_bytes()
-            list(time_jobs(client, recording, SOUND_OPTIONS, 5))
-            milliseconds = [1000 * accepted for accepted, _ in time_jobs(client, recording, SOUND_OPTIONS, count)]
+            list(time_jobs(client, recording, SOUNDS, 5))
+            milliseconds = [1000 * accepted for accepted, _ in time_jobs(client, recording, SOUNDS, count)]
             probed = asyncio.run(_probe_ms(file, count))
             flushed = [_flush_ms(directory / "flush", recording) for _ in range(count)]
             beyond = median(milliseconds) - median(probed) - median(flushed)

@@ -11,10 +11,9 @@ from typing import Final
 
 from benchmarks import processes, procfs
 from benchmarks.cases.setup import Setup
-from benchmarks.filling import make_project, opened_log
+from benchmarks.filling import append, make_project, opened_log
 from benchmarks.measures import Row, alternate, value_row
 from benchmarks.plans import ReadPlan
-from infra.service_settings import EMBEDDED_PARTITIONS
 from topics import keys, record_codec
 from topics.catalog import JOB_COMMANDS, JOB_RESULTS
 from topics.jobs.options import Options, Service
@@ -83,8 +82,7 @@ async def _append(data: Path, project: str, count: int) -> None:
     ]
     for _ in range(count):
         job = keys.new_id()
-        number = keys.partition_of(job, EMBEDDED_PARTITIONS)
         for topic, records in ((JOB_COMMANDS, commands), (JOB_RESULTS, results)):
-            appended = [log.append(topic, number, job.encode("ascii"), record) for record in records]
+            appended = [append(log, topic, job, record) for record in records]
         await appended[-1]
     await log.close()

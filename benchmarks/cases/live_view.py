@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
-import os
 import re
 import time
 from collections.abc import Iterator
@@ -11,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+import psutil
 import soundfile
 
 from benchmarks import audio, processes, procfs
@@ -76,8 +75,8 @@ def live_view(port: int) -> Iterator[tuple[Page, int]]:
 
 def _oldest_chromium() -> int:
     """Return the browser's root process."""
-    names = {pid: (procfs.PROC / str(pid) / "comm").read_text() for pid in procfs.descendants(os.getpid())}
-    return min(pid for pid, name in names.items() if name.startswith("chrom"))
+    children = psutil.Process().children(recursive=True)
+    return int(min(one.pid for one in children if one.name().startswith("chrom")))
 
 
 def _share(page: Page, port: int, sample: Sample) -> float:
@@ -107,8 +106,4 @@ def _stored(port: int) -> tuple[int, int]:
 
 
 def _get(port: int, path: str) -> Any:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    connection.request("GET", path, headers={"X-Api-Key": processes.KEY})
-    answer: Any = msgspec.json.decode(connection.getresponse().read())
-    connection.close()
-    return answer
+    return msgspec.json.decode(processes.get(port, path, processes.KEY))

@@ -4,6 +4,8 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from http.client import HTTPConnection
 from statistics import median
 from typing import Final, NamedTuple
 
@@ -15,7 +17,7 @@ from app.identity.keys import ORGANIZATION, KeyRateLimiter, Keyring
 from benchmarks import processes, procfs, voices
 from benchmarks.cases.setup import Setup
 from benchmarks.measures import Row, value_row
-from benchmarks.voices import ORG_KEY, EmbeddingConnection, VoiceClient
+from benchmarks.voices import ORG_KEY, VoiceClient, embedding_seconds
 from infra import models
 from streams.audio.decode import decode_chunk
 from streams.audio.resample import Resampler
@@ -51,7 +53,7 @@ def registering(setup: Setup) -> Iterator[Row]:
         processes.service(directory / "data", bundled_engines="true", bootstrap_org_key=ORG_KEY) as server,
         VoiceClient(server) as client,
         processes.engines(directory, port),
-        EmbeddingConnection(port) as route,
+        closing(HTTPConnection("127.0.0.1", port, timeout=60)) as route,
     ):
         for kind, audio in voices.recordings(directory).items():
             body = voices.form(SPEAKER, audio)
@@ -79,7 +81,7 @@ class RoundMedians(NamedTuple):
 
 def _run_round(
     client: VoiceClient,
-    route: EmbeddingConnection,
+    route: HTTPConnection,
     body: bytes,
     alone: Callable[[bytes, str], tuple[float, float]],
     kind: str,
@@ -87,7 +89,7 @@ def _run_round(
     count: int,
 ) -> RoundMedians:
     """Register a voice `count` times, each time also doing the same work without the service."""
-    rounds = [(client.add(body), *alone(audio, kind), route.ask(body)) for _ in range(count)]
+    rounds = [(client.add(body), *alone(audio, kind), embedding_seconds(route, body)) for _ in range(count)]
     client.remove(SPEAKER)
     return RoundMedians(*map(median, zip(*rounds, strict=True)))
 

@@ -46,6 +46,7 @@ def engines(
     from infra.engines.speech.speech_models import SpeechSettings
     from infra.errors import WrongSetting
     from infra.secret_files import secret
+    from infra.urls import http_url
     from topics import apikeys
 
     logs.configure(log_level, log_format)
@@ -56,6 +57,6 @@ def engines(
     if key is None and not ip_address(listener.getsockname()[0]).is_loopback:
         listener.close()
         raise WrongSetting("engines_key", f"must be set to listen at {host}, which is not this machine alone")
-    typer.echo(f"Engines answer at http://{host}:{port}")
+    typer.echo(f"Engines answer at {http_url(host, port)}")
     speech = SpeechSettings(speech_model, speech_threads, speech_batch, speech_idle_seconds)
     serving.serve(listener, speech, key)

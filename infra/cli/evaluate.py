@@ -53,6 +53,17 @@ def evaluate(
     """Measure models: what they find, what they report falsely, and how many clips set each operating point."""
     import msgspec
 
+    for option, given, needed, base in (
+        ("--csv", table, "--recordings FOLDER", recordings),
+        ("--labels", labels, "--recordings FOLDER", recordings),
+        ("--write", write, "--data DIRECTORY", data),
+        ("--model", model, "--data DIRECTORY or --recordings FOLDER", data or recordings),
+        ("--json", json, "--data DIRECTORY or --recordings FOLDER", data or recordings),
+    ):
+        if given and base is None:
+            raise BadRequest(f"{option} needs {needed}")
+    if data is not None and recordings is not None:
+        raise BadRequest("give --data or --recordings, not both")
     if recordings is not None:
         reports = [_on_own(name, recordings, table, labels) for name in model or ("",)]
     elif data is not None:
@@ -104,7 +115,7 @@ def calibrate(
 
 
 def _on_bundled(names: list[str], data: Path, write: bool) -> list[EvaluationReport]:
-    from infra.lab.evaluation import bundled, voice
+    from infra.lab.evaluation import bundled
     from infra.models.registry import BUNDLED, Registry
     from infra.settings import load
 
@@ -112,12 +123,14 @@ def _on_bundled(names: list[str], data: Path, write: bool) -> list[EvaluationRep
     directories = [registry.find(name) for name in names] or [
         entry.directory for entry in registry.entries() if entry.bundled
     ]
+    if write and (others := [directory.name for directory in directories if directory.parent != BUNDLED]):
+        raise BadRequest(f"--write: {others[0]} is not a bundled model")
     reports = []
     for directory in directories:
         reports.append(bundled.evaluate_model(directory, data))
-        if write and directory.parent == BUNDLED:
+        if write:
             bundled.write_figures(directory, reports[-1])
-    return reports if names else [*reports, voice.evaluate_voice_activity(data)]
+    return reports
 
 
 def _on_own(name: str, recordings: Path, table: Path | None, labels: Path | None) -> EvaluationReport:

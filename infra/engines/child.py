@@ -35,31 +35,32 @@ class EngineServer:
 
     def __init__(
         self,
-        level: str = "info",
-        form: str = "json",
-        directory: Path | None = None,
-        speech: SpeechSettings | None = None,
+        level: str,
+        form: str,
+        directory: Path,
+        speech: SpeechSettings,
     ) -> None:
-        """Prepare a child; nothing runs before `start`.
+        """Open the listening socket, where connections wait until `start` has started a child.
 
         Args:
             level, form: Log level and format of the child, as in `infra.logs.configure`.
-            directory: Where the child keeps recordings while it works on them; emptied before each start. None is the
-                machine's temporary directory, where a killed child leaves its files.
+            directory: Where the child keeps recordings while it works on them; emptied before each start.
             speech: Settings of speech recognition.
+
+        Raises:
+            OSError: no port is free.
         """
         self._directory = directory
-        self._arguments = (level, form, msgspec.json.encode(speech or SpeechSettings()).decode())
+        self._arguments = (level, form, msgspec.json.encode(speech).decode())
         #: The key that engines require, because other users of the machine and its browsers reach the port too.
         self.key = secrets.token_urlsafe(32)
-        self._listener: socket.socket | None = None
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
         self._process: asyncio.subprocess.Process | None = None
         self._keeper: asyncio.Task[None] | None = None
 
     @property
     def url(self) -> str:
-        """The base URL of the engines; only after `listen`."""
-        assert self._listener is not None
+        """The base URL of the engines."""
         return f"http://127.0.0.1:{self._listener.getsockname()[1]}"
 
     @property
@@ -67,22 +68,8 @@ class EngineServer:
         """The child's process id; None if there is no child."""
         return None if self._process is None or self._process.returncode is not None else self._process.pid
 
-    def listen(self) -> None:
-        """Open the listening socket, which defines `url`; connections wait until the child accepts them.
-
-        Raises:
-            OSError: no port is free.
-        """
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
-
     async def start(self) -> None:
-        """Listen unless `listen` was called before, and start the child in the background.
-
-        Raises:
-            OSError: no port is free.
-        """
-        if self._listener is None:
-            self.listen()
+        """Start the child in the background."""
         self._keeper = asyncio.create_task(self._keep(), name="engines")
 
     async def stop(self) -> None:
@@ -90,8 +77,7 @@ class EngineServer:
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
-        if self._listener is not None:
-            self._listener.close()
+        self._listener.close()
         if self._process is not None:
             await _end(self._process)
 
@@ -107,13 +93,11 @@ class EngineServer:
 
     async def _run(self) -> int | str:
         """Start the child and wait for its end; return its exit status, or why it could not start."""
-        assert self._listener is not None
         descriptor = self._listener.fileno()
         environment = engine_environment()
         try:
-            if self._directory is not None:
-                await asyncio.to_thread(_empty, self._directory)
-                environment["TMPDIR"] = str(self._directory.absolute())
+            await asyncio.to_thread(_empty, self._directory)
+            environment["TMPDIR"] = str(self._directory.absolute())
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "infra.engines", str(descriptor), *self._arguments),
                 stdin=asyncio.subprocess.PIPE,

@@ -39,8 +39,6 @@ def create_app(speech: SpeechModels, key: str | None = None) -> Starlette:
         Route("/v1/embeddings", embeddings.answer_json, methods=["POST"]),
         Route("/v1/chat/completions", chat.completions, methods=["POST"]),
         Route("/v1/models", models),
-        Route("/translate", translate, methods=["POST"]),
-        Route("/languages", languages),
         Route("/healthz", healthy),
     ]
     handlers = {
@@ -62,20 +60,6 @@ async def models(request: Request) -> Response:
         for name, text in MODELS.items()
     ]
     return JSONResponse({"object": "list", "data": rows})
-
-
-async def translate(request: Request) -> Response:
-    """Refuse in LibreTranslate's protocol: no translation model is small enough to bundle.
-
-    Protocol: https://docs.libretranslate.com/api/operations/translate
-    """
-    message = "translation is not bundled: set EARSHOT_TRANSLATION_URL to the address of a LibreTranslate server"
-    return JSONResponse({"error": message}, 501)
-
-
-async def languages(request: Request) -> Response:
-    """List the languages for translation: none."""
-    return JSONResponse([])
 
 
 async def healthy(request: Request) -> Response:

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from typing import BinaryIO, Final
 
 from starlette.datastructures import FormData, UploadFile
-from starlette.formparsers import MultiPartException
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive
 
@@ -43,13 +42,13 @@ async def form(request: Request) -> AsyncIterator[tuple[FormData, BinaryIO]]:
     """Read a form; yield it and its part `file`, in memory up to 1 MiB and in a temporary file beyond.
 
     Raises:
-        TooLarge: its Content-Length exceeds the limit.
+        TooLarge: it is too long.
         BadRequest: it has no recording, or did not arrive whole and in time.
-        HTTPException: it is not a form, or is too long.
+        HTTPException: it is not a form.
     """
     length = request.headers.get("content-length", "")
     if length.isdigit() and int(length) > MOST_BYTES:
-        raise TooLarge(f"the request is longer than {MOST_BYTES} bytes")
+        raise _too_long()
     try:
         async with asyncio.timeout(UPLOAD_S):
             read = await Request(request.scope, _bounded(request.receive)).form(max_files=1, max_fields=32)
@@ -66,12 +65,16 @@ async def form(request: Request) -> AsyncIterator[tuple[FormData, BinaryIO]]:
         await read.close()
 
 
+def _too_long() -> TooLarge:
+    return TooLarge(f"the request is longer than {MOST_BYTES} bytes")
+
+
 def _too_slow() -> BadRequest:
     return BadRequest(f"the request did not arrive within {UPLOAD_S:g} s")
 
 
 def _bounded(receive: Receive) -> Receive:
-    """Return a `receive` that raises MultiPartException once the body exceeds MOST_BYTES."""
+    """Return a `receive` that raises TooLarge once the body exceeds MOST_BYTES."""
     received = 0
 
     async def bounded() -> Message:
@@ -79,7 +82,7 @@ def _bounded(receive: Receive) -> Receive:
         message = await receive()
         received += len(message.get("body", b""))
         if received > MOST_BYTES:
-            raise MultiPartException(f"the request is longer than {MOST_BYTES} bytes")
+            raise _too_long()
         return message
 
     return bounded

@@ -74,9 +74,8 @@ class JobServices:
         self._restarts = Restarts()
         if settings.bundled_engines:
             self._bundled = EngineServer(
-                settings.log_level, settings.log_format, settings.data / "engines", speech=self._speech_settings()
+                settings.log_level, settings.log_format, settings.data / "engines", self._speech_settings()
             )
-            self._bundled.listen()
         with naming("voices_url", settings.voices_url):
             self._voices = FsspecVoices(settings.voices_url or str(settings.data / "voices"))
         voices = SpeakerModel(DIRECTORY)
@@ -132,7 +131,7 @@ class JobServices:
                 piece_seconds=transcriber.piece_s,
                 takes_likely_language=settings.speech_url is None,
             )
-        if writing := self._address(settings.caption, CHAT_MODEL):
+        if writing := self._address(settings.engine("caption"), CHAT_MODEL):
             chat = self._noted(ChatClient(writing))
             for task in (INSIGHTS, CAPTION):
                 services[task.service] = ChatService(task, chat, models.tags)
@@ -143,7 +142,7 @@ class JobServices:
         """Return the translation service: the configured engine, or into English the bundled speech engine."""
         settings = self._settings
         if settings.translation_url is not None:
-            return TranslationService(self._noted(TranslationClient(self._elsewhere(settings.translation))))
+            return TranslationService(self._noted(TranslationClient(self._elsewhere(settings.engine("translation")))))
         hearing = None
         if self._bundled is not None:
             limit = min(settings.speech_concurrency, TOGETHER)
@@ -169,7 +168,7 @@ class JobServices:
         return SpeechSettings(model, settings.speech_threads, settings.speech_batch, settings.speech_idle_seconds)
 
     def _speech_address(self) -> EngineAddress | None:
-        return self._address(self._settings.speech, self._settings.speech_model or SPEECH_MODEL, TOGETHER)
+        return self._address(self._settings.engine("speech"), self._settings.speech_model or SPEECH_MODEL, TOGETHER)
 
     def _transcriber(self) -> Transcriber | None:
         address, piece_s = self._speech_address(), self._settings.speech_piece_seconds
@@ -180,7 +179,7 @@ class JobServices:
         return Transcriber(self._noted(TranscriptionClient(address)), piece_s)
 
     def _speakers(self, store: SpeakerStore, voices: SpeakerModel, transcriber: Transcriber | None) -> SpeakerService:
-        settings, address = self._settings, self._address(self._settings.speaker)
+        settings, address = self._settings, self._address(self._settings.engine("speaker"))
         return SpeakerService(
             store,
             self._voices,

@@ -44,7 +44,7 @@ from infra.service.options import connection_limits, edge_options, node_options
 from infra.service.own_sounds import OwnSounds
 from infra.service.speakers import Operator, keep_sweeping
 from infra.settings import Settings
-from infra.urls import Embedded, host_and_port, local_url
+from infra.urls import Embedded, host_and_port, http_url, local_url
 from streams.decoders.pool import DecoderPool
 from streams.decoders.processes import Zygote
 from streams.embedded.marks import FILE as MARKS
@@ -184,7 +184,7 @@ class EarshotService:
 
     @property
     def _node_url(self) -> str:
-        return self.settings.advertise or f"http://{self.settings.host}:{self.port}"
+        return self.settings.advertise or http_url(self.settings.host, self.port)
 
     def stop(self) -> None:
         self.stopping.set()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final, Protocol, cast
 from urllib.parse import urlsplit
 
@@ -257,17 +256,23 @@ def _status(first: bytes) -> tuple[int, int]:
 
 
 async def _refusal(owner: End, status: int, body_at: int) -> Reply:
-    """Return the answer of an owner that refuses; such answers are short and state their length."""
+    """Return the answer of an owner that refuses; such answers are short and state their length.
+
+    Raises:
+        ValueError: it is longer.
+        TimeoutError: the owner does not send all of it.
+    """
     first = owner.take_first()
     lines = first[: body_at - 4].split(b"\r\n")[1:]
     pairs = [(name.strip().lower(), value.strip()) for name, _, value in (line.partition(b":") for line in lines)]
-    length = min(int(dict(pairs).get(b"content-length", b"0")), LONGEST_ERROR)
+    length = int(dict(pairs).get(b"content-length", b"0"))
+    if length > LONGEST_ERROR:
+        raise ValueError("not a short answer")
     body = first[body_at:]
-    with suppress(TimeoutError):
-        async with asyncio.timeout(GRACE_SECONDS):
-            while len(body) < length:
-                await asyncio.sleep(0.01)
-                body += owner.take_first()
+    async with asyncio.timeout(GRACE_SECONDS):
+        while len(body) < length:
+            await asyncio.sleep(0.01)
+            body += owner.take_first()
     owner.close()
     kept = (b"content-type", b"content-length", b"retry-after", b"x-request-id")
     return Reply(status, [pair for pair in pairs if pair[0] in kept], body)

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from infra.teaching.operating_points import Indices
 from streams.models import own_sounds
 from streams.models.manifest import Manifest
 from streams.models.protocol import Floats
@@ -31,8 +32,6 @@ STEPS: Final = 63
 #: Largest value of an embedding: the activations are clipped there.
 LARGEST: Final = 6.0
 
-Numbers = npt.NDArray[np.intp]
-
 
 class Background(msgspec.Struct, frozen=True):
     """Windows of many recordings, a second each, without overlap."""
@@ -40,8 +39,8 @@ class Background(msgspec.Struct, frozen=True):
     #: float32[windows, dimension].
     embeddings: Floats
     #: Number of the recording of each window, ascending, and of the recording's source: intp[windows].
-    recording: Numbers
-    source: Numbers
+    recording: Indices
+    source: Indices
     #: The label of each recording.
     labels: tuple[str, ...]
 

@@ -11,11 +11,9 @@ from typing import Final
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
+from infra.teaching.operating_points import Bools, Doubles
 from streams.models.protocol import Floats
-
-Doubles = npt.NDArray[np.float64]
 
 COMPONENTS: Final = 128
 #: Added to the standard deviation of each component, as a share of the first one's.
@@ -85,7 +83,7 @@ def learn_head(
     return unwhitened
 
 
-def _likeliest(logits: Doubles, levels: Floats) -> npt.NDArray[np.bool_]:
+def _likeliest(logits: Doubles, levels: Floats) -> Bools:
     """Return the likeliest half of the audible windows: bool[windows]."""
     audible = np.flatnonzero(levels >= levels.max() - AUDIBLE_DB)
     order = audible[np.argsort(-logits[audible], kind="stable")]
@@ -95,7 +93,7 @@ def _likeliest(logits: Doubles, levels: Floats) -> npt.NDArray[np.bool_]:
 
 
 def _regression_rows(
-    features: Sequence[Doubles], chosen: Sequence[npt.NDArray[np.bool_]], others: Doubles, weights: Doubles
+    features: Sequence[Doubles], chosen: Sequence[Bools], others: Doubles, weights: Doubles
 ) -> tuple[Doubles, Doubles, Doubles]:
     """Return (features, targets, weights) of all windows for `regress`."""
     positive_rows = [rows[some] for rows, some in zip(features, chosen, strict=True)]

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from infra.teaching import background
-from infra.teaching.background import LookKind, Numbers
-from infra.teaching.heads import Doubles, EmbeddedWindows
+from infra.teaching.background import LookKind
+from infra.teaching.heads import EmbeddedWindows
+from infra.teaching.operating_points import Doubles, Indices
 from streams.models.manifest import Manifest
 from streams.models.protocol import Floats
 from topics.errors import BadRequest
@@ -29,8 +30,8 @@ class Negatives(msgspec.Struct, frozen=True):
     #: float32[windows, dimension].
     embeddings: Floats
     #: Recording of each window, ascending, and the fold it is held out in: intp[windows].
-    recording: Numbers
-    fold: Numbers
+    recording: Indices
+    fold: Indices
     #: The sound in the recording, str[windows]; `USER_LABEL` if unknown.
     label: npt.NDArray[np.str_]
     #: Milliseconds that one window stands for: of the user's recordings, and of the background.
@@ -92,6 +93,6 @@ def gather(manifest: Manifest, own_windows: Sequence[EmbeddedWindows], look: Loo
     )
 
 
-def folds_of(recordings: int) -> Numbers:
+def folds_of(recordings: int) -> Indices:
     """Return the fold of each recording; neighbours share one, because they are often cut from the same take."""
     return np.arange(recordings) * FOLDS // max(1, recordings)

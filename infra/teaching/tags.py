@@ -14,9 +14,9 @@ import msgspec
 import numpy as np
 
 from infra.teaching import heads
-from infra.teaching.heads import Doubles, EmbeddedWindows, FeatureSpace
+from infra.teaching.heads import EmbeddedWindows, FeatureSpace
 from infra.teaching.negatives import FOLDS, USER_LABEL, Negatives, folds_of
-from infra.teaching.operating_points import Bools, average_precision, false_events_from, lowest_point
+from infra.teaching.operating_points import Bools, Doubles, average_precision, false_events_from, lowest_point
 from streams.models.protocol import Floats
 from topics.errors import BadRequest
 

@@ -27,7 +27,9 @@ from infra.engines.speech.whisper_piece import Piece, PieceText
 from infra.engines.speech.whisper_tokens import Tokens
 from infra.models import whisper_files
 from infra.models.speech_manifest import SpeechManifest
+from streams.audio.logmel import mel_matrix
 from streams.models import runtime
+from streams.models.manifest import LogMel
 from streams.models.protocol import Floats
 from streams.voice.speech_segments import RATE, SpeechSegment
 from topics.errors import EngineError
@@ -252,15 +254,11 @@ def log_mel(samples: Floats, bands: int) -> Floats:
 
 @cache
 def mel_filters(bands: int) -> Floats:
-    """Return float32[bands, 201]: triangles of area one on Slaney's mel scale, like librosa's `filters.mel`."""
-    # Linear up to 1000 Hz, which is mel 15; above that, 27 mel for each factor of 6.4.
-    mels = np.linspace(0.0, 15.0 + 27.0 * np.log(RATE / 2 / 1000.0) / np.log(6.4), bands + 2)
-    edges = np.where(mels < 15.0, mels * 200.0 / 3.0, 1000.0 * 6.4 ** ((mels - 15.0) / 27.0))
-    bins = np.arange(WINDOW // 2 + 1) * RATE / WINDOW
-    low, centre, high = edges[:-2, None], edges[1:-1, None], edges[2:, None]
-    triangles = np.clip(np.minimum((bins - low) / (centre - low), (high - bins) / (high - centre)), 0.0, None)
-    filters: Floats = (triangles * 2.0 / (high - low)).astype(np.float32)
-    return filters
+    """Return float32[bands, 201], like librosa's `filters.mel`."""
+    front = LogMel(
+        RATE, 1, bands, WINDOW, HOP, WINDOW, 0.0, RATE / 2, 1.0, mel_scale="slaney", mel_slopes="hertz", mel_norm="area"
+    )
+    return mel_matrix(front).astype(np.float32)
 
 
 def choose_language(piece: Piece, found: str, probability: float) -> str:

@@ -1,18 +1,16 @@
 """Converts CED-tiny from the crate soundevents into an int8 graph: log-mel in, scores and embedding out.
 
-    cargo new --lib ced && cd ced && cargo add soundevents@=0.5.0 --no-default-features && cargo vendor && cd ..
-    python -m infra.lab.converters.convert_ced ced/vendor/soundevents/models/tiny.onnx OUT.onnx
+    cargo new --lib ced && cd ced && cargo add soundevents@=0.5.0 --no-default-features && cargo vendor
 
-`python -m infra.lab.training.second_heads` turns the output into the second model of a bundle. The crate's graph takes
-samples, pads them, includes its front end and hides the embedding. This graph takes 16 to 1008 frames of recipe `ced`
-and also returns the mean of the tokens. Matrices have int8 weights. Their inputs become int8 at run time, scaled by the
-range of the whole input, so run one look at a time. The same input gives the same bytes.
+writes the crate's graph to vendor/soundevents/models/tiny.onnx. `infra.lab.training.second_heads` makes it the second
+model of a bundle. The crate's graph takes samples, pads them, includes its front end and hides the embedding. This
+graph takes 16 to 1008 frames of recipe `ced` and also returns the mean of the tokens. Matrices have int8 weights. Their
+inputs become int8 at run time, scaled by the range of the whole input, so run one look at a time. The same input gives
+the same bytes.
 """
 
-import argparse
 import hashlib
 import logging
-import sys
 import tempfile
 from pathlib import Path
 from typing import Final
@@ -24,7 +22,6 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 
 from infra.lab.converters.builder import IR_VERSION
 from infra.lab.converters.recipes import RECIPES
-from infra.lab.script import script
 from topics.errors import EngineError
 
 SHA256: Final = "3890f227660be71886ff48633d11a731993e0206db8a486781412c28a0873435"
@@ -124,17 +121,3 @@ def convert(crate: Path) -> bytes:
     if hashlib.sha256(content).hexdigest() != SHA256:
         raise EngineError(f"{crate.name}: not CED-tiny of the crate soundevents 0.5.0, whose SHA-256 is {SHA256}")
     return quantise(rebuild(onnx.load_model_from_string(content)))
-
-
-@script
-def main(arguments: list[str] | None) -> None:
-    """Run the converter from the command line."""
-    parser = argparse.ArgumentParser(prog="python -m infra.lab.converters.convert_ced", description=__doc__)
-    parser.add_argument("crate", type=Path, help="models/tiny.onnx of the crate")
-    parser.add_argument("out", type=Path)
-    options = parser.parse_args(arguments)
-    options.out.write_bytes(convert(options.crate))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,18 +1,10 @@
-"""Converts YAMNet's tflite file into an ONNX graph (log-mel in, scores and embedding out) with manifest and notice.
+"""Converts YAMNet's tflite file into an ONNX graph, log-mel in, scores and embedding out, for the recipe `yamnet`.
 
-    python -m infra.lab.converters.convert_yamnet TFLITE CLASS_MAP infra/models/yamnet/tags.csv OUT_DIR
-
-`python -m infra.lab.training.default_heads` turns the output into the bundled model. Weights stay the int8 numbers of
-the tflite file. ONNX Runtime folds `Cast` and `Mul`, which make them floats, when it loads the graph, so a call costs
-as much as with float weights. DequantizeLinear would stay in the graph and cost three times as much. Activations,
-quantised in the tflite file, are float here. The same input gives the same bytes.
+Weights stay the int8 numbers of the tflite file. ONNX Runtime folds `Cast` and `Mul`, which make them floats, when it
+loads the graph, so a call costs as much as with float weights. DequantizeLinear would stay in the graph and cost three
+times as much. Activations, quantised in the tflite file, are float here. The same input gives the same bytes.
 """
 
-import argparse
-import csv
-import hashlib
-import sys
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -22,9 +14,6 @@ from onnx import TensorProto, helper
 from infra.lab.converters import tflite_file
 from infra.lab.converters.builder import Builder
 from infra.lab.converters.front_end import FRONT_END
-from infra.lab.evaluation import manifest_files
-from infra.lab.script import script
-from streams.models.manifest import Graph, Manifest, ModelTag, Output
 from topics.errors import EngineError
 
 #: Size of the embedding: the last convolution, averaged over time and bands.
@@ -90,67 +79,3 @@ def _model(graph: Builder, classes: int) -> onnx.ModelProto:
     model = graph.model("yamnet", [patch], outputs)
     onnx.checker.check_model(model, full_check=True)
     return model
-
-
-def read_tags(class_map: Path, tags: Path) -> tuple[tuple[str, ...], tuple[ModelTag, ...]]:
-    """Return (class names in score order, tags with their class indices).
-
-    Raises:
-        EngineError: A tag names a class that the map lacks.
-    """
-    with class_map.open(newline="", encoding="utf-8") as lines:
-        classes = tuple(row["display_name"] for row in csv.DictReader(lines))
-    index = {name: number for number, name in enumerate(classes)}
-    with tags.open(newline="", encoding="utf-8") as lines:
-        rows = [row for row in csv.DictReader(lines) if row["audioset_classes"]]
-    try:
-        table_tags = tuple(
-            ModelTag(
-                name=row["tag"],
-                category=row["category"],
-                classes=tuple(index[name] for name in row["audioset_classes"].split("|")),
-                point=float(row["point"]),
-                clips=int(row.get("clips") or 0),
-            )
-            for row in rows
-        )
-    except KeyError as error:
-        raise EngineError(f"{tags.name}: {error} is not a class of {class_map.name}") from error
-    return classes, table_tags
-
-
-def convert(tflite: Path, class_map: Path, tags: Path, out: Path) -> Manifest:
-    model = build(tflite_file.layers(tflite.read_bytes()))
-    graph = model.SerializeToString(deterministic=True)
-    classes, model_tags = read_tags(class_map, tags)
-    manifest = Manifest(
-        name="yamnet",
-        version="1",
-        licence="Apache-2.0",
-        source=SOURCE,
-        graph=Graph(file="model.onnx", sha256=hashlib.sha256(graph).hexdigest()),
-        input=FRONT_END,
-        classes=classes,
-        tags=model_tags,
-        output=Output(scores="scores", embedding="embedding"),
-    )
-    out.mkdir(parents=True, exist_ok=True)
-    (out / manifest.graph.file).write_bytes(graph)
-    manifest_files.write(out, manifest)
-    (out / "NOTICE").write_text(NOTICE, encoding="utf-8")
-    return manifest
-
-
-@script
-def main(arguments: list[str] | None) -> None:
-    """Run the converter from the command line."""
-    parser = argparse.ArgumentParser(prog="python -m infra.lab.converters.convert_yamnet", description=__doc__)
-    for name in ("tflite", "class_map", "tags", "out_dir"):
-        parser.add_argument(name, type=Path)
-    options = parser.parse_args(arguments)
-    manifest = convert(options.tflite, options.class_map, options.tags, options.out_dir)
-    print(f"{manifest.model_id}: {len(manifest.classes)} classes, {len(manifest.tags)} tags, {options.out_dir}")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

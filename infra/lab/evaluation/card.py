@@ -66,9 +66,6 @@ VOICE: Final = {
     "diarization_error_collar": "diarization error, without 0.25 s around turn ends",
     "diarization_error_channel": "diarization error, conversations in rooms with noise",
     "diarization_error_meetings": "diarization error, meetings, turns as users get them, without 0.25 s around ends",
-    "activity_on_speech": "time marked as speech, readers with their pauses",
-    "activity_on_sounds": "time marked as speech, sounds without a human voice",
-    "activity_real_time_ratio": "real-time factor on one thread",
 }
 OVERLAP: Final = {
     "overlap_found": "overlap that is marked, talks of readers who often overlap",

@@ -3,16 +3,14 @@
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from infra.teaching.operating_points import Doubles
 from streams.models.protocol import Floats
 
 #: Length of the room's impulse response in samples.
 ROOM: Final = 8192
 #: Samples between the direct sound and the first reflection.
 DIRECT: Final = 32
-
-Doubles = npt.NDArray[np.float64]
 
 
 def through_channel(samples: Floats, sample_rate: int, rng: np.random.Generator) -> Floats:

@@ -5,15 +5,13 @@ from typing import Final
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from infra.lab.evaluation.utterances import Utterance
+from infra.teaching.operating_points import Doubles
 from streams.models.protocol import Floats
 from streams.voice.activity import SileroDetector
 from streams.voice.diarization import DiarizationTurn
 from streams.voice.speech_segments import RATE, SpeechSegment
-
-Doubles = npt.NDArray[np.float64]
 
 #: Readers with less speech are skipped, because no part of an utterance is used twice.
 SHORTEST_S: Final = 10.0

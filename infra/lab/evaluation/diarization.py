@@ -12,11 +12,9 @@ from typing import Final
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
+from infra.teaching.operating_points import Doubles
 from streams.voice.diarization import DiarizationTurn
-
-Doubles = npt.NDArray[np.float64]
 
 #: NIST excludes this much time on both sides of each end of a reference turn.
 COLLAR_S: Final = 0.25

@@ -38,6 +38,8 @@ from streams.voice.speech_segments import RATE
 from topics.errors import BadRequest
 
 THRESHOLDS: Final = tuple(np.arange(0.5, 0.9, 0.02).round(2).tolist())
+#: Those of the bundled models, with any threshold.
+SETTINGS: Final = DiarizationSettings(window_s=1.6, hop_s=0.8, threshold=1.0)
 CONVERSATIONS: Final = 12
 #: Rate sums this close to the best count as equal.
 FLAT: Final = 0.02
@@ -52,7 +54,7 @@ class Errors(msgspec.Struct, frozen=True):
     meetings: DiarizationErrors = DiarizationErrors()
 
     def __add__(self, other: Errors) -> Errors:
-        pairs = zip(_kinds(self), _kinds(other), strict=True)
+        pairs = zip(msgspec.structs.astuple(self), msgspec.structs.astuple(other), strict=True)
         return Errors(*(one + another for one, another in pairs))
 
     @property
@@ -65,11 +67,7 @@ class Errors(msgspec.Struct, frozen=True):
 Curve = Mapping[float, Errors]
 
 
-def _kinds(errors: Errors) -> tuple[DiarizationErrors, ...]:
-    return errors.plain, errors.collared, errors.channel, errors.meetings
-
-
-def error_curve(directory: Path, data: Path, settings: DiarizationSettings, seed: int) -> Curve:
+def error_curve(directory: Path, data: Path, seed: int) -> Curve:
     """Return the errors of a fold's model at each threshold, on conversations of the readers in its `speakers.txt`.
 
     Recordings are normalised to the level of jobs.
@@ -79,9 +77,9 @@ def error_curve(directory: Path, data: Path, settings: DiarizationSettings, seed
     totals = dict.fromkeys(THRESHOLDS, Errors())
 
     def add(samples: Floats, errors: Callable[[list[DiarizationTurn]], Errors]) -> None:
-        windows, vectors = embed_windows([levels.levelled(samples)], engine, detector, settings)
+        windows, vectors = embed_windows([levels.levelled(samples)], engine, detector, SETTINGS)
         for threshold in THRESHOLDS:
-            turns = diarization_turns(windows, vectors, msgspec.structs.replace(settings, threshold=threshold))
+            turns = diarization_turns(windows, vectors, msgspec.structs.replace(SETTINGS, threshold=threshold))
             totals[threshold] += errors(turns)
 
     rng = np.random.default_rng(seed)
@@ -115,13 +113,10 @@ def main(arguments: list[str] | None) -> None:
     parser = argparse.ArgumentParser(prog="infra.lab.evaluation.diarization_threshold")
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--folds", type=Path, required=True)
-    parser.add_argument("--window", type=float, default=1.6, help="seconds")
-    parser.add_argument("--hop", type=float, default=0.8, help="seconds")
     parser.add_argument("--write", type=Path, metavar="MODEL", help="directory of the model that the folds speak for")
     options = parser.parse_args(arguments)
-    settings = DiarizationSettings(options.window, options.hop, 1.0)
     folders = sorted(path.parent for path in options.folds.glob("*/speakers.txt"))
-    curves = [error_curve(folder, options.data, settings, seed) for seed, folder in enumerate(folders)]
+    curves = [error_curve(folder, options.data, seed) for seed, folder in enumerate(folders)]
     if len(curves) < 2:
         raise BadRequest(f"{options.folds}: has {len(curves)} folds, and at least two are needed")
     whole = merge_curves(curves)

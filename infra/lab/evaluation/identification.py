@@ -14,12 +14,12 @@ from typing import Final
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from infra.lab.evaluation import utterances
 from infra.lab.evaluation.channels import through_channel
 from infra.lab.evaluation.speakers import Scores, equal_error
 from infra.lab.evaluation.utterances import SAMPLE_RATE, Utterance
+from infra.teaching.operating_points import Bools
 from streams.models.protocol import Floats
 from streams.voice.speaker_engine import SpeakerEngine
 from streams.voice.speaker_manifest import REGISTERED
@@ -35,8 +35,6 @@ DRAWS: Final = 2000
 #: microphones.
 ACCEPTED: Final = 0.005
 SEED: Final = 2
-
-Bools = npt.NDArray[np.bool_]
 
 
 class BestMatches(msgspec.Struct, frozen=True):

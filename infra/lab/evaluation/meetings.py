@@ -5,15 +5,13 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import soundfile
 
 from infra.lab.evaluation.diarization import COLLAR_S, DiarizationErrors, diarization_errors
-from infra.lab.evaluation.utterances import SAMPLE_RATE
+from infra.lab.evaluation.utterances import SAMPLE_RATE, read_samples
 from streams.models.protocol import Floats
 from streams.services.timed_text import PAUSE_MS
 from streams.voice import loudness as levels
 from streams.voice.diarization import DiarizationTurn, lengthen_turns
-from topics.errors import AudioError
 
 #: NIST's format of turns, in the directory of the recordings.
 TABLE: Final = "reference.rttm"
@@ -42,20 +40,12 @@ def read_meetings(folder: Path) -> list[Meeting]:
             number = speakers.setdefault(speaker, len(speakers))
             turn = DiarizationTurn(float(start), float(start) + float(length), number)
             by_name.setdefault(name, []).append(turn)
-    return [Meeting(_samples(folder / f"{name}.ogg"), tuple(turns)) for name, turns in by_name.items()]
+    return [
+        Meeting(levels.levelled(read_samples(folder / f"{name}.ogg")), tuple(turns)) for name, turns in by_name.items()
+    ]
 
 
 def meeting_errors(meeting: Meeting, turns: Iterable[DiarizationTurn]) -> DiarizationErrors:
     """Return the errors of turns as served to users, with the collar used for meetings."""
     length_s = len(meeting.samples) / SAMPLE_RATE
     return diarization_errors(meeting.turns, lengthen_turns(list(turns), length_s, PAUSE_MS / 1000), COLLAR_S)
-
-
-def _samples(path: Path) -> Floats:
-    try:
-        samples, rate = soundfile.read(path, dtype="float32")
-    except (OSError, soundfile.SoundFileError) as error:
-        raise AudioError(f"{path}: {error}") from error
-    if rate != SAMPLE_RATE or samples.ndim != 1:
-        raise AudioError(f"{path}: expected one channel at {SAMPLE_RATE} Hz")
-    return levels.levelled(samples)

@@ -10,7 +10,6 @@ from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from infra import models
 from infra.lab.evaluation.conversations import make_conversations
@@ -20,6 +19,7 @@ from infra.lab.evaluation.meetings import read_meetings
 from infra.lab.evaluation.report import EvaluationReport
 from infra.lab.evaluation.transcription import readings
 from infra.lab.evaluation.utterances import SAMPLE_RATE, Utterance
+from infra.teaching.operating_points import Indices
 from streams.models.protocol import Floats
 from streams.services.timed_text import PAUSE_MS
 from streams.voice import loudness as levels
@@ -27,8 +27,6 @@ from streams.voice.activity import SileroDetector, bundled_detector
 from streams.voice.diarization import DiarizationTurn, diarize, lengthen_turns
 from streams.voice.overlap import OverlapDetector, find_overlaps
 from streams.voice.speaker_engine import OnnxSpeakerEngine, SpeakerEngine
-
-Bools = npt.NDArray[np.bool_]
 
 CONVERSATIONS: Final = 24
 TALKS: Final = 8
@@ -124,7 +122,7 @@ def overlap_errors(
     return total
 
 
-def _voices(turns: Iterable[DiarizationTurn], seconds: float) -> npt.NDArray[np.intp]:
+def _voices(turns: Iterable[DiarizationTurn], seconds: float) -> Indices:
     """Return the number of speakers in each frame, intp[frames]."""
     voices = np.zeros(round(seconds / FRAME_S) + 1, np.intp)
     for turn in turns:

@@ -46,10 +46,7 @@ class Recording(msgspec.Struct, frozen=True):
         """
         if isinstance(self.audio, DecodedAudio):
             return self.audio
-        try:
-            return decode_chunk(self.audio.read_bytes(), ANY)
-        except OSError as error:
-            raise AudioError(error.strerror or str(error)) from error
+        return read_audio(self.audio)
 
 
 class SkippedRecording(msgspec.Struct, frozen=True):
@@ -57,6 +54,18 @@ class SkippedRecording(msgspec.Struct, frozen=True):
 
     name: str
     cause: str
+
+
+def read_audio(path: Path) -> DecodedAudio:
+    """Decode a file of any format.
+
+    Raises:
+        AudioError: It cannot be read or does not decode; the message does not name it.
+    """
+    try:
+        return decode_chunk(path.read_bytes(), ANY)
+    except OSError as error:
+        raise AudioError(error.strerror or str(error)) from error
 
 
 def sound_clips(data: Path) -> list[Recording]:

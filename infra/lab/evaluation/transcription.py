@@ -4,7 +4,6 @@ Recordings are cut as in jobs: at pauses by voice activity, with a maximum piece
 substitutions, deletions and insertions over the words of the reference, all readings together.
 """
 
-import csv
 import itertools
 import re
 import time
@@ -20,14 +19,13 @@ from infra.engines.speech.utterances import utterances
 from infra.engines.speech.whisper import Whisper
 from infra.engines.speech.whisper_piece import UTTERANCE_S, Piece, PieceText
 from infra.lab.evaluation import recordings
-from infra.lab.evaluation.recordings import ANY, Recording
+from infra.lab.evaluation.recordings import Recording
 from infra.lab.evaluation.report import EvaluationReport
 from infra.models import speech_manifest
-from streams.audio.decode import decode_chunk
 from streams.audio.resample import resample
 from streams.models.protocol import Floats
 from streams.voice.speech_segments import RATE
-from topics.errors import AudioError, BadRequest
+from topics.errors import AudioError
 
 #: Other lengths into which a reader's speech is cut, in seconds, besides the longest.
 SHORTER_S: Final = (5, 15)
@@ -51,14 +49,9 @@ def readings(folder: Path) -> Iterator[Reading]:
 
     Raises:
         AudioError: A recording does not decode.
-        BadRequest: There is no such table.
+        BadRequest: There is no such table, or it lacks a column.
     """
-    try:
-        with (folder / "readings.csv").open(newline="", encoding="utf-8") as table:
-            rows = list(csv.DictReader(table))
-    except OSError as error:
-        raise BadRequest(f"{folder / 'readings.csv'}: {error.strerror}") from error
-    for row in rows:
+    for row in recordings.read_rows(folder / "readings.csv", ("file", "reader", "text")):
         yield Reading(row["reader"], row["text"], load(folder / row["file"]))
 
 
@@ -69,9 +62,9 @@ def load(path: Path) -> Floats:
         AudioError: It cannot be read or does not decode.
     """
     try:
-        pcm = decode_chunk(path.read_bytes(), ANY)
-    except OSError as error:
-        raise AudioError(f"{path}: {error.strerror}") from error
+        pcm = recordings.read_audio(path)
+    except AudioError as error:
+        raise AudioError(f"{path}: {error}") from error
     return resample(pcm.samples, pcm.rate, RATE)
 
 

@@ -1,6 +1,5 @@
 """LibriSpeech utterances, one per reader, for training and evaluating speaker embeddings."""
 
-import csv
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -9,6 +8,7 @@ import msgspec
 import numpy as np
 import soundfile
 
+from infra.lab.evaluation.recordings import read_rows
 from streams.audio.resample import resample
 from streams.models.protocol import Floats
 from topics.errors import AudioError
@@ -29,18 +29,23 @@ def read(folder: Path, speakers: Iterable[str] | None = None) -> list[Utterance]
 
     Raises:
         AudioError: A file is missing, does not decode, or is not mono at SAMPLE_RATE.
+        BadRequest: The table is missing, or lacks a column.
     """
     chosen = None if speakers is None else set(speakers)
-    with (folder / "utterances.csv").open(newline="", encoding="utf-8") as lines:
-        rows = sorted(csv.DictReader(lines), key=lambda row: (row["speaker"], row["file"]))
+    rows = read_rows(folder / "utterances.csv", ("file", "speaker", "sex"))
     return [
-        Utterance(row["speaker"], row["sex"], _samples(folder / f"{row['file']}.ogg"))
-        for row in rows
+        Utterance(row["speaker"], row["sex"], read_samples(folder / f"{row['file']}.ogg"))
+        for row in sorted(rows, key=lambda row: (row["speaker"], row["file"]))
         if chosen is None or row["speaker"] in chosen
     ]
 
 
-def _samples(path: Path) -> Floats:
+def read_samples(path: Path) -> Floats:
+    """Return a recording of any length, float32[n] at SAMPLE_RATE.
+
+    Raises:
+        AudioError: It cannot be read or does not decode, or is not mono at SAMPLE_RATE.
+    """
     try:
         samples, rate = soundfile.read(path, dtype="float32", always_2d=True)
     except (OSError, soundfile.SoundFileError) as error:

@@ -1,4 +1,4 @@
-"""Evaluates voice models: identification, diarization, and voice activity."""
+"""Evaluates speaker models: identification and diarization."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,8 +6,7 @@ from typing import Final
 
 import msgspec
 
-from infra.lab.evaluation import recordings, utterances
-from infra.lab.evaluation.activity import evaluate_activity
+from infra.lab.evaluation import utterances
 from infra.lab.evaluation.conversations import make_conversations
 from infra.lab.evaluation.diarization import DiarizationErrors, diarization_errors
 from infra.lab.evaluation.identification import evaluate_identification, identification_figures
@@ -67,21 +66,3 @@ def meetings_error(engine: SpeakerEngine, meetings: Sequence[Meeting]) -> float:
     network = activity.bundled_detector()
     errors = (meeting_errors(meeting, diarize([meeting.samples], engine, network)) for meeting in meetings)
     return sum(errors, DiarizationErrors()).rate
-
-
-def evaluate_voice_activity(data: Path) -> EvaluationReport:
-    """Measure voice activity on the clean speech and the clips of a data directory.
-
-    Raises:
-        BadRequest: The recordings are missing.
-        EngineError: The network is missing or failed.
-    """
-    shares = evaluate_activity(
-        activity.bundled_detector(), [*recordings.sound_clips(data), *recordings.speech_utterances(data)]
-    )
-    measured = {
-        "activity_on_speech": shares.speech,
-        "activity_on_sounds": shares.sounds,
-        "activity_real_time_ratio": shares.real_time,
-    }
-    return EvaluationReport(model="voice activity", lines=(), tags=(), figures={}, measured=measured)

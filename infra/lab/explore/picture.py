@@ -7,7 +7,6 @@ from typing import Final
 
 import matplotlib
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
@@ -15,6 +14,7 @@ from matplotlib.ticker import FuncFormatter, MultipleLocator
 
 from infra.lab.explore.section import AnalysedSection, Bytes
 from infra.lab.explore.table import SENSITIVITIES
+from infra.teaching.operating_points import Bools, Doubles
 from topics.geometry import SESSIONS
 from topics.scores import STEP, ZERO, threshold
 
@@ -31,8 +31,6 @@ STEPS: Final = (0.01, 0.05, 0.1, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 90
 #: Inches.
 WIDTH, SPECTROGRAM, ROW, GAP, TOP, BOTTOM = 11.0, 2.3, 0.32, 0.3, 0.75, 0.45
 LEFT, RIGHT, BAR_LEFT, BAR_WIDTH = 2.25, 9.25, 10.0, 0.16
-
-Doubles = npt.NDArray[np.float64]
 
 
 def save(hearing: AnalysedSection, columns: Sequence[int], sensitivity: int, title: str, path: Path) -> None:
@@ -159,7 +157,7 @@ def heat(stored: Bytes) -> tuple[Doubles, float]:
     return np.maximum.reduceat(cells, starts, axis=0).astype(np.float64), span * SESSIONS.hop_ms / 1000
 
 
-def runs(on: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+def runs(on: Bools) -> list[tuple[int, int]]:
     """Return [first, end) of each run of true values."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], on, [False])).astype(np.int8)))
     return [(int(begin), int(end)) for begin, end in edges.reshape(-1, 2)]

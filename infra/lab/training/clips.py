@@ -6,11 +6,9 @@ from typing import Final
 
 import msgspec
 
-from infra.lab.evaluation.recordings import read_rows
-from streams.audio.decode import decode_chunk
+from infra.lab.evaluation.recordings import read_audio, read_rows
 from streams.models.protocol import Floats
 from topics.errors import AudioError
-from topics.media import parse
 
 RATE: Final = 16_000
 FOLDS: Final = (1, 2, 3, 4)
@@ -56,8 +54,8 @@ class Clip(msgspec.Struct, frozen=True):
             AudioError: It does not decode, or has another rate; the message names the file.
         """
         try:
-            pcm = decode_chunk(self.path.read_bytes(), parse("audio/ogg"))
-        except (OSError, AudioError) as error:
+            pcm = read_audio(self.path)
+        except AudioError as error:
             raise AudioError(f"{self.path.name}: {error}") from error
         if pcm.rate != RATE:
             raise AudioError(f"{self.path.name}: {pcm.rate} Hz, expected {RATE}")

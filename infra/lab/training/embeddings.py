@@ -7,16 +7,14 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
-from infra.lab.evaluation.recordings import SkippedRecording
+from infra.lab.evaluation.recordings import SkippedRecording, read_audio
 from infra.teaching.heads import EmbeddedWindows
 from streams.audio.analysis import Analysis
-from streams.audio.decode import DecodedAudio, decode_chunk
 from streams.models.manifest import Manifest
 from streams.models.protocol import Floats, LookEngine, SoundEngine
 from streams.models.sound_engine import OnnxSoundEngine
 from topics.errors import AudioError, BadRequest
 from topics.geometry import SESSIONS
-from topics.media import parse
 
 Embedded = TypeVar("Embedded", bound="EmbeddedWindows")
 
@@ -84,7 +82,7 @@ def embed(engine: OnnxSoundEngine, path: Path) -> EmbeddedWindows:
         AudioError: It cannot be read or does not decode.
         EngineError: The model gives no embedding.
     """
-    pcm = _decoded(path)
+    pcm = read_audio(path)
     notes = _EmbeddingRecorder(engine)
     analysis = Analysis(notes, SESSIONS, pcm.rate)
     analysis.feed(pcm.samples)
@@ -99,7 +97,7 @@ def embed_looks(engine: OnnxSoundEngine, path: Path, recording: bool) -> Embedde
         AudioError: It cannot be read or does not decode.
         EngineError: A model failed.
     """
-    pcm = _decoded(path)
+    pcm = read_audio(path)
     assert engine.second is not None
     notes = LookRecorder(engine.manifest, engine, engine.second.embed)
     analysis = Analysis(notes, SESSIONS, pcm.rate, recording=recording)
@@ -108,13 +106,6 @@ def embed_looks(engine: OnnxSoundEngine, path: Path, recording: bool) -> Embedde
     embeddings = np.stack([embedding for _, embedding in notes.looks])
     first = max(float(scores.max()) for scores, _ in notes.windows)
     return EmbeddedLooks(embeddings, np.array(notes.levels, np.float32), first)
-
-
-def _decoded(path: Path) -> DecodedAudio:
-    try:
-        return decode_chunk(path.read_bytes(), parse("application/octet-stream"))
-    except OSError as error:
-        raise AudioError(error.strerror or str(error)) from error
 
 
 def embed_folder(embed: Callable[[Path], Embedded], directory: Path) -> tuple[list[Embedded], list[SkippedRecording]]:

@@ -2,7 +2,7 @@
 
     python -m infra.lab.training.second_heads CRATE --data DATA --out DIR
 
-CRATE is the input file of `infra.lab.converters.convert_ced`. The bundle keeps the first model as it ships. Looks of
+CRATE is the file that `infra.lab.converters.convert_ced` names. The bundle keeps the first model as it ships. Looks of
 streams (the last two seconds) and of recordings (blocks of five) have separate heads and points. A head is a logistic
 regression on the embedding of a look. It separates the tag's recordings from all recordings, including readings, in
 which the tag is a fault. Both sides have equal weight, and so have all recordings of a side.

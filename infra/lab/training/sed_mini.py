@@ -1,9 +1,9 @@
 """Trains sed-mini, the small sound-event model, from scratch and writes it with manifest and notice.
 
-    python -m infra.lab.training.sed_mini --data DATA --out DIR [--folds] [--jobs N]
+    python -m infra.lab.training.sed_mini --data DATA --out DIR [--jobs N]
 
---folds first trains four more nets, each without one fold, and evaluates each on its fold as an int8 graph. Their
-scores give the figures and operating points of the manifest. Without --folds, those of the manifest in DIR are kept.
+It also trains four more nets, each without one fold, and evaluates each on its fold as an int8 graph. Their scores give
+the figures and operating points of the manifest.
 """
 
 import argparse
@@ -59,24 +59,19 @@ def prepare_material(clips: tuple[Clip, ...], seed: int) -> Material:
     return material.prepare(clips, runtime.open_session(directory / graph.file, graph.sha256), seed)
 
 
-def build(data: Path, out: Path, *, folds: bool, jobs: int, steps: int = STEPS, seed: int = SEED) -> None:
+def build(data: Path, out: Path, *, jobs: int, steps: int = STEPS, seed: int = SEED) -> None:
     """Train and write the model, `jobs` nets at a time."""
     clips = read_clips(data)
     text = notice(clips)  # check licences before the work begins
-    previous = None if folds else manifest.read(out)
     material = prepare_material(clips, seed)
     # Children are forked to share the material without a copy; only they import torch.
     with ProcessPoolExecutor(jobs, mp_context=get_context("fork")) as pool:
         shipped = pool.submit(train_int8, material, steps, seed, None)
-        checks = {fold: pool.submit(train_int8, material, steps, seed, fold) for fold in (FOLDS if folds else ())}
+        checks = {fold: pool.submit(train_int8, material, steps, seed, fold) for fold in FOLDS}
         graphs = {fold: check.result() for fold, check in checks.items()}
         graph = shipped.result()
-    if previous is None:
-        scores = cross_check.held_out_scores(clips, graphs)
-        points = cross_check.operating_points(scores)
-        model = manifest_of(graph, points, cross_check.figures(scores))
-    else:
-        model = manifest_of(graph, previous.points(recording=True), previous.figures)
+    scores = cross_check.held_out_scores(clips, graphs)
+    model = manifest_of(graph, cross_check.operating_points(scores), cross_check.figures(scores))
     write(out, graph, model, text)
     for name, figure in model.figures.items():
         print(f"{name:32} {figure:.4f}")
@@ -114,10 +109,9 @@ def main(arguments: list[str] | None) -> None:
     parser = argparse.ArgumentParser(prog="python -m infra.lab.training.sed_mini", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="directory with sound/ and speech/")
     parser.add_argument("--out", type=Path, required=True, help="directory of the model")
-    parser.add_argument("--folds", action="store_true", help="cross-check first: new points and figures")
     parser.add_argument("--jobs", type=int, default=2, help="nets trained side by side, one core each")
     options = parser.parse_args(arguments)
-    build(options.data, options.out, folds=options.folds, jobs=options.jobs)
+    build(options.data, options.out, jobs=options.jobs)
 
 
 if __name__ == "__main__":

@@ -1,26 +1,24 @@
 """Trains speaker-mini, a speaker-embedding model, and measures it on held-out readers.
 
-    python -m infra.lab.training.speaker --data DATA --out DIR [--folds N]
+    python -m infra.lab.training.speaker --data DATA --out DIR
 
 The lower half of the net is the first nine layers of YAMNet, unchanged. The upper half is a linear discriminant
-projection of their statistics, learnt here from the LibriSpeech utterances in `speech` of the data directory. With N
-folds (3), N nets are trained first, each without the readers of one fold, evaluated on those readers, and written to
-OUT/fold<k> with a list of them. The mean figures go into the manifest of the net trained on all readers, which is
-written to OUT. With 0 folds there are no figures, and the thresholds are those of the bundled model.
+projection of their statistics, learnt here from the LibriSpeech utterances in `speech` of the data directory. Three
+nets are trained first, each without the readers of one fold, evaluated on those readers, and written to OUT/fold<k>
+with a list of them. The mean figures go into the manifest of the net trained on all readers, which is written to OUT.
 """
 
 import argparse
 import hashlib
 import sys
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
 import onnx
 
-from infra import models
 from infra.lab.evaluation import identification, manifest_files, utterances
 from infra.lab.evaluation.identification import evaluate_identification
 from infra.lab.evaluation.speakers import SpeakerFigures, evaluate_speakers
@@ -29,13 +27,19 @@ from infra.lab.script import script
 from infra.lab.training import speaker_graph, speaker_projection, speaker_trunk
 from infra.lab.training.speaker_statistics import CHANNELS, SPEEDS, Crops, crops
 from streams.models.manifest import Graph
-from streams.voice import speaker_manifest as manifest
 from streams.voice.speaker_engine import OnnxSpeakerEngine
-from streams.voice.speaker_manifest import DiarizationSettings, IdentificationSettings, SpeakerManifest
+from streams.voice.speaker_manifest import (
+    DiarizationSettings,
+    IdentificationSettings,
+    SpeakerManifest,
+    UtteranceInput,
+)
+from topics.errors import BadRequest
 
 NAME: Final = "speaker-mini"
 VERSION: Final = "1"
 SEED: Final = 0
+FOLDS: Final = 3
 SOURCE: Final = "infra/lab/training/speaker.py"
 #: Chosen by `infra.lab.evaluation.diarization_threshold` on synthetic conversations of held-out readers.
 DIARIZATION: Final = DiarizationSettings(window_s=1.6, hop_s=0.8, threshold=0.78)
@@ -50,6 +54,20 @@ Chen, Daniel Povey and Sanjeev Khudanpur, CC BY 4.0, https://www.openslr.org/12,
 LibriVox. Changes: the recordings were played at other speeds, filtered, reverberated and mixed with noise; the file
 holds numbers learnt from them, no audio.
 """
+
+
+#: Makes a manifest of a threshold, settings of identification, and figures.
+Describe = Callable[[float, IdentificationSettings | None, dict[str, float]], SpeakerManifest]
+#: Measures an engine on some readers of a folder.
+FurtherFigures = Callable[[OnnxSpeakerEngine, Path, Sequence[str]], dict[str, float]]
+
+
+class Fold(NamedTuple):
+    """Some readers, and a net that did not learn from them."""
+
+    name: str
+    held: Sequence[str]
+    net: onnx.ModelProto
 
 
 def make_crops(read: Sequence[Utterance]) -> list[Crops]:
@@ -67,31 +85,37 @@ def make_crops(read: Sequence[Utterance]) -> list[Crops]:
     return all_crops
 
 
-def cross_check(
-    read: Sequence[Utterance], all_crops: Sequence[Crops], count: int, data: Path, out: Path
-) -> SpeakerManifest:
-    """Train a net per fold, evaluate it on the fold's readers, and return the manifest with mean figures."""
-    error_rates, matches, growths = [], [], []
-    for number, held in enumerate(utterances.folds((utterance.speaker for utterance in read), count, SEED)):
+def fold_nets(read: Sequence[Utterance], all_crops: Sequence[Crops]) -> Iterator[Fold]:
+    for number, held in enumerate(utterances.folds((utterance.speaker for utterance in read), FOLDS, SEED)):
         net = speaker_graph.build(speaker_projection.learn(without_readers(read, all_crops, held)))
-        folder = out / f"fold{number}"
-        engine = write(net, make_manifest(0.5, None, {}), folder)
-        figures = evaluate_speakers(engine, data / "speech", held)
-        matches.append(evaluate_identification(engine, data / "speech", held))
-        growths.append(identification.threshold_growth(engine, data / "speech", held))
-        identifies = IdentificationSettings(identification.accept_point(matches[-1][0]), growths[-1])
-        shares = identification.identification_figures(*matches[-1], identifies.threshold)
-        write(net, make_manifest(figures.threshold, identifies, equal_error_rates(figures) | shares), folder)
-        (folder / "speakers.txt").write_text("".join(f"{speaker}\n" for speaker in held))
-        print(f"fold {number}: {figures}, {shares}", file=sys.stderr, flush=True)
-        error_rates.append(figures)
-    means = {
-        name: float(np.mean([getattr(figures, name) for figures in error_rates]))
-        for name in equal_error_rates(error_rates[0])
-    }
+        yield Fold(f"fold{number}", held, net)
+
+
+def cross_check(
+    folds: Iterable[Fold], data: Path, out: Path, describe: Describe, further: FurtherFigures = lambda *_: {}
+) -> SpeakerManifest:
+    """Measure the net of each fold on its readers, write both to `out`, and return a manifest with the mean figures.
+
+    Raises:
+        BadRequest: There is no fold.
+    """
+    figures, thresholds, matches, growths = [], [], [], []
+    speech = data / "speech"
+    for name, held, net in folds:
+        engine = write(net, describe(0.5, None, {}), out / name)
+        (out / name / "speakers.txt").write_text("".join(f"{speaker}\n" for speaker in held))
+        rates = evaluate_speakers(engine, speech, held)
+        thresholds.append(rates.threshold)
+        matches.append(evaluate_identification(engine, speech, held))
+        growths.append(identification.threshold_growth(engine, speech, held))
+        figures.append(equal_error_rates(rates) | further(engine, speech, held))
+        print(f"{name}: {figures[-1]}", file=sys.stderr, flush=True)
+    if not figures:
+        raise BadRequest("there is no fold to measure")
     threshold, shares = identification.cross_checked_figures(matches)
+    means = {name: float(np.mean([one[name] for one in figures])) for name in figures[0]}
     identifies = IdentificationSettings(threshold, float(np.mean(growths)))
-    return make_manifest(float(np.mean([figures.threshold for figures in error_rates])), identifies, means | shares)
+    return describe(float(np.mean(thresholds)), identifies, means | shares)
 
 
 def without_readers(read: Sequence[Utterance], all_crops: Sequence[Crops], held: Container[str]) -> list[Crops]:
@@ -114,7 +138,7 @@ def make_manifest(
         licence="Apache-2.0",
         source=SOURCE,
         graph=Graph("model.onnx", "0" * 64),
-        input=manifest.UtteranceInput(SAMPLE_RATE, min_samples=SAMPLE_RATE // 2, max_samples=30 * SAMPLE_RATE),
+        input=UtteranceInput(SAMPLE_RATE, min_samples=SAMPLE_RATE // 2, max_samples=30 * SAMPLE_RATE),
         dimension=speaker_projection.DIMENSION,
         threshold=round(threshold, 3),
         diarization=DIARIZATION,
@@ -139,15 +163,10 @@ def main(arguments: list[str] | None) -> None:
     parser = argparse.ArgumentParser(prog="infra.lab.training.speaker")
     parser.add_argument("--data", type=Path, required=True, help="directory with speech/utterances.csv")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--folds", type=int, default=3, help="folds of the cross-check, 0 for none")
     options = parser.parse_args(arguments)
     read = utterances.read(options.data / "speech")
     all_crops = make_crops(read)
-    if options.folds:
-        model = cross_check(read, all_crops, options.folds, options.data, options.out)
-    else:
-        bundled = manifest.read(models.directory("speaker_mini"))
-        model = make_manifest(bundled.threshold, bundled.identification, {})
+    model = cross_check(fold_nets(read, all_crops), options.data, options.out, make_manifest)
     write(speaker_graph.build(speaker_projection.learn(all_crops)), model, options.out)
     (options.out / "NOTICE").write_text(NOTICE)
 

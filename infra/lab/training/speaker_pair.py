@@ -11,7 +11,8 @@ codecs than the means were learnt with. The mean figures go into the manifest in
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,17 +21,15 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from infra import models
-from infra.lab.evaluation import identification, lines, utterances
-from infra.lab.evaluation.identification import evaluate_identification
-from infra.lab.evaluation.speakers import channel_errors, cut_segments, evaluate_speakers
+from infra.lab.evaluation import lines, utterances
+from infra.lab.evaluation.speakers import channel_errors, cut_segments
 from infra.lab.evaluation.utterances import Utterance
 from infra.lab.script import script
 from infra.lab.training import resemblyzer, speaker, speaker_pair_graph
 from infra.lab.training.resemblyzer import Weights
+from infra.lab.training.speaker import Fold
 from infra.lab.training.speaker_pair_graph import Centres
 from streams.models.protocol import Floats
-from streams.voice import speaker_manifest as manifest
 from streams.voice.speaker_manifest import DiarizationSettings, IdentificationSettings, SpeakerManifest
 
 NAME: Final = "speaker-pair"
@@ -94,30 +93,13 @@ def make_manifest(
     )
 
 
-def cross_check(data: Path, folds: Sequence[Path], weights: Weights, out: Path) -> SpeakerManifest:
-    """Make a pair for each fold's speaker-mini, measure it on its readers, and return a manifest with the means."""
-    read = utterances.read(data / "speech")
-    figures, thresholds, matches, growths = [], [], [], []
+def fold_pairs(folds: Sequence[Path], read: Sequence[Utterance], weights: Weights) -> Iterator[Fold]:
+    """Yield a pair for each fold's speaker-mini."""
     for folder in folds:
         held = (folder / "speakers.txt").read_text().split()
         mini = onnx.load(folder / "model.onnx")
-        others = [one for one in read if one.speaker not in held]
-        centres = learn_centres(mini, weights, others)
-        dimension = len(centres.wide)
-        made = out / folder.name
-        pair = speaker_pair_graph.build(mini, weights, centres)
-        engine = speaker.write(pair, make_manifest(dimension, 0.5, None, {}), made)
-        (made / "speakers.txt").write_text("".join(f"{name}\n" for name in held))
-        rates = evaluate_speakers(engine, data / "speech", held)
-        thresholds.append(rates.threshold)
-        matches.append(evaluate_identification(engine, data / "speech", held))
-        growths.append(identification.threshold_growth(engine, data / "speech", held))
-        figures.append(speaker.equal_error_rates(rates) | channel_errors(engine, data / "speech", held))
-        print(f"{folder.name}: {figures[-1]}", file=sys.stderr, flush=True)
-    threshold, shares = identification.cross_checked_figures(matches)
-    means = {name: float(np.mean([one[name] for one in figures])) for name in figures[0]}
-    identifies = IdentificationSettings(threshold, float(np.mean(growths)))
-    return make_manifest(dimension, float(np.mean(thresholds)), identifies, means | shares)
+        centres = learn_centres(mini, weights, [one for one in read if one.speaker not in held])
+        yield Fold(folder.name, held, speaker_pair_graph.build(mini, weights, centres))
 
 
 @script
@@ -133,11 +115,9 @@ def main(arguments: list[str] | None) -> None:
     mini = onnx.load(options.mini / "model.onnx")
     read = utterances.read(options.data / "speech")
     centres = learn_centres(mini, weights, read)
-    if folds:
-        description = cross_check(options.data, folds, weights, options.out)
-    else:
-        bundled = manifest.read(models.directory(models.SPEAKERS))
-        description = make_manifest(bundled.dimension, bundled.threshold, bundled.identification, {})
+    pairs = fold_pairs(folds, read, weights)
+    describe = partial(make_manifest, len(centres.wide))
+    description = speaker.cross_check(pairs, options.data, options.out, describe, channel_errors)
     speaker.write(speaker_pair_graph.build(mini, weights, centres), description, options.out)
     (options.out / "NOTICE").write_text(NOTICE)
 

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from infra.lab.training.speaker_graph import Projection
 from infra.lab.training.speaker_statistics import Crops
+from infra.teaching.operating_points import Doubles, Indices
 from streams.models.protocol import Floats
 
 #: Number of crops for the principal components.
@@ -19,8 +19,6 @@ SHRINKAGE: Final = 0.02
 #: Added to every deviation, for constant features; and rows of features multiplied at once.
 LEAST: Final = 1e-3
 ROWS: Final = 4096
-
-Doubles = npt.NDArray[np.float64]
 
 
 def learn(crops: Sequence[Crops]) -> Projection:
@@ -51,7 +49,7 @@ def _principal(rows: Floats) -> Doubles:
     return components
 
 
-def _discriminant(rows: Doubles, voices: npt.NDArray[np.intp]) -> Doubles:
+def _discriminant(rows: Doubles, voices: Indices) -> Doubles:
     _, numbers, counts = np.unique(voices, return_inverse=True, return_counts=True)
     centres = np.zeros((len(counts), rows.shape[1]))
     np.add.at(centres, numbers, rows)

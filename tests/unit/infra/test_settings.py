@@ -2,13 +2,14 @@
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from pydantic import ValidationError
 
 from infra import urls
 from infra.cli.settings import markdown
+from infra.engine_settings import EngineName
 from infra.errors import WrongSetting, variable
 from infra.service_settings import MIB
 from infra.settings import SECRETS, Settings, faults, load, typing_errors
@@ -34,6 +35,8 @@ def test_defaults_need_no_broker() -> None:
     assert settings.log == Embedded(Path("data/log"))
     assert settings.database == "sqlite+aiosqlite:///data/earshot.db"
     assert settings.workers >= 1
+    concurrency = [settings.engine(name).concurrency for name in get_args(EngineName)]
+    assert (concurrency, settings.engine("translation").timeout) == ([4, 4, 2, 4], 30)
 
 
 def test_settings_are_read_from_environment(monkeypatch: pytest.MonkeyPatch) -> None:

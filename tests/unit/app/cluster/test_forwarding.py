@@ -66,6 +66,14 @@ async def test_unanswered_write_may_still_succeed(method: str, uncertain: bool) 
     await forwarder.close()
 
 
+async def test_owner_with_unusable_url_does_not_answer() -> None:
+    """A node of another version may publish such a URL."""
+    forwarder, scope = Forwarder(1.0), {"method": "PUT", "path": "/", "query_string": b"", "headers": []}
+    with pytest.raises(Unavailable, match=r"does not answer$"):
+        await forwarder.forward(scope, "http://:::8000", b"")
+    await forwarder.close()
+
+
 def test_answer_keeps_its_headers(http: TestClient, house: House) -> None:
     owner = House()
     owner.sessions.stands_in = True

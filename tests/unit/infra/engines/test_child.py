@@ -12,6 +12,7 @@ import pytest
 
 from infra.engines import serving
 from infra.engines.child import EngineServer
+from infra.engines.speech.speech_models import SpeechSettings
 from streams.folding import retry
 from tests.waiting import wait_for
 from topics.errors import EarshotError
@@ -23,9 +24,10 @@ import asyncio
 import sys
 from pathlib import Path
 from infra.engines.child import EngineServer
+from infra.engines.speech.speech_models import SpeechSettings
 
 async def main():
-    engines = EngineServer(directory=Path(sys.argv[1]))
+    engines = EngineServer("info", "json", Path(sys.argv[1]), SpeechSettings())
     await engines.start()
     while engines.pid is None:
         await asyncio.sleep(0.01)
@@ -39,7 +41,7 @@ asyncio.run(main())
 async def test_killed_child_is_replaced_before_next_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Open connections to the dead child are not reused."""
     monkeypatch.setattr(retry, "FIRST_SECONDS", 0.05)
-    engines = EngineServer("error", directory=tmp_path)
+    engines = EngineServer("error", "json", tmp_path, SpeechSettings())
     await engines.start()
     async with httpx2.AsyncClient(base_url=engines.url, timeout=30) as client:
         answers, children = [await client.get("/healthz")], [engines.pid]
@@ -68,7 +70,7 @@ async def test_killed_child_is_replaced_before_next_request(tmp_path: Path, monk
 async def test_child_requires_key_and_hides_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other users of the machine, and pages in their browsers, reach its port too."""
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of the voices")
-    engines = EngineServer("error", directory=tmp_path)
+    engines = EngineServer("error", "json", tmp_path, SpeechSettings())
     await engines.start()
     async with httpx2.AsyncClient(base_url=engines.url, timeout=30) as client:
         keyed = {"Authorization": f"Bearer {engines.key}"}

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
+from unittest import mock
 
 import pytest
 
@@ -211,6 +212,13 @@ def test_signal_ends_database_check_and_start(tmp_path: Path, monkeypatch: pytes
     started = EarshotService(Settings(data=tmp_path / "data", port=0, bundled_engines=False), Zygote())
     assert asyncio.run(started.run(lambda *_: None, private=False)) == 0
     assert not (tmp_path / "data" / "earshot.db").exists()
+
+
+@pytest.mark.parametrize(("host", "url"), [("::", "http://[::]:8000"), ("10.0.0.1", "http://10.0.0.1:8000")])
+def test_other_nodes_can_read_the_address(host: str, url: str, tmp_path: Path) -> None:
+    node = EarshotService(Settings(data=tmp_path, host=host), mock.Mock(spec=Zygote))
+    node._sockets = [mock.Mock(getsockname=lambda: (host, 8000))]
+    assert node._node_url == url
 
 
 def unseen(data: Path) -> int:

@@ -8,11 +8,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from infra import models
 from infra.cli import evaluate
 from infra.cli.models import models_app
 from tests.conftest import ROOT
 from tests.unit.infra.conftest import app_of
-from topics.errors import EarshotError
+from topics.errors import BadRequest, EarshotError
 
 pytestmark = pytest.mark.slow
 
@@ -72,6 +73,12 @@ def test_calibrate_adds_model(app: typer.Typer, mine: list[str], tmp_path: Path)
     [
         (["evaluate"], "give --data"),
         (["evaluate", "--recordings", "."], "--recordings needs --csv FILE"),
+        (["evaluate", "--recordings", ".", "--csv", "none.csv", "--write"], "--write needs --data"),
+        (["evaluate", "--data", ".", "--labels", "none.csv"], "--labels needs --recordings"),
+        (["evaluate", "--data", ".", "--csv", "none.csv"], "--csv needs --recordings"),
+        (["evaluate", "--data", ".", "--recordings", ".", "--csv", "none.csv"], "not both"),
+        (["evaluate", "--card", "--model", "yamnet"], "--model needs --data"),
+        (["evaluate", "--card", "--json"], "--json needs --data"),
         (["evaluate", "--data", "none"], "none/readings/readings.csv: No such file"),
         (["evaluate", "--recordings", ".", "--csv", "none.csv"], "none.csv: No such file"),
         (["models", "calibrate", "nonesuch", "--recordings", ".", "--csv", "none.csv"], "there is no model nonesuch"),
@@ -85,6 +92,13 @@ def test_errors_are_one_line(
         CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert fault in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_figures_are_written_to_bundled_models_only(app: typer.Typer, tmp_path: Path) -> None:
+    mine = shutil.copytree(models.directory("sed_mini"), tmp_path / "mine")
+    arguments = ["evaluate", "--data", ".", "--model", str(mine), "--write"]
+    with pytest.raises(BadRequest, match="mine is not a bundled model"):
+        CliRunner().invoke(app, arguments, catch_exceptions=False)
 
 
 def test_card_prints_model_table(app: typer.Typer) -> None:

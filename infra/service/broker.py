@@ -8,12 +8,11 @@ from infra.db.secret import log_name, note_log_name
 from infra.disk import replace_file
 from infra.extras import needed_for
 from infra.settings import Settings
-from infra.urls import Embedded, Kafka
+from infra.urls import Embedded
 from streams.embedded.lock import DirectoryLock
 from streams.embedded.marks import Marks
 from streams.node.backend import LogBackend, Membership
 from topics import catalog, keys
-from topics.catalog import Topic
 
 
 async def open_log(
@@ -40,43 +39,22 @@ async def open_log(
     """
     topics = catalog.topics(settings.audio_retention_seconds * 1000, settings.chunk_bytes)
     broker = settings.log
-    if isinstance(broker, Embedded):
-        return await _embedded(settings, broker, topics, database, marks, lock), None
-    return _kafka(settings, broker, topics, directory, url, secret)
-
-
-async def _embedded(
-    settings: Settings,
-    broker: Embedded,
-    topics: tuple[Topic, ...],
-    database: Database,
-    marks: Marks,
-    lock: DirectoryLock,
-) -> LogBackend:
-    from streams.embedded.embedded_backend import EmbeddedBackend
-    from streams.embedded.embedded_log import EmbeddedLog
-
-    # A database on a server may have several such logs.
-    name = None if database.file is None else await log_name(database)
-    opened = EmbeddedLog.open(
-        broker.directory, sync=broker.sync, queue_bytes=settings.queue_bytes, marks=marks, name=name, lock=lock
-    )
-    if database.file is not None:
-        database.note_change = marks.note_change
-        if name is None:
-            await note_log_name(database, opened.store.name())
-    return EmbeddedBackend(opened, topics, settings.partition_count, time.time)
-
-
-def _kafka(
-    settings: Settings,
-    broker: Kafka,
-    topics: tuple[Topic, ...],
-    directory: Path,
-    url: str,
-    secret: bytes,
-) -> tuple[LogBackend, Membership]:
     # Imported here, so that a node on the embedded log does not load the Kafka client.
+    if isinstance(broker, Embedded):
+        from streams.embedded.embedded_backend import EmbeddedBackend
+        from streams.embedded.embedded_log import EmbeddedLog
+
+        # A database on a server may have several such logs.
+        name = None if database.file is None else await log_name(database)
+        opened = EmbeddedLog.open(
+            broker.directory, sync=broker.sync, queue_bytes=settings.queue_bytes, marks=marks, name=name, lock=lock
+        )
+        if database.file is not None:
+            database.note_change = marks.note_change
+            if name is None:
+                await note_log_name(database, opened.store.name())
+        return EmbeddedBackend(opened, topics, settings.partition_count, time.time), None
+
     with needed_for("a log on Kafka"):
         from streams.kafka.kafka_backend import KafkaBackend
         from streams.membership.membership import GroupMembership
@@ -90,15 +68,14 @@ def _kafka(
         catalog.record_limit(settings.chunk_bytes),
         settings.queue_bytes,
     )
-    name = _node_name(directory)
     session_seconds = settings.kafka_session_seconds
-    return backend, GroupMembership(connection, name, url, session_seconds, settings.standbys, secret)
+    return backend, GroupMembership(connection, _node_name(directory), url, session_seconds, settings.standbys, secret)
 
 
 def _node_name(directory: Path) -> str:
     """Return the name of the node that owns a directory; the first start chooses it."""
     file = directory / "node-id"
-    name = file.read_text() if file.exists() else ""
+    name = file.read_text().strip() if file.exists() else ""
     if not name:
         name = keys.new_id()
         replace_file(file, name.encode())

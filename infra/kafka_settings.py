@@ -34,14 +34,6 @@ _SSL: Final = (
 )
 
 
-def _lower(value: object) -> object:
-    return value.lower() if isinstance(value, str) else value
-
-
-def _upper(value: object) -> object:
-    return value.upper() if isinstance(value, str) else value
-
-
 def _name_of_topics(text: str) -> str:
     if not re.fullmatch(r"[a-zA-Z0-9._-]+", text):
         raise ValueError("must consist of letters, digits, '.', '_' and '-'")
@@ -60,12 +52,12 @@ class KafkaSettings(BaseSettings):
     kafka_replication: int = Field(
         default=1, ge=1, le=32767, description="Copies of each topic that Earshot makes on Kafka."
     )
-    kafka_security_protocol: Annotated[SecurityProtocol, BeforeValidator(_lower)] = Field(
+    kafka_security_protocol: Annotated[SecurityProtocol, BeforeValidator(str.lower)] = Field(
         default="plaintext",
         description="Protocol of the brokers: `plaintext`, `ssl` (encrypted), `sasl_plaintext` (with a user and "
         "password) or `sasl_ssl` (both).",
     )
-    kafka_sasl_mechanism: Annotated[SaslMechanism, BeforeValidator(_upper)] | None = Field(
+    kafka_sasl_mechanism: Annotated[SaslMechanism, BeforeValidator(str.upper)] | None = Field(
         default=None, description="SASL mechanism: `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`."
     )
     kafka_sasl_username: str | None = Field(default=None, min_length=1, description="User on the brokers.")
@@ -82,12 +74,12 @@ class KafkaSettings(BaseSettings):
         default=None, description="Private key of that certificate (a PEM file)."
     )
     kafka_ssl_key_password: SecretStr | None = Field(default=None, min_length=1, description="Password of that key.")
-    kafka_ssl_endpoint_identification_algorithm: Annotated[Literal["https", "none"], BeforeValidator(_lower)] | None = (
-        Field(
-            default=None,
-            description="`https` (the default) accepts only a certificate for the broker's host; `none` accepts any "
-            "that an authority signed.",
-        )
+    kafka_ssl_endpoint_identification_algorithm: (
+        Annotated[Literal["https", "none"], BeforeValidator(str.lower)] | None
+    ) = Field(
+        default=None,
+        description="`https` (the default) accepts only a certificate for the broker's host; `none` accepts any "
+        "that an authority signed.",
     )
 
     kafka_session_seconds: int = Field(

@@ -59,10 +59,6 @@ def _origins(text: str) -> str:
     return text
 
 
-def _lower(value: object) -> object:
-    return value.lower() if isinstance(value, str) else value
-
-
 def _cores() -> int:
     """Return the number of cores that this process may use, or of all cores if the system does not tell."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -176,10 +172,10 @@ class ServiceSettings(BaseSettings):
         le=1024,
         description="Processes that run the model; by default one per core.",
     )
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = Field(
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(str.lower)] = Field(
         default="info", description="Least severe event to log: `debug`, `info`, `warning` or `error`."
     )
-    log_format: Annotated[Literal["json", "console"], BeforeValidator(_lower)] = Field(
+    log_format: Annotated[Literal["json", "console"], BeforeValidator(str.lower)] = Field(
         default="json", description="Form of the log: `json` lines, or `console` for people."
     )
     job_retention_seconds: int = Field(

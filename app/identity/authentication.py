@@ -52,7 +52,7 @@ class Authenticator(Generic[T]):
                 # The other node answers without a key, or ends the body itself.
                 await asyncio.sleep(RETRY_SECONDS)
             else:
-                return await self._keyring.ended(key, address)
+                return await self._keyring.ended(key)
 
     def forget(self, key: str) -> None:
         """Invalidate the verdict on a key that has ended: requests and open streams ask again now."""
@@ -76,5 +76,5 @@ class Authenticator(Generic[T]):
         except DirectoryDown:
             self._meters.key_failed(kind.name, "down")
             raise
-        call.ended = partial(self._keyring.ended, key, call.address)
+        call.ended = partial(self._keyring.ended, key)
         return holder

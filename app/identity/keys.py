@@ -141,8 +141,11 @@ class Keyring(Generic[T]):
         self._forgotten = asyncio.Event()
         self._used: set[bytes] = set()
 
-    async def holder(self, key: str, address: str = "", ahead: float = 0.0) -> T:
-        """Return the holder of a key that an address sent, asking again `ahead` seconds before a verdict expires.
+    async def holder(self, key: str, address: str | None = "", ahead: float = 0.0) -> T:
+        """Return the holder of a key, asking again `ahead` seconds before a verdict expires.
+
+        Args:
+            address: sent the key, and has a limited number of tries; None if an open stream sent it, when it was good.
 
         Raises:
             Unauthorized: no key, or an invalid one.
@@ -185,13 +188,13 @@ class Keyring(Generic[T]):
         self._forgotten.set()
         self._forgotten = asyncio.Event()
 
-    async def ended(self, key: str, address: str = "") -> EarshotError:
+    async def ended(self, key: str) -> EarshotError:
         """Return Unauthorized once a key that was good is refused, DirectoryDown if it cannot be verified for long."""
         digest = _digest(key)
         waiter: asyncio.Future[EarshotError] = asyncio.get_running_loop().create_future()
         # One task asks for all streams of a key: thousands of simultaneous questions would delay everybody.
         if digest not in self._streams:
-            self._streams[digest] = _Streams(asyncio.create_task(self._watch(digest, key, address)))
+            self._streams[digest] = _Streams(asyncio.create_task(self._watch(digest, key)))
         streams = self._streams[digest]
         streams.waiters.add(waiter)
         try:
@@ -202,13 +205,13 @@ class Keyring(Generic[T]):
                 del self._streams[digest]
                 streams.task.cancel()
 
-    async def _watch(self, digest: bytes, key: str, address: str) -> None:
-        why = await self._refused(digest, key, address)
+    async def _watch(self, digest: bytes, key: str) -> None:
+        why = await self._refused(digest, key)
         for waiter in self._streams.pop(digest).waiters:
             if not waiter.done():
                 waiter.set_result(why)
 
-    async def _refused(self, digest: bytes, key: str, address: str) -> EarshotError:
+    async def _refused(self, digest: bytes, key: str) -> EarshotError:
         verified = self._clock()
         while True:
             verdict = self._good.get(digest)
@@ -217,7 +220,7 @@ class Keyring(Generic[T]):
                 await asyncio.wait_for(self._forgotten.wait(), max(STREAM_SECONDS, left - STREAM_SECONDS))
             try:
                 # A stream that waited for the verdict to expire would outlive it by a pause.
-                await self.holder(key, address, STREAM_SECONDS)
+                await self.holder(key, None, STREAM_SECONDS)
                 verified = self._clock()
             except Unauthorized:
                 return Unauthorized(ENDED)
@@ -225,21 +228,19 @@ class Keyring(Generic[T]):
                 # `holder` grants no grace after a change on this node, but a change is rarely the end of this key.
                 if self._clock() >= verified + GRACE_SECONDS:
                     return down
-            except Unavailable:
-                pass  # Too many unknown keys are being tried.
 
     def take_used(self) -> set[bytes]:
         """Return the digests of the good keys sent since the last call."""
         used, self._used = self._used, set()
         return used
 
-    async def _ask(self, digest: bytes, key: str, verdict: _Verdict[T] | None, address: str) -> T | None:
+    async def _ask(self, digest: bytes, key: str, verdict: _Verdict[T] | None, address: str | None) -> T | None:
         task = self._asking.get(digest)
         # A key with a wrong checksum is not looked up; a key of another form only if an operator may have chosen it.
-        looked_up = apikeys.well_formed(key) is True
+        counted = address if apikeys.well_formed(key) is True else None
         if task is None:
-            if looked_up and (verdict is None or verdict.holder is None):
-                self._tries.check(address)
+            if counted is not None and (verdict is None or verdict.holder is None):
+                self._tries.check(counted)
                 if len(self._asking) >= ASKING:
                     raise Unavailable(CROWDED)
             task = self._asking[digest] = asyncio.create_task(self._ask_directory(key))
@@ -250,8 +251,8 @@ class Keyring(Generic[T]):
             holder = await asyncio.shield(task)
         except DirectoryDown as down:
             return self._grace_holder(verdict, down)
-        if holder is None and looked_up:
-            self._tries.count(address)
+        if holder is None and counted is not None:
+            self._tries.count(counted)
         if forgotten is self._forgotten:
             self._remember(digest, holder)
         return holder

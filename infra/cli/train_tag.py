@@ -53,10 +53,12 @@ def train_tag(
     from infra.models.registry import Registry
     from infra.teaching import tags
     from infra.teaching.background import LOOKS
+    from infra.teaching.names import check_name
     from infra.teaching.negatives import gather
 
     engine, directory = local.engine(model)
-    added_tag.check_name(engine.manifest, name, replace)
+    known = [] if replace else [tag.name for tag in engine.manifest.tags]
+    check_name(name, known, "learn it again with --replace")
     registry = Registry(settings.load().data)
     with tempfile.TemporaryDirectory() as scratch:
         if engine.second is None:

@@ -1,7 +1,6 @@
 """Create, list and delete organizations and projects; issue their keys and set their plans."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -11,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from infra.db import discards, keyring, tokens
-from infra.db.database import Database
+from infra.db.database import Store
 from infra.db.keyring import Owner
 from infra.db.ledger import month_of, used_ms
 from infra.db.own_sounds import sounds_on
@@ -28,19 +27,15 @@ from topics.sessions.sounds import ChosenRules
 _NOUN: Final = {organizations: "organization", projects: "project"}
 
 
-class Accounts:
+class Accounts(Store):
     """Manages who may use the service. Arguments name an organization or a project by id, or by name if that is unique.
 
-    Every call may raise DirectoryDown. Unknown references raise NotFound; a name that is ambiguous, taken, or not 1 to
-    40 printable characters raises BadRequest. Keys are returned once: the database stores only digests.
+    Unknown references raise NotFound; a name that is ambiguous, taken, or not 1 to 40 printable characters raises
+    BadRequest. Keys are returned once: the database stores only digests.
     """
 
-    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
-        self._database = database
-        self._clock = clock
-
     async def create_organization(self, name: str) -> tuple[Organization, str]:
-        now = self.now()
+        now = self._now()
         async with self._database.writing() as connection:
             owner = await add_organization(connection, name, now)
             key = await keyring.issue(connection, owner, now)
@@ -59,18 +54,18 @@ class Accounts:
     async def rotate_organization_key(self, organization: str) -> str:
         async with self._database.writing() as connection:
             owner = Owner(await _find(connection, organizations, organization))
-            return await keyring.issue(connection, owner, self.now())
+            return await keyring.issue(connection, owner, self._now())
 
     async def delete_organization(self, organization: str) -> None:
         """Delete an organization with its projects, keys and speakers; note its voice files for deletion."""
         async with self._database.writing() as connection:
             owner = await _find(connection, organizations, organization)
-            await discards.note_speakers(connection, speakers.c.organization_id == owner, self.now())
+            await discards.note_speakers(connection, speakers.c.organization_id == owner, self._now())
             await connection.execute(delete(organizations).where(organizations.c.id == owner))
         await self._database.scrub()
 
     async def create_project(self, name: str, organization: str | None = None) -> tuple[Project, str]:
-        now = self.now()
+        now = self._now()
         async with self._database.writing() as connection:
             owner = await add_project(connection, await _find(connection, organizations, organization), name, now)
             key = await keyring.issue(connection, owner, now)
@@ -92,7 +87,7 @@ class Accounts:
         async with self._database.writing() as connection:
             row_id = await _find(connection, projects, project)
             organization = await connection.scalar(select(projects.c.organization_id).where(projects.c.id == row_id))
-            return await keyring.issue(connection, Owner(str(organization), row_id), self.now())
+            return await keyring.issue(connection, Owner(str(organization), row_id), self._now())
 
     async def plan(self, project: str, free_seconds: int | None) -> None:
         if free_seconds is not None and not 0 <= free_seconds <= MOST_SECONDS:
@@ -114,6 +109,7 @@ class Accounts:
         async with self._database.writing() as connection:
             row_id = await _find(connection, projects, project)
             await connection.execute(delete(projects).where(projects.c.id == row_id))
+        await self._database.scrub()
 
     async def chosen_keys(self) -> frozenset[bytes]:
         """Return the digests of live keys that an operator chose."""
@@ -140,19 +136,19 @@ class Accounts:
     async def link_audio(self, principal: Principal, job: str) -> str | None:
         async with self._database.writing() as connection:
             owner = Owner(principal.organization, principal.project)
-            return await tokens.issue(connection, Purpose.AUDIO, owner, self.now(), job)
+            return await tokens.issue(connection, Purpose.AUDIO, owner, self._now(), job)
 
     async def audio_link(self, token: str) -> AudioLink | None:
         """Return what a link to a recording opens, or None if the link has expired."""
         async with self._database.reading() as connection:
-            return await tokens.audio_link(connection, token, self.now())
+            return await tokens.audio_link(connection, token, self._now())
 
     async def exhausted(self, principal: Principal) -> bool:
         """Return True if a project has spent its free seconds of this month (UTC)."""
         if principal.free_seconds is None:
             return False
         async with self._database.reading() as connection:
-            used = await used_ms(connection, principal.project, month_of(self.now()))
+            used = await used_ms(connection, principal.project, month_of(self._now()))
         return used >= principal.free_seconds * 1000
 
     async def organization_of(self, key: str) -> str | None:
@@ -163,11 +159,7 @@ class Accounts:
 
     async def _owner_of(self, connection: AsyncConnection, key: str) -> Owner | None:
         owner = await keyring.owner_of(connection, key)
-        return owner or await tokens.owner_of(connection, Purpose.PASS, key, self.now())
-
-    def now(self) -> int:
-        """Return the time in milliseconds."""
-        return int(self._clock() * 1000)
+        return owner or await tokens.owner_of(connection, Purpose.PASS, key, self._now())
 
 
 _rules: Final = msgspec.json.Decoder(ChosenRules)

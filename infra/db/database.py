@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
-from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
@@ -17,7 +17,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from infra.db.schema import REVISION, metadata
+from infra.db.schema import OLDEST, REVISION, metadata
 from infra.extras import needed_for
 from topics.errors import DirectoryDown, ServiceError, Unavailable
 
@@ -34,6 +34,8 @@ COMMAND_SECONDS: Final = 30
 #: How long a checkpoint waits for readers, while writers wait for it, and how often `scrub` tries.
 SCRUB_SECONDS: Final = 0.2
 SCRUBS: Final = 5
+#: Tables whose deleted rows must not stay in the files.
+SCRUBBED: Final = "speakers, samples, own_sounds, own_marks"
 #: Seconds after which a write that met a full disk may be retried.
 FULL_SECONDS: Final = 10
 #: Advisory lock that serializes writers on PostgreSQL, as SQLite does by itself.
@@ -135,7 +137,7 @@ class Database:
 
         Raises:
             DirectoryDown: the database does not answer.
-            ServiceError: a newer version made the database.
+            ServiceError: a newer version made the database, or one that is too old.
         """
         if self._sqlite:
             with self._driver_errors():
@@ -146,11 +148,16 @@ class Database:
             return
         if revision is not None and revision > REVISION:
             raise ServiceError(f"the database is at revision {revision}, this version knows them up to {REVISION}")
+        if revision is not None and revision < OLDEST:
+            raise ServiceError(
+                f"the database is at revision {revision}, this version knows them from {OLDEST} on: first start the "
+                "version of commit 57b4648 with it, which reads it and brings it up to date"
+            )
         async with self.writing() as connection:
             await connection.run_sync(upgrade)
 
     async def scrub(self) -> None:
-        """Remove deleted data of speakers from the database's files, as far as the database can.
+        """Remove deleted embeddings and names of speakers from the database's files, as far as the database can.
 
         SQLite overwrites deleted rows with zeros (`secure_delete`); this call empties its write-ahead log. If a long
         read prevents that, the next call does it, or the last connection to close.
@@ -163,7 +170,7 @@ class Database:
                 with self._driver_errors():
                     async with self._engine.connect() as connection:
                         await connection.execution_options(isolation_level="AUTOCOMMIT")
-                        await connection.execute(text("VACUUM (SKIP_LOCKED) speakers, samples"))
+                        await connection.execute(text(f"VACUUM (SKIP_LOCKED) {SCRUBBED}"))
                 return
             for _ in range(SCRUBS):
                 if await asyncio.to_thread(_checkpoint, self._url.database or ""):
@@ -192,6 +199,18 @@ class Database:
             raise failed from cause
         else:
             self._failures.pop(use, None)
+
+
+class Store:
+    """Part of the database's content, and the time. Every call of a store may raise DirectoryDown."""
+
+    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self._clock = clock
+
+    def _now(self) -> int:
+        """Return the time in milliseconds."""
+        return int(self._clock() * 1000)
 
 
 def alembic(connection: Connection) -> Config:
@@ -288,7 +307,7 @@ def _begin(connection: Connection) -> None:
 
 def _write_ahead(file: str) -> None:
     """Switch the file to a write-ahead log, so that readers do not wait for a writer; the file remembers it."""
-    until = monotonic() + BUSY_SECONDS
+    until = time.monotonic() + BUSY_SECONDS
     with closing(sqlite3.connect(file, timeout=BUSY_SECONDS, isolation_level=None)) as connection:
         while True:
             try:
@@ -296,9 +315,9 @@ def _write_ahead(file: str) -> None:
                 return
             except sqlite3.OperationalError as error:
                 # Two connections that switch at once each hold what the other needs; SQLite fails one without waiting.
-                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or monotonic() > until:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
                     raise
-            sleep(BUSY_PAUSE_SECONDS)
+            time.sleep(BUSY_PAUSE_SECONDS)
 
 
 def _checkpoint(file: str) -> bool:

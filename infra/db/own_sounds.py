@@ -1,7 +1,6 @@
 """Sounds that projects teach, in the control plane's database; the caps hold under concurrent writes."""
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Final
 
@@ -9,7 +8,7 @@ import msgspec
 from sqlalchemy import RowMapping, Select, and_, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from infra.db.database import Database
+from infra.db.database import Store
 from infra.db.schema import own_marks, own_sounds, projects
 from topics.errors import Conflict, NotFound
 from topics.hearing import OwnSound
@@ -30,12 +29,8 @@ _MARK: Final = tuple(
 _SHOWN: Final = _MARK[:-1]
 
 
-class SqlOwnSounds:
-    """Stores sounds and marks of projects. Every call may raise DirectoryDown."""
-
-    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
-        self._database = database
-        self._clock = clock
+class SqlOwnSounds(Store):
+    """Stores sounds and marks of projects."""
 
     async def taught(self, project: str, graph: str | None) -> Sequence[TaughtSound]:
         """Return the sounds of a project by name; `graph` is the SHA-256 of the second model in use."""
@@ -91,6 +86,7 @@ class SqlOwnSounds:
         async with self._database.writing() as connection:
             if not (await connection.execute(delete(own_marks).where(one))).rowcount:
                 raise NotFound(NO_MARK)
+        await self._database.scrub()
 
     async def marks(self, project: str, name: str, graph: str) -> Sequence[Mark]:
         """Return the marks of a sound whose embeddings this graph made, with the embeddings.
@@ -157,9 +153,6 @@ class SqlOwnSounds:
                 raise Conflict(f"the project has {MOST_ON} own sounds on, its limit: switch one off")
             sound = await _existing(connection, project, name)
             await connection.execute(update(own_sounds).where(own_sounds.c.id == sound).values(**values))
-
-    def _now(self) -> int:
-        return int(self._clock() * 1000)
 
 
 async def sounds_on(connection: AsyncConnection, project: str) -> tuple[OwnSound, ...]:

@@ -8,7 +8,8 @@ from msgspec import UNSET
 from sqlalchemy import and_, func, select, update
 
 from infra.db import keyring
-from infra.db.accounts import Accounts, rules_of
+from infra.db.accounts import rules_of
+from infra.db.database import Store
 from infra.db.ledger import month_of, used_ms
 from infra.db.schema import keys, organizations, projects, usage
 from topics.errors import NotFound, Unauthorized
@@ -22,7 +23,7 @@ DELETED: Final = "this project was deleted"
 PAGE: Final = 500
 
 
-class SqlProjects(Accounts):
+class SqlProjects(Store):
     """Implements the port `topics.ports.projects.Projects`."""
 
     async def account(self, project: str) -> ProjectAccount:
@@ -40,7 +41,7 @@ class SqlProjects(Accounts):
             if row is None:
                 raise NotFound(DELETED)
             name, organization, created_at, free_seconds, keep_audio, rules, keep_looks, *key = row
-            used = await used_ms(connection, project, month_of(self.now()))
+            used = await used_ms(connection, project, month_of(self._now()))
         plan = free_seconds, used, keep_audio, rules_of(rules), keep_looks
         return ProjectAccount(project, name, organization, created_at, ProjectKey(*key), *plan)
 
@@ -49,7 +50,7 @@ class SqlProjects(Accounts):
             owner = await keyring.owner_of(connection, key)
             if owner is None or owner.project is None:
                 raise Unauthorized("Invalid API key: only the project's key itself makes a new one")
-            return await keyring.issue(connection, owner, self.now())
+            return await keyring.issue(connection, owner, self._now())
 
     async def choose(self, project: str, choices: ProjectChoices) -> None:
         row = projects.c.id == project
@@ -87,7 +88,7 @@ class SqlProjects(Accounts):
 
     async def note_used(self, digests: Sequence[bytes]) -> None:
         """Record that the keys with these digests are in use now."""
-        now = self.now()
+        now = self._now()
         async with self._database.writing() as connection:
             for start in range(0, len(digests), PAGE):
                 some = keys.c.digest.in_(digests[start : start + PAGE])

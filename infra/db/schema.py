@@ -21,6 +21,8 @@ from sqlalchemy import UniqueConstraint as Unique
 
 #: The revision that this code works with: the newest in `migrations/versions`.
 REVISION: Final = "0010"
+#: The oldest revision that it reads; commit 57b4648 made it.
+OLDEST: Final = "0007"
 
 #: Bytes of a model's name that the ledger keeps; some databases count bytes as characters.
 LONGEST_MODEL: Final = 200

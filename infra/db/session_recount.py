@@ -17,7 +17,7 @@ from topics.errors import RecordError
 from topics.ports.ledger import Charge
 from topics.sessions import rows
 from topics.sessions.records import Metered, Opened, Scored
-from topics.sessions.rules import SessionHead
+from topics.sessions.rules import SessionHead, SessionState
 
 T = TypeVar("T")
 #: Session and step.
@@ -64,9 +64,7 @@ async def count_sessions(history: LogHistory) -> dict[str, SessionCount]:
         elif count is not None and isinstance(result, Metered) and result.windows > count.metered.windows:
             count.metered = result
             count.windows = max(count.windows, result.windows)
-    # Sessions from before metering have no counts on the log.
-    unmetered = {session for session, head in heads.items() if head.metered is None}
-    return {session: count for session, count in sessions.items() if count.whole and session not in unmetered}
+    return {session: count for session, count in sessions.items() if count.whole}
 
 
 def session_differences(
@@ -98,7 +96,9 @@ async def _by_rows(history: LogHistory) -> tuple[dict[str, SessionHead], dict[st
     for key, record in (await newest_rows(history, keys.SESSION)).items():
         session = key[1:-1].decode("ascii")
         if key[-1:] == keys.HEAD and (head := rows.head(record.value)) is not None:
-            heads[session] = head
+            # A tombstone has no counts, so a deleted session is compared by its records once the ledger has all of it.
+            if head.state is not SessionState.DELETED or head.unmetered:
+                heads[session] = head
         elif key[-1:] == keys.REQUEST and (opened := rows.opened(record.value)) is not None:
             sessions[session] = SessionCount(opened)
     return heads, sessions

@@ -1,7 +1,6 @@
 """Registered speakers in the control plane's database; the caps hold under concurrent writes."""
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Final
 
@@ -11,7 +10,7 @@ from sqlalchemy import ColumnElement, bindparam, delete, func, insert, select, u
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from infra.db import discards
-from infra.db.database import Database
+from infra.db.database import Store
 from infra.db.schema import organizations, samples, speakers
 from streams.clients.embeddings import EmbeddingModel
 from streams.speakers.speaker_store import EnrolledSpeaker, VoiceSample
@@ -53,12 +52,8 @@ class _SpeakerState(msgspec.Struct, frozen=True):
     last: int
 
 
-class SqlSpeakerStore:
-    """Implements the port `streams.speakers.speaker_store.SpeakerStore`. Every call may raise DirectoryDown."""
-
-    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
-        self._database = database
-        self._clock = clock
+class SqlSpeakerStore(Store):
+    """Implements the port `streams.speakers.speaker_store.SpeakerStore`."""
 
     async def count(self, outdated_for: EmbeddingModel | None = None) -> int:
         counted = select(func.count()).select_from(speakers)
@@ -140,9 +135,6 @@ class SqlSpeakerStore:
         """Return voice files due for deletion, oldest due time first, at most 100."""
         async with self._database.reading() as connection:
             return await discards.due(connection, self._now())
-
-    def _now(self) -> int:
-        return int(self._clock() * 1000)
 
 
 async def _speaker_state(connection: AsyncConnection, organization: str, speaker: str, now: int) -> _SpeakerState:

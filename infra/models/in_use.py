@@ -14,7 +14,7 @@ from streams.decoders.processes import Zygote
 from streams.models import manifest
 from streams.models.loaded_models import LoadedModels, SoundModel
 from streams.models.manifest import Manifest
-from topics.errors import EarshotError, EngineError
+from topics.errors import EarshotError, EngineError, Unavailable
 
 log = structlog.get_logger("earshot")
 
@@ -31,7 +31,7 @@ class ModelInUse:
         self._registry = Registry(data)
         self._setting = setting
         self._model = setting or ""
-        #: When the registry chose it.
+        #: When the registry chose the model that was tried last.
         self._chosen_at = 0
 
     def open(self) -> LoadedModels:
@@ -56,21 +56,27 @@ class ModelInUse:
 
     async def watch(self, loaded: LoadedModels) -> None:
         """Follow the registry: switch to each newly chosen model; keep the last one if the new one is unusable."""
+        refused = ""
         while self._setting is None:
             await asyncio.sleep(WATCH_SECONDS)
+            chosen_at = self._chosen_at
             try:
                 chosen_at = await asyncio.to_thread(self._registry.chosen_at)
                 if chosen_at == self._chosen_at:
                     continue
-                # After a failure, the same model can be chosen again.
-                self._chosen_at = chosen_at
                 self._model = await asyncio.to_thread(self._registry.model_for_new_sessions, None)
                 model = await asyncio.to_thread(self._load, self._model)
             except (EarshotError, OSError, ValueError) as error:
-                log.error("model.refused", model=self._model, error=str(error), in_use=loaded.current.manifest.model_id)
-                continue
-            loaded.use(model)
-            log.info("model.used", model=model.manifest.model_id)
+                if refused != (refused := str(error)):
+                    in_use = loaded.current.manifest.model_id
+                    log.error("model.refused", model=self._model, error=refused, in_use=in_use)
+                # Such failures may pass. An unusable model is tried again once it is chosen again.
+                if isinstance(error, (Unavailable, OSError)):
+                    continue
+            else:
+                loaded.use(model)
+                log.info("model.used", model=model.manifest.model_id)
+            refused, self._chosen_at = "", chosen_at
 
     def _load(self, model: str) -> SoundModel:
         directory = self._registry.find(model)

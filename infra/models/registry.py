@@ -268,8 +268,9 @@ def _scratch(home: Path) -> Iterator[Path]:
         home.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         home.mkdir(mode=0o700, exist_ok=True)
         for left in home.glob(".scratch-*"):
-            if time.time() - left.stat().st_mtime > OLD_S:
-                shutil.rmtree(left, ignore_errors=True)
+            with suppress(FileNotFoundError):  # Another process may sweep too.
+                if time.time() - left.stat().st_mtime > OLD_S:
+                    shutil.rmtree(left, ignore_errors=True)
         with tempfile.TemporaryDirectory(prefix=".scratch-", dir=home) as scratch:
             yield Path(scratch)
     except OSError as error:

@@ -39,6 +39,7 @@ async def open_log(
     """
     topics = catalog.topics(settings.audio_retention_seconds * 1000, settings.chunk_bytes)
     broker = settings.log
+    # Imported here, so that a node on the embedded log does not load the Kafka client.
     if isinstance(broker, Embedded):
         from streams.embedded.embedded_backend import EmbeddedBackend
         from streams.embedded.embedded_log import EmbeddedLog
@@ -53,7 +54,7 @@ async def open_log(
             if name is None:
                 await note_log_name(database, opened.store.name())
         return EmbeddedBackend(opened, topics, settings.partition_count, time.time), None
-    # Imported here, so that a node on the embedded log does not load the Kafka client.
+
     with needed_for("a log on Kafka"):
         from streams.kafka.kafka_backend import KafkaBackend
         from streams.membership.membership import GroupMembership
@@ -67,14 +68,14 @@ async def open_log(
         catalog.record_limit(settings.chunk_bytes),
         settings.queue_bytes,
     )
-    node, session_seconds = _node_name(directory), settings.kafka_session_seconds
-    return backend, GroupMembership(connection, node, url, session_seconds, settings.standbys, secret)
+    session_seconds = settings.kafka_session_seconds
+    return backend, GroupMembership(connection, _node_name(directory), url, session_seconds, settings.standbys, secret)
 
 
 def _node_name(directory: Path) -> str:
     """Return the name of the node that owns a directory; the first start chooses it."""
     file = directory / "node-id"
-    name = file.read_text() if file.exists() else ""
+    name = file.read_text().strip() if file.exists() else ""
     if not name:
         name = keys.new_id()
         replace_file(file, name.encode())

@@ -1,7 +1,5 @@
 """One-time sign-in links to the dashboard."""
 
-import time
-from collections.abc import Callable
 from typing import Final
 
 from sqlalchemy import select
@@ -9,7 +7,7 @@ from sqlalchemy import select
 from infra.db import tokens
 from infra.db.accounts import Accounts
 from infra.db.bootstrap import NAME
-from infra.db.database import Database
+from infra.db.database import Store
 from infra.db.keyring import Owner
 from infra.db.schema import projects
 from infra.db.tokens import Purpose
@@ -24,12 +22,8 @@ def dashboard_link(url: str, token: str) -> str:
     return f"{url.rstrip('/')}/dashboard/#/welcome/{token}"
 
 
-class OneTimeLinks:
+class OneTimeLinks(Store):
     """Implements the port `topics.ports.sign_ins.SignIns`; any node accepts the links of the others."""
-
-    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
-        self._database = database
-        self._clock = clock
 
     async def make(self, project: str | None = None) -> str:
         """Return the token of a new link to a project, given by id or name; None means the demo project.
@@ -69,6 +63,3 @@ class OneTimeLinks:
                 return False
         async with self._database.writing() as connection:
             return await tokens.end(connection, Purpose.PASS, passed)
-
-    def _now(self) -> int:
-        return int(self._clock() * 1000)

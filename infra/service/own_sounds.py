@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from infra.db.database import Database
 from infra.db.own_sounds import SqlOwnSounds
+from infra.teaching.names import check_name
 from streams.admission import AdmissionSemaphore
 from streams.models.loaded_models import LoadedModels
 from streams.models.manifest import Manifest
@@ -23,8 +23,6 @@ from topics.ports.own_sounds import Mark, TaughtSound
 if TYPE_CHECKING:
     from infra.teaching.lesson import Lesson
 
-LONGEST_NAME: Final = 40
-_NAME: Final = re.compile(r"[A-Z][A-Za-z0-9_]*")
 NO_SECOND: Final = "the sound model in use has no second model, on which sounds are learnt: use `yamnet-ced`"
 
 
@@ -44,7 +42,8 @@ class OwnSounds(SqlOwnSounds):
         return await self.taught(project, None if second is None else second.graph.sha256)
 
     async def mark(self, project: str, name: str, mark: Mark) -> TaughtSound:
-        check_name(name, [tag.name for tag in self._models.current.manifest.tags])
+        known = [tag.name for tag in self._models.current.manifest.tags]
+        check_name(name, known, f"choose another name, such as Our_{name.lower()}")
         await self.keep_mark(project, name, mark)
         return await self._sound(project, name)
 
@@ -87,18 +86,3 @@ def _study(marks: Sequence[Mark], manifest: Manifest) -> Lesson:
     from infra.teaching import lesson
 
     return lesson.learn(marks, manifest)
-
-
-def check_name(name: str, known: Sequence[str]) -> None:
-    """Check the name of a taught sound.
-
-    Raises:
-        BadRequest: the name is invalid, or the model already has this sound.
-    """
-    if not _NAME.fullmatch(name) or len(name) > LONGEST_NAME:
-        raise BadRequest(
-            f"{name[:64]!r} is not a name of a sound: a capital letter, then letters, digits and _, "
-            f"{LONGEST_NAME} at most"
-        )
-    if name in known:
-        raise BadRequest(f"the model knows a sound {name} already: choose another name, such as Our_{name.lower()}")

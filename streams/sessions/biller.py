@@ -28,10 +28,10 @@ class SessionBiller(Biller[SessionStore, Metered]):
     def due(self, id: str, store: SessionStore) -> tuple[Iterable[Charge], Metered] | None:
         """Return the ledger lines of unbilled windows and the record that marks them billed; None if there are none."""
         head, opened = store.head(id), store.opened(id)
-        if head is None or opened is None or head.metered is None or not head.unmetered:
+        if head is None or opened is None or not head.unmetered:
             return None
         metered = Metered(head.meterable, bool(head.predicts))
-        return charges(id, opened, metered, head.metered), metered
+        return charges(id, opened, metered, head.metered or 0), metered
 
     def named(self, billed: Mapping[str, Metered]) -> dict[str, object]:
         return {"sessions": len(billed)}

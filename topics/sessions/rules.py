@@ -75,8 +75,8 @@ class SessionHead(msgspec.Struct, frozen=True, array_like=True):
     finished: bool = False
     #: Starts of the analysis at this point by processes that may have died since (`Begun`).
     begun: int = 0
-    #: Windows in the ledger; None for an unmetered session, from before sessions were metered.
-    metered: int | None = None
+    #: Windows in the ledger; tombstones of an earlier version have None for 0.
+    metered: int | None = 0
     #: The lives of these processes (`Begun`).
     begun_by: tuple[str, ...] = ()
     #: As in `Opened`.
@@ -109,7 +109,7 @@ class SessionHead(msgspec.Struct, frozen=True, array_like=True):
     @property
     def unmetered(self) -> bool:
         """Whether the ledger may lack windows that are due."""
-        return self.metered is not None and self.metered < self.meterable
+        return (self.metered or 0) < self.meterable
 
     @property
     def unsettled(self) -> bool:
@@ -152,7 +152,6 @@ def _open(head: SessionHead | None, command: Opened, arrival: Arrival) -> Step[S
         command.total_size,
         touched=arrival.at,
         command=arrival.offset,
-        metered=0,
         derived=command.derived,
         opened_at=arrival.at,
     )
@@ -362,7 +361,7 @@ def fold_result(head: SessionHead | None, result: SessionResult, windows: int) -
 
 
 def _meter(head: SessionHead, result: Metered) -> Step[SessionHead]:
-    if head.metered is None or result.windows <= head.metered:
+    if result.windows <= (head.metered or 0):
         return Step(head)
     metered = msgspec.structs.replace(head, metered=result.windows)
     if head.state is SessionState.DELETED and not metered.unmetered:

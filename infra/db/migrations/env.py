@@ -1,4 +1,8 @@
-"""Run by alembic: the revisions, on the connection and in the transaction of `infra.db.database`."""
+"""Run by alembic: the revisions, on the connection and in the transaction of `infra.db.database`.
+
+A revision must not use `batch_alter_table`: on SQLite that may drop and recreate a table, which deletes all rows that
+refer to it.
+"""
 
 from alembic import context
 

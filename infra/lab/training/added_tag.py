@@ -1,6 +1,5 @@
 """Adds a tag to a model: the same graph with one more head."""
 
-import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,22 +15,8 @@ from streams.models import heads
 from streams.models.manifest import Evaluation, Heads, Manifest, ModelTag, SecondTag
 from streams.models.own_sounds import POINT
 from streams.models.protocol import Floats
-from topics.errors import BadRequest
 
-NAME: Final = re.compile(r"[A-Z][A-Za-z0-9_]*")
 HEADS: Final = "heads.npy"
-
-
-def check_name(manifest: Manifest, name: str, replace: bool) -> None:
-    """Check the name of a new tag.
-
-    Raises:
-        BadRequest: The name is invalid, or the model has this tag and `replace` is not set.
-    """
-    if not NAME.fullmatch(name):
-        raise BadRequest(f"{name!r} is not a name of a tag: a capital letter, then letters, digits and _")
-    if not replace and name in [tag.name for tag in manifest.tags]:
-        raise BadRequest(f"{manifest.model_id} has a tag {name} already; use --replace")
 
 
 def write(base: Path, manifest: Manifest, name: str, category: str, head: Floats, clips: int, out: Path) -> Manifest:

@@ -15,6 +15,7 @@ from app.cluster.forwarding import Forwarder
 from app.http.replies import StreamReply
 from app.identity.keys import STREAM_SECONDS
 from app.main import Ports, create_app
+from infra.db.accounts import Accounts
 from infra.db.bootstrap import bootstrap
 from infra.db.database import Database
 from infra.db.directory import SqlDirectory
@@ -197,7 +198,7 @@ async def test_upload_is_rejected_if_key_is_revoked_during_upload(house: RealHou
 async def test_cached_old_key_cannot_rotate_key(house: RealHouse) -> None:
     """Another node rotated the key: this one still accepts the old one, but does not let it create a new one."""
     assert await house.project(PROJECT_KEY) == 200
-    fresh = await SqlProjects(house.links._database).rotate_project_key("demo")
+    fresh = await Accounts(house.links._database).rotate_project_key("demo")
     assert await house.project(PROJECT_KEY) == 200
     answer = await house.http.post("/api/v1/project/key", headers={"X-Api-Key": PROJECT_KEY})
     assert answer.status_code == 401

@@ -53,6 +53,11 @@ def database(loop: asyncio.Runner, opened: Database) -> Database:
     return opened
 
 
+def stored(directory: Path) -> bytes:
+    """Return all bytes of all files of a SQLite database."""
+    return b"".join(path.read_bytes() for path in sorted((directory / "control").iterdir()))
+
+
 def empty(url: str) -> None:
     """Drop everything in a PostgreSQL database."""
 

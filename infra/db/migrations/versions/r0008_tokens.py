@@ -23,11 +23,4 @@ def upgrade() -> None:
     )
     op.create_index("ix_tokens_ends_at", "tokens", ["ends_at"])
     op.create_index("ix_tokens_key_id", "tokens", ["key_id", "purpose", "ends_at"])
-    with op.batch_alter_table("keys") as table:
-        table.add_column(sa.Column("chosen", sa.Boolean, nullable=False, server_default=sa.true()))
-
-
-def downgrade() -> None:
-    with op.batch_alter_table("keys") as table:
-        table.drop_column("chosen")
-    op.drop_table("tokens")
+    op.add_column("keys", sa.Column("chosen", sa.Boolean, nullable=False, server_default=sa.true()))

@@ -11,10 +11,4 @@ down_revision = "0008"
 
 def upgrade() -> None:
     """Add the rules; existing projects keep the service's."""
-    with op.batch_alter_table("projects") as table:
-        table.add_column(sa.Column("sound_rules", sa.Text))
-
-
-def downgrade() -> None:
-    with op.batch_alter_table("projects") as table:
-        table.drop_column("sound_rules")
+    op.add_column("projects", sa.Column("sound_rules", sa.Text))

@@ -11,8 +11,7 @@ down_revision = "0009"
 
 def upgrade() -> None:
     """Add the tables; existing projects keep no embeddings to learn from."""
-    with op.batch_alter_table("projects") as table:
-        table.add_column(sa.Column("keep_looks", sa.Boolean, nullable=False, server_default=sa.false()))
+    op.add_column("projects", sa.Column("keep_looks", sa.Boolean, nullable=False, server_default=sa.false()))
     op.create_table(
         "own_sounds",
         sa.Column("id", sa.String(24), nullable=False),
@@ -48,10 +47,3 @@ def upgrade() -> None:
         ),
         sa.UniqueConstraint("sound_id", "source", "start_ms", "end_ms", name="uq_own_marks_sound_id"),
     )
-
-
-def downgrade() -> None:
-    op.drop_table("own_marks")
-    op.drop_table("own_sounds")
-    with op.batch_alter_table("projects") as table:
-        table.drop_column("keep_looks")

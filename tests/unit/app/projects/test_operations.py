@@ -22,6 +22,7 @@ from app.jobs.errors import job_error
 from app.projects.project_context import ProjectContext
 from app.projects.project_descriptions import MODELS
 from app.routes import JOBS_PREFIX, PROJECT_ROUTES
+from infra.db.accounts import Accounts
 from infra.db.database import Database
 from infra.db.directory import SqlDirectory
 from infra.db.ledger import SqlLedger
@@ -39,6 +40,7 @@ DAY = 86_400_000
 
 
 class House(msgspec.Struct, frozen=True):
+    accounts: Accounts
     projects: SqlProjects
     ledger: SqlLedger
     keyring: Keyring[Principal]
@@ -53,13 +55,13 @@ class House(msgspec.Struct, frozen=True):
 async def _house(directory: Path) -> AsyncIterator[House]:
     database = Database(f"sqlite+aiosqlite:///{directory / 'earshot.db'}")
     await database.migrate()
-    projects, meters = SqlProjects(database, clock=lambda: NOON / 1000), Meters(tuple)
-    accounts = SqlDirectory(database, timeout=60.0)
-    keyring = Keyring(PROJECT, accounts.project, 0.0, KeyRateLimiter(100))
+    accounts, projects = Accounts(database, lambda: NOON / 1000), SqlProjects(database, lambda: NOON / 1000)
+    holders, meters = SqlDirectory(database, timeout=60.0), Meters(tuple)
+    keyring = Keyring(PROJECT, holders.project, 0.0, KeyRateLimiter(100))
     changed = ChangedKeys(
         keyring,
-        Keyring(ORGANIZATION, accounts.organization, 0.0, KeyRateLimiter(100)),
-        Keyring(AUDIO, accounts.audio_link, 0.0, KeyRateLimiter(100)),
+        Keyring(ORGANIZATION, holders.organization, 0.0, KeyRateLimiter(100)),
+        Keyring(AUDIO, holders.audio_link, 0.0, KeyRateLimiter(100)),
     )
     keys = Authenticator(keyring, meters)
     context = ProjectContext(
@@ -67,11 +69,11 @@ async def _house(directory: Path) -> AsyncIterator[House]:
     )
     part = InterfacePart(job_error, meters, BodyQuota(SMALL_BODY))
     app = Starlette(routes=mount(JOBS_PREFIX, PROJECT_ROUTES, context, part))
-    await projects.create_organization("Zoo")
-    _, key = await projects.create_project("apes")
+    await accounts.create_organization("Zoo")
+    _, key = await accounts.create_project("apes")
     transport = httpx2.ASGITransport(app, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://zoo/api/v1") as http:
-        yield House(projects, SqlLedger(database), keyring, http, key)
+        yield House(accounts, projects, SqlLedger(database), keyring, http, key)
     await database.close()
 
 
@@ -83,8 +85,8 @@ def house(loop: asyncio.Runner, tmp_path: Path) -> Iterator[House]:
 
 
 async def test_project_reads_its_own_settings(house: House) -> None:
-    ((apes,), zoo) = await house.projects.projects(), (await house.projects.organizations())[0]
-    await house.projects.plan("apes", 600)
+    ((apes,), zoo) = await house.accounts.projects(), (await house.accounts.organizations())[0]
+    await house.accounts.plan("apes", 600)
     charge = Charge("j1", MeteredService.SOUND, apes.id, zoo.id, 61_500, "yamnet@1", NOON)
     live = msgspec.structs.replace(charge, job="s1", service=MeteredService.SESSION)
     await house.ledger.record([charge, live, msgspec.structs.replace(charge, job="j2", at_ms=NOON - DAY)])
@@ -172,7 +174,7 @@ async def test_new_key_invalidates_old_key(house: House) -> None:
 
 
 async def test_usage_by_day(house: House) -> None:
-    (apes,) = await house.projects.projects()
+    (apes,) = await house.accounts.projects()
     one = Charge("j1", MeteredService.SOUND, apes.id, apes.organization, 1500, "m", NOON)
     more = (
         one,
@@ -223,7 +225,7 @@ async def test_requests_without_key_are_rejected(house: House) -> None:
 async def test_deleted_project_with_cached_key_is_rejected(house: House) -> None:
     """Its key may still be cached."""
     principal = await house.keyring.holder(house.key)
-    await house.projects.delete_project("apes")
+    await house.accounts.delete_project("apes")
     with mock.patch.object(house.keyring, "holder", mock.AsyncMock(return_value=principal)):
         assert (await house.get("/project")).status_code == 404
         assert (await house.http.post("/project/key", headers={"X-Api-Key": house.key})).status_code == 401

@@ -175,7 +175,7 @@ def test_commands_do_not_create_missing_database(
 def test_database_of_running_older_service_is_not_migrated(app: typer.Typer, tmp_path: Path) -> None:
     async def age(database: Database) -> None:
         async with database.writing() as connection:
-            await connection.execute(text("UPDATE alembic_version SET version_num = '0001'"))
+            await connection.execute(text("UPDATE alembic_version SET version_num = '0007'"))
 
     run(Settings().database, age)
     lock = DirectoryLock(tmp_path / "log")
@@ -183,7 +183,7 @@ def test_database_of_running_older_service_is_not_migrated(app: typer.Typer, tmp
     lock.release()
     assert isinstance(error, ServiceError)
     assert str(error).endswith(f"is in use by process {os.getpid()}: stop the service first")
-    assert run(Settings().database, Database.revision) == "0001"
+    assert run(Settings().database, Database.revision) == "0007"
 
 
 def test_new_database_option_creates_database(bare: typer.Typer, tmp_path: Path) -> None:

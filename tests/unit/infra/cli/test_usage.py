@@ -38,7 +38,7 @@ from topics.keys import partition_of
 from topics.ports.directory import Principal
 from topics.ports.ledger import Charge, MeteredService
 from topics.sessions.records import Cursor, Metered, Opened, Scored, SessionCommand, SessionResult
-from topics.sessions.rules import SessionHead
+from topics.sessions.rules import SessionHead, SessionState
 
 pytestmark = pytest.mark.slow
 
@@ -380,18 +380,34 @@ def test_recount_compares_sessions_by_records(app: typer.Typer, tmp_path: Path) 
 
 
 def test_recount_compares_sessions_by_rows(app: typer.Typer, tmp_path: Path) -> None:
-    session, before = "S" * 24, "B" * 24
+    session = "S" * 24
 
     async def log(writing: Writing) -> None:
         await writing.stream(session, 5)
-        for id, head in (
-            (session, SessionHead("stream", None, NOVEMBER, 1, windows=5, finished=True, metered=0)),
-            (before, SessionHead("stream", None, NOVEMBER, 1, windows=5, finished=True)),
-        ):
-            opened = Opened("c", "stream", "audio/wav", "p", 1000, 500, model="m", at=NOVEMBER)
-            for kind, row in ((keys.REQUEST, opened), (keys.HEAD, head)):
-                await writing.row(id, kind, row, keys.SESSION)
+        opened = Opened("c", "stream", "audio/wav", "p", 1000, 500, model="m", at=NOVEMBER)
+        head = SessionHead("stream", None, NOVEMBER, 1, windows=5, finished=True)
+        for kind, row in ((keys.REQUEST, opened), (keys.HEAD, head)):
+            await writing.row(session, kind, row, keys.SESSION)
 
     differences, err = recounted(app, tmp_path, log, code=1)
     assert differences == [(session, "step 0 is not in the ledger; a node writes it when it runs, if it did not yet")]
     assert err == "earshot: 0 jobs and 1 session compared, 1 difference\n"
+
+
+def test_recount_compares_deleted_sessions_by_records(app: typer.Typer, tmp_path: Path) -> None:
+    deleted, trimmed = "D" * 24, "T" * 24
+
+    async def log(writing: Writing) -> None:
+        await writing.stream(deleted, 3)
+        await writing.put(deleted, Metered(3))
+        await writing.stream(trimmed)
+        tombstone = SessionHead("stream", None, NOVEMBER, 1, SessionState.DELETED, finished=True, derived=True)
+        for session in deleted, trimmed:
+            await writing.row(session, keys.HEAD, tombstone, keys.SESSION)
+
+    ledger = metered(deleted, 1999), metered(trimmed, 500)
+    differences, err = recounted(app, tmp_path, log, *ledger, code=1)
+    assert differences == [(deleted, "audio_ms is 1999 in the ledger, 2000 on the log")]
+    assert err == (
+        "earshot: 0 jobs and 1 session compared, 1 difference; 1 not compared: neither records nor rows remain\n"
+    )

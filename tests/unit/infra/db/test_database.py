@@ -1,4 +1,4 @@
-"""Migrations up and down, a database that does not answer, and one with missing parts."""
+"""Migrations, a database that does not answer, and one with missing parts."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ from sqlalchemy.exc import IntegrityError
 from infra.db import database, intact
 from infra.db.database import Database
 from infra.db.intact import check
-from infra.db.schema import REVISION, metadata
+from infra.db.schema import OLDEST, REVISION, metadata
 from tests.damage.files import cut, emptied, flipped
 from tests.unit.infra.conftest import AWAY, SQLITE, run
 from topics.errors import DirectoryDown, ServiceError, Unavailable
@@ -50,38 +50,20 @@ async def test_upgrade_and_revisions_create_same_schema(opened: Database, make: 
         assert await connection.run_sync(differences) == []
 
 
-async def test_revisions_can_be_downgraded(opened: Database) -> None:
-    def down(connection: Connection) -> None:
-        command.downgrade(database.alembic(connection), "base")
+async def test_rows_of_oldest_revision_are_kept(opened: Database) -> None:
+    def create(connection: Connection) -> None:
+        command.upgrade(database.alembic(connection), OLDEST)
 
-    def tables(connection: Connection) -> set[str]:
-        return set(inspect(connection).get_table_names())
-
-    for _ in range(2):
-        await opened.migrate()
-        async with opened.writing() as connection:
-            assert await connection.run_sync(tables) == {"alembic_version", *metadata.tables}
-            await connection.run_sync(down)
-        async with opened.reading() as connection:
-            assert await connection.run_sync(tables) == {"alembic_version"}
-
-
-async def test_projects_of_first_revision_become_unlimited(opened: Database) -> None:
-    def at(revision: str, move: Callable[..., None]) -> Callable[[Connection], None]:
-        return lambda connection: move(database.alembic(connection), revision)
-
-    seen: list[object] = []
     async with opened.writing() as connection:
-        await connection.run_sync(at("0001", command.upgrade))
-        await connection.execute(text("INSERT INTO organizations VALUES ('1', 'one', 0)"))
-        await connection.execute(text("INSERT INTO projects VALUES ('2', '1', 'apes', 0)"))
+        await connection.run_sync(create)
+        for row in "organizations VALUES ('1', 'one', 0)", "projects VALUES ('2', '1', 'apes', 0, 1200, NULL)":
+            await connection.execute(text(f"INSERT INTO {row}"))
+        await connection.execute(text("INSERT INTO keys VALUES (3, '1', '2', 'digest', 'esp_…', 0, NULL, NULL)"))
     await opened.migrate()
-    async with opened.writing() as connection:
-        seen += (await connection.execute(text("SELECT id, name, free_seconds FROM projects"))).one()
-        await connection.execute(text("UPDATE projects SET free_seconds = 1200"))
-        await connection.run_sync(at("0001", command.downgrade))
-        seen += (await connection.execute(text("SELECT * FROM projects"))).one()
-    assert seen == ["2", "apes", None, "2", "1", "apes", 0]
+    async with opened.reading() as connection:
+        columns = "name, free_seconds, sound_rules, keep_looks, shown, chosen"
+        rows = await connection.execute(text(f"SELECT {columns} FROM projects JOIN keys ON project_id = projects.id"))
+        assert rows.all() == [("apes", 1200, None, False, "esp_…", True)]
 
 
 async def test_concurrent_starts_migrate_once(database_url: str, opened: Database) -> None:
@@ -129,12 +111,16 @@ async def test_failed_revision_is_rolled_back(opened: Database, monkeypatch: pyt
         assert await connection.run_sync(lambda sync: inspect(sync).get_table_names()) == []
 
 
-async def test_newer_database_is_rejected(opened: Database) -> None:
+@pytest.mark.parametrize(
+    ("revision", "expected"), [("9999", "knows them up to 0010"), ("0006", "knows them from 0007 on: .*commit 57b4648")]
+)
+async def test_database_of_other_version_is_rejected(opened: Database, revision: str, expected: str) -> None:
     await opened.migrate()
     async with opened.writing() as connection:
-        await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(ServiceError, match="revision 9999"):
+        await connection.execute(text(f"UPDATE alembic_version SET version_num = '{revision}'"))
+    with pytest.raises(ServiceError, match=f"revision {revision}, this version {expected}"):
         await opened.migrate()
+    assert await opened.revision() == revision
 
 
 @pytest.mark.slow

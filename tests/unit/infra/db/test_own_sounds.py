@@ -1,15 +1,18 @@
 """Own sounds in the database: marks, learnt heads, caps, and deletion with the project."""
 
+from pathlib import Path
 from unittest import mock
 
 import msgspec
 import pytest
+from sqlalchemy import text
 
 from infra.db import own_sounds
 from infra.db.accounts import Accounts
 from infra.db.database import Database
 from infra.db.own_sounds import SqlOwnSounds
 from infra.db.projects import SqlProjects
+from tests.unit.infra.conftest import SQLITE, stored
 from topics.errors import Conflict, NotFound
 from topics.hearing import OwnSound, OwnSounds
 from topics.ports.directory import Principal
@@ -86,3 +89,34 @@ async def test_sounds_and_marks_per_project_are_capped(database: Database) -> No
     # Keys stay cached for a while after their project was deleted.
     with pytest.raises(NotFound, match="this project was deleted"):
         await sounds.keep_mark(apes.id, "Kettle", MARK)
+
+
+@SQLITE
+@pytest.mark.parametrize("removal", ["mark", "sound", "project"])
+async def test_removed_embeddings_are_erased_from_all_files(tmp_path: Path, removal: str, database: Database) -> None:
+    accounts, sounds = Accounts(database), SqlOwnSounds(database)
+    await accounts.create_organization("Zoo")
+    apes, _ = await accounts.create_project("apes")
+    await sounds.keep_mark(apes.id, "Kettle", msgspec.structs.replace(MARK, looks=bytes(range(192))))
+    assert bytes(range(192)) in stored(tmp_path)
+    match removal:
+        case "mark":
+            await sounds.unmark(apes.id, "Kettle", MARK.id)
+        case "sound":
+            await sounds.remove(apes.id, "Kettle")
+        case _:
+            await accounts.delete_project("apes")
+    assert bytes(range(100, 150)) not in stored(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+async def test_postgresql_frees_space_of_removed_sound(database: Database) -> None:
+    accounts, sounds = Accounts(database), SqlOwnSounds(database)
+    await accounts.create_organization("Zoo")
+    apes, _ = await accounts.create_project("apes")
+    await sounds.keep_mark(apes.id, "Kettle", MARK)
+    await sounds.remove(apes.id, "Kettle")
+    async with database.reading() as connection:
+        size = await connection.scalar(text("SELECT pg_relation_size('own_sounds') + pg_relation_size('own_marks')"))
+    assert size == 0

@@ -17,7 +17,7 @@ from infra.db.database import Database
 from infra.db.speakers import SqlSpeakerStore
 from streams.clients.embeddings import EmbeddingModel
 from streams.speakers.speaker_store import EnrolledSpeaker, SpeakerStore, VoiceSample
-from tests.unit.infra.conftest import AWAY, SQLITE, run
+from tests.unit.infra.conftest import AWAY, SQLITE, run, stored
 from tests.unit.streams.clocks import HandClock
 from topics.errors import NotFound, RuleBroken, Unavailable
 from topics.keys import new_id
@@ -213,11 +213,6 @@ async def test_deleting_organization_discards_its_voice_files(
     assert await store.enrolled(zoo) == []
     assert await store.to_discard() == ["one", "two"]
     assert len(await store.enrolled(park)) == 1
-
-
-def stored(directory: Path) -> bytes:
-    """Return all bytes of all files of a database."""
-    return b"".join(path.read_bytes() for path in sorted((directory / "control").iterdir()))
 
 
 @SQLITE

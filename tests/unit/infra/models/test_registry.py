@@ -155,6 +155,14 @@ def test_scratch_of_killed_process_is_removed(registry: Registry, tmp_path: Path
     assert [path.name for path in home.glob(".scratch-*")] == [".scratch-new"]
 
 
+def test_scratch_that_another_process_removes_meanwhile_is_ignored(registry: Registry, tmp_path: Path) -> None:
+    home = tmp_path / "data" / "models"
+    home.mkdir(parents=True)
+    (home / ".scratch-gone").symlink_to("nowhere")  # It is listed, but no longer there.
+    registry.use("yamnet")
+    assert registry.current_id() is not None
+
+
 def test_unknown_name_suggests_similar_names(registry: Registry) -> None:
     with pytest.raises(EngineError, match=r"^there is no model yamet; did you mean .*yamnet"):
         registry.find("yamet")

@@ -265,6 +265,8 @@ def test_name_of_node_is_kept_after_failed_first_start(tmp_path: Path, monkeypat
     name = broker._node_name(tmp_path)
     assert len(name) > 10
     assert broker._node_name(tmp_path) == name
+    (tmp_path / "node-id").write_text(f"{name}\n")  # As an editor saves it.
+    assert broker._node_name(tmp_path) == name
 
 
 LIFE = """

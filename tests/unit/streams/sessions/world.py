@@ -157,9 +157,9 @@ class World(PartitionWorld[SessionHead]):
         """Write pending charges to the ledger, and their records to the log."""
         for session in list(self.store.all_ids()):
             head, opened = self.store.head(session), self.store.opened(session)
-            if head is not None and opened is not None and head.metered is not None and head.unmetered:
+            if head is not None and opened is not None and head.unmetered:
                 metered = Metered(head.meterable, bool(head.predicts))
-                for charge in charges(session, opened, metered, head.metered):
+                for charge in charges(session, opened, metered, head.metered or 0):
                     self.ledger.setdefault((session, charge.step), charge)
                 self._emit(session, metered)
 

@@ -1,8 +1,6 @@
-"""OpenAI's interface on both logs: texts in every format, streamed events, and OpenAI's error format."""
+"""OpenAI's interface on both logs: texts, jobs, and OpenAI's error format."""
 
 import asyncio
-import json
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -42,8 +40,8 @@ class OpenAI(Driver):
         return asyncio.run(story())
 
     def _asked(self, audio: bytes, fields: dict[str, Any]) -> dict[str, Any]:
-        headers = {**self.keyed, **fields.pop("headers", {})}
-        return {"data": {"model": "whisper-1", **fields}, "files": {"file": ("a.wav", audio)}, "headers": headers}
+        data = {"model": "whisper-1", **fields}
+        return {"data": data, "files": {"file": ("a.wav", audio)}, "headers": self.keyed}
 
 
 @pytest.fixture
@@ -74,14 +72,6 @@ def test_model_list_includes_whisper(openai: OpenAI) -> None:
     assert "whisper-1" in [model["id"] for model in models]
 
 
-@pytest.mark.both_logs
-def test_event_stream_ends_with_whole_text(openai: OpenAI) -> None:
-    answer = openai.post(spoken(), stream="true")
-    assert answer.headers["content-type"].startswith("text/event-stream")
-    *deltas, done = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")]
-    assert "".join(event["delta"] for event in deltas) == done["text"] == TEXT
-
-
 @pytest.mark.parametrize("task", ["transcriptions", "translations"])
 def test_engine_failure_is_not_retryable(openai: OpenAI, engines: StubEngines, task: str) -> None:
     engines.faults = {SPEECH: 500}
@@ -97,14 +87,3 @@ def test_job_is_removed_when_client_disconnects(openai: OpenAI, engines: StubEng
     engines.faults = {SPEECH: "hang"}
     job = openai.hang_up(spoken(), engines, jobs, stream=stream)
     wait_for(lambda: jobs.get(job).status_code == 404)
-
-
-@pytest.mark.both_logs
-def test_job_with_idempotency_key_survives_disconnect(openai: OpenAI, engines: StubEngines, jobs: Jobs) -> None:
-    headers = {"Idempotency-Key": f"mine-{time.monotonic()}"}
-    engines.seconds = 2.0
-    job = openai.hang_up(spoken(), engines, jobs, headers=headers)
-    engines.seconds = 0.0
-    again, third = (openai.post(spoken(), headers=headers) for _ in range(2))
-    assert again.json()["text"] == third.json()["text"] == TEXT
-    assert again.headers["earshot-job"] == third.headers["earshot-job"] == job

@@ -4,7 +4,7 @@ import re
 
 import httpx2
 import pytest
-from playwright.sync_api import Browser, Page, Request, Route, expect
+from playwright.sync_api import Page, Request, Route, expect
 
 from tests.dashboard.conftest import MARKUP, sign_in
 from tests.process import ADMIN_KEY, KEY, ORG_KEY, ServiceProcess
@@ -213,11 +213,3 @@ def test_keys_stay_in_tab(page: Page, dashboard: ServiceProcess) -> None:
     # A key is sent only in its header, and only to the service.
     assert {one.url.split("/dashboard")[0] for one in requests if "/dashboard" in one.url} == {dashboard.url}
     assert all(one.url.startswith(dashboard.url) for one in requests)
-
-
-def test_browser_refuses_framing(browser: Browser, dashboard: ServiceProcess) -> None:
-    page = browser.new_page()
-    page.set_content(f'<iframe src="{dashboard.url}/dashboard/"></iframe>')
-    assert page.frames[1].url.startswith("chrome-error:")
-    assert "Earshot" not in page.frames[1].content()
-    page.close()

@@ -46,7 +46,7 @@ def test_health_is_polled_only_while_visible(page: Page, dashboard: ServiceProce
 
 def test_problems_are_shown_first(page: Page, dashboard: ServiceProcess) -> None:
     """A missing node, an unserved partition, and records that were set aside, with markup as causes."""
-    report = httpx2.get(f"{dashboard.url}/admin/v1/nodes", headers={"Authorization": f"Bearer {ADMIN_KEY}"}).json()
+    report = dashboard.operate("GET", "/nodes")
     node = report["nodes"][0]
     parked = {
         "topic": "t",

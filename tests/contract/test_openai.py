@@ -1,6 +1,7 @@
 """OpenAI's interface on both logs: texts, jobs, and OpenAI's error format."""
 
 import asyncio
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -40,8 +41,8 @@ class OpenAI(Driver):
         return asyncio.run(story())
 
     def _asked(self, audio: bytes, fields: dict[str, Any]) -> dict[str, Any]:
-        data = {"model": "whisper-1", **fields}
-        return {"data": data, "files": {"file": ("a.wav", audio)}, "headers": self.keyed}
+        headers = {**self.keyed, **fields.pop("headers", {})}
+        return {"data": {"model": "whisper-1", **fields}, "files": {"file": ("a.wav", audio)}, "headers": headers}
 
 
 @pytest.fixture
@@ -87,3 +88,14 @@ def test_job_is_removed_when_client_disconnects(openai: OpenAI, engines: StubEng
     engines.faults = {SPEECH: "hang"}
     job = openai.hang_up(spoken(), engines, jobs, stream=stream)
     wait_for(lambda: jobs.get(job).status_code == 404)
+
+
+@pytest.mark.both_logs
+def test_job_with_idempotency_key_survives_disconnect(openai: OpenAI, engines: StubEngines, jobs: Jobs) -> None:
+    headers = {"Idempotency-Key": f"mine-{time.monotonic()}"}
+    engines.seconds = 2.0
+    job = openai.hang_up(spoken(), engines, jobs, headers=headers)
+    engines.seconds = 0.0
+    again, third = (openai.post(spoken(), headers=headers) for _ in range(2))
+    assert again.json()["text"] == third.json()["text"] == TEXT
+    assert again.headers["earshot-job"] == third.headers["earshot-job"] == job

@@ -1,6 +1,7 @@
-"""The live socket of a running service: it gives the results of requests, and competing sockets keep the order."""
+"""The live socket of a running service, with its own client: equals the results of requests, across any break."""
 
 import asyncio
+import random
 from contextlib import suppress
 from typing import Any
 
@@ -46,6 +47,68 @@ def test_socket_results_match_requests(api: Api) -> None:
     assert told == read[0] == read[1]
     assert api.page(by_socket)["refs"]["chunk_sequence"] == len(pieces)
     assert messages[-1]["type"] == "end"
+
+
+async def _with_breaks(api: Api, session: str, pieces: list[bytes], chance: random.Random) -> list[dict[str, Any]]:
+    """Send pieces while the connection breaks repeatedly, resuming as `socket.md` tells clients to."""
+    events: list[dict[str, Any]] = []
+    cursor = "start"
+    while True:
+        async with socket_of(api, session, f"?after={cursor}") as line:
+            hello = await line.next()
+            for piece in pieces[hello["next_chunk"] :]:
+                await line.socket.send(piece)
+                if chance.random() < 0.1:
+                    break
+            else:
+                await line.socket.send(END)
+                return [*events, *await line.rest()]
+            with suppress(TimeoutError):
+                for _ in range(chance.randrange(6)):
+                    message = await asyncio.wait_for(line.next(), 0.3)
+                    events.append(message)
+                    cursor = message.get("cursor", cursor)
+            line.socket.transport.abort()
+
+
+@pytest.mark.both_logs
+def test_reconnects_lose_or_repeat_nothing(api: Api) -> None:
+    pieces = [tone(0.05 + 0.01 * (number % 7)) for number in range(60)]
+    whole, broken = api.create(), api.create()
+    expected = asyncio.run(streamed(api, whole, pieces))
+    got = asyncio.run(_with_breaks(api, broken, pieces, random.Random(1)))
+    windows = [[one for one in some if one["type"] == "window"] for some in (expected, got)]
+    assert [one["window"] for one in windows[1]] == list(range(len(windows[0])))
+    assert [one["tags"] for one in windows[0]] == [one["tags"] for one in windows[1]]
+    assert api.page(broken)["refs"]["chunk_sequence"] == len(pieces)
+
+
+@pytest.mark.both_logs
+def test_chunk_number_taken_by_request_closes_socket(api: Api) -> None:
+    async def fight(session: str) -> tuple[dict[str, Any], int]:
+        async with socket_of(api, session, "?events=none") as line:
+            await line.next()
+            await asyncio.to_thread(api.put, session, 0, tone(1))
+            await line.socket.send(tone(1))
+            assert (await line.next_of("ack"))["next_chunk"] == 1
+            await asyncio.to_thread(api.put, session, 1, tone(1))
+            await line.socket.send(silence(1))
+            messages = await line.rest()
+            return messages[-1], await line.code()
+
+    error, code = asyncio.run(fight(api.create()))
+    assert (code, error["status_code"], error["next_chunk"]) == (4410, 409, 2)
+
+
+def test_deleting_session_closes_its_socket(api: Api) -> None:
+    async def deleted(session: str) -> int:
+        async with socket_of(api, session) as line:
+            await line.next()
+            await asyncio.to_thread(api.delete, session)
+            code: int = await line.code()
+            return code
+
+    assert asyncio.run(deleted(api.create())) == 4404
 
 
 def test_competing_sockets_keep_chunks_consecutive(api: Api) -> None:

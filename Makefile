@@ -102,7 +102,7 @@ whole-sets:
 		echo "DATA=DIR is needed: clips of ESC-50 in DIR/sound, utterances of LibriSpeech in DIR/speech and in DIR/readings," \
 			"those that tests/data/training lists, with its tables beside them." >&2; exit 2; }
 
-kafka: .venv/.installed ## A real Kafka in the foreground without Docker: make kafka [NODES=3]
+kafka: .venv/.extra-kafka ## A real Kafka in the foreground without Docker: make kafka [NODES=3]
 	@$(PYTHON) -m tests.kafka_launcher --nodes $(or $(NODES),1)
 
 build: .venv/.installed ## The wheels of the server, its client and the lab, in ./dist

@@ -131,11 +131,9 @@ def service(
     # The service waits for engines that hang; the speaker engine works at the machine's speed.
     patience = {"speech_timeout": "5", "caption_timeout": "5", "translation_timeout": "5", "speaker_timeout": "120"}
     with own_log(request.param) as settings:
-        process = ServiceProcess(
-            data, **settings, **engines.settings, **patience, speech_key=ENGINE_KEY, keep_voice="true"
-        )
-        yield process.start()
-        assert process.stop() == 0, process.tail()
+        more = {**settings, **engines.settings, **patience}
+        with ServiceProcess(data, **more, speech_key=ENGINE_KEY, keep_voice="true") as process:
+            yield process
     log = process.log.read_text()
     assert "Traceback" not in log
     assert not [secret for secret in (KEY, ORG_KEY, ADMIN_KEY, ENGINE_KEY) if secret in log]

@@ -98,6 +98,18 @@ class ServiceProcess:
             self.wait_ready(wait)
         return self
 
+    def __enter__(self) -> ServiceProcess:
+        try:
+            return self.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        """Stop; after a body without an error, the exit status must be 0."""
+        status = self.stop()
+        assert kind is not None or status == 0, self.tail()
+
     def wait_ready(self, timeout: float = 120.0) -> None:
         """Wait for `/readyz`; if the process ended, fail with its last lines."""
         deadline = time.monotonic() + timeout

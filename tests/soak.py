@@ -30,6 +30,7 @@ RUNS: Final[dict[str, tuple[str, Lengths]]] = {
     "simulation": ("tests.simulation --histories 20000 --jobs 2", {}),
     "properties": ("pytest tests/unit -m hypothesis", {"RANDOM": 1}),
     "regressions": ("tests.simulation --regressions --histories 5000 --jobs 2", {}),
+    "generated": ("pytest tests/contract/test_generated_requests.py", {"EXAMPLES": 100}),
     "attacks": (
         "pytest tests/attacks --ignore=tests/attacks/test_owasp.py",
         {"ATTACK_SECONDS": 10, "FAULTY_CHUNKS": 10_000},

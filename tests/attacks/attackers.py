@@ -23,26 +23,6 @@ def head(line: str, *headers: str) -> bytes:
     return "\r\n".join((f"{line} HTTP/1.1", "Host: x", *headers, "", "")).encode()
 
 
-async def endless_headers(session: str) -> Parts:
-    """Headers without end, as fast as they are accepted."""
-    yield head("GET /")[:-2]
-    while True:
-        yield b"".join(b"x-%d: %s\r\n" % (number, b"y" * 1000) for number in range(64))
-
-
-async def one_long_header(session: str) -> Parts:
-    yield head("GET /")[:-2] + b"x: "
-    while True:
-        yield b"y" * 65536
-
-
-async def stalled_chunks(session: str) -> Parts:
-    """Nearly all of a chunk of 1 MB, for a session that does not exist."""
-    yield head(f"PUT /audio_sessions/{secrets.token_urlsafe(18)}/chunks/0", "Content-Length: 1400000")
-    yield b'{"data":"' + b"A" * 1_300_000
-    await asyncio.Event().wait()
-
-
 async def stalled_chunks_of_a_session(session: str) -> Parts:
     """Nearly all of a chunk of 1 MB, for an existing session."""
     yield head(f"PUT /audio_sessions/{session}/chunks/0", "Content-Length: 1400000")
@@ -54,26 +34,6 @@ async def idle(session: str) -> Parts:
     """A connection that sends nothing."""
     await asyncio.Event().wait()
     yield b""
-
-
-async def kept_alive(session: str) -> Parts:
-    """A kept-alive connection after one request."""
-    yield head("GET /healthz")
-    await asyncio.Event().wait()
-
-
-async def dripping_heads(session: str) -> Parts:
-    for byte in head("GET /", *(f"X-{number}: y" for number in range(50))):
-        yield bytes([byte])
-        await asyncio.sleep(1)
-
-
-async def dripping_bodies(session: str) -> Parts:
-    """One byte of the body at long intervals."""
-    yield head(f"PUT /audio_sessions/{session}/chunks/0", "Content-Length: 100000")
-    while True:
-        yield b" "
-        await asyncio.sleep(1)
 
 
 async def unread_pages(session: str) -> Parts:
@@ -88,12 +48,6 @@ async def random_keys(session: str) -> Parts:
         for key in (secrets.token_hex(20), f"esp_{secrets.token_hex(18)}"):
             yield head("POST /audio_sessions/", f"X-Api-Key: {key}", "Content-Length: 2") + b"{}"
         await asyncio.sleep(0.005)
-
-
-async def listeners(session: str) -> Parts:
-    """A thousand listeners to a session that read everything."""
-    yield head(f"GET /audio_sessions/{session}/live?from=0")
-    await asyncio.Event().wait()
 
 
 async def deaf_listeners(session: str) -> Parts:
@@ -142,44 +96,21 @@ async def endless_fragments(session: str) -> Parts:
         yield b"\x00\x80\0\0\0\0" * 4096
 
 
-async def huge_messages(session: str) -> Parts:
-    yield upgrade(session, "?mode=listen")
-    await asyncio.sleep(0.2)
-    yield frame(0x82, 100_000_000)
-    for _ in range(1000):
-        yield bytes(100_000)
-
-
-async def deaf_sockets(session: str) -> Parts:
-    """Sockets that request everything and read nothing."""
-    yield upgrade(session, "?mode=listen&after=start&events=window,level,sound.started,sound.ended")
-    await asyncio.Event().wait()
-
-
 #: Attackers that read nothing after the first piece of an answer.
-DEAF = frozenset({unread_pages, deaf_listeners, deaf_sockets})
+DEAF = frozenset({unread_pages, deaf_listeners})
 
 #: Each attack, its number of connections, and the first answer that some of them get.
 ATTACKS: dict[str, tuple[Callable[[str], Parts], int, str]] = {
     attack.__name__: (attack, connections, status)
     for attack, connections, status in (
-        (endless_headers, 16, "431"),
-        (one_long_header, 16, "431"),
-        (stalled_chunks, 300, "404"),
         (stalled_chunks_of_a_session, 300, "503"),
         (idle, 10_000, "closed"),
-        (kept_alive, 10_000, "200"),
-        (dripping_heads, 2000, "408"),
-        (dripping_bodies, 2000, "408"),
         (unread_pages, 64, "200"),
         (random_keys, 16, "401"),
-        (listeners, 1000, "200"),
         (deaf_listeners, 100, "200"),
         (upgrades, 64, "101"),
         (stalled_messages, 300, "101"),
         (endless_fragments, 16, "101"),
-        (huge_messages, 16, "101"),
-        (deaf_sockets, 1000, "101"),
     )
 }
 

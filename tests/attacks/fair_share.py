@@ -200,12 +200,11 @@ def main() -> None:
     parser.add_argument("--sockets", type=int, default=0, help="flood so many live sockets instead")
     parser.add_argument("--model", default="yamnet")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory:
-        service = ServiceProcess(Path(directory) / "data", model=arguments.model)
-        try:
-            alone, beside = attack(service.start(), arguments.seconds, arguments.times, arguments.sockets)
-        finally:
-            service.stop()
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        ServiceProcess(Path(directory) / "data", model=arguments.model) as service,
+    ):
+        alone, beside = attack(service, arguments.seconds, arguments.times, arguments.sockets)
     print("what     alone p50    p95   beside p50    p95   p95 beside / alone")
     for kind in alone:
         (first, last), (first_beside, last_beside) = (

@@ -42,7 +42,6 @@ def most_memory(service: ServiceProcess, seconds: float, done: Callable[[], bool
 
 def attack(directory: Path, seconds: float) -> tuple[int, int, int]:
     """Return the memory before the attack, during it, and after a restart with its chunks still in the rows."""
-    service = ServiceProcess(directory / "data").start()
     data, sent = silence(), 0
 
     def windows(session: str) -> int:
@@ -54,17 +53,14 @@ def attack(directory: Path, seconds: float) -> tuple[int, int, int]:
         sent += 1
         return sent >= CHUNKS and windows(hostile) > 0
 
-    try:
-        with Api(service) as api:
-            # A usual chunk starts the project's worker and loads the model.
-            usual, hostile = api.create(content_type=FLAC), api.create(content_type=FLAC)
-            api.send(usual, encoded(noise(2 * RATE), RATE, "FLAC"))
-            before = most_memory(service, seconds, lambda: windows(usual) > 0)
-            during = most_memory(service, seconds, send)
-            analysed = windows(hostile)
-            service.kill()
-            service.start()
-            after = most_memory(service, seconds, lambda: windows(hostile) > analysed)
-        return before, during, after
-    finally:
-        service.stop()
+    with ServiceProcess(directory / "data") as service, Api(service) as api:
+        # A usual chunk starts the project's worker and loads the model.
+        usual, hostile = api.create(content_type=FLAC), api.create(content_type=FLAC)
+        api.send(usual, encoded(noise(2 * RATE), RATE, "FLAC"))
+        before = most_memory(service, seconds, lambda: windows(usual) > 0)
+        during = most_memory(service, seconds, send)
+        analysed = windows(hostile)
+        service.kill()
+        service.start()
+        after = most_memory(service, seconds, lambda: windows(hostile) > analysed)
+    return before, during, after

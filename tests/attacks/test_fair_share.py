@@ -23,22 +23,14 @@ SOCKETS = 64
 
 
 def test_busy_project_does_not_starve_quiet_one(tmp_path: Path) -> None:
-    service = ServiceProcess(tmp_path / "data", model="sed-mini")
-    try:
-        alone, beside = attack(service.start(), SECONDS)
-    finally:
-        service.stop()
-    assert_served(alone, beside)
+    with ServiceProcess(tmp_path / "data", model="sed-mini") as service:
+        assert_served(*attack(service, SECONDS))
 
 
 def test_flooded_sockets_leave_room_in_the_log_queue(tmp_path: Path) -> None:
     """Tiny chunks take room beyond their bytes; a refused request of the quiet project is an error."""
-    service = ServiceProcess(tmp_path / "data", model="sed-mini", queue_bytes=str(QUEUE_BYTES))
-    try:
-        alone, beside = attack(service.start(), SECONDS, sockets=SOCKETS)
-    finally:
-        service.stop()
-    assert_served(alone, beside)
+    with ServiceProcess(tmp_path / "data", model="sed-mini", queue_bytes=str(QUEUE_BYTES)) as service:
+        assert_served(*attack(service, SECONDS, sockets=SOCKETS))
 
 
 def assert_served(alone: Latencies, beside: Latencies) -> None:

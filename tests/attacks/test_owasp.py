@@ -54,20 +54,6 @@ class Canary:
 
 
 @pytest.fixture
-def api(service: ServiceProcess) -> Iterator[Api]:
-    with Api(service) as driver:
-        yield driver
-
-
-@pytest.fixture
-def jobs(service: ServiceProcess, engines: StubEngines) -> Iterator[Jobs]:
-    engines.heal()
-    with Jobs(service) as driver:
-        yield driver
-    engines.heal()
-
-
-@pytest.fixture
 def canary() -> Iterator[Canary]:
     port = Canary()
     yield port

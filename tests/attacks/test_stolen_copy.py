@@ -93,8 +93,7 @@ def signed_in(service: ServiceProcess, link: str) -> dict[str, str]:
 
 
 def test_stolen_copy_grants_no_access(tmp_path: Path) -> None:
-    service = ServiceProcess(tmp_path / "data", model="sed-mini", job_audio_seconds=3600, key_tries=1e6).start()
-    try:
+    with ServiceProcess(tmp_path / "data", model="sed-mini", job_audio_seconds=3600, key_tries=1e6) as service:
         passes = signed_in(service, service.command("link"))
         with httpx2.Client(base_url=service.url, timeout=60) as http:
             keyed = {"X-Api-Key": KEY}
@@ -121,8 +120,6 @@ def test_stolen_copy_grants_no_access(tmp_path: Path) -> None:
                 assert http.get("/api/v1/jobs", headers={header: key}).status_code == 200
             for key in (ORG_KEY, passes["organization"]):
                 assert http.get("/api/v2/speakers", headers={"X-Org-Key": key}).status_code == 200
-    finally:
-        service.stop()
 
 
 def opened(http: httpx2.Client, copy: Copy, job: str) -> list[str]:

@@ -4,12 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import httpx2
-
 from tests.kafka.broker import kafka_broker
 from tests.kafka_launcher.launcher import KafkaCluster
 from tests.lengths import SESSION_SECONDS
-from tests.process import ADMIN_KEY, ServiceProcess
+from tests.process import ServiceProcess
 from tests.waiting import wait_for
 
 PARTITIONS = 4
@@ -53,8 +51,7 @@ def start_again(nodes: Sequence[ServiceProcess]) -> None:
             node.start()
 
     def settled() -> bool:
-        headers = {"Authorization": f"Bearer {ADMIN_KEY}"}
-        told = httpx2.get(f"{nodes[0].url}/admin/v1/nodes", headers=headers, timeout=10).json()
+        told = nodes[0].operate("GET", "/nodes")
         owners = {node["url"] for node in told["nodes"] if node["node"] and node["node"]["partitions"]}
         return not told["missing"] and owners == {node.url for node in nodes}
 

@@ -1,15 +1,12 @@
-"""A node that restarts at once under another address, and a second node on the same data directory."""
+"""A node that restarts at once under another address."""
 
 import asyncio
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 
 import pytest
 
 from tests.cluster.nodes import service_nodes
-from tests.ports import free_port
 from tests.process import ServiceProcess
 from tests.recovery.load import Client
 
@@ -53,18 +50,3 @@ def test_restart_under_new_address_is_fast(node: ServiceProcess, kill: bool, mov
     assert time.monotonic() - began < SECONDS
     node.environment.pop("EARSHOT_ADVERTISE", None)
     asyncio.run(_chunk(node, session))
-
-
-def test_second_node_on_data_directory_is_rejected(node: ServiceProcess) -> None:
-    """The second is refused in one line that names the first, which goes on."""
-    environment = {**node.environment, "EARSHOT_PORT": str(free_port())}
-    second = subprocess.run(
-        [sys.executable, "-m", "infra.cli", "serve"], env=environment, capture_output=True, text=True, timeout=60
-    )
-    assert second.returncode == 1
-    [line] = second.stderr.splitlines()
-    assert node.process is not None
-    assert line.startswith("earshot: ")
-    assert f"{node.data}" in line
-    assert f"is in use by process {node.process.pid}" in line
-    asyncio.run(_chunk(node))

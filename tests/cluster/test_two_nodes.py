@@ -1,15 +1,14 @@
 """Two nodes on one Kafka: each takes any request, and when one dies the other continues its sessions."""
 
 import asyncio
-import json
-from typing import Any
 
 import pytest
 
 from infra import models
+from tests import sse
 from tests.cluster.nodes import Pair
 from tests.contract.api import tone, wav
-from tests.process import ADMIN_KEY, ServiceProcess
+from tests.process import ServiceProcess
 from tests.recovery.load import Client, Stream
 from tests.recovery.truth import expected_events
 
@@ -82,10 +81,9 @@ async def _completed(client: Client, job: str) -> int:
         while True:
             answer = await client.ask("GET", f"/api/v1/jobs/{job}/stream")
             assert answer.status_code == 200, answer.text
-            lines = answer.text.splitlines()
-            if "event: completed" in lines:
-                result = json.loads([line for line in lines if line.startswith("data: ")][-1].removeprefix("data: "))
-                return len(result["sound_event_detection"]["results"])
+            for name, _, result in sse.events(answer.text.splitlines()):
+                if name == "completed":
+                    return len(result["sound_event_detection"]["results"])
             await asyncio.sleep(0.1)
 
 
@@ -103,39 +101,3 @@ async def _jobs(one: ServiceProcess, two: ServiceProcess) -> None:
 def test_jobs_are_accepted_anywhere_and_survive_node_death(nodes: Pair) -> None:
     """Posted to either node, repeated at the other, followed through a node that does not own them."""
     asyncio.run(_jobs(*nodes))
-
-
-async def _nodes(client: Client) -> dict[str, Any]:
-    """Return the nodes' state from one node's operator interface."""
-    answer = await client.ask("GET", "/admin/v1/nodes", headers={"Authorization": f"Bearer {ADMIN_KEY}"})
-    assert answer.status_code == 200, answer.text
-    told: dict[str, Any] = answer.json()
-    return told
-
-
-async def _watched(one: ServiceProcess, two: ServiceProcess) -> None:
-    async with Client(one) as first, Client(two) as second:
-        for client in (first, second):
-            told = await _nodes(client)
-            assert told["missing"] == [], told
-            assert {node["url"] for node in told["nodes"]} == {one.url, two.url}
-            numbers = [part["number"] for node in told["nodes"] for part in node["node"]["partitions"]]
-            assert sorted(numbers) == list(range(told["partitions"]))
-        before = len(two.log.read_text())
-        one.kill()
-        told = await _nodes(second)
-        if told["missing"]:
-            silent = next(node for node in told["nodes"] if node["url"] == one.url)
-            assert (told["state"], silent["node"], silent["findings"][0]["text"]) == ("bad", None, "it does not answer")
-        else:
-            assert _took_over(two, before), "what the dead node owned has nobody yet"
-        async with asyncio.timeout(second.give_up):
-            while True:
-                told = await _nodes(second)
-                if not told["missing"] and [node["url"] for node in told["nodes"]] == [two.url]:
-                    break
-                await asyncio.sleep(0.2)
-
-
-def test_operator_sees_live_and_dead_nodes(nodes: Pair) -> None:
-    asyncio.run(_watched(*nodes))

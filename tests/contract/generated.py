@@ -1,19 +1,9 @@
-"""Valid and invalid requests that schemathesis generates from the document, with all its checks of the answers.
+"""Valid and invalid requests that schemathesis generates from the document, with all its checks of the answers."""
 
-`python -m tests.contract.generated --examples 500` tests a service longer than the tests do.
-"""
-
-import argparse
 import gc
-import math
 import re
-import sys
-import tempfile
-import time
-import warnings
 from collections.abc import Mapping
 from contextlib import closing
-from pathlib import Path
 from typing import Any, Final
 
 import schemathesis
@@ -26,7 +16,7 @@ from schemathesis.generation import GenerationMode
 
 from tests.contract.api import RAW, Api, Service, tone, wav
 from tests.contract.jobs import Jobs
-from tests.process import ADMIN_KEY, KEY, ORG_KEY, ServiceProcess
+from tests.process import ADMIN_KEY, KEY, ORG_KEY
 
 HEADERS: Final = {"X-Api-Key": KEY, "X-Org-Key": ORG_KEY, "Authorization": f"Bearer {ADMIN_KEY}"}
 SPEECH_HEADERS: Final = {**HEADERS, "Authorization": f"Bearer {KEY}"}
@@ -79,11 +69,10 @@ ID: Final = r"[0-9A-Za-z]{24}"
 Findings = dict[tuple[str, str], str]
 
 
-def findings(service: Service, examples: int, seconds: float = math.inf) -> Findings:
-    """Return the findings in answers to `examples` requests per operation, within a time limit."""
+def findings(service: Service, examples: int) -> Findings:
+    """Return the findings in answers to `examples` requests per operation, valid and invalid each."""
     schema = schemathesis.openapi.from_url(f"{service.url}/openapi.json")
     schema.config.update(base_url=service.url)
-    deadline = time.monotonic() + seconds
     found: Findings = {}
     operations = [result.ok() for result in schema.get_all_operations() if isinstance(result, Ok)]
     operations = [one for one in operations if one.definition.raw["operationId"] != NOT_TRIED]
@@ -91,20 +80,16 @@ def findings(service: Service, examples: int, seconds: float = math.inf) -> Find
     operations = [one for one in operations if "101" not in one.definition.raw["responses"]]
     sessions = Api(service)
     with closing(sessions.http), Jobs(service) as jobs:
-        for number, operation in enumerate(operations):
-            # The remaining operations share the remaining time.
-            end = time.monotonic() + (deadline - time.monotonic()) / (len(operations) - number)
+        for operation in operations:
             places = {"session_id": sessions.create(), "job_id": jobs.accepted(wav(tone(1.0)))}
             for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
-                _try(operation, mode, places, examples, end, found)
+                _try(operation, mode, places, examples, found)
     # schemathesis leaves connections open; collect them here, not in the middle of another test.
     gc.collect()
     return found
 
 
-def _try(
-    operation: Any, mode: GenerationMode, places: Mapping[str, str], examples: int, end: float, found: Findings
-) -> None:
+def _try(operation: Any, mode: GenerationMode, places: Mapping[str, str], examples: int, found: Findings) -> None:
     operation_id = operation.definition.raw["operationId"]
     patience = ANSWER_SECONDS
     if operation_id.startswith("follow"):
@@ -121,8 +106,6 @@ def _try(
     )
     @given(case=operation.as_strategy(generation_mode=mode))
     def tried(case: Any) -> None:
-        if time.monotonic() > end:
-            return
         for name in case.path_parameters.keys() & places.keys():
             # If the id is well-formed, use an existing one.
             if re.fullmatch(ID, str(case.path_parameters[name])):
@@ -148,26 +131,3 @@ def _add(found: Findings, name: str, failure: Failure, answer: Any) -> None:
     explained = answer.status_code != 500 or "earshot-reason" in answer.headers
     if (name, kind) not in ACCEPTED or not explained:
         found.setdefault((name, kind), f"{failure}\n{answer.content[:500]!r}")
-
-
-def main() -> int:
-    """Test a separate service; print the findings."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--examples", type=int, default=200, help="requests of each operation, good and bad each")
-    parser.add_argument("--seconds", type=float, default=600)
-    given_options = parser.parse_args()
-    warnings.simplefilter("ignore")
-    with tempfile.TemporaryDirectory() as folder:
-        service = ServiceProcess(Path(folder) / "data").start()
-        try:
-            found = findings(service, given_options.examples, given_options.seconds)
-        finally:
-            service.stop()
-    for (name, kind), text in found.items():
-        print(f"--- {name} {kind}\n{text}\n")
-    print(f"{len(found)} findings")
-    return 1 if found else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

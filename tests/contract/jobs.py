@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx2
 
+from tests import sse
 from tests.contract.answers import hold_event
 from tests.contract.api import RATE, Driver, Service, b64, tone, wav
 from tests.waiting import wait_for
@@ -25,7 +26,6 @@ ALL: dict[str, Any] = {
 }
 SOUND = {"sound_event_detection": True}
 SPEECH = {"speech_analysis": True}
-Event = tuple[str, str, Any]
 
 
 class Jobs(Driver):
@@ -72,24 +72,15 @@ class Jobs(Driver):
     def result(self, audio: bytes, options: Any = SOUND, **more: Any) -> dict[str, Any]:
         return self.completed(self.accepted(audio, options, **more))
 
-    def events(self, job: str, after: int | None = None) -> Iterator[Event]:
+    def events(self, job: str, after: int | None = None) -> Iterator[sse.Event]:
         """Yield (event, id, data) of the event stream to its end, without a key, as the public client does."""
         headers = {} if after is None else {"Last-Event-ID": str(after)}
         with self.http.stream("GET", f"/jobs/{job}/stream", headers=headers) as answer:
             assert answer.status_code == 200, answer.read()
             assert answer.headers["content-type"].startswith("text/event-stream")
-            event, number = "", ""
-            for line in answer.iter_lines():
-                name, _, value = line.partition(": ")
-                if name == "event":
-                    event = value
-                elif name == "id":
-                    number = value
-                elif name == "data":
-                    assert line.count("data: ") == 1, "the public client splits at every `data: `"
-                    content = json.loads(value)
-                    hold_event(event, content)
-                    yield event, number, content
+            for event, number, content in sse.events(answer.iter_lines()):
+                hold_event(event, content)
+                yield event, number, content
 
 
 def _named(headers: dict[str, str]) -> dict[str, str]:

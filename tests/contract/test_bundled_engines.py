@@ -22,11 +22,9 @@ EVERYTHING = {**SOUND, **SPEECH, "audio_insights": True, "caption": True, "trans
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
     """The service as `make run` starts it."""
-    process = ServiceProcess(
-        tmp_path_factory.mktemp("alone") / "data", bundled_engines="true", job_audio_seconds="600", **PATIENCE
-    )
-    yield process.start()
-    assert process.stop() == 0, process.tail()
+    data = tmp_path_factory.mktemp("alone") / "data"
+    with ServiceProcess(data, bundled_engines="true", job_audio_seconds="600", **PATIENCE) as process:
+        yield process
 
 
 @pytest.fixture

@@ -1,42 +1,33 @@
 """Listening: every window once, in order, with its sounds; and a day by hour."""
 
 import base64
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 
+from tests import sse
 from tests.contract.answers import hold_event
 from tests.contract.api import UNKNOWN, Api, generic, silence, tone, wav
 from tests.contract.jobs import Jobs
 
-Event = tuple[str, str, Any]
-
 
 @contextmanager
-def listening(api: Api, path: str, **asked: Any) -> Iterator[Iterator[Event]]:
+def listening(api: Api, path: str, **asked: Any) -> Iterator[Iterator[sse.Event]]:
     """Yield the events (name, id, data) of a stream as they come."""
     template = "/audio_sessions/{session_id}/live" if "audio_sessions" in path else "/api/v1/live"
     with api.http.stream("GET", path, **asked) as answer:
         assert answer.status_code == 200, answer.read()
         assert answer.headers["content-type"] == "text/event-stream"
-        yield _events(answer.iter_lines(), template)
+        yield map(partial(_held, template), sse.events(answer.iter_lines()))
 
 
-def _events(lines: Iterator[str], template: str) -> Iterator[Event]:
-    name = number = ""
-    for line in lines:
-        field, _, value = line.partition(": ")
-        if field == "event":
-            name, number = value, ""
-        elif field == "id":
-            number = value
-        elif field == "data":
-            content = json.loads(value)
-            hold_event(name, content, template)
-            yield name, number, content
+def _held(template: str, event: sse.Event) -> sse.Event:
+    name, _, content = event
+    hold_event(name, content, template)
+    return event
 
 
 def live(api: Api, session: str, query: str = "", **headers: str) -> Any:

@@ -1,7 +1,6 @@
-"""OpenAI's interface on both logs: texts in every format, streamed events, and OpenAI's error format."""
+"""OpenAI's interface on both logs: texts, jobs, and OpenAI's error format."""
 
 import asyncio
-import json
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -72,14 +71,6 @@ def test_translation_returns_plain_text(openai: OpenAI) -> None:
 def test_model_list_includes_whisper(openai: OpenAI) -> None:
     models = openai.http.get("/models", headers=openai.keyed).json()["data"]
     assert "whisper-1" in [model["id"] for model in models]
-
-
-@pytest.mark.both_logs
-def test_event_stream_ends_with_whole_text(openai: OpenAI) -> None:
-    answer = openai.post(spoken(), stream="true")
-    assert answer.headers["content-type"].startswith("text/event-stream")
-    *deltas, done = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")]
-    assert "".join(event["delta"] for event in deltas) == done["text"] == TEXT
 
 
 @pytest.mark.parametrize("task", ["transcriptions", "translations"])

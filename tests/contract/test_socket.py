@@ -6,10 +6,9 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-import soundfile
 from websockets.exceptions import ConnectionClosed
 
-from tests.contract.api import UNKNOWN, Api, silence, tone
+from tests.contract.api import Api, silence, tone
 from tests.unit.app.sessions.sockets import Line, line_at
 
 PIECES = [tone(0.25), silence(0.25), tone(0.5), tone(0.1)]
@@ -112,15 +111,6 @@ def test_deleting_session_closes_its_socket(api: Api) -> None:
     assert asyncio.run(deleted(api.create())) == 4404
 
 
-def test_socket_of_unknown_session_is_closed(api: Api) -> None:
-    async def unknown() -> tuple[list[dict[str, Any]], int]:
-        async with socket_of(api, UNKNOWN) as line:
-            return await line.rest(), await line.code()
-
-    messages, code = asyncio.run(unknown())
-    assert (code, [one["type"] for one in messages]) == (4404, ["error"])
-
-
 def test_competing_sockets_keep_chunks_consecutive(api: Api) -> None:
     """Each reconnects whenever the other replaced it; the numbers stay consecutive."""
 
@@ -153,30 +143,3 @@ def test_competing_sockets_keep_chunks_consecutive(api: Api) -> None:
         assert results[0] == results[1]
 
     asyncio.run(fight(api.create()))
-
-
-@pytest.mark.both_logs
-def test_new_sound_rule_applies_only_to_later_windows(api: Api) -> None:
-    names = ("sound.started", "sound.ended")
-    query = f"?after=start&events={','.join(names)}"
-    samples, rate = soundfile.read("infra/examples/smoke-alarm.flac", dtype="int16", always_2d=True)
-    alarm = samples[:, 0].tobytes()
-
-    async def story(session: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        async with socket_of(api, session, query) as line:
-            await line.next()
-            await line.socket.send(alarm)
-            told = [await line.next_of("sound.started")]
-            rule = {"sound_rule": {"windows": 60, "of": 60, "margin": 0}}
-            answer = await asyncio.to_thread(api.http.patch, f"/audio_sessions/{session}", json=rule)
-            assert answer.status_code == 204
-            for piece in (bytes(6 * rate), alarm, END):
-                await line.socket.send(piece)
-            told += [one for one in await line.rest() if one["type"] in names]
-        async with socket_of(api, session, query + "&mode=listen") as line:
-            return told, [one for one in await line.rest() if one["type"] in names]
-
-    told, again = asyncio.run(story(api.create(content_type=f"audio/x-raw; rate={rate}; format=s16le")))
-    assert told == again
-    assert len(told) == 2 * len({one["name"] for one in told}), "nothing begins by the later rule"
-    assert max(one["start_time"] for one in told) < len(alarm) / rate / 2

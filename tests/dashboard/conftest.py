@@ -30,10 +30,8 @@ def dashboard(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     if CHROMIUM is None:
         pytest.skip("there is no Chromium on the PATH")
     data = tmp_path_factory.mktemp(f"dashboard-{request.param}") / "data"
-    with own_log(request.param) as settings:
-        process = ServiceProcess(data, **settings, bundled_engines="true")
-        yield process.start()
-        assert process.stop() == 0, process.tail()
+    with own_log(request.param) as settings, ServiceProcess(data, **settings, bundled_engines="true") as process:
+        yield process
 
 
 @pytest.fixture

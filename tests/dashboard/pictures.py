@@ -1,10 +1,8 @@
-"""`python -m tests.dashboard.pictures OUT [--docs]`: pictures of every view, light, dark and at phone width.
+"""`python -m tests.dashboard.pictures` renews the pictures of the documentation, `docs/pictures`.
 
-It starts a service with content: a recording with its result, live sessions, registered voices, usage. `--docs` also
-renews the pictures of the documentation, `docs/pictures`.
+It starts a service with content: a recording with its result, live sessions, registered voices, usage.
 """
 
-import argparse
 import itertools
 import tempfile
 import threading
@@ -16,7 +14,7 @@ from typing import Final
 
 import soundfile
 from PIL import Image
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Page, sync_playwright
 
 from infra.examples import RECORDING
 from tests.conftest import ROOT
@@ -33,61 +31,26 @@ KEYS: Final = {"project": KEY, "organization": ORG_KEY, "operator": ADMIN_KEY}
 OPTIONS: Final = dict.fromkeys(
     ("sound_event_detection", "speech_analysis", "audio_insights", "caption", "speaker_profile"), True
 )
-#: Width and height, and colour scheme.
-LOOKS: Final = {"light": ((1100, 800), "light"), "dark": ((1100, 800), "dark"), "360": ((360, 740), "light")}
-#: Pictures of the documentation by view, and their heights.
-SHOWN: Final = {"try": 760, "live": 700, "speakers": 640, "operator": 900}
 #: Maximum bytes of a picture.
 MOST: Final = 100_000
 COLOURS: Final = 64
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.dashboard.pictures", description=__doc__)
-    parser.add_argument("out", type=Path, help="directory for them")
-    parser.add_argument("--docs", action="store_true", help=f"write {DOCS.relative_to(ROOT)} too")
-    chosen = parser.parse_args()
-    chosen.out.mkdir(parents=True, exist_ok=True)
     executable = chromium()
     if executable is None:
-        parser.error("there is no Chromium on the PATH")
+        raise SystemExit("there is no Chromium on the PATH")
+    DOCS.mkdir(exist_ok=True)
     with furnished() as (service, views), sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable, args=arguments(EXAMPLES / "kim.ogg"))
-        for look, (size, scheme) in LOOKS.items():
-            with page_of(browser, service, size, scheme) as page:
-                for name, view in views.items():
-                    show(page, service, view)
-                    page.screenshot(path=chosen.out / f"{name}-{look}.png", full_page=True)
-            with page_of(browser, service, size, scheme, {}) as page:
-                for name in ("jobs", "speakers", "operator", "sign-in"):
-                    show(page, service, name)
-                    page.screenshot(path=chosen.out / f"{name}-no-key-{look}.png", full_page=True)
-        if chosen.docs:
-            DOCS.mkdir(exist_ok=True)
-            with page_of(browser, service, (1000, 800), "light") as page:
-                for name, height in SHOWN.items():
-                    show(page, service, views["result" if name == "try" else "session" if name == "live" else name])
-                    page.set_viewport_size({"width": 1000, "height": height})
-                    small(page.screenshot(), DOCS / f"{name}.png")
+        page = browser.new_page(color_scheme="light", locale="en-GB", timezone_id="UTC")
+        sign_in(page, service, "models", **KEYS)
+        for name, (view, height) in views.items():
+            page.set_viewport_size({"width": 1000, "height": 800})
+            show(page, service, view)
+            page.set_viewport_size({"width": 1000, "height": height})
+            small(page.screenshot(), DOCS / f"{name}.png")
         browser.close()
-
-
-@contextmanager
-def page_of(
-    browser: Browser, service: ServiceProcess, size: tuple[int, int], scheme: str, keys: dict[str, str] = KEYS
-) -> Iterator[Page]:
-    """Yield a tab that has these keys."""
-    context = browser.new_context(
-        viewport={"width": size[0], "height": size[1]},
-        color_scheme=scheme,  # type: ignore[arg-type]
-        locale="en-GB",
-        timezone_id="UTC",
-    )
-    page = context.new_page()
-    if keys:
-        sign_in(page, service, "models", **keys)
-    yield page
-    context.close()
 
 
 def show(page: Page, service: ServiceProcess, view: str) -> None:
@@ -111,41 +74,33 @@ def small(picture: bytes, path: Path) -> None:
 
 
 @contextmanager
-def furnished() -> Iterator[tuple[ServiceProcess, dict[str, str]]]:
-    """Run a service with content; yield it, and its views by name."""
-    with tempfile.TemporaryDirectory() as scratch:
-        service = ServiceProcess(Path(scratch) / "data", bundled_engines="true", job_audio_seconds=3600).start()
-        try:
-            with Speakers(service, ORG_KEY) as speakers:
-                for name in ("Kim", "Sam"):
-                    data(speakers.add(name, (EXAMPLES / f"{name.lower()}.ogg").read_bytes()))
-            with Jobs(service) as jobs:
-                for file in ("door.ogg", "meeting.ogg"):
-                    job = jobs.accepted((EXAMPLES / file).read_bytes(), OPTIONS, filename=file, kind="audio/ogg")
-                    jobs.completed(job)
-            service.operate("POST", "/organizations", json={"name": "Farm"})
-            for name in ("Barn", "Gate"):
-                service.project(name, "Farm")
-            service.operate("PUT", "/projects/Barn/plan", json={"free_seconds": 36000})
-            with live(service) as session:
-                yield (
-                    service,
-                    {
-                        "try": "try",
-                        "jobs": "jobs",
-                        "result": f"jobs/{job}",
-                        "live": "live",
-                        "session": f"live/{session}",
-                        "microphone": "live/microphone",
-                        "speakers": "speakers",
-                        "project": "project",
-                        "models": "models",
-                        "operator": "operator",
-                        "nothing": "nothing",
-                    },
-                )
-        finally:
-            service.stop()
+def furnished() -> Iterator[tuple[ServiceProcess, dict[str, tuple[str, int]]]]:
+    """Run a service with content; yield it, and the view and height of each picture."""
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        ServiceProcess(Path(scratch) / "data", bundled_engines="true", job_audio_seconds=3600) as service,
+    ):
+        with Speakers(service, ORG_KEY) as speakers:
+            for name in ("Kim", "Sam"):
+                data(speakers.add(name, (EXAMPLES / f"{name.lower()}.ogg").read_bytes()))
+        with Jobs(service) as jobs:
+            for file in ("door.ogg", "meeting.ogg"):
+                job = jobs.accepted((EXAMPLES / file).read_bytes(), OPTIONS, filename=file, kind="audio/ogg")
+                jobs.completed(job)
+        service.operate("POST", "/organizations", json={"name": "Farm"})
+        for name in ("Barn", "Gate"):
+            service.project(name, "Farm")
+        service.operate("PUT", "/projects/Barn/plan", json={"free_seconds": 36000})
+        with live(service) as session:
+            yield (
+                service,
+                {
+                    "try": (f"jobs/{job}", 760),
+                    "live": (f"live/{session}", 700),
+                    "speakers": ("speakers", 640),
+                    "operator": ("operator", 900),
+                },
+            )
 
 
 @contextmanager

@@ -4,7 +4,7 @@ import re
 
 import httpx2
 import pytest
-from playwright.sync_api import Browser, Page, Request, Route, expect
+from playwright.sync_api import Page, Request, Route, expect
 
 from tests.dashboard.conftest import MARKUP, sign_in
 from tests.process import ADMIN_KEY, KEY, ORG_KEY, ServiceProcess
@@ -46,7 +46,7 @@ def test_health_is_polled_only_while_visible(page: Page, dashboard: ServiceProce
 
 def test_problems_are_shown_first(page: Page, dashboard: ServiceProcess) -> None:
     """A missing node, an unserved partition, and records that were set aside, with markup as causes."""
-    report = httpx2.get(f"{dashboard.url}/admin/v1/nodes", headers={"Authorization": f"Bearer {ADMIN_KEY}"}).json()
+    report = dashboard.operate("GET", "/nodes")
     node = report["nodes"][0]
     parked = {
         "topic": "t",
@@ -213,11 +213,3 @@ def test_keys_stay_in_tab(page: Page, dashboard: ServiceProcess) -> None:
     # A key is sent only in its header, and only to the service.
     assert {one.url.split("/dashboard")[0] for one in requests if "/dashboard" in one.url} == {dashboard.url}
     assert all(one.url.startswith(dashboard.url) for one in requests)
-
-
-def test_browser_refuses_framing(browser: Browser, dashboard: ServiceProcess) -> None:
-    page = browser.new_page()
-    page.set_content(f'<iframe src="{dashboard.url}/dashboard/"></iframe>')
-    assert page.frames[1].url.startswith("chrome-error:")
-    assert "Earshot" not in page.frames[1].content()
-    page.close()

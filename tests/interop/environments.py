@@ -1,6 +1,5 @@
 """Virtual environments with one package and its dependencies, without the service."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -53,17 +52,3 @@ def install_node(folder: Path, requirement: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_SECONDS)
     if done.returncode != 0:
         raise NotInstallableError(f"{requirement} cannot be installed here: {' '.join(done.stderr.split())[-200:]}")
-
-
-def run(python: Path, *arguments: str | Path, cwd: Path | None = None, **environment: str) -> str:
-    """Run an interpreter without the modules of the working directory, and return its output."""
-    done = subprocess.run(
-        [python, "-I", *arguments],
-        cwd=cwd,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        timeout=RUN_SECONDS,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout

@@ -16,11 +16,13 @@ import pytest
 import soundfile
 
 from tests.contract.api import Service, tone, wav
+from tests.contract.speech import spoken
 from tests.interop.environments import RUN_SECONDS
 from tests.interop.vendor import DRIVERS, python
 from tests.ports import serving
 from tests.process import ORG_KEY
 from tests.recordings import SIREN
+from tests.stub_engines import StubEngines
 
 pytestmark = pytest.mark.slow
 
@@ -39,6 +41,12 @@ DIFFERENCES: dict[str, dict[str, str]] = {
         **{f"prediction {n}": "an exception of its generated client, an Exception" for n in STATUSES},
         "prediction, wrong key": "an exception of its generated client, an Exception",
     },
+}
+
+#: A result of which one service failed.
+PARTLY = {
+    "caption": {"status": "success"},
+    "speech_analysis": {"status": "error", "error": "ASR Engine API error: 500"},
 }
 
 
@@ -70,6 +78,7 @@ class Fake(BaseHTTPRequestHandler):
     def stream(self, kind: str) -> None:
         event = {
             "completed": 'event: completed\ndata: {"metadata": {}}\n\n',
+            "partly": f"event: completed\ndata: {json.dumps(PARTLY)}\n\n",
             "failed": 'event: error\ndata: {"error": "the analysis failed"}\n\n',
             "ends": 'id: 1\nevent: progress\ndata: {"progress": 0.5}\n\n',
         }[kind].encode()
@@ -105,6 +114,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("recordings")
     (folder / "a.wav").write_bytes(wav(tone(2.5)))
     (folder / "a.txt").write_text("no audio at all")
+    (folder / "talk.wav").write_bytes(spoken())
     (folder / "large.wav").write_bytes(wav(tone(1.0)) + bytes(10 * 1024 * 1024))
     samples, rate = soundfile.read(SIREN, dtype="int16")
     soundfile.write(folder / "a.flac", samples, rate)
@@ -118,8 +128,9 @@ def client(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def said(client: str, fake: str, folder: Path, service: Service) -> Said:
+def said(client: str, fake: str, folder: Path, service: Service, engines: StubEngines) -> Said:
     """Return a client's results in all trials, run in one process."""
+    engines.heal()
     ours = client == "compat"
     interpreter = sys.executable if ours else python("cochl", client)
     given = {"fake": fake, "service": service.url, "key": service.key, "org_key": ORG_KEY, "folder": str(folder)}
@@ -198,11 +209,26 @@ def test_4_empty_key_raises_value_error(client: str, said: Said) -> None:
 def test_5_failed_analysis_has_no_result(client: str, said: Said) -> None:
     expected: Said = {
         "result": {"value": {"metadata": {}}},
+        "result of failed entries": {"value": PARTLY},
         "result of a failure": {"value": None},
         "result of a stream that ends": {"value": None},
         "result of an unknown job": {"raised": "HTTPError", "exception": True},
     }
     checked(client, said, expected, "result")
+
+
+def test_all_services_in_one_call(client: str, said: Said) -> None:
+    if client == "1.0.13":
+        assert said["all services"]["raised"] == "AttributeError"
+        return
+    value = said["all services"]["value"]
+    assert value["accepted"]["status"] == "accepted"
+    result = value["result"]
+    entries = ("sound_event_detection", "speech_analysis", "audio_insights", "caption")
+    assert [result[name]["status"] for name in entries] == ["success"] * 4
+    # The engine's text contains `data: `, at which the client splits lines.
+    assert "data: " in " ".join(segment["transcript"] for segment in result["speech_analysis"]["results"])
+    assert result["metadata"]["audio"]["input"]["filename"] == "talk.wav"
 
 
 def test_6_voice_file_over_10_mb_is_rejected_unsent(client: str, said: Said) -> None:

@@ -84,11 +84,8 @@ class Proxy:
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
     directory = tmp_path_factory.mktemp("service")
-    service = ServiceProcess(directory / "data", upload_idle_seconds=IDLE, trusted_proxies=1)
-    try:
-        yield service.start()
-    finally:
-        service.stop()
+    with ServiceProcess(directory / "data", upload_idle_seconds=IDLE, trusted_proxies=1) as service:
+        yield service
 
 
 @pytest.fixture(scope="module", params=COMMANDS)

@@ -3,14 +3,14 @@
 import subprocess
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 import soundfile
 
 from infra.examples import RECORDING
 from tests.conftest import ROOT
-from tests.contract.api import tone, wav
+from tests.contract.api import Service, tone, wav
 from tests.documentation.pages import read
 from tests.interop.environments import RUN_SECONDS
 from tests.interop.vendor import VendorClient, python
@@ -23,11 +23,6 @@ BAD_REQUEST = "BadRequestException 400"
 
 PREDICT = [VendorClient("cochl", version, "predict.py") for version in ("2.0.1", "1.0.13")]
 GENERATED = VendorClient("cochl-sense-api", "1.7.11", "operations.py")
-
-
-class Service(Protocol):
-    url: str
-    key: str
 
 
 @pytest.fixture
@@ -45,7 +40,7 @@ def tags(window: dict[str, Any], field: str) -> set[str]:
     return {tag["name"] for tag in window[field]}
 
 
-@pytest.mark.parametrize("recording", ["wav", "ogg"], indirect=True)
+@pytest.mark.parametrize("recording", ["wav", "ogg", "flac"], indirect=True)
 @pytest.mark.parametrize("client", PREDICT, ids=lambda client: client.version)
 def test_predict_names_the_sound(client: VendorClient, recording: Path, service: Service) -> None:
     said = client.call(service.url + ALIAS, service.key, str(recording))
@@ -87,24 +82,6 @@ def test_documentation_example_prints_events(client: VendorClient, service: Serv
     command: list[str | Path] = [python(client.package, client.version), "-W", "ignore", "-c", example]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=RUN_SECONDS)
     assert sorted(done.stdout.splitlines()) == sorted(printed.splitlines()), done.stderr
-
-
-@pytest.mark.parametrize("recording", ["flac"], indirect=True)
-def test_predict_accepts_flac(recording: Path, service: Service) -> None:
-    said = PREDICT[0].call(service.url + ALIAS, service.key, str(recording))
-    assert said.raised is None, said.message
-
-
-@pytest.mark.parametrize("recording", ["wav"], indirect=True)
-@pytest.mark.parametrize(
-    ("client", "error"),
-    [(PREDICT[0], "CochlSenseException"), (PREDICT[1], "UnauthorizedException")],
-    ids=["2.0.1", "1.0.13"],
-)
-def test_wrong_key_raises_client_exception(client: VendorClient, error: str, recording: Path, service: Service) -> None:
-    said = client.call(service.url + ALIAS, "not-a-key-of-this-service", str(recording))
-    assert said.raised == error
-    assert "Unauthorized" in said.message
 
 
 @pytest.mark.both_logs

@@ -5,11 +5,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 
 from tests.kafka.broker import Broker, admin_client, kafka_broker
-from tests.process import ADMIN_KEY, ServiceProcess
+from tests.process import ServiceProcess
 from tests.recovery.load import Client, Stream
 from tests.recovery.truth import stream_and_compare
 from tests.waiting import wait_for
@@ -37,20 +36,13 @@ async def _on_the_broker(broker: Broker) -> tuple[set[str], set[str]]:
         return set(await admin.list_topics()), {group for group, *_ in groups}
 
 
-def _nodes(service: ServiceProcess) -> list[Any]:
-    told = httpx2.get(f"{service.url}/admin/v1/nodes", headers={"Authorization": f"Bearer {ADMIN_KEY}"}, timeout=30)
-    nodes: list[Any] = told.json()["nodes"]
-    return nodes
-
-
 def test_prefixes_isolate_services_on_one_broker(tmp_path: Path) -> None:
     with ExitStack() as stack:
         brokers = [stack.enter_context(kafka_broker()) for _ in range(2)]
-        services = []
-        for number, broker in enumerate(brokers):
-            service = ServiceProcess(tmp_path / f"service-{number}", partitions=2, **broker.settings)
-            stack.callback(service.stop)
-            services.append(service.start())
+        services = [
+            stack.enter_context(ServiceProcess(tmp_path / f"service-{number}", partitions=2, **broker.settings))
+            for number, broker in enumerate(brokers)
+        ]
         sessions = [asyncio.run(_stream(service, seed)).session for seed, service in enumerate(services)]
         topics, groups = asyncio.run(_on_the_broker(brokers[0]))
         for broker, service, other in zip(brokers, services, reversed(sessions), strict=True):
@@ -58,7 +50,7 @@ def test_prefixes_isolate_services_on_one_broker(tmp_path: Path) -> None:
             names = {broker.connection.topic(topic.name) for topic in catalog.topics(0)}
             assert {name for name in topics if name.startswith(broker.prefix)} == names
             assert broker.prefix in groups
-            (node,) = _nodes(service)
+            (node,) = service.operate("GET", "/nodes")["nodes"]
             assert {place["topic"] for part in node["node"]["partitions"] for place in part["topics"]} < names
             service.command("usage", "--recount")
 

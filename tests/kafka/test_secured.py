@@ -138,12 +138,9 @@ async def streamed(process: ServiceProcess) -> None:
 
 def test_service_analyses_session_on_secured_brokers(settings: dict[str, str], tmp_path: Path) -> None:
     """Includes `usage --recount`, which reads the log beside the service."""
-    process = ServiceProcess(tmp_path / "data", **settings)
-    try:
-        asyncio.run(streamed(process.start()))
+    with ServiceProcess(tmp_path / "data", **settings) as process:
+        asyncio.run(streamed(process))
         process.command("usage", "--recount")
-    finally:
-        assert process.stop() == 0, process.tail()
 
 
 def test_service_with_wrong_password_prints_reason(settings: dict[str, str], tmp_path: Path) -> None:

@@ -1,17 +1,13 @@
 """Fetching and starting with failing programs: nothing is left behind, and the message tells what to do."""
 
-import signal
+import socket
 from pathlib import Path
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
-from tests.kafka_launcher import jars, launcher
-from tests.kafka_launcher.__main__ import kafka
+from tests.kafka_launcher import jars
 from tests.kafka_launcher.jars import LauncherError
 from tests.kafka_launcher.launcher import KafkaCluster
-from tests.kafka_launcher.node import properties
 
 
 @pytest.fixture
@@ -85,36 +81,16 @@ def test_failed_start_shows_end_of_log(java: str, failure: str, cache: Path, pro
         started(tmp_path)
 
 
-@pytest.mark.parametrize(("nodes", "copies", "insync"), [(1, 1, 1), (2, 2, 1), (3, 3, 2), (5, 3, 2)])
-def test_replication_follows_node_count(nodes: int, copies: int, insync: int) -> None:
-    ports = {n: (9000 + n, 9100 + n) for n in range(1, nodes + 1)}
-    settings = dict(line.split("=", 1) for line in properties(1, Path("data"), ports).splitlines())
-    assert settings["default.replication.factor"] == settings["offsets.topic.replication.factor"] == str(copies)
-    assert settings["min.insync.replicas"] == str(insync)
-    assert settings["controller.quorum.voters"].count("@") == nodes
+def test_data_of_another_cluster_size_is_rejected(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        # Both starts fail on the port; the first has already stored the number of nodes.
+        port = taken.getsockname()[1]
+        with pytest.raises(LauncherError, match="not free"):
+            KafkaCluster(tmp_path, nodes=3, port=port).start()
+        with pytest.raises(LauncherError, match="holds a cluster of 3 node"):
+            KafkaCluster(tmp_path, nodes=1, port=port).start()
 
 
-@pytest.mark.parametrize(
-    ("options", "directory"),
-    [
-        ([], "data/kafka"),
-        (["--nodes", "1"], "data/kafka"),
-        (["--nodes", "3"], "data/kafka-3"),
-        (["--nodes", "3", "--data", "mine"], "mine"),
-    ],
-)
-def test_default_directory_depends_on_cluster_size(
-    monkeypatch: pytest.MonkeyPatch, options: list[str], directory: str
-) -> None:
-    class Cluster(launcher.KafkaCluster):
-        def start(self) -> None:
-            directories.append(self._directory)
-            raise KeyboardInterrupt
-
-    directories: list[Path] = []
-    monkeypatch.setattr(launcher, "KafkaCluster", Cluster)
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
-    app = typer.Typer()
-    app.command()(kafka)
-    assert CliRunner().invoke(app, options).exit_code == 0
-    assert directories == [Path(directory).absolute()]
+def test_stopped_node_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(LauncherError, match="node 1 stopped"):
+        KafkaCluster(tmp_path, port=None).watch(0)

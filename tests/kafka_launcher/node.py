@@ -10,8 +10,10 @@ from types import MappingProxyType
 from typing import Final
 
 import msgspec
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
-from tests.kafka_launcher import jars, probe
+from tests.kafka_launcher import jars
 from tests.kafka_launcher.jars import LauncherError
 
 #: The largest record batch that brokers accept. Topics have lower limits (`topics.catalog.record_limit`).
@@ -82,7 +84,7 @@ class KafkaNode:
             LauncherError: It stopped, or `seconds` passed; the message has the end of its log.
         """
         deadline = time.monotonic() + seconds
-        while probe.brokers(self.port) < brokers:
+        while _known(self.port) < brokers:
             if not self.running:
                 raise self.failure("stopped while starting")
             if time.monotonic() > deadline:
@@ -126,6 +128,19 @@ class KafkaNode:
                 # Ctrl-C in a terminal reaches only the launcher, which stops the nodes in order.
                 start_new_session=True,
             )
+
+
+def _known(port: int) -> int:
+    """Return the number of live brokers that the broker at a port knows; 0 while it does not answer.
+
+    A broker answers only after it caught up with the controllers, so an answer means that clients can work.
+    """
+    try:
+        return len(
+            AdminClient({"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0}).list_topics(timeout=1).brokers
+        )
+    except KafkaException:
+        return 0
 
 
 def _with_parent() -> list[str]:

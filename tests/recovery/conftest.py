@@ -21,7 +21,8 @@ def settings() -> dict[str, str]:
 @pytest.fixture(params=BOTH_LOGS)
 def victim(request: pytest.FixtureRequest, settings: dict[str, str], tmp_path: Path) -> Iterator[ServiceProcess]:
     """A service on an unshared log; tests with the mark `ON_EMBEDDED` do not need Kafka."""
-    with own_log(request.param, SESSION_SECONDS) as log:
-        process = ServiceProcess(tmp_path / "data", **log, **settings)
-        yield process.start()
-        process.stop()
+    with (
+        own_log(request.param, SESSION_SECONDS) as log,
+        ServiceProcess(tmp_path / "data", **log, **settings) as process,
+    ):
+        yield process

@@ -123,16 +123,13 @@ def test_documented_backup_of_embedded_log_is_restored(tmp_path: Path, engines: 
     restored = ServiceProcess(tmp_path / "restored", **settings)
     run_earshot(1, restored, tmp_path / "backup")
     assert not (restored.data / "tables").exists()
-    restored.start()
-    try:
+    with restored:
         assert story.answers(restored) == before
         with sessions(restored) as api:
             assert api.status(api.create()).headers["Earshot-Model"].startswith("sed-mini@")
         story.goes_on(restored)
         (kept,) = [path for path in (restored.data / "voices").rglob("*") if path.is_file()]
         assert kept.read_bytes() == VOICE.read_bytes()
-    finally:
-        assert restored.stop() == 0, restored.tail()
 
 
 async def stream_while_backed_up(service: ServiceProcess, backup: Path) -> list[Stream]:
@@ -179,22 +176,18 @@ async def same_events(service: ServiceProcess, before: list[Stream]) -> None:
 
 
 def test_backup_under_load_is_restored(tmp_path: Path) -> None:
-    service = ServiceProcess(tmp_path / "data").start()
-    try:
+    with ServiceProcess(tmp_path / "data") as service:
         before = asyncio.run(stream_while_backed_up(service, tmp_path / "backup"))
         shutil.rmtree(service.data)
         service.command("restore", str(tmp_path / "backup"))
         service.start()
         asyncio.run(same_events(service, before))
-    finally:
-        service.stop()
     assert {path.stat().st_mode & 0o077 for path in (tmp_path / "backup").rglob("*")} == {0}
 
 
 @pytest.mark.parametrize("lost", ["CURRENT", "*.log"])
 def test_damaged_log_is_salvaged(tmp_path: Path, engines: StubEngines, lost: str) -> None:
-    service = ServiceProcess(tmp_path / "data", **engines.settings, keep_voice="true").start()
-    try:
+    with ServiceProcess(tmp_path / "data", **engines.settings, keep_voice="true") as service:
         story = Story(service)
         before = story.answers(service)
         service.kill()
@@ -219,8 +212,6 @@ def test_damaged_log_is_salvaged(tmp_path: Path, engines: StubEngines, lost: str
                 # Its audio was unprocessed, and only in the log.
                 assert api.seal(story.file).status_code == 204
                 assert "removed from the log" in api.status(story.file).json()["error"]
-    finally:
-        service.stop()
 
 
 @pytest.mark.kafka
@@ -234,10 +225,9 @@ def test_documented_backup_of_kafka_and_postgresql_is_restored(tmp_path: Path, e
         places = {"/srv/kafka": str(tmp_path / "kafka"), "/backup/": f"{backup}/", "postgresql://db/earshot": database}
         with KafkaCluster(tmp_path / "kafka", port=None) as kafka:
             broker = f"kafka://{kafka.bootstrap}"
-            service = ServiceProcess(tmp_path / "data", broker=broker, database_url=database, **shared).start()
-            story = Story(service)
-            before = story.answers(service)
-            assert service.stop() == 0, service.tail()
+            with ServiceProcess(tmp_path / "data", broker=broker, database_url=database, **shared) as service:
+                story = Story(service)
+                before = story.answers(service)
         run(2, places)
         shutil.rmtree(tmp_path / "kafka")
         restored_url = make_url(database).set(database="earshot").render_as_string()
@@ -245,10 +235,6 @@ def test_documented_backup_of_kafka_and_postgresql_is_restored(tmp_path: Path, e
         run(3, {**places, **other, "postgresql://db/postgres": database})
         with KafkaCluster(tmp_path / "restored-kafka", port=None) as kafka:
             broker = f"kafka://{kafka.bootstrap}"
-            restored = ServiceProcess(tmp_path / "restored", broker=broker, database_url=restored_url, **shared)
-            restored.start()
-            try:
+            with ServiceProcess(tmp_path / "restored", broker=broker, database_url=restored_url, **shared) as restored:
                 assert story.answers(restored) == before
                 story.goes_on(restored)
-            finally:
-                assert restored.stop() == 0, restored.tail()

@@ -30,9 +30,8 @@ def cluster() -> Iterator[KafkaCluster]:
 
 @pytest.fixture
 def process(cluster: KafkaCluster, tmp_path: Path) -> Iterator[ServiceProcess]:
-    process = ServiceProcess(tmp_path / "data", broker=f"kafka://{cluster.bootstrap}", partitions=4)
-    yield process.start()
-    process.stop()
+    with ServiceProcess(tmp_path / "data", broker=f"kafka://{cluster.bootstrap}", partitions=4) as process:
+        yield process
 
 
 async def _refused(client: Client, session: str, number: int) -> float:

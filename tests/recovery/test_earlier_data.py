@@ -31,9 +31,8 @@ def earlier(tmp_path: Path) -> Iterator[ServiceProcess]:
         archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.2 has none.
         archive.extractall(tmp_path)
     kept = {"session_idle_seconds": LONG, "job_retention_seconds": LONG, "audio_retention_seconds": LONG}
-    process = ServiceProcess(tmp_path / "data", model="sed-mini", partitions=2, **kept)
-    yield process.start()
-    assert process.stop() == 0, process.tail()
+    with ServiceProcess(tmp_path / "data", model="sed-mini", partitions=2, **kept) as process:
+        yield process
 
 
 def test_data_of_earlier_version_is_served(earlier: ServiceProcess) -> None:

@@ -63,9 +63,8 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 
 @pytest.fixture
 def victim(disk: Disk) -> Iterator[ServiceProcess]:
-    process = ServiceProcess(disk.path)
-    yield process.start()
-    process.stop()
+    with ServiceProcess(disk.path) as process:
+        yield process
 
 
 class Watch:

@@ -4,11 +4,10 @@ import asyncio
 import json
 import random
 
-import httpx2
 import pytest
 
 from tests.lengths import SEED, length
-from tests.process import ADMIN_KEY, ServiceProcess
+from tests.process import ServiceProcess
 from tests.recovery.conftest import ON_EMBEDDED
 from tests.recovery.load import Client, kill_on_the_way
 from tests.waiting import wait_for
@@ -35,9 +34,8 @@ async def stream(client: Client, seed: int) -> tuple[str, float]:
 
 
 def usage(service: ServiceProcess) -> list[dict[str, object]]:
-    headers = {"Authorization": f"Bearer {ADMIN_KEY}"}
     query = {"service": "audio_session", "lines": "true"}
-    rows: list[dict[str, object]] = httpx2.get(f"{service.url}/admin/v1/usage", params=query, headers=headers).json()
+    rows: list[dict[str, object]] = service.operate("GET", "/usage", params=query)
     return rows
 
 

@@ -125,8 +125,7 @@ def _deaths(service: ServiceProcess) -> int:
 def test_audio_that_kills_workers_fails_alone(tmp_path: Path, poison: Any, sentence: str) -> None:
     data = tmp_path / "data"
     added = Registry(data).add(_model(tmp_path / "deadly"))
-    service = ServiceProcess(data, model=added.model_id).start()
-    try:
+    with ServiceProcess(data, model=added.model_id) as service:
         streams = asyncio.run(_neighbours(service))
         place = asyncio.run(poison(service))
         wait_for(partial(_failed, service, place, sentence), 120)
@@ -141,9 +140,6 @@ def test_audio_that_kills_workers_fails_alone(tmp_path: Path, poison: Any, sente
                     assert await client.events(stream.session) == expected
 
         asyncio.run(rest())
-        assert service.stop() == 0
-    finally:
-        service.stop()
 
 
 def _asked(engines: StubEngines, times: int) -> bool:
@@ -152,9 +148,8 @@ def _asked(engines: StubEngines, times: int) -> bool:
 
 def test_long_job_survives_repeated_kills(tmp_path: Path) -> None:
     """Its engine takes longer than the process lives, until the test releases it."""
-    with StubEngines() as engines:
+    with StubEngines() as engines, ServiceProcess(tmp_path / "data", model="sed-mini", **engines.settings) as service:
         engines.faults[SPEECH] = "hang"
-        service = ServiceProcess(tmp_path / "data", model="sed-mini", **engines.settings).start()
 
         async def posted() -> str:
             async with Client(service) as client:
@@ -164,16 +159,12 @@ def test_long_job_survives_repeated_kills(tmp_path: Path) -> None:
             async with Client(service) as client, asyncio.timeout(60):
                 return await client.result(job)
 
-        try:
-            job = asyncio.run(posted())
-            for killed in range(KILLS):
-                wait_for(partial(_asked, engines, killed + 1), 60)
-                service.kill()
-                if killed == KILLS - 1:
-                    engines.heal()
-                service.start()
-            result = asyncio.run(finished(job))
-            assert result["speech_analysis"]["status"] == "success", result
-            assert service.stop() == 0
-        finally:
-            service.stop()
+        job = asyncio.run(posted())
+        for killed in range(KILLS):
+            wait_for(partial(_asked, engines, killed + 1), 60)
+            service.kill()
+            if killed == KILLS - 1:
+                engines.heal()
+            service.start()
+        result = asyncio.run(finished(job))
+        assert result["speech_analysis"]["status"] == "success", result

@@ -5,19 +5,13 @@ from `next_chunk`.
 """
 
 import asyncio
-import json
 import random
-import time
-from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from typing import Any
 
-import msgspec
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
-from earshot_client import AsyncClient, AsyncSocket, Socket, SocketEvent, WindowHeard
-from earshot_client import Client as BlockingClient
 from tests.lengths import SEED, length
 from tests.process import ServiceProcess
 from tests.recovery.load import Client, Stream, half_second, kill_on_the_way
@@ -37,9 +31,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + CHUNKS)]
 
 class SocketClient:
     """One session over any number of connections."""
-
-    #: False until the first connection, if the client does not retry that.
-    opened = True
 
     def __init__(self, service: ServiceProcess, session: str, seed: int) -> None:
         self.service = service
@@ -98,61 +89,14 @@ class SocketClient:
                 return
 
 
-class PackageClient(SocketClient):
-    """The same with the client package: asyncio or blocking."""
-
-    opened = False
-
-    async def run(self) -> Stream:
-        session = self.stream.session
-        if self.chance.random() < 0.5:
-            await asyncio.to_thread(self._block)
-        else:
-            async with (
-                AsyncClient(self.service.url, self.service.key) as client,
-                client.socket(session, after="start") as socket,
-            ):
-                self.opened = True
-                async for event in socket.stream(self._pieces(socket)):
-                    self._hear(event, socket)
-        self.stream.chunks = self.chunks
-        return self.stream
-
-    def _block(self) -> None:
-        with (
-            BlockingClient(self.service.url, self.service.key) as client,
-            client.socket(self.stream.session, after="start") as socket,
-        ):
-            self.opened = True
-            for event in socket.stream(self._paced()):
-                self._hear(event, socket)
-
-    def _paced(self) -> Iterator[bytes]:
-        for chunk in self.chunks:
-            time.sleep(self.chance.uniform(0, 0.1))
-            yield chunk
-
-    async def _pieces(self, socket: AsyncSocket) -> AsyncIterator[bytes]:
-        for chunk in self.chunks:
-            await asyncio.sleep(self.chance.uniform(0, 0.1))
-            if self.chance.random() < 1 / CUT and socket._connection is not None:
-                socket._connection.transport.abort()
-            yield chunk
-
-    def _hear(self, event: SocketEvent, socket: AsyncSocket | Socket) -> None:
-        assert isinstance(event, WindowHeard)
-        self.acknowledged = socket.next_chunk
-        self.events.append(json.loads(msgspec.json.encode(event)))
-
-
-async def _stream_through_kills(victim: ServiceProcess, kind: type[SocketClient]) -> list[SocketClient]:
+async def _stream_through_kills(victim: ServiceProcess) -> list[SocketClient]:
     async with Client(victim) as opener:
         sessions = [(await opener.open()).session for _ in range(SOCKETS)]
-    clients = [kind(victim, session, SEED + number) for number, session in enumerate(sessions)]
+    clients = [SocketClient(victim, session, SEED + number) for number, session in enumerate(sessions)]
     work = asyncio.gather(*(client.run() for client in clients))
 
     def progress() -> int:
-        return sum(client.acknowledged for client in clients) if all(client.opened for client in clients) else 0
+        return sum(client.acknowledged for client in clients)
 
     await kill_on_the_way(victim, work, progress, CHUNKS, KILLS, random.Random(SEED))
     await work
@@ -164,15 +108,10 @@ async def _pages(victim: ServiceProcess, clients: list[SocketClient]) -> list[Ev
         return [await reader.events(client.stream.session) for client in clients]
 
 
-@pytest.mark.parametrize("kind", [SocketClient, PackageClient])
-def test_socket_chunks_survive_kill_9(
-    victim: ServiceProcess, kind: type[SocketClient], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_socket_chunks_survive_kill_9(victim: ServiceProcess) -> None:
     print(f"seed {SEED}, {CHUNKS} chunks, {SOCKETS} sockets, {KILLS} kills")
-    clients = asyncio.run(_stream_through_kills(victim, kind))
+    clients = asyncio.run(_stream_through_kills(victim))
     again = sum(client.connections for client in clients) - SOCKETS
-    if kind is PackageClient:  # It counts a series of breaks as one.
-        again = sum(record.message.startswith("connected again") for record in caplog.records)
     print(f"{again} connections after breaks")
     assert again > 0, "each kill and each cut meets sockets"
     truth = [expected_events(client.chunks) for client in clients]

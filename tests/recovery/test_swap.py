@@ -83,16 +83,11 @@ async def _run(service: ServiceProcess, registry: Registry, names: list[str]) ->
 
 
 def test_model_swaps_under_load_lose_no_window(tmp_path: Path) -> None:
-    service = ServiceProcess(tmp_path / "data")
-    service.start()
-    try:
+    with ServiceProcess(tmp_path / "data") as service:
         registry = Registry(service.data)
         added = registry.add(_variant(tmp_path / "variant"))
         names = [added.model_id, read(models.directory()).model_id]
         streams, read_back = asyncio.run(_run(service, registry, names))
-        assert service.stop() == 0, service.tail()
-    finally:
-        service.stop()
     used = [0, 0]
     for stream, events in zip(streams, read_back, strict=True):
         truths = [expected_events(stream.chunks, model) for model in (models.directory(), added.directory)]

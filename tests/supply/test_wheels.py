@@ -29,6 +29,28 @@ pytestmark = [
 NO_PART = re.compile(r"\.md$|\.d\.mts$|pyproject\.toml$|pom\.xml$|decisions|^tests/|^benchmarks/|^docs/")
 #: It names the authors of the recordings beside it.
 AUTHORS = "infra/examples/README.md"
+SNIPPETS = re.findall(r"```python\n(.*?)```", (ROOT / "app/client/README.md").read_text(), re.DOTALL)
+TYPED = """
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+from earshot_client import AsyncClient, Client, Event, JobResult
+
+client = Client("http://127.0.0.1:8000", "key")
+events: Iterator[Event] = client.detect(Path("a.wav"), timeout=1.5)
+result: JobResult = client.job_result("j")
+
+
+async def events_of(client: AsyncClient) -> AsyncIterator[Event]:
+    status = await client.session_status("s")
+    for event in status.page.events:
+        yield event
+"""
+MISTYPED = """
+from earshot_client import Client
+
+Client("http://127.0.0.1:8000", "key").put_chunk("s", "0", b"")
+"""
 
 
 def uv(*arguments: str | Path) -> str:
@@ -86,6 +108,22 @@ def test_every_tracked_file_is_in_a_wheel(wheels: dict[str, Path]) -> None:
     }
     missing = {name for name in tracked - packed if not NO_PART.search(name)}
     assert missing == {"LICENSE", "infra/lab/LICENSE"}, "they are in the metadata of the wheels"
+    for wheel in wheels.values():
+        with zipfile.ZipFile(wheel) as pack:
+            (licence,) = (name for name in pack.namelist() if name.endswith(".dist-info/licenses/LICENSE"))
+            assert pack.read(licence) == (ROOT / "LICENSE").read_bytes()
+
+
+def test_package_is_typed(programs: Path, tmp_path: Path) -> None:
+    texts = {"mistyped": MISTYPED, "typed": TYPED, **{f"readme{n}": text for n, text in enumerate(SNIPPETS)}}
+    for name, text in texts.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    options = ["--strict", "--config-file=", "--cache-dir=/dev/null", f"--python-executable={programs / 'python'}"]
+    command = [sys.executable, "-m", "mypy", *options, *(f"{name}.py" for name in texts)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    mistake, total = done.stdout.splitlines()
+    assert re.match(r"mistyped\.py:4: error: Argument 2 .*\[arg-type\]", mistake), done.stdout
+    assert total == "Found 1 error in 1 file (checked 5 source files)"
 
 
 def test_server_runs_without_extras(programs: Path, wheels: dict[str, Path], tmp_path: Path) -> None:

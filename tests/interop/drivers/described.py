@@ -18,7 +18,8 @@ STATUSES = (400, 401, 402, 403, 404, 409, 413, 422, 429, 500, 502, 503, 504)
 lib: Any = importlib.import_module(sys.argv[1])
 given: dict[str, str] = json.loads(sys.argv[2])
 folder = Path(given["folder"])
-WAV, FLAC, TEXT, LARGE, MISSING = (str(folder / name) for name in ("a.wav", "a.flac", "a.txt", "large.wav", "none.wav"))
+NAMES = ("a.wav", "a.flac", "a.txt", "large.wav", "none.wav", "talk.wav")
+WAV, FLAC, TEXT, LARGE, MISSING, TALK = (str(folder / name) for name in NAMES)
 real_sleep = time.sleep
 
 
@@ -64,6 +65,11 @@ def result_of(host: str, job: str) -> Any:
     return jobs(host).get_completed_result(job)
 
 
+def all_services(api: Any) -> Any:
+    accepted = api.analyze_file(TALK, lib.IntegratedApiOptions(True, True, True))
+    return {"accepted": accepted, "result": api.get_completed_result(accepted["job_id"])}
+
+
 def refused_analysis(host: str) -> Any:
     return analyzed(jobs(host))
 
@@ -99,9 +105,11 @@ def trials() -> dict[str, Callable[[], object]]:
         "empty key of sounds": lambda: sounds(f"{fake}/unsent", ""),
         # 5: completed results
         "result": lambda: result_of(f"{fake}/completed", "job"),
+        "result of failed entries": lambda: result_of(f"{fake}/partly", "job"),
         "result of a failure": lambda: result_of(f"{fake}/failed", "job"),
         "result of a stream that ends": lambda: result_of(f"{fake}/ends", "job"),
         "result of an unknown job": lambda: result_of(api, "0123456789abcdefghijABCD"),
+        "all services": lambda: all_services(jobs(api, key)),
         # 6: files of more than 10 MB
         "large voice": lambda: speakers(f"{fake}/unsent").add_new_voice("Kim", LARGE),
         "large recognition": lambda: speakers(f"{fake}/unsent").recognize(LARGE),

@@ -13,7 +13,7 @@ from topics import catalog, keys, record_codec, rows
 from topics.errors import RecordError
 from topics.jobs.records import PART_BYTES, JobCommand, JobResult, Part
 from topics.records import Parked, Record
-from topics.sessions.records import Chunk, Scored, SessionCommand, SessionResult
+from topics.sessions.records import Chunk, Cursor, Scored, SessionCommand, SessionResult
 
 DAY_MS = 24 * 3600 * 1000
 
@@ -47,7 +47,8 @@ def test_largest_chunk_and_job_part_fit_topic_limits(chunk_limit: int) -> None:
     assert limits[catalog.COMMANDS] == catalog.record_limit(chunk_limit)
 
 
-RECORD_FILES = [(topic, name) for topic, records in golden.RECORDS.items() for name in records]
+RECORDS = golden.examples(*golden.READERS)
+ROWS = golden.examples(catalog.CHANGELOG)
 DECODERS: list[Callable[[bytes | None], Record]] = [
     record_codec.decode_command,
     record_codec.decode_result,
@@ -58,25 +59,25 @@ DECODERS: list[Callable[[bytes | None], Record]] = [
 FOLDED = list(catalog.PARKED)
 
 
-@pytest.mark.parametrize(("topic", "name"), RECORD_FILES)
-def test_golden_record_round_trips(topic: str, name: str) -> None:
-    expected = golden.RECORDS[topic][name]
-    data = (golden.folder(topic) / f"{name}.msgpack").read_bytes()
-    assert golden.READERS[topic](data) == expected
-    assert record_codec.encode(expected) == data or name.endswith(golden.BEFORE)
+def label(path: Path) -> str:
+    return f"{path.parts[-3]}/{path.name}"
 
 
-@pytest.mark.parametrize("name", golden.ROWS)
-def test_golden_row_round_trips(name: str) -> None:
-    expected = golden.ROWS[name]
-    data = (golden.folder(catalog.CHANGELOG) / f"{name}.msgpack").read_bytes()
-    assert golden.ROW_READERS[name.split("-")[0]](data) == expected
-    assert (rows.encode(expected) == data) != name.endswith(golden.BEFORE)
+@pytest.mark.parametrize("path", RECORDS, ids=label)
+def test_golden_record_round_trips(path: Path) -> None:
+    data = path.with_suffix(".msgpack").read_bytes()
+    assert record_codec.encode(golden.read(path)) == data or path.name.endswith(golden.BEFORE)
 
 
-@pytest.mark.parametrize("name", golden.ROWS)
-def test_truncated_or_newer_row_is_rejected(name: str) -> None:
-    read, data = golden.ROW_READERS[name.split("-")[0]], rows.encode(golden.ROWS[name])
+@pytest.mark.parametrize("path", ROWS, ids=label)
+def test_golden_row_round_trips(path: Path) -> None:
+    data = path.with_suffix(".msgpack").read_bytes()
+    assert (rows.encode(golden.read(path)) == data) != path.name.endswith(golden.BEFORE)
+
+
+@pytest.mark.parametrize("path", ROWS, ids=label)
+def test_truncated_or_newer_row_is_rejected(path: Path) -> None:
+    read, data = golden.reader(path), rows.encode(golden.read(path))
     for end in range(len(data)):
         with pytest.raises(RecordError, match="not a row"):
             read(data[:end])
@@ -84,15 +85,15 @@ def test_truncated_or_newer_row_is_rejected(name: str) -> None:
         read(b"\x02" + data[1:])
 
 
-@pytest.mark.parametrize("path", golden.files(), ids=lambda path: f"{path.parts[-3]}/{path.name}")
+@pytest.mark.parametrize("path", [*RECORDS, *ROWS], ids=label)
 def test_json_twin_matches_golden_file(path: Path) -> None:
-    record, _ = golden.files()[path]
-    assert path.with_suffix(".json").read_text() == golden.readable(record)
+    """The twin holds the value of each field, so bytes never change their meaning."""
+    assert golden.readable(golden.read(path)) == path.with_suffix(".json").read_text()
 
 
 def test_every_record_type_has_an_example() -> None:
-    shown = {type(record) for records in golden.RECORDS.values() for record in records.values()}
-    assert shown == set(Record.__subclasses__())
+    assert {type(golden.read(path)) for path in RECORDS} == set(Record.__subclasses__())
+    assert {path.name.split("-")[0] for path in ROWS} == golden.ROW_READERS.keys()
 
 
 def test_every_record_type_belongs_to_a_topic() -> None:
@@ -100,15 +101,16 @@ def test_every_record_type_belongs_to_a_topic() -> None:
     assert {Parked}.union(*map(get_args, unions)) == set(Record.__subclasses__())
 
 
-def test_every_golden_file_is_expected() -> None:
-    present = {path.with_suffix("") for path in golden.HERE.rglob("*.msgpack")}
-    assert present == set(golden.files())
+def test_every_golden_file_is_read() -> None:
+    present = {path for path in golden.HERE.glob("earshot*/**/*") if path.is_file()}
+    assert present == {path.with_suffix(form) for path in (*RECORDS, *ROWS) for form in (".msgpack", ".json")}
 
 
 def test_older_record_gets_defaults_for_new_fields() -> None:
-    body = msgspec.msgpack.decode(record_codec.encode(Scored(4, "m", b"s", golden.HEAD.cursor, 2, final=True))[1:])
+    cursor = Cursor(4, 3, 8000, 16_000)
+    body = msgspec.msgpack.decode(record_codec.encode(Scored(4, "m", b"s", cursor, 2, final=True))[1:])
     older = record_codec.VERSION + msgspec.msgpack.encode(body[:-4])
-    assert record_codec.decode_result(older) == Scored(4, "m", b"s", golden.HEAD.cursor)
+    assert record_codec.decode_result(older) == Scored(4, "m", b"s", cursor)
 
 
 @pytest.mark.parametrize("decode", DECODERS)
@@ -122,19 +124,19 @@ def test_record_without_value_or_of_newer_version_is_rejected(
         decode(value)
 
 
-@pytest.mark.parametrize(("topic", "name"), RECORD_FILES)
-def test_truncated_record_is_rejected(topic: str, name: str) -> None:
-    data = record_codec.encode(golden.RECORDS[topic][name])
+@pytest.mark.parametrize("path", RECORDS, ids=label)
+def test_truncated_record_is_rejected(path: Path) -> None:
+    data = record_codec.encode(golden.read(path))
     for end in range(len(data)):
         with pytest.raises(RecordError):
-            golden.READERS[topic](data[:end])
+            golden.reader(path)(data[:end])
 
 
 @pytest.mark.parametrize(("topic", "other"), list(itertools.permutations(FOLDED, 2)))
 def test_record_of_another_topic_is_rejected(topic: str, other: str) -> None:
-    for record in golden.RECORDS[other].values():
+    for path in golden.examples(other):
         with pytest.raises(RecordError, match="not a record"):
-            golden.READERS[topic](record_codec.encode(record))
+            golden.READERS[topic](record_codec.encode(golden.read(path)))
 
 
 @pytest.mark.parametrize(

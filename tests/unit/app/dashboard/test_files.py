@@ -37,6 +37,7 @@ def test_files_are_gzipped_on_request(http: TestClient) -> None:
     with http.stream("GET", "/dashboard/", headers={"Accept-Encoding": "gzip"}) as answer:
         packed = b"".join(answer.iter_raw())
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert answer.headers["x-frame-options"] == "DENY"
     assert gzip.decompress(packed) == (files.DIRECTORY / "index.html").read_bytes()
 
 

@@ -1,5 +1,6 @@
 """The AsyncAPI document covers every topic and record; golden records of all versions are valid."""
 
+from pathlib import Path
 from typing import Any, Final
 
 import jsonschema_rs
@@ -11,7 +12,6 @@ from tests.examples import golden
 from topics import catalog
 
 DOCUMENT: Final = asyncapi.document()
-RECORDS: Final = [(topic, name) for topic, records in golden.RECORDS.items() for name in records]
 
 
 def judge(kind: str) -> Any:
@@ -26,20 +26,13 @@ def unpacked(value: bytes) -> Any:
     return msgspec.to_builtins(msgspec.msgpack.decode(value[1:] if value[:1] == b"\x01" else value))
 
 
-@pytest.mark.parametrize(("topic", "name"), RECORDS)
-def test_golden_records_match_schema(topic: str, name: str) -> None:
-    value = (golden.folder(topic) / f"{name}.msgpack").read_bytes()
-    kind = type(golden.RECORDS[topic][name]).__name__
-    assert kind in DOCUMENT["channels"][topic.replace(".", "-")]["messages"]
-    judge(kind).validate(unpacked(value))
-
-
-@pytest.mark.parametrize("name", golden.ROWS)
-def test_golden_rows_match_schema(name: str) -> None:
-    value = (golden.folder(catalog.CHANGELOG) / f"{name}.msgpack").read_bytes()
-    kind = type(golden.ROWS[name]).__name__
-    assert kind in DOCUMENT["channels"][catalog.CHANGELOG]["messages"]
-    judge(kind).validate(unpacked(value))
+@pytest.mark.parametrize(
+    "path", golden.examples(*golden.READERS, catalog.CHANGELOG), ids=lambda path: f"{path.parts[-3]}/{path.name}"
+)
+def test_golden_records_match_schema(path: Path) -> None:
+    kind = type(golden.read(path)).__name__
+    assert kind in DOCUMENT["channels"][golden.topic(path).replace(".", "-")]["messages"]
+    judge(kind).validate(unpacked(path.with_suffix(".msgpack").read_bytes()))
 
 
 def test_every_topic_lists_its_records() -> None:

@@ -18,8 +18,9 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Connection, inspect, make_url, text
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from infra.db import database, intact
 from infra.db.database import Database
@@ -250,6 +251,32 @@ def test_missing_directory_is_not_created(tmp_path: Path) -> None:
 def test_unreachable_server_is_reported() -> None:
     with pytest.raises(DirectoryDown, match="does not answer"):
         run(AWAY, migrate)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+async def test_connections_that_postgresql_ended_are_replaced(opened: Database, database_url: str) -> None:
+    url = make_url(database_url)
+    allow = f'ALTER DATABASE "{url.database}" ALLOW_CONNECTIONS'
+    operator = create_async_engine(url.set(database="template1"), isolation_level="AUTOCOMMIT")
+
+    async def asked() -> object:
+        async with opened.reading() as connection:
+            return await connection.scalar(text("SELECT 1"))
+
+    assert await asked() == 1
+    async with operator.connect() as connection:
+        await connection.execute(text(f"{allow} false"))
+        try:
+            ended = text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = :name")
+            await connection.execute(ended, {"name": url.database})
+            with pytest.raises(DirectoryDown) as refused:
+                await asked()
+        finally:
+            await connection.execute(text(f"{allow} true"))
+    assert str(refused.value) == "the database does not answer"
+    assert await asked() == 1
+    await operator.dispose()
 
 
 def test_repr_hides_password() -> None:

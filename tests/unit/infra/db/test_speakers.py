@@ -143,6 +143,8 @@ async def test_caps_hold_under_concurrent_adds(
     assert str(told.value) == words
     for known in (await store.enrolled(zoo))[: most - MAX_SAMPLES]:
         await store.check_room(zoo, known.name)
+    await store.remove(zoo, (await store.enrolled(zoo))[0].name)
+    await store.check_room(zoo, name.format("new"))
 
 
 async def test_adding_to_deleted_organization_fails(database: Database, store: SpeakerStore, zoo: str) -> None:

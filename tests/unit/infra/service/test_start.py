@@ -79,13 +79,14 @@ def test_taken_port_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_data_directory_in_use_is_not_touched(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("broker", "held"), [("embedded://", "log"), ("kafka://127.0.0.1:1", "tables-kafka")])
+def test_data_directory_in_use_is_not_touched(tmp_path: Path, broker: str, held: str) -> None:
     data = tmp_path / "data"
-    lock = DirectoryLock(data / "log")
-    status, out, lines = ended(data)
+    lock = DirectoryLock(data / held)
+    status, out, lines = ended(data, broker=broker)
     lock.release()
     assert (status, out) == (1, "")
-    assert lines == [f"earshot: the data directory {data / 'log'} is in use by process {os.getpid()}"]
+    assert lines == [f"earshot: the data directory {data / held} is in use by process {os.getpid()}"]
     assert not (data / "earshot.db").exists(), "a newer version would have migrated it"
 
 

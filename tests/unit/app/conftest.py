@@ -69,6 +69,14 @@ class House:
         )
         self.app: Starlette = create_app(ports, options)
 
+    def forget_keys(self) -> None:
+        """Verify every key again at its next use."""
+        self.app.state.keyrings[0].forget(lambda principal: True)
+
+    def revoke_keys(self) -> None:
+        self.directory.keys.clear()
+        self.forget_keys()
+
 
 @pytest.fixture
 def house() -> House:

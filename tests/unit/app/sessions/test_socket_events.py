@@ -14,8 +14,7 @@ from app.sessions.socket_events import EventReader
 from tests.contract.api import silence, tone
 from tests.unit.app.conftest import KEY, House
 from tests.unit.app.jobs.conftest import Exchange
-from tests.unit.app.sessions.sockets import END, MAKING, path_of, place, refused
-from tests.unit.app.sessions.test_live import opened
+from tests.unit.app.sessions.sockets import END, MAKING, opened, path_of, place, refused
 from tests.waiting import until
 from topics.ports.directory import Principal
 from topics.sessions.records import Chunk, Sealed

@@ -60,24 +60,6 @@ async def test_separate_operator_address_serves_only_operator_routes(tmp_path: P
     await database.close()
 
 
-async def test_organization_lifecycle(house: House) -> None:
-    made = await house.http.post("/organizations", json={"name": "Zoo & Söhne"})
-    assert (made.status_code, made.headers["cache-control"]) == (201, "no-store")
-    key, shown = made.json()["key"], made.json()["organization"]
-    assert shown["key_shown_as"] == apikeys.redact(key)
-    assert await house.accounts.organization_of(key) == shown["id"]
-    (listed,) = (await house.http.get("/organizations")).json()
-    assert listed == shown
-    assert listed["created_at"].endswith("Z")
-    rotated = await house.http.post("/organizations/Zoo%20%26%20S%C3%B6hne/key")
-    assert (rotated.status_code, rotated.headers["cache-control"]) == (200, "no-store")
-    assert await house.accounts.organization_of(key) is None
-    assert await house.accounts.organization_of(rotated.json()["key"]) == shown["id"]
-    deleted = await house.http.delete(f"/organizations/{shown['id']}")
-    assert (deleted.status_code, deleted.content) == (204, b"")
-    assert (await house.http.get("/organizations")).json() == []
-
-
 async def test_project_lifecycle(house: House) -> None:
     zoo, _ = await house.accounts.create_organization("Zoo")
     await house.accounts.create_organization("Farm")
@@ -134,14 +116,6 @@ async def test_usage_as_csv(house: House) -> None:
     assert (speech["audio_seconds"], speech["model"]) == ("61.000", "'=cmd")
     chosen = await house.http.get("/usage?format=json", headers={"Accept": "text/csv"})
     assert len(chosen.json()) == 3
-
-
-async def test_long_ledger_is_streamed(house: House) -> None:
-    line = Charge("j", MeteredService.SOUND, "p" * 24, "o" * 24, 1, "m", NOVEMBER)
-    await house.ledger.record([msgspec.structs.replace(line, job=f"j{n:04}") for n in range(1000)])
-    answer = await house.http.get("/usage?lines=true")
-    assert "content-length" not in answer.headers
-    assert [row["job"] for row in answer.json()] == [f"j{n:04}" for n in range(1000)]
 
 
 @pytest.mark.parametrize("form", ["json", "csv"])
@@ -236,7 +210,7 @@ REFUSED = [
     ("GET", "/usage?project=bats", b"", 404, "no project 'bats'"),
     ("GET", "/usage?project=%00", b"", 404, "no project"),
     ("GET", "/usage?organization=", b"", 404, "no organization ''"),
-    ("GET", "/usage?month=2026-13", b"", 400, "month: "),
+    *[("GET", f"/usage?month={month}", b"", 400, "month: ") for month in ("2026-13", "26-1", "2026-1", "")],
     ("GET", "/usage?service=music", b"", 400, "service: must be one of"),
     ("GET", "/usage?format=xml", b"", 400, "format: must be one of"),
     ("GET", "/usage?lines=1", b"", 400, "lines: must be one of"),
@@ -276,6 +250,10 @@ async def test_changes_are_logged_without_keys(house: House) -> None:
         made = await house.http.post("/organizations", json={"name": "Zoo"})
         rotated = await house.http.post("/organizations/Zoo/key")
         await house.http.get("/organizations", headers={"Authorization": "Bearer of another key"})
+    assert [(one.status_code, one.headers["cache-control"]) for one in (made, rotated)] == [
+        (201, "no-store"),
+        (200, "no-store"),
+    ]
     secrets = [KEY, "another key", made.json()["key"], rotated.json()["key"]]
     assert [(line["event"], line["operation"]) for line in lines] == [
         ("administered", "create_organization"),

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.admin import usage_rows as rows
-from app.admin.usage_rows import LineRow, TotalRow, as_csv, is_month, paged, texts
+from app.admin.usage_rows import LineRow, TotalRow, as_csv, paged, texts
 from topics.ports.administration import UsageTotal
 from topics.ports.ledger import Charge, MeteredService
 
@@ -73,10 +73,3 @@ async def test_pages_cover_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_empty_table_has_header() -> None:
     assert as_text(LineRow, []) == "accepted_at,job,service,audio_seconds,model,project_id,organization_id,step\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "right"), [("2026-11", True), ("2026-13", False), ("26-1", False), ("2026-1", False), ("", False)]
-)
-def test_month_format(text: str, right: bool) -> None:
-    assert is_month(text) is right

@@ -178,14 +178,6 @@ def test_other_types_are_detected_from_content(house: House, http: TestClient) -
 WRONG = body(audio=b"", options={"no": 1}) | {"audio": "?"}
 
 
-def test_key_is_checked_first(http: TestClient) -> None:
-    for path in ("/api/v1/analyze", "/api/v1/analyze_file"):
-        answer = http.post(path, json=WRONG, headers={"X-Api-Key": ""})
-        assert (answer.status_code, answer.json()) == (401, {"error": "API key required"})
-        answer = http.post(path, json=WRONG, headers={"X-Api-Key": "x"})
-        assert (answer.status_code, answer.json()) == (401, {"error": "Invalid API key"})
-
-
 def test_checks_run_in_fixed_order(house: House, http: TestClient) -> None:
     """Each fault hides the later ones."""
     house.directory.spent.add("free")

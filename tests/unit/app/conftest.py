@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import msgspec
@@ -20,7 +21,6 @@ from app.projects.project_descriptions import MODELS
 from tests.unit.app.double import MemoryDirectory, MemoryHealth, MemorySessions
 from tests.unit.app.jobs.double import MemoryJobs, MemoryProber
 from tests.unit.app.speakers.double import MemorySpeakers
-from topics.ports.administration import LocalAdministration
 from topics.ports.directory import Principal
 from topics.ports.models import Models
 from topics.ports.nodes import Nodes
@@ -36,9 +36,9 @@ OPTIONS = EdgeOptions(
 
 
 class House:
-    """An edge, and the ports behind it, which tests control."""
+    """An edge, and the ports behind it, which tests control; `real` ones replace them."""
 
-    def __init__(self, options: EdgeOptions = OPTIONS, administration: LocalAdministration | None = None) -> None:
+    def __init__(self, options: EdgeOptions = OPTIONS, **real: Any) -> None:
         self.options = options
         self.sessions = MemorySessions()
         self.jobs = MemoryJobs()
@@ -63,11 +63,10 @@ class House:
             own_sounds=self.own_sounds,
             health=self.health,
             gauges=lambda: [("earshot_queue_bytes", "Bytes queued.", 7.0)],
-            administration=administration,
             nodes=self.nodes,
             models=self.models,
         )
-        self.app: Starlette = create_app(ports, options)
+        self.app: Starlette = create_app(msgspec.structs.replace(ports, **real), options)
 
     def forget_keys(self) -> None:
         """Verify every key again at its next use."""

@@ -43,7 +43,7 @@ async def test_separate_operator_address_serves_only_operator_routes(tmp_path: P
     database = Database(f"sqlite+aiosqlite:///{tmp_path}/earshot.db")
     edge = edges.House(
         msgspec.structs.replace(edges.OPTIONS, admin_key=apikeys.digest(KEY), admin_apart=True),
-        SqlAdministration(database),
+        administration=SqlAdministration(database),
     )
 
     async def statuses(app: Starlette, *paths: str) -> list[int]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+from structlog.testing import capture_logs
 
 from earshot_client import _socket_state
 from infra.cli import pcm
@@ -180,23 +181,34 @@ def test_detect_continues_after_failed_file(stub: Stub, ramp: Path, tmp_path: Pa
     }
 
 
-@pytest.mark.parametrize("command", ["listen", "detect"])
-def test_key_and_connection_errors_are_reported(
-    command: str, cutter: Cutter, ramp: Path, earshot: Command, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("command", "key", "known"),
+    [
+        ("listen {ramp}", "project_key", "project key (Invalid API key)"),
+        ("detect {ramp}", "project_key", "project key (Invalid API key)"),
+        ("speakers list", "org_key", "organization key (organization not found)"),
+        ("speakers add Kim {ramp} {ramp}", "org_key", "organization key (organization not found)"),
+    ],
+)
+def test_key_and_connection_errors_are_reported_once(
+    command: str, key: str, known: str, cutter: Cutter, ramp: Path, earshot: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_socket_state, "RETRIES", (0.01,))
-    code, _, err = earshot(command, ramp, "--url", cutter.url, project_key="wrong")
-    assert code == 1
-    assert err == f"earshot: the service at {cutter.url} does not know this project key (Invalid API key)\n"
-    code, out, err = earshot(command, ramp, "--url", "http://127.0.0.1:9", project_key=KEY)
+    words = command.format(ramp=ramp).split()
+    with capture_logs():  # of the edge, which runs in this process
+        code, out, err = earshot(*words, "--url", cutter.url, **{key: "wrong"})
+    assert (code, out) == (1, [])
+    assert err == f"earshot: the service at {cutter.url} does not know this {known}\n"
+    code, out, err = earshot(*words, "--url", "http://127.0.0.1:9", **{key: KEY})
     assert (code, out) == (1, [])
     assert err.startswith("earshot: no answer from http://127.0.0.1:9: ")
     assert len(err.splitlines()) == 1
-    code, out, err = earshot(command, ramp, "--url", cutter.url)
-    assert (code, err) == (
-        1,
-        "earshot: no project key: set EARSHOT_PROJECT_KEY, or give --key-file or EARSHOT_PROJECT_KEY_FILE\n",
-    )
+    code, _, err = earshot(*words, "--url", cutter.url)
+    kind, option, variable = {
+        "project_key": ("project", "--key-file", "EARSHOT_PROJECT_KEY"),
+        "org_key": ("organization", "--org-key-file", "EARSHOT_ORG_KEY"),
+    }[key]
+    assert (code, err) == (1, f"earshot: no {kind} key: set {variable}, or give {option} or {variable}_FILE\n")
 
 
 def test_key_is_read_from_file(

@@ -8,18 +8,16 @@ from starlette.responses import PlainTextResponse
 
 from earshot_client import (
     JobConflict,
-    JobDeleted,
     JobNotFound,
     JobOptions,
     QuotaExceeded,
     RequestRefused,
-    ServiceUnreachable,
     Turn,
     UnknownFormat,
     WrongKey,
 )
 from tests.unit.app.client.conftest import Shell
-from tests.unit.app.client.jobs_stub import FAULTY, JobStub, error, event, story
+from tests.unit.app.client.jobs_stub import FAULTY, JobStub, error, story
 from tests.unit.app.client.stub import KEY, WAV
 
 KINDS = ["progress", "partial_result", "completed"]
@@ -106,21 +104,3 @@ def test_stream_retries_busy_service_but_not_rejection(jobs: JobStub, wav: Path,
         assert [one.kind for one in client.job_events(job)] == KINDS
         with pytest.raises(JobNotFound):
             list(client.job_events("another"))
-
-
-def test_removed_job_raises(jobs: JobStub, wav: Path, shell: Shell) -> None:
-    with shell(jobs.url, KEY) as client:
-        job = client.analyze_file(wav).id
-        jobs.connections.append(event("error", {"error": "ask again"}, 0))
-        assert [one.kind for one in client.job_events(job)] == KINDS, "it went on elsewhere"
-        jobs.removing = True
-        with pytest.raises(JobDeleted, match="the job was removed"):
-            client.job_result(job)
-
-
-def test_stream_without_events_gives_up(jobs: JobStub, wav: Path, shell: Shell) -> None:
-    with shell(jobs.url, KEY) as client:
-        job = client.analyze_file(wav).id
-        jobs.connections.extend([b": ping\n\n"] * 6)
-        with pytest.raises(ServiceUnreachable, match="the stream ended"):
-            list(client.job_events(job))

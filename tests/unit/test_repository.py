@@ -1,9 +1,12 @@
-"""The repository: data with their authors, packages with their purpose, and the run of all stages."""
+"""The repository: data with their authors, packages and classes with their documentation, and the run of all stages."""
 
+import ast
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 from urllib.parse import unquote
 
 import numpy as np
@@ -106,3 +109,36 @@ def test_summary_lists_failures_and_ends_with_counts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("status", "failed"), [(0, []), (2, ["check (status 2)"])])
 def test_stage_without_report_fails_on_nonzero_status(status: int, failed: list[str]) -> None:
     assert Ran(Stage("check", (), pytest=False), status, 1.0, []).failed == failed
+
+
+SAID: Final = re.compile(r"\b(loop only|any thread|one thread at a time)\b", re.IGNORECASE)
+#: Values, or descriptions of values, have no thread.
+VALUES: Final = {"BaseException", "Enum", "Exception", "NamedTuple", "Protocol", "StrEnum", "Struct", "Structure"}
+
+
+def classes(room: str) -> Iterator[tuple[Path, ast.ClassDef]]:
+    for path in sorted((ROOT / room).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                yield path.relative_to(ROOT), node
+
+
+def base_names(node: ast.ClassDef) -> set[str]:
+    """Return the last parts of the names of its bases, without type parameters."""
+    return {ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases}
+
+
+def test_each_class_documents_its_thread_safety() -> None:
+    bases, streams = defaultdict[str, set[str]](set), list(classes("streams"))
+    for _, node in (*classes("topics"), *streams):
+        bases[node.name] |= base_names(node)
+
+    def is_value(name: str) -> bool:
+        return name in VALUES or any(map(is_value, bases.get(name, ())))
+
+    silent = [
+        f"{path}:{node.lineno} {node.name}"
+        for path, node in streams
+        if not is_value(node.name) and not SAID.search(ast.get_docstring(node) or "")
+    ]
+    assert silent == []

@@ -113,6 +113,13 @@ class Place:
     ) -> AbstractAsyncContextManager[Line]:
         return line_at(self.url, path, protocols, **headers)
 
+    @asynccontextmanager
+    async def greeted(self, path: str, **headers: str) -> AsyncIterator[Line]:
+        """Open a socket, and read its greeting."""
+        async with self.line(path, **headers) as line:
+            assert (await line.next())["type"] == "hello"
+            yield line
+
 
 @asynccontextmanager
 async def line_at(url: str, path: str, protocols: tuple[str, ...] = (PROTOCOL,), **headers: str) -> AsyncIterator[Line]:
@@ -177,8 +184,7 @@ async def opened(house: House, project: str = "project", content_type: str = RAW
 async def greeted(house: House, query: str = "") -> AsyncIterator[tuple[str, Line]]:
     """Open a socket of a new session, and read its greeting."""
     session = await opened(house)
-    async with place(house) as here, here.line(path_of(session, query)) as line:
-        await line.next()
+    async with place(house) as here, here.greeted(path_of(session, query)) as line:
         yield session, line
 
 

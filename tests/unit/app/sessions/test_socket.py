@@ -91,8 +91,7 @@ async def test_last_acknowledgement_says_how_far_behind_analysis_is(
 
 async def test_behind_of_encoded_audio_is_estimated_from_analysis(house: House) -> None:
     session = await opened(house, content_type="audio/wav")
-    async with place(house) as here, here.line(path_of(session)) as line:
-        await line.next()
+    async with place(house) as here, here.greeted(path_of(session)) as line:
         house.sessions.paused = True
         await line.socket.send(wav(tone(2)))
         assert (await line.next_of("ack"))["behind"] == 0, "nobody knows yet"
@@ -181,8 +180,7 @@ async def test_fragmented_message_is_one_chunk(house: House) -> None:
 async def test_read_only_session_rejects_audio(house: House) -> None:
     session = await opened(house)
     house.sessions.paused = True
-    async with place(house) as here, here.line(path_of(session)) as line:
-        await line.next()
+    async with place(house) as here, here.greeted(path_of(session)) as line:
         await line.socket.send(HALF)
         await line.next_of("ack")
         await house.sessions.submit(session, Sealed("s"))
@@ -220,8 +218,7 @@ async def test_client_may_disconnect_after_end(house: House, last: bytes | str) 
     session = await opened(house)
     house.sessions.slow = True
     async with place(house) as here:
-        async with here.line(path_of(session)) as line:
-            await line.next()
+        async with here.greeted(path_of(session)) as line:
             for message in (HALF, END, last):
                 await line.socket.send(message)
             await until(lambda: house.sessions.unfolded)
@@ -242,8 +239,7 @@ async def test_taken_number_whose_row_is_unreadable_is_rejected(house: House, mo
 async def test_newer_sender_replaces_older_and_continues_after_it(house: House) -> None:
     session = await opened(house)
     house.sessions.slow = True
-    async with place(house) as here, here.line(path_of(session)) as older:
-        await older.next()
+    async with place(house) as here, here.greeted(path_of(session)) as older:
         await older.socket.send(HALF)
         await until(lambda: house.sessions.unfolded)
         async with here.line(path_of(session)) as newer:
@@ -261,13 +257,14 @@ async def test_newer_sender_replaces_older_and_continues_after_it(house: House) 
 
 async def test_listener_does_not_replace_sender(house: House) -> None:
     session = await opened(house)
-    async with place(house) as here, here.line(path_of(session)) as sender:
-        await sender.next()
-        async with here.line(path_of(session, "?mode=listen")) as listener:
-            await listener.next()
-            await sender.socket.send(tone(1))
-            assert (await listener.next())["window"] == 0
-            assert (await sender.next_of("window"))["window"] == 0
+    async with (
+        place(house) as here,
+        here.greeted(path_of(session)) as sender,
+        here.greeted(path_of(session, "?mode=listen")) as listener,
+    ):
+        await sender.socket.send(tone(1))
+        assert (await listener.next())["window"] == 0
+        assert (await sender.next_of("window"))["window"] == 0
 
 
 async def test_moved_session_closes_socket(house: House) -> None:
@@ -281,8 +278,7 @@ async def test_moved_session_closes_socket(house: House) -> None:
 async def test_stopping_node_acknowledges_chunks_in_flight(house: House) -> None:
     session = await opened(house)
     house.sessions.slow = True
-    async with place(house) as here, here.line(path_of(session)) as line:
-        await line.next()
+    async with place(house) as here, here.greeted(path_of(session)) as line:
         await line.socket.send(HALF)
         await until(lambda: house.sessions.unfolded)
         here.server.should_exit = True

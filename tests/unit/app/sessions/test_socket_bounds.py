@@ -196,8 +196,7 @@ async def test_client_without_pong_is_disconnected(house: House) -> None:
         reader, writer = await here.raw(path_of(session))
         got = await asyncio.wait_for(reader.read(), 10)
         writer.close()
-        async with here.line(path_of(session, "?mode=listen")) as line:
-            await line.next()
+        async with here.greeted(path_of(session, "?mode=listen")) as line:
             await asyncio.sleep(3)
             assert line.socket.close_code is None, "its pongs are enough"
     assert b"\x89\x00" in got, "it was pinged"
@@ -244,8 +243,7 @@ async def test_tiny_frames_do_not_starve_other_sockets(house: House, monkeypatch
     monkeypatch.setattr(socket_connection, "REST", 1e6)
     session, whole = await opened(house), silence(1)
     frames = b"".join(Frame(Opcode.CONT, b"x", fin=False).serialize(mask=True) for _ in range(4000))
-    async with place(house) as here, here.line(path_of(session)) as line:
-        await line.next()
+    async with place(house) as here, here.greeted(path_of(session)) as line:
         reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
         writer.write(handshake(path_of(await opened(house), "?mode=listen"), here.port))
         await reader.readuntil(b"hello")

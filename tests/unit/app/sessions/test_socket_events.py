@@ -36,8 +36,7 @@ async def test_sound_events_start_and_end(house: House) -> None:
     session = await opened(house)
     audio = tone(1) + silence(3) + tone(1)
     query = "?events=sound.started,sound.ended,session&after=start"
-    async with place(house) as here, here.line(path_of(session, query)) as line:
-        await line.next()
+    async with place(house) as here, here.greeted(path_of(session, query)) as line:
         await line.socket.send(audio)
         await line.socket.send(END)
         messages = await line.rest()
@@ -196,8 +195,7 @@ async def test_session_uses_its_own_rules(house: House) -> None:
     }
     path = f"{MAKING}&{urlencode(rules)}&events=sound.started,sound.ended"
     async with place(house) as here:
-        async with here.line(path, x_api_key=KEY) as line:
-            await line.next()
+        async with here.greeted(path, x_api_key=KEY) as line:
             await line.socket.send(tone(1) + silence(3) + tone(1.5))
             await line.socket.send(END)
             told = [one for one in await line.rest() if one["type"].startswith("sound.")]

@@ -270,8 +270,7 @@ async def test_socket_is_forwarded_to_owner(house: House) -> None:
 
 
 async def test_stopping_node_closes_forwarded_socket(house: House) -> None:
-    async with forwarded(house) as (_, _, here, session), here.line(path_of(session)) as line:
-        await line.next()
+    async with forwarded(house) as (_, _, here, session), here.greeted(path_of(session)) as line:
         here.server.should_exit = True
         assert await line.code() == 1001
 
@@ -313,8 +312,7 @@ async def test_key_verified_late_still_closes_forwarded_socket(house: House, mon
     monkeypatch.setattr(authentication, "RETRY_SECONDS", 0.01)
     async with forwarded(house) as (_, _, here, session):
         house.directory.down = True
-        async with here.line(path_of(session), x_api_key=KEY) as line:
-            await line.next()
+        async with here.greeted(path_of(session), x_api_key=KEY) as line:
             house.directory.down = False
             await until(lambda: house.app.state.keyrings[0].known(KEY))
             house.revoke_keys()
@@ -323,13 +321,11 @@ async def test_key_verified_late_still_closes_forwarded_socket(house: House, mon
 
 async def test_losing_owner_closes_forwarded_socket(house: House) -> None:
     async with forwarded(house) as (owner, there, here, session):
-        async with here.line(path_of(session)) as line:
-            await line.next()
+        async with here.greeted(path_of(session)) as line:
             for connection in list(there.server.server_state.connections):
                 connection._transport.abort()  # type: ignore[union-attr]
             assert await line.code() == 1001
-        async with here.line(path_of(session)) as line:
-            await line.next()
+        async with here.greeted(path_of(session)) as line:
             await owner.sessions.submit(session, Deleted("d"))
             await refused(line, 4404, 404)
 

@@ -116,7 +116,7 @@ class Place:
     @asynccontextmanager
     async def greeted(self, path: str, **headers: str) -> AsyncIterator[Line]:
         """Open a socket, and read its greeting."""
-        async with self.line(path, **headers) as line:
+        async with self.line(path, (PROTOCOL,), **headers) as line:
             assert (await line.next())["type"] == "hello"
             yield line
 
@@ -214,7 +214,7 @@ async def refused(line: Line, code: int, status: int) -> dict[str, Any]:
 
 async def refused_either_way(here: Place, path: str, code: int, status: int, **headers: str) -> tuple[str, str]:
     """Return the errors that refuse a socket with the protocol and without it."""
-    async with here.line(path, **headers) as line:
+    async with here.line(path, (PROTOCOL,), **headers) as line:
         error = (await refused(line, code, status))["error"]
     with pytest.raises(InvalidStatus) as failure:
         async with here.line(path, protocols=(), **headers):

@@ -102,6 +102,7 @@ async def test_sample_vector_is_replaced(store: SpeakerStore, zoo: str) -> None:
     again = msgspec.structs.replace(first, vector=sample(3).vector, model=EmbeddingModel("other", "cd" * 32))
     assert await store.replace(zoo, "Anna", again) is True
     assert await store.replace(zoo, "Ben", again) is False
+    assert await store.replace("another", "Anna", again) is False
     assert await store.replace(zoo, "Anna", sample(4)) is False
     assert plain(await store.speaker(zoo, "Anna")) == plain(EnrolledSpeaker("Anna", 1500, (again, second)))
 

@@ -13,6 +13,7 @@ import pytest
 import uvicorn
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
+from starlette.types import ASGIApp
 
 from app.admin.admin_descriptions import NODE
 from app.main import Ports, create_app
@@ -106,10 +107,17 @@ class Running(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def behind_a_server(app: Starlette) -> Iterator[str]:
+def behind_a_server(app: ASGIApp) -> Iterator[str]:
     """Serve an application by a real HTTP server; yield its URL."""
     config = uvicorn.Config(
-        app, port=0, log_config=None, lifespan="off", ws="none", timeout_graceful_shutdown=1, server_header=False
+        app,
+        port=0,
+        interface="asgi3",
+        log_config=None,
+        lifespan="off",
+        ws="none",
+        timeout_graceful_shutdown=1,
+        server_header=False,
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)

@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 from earshot_client import AsyncClient
+from tests.contract.api import silence
+from tests.contract.api import wav as wav_of
 from tests.unit.app.client.jobs_stub import JobStub
 from tests.unit.app.client.speakers_stub import ORG_KEY, SpeakerStub
-from tests.unit.app.client.stub import KEY, Stub
+from tests.unit.app.client.stub import Stub
+from tests.unit.app.conftest import KEY
 
-WAV = b"RIFF\x00\x00\x00\x00WAVEfmt " + bytes(3 << 20)
+WAV = wav_of(silence(100.0))
 
 
 class Recording(io.BufferedReader):
@@ -64,7 +67,7 @@ async def test_every_call_reads_its_recording_in_threads(
 ) -> None:
     jobs.faults.append("lost")
     async with AsyncClient(stub.url, KEY) as client:
-        assert len([event async for event in client.detect(wav)]) == 5
+        assert len([event async for event in client.detect(wav)]) == 199
     async with AsyncClient(jobs.url, KEY) as client:
         job = jobs.jobs[(await client.analyze_file(wav)).id]
     async with AsyncClient(speakers.url, org_key=ORG_KEY) as client:

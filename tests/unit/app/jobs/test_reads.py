@@ -32,7 +32,6 @@ from topics.ports.directory import Principal
 from topics.scores import probability, threshold
 from topics.times import clock
 
-CREATED = "2026-01-02T03:04:05.680Z"
 METADATA = {
     "audio": {
         "input": {"filename": "a b.wav", "format": "wav", "size_bytes": 1234, "content_type": "audio/x-wav"},

@@ -22,8 +22,7 @@ from tests.contract.api import UNKNOWN, Api, Service, generic, tone, wav
 from tests.process import ADMIN_KEY
 from tests.unit.app.conftest import KEY, OPTIONS, ORG_KEY, House
 from tests.unit.app.jobs.conftest import sounds, transcript
-from tests.unit.app.sessions.sockets import UPGRADE, place
-from tests.unit.app.sessions.test_live import opened
+from tests.unit.app.sessions.sockets import UPGRADE, opened, place
 from tests.unit.asgi import Exchange
 from tests.waiting import wait_for
 from topics import apikeys
@@ -140,9 +139,9 @@ def test_internal_failure_returns_500(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in documented(503) if name not in ("healthz", "readyz")])
 def test_full_queue_returns_503(name: str) -> None:
-    answer = edge(House().directory, Unavailable("the queue is full")).request(**request(name))
+    answer = edge(House().directory, Unavailable("the queue is full", retry_after=2)).request(**request(name))
     assert answer.status_code == 503
-    assert answer.headers["retry-after"] == "1"
+    assert answer.headers["retry-after"] == "2"
 
 
 @pytest.mark.parametrize("name", documented(401))

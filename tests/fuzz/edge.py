@@ -71,7 +71,7 @@ class Edge:
 
     def _begin(self) -> None:
         options = msgspec.structs.replace(OPTIONS, poll_seconds=0.0, admin_key=apikeys.digest(ADMIN_KEY))
-        self._house = House(options, accounts())
+        self._house = House(options, administration=accounts())
         self._house.projects.account.return_value = ACCOUNT
         self._house.projects.renew_key.return_value = KEY
         self._house.projects.daily_usage.return_value = [DailyUsage("2026-11-22", MeteredService.SOUND, 1, 1000)]

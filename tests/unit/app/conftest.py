@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import msgspec
@@ -12,6 +13,7 @@ import pytest
 import uvicorn
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
+from starlette.types import ASGIApp
 
 from app.admin.admin_descriptions import NODE
 from app.main import Ports, create_app
@@ -20,7 +22,6 @@ from app.projects.project_descriptions import MODELS
 from tests.unit.app.double import MemoryDirectory, MemoryHealth, MemorySessions
 from tests.unit.app.jobs.double import MemoryJobs, MemoryProber
 from tests.unit.app.speakers.double import MemorySpeakers
-from topics.ports.administration import LocalAdministration
 from topics.ports.directory import Principal
 from topics.ports.models import Models
 from topics.ports.nodes import Nodes
@@ -36,9 +37,9 @@ OPTIONS = EdgeOptions(
 
 
 class House:
-    """An edge, and the ports behind it, which tests control."""
+    """An edge, and the ports behind it, which tests control; `real` ones replace them."""
 
-    def __init__(self, options: EdgeOptions = OPTIONS, administration: LocalAdministration | None = None) -> None:
+    def __init__(self, options: EdgeOptions = OPTIONS, **real: Any) -> None:
         self.options = options
         self.sessions = MemorySessions()
         self.jobs = MemoryJobs()
@@ -63,11 +64,18 @@ class House:
             own_sounds=self.own_sounds,
             health=self.health,
             gauges=lambda: [("earshot_queue_bytes", "Bytes queued.", 7.0)],
-            administration=administration,
             nodes=self.nodes,
             models=self.models,
         )
-        self.app: Starlette = create_app(ports, options)
+        self.app: Starlette = create_app(msgspec.structs.replace(ports, **real), options)
+
+    def forget_keys(self) -> None:
+        """Verify every key again at its next use."""
+        self.app.state.keyrings[0].forget(lambda principal: True)
+
+    def revoke_keys(self) -> None:
+        self.directory.keys.clear()
+        self.forget_keys()
 
 
 @pytest.fixture
@@ -99,10 +107,17 @@ class Running(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def behind_a_server(app: Starlette) -> Iterator[str]:
+def behind_a_server(app: ASGIApp) -> Iterator[str]:
     """Serve an application by a real HTTP server; yield its URL."""
     config = uvicorn.Config(
-        app, port=0, log_config=None, lifespan="off", ws="none", timeout_graceful_shutdown=1, server_header=False
+        app,
+        port=0,
+        interface="asgi3",
+        log_config=None,
+        lifespan="off",
+        ws="none",
+        timeout_graceful_shutdown=1,
+        server_header=False,
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)

@@ -2,23 +2,40 @@
 
 import base64
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.routing import Match, Route
 from starlette.testclient import TestClient
+from starlette.types import Receive, Scope, Send
 from structlog.testing import capture_logs
 
 from app.documents.operations import DOCUMENT_ROUTES
 from app.http.bodies import SHARES
 from app.http.metrics import METRICS
+from app.identity.keys import PROJECT, KeyRateLimiter, Keyring
 from app.main import command_ids
 from app.projects.project_descriptions import MODELS
+from app.routes import (
+    ADMIN_ROUTES,
+    DASHBOARD_ROUTES,
+    JOB_ROUTES,
+    JOBS_PREFIX,
+    SENSE_PREFIX,
+    SERVICE_ROUTES,
+    SESSION_ROUTES,
+)
+from app.senders import sender_of
+from app.shortcut import ShortCut
 from tests.contract.api import RAW, UNKNOWN, b64, generic, tone, wav
 from tests.unit.app.conftest import KEY, OPTIONS, House, client_of
 from tests.unit.app.double import MODEL
 from tests.unit.asgi import Exchange
-from topics.errors import Unavailable
+from topics.errors import NotOwned
 from topics.geometry import SENSE
 from topics.ports.directory import Principal
 from topics.sessions.records import Opened, Scored
@@ -77,17 +94,6 @@ def test_rejected_commands_are_not_appended(house: House, http: TestClient) -> N
 def test_unrouted_error_has_request_id(http: TestClient) -> None:
     assert http.get("/nothing", headers={"X-Request-Id": "mine"}).headers["x-request-id"] == "mine"
     assert len(http.get("/api/v1/nothing").headers["x-request-id"]) == 16
-
-
-def test_full_queue_returns_503_with_retry_after(house: House, http: TestClient) -> None:
-    session = create(http)
-    house.sessions.failure = Unavailable("the queue is full", retry_after=2)
-    for answer in (put(http, session, 0, tone(0.5)), http.delete(f"/audio_sessions/{session}")):
-        generic(answer, 503, naming="queue is full")
-        assert answer.headers["retry-after"] == "2"
-        assert answer.reason_phrase == "Service Unavailable"
-    creation = http.post("/audio_sessions/", json={"type": "stream", "content_type": RAW})
-    generic(creation, 503)
 
 
 def test_internal_error_is_logged_and_not_disclosed(
@@ -303,3 +309,82 @@ def test_custom_model_is_listed_only_for_projects(house: House) -> None:
     assert [model["id"] for model in shown[""].json()["models"]] == [shipped.id]
     assert [model["id"] for model in shown[KEY].json()["models"]] == ["secret-product@1", shipped.id]
     assert shown["bad"].status_code == 401
+
+
+HERE, AWAY = "a" * 24, "b" * 24
+
+
+class Sessions:
+    def view(self, session: str) -> Any:
+        if session == AWAY:
+            raise NotOwned("it is at another node")
+        return SimpleNamespace(opened=SimpleNamespace(project="of-session")) if session == HERE else None
+
+
+@pytest.mark.parametrize(
+    ("headers", "session", "expected"),
+    [
+        ({b"x-api-key": b" good "}, HERE, "of-key"),
+        ({b"authorization": b"bearer good"}, "", "of-key"),
+        ({b"x-api-key": b"unknown"}, HERE, "of-session"),
+        ({}, HERE, "of-session"),
+        ({}, AWAY, "192.0.2.1"),
+        ({b"x-api-key": b"unknown"}, "c" * 24, "192.0.2.1"),
+        ({}, "no id", "192.0.2.1"),
+    ],
+)
+async def test_sender_is_project_of_key_or_session_else_address(
+    headers: dict[bytes, bytes], session: str, expected: str
+) -> None:
+    async def ask(key: str) -> Principal | None:
+        return Principal("of-key", "organization") if key == "good" else None
+
+    keyring = Keyring(PROJECT, ask, 60.0, KeyRateLimiter(10.0))
+    await keyring.holder("good")
+    sessions: Any = Sessions()
+    scope = {"headers": list(headers.items()), "client": ("192.0.2.1", 1), "path_params": {"session_id": session}}
+    assert sender_of(keyring, sessions)(scope) == expected
+
+
+async def test_sender_of_scope_without_route_and_client_is_empty() -> None:
+    async def ask(key: str) -> Principal | None:
+        raise AssertionError
+
+    sessions: Any = Sessions()
+    assert sender_of(Keyring(PROJECT, ask, 60.0, KeyRateLimiter(10.0)), sessions)({"headers": []}) == ""
+
+
+TABLES = {
+    "": [*SERVICE_ROUTES, *SESSION_ROUTES, *DASHBOARD_ROUTES],
+    SENSE_PREFIX: SESSION_ROUTES,
+    JOBS_PREFIX: JOB_ROUTES,
+    "/admin/v1": ADMIN_ROUTES,
+}
+
+
+class Endpoint:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+
+#: The last one matches other routes' paths, and comes too late.
+PATHS = [prefix + path for prefix, table in TABLES.items() for path in table] + ["/audio_sessions/{other}"]
+ROUTES = [Route(path, Endpoint()) for path in PATHS]
+APP = ShortCut(ROUTES)
+PARTS = sorted(
+    {part for path in PATHS for part in path.split("/") if "{" not in part} | {"AbC-1", "a b", "{file}", "."}
+)
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=8).map(lambda parts: "/" + "/".join(parts)))
+def test_shortcut_finds_same_route_as_starlette(path: str) -> None:
+    scope = {"type": "http", "path": path, "method": "GET"}
+    matches = ((route, *route.matches(scope)) for route in ROUTES)
+    expected = next(((route, child["path_params"]) for route, match, child in matches if match is Match.FULL), None)
+    found = APP._find(path)
+    assert found == expected or (found is None and expected is not None and ":" in expected[0].path)
+
+
+def test_shortcut_finds_every_route_without_path_converter() -> None:
+    for route in ROUTES[:-1]:
+        filled = route.path.replace("{", "").replace("}", "")
+        assert (APP._find(filled) is None) is (":" in route.path)

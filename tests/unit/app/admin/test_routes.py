@@ -1,20 +1,25 @@
-"""The operator's interface over HTTP: every route, its authorization, and its refusals."""
+"""The operator's interface over HTTP: every route, its authorization, its refusals, and the rows of usage."""
 
+import asyncio
 import csv
 import io
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from starlette.applications import Starlette
 from structlog.testing import capture_logs
 
 from app.admin import operations
+from app.admin import usage_rows as rows
 from app.admin.admin_context import AdminContext
+from app.admin.usage_rows import LineRow, TotalRow, as_csv, paged, texts
 from app.http import streaming
 from app.http.call import Call
 from app.http.metrics import Meters
@@ -25,7 +30,7 @@ from infra.service.administration import SqlAdministration
 from tests.unit.app import conftest as edges
 from tests.unit.app.admin.house import KEY, NOVEMBER, URL, House, house, interface
 from topics import apikeys
-from topics.ports.administration import UsageFilter
+from topics.ports.administration import UsageFilter, UsageTotal
 from topics.ports.ledger import Charge, MeteredService
 
 ENDS = {"POST": "/key", "PUT": "/plan", "DELETE": ""}
@@ -43,7 +48,7 @@ async def test_separate_operator_address_serves_only_operator_routes(tmp_path: P
     database = Database(f"sqlite+aiosqlite:///{tmp_path}/earshot.db")
     edge = edges.House(
         msgspec.structs.replace(edges.OPTIONS, admin_key=apikeys.digest(KEY), admin_apart=True),
-        SqlAdministration(database),
+        administration=SqlAdministration(database),
     )
 
     async def statuses(app: Starlette, *paths: str) -> list[int]:
@@ -58,24 +63,6 @@ async def test_separate_operator_address_serves_only_operator_routes(tmp_path: P
         assert 'earshot_key_failures_total{kind="admin",reason="missing"} 1.0' in told
     await edge.app.state.forwarder.close()
     await database.close()
-
-
-async def test_organization_lifecycle(house: House) -> None:
-    made = await house.http.post("/organizations", json={"name": "Zoo & Söhne"})
-    assert (made.status_code, made.headers["cache-control"]) == (201, "no-store")
-    key, shown = made.json()["key"], made.json()["organization"]
-    assert shown["key_shown_as"] == apikeys.redact(key)
-    assert await house.accounts.organization_of(key) == shown["id"]
-    (listed,) = (await house.http.get("/organizations")).json()
-    assert listed == shown
-    assert listed["created_at"].endswith("Z")
-    rotated = await house.http.post("/organizations/Zoo%20%26%20S%C3%B6hne/key")
-    assert (rotated.status_code, rotated.headers["cache-control"]) == (200, "no-store")
-    assert await house.accounts.organization_of(key) is None
-    assert await house.accounts.organization_of(rotated.json()["key"]) == shown["id"]
-    deleted = await house.http.delete(f"/organizations/{shown['id']}")
-    assert (deleted.status_code, deleted.content) == (204, b"")
-    assert (await house.http.get("/organizations")).json() == []
 
 
 async def test_project_lifecycle(house: House) -> None:
@@ -134,14 +121,6 @@ async def test_usage_as_csv(house: House) -> None:
     assert (speech["audio_seconds"], speech["model"]) == ("61.000", "'=cmd")
     chosen = await house.http.get("/usage?format=json", headers={"Accept": "text/csv"})
     assert len(chosen.json()) == 3
-
-
-async def test_long_ledger_is_streamed(house: House) -> None:
-    line = Charge("j", MeteredService.SOUND, "p" * 24, "o" * 24, 1, "m", NOVEMBER)
-    await house.ledger.record([msgspec.structs.replace(line, job=f"j{n:04}") for n in range(1000)])
-    answer = await house.http.get("/usage?lines=true")
-    assert "content-length" not in answer.headers
-    assert [row["job"] for row in answer.json()] == [f"j{n:04}" for n in range(1000)]
 
 
 @pytest.mark.parametrize("form", ["json", "csv"])
@@ -236,7 +215,7 @@ REFUSED = [
     ("GET", "/usage?project=bats", b"", 404, "no project 'bats'"),
     ("GET", "/usage?project=%00", b"", 404, "no project"),
     ("GET", "/usage?organization=", b"", 404, "no organization ''"),
-    ("GET", "/usage?month=2026-13", b"", 400, "month: "),
+    *[("GET", f"/usage?month={month}", b"", 400, "month: ") for month in ("2026-13", "26-1", "2026-1", "")],
     ("GET", "/usage?service=music", b"", 400, "service: must be one of"),
     ("GET", "/usage?format=xml", b"", 400, "format: must be one of"),
     ("GET", "/usage?lines=1", b"", 400, "lines: must be one of"),
@@ -276,6 +255,10 @@ async def test_changes_are_logged_without_keys(house: House) -> None:
         made = await house.http.post("/organizations", json={"name": "Zoo"})
         rotated = await house.http.post("/organizations/Zoo/key")
         await house.http.get("/organizations", headers={"Authorization": "Bearer of another key"})
+    assert [(one.status_code, one.headers["cache-control"]) for one in (made, rotated)] == [
+        (201, "no-store"),
+        (200, "no-store"),
+    ]
     secrets = [KEY, "another key", made.json()["key"], rotated.json()["key"]]
     assert [(line["event"], line["operation"]) for line in lines] == [
         ("administered", "create_organization"),
@@ -283,3 +266,63 @@ async def test_changes_are_logged_without_keys(house: House) -> None:
         ("request refused", "list_organizations"),
     ]
     assert not [secret for secret in secrets if secret in json.dumps(lines)]
+
+
+TOTAL = UsageTotal("2026-11", "p", "apes", "o", MeteredService.SOUND, 2, 3_000_000_000_001, ("a@1", "b@2"))
+CHARGE = Charge("j", MeteredService.SPEECH, "p", "o", 1234, "m", 1_793_491_199_999)
+
+
+def as_text(kind: type[msgspec.Struct], rows: Sequence[msgspec.Struct]) -> str:
+    async def story() -> str:
+        return "".join([text async for text in as_csv(kind, paged(rows))])
+
+    return asyncio.run(story())
+
+
+@given(st.integers(0, 10**15), st.integers(0, 4 * 10**12), st.sampled_from(["apes", None]))
+@settings(max_examples=50, deadline=None)
+def test_rows_survive_round_trip(audio_ms: int, at_ms: int, name: str | None) -> None:
+    total = msgspec.structs.replace(TOTAL, audio_ms=audio_ms, name=name)
+    charge = msgspec.structs.replace(CHARGE, audio_ms=audio_ms, at_ms=at_ms)
+    assert msgspec.json.decode(msgspec.json.encode(TotalRow.of(total)), type=TotalRow).total() == total
+    assert msgspec.json.decode(msgspec.json.encode(LineRow.of(charge)), type=LineRow).charge() == charge
+    assert texts(LineRow.of(charge))[3] == f"{audio_ms // 1000}.{audio_ms % 1000:03d}"
+
+
+def test_line_contains_only_prefix_of_job_id() -> None:
+    line = LineRow.of(msgspec.structs.replace(CHARGE, job="4bG4kCD3jAgwG3rLuU1AvCkY"))
+    assert line.job == line.charge().job == "4bG4kCD3"
+
+
+def test_row_as_text() -> None:
+    row = ["2026-11", "apes", "sound_event_detection", "2", "3000000000.001", "a@1, b@2", "p", "o"]
+    assert texts(TotalRow.of(TOTAL)) == row
+    assert texts(LineRow.of(CHARGE))[0] == "2026-10-31T23:59:59.999+00:00"
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(A1)", "＝1", " =1", "\t=1", "\r=1", "\n=1"])
+def test_formula_cells_are_escaped(name: str) -> None:
+    row = TotalRow.of(msgspec.structs.replace(TOTAL, name=name, models=(name,)))
+    text = as_text(TotalRow, [row])
+    _, cells = csv.reader(io.StringIO(text, newline=""))
+    assert cells[1] == cells[5] == "'" + "".join(letter if letter.isprintable() else " " for letter in name)
+
+
+@pytest.mark.parametrize("name", ["a, b", 'say "hi"', "1-1", "a'b;c"])
+def test_other_cells_are_unchanged(name: str) -> None:
+    text = as_text(TotalRow, [TotalRow.of(msgspec.structs.replace(TOTAL, name=name))])
+    assert list(csv.reader(io.StringIO(text, newline="")))[1][1] == name
+
+
+def test_control_characters_become_spaces() -> None:
+    row = LineRow.of(msgspec.structs.replace(CHARGE, model="a\r\nb\x1b[2Jc"))
+    assert texts(row)[4] == "a  b [2Jc"
+
+
+async def test_pages_cover_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "PAGE", 2)
+    assert [page async for page in paged(range(5))] == [range(2), range(2, 4), range(4, 5)]
+
+
+def test_empty_table_has_header() -> None:
+    assert as_text(LineRow, []) == "accepted_at,job,service,audio_seconds,model,project_id,organization_id,step\n"

@@ -1,4 +1,4 @@
-"""A stub of the service that reports a dog, then a dog and speech, then nothing."""
+"""Both clients, the command line, and the servers that they ask."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from earshot_client import AsyncClient, Client
 from infra import cli
@@ -23,7 +24,6 @@ from tests.unit.app.sessions.sockets import place
 
 Shell = Callable[..., Client]
 Command = Callable[..., tuple[int, list[str], str]]
-HEARD = [{}, {"Dog_bark": 0.6}, {"Dog_bark": 0.9, "Speech": 0.7}, {}, {"Speech": 0.8}]
 
 
 async def no_pause(seconds: float) -> None: ...
@@ -85,8 +85,8 @@ def cutter(house: House) -> Iterator[Cutter]:
 
 
 @pytest.fixture
-def stub() -> Iterator[Stub]:
-    with serving_stub(Stub(HEARD)) as stub:
+def stub(house: House) -> Iterator[Stub]:
+    with capture_logs(), serving_stub(Stub(house)) as stub:  # Commands print beside them.
         yield stub
 
 

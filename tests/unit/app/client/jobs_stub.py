@@ -12,7 +12,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from tests.unit.app.client.stub import KEY, Cut, Fault
+from tests.unit.app.client.stub import Cut, Fault
+from tests.unit.app.conftest import KEY
 
 RESULT: dict[str, Any] = {
     "sound_event_detection": {

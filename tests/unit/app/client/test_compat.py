@@ -107,20 +107,22 @@ def test_host_defaults_to_environment(url: str, monkeypatch: pytest.MonkeyPatch)
     assert SpeakerProfileApi(ORG_KEY).list_all_speakers() == []
 
 
-def test_job_runs_with_selected_options(url: str, house: House, tmp_path: Path) -> None:
+def test_job_runs_with_selected_options_and_is_read_with_key(tmp_path: Path) -> None:
     path = tmp_path / "street.wav"
     path.write_bytes(wav(tone(1.0)))
-    api = IntegratedApi(KEY, host=f"{url}/api/v1")
-    job = api.analyze_file(str(path), IntegratedApiOptions(True, False, False))["job_id"]
-    accepted = house.jobs.jobs[job].accepted
-    assert accepted is not None
-    assert accepted.options.services == (Service.SOUND,)
-    house.jobs.perform(job, Service.SOUND, sounds("Siren"), audio_ms=2000)
-    assert api.get_completed_result(job)["sound_event_detection"]["status"] == "success"
-    house.prober.failure = AudioError("not a supported audio file")
-    with pytest.raises(CochlSenseException) as refusal:
-        api.analyze_file(str(path), IntegratedApiOptions())
-    assert refusal.value.message == "Internal Server Error"
+    house = House(msgspec.structs.replace(OPTIONS, job_reads_need_key=True))
+    with serving(house) as running:
+        api = IntegratedApi(KEY, host=f"{running.url}/api/v1")
+        job = api.analyze_file(str(path), IntegratedApiOptions(True, False, False))["job_id"]
+        accepted = house.jobs.jobs[job].accepted
+        assert accepted is not None
+        assert accepted.options.services == (Service.SOUND,)
+        house.jobs.perform(job, Service.SOUND, sounds("Siren"), audio_ms=2000)
+        assert api.get_completed_result(job)["sound_event_detection"]["status"] == "success"
+        house.prober.failure = AudioError("not a supported audio file")
+        with pytest.raises(CochlSenseException) as refusal:
+            api.analyze_file(str(path), IntegratedApiOptions())
+        assert refusal.value.message == "Internal Server Error"
 
 
 @pytest.mark.parametrize(
@@ -150,17 +152,6 @@ def test_calls_that_may_have_had_an_effect_are_not_repeated(
     with behind_a_server(Starlette(routes=routes)) as url, pytest.raises(CochlSenseException):
         call(url, str(path))
     assert len(asked) == tries
-
-
-def test_result_of_job_is_read_with_key(tmp_path: Path) -> None:
-    path = tmp_path / "street.wav"
-    path.write_bytes(wav(tone(1.0)))
-    house = House(msgspec.structs.replace(OPTIONS, job_reads_need_key=True))
-    with serving(house) as running:
-        api = IntegratedApi(KEY, host=f"{running.url}/api/v1")
-        job = api.analyze_file(str(path), IntegratedApiOptions(True, False, False))["job_id"]
-        house.jobs.perform(job, Service.SOUND, sounds("Siren"), audio_ms=2000)
-        assert api.get_completed_result(job)["sound_event_detection"]["status"] == "success"
 
 
 def test_speakers_are_managed_by_name(url: str, tmp_path: Path) -> None:

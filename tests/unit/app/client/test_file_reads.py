@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 from earshot_client import AsyncClient
+from tests.contract.api import silence
+from tests.contract.api import wav as wav_of
 from tests.unit.app.client.jobs_stub import JobStub
 from tests.unit.app.client.speakers_stub import ORG_KEY, SpeakerStub
-from tests.unit.app.client.stub import KEY, Stub
+from tests.unit.app.client.stub import Stub
+from tests.unit.app.conftest import KEY
 
-WAV = b"RIFF\x00\x00\x00\x00WAVEfmt " + bytes(3 << 20)
+WAV = wav_of(silence(100.0))
 
 
 class Recording(io.BufferedReader):
@@ -59,31 +62,21 @@ def assert_read_in_threads(recording: Recording) -> None:
     assert recording.closed
 
 
-async def test_session_chunks_are_read_in_threads(stub: Stub, wav: Path, recordings: list[Recording]) -> None:
+async def test_every_call_reads_its_recording_in_threads(
+    stub: Stub, jobs: JobStub, speakers: SpeakerStub, wav: Path, recordings: list[Recording]
+) -> None:
+    jobs.faults.append("lost")
     async with AsyncClient(stub.url, KEY) as client:
-        assert len([event async for event in client.detect(wav)]) == 5
-    assert b"".join(stub.only.chunks) == WAV
-    (recording,) = recordings
-    assert_read_in_threads(recording)
-
-
-async def test_job_recording_is_read_in_threads(jobs: JobStub, wav: Path, recordings: list[Recording]) -> None:
+        assert len([event async for event in client.detect(wav)]) == 199
     async with AsyncClient(jobs.url, KEY) as client:
-        jobs.faults.append("lost")
-        job = await client.analyze_file(wav)
-        assert (jobs.uploads, jobs.jobs[job.id].data) == (2, WAV)
-        assert int(jobs.jobs[job.id].headers["content-length"]) > len(WAV)
-    (recording,) = recordings
-    assert_read_in_threads(recording)
-
-
-async def test_voice_samples_are_read_in_threads(speakers: SpeakerStub, wav: Path, recordings: list[Recording]) -> None:
+        job = jobs.jobs[(await client.analyze_file(wav)).id]
     async with AsyncClient(speakers.url, org_key=ORG_KEY) as client:
         await client.add_voice("Anna_Kim", wav)
         with pytest.raises(Exception, match="longer than 10 minutes"):
             await client.recognize(wav)
-    assert speakers.voices == {"Anna_Kim": [WAV]}
-    assert len(recordings) == 2
+    assert [b"".join(stub.only.chunks), job.data, *speakers.voices["Anna_Kim"]] == [WAV] * 3
+    assert (jobs.uploads, int(job.headers["content-length"]) > len(WAV)) == (2, True)
+    assert len(recordings) == 4
     for recording in recordings:
         assert_read_in_threads(recording)
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.app.client.conftest import Command
 from tests.unit.app.client.jobs_stub import FAULTY, RESULT, JobStub, Sent, error
-from tests.unit.app.client.stub import KEY
+from tests.unit.app.conftest import KEY
 
 
 @pytest.fixture

@@ -374,29 +374,6 @@ def test_answer_without_upgrade_raises(url: str) -> None:
     assert refused.value.status == 400
 
 
-def test_second_sender_replaces_first(client: Client, house: House) -> None:
-    with client.socket() as first:
-        with client.socket(first.session_id) as second:
-            second.send(HALF)
-        with pytest.raises(SocketReplaced):
-            next(first)
-    assert stored(house, first.session_id) == [HALF]
-
-
-@pytest.mark.parametrize("taken", [1, 2])
-def test_chunk_number_used_by_request_raises(client: Client, house: House, taken: int) -> None:
-    """The chunk would be lost silently."""
-    with client.socket() as socket:
-        for number in range(taken):
-            client.put_chunk(socket.session_id, number, silence(0.5))
-        for piece in (silence(0.5), HALF)[2 - taken :]:
-            socket.send(piece)
-        with pytest.raises(WrongSequence):
-            list(socket)
-    with client.socket(socket.session_id) as again:
-        assert again.next_chunk == taken
-
-
 def test_session_ended_by_others_raises(client: Client, house: House) -> None:
     with client.socket() as socket:
         socket.send(HALF + HALF)

@@ -140,20 +140,3 @@ def test_unsendable_key_is_not_printed(speakers: SpeakerStub, earshot: Command, 
     assert "organization key" in err
     assert "secret" not in err
     assert speakers.requests == []
-
-
-def test_key_and_connection_errors_are_reported(speakers: SpeakerStub, wav: Path, earshot: Command) -> None:
-    add = ["add", "Anna_Kim", str(wav), str(wav)]
-    for given in (add, ["list"]):
-        code, out, err = earshot("speakers", *given, "--url", speakers.url, org_key="wrong")
-        assert (code, out) == (1, [])
-        known = f"the service at {speakers.url} does not know this organization key (organization not found)"
-        assert err == f"earshot: {known}\n"
-    code, _, err = earshot("speakers", *add, "--url", "http://127.0.0.1:9", org_key=ORG_KEY)
-    assert (code, len(err.splitlines())) == (1, 1)
-    assert err.startswith("earshot: no answer from http://127.0.0.1:9: ")
-    code, _, err = earshot("speakers", "list", "--url", speakers.url)
-    assert (code, err) == (
-        1,
-        "earshot: no organization key: set EARSHOT_ORG_KEY, or give --org-key-file or EARSHOT_ORG_KEY_FILE\n",
-    )

@@ -2,7 +2,6 @@
 
 import asyncio
 import io
-import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -85,41 +84,6 @@ def test_project_audio_retention(either: Client, house: House) -> None:
 
 
 # --- streams --------------------------------------------------------------------------------------------------------
-
-
-def test_stream_yields_events_while_sending(streamer: Client, house: House) -> None:
-    """The second half of the blocks follows only after an event of the first has been read."""
-    heard = threading.Event()
-
-    def blocks() -> Iterator[bytes]:
-        yield from [HALF_SECOND] * 4
-        assert heard.wait(10)
-        yield b""  # no events for a while
-        yield from [HALF_SECOND] * 2
-
-    starts = []
-    for event in streamer.stream(blocks()):
-        starts.append(event.start)
-        heard.set()
-    assert starts == [0, 0.5, 1, 1.5, 2]
-    [session] = house.sessions.sessions.values()
-    assert (session.opened.kind, session.opened.content_type, session.head.state) == (
-        "stream",
-        PCM.content_type,
-        "readonly",
-    )
-
-
-async def test_asyncio_stream(cutter: Cutter) -> None:
-    async def blocks() -> AsyncIterator[bytes]:
-        for _ in range(4):
-            yield HALF_SECOND
-            await asyncio.sleep(0)
-
-    async with AsyncClient(cutter.url, KEY) as client:
-        events = [event.start async for event in client.stream(blocks())]
-        from_a_list = [event.start async for event in client.stream([HALF_SECOND] * 4)]
-    assert events == from_a_list == [0, 0.5, 1]
 
 
 @pytest.mark.parametrize(

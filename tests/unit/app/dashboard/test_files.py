@@ -2,7 +2,6 @@
 
 import gzip
 import re
-from unittest import mock
 
 import pytest
 from starlette.testclient import TestClient
@@ -10,7 +9,6 @@ from starlette.testclient import TestClient
 from app.dashboard import files
 from tests.unit.app.conftest import House
 from tests.unit.asgi import Exchange
-from topics.ports.sign_ins import SignIn
 
 
 @pytest.fixture
@@ -78,14 +76,6 @@ def test_files_have_no_external_or_inline_code() -> None:
             assert not re.search(
                 r"innerHTML|eval\(|new Function|localStorage|document\.cookie|style=|https?://", text
             ), name
-
-
-def test_sign_in_by_link(house: House, http: TestClient) -> None:
-    house.sign_ins.redeem = mock.AsyncMock(return_value=SignIn("pass_p", "pass_o"))
-    answer = http.post("/dashboard/sign-in", json={"token": "once"})
-    assert answer.json() == {"project": "pass_p", "organization": "pass_o"}
-    assert answer.headers["cache-control"] == "no-store"
-    house.sign_ins.redeem.assert_awaited_once_with("once")
 
 
 @pytest.mark.parametrize("body", [{}, {"token": ""}, {"token": 1}, {"token": "x" * 300}, {"token": "a", "more": 1}, []])

@@ -1,4 +1,4 @@
-"""The OpenAPI documents: every route, valid, described, without secrets, and equal to the page of docs/."""
+"""The OpenAPI documents equal routes and docs/; the AsyncAPI document covers every topic and golden record."""
 
 import re
 from collections.abc import Iterator
@@ -11,11 +11,13 @@ import pytest
 from openapi_spec_validator import validate
 
 import earshot_client
-from app.documents import build, openapi
+from app.documents import asyncapi, build, openapi
 from app.documents.markdown import page
 from app.documents.parts import EVERYTHING, OPERATOR, Part
 from app.options import EdgeOptions
 from tests.conftest import ROOT
+from tests.examples import golden
+from topics import catalog
 
 OPTIONS: Final = EdgeOptions(b"the secret of this deployment", Path("/the/spool"), admin_key=b"the operator's digest")
 DOCUMENT: Final = build.everything(OPTIONS, with_operator=True)
@@ -162,3 +164,45 @@ def test_client_types_match_document(mine: str, theirs: str) -> None:
     assert fields.keys() <= described["properties"].keys()
     needed = {name for name, field in fields.items() if field.required}
     assert needed <= set(described["required"]), "the client asks for what may be absent"
+
+
+TOPICS: Final = asyncapi.document()
+
+
+def judge(kind: str) -> Any:
+    """Return a validator for records of a kind."""
+    return jsonschema_rs.Draft7Validator(
+        {"$ref": f"#/components/schemas/{kind}", "components": TOPICS["components"]}, validate_formats=True
+    )
+
+
+def unpacked(value: bytes) -> Any:
+    """Return the msgpack of a record or row as JSON, binary in base64."""
+    return msgspec.to_builtins(msgspec.msgpack.decode(value[1:] if value[:1] == b"\x01" else value))
+
+
+@pytest.mark.parametrize(
+    "path", golden.examples(*golden.READERS, catalog.CHANGELOG), ids=lambda path: f"{path.parts[-3]}/{path.name}"
+)
+def test_golden_records_match_schema(path: Path) -> None:
+    kind = type(golden.read(path)).__name__
+    assert kind in TOPICS["channels"][golden.topic(path).replace(".", "-")]["messages"]
+    judge(kind).validate(unpacked(path.with_suffix(".msgpack").read_bytes()))
+
+
+def test_every_topic_lists_its_records() -> None:
+    for topic in catalog.topics(0):
+        channel = TOPICS["channels"][topic.name.replace(".", "-")]
+        assert channel["address"] == topic.name
+        if not topic.compact:
+            assert set(channel["messages"]) >= set(topic.carries.split())
+
+
+def test_array_items_are_titled_by_field() -> None:
+    places = TOPICS["components"]["schemas"]["Chunk"]["items"]
+    assert [place["title"] for place in places] == ["record", "command", "sequence", "data", "idempotency", "predict"]
+
+
+def test_wrong_record_is_rejected() -> None:
+    assert not judge("Chunk").is_valid(["chunk", "c", "seven", "AAAA"])
+    assert not judge("Chunk").is_valid(["open", "c", 7, "AAAA"])

@@ -70,7 +70,7 @@ def test_docs_page_loads_nothing_external(http: TestClient) -> None:
 @pytest.mark.parametrize("apart", [True, False])
 def test_operator_paths_are_shown_only_if_served(apart: bool) -> None:
     options = msgspec.structs.replace(OPTIONS, admin_key=apikeys.digest("k" * 20), admin_apart=apart)
-    house = House(options, administration=object())  # type: ignore[arg-type]
+    house = House(options, administration=object())
     shown = TestClient(house.app).get("/openapi.json").json()
     assert any(path.startswith("/admin/") for path in shown["paths"]) is not apart
 

@@ -60,26 +60,13 @@ def test_empty_key_is_not_looked_up(desk: Desk) -> None:
     assert desk.directory.questions == 0
 
 
-def test_valid_key_is_cached_for_configured_time(desk: Desk) -> None:
-    assert desk.ask("good") == OURS
-    del desk.directory.keys["good"]
-    desk.now = 599.0
-    assert desk.ask("good") == OURS
-    assert desk.directory.questions == 1
-    desk.now = 600.0
-    with pytest.raises(Unauthorized, match=r"^Invalid API key$"):
-        desk.ask("good")
-
-
-def test_invalid_key_is_cached_for_configured_time(desk: Desk) -> None:
-    for moment in (0.0, 599.0):
-        desk.now = moment
+def test_verdicts_are_cached_for_configured_time(desk: Desk) -> None:
+    for desk.now, valid, invalid in ((0.0, "good", "new"), (599.0, "good", "new"), (600.0, "new", "good")):
+        assert desk.ask(valid) == OURS
         with pytest.raises(Unauthorized, match=r"^Invalid API key$"):
-            desk.ask("new")
-    assert desk.directory.questions == 1
-    desk.directory.keys["new"] = OURS
-    desk.now = 600.0
-    assert desk.ask("new") == OURS
+            desk.ask(invalid)
+        desk.directory.keys = {"new": OURS}
+        assert desk.directory.questions == (4 if desk.now == 600.0 else 2)
 
 
 async def test_concurrent_calls_share_one_lookup(desk: Desk) -> None:

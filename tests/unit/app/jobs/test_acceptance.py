@@ -144,17 +144,14 @@ def test_base64_padding_across_slices(house: House, http: TestClient) -> None:
     assert only_job(house)[1] == audio
 
 
-@pytest.mark.parametrize("text", ["?", "QUJ", "QUJD" * 3 + "Q", "QQ==" + "QUJD" * PART_BYTES, "QUJ\u00e9", ""])
-def test_invalid_base64_returns_500(house: House, http: TestClient, text: str) -> None:
-    answer = http.post("/api/v1/analyze", json=body(audio=b"") | {"audio": text})
+@pytest.mark.parametrize(
+    "text", [b"?", b"QUJ", b"QUJD" * 3 + b"Q", b"QQ==" + b"QUJD" * PART_BYTES, "QUJ\u00e9".encode(), b"\xff", b""]
+)
+def test_invalid_base64_returns_500(house: House, http: TestClient, text: bytes) -> None:
+    content = json.dumps(body(audio=b"")).encode().replace(b'""', b'"%s"' % text)
+    answer = http.post("/api/v1/analyze", content=content)
     assert (answer.status_code, answer.text) == (500, "Internal Server Error")
-    assert "audio" in answer.headers["earshot-reason"]
-    assert house.jobs.appended == []
-
-
-def test_undecodable_audio_text_returns_500(house: House, http: TestClient) -> None:
-    answer = http.post("/api/v1/analyze", content=json.dumps(body(audio=b"")).encode().replace(b'""', b'"\xff"'))
-    assert (answer.status_code, answer.headers["earshot-reason"]) == (500, "the audio is not base64")
+    assert answer.headers["earshot-reason"] == ("the audio is not base64" if text else "the data holds no audio")
     assert house.jobs.appended == []
 
 
@@ -176,14 +173,6 @@ def test_other_types_are_detected_from_content(house: House, http: TestClient) -
 
 
 WRONG = body(audio=b"", options={"no": 1}) | {"audio": "?"}
-
-
-def test_key_is_checked_first(http: TestClient) -> None:
-    for path in ("/api/v1/analyze", "/api/v1/analyze_file"):
-        answer = http.post(path, json=WRONG, headers={"X-Api-Key": ""})
-        assert (answer.status_code, answer.json()) == (401, {"error": "API key required"})
-        answer = http.post(path, json=WRONG, headers={"X-Api-Key": "x"})
-        assert (answer.status_code, answer.json()) == (401, {"error": "Invalid API key"})
 
 
 def test_checks_run_in_fixed_order(house: House, http: TestClient) -> None:

@@ -1,27 +1,37 @@
-"""Reading and deleting a job: what appears when, for whom, and its memory use."""
+"""Reading and deleting a job: what appears when, for whom, its memory use, its windows and packed scores."""
 
 import asyncio
+import base64
 import json
+import math
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
+from app.http.streaming import PIECE_BYTES, coalesced
+from app.jobs import window_scores
+from app.jobs.errors import job_error
+from app.jobs.window_rendering import PIECE, WindowRenderer
 from tests.unit.app.conftest import KEY, OPTIONS, House, client_of
-from tests.unit.app.double import STRONG
+from tests.unit.app.double import STRONG, TAGS
 from tests.unit.app.jobs import conftest as jobs
 from tests.unit.app.jobs.conftest import ALL, BOTH, SOUND, Exchange, alone, sounds, transcript
 from tests.waiting import until
+from topics.errors import AudioError, EngineError
 from topics.jobs import payloads
-from topics.jobs.options import Service
+from topics.jobs.options import Options, Service
 from topics.jobs.records import Portion, Started
 from topics.jobs.rules import JobState
 from topics.keys import new_id
 from topics.ports.directory import Principal
-from topics.scores import probability
+from topics.scores import probability, threshold
+from topics.times import clock
 
-CREATED = "2026-01-02T03:04:05.680Z"
 METADATA = {
     "audio": {
         "input": {"filename": "a b.wav", "format": "wav", "size_bytes": 1234, "content_type": "audio/x-wav"},
@@ -288,3 +298,104 @@ async def test_disconnected_or_stalled_client_ends_rendering(house: House, monke
     assert not gone.whole
     assert not stalled.whole
     await until(alone)
+
+
+def test_scores_match_result(house: House, http: TestClient) -> None:
+    job = house.jobs.create(BOTH)
+    portions = [sounds("Dog_bark", "", "Dog_bark Siren"), sounds("", "Speech", first=3), sounds("Siren", first=5)]
+    house.jobs.perform(job, Service.SOUND, *portions)
+    with mock.patch.object(window_scores, "_PIECE", 6):
+        answer = http.get(f"/api/v1/jobs/{job}/scores").json()
+    scores = base64.b64decode(answer["scores"], validate=True)
+    assert scores == b"".join(payloads.sounds(data).scores for data in portions)
+    windows = http.get(f"/api/v1/jobs/{job}").json()["result"]["sound_event_detection"]["results"]
+    width, zero = len(answer["tags"]), answer["reported_from"]
+    assert (answer["hop_seconds"], answer["window_seconds"]) == (1.0, 2.0)
+    for number, window in enumerate(windows):
+        row = scores[number * width : (number + 1) * width]
+        reported = {
+            tag: round(1 / (1 + math.exp(-answer["step"] * (value - zero + 0.5))), 4)
+            for tag, value in zip(answer["tags"], row, strict=True)
+            if value >= zero
+        }
+        assert reported == {one["class"]: one["confidence"] for one in window["classes"]}
+
+
+def test_recording_without_windows_has_no_scores(house: House, http: TestClient) -> None:
+    job = house.jobs.create(BOTH)
+    house.jobs.perform(job, Service.SOUND)
+    answer = http.get(f"/api/v1/jobs/{job}/scores").json()
+    assert (answer["tags"], answer["scores"]) == ([], "")
+
+
+def test_jobs_without_scores_return_error(house: House, http: TestClient) -> None:
+    running = house.jobs.create(BOTH)
+    words = house.jobs.create(Options(speech_analysis=True))
+    assert http.get(f"/api/v1/jobs/{words}/scores").status_code == 404
+    assert http.get(f"/api/v1/jobs/{running}/scores", headers={"X-Api-Key": "another"}).status_code == 401
+    other = house.jobs.create(BOTH, project="other")
+    assert http.get(f"/api/v1/jobs/{other}/scores").status_code == 404
+
+
+def naive(first: int, scores: bytes, audio_ms: int) -> list[dict[str, Any]]:
+    """Return every window, testing every tag."""
+    windows = []
+    for number in range(len(scores) // len(TAGS)):
+        row = scores[number * len(TAGS) : (number + 1) * len(TAGS)]
+        found = sorted((-stored, tag) for tag, stored in enumerate(row) if stored >= threshold(0))
+        windows.append(
+            {
+                "id": f"w{first + number}",
+                "start_time": clock((first + number) * 1000, hours=False),
+                "end_time": clock(min((first + number + 2) * 1000, audio_ms), hours=False),
+                "start_time_sec": float(first + number),
+                "end_time_sec": min(float(first + number + 2), audio_ms / 1000),
+                "classes": [
+                    {"class": TAGS[tag], "confidence": probability(-minus), "id": f"w{first + number}-{tag}"}
+                    for minus, tag in found
+                ],
+            }
+        )
+    return windows
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    first=st.integers(0, 40_000),
+    scores=st.binary(max_size=8 * len(TAGS)),
+    copies=st.sampled_from([1, PIECE // 3]),
+    last_ms=st.integers(1, 2000),
+)
+def test_windows_match_naive_rendering(first: int, scores: bytes, copies: int, last_ms: int) -> None:
+    scores = scores[: len(scores) // len(TAGS) * len(TAGS)] * copies
+    audio_ms = (first + max(len(scores) // len(TAGS), 1) - 1) * 1000 + last_ms
+    pieces = list(WindowRenderer(TAGS).windows(first, scores, hours=False, audio_ms=audio_ms))
+    assert json.loads(b"[" + b",".join(pieces) + b"]") == naive(first, scores, audio_ms)
+
+
+def test_tag_names_are_escaped() -> None:
+    (piece,) = WindowRenderer(['100 % "sure" %d']).windows(7, b"\xff", hours=False, audio_ms=9000)
+    (found,) = json.loads(piece)["classes"]
+    assert (found["class"], found["id"]) == ('100 % "sure" %d', "w7-0")
+
+
+def test_small_pieces_are_coalesced() -> None:
+    small, large = b"x" * 1000, b"y" * PIECE_BYTES
+    pieces = list(coalesced([small] * 100 + [large] + [small]))
+    assert b"".join(pieces) == small * 100 + large + small
+    assert all(len(piece) >= PIECE_BYTES for piece in pieces[:-1])
+    assert len(pieces) == 3
+    assert list(coalesced([])) == []
+
+
+def test_audio_error_reason_is_safe_header_value() -> None:
+    reply = job_error(500, AudioError("bad\r\nSet-Cookie: a\x00b ☃ é" + "x" * 1000))
+    assert (reply.status, reply.body) == (500, b"Internal Server Error")
+    reason = dict(reply.headers)[b"earshot-reason"]
+    assert reason.startswith(b"bad  Set-Cookie: a b ? \xe9xxx")
+    assert len(reason) == 500
+
+
+def test_internal_error_is_not_disclosed() -> None:
+    reply = job_error(500, EngineError("secret path"))
+    assert (reply.body, b"earshot-reason" in dict(reply.headers)) == (b"Internal Server Error", False)

@@ -141,17 +141,6 @@ async def test_disconnect_removes_job(house: House) -> None:
         assert not house.jobs.followers[job]
 
 
-async def test_job_with_idempotency_key_survives_disconnect(house: House) -> None:
-    post = Post(house, idempotency_key="mine")
-    job = await accepted(house)
-    await post.leave()
-    house.jobs.perform(job, Service.SPEECH, transcript(*TURNS), audio_ms=11_600)
-    again = await Post(house, idempotency_key="mine").end()
-    assert (again.status, again.json["text"], again.headers["earshot-job"]) == (200, TEXT, job)
-    other = await Post(house, body=form({**WHISPER, "language": "fr"}), idempotency_key="mine").end()
-    assert other.status == 409
-
-
 async def test_translation_without_engine_returns_error(house: House) -> None:
     post = Post(house, TRANSLATIONS)
     job = await accepted(house)

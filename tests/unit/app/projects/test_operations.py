@@ -1,90 +1,37 @@
 """A project by its own key, over a real database in a file, without a socket."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from unittest import mock
 
-import httpx2
 import msgspec
 import pytest
-from starlette.applications import Starlette
 
-from app.http.bodies import SMALL_BODY, BodyQuota
-from app.http.metrics import Meters
-from app.http.operation import InterfacePart
-from app.http.resource import mount
-from app.identity.authentication import Authenticator
-from app.identity.changed_keys import ChangedKeys
-from app.identity.keys import AUDIO, ORGANIZATION, PROJECT, KeyRateLimiter, Keyring
-from app.jobs.errors import job_error
-from app.projects.project_context import ProjectContext
-from app.projects.project_descriptions import MODELS
-from app.routes import JOBS_PREFIX, PROJECT_ROUTES
-from infra.db.accounts import Accounts
-from infra.db.database import Database
-from infra.db.directory import SqlDirectory
-from infra.db.ledger import SqlLedger
-from infra.db.projects import SqlProjects
 from infra.service import key_uses
+from tests.unit.app.real_house import RealHouse, opened
 from tests.waiting import until
 from topics.errors import DirectoryDown, ServiceError, Unavailable
-from topics.ports.directory import Principal
 from topics.ports.ledger import Charge, MeteredService
-from topics.ports.models import Models
 from topics.sessions.sounds import ChosenRules, SoundRule
 
 NOON = 1_793_534_400_000  # 2026-11-01T12:00:00Z
 DAY = 86_400_000
 
 
-class House(msgspec.Struct, frozen=True):
-    accounts: Accounts
-    projects: SqlProjects
-    ledger: SqlLedger
-    keyring: Keyring[Principal]
-    http: httpx2.AsyncClient
-    key: str
-
-    async def get(self, path: str, key: str | None = None) -> httpx2.Response:
-        return await self.http.get(path, headers={"X-Api-Key": key or self.key})
-
-
-@asynccontextmanager
-async def _house(directory: Path) -> AsyncIterator[House]:
-    database = Database(f"sqlite+aiosqlite:///{directory / 'earshot.db'}")
-    await database.migrate()
-    accounts, projects = Accounts(database, lambda: NOON / 1000), SqlProjects(database, lambda: NOON / 1000)
-    holders, meters = SqlDirectory(database, timeout=60.0), Meters(tuple)
-    keyring = Keyring(PROJECT, holders.project, 0.0, KeyRateLimiter(100))
-    changed = ChangedKeys(
-        keyring,
-        Keyring(ORGANIZATION, holders.organization, 0.0, KeyRateLimiter(100)),
-        Keyring(AUDIO, holders.audio_link, 0.0, KeyRateLimiter(100)),
-    )
-    keys = Authenticator(keyring, meters)
-    context = ProjectContext(
-        projects, mock.Mock(spec=Models, in_use=lambda: MODELS.models), keys, changed, 60_000, 3_600_000
-    )
-    part = InterfacePart(job_error, meters, BodyQuota(SMALL_BODY))
-    app = Starlette(routes=mount(JOBS_PREFIX, PROJECT_ROUTES, context, part))
-    await accounts.create_organization("Zoo")
-    _, key = await accounts.create_project("apes")
-    transport = httpx2.ASGITransport(app, raise_app_exceptions=False)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://zoo/api/v1") as http:
-        yield House(accounts, projects, SqlLedger(database), keyring, http, key)
-    await database.close()
-
-
 @pytest.fixture
-def house(loop: asyncio.Runner, tmp_path: Path) -> Iterator[House]:
-    made = _house(tmp_path)
-    yield loop.run(made.__aenter__())
+def house(loop: asyncio.Runner, tmp_path: Path) -> Iterator[RealHouse]:
+    made = opened(
+        tmp_path, lambda: NOON / 1000, key_cache_seconds=0.0, keep_audio_ms=60_000, longest_keep_audio_ms=3_600_000
+    )
+    house = loop.run(made.__aenter__())
+    loop.run(house.accounts.create_organization("Zoo"))
+    _, house.key = loop.run(house.accounts.create_project("apes"))
+    yield house
     loop.run(made.__aexit__(None, None, None))
 
 
-async def test_project_reads_its_own_settings(house: House) -> None:
+async def test_project_reads_its_own_settings(house: RealHouse) -> None:
     ((apes,), zoo) = await house.accounts.projects(), (await house.accounts.organizations())[0]
     await house.accounts.plan("apes", 600)
     charge = Charge("j1", MeteredService.SOUND, apes.id, zoo.id, 61_500, "yamnet@1", NOON)
@@ -109,20 +56,20 @@ async def test_project_reads_its_own_settings(house: House) -> None:
     assert house.key not in answer.text
 
 
-async def test_project_sets_audio_retention(house: House) -> None:
+async def test_project_sets_audio_retention(house: RealHouse) -> None:
     keyed = {"X-Api-Key": house.key}
     with mock.patch.object(house.keyring, "_seconds", 600.0):
         assert (await house.keyring.holder(house.key)).keep_audio_seconds is None
         for seconds in (3600, 0, None):
-            answer = await house.http.patch("/project", json={"keep_audio_seconds": seconds}, headers=keyed)
+            answer = await house.http.patch("/api/v1/project", json={"keep_audio_seconds": seconds}, headers=keyed)
             assert answer.json()["keep_audio_seconds"] == seconds
             assert (await house.keyring.holder(house.key)).keep_audio_seconds == seconds, "the next job knows"
     assert (await house.get("/project")).json()["keep_audio_seconds"] is None
 
 
-async def test_project_sets_sound_rules(house: House) -> None:
+async def test_project_sets_sound_rules(house: RealHouse) -> None:
     async def change(**body: object) -> ChosenRules:
-        answer = await house.http.patch("/project", json=body, headers={"X-Api-Key": house.key})
+        answer = await house.http.patch("/api/v1/project", json=body, headers={"X-Api-Key": house.key})
         assert answer.status_code == 200
         assert answer.json()["keep_audio_seconds"] is None
         shown = (await house.get("/project")).json()
@@ -157,23 +104,15 @@ async def test_project_sets_sound_rules(house: House) -> None:
         (None, "body"),
     ],
 )
-async def test_invalid_settings_are_rejected(body: object, fault: str, house: House) -> None:
-    answer = await house.http.patch("/project", json=body, headers={"X-Api-Key": house.key})
+async def test_invalid_settings_are_rejected(body: object, fault: str, house: RealHouse) -> None:
+    answer = await house.http.patch("/api/v1/project", json=body, headers={"X-Api-Key": house.key})
     assert answer.status_code == 400
     assert fault in answer.json()["error"]
     shown = (await house.get("/project")).json()
     assert (shown["keep_audio_seconds"], shown["sound_rule"], shown["sound_rules"]) == (None, None, {})
 
 
-async def test_new_key_invalidates_old_key(house: House) -> None:
-    answer = await house.http.post("/project/key", headers={"X-Api-Key": house.key})
-    assert answer.headers["cache-control"] == "no-store"
-    fresh = answer.json()["key"]
-    assert (await house.get("/project")).status_code == 401
-    assert (await house.get("/project", fresh)).json()["key"]["shown_as"] == f"esp_…{fresh[-4:]}"
-
-
-async def test_usage_by_day(house: House) -> None:
+async def test_usage_by_day(house: RealHouse) -> None:
     (apes,) = await house.accounts.projects()
     one = Charge("j1", MeteredService.SOUND, apes.id, apes.organization, 1500, "m", NOON)
     more = (
@@ -204,35 +143,28 @@ async def test_usage_by_day(house: House) -> None:
     "query",
     ["since=yesterday", "until=2026-13-01", "since=2026-11-02&until=2026-11-01", "since=2020-01-01", "until=%00"],
 )
-async def test_invalid_days_are_rejected(query: str, house: House) -> None:
+async def test_invalid_days_are_rejected(query: str, house: RealHouse) -> None:
     answer = await house.get(f"/project/usage?{query}")
     assert answer.status_code == 400
     assert answer.json()["error"].startswith(query[:5])
 
 
-async def test_first_and_last_possible_days(house: House) -> None:
+async def test_first_and_last_possible_days(house: RealHouse) -> None:
     assert (await house.get("/project/usage?until=0001-01-05")).json()["since"] == "0001-01-01"
     assert (await house.get("/project/usage?since=9999-12-31&until=9999-12-31")).json()["rows"] == []
 
 
-async def test_requests_without_key_are_rejected(house: House) -> None:
-    for path in ("/project", "/project/usage"):
-        assert (await house.http.get(path)).json() == {"error": "API key required"}
-    assert (await house.http.post("/project/key")).status_code == 401
-    assert (await house.http.post("/project")).status_code == 405
-
-
-async def test_deleted_project_with_cached_key_is_rejected(house: House) -> None:
+async def test_deleted_project_with_cached_key_is_rejected(house: RealHouse) -> None:
     """Its key may still be cached."""
     principal = await house.keyring.holder(house.key)
     await house.accounts.delete_project("apes")
     with mock.patch.object(house.keyring, "holder", mock.AsyncMock(return_value=principal)):
         assert (await house.get("/project")).status_code == 404
-        assert (await house.http.post("/project/key", headers={"X-Api-Key": house.key})).status_code == 401
+        assert (await house.http.post("/api/v1/project/key", headers={"X-Api-Key": house.key})).status_code == 401
 
 
 @pytest.mark.parametrize("failure", [DirectoryDown("away"), Unavailable("full")])
-async def test_last_use_of_key_is_recorded(house: House, failure: ServiceError) -> None:
+async def test_last_use_of_key_is_recorded(house: RealHouse, failure: ServiceError) -> None:
     noted: list[int] = []
     gate, written = asyncio.Semaphore(0), asyncio.Event()
 
@@ -241,7 +173,7 @@ async def test_last_use_of_key_is_recorded(house: House, failure: ServiceError) 
         await gate.acquire()
         if len(noted) == 1:
             raise failure
-        await house.projects.note_used(digests)
+        await house.sql_projects.note_used(digests)
         written.set()
 
     with mock.patch.object(key_uses, "NOTE_SECONDS", 0.001):

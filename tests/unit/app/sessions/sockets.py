@@ -9,17 +9,20 @@ from functools import cache
 from typing import Any, Final
 
 import jsonschema_rs
+import pytest
 import uvicorn
 from websockets.asyncio.client import ClientConnection as Client
 from websockets.asyncio.client import connect
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from app.documents import asyncapi
 from infra.service.connections import ConnectionLimits, Connections
 from infra.service.http_protocol import ClientConnection
-from tests.contract.api import tone
+from tests.contract.api import RAW, tone
 from tests.unit.app.conftest import House
 from tests.waiting import until
+from topics.keys import new_id
+from topics.sessions.records import Opened
 
 LIMITS = ConnectionLimits(connections=200, per_address=None, idle_seconds=30.0, slowest=1000)
 PROTOCOL = "earshot.v1"
@@ -98,10 +101,24 @@ class Place:
     def url(self) -> str:
         return f"ws://127.0.0.1:{self.port}"
 
+    async def raw(self, path: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Open a socket by a handshake of our own."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(handshake(path, self.port))
+        await reader.readuntil(b"\r\n\r\n")
+        return reader, writer
+
     def line(
         self, path: str, protocols: tuple[str, ...] = (PROTOCOL,), **headers: str
     ) -> AbstractAsyncContextManager[Line]:
         return line_at(self.url, path, protocols, **headers)
+
+    @asynccontextmanager
+    async def greeted(self, path: str, **headers: str) -> AsyncIterator[Line]:
+        """Open a socket, and read its greeting."""
+        async with self.line(path, (PROTOCOL,), **headers) as line:
+            assert (await line.next())["type"] == "hello"
+            yield line
 
 
 @asynccontextmanager
@@ -156,6 +173,31 @@ def path_of(session: str, query: str = "") -> str:
     return f"/audio_sessions/{session}/socket{query}"
 
 
+async def opened(house: House, project: str = "project", content_type: str = RAW) -> str:
+    """Return a new stream session."""
+    session = new_id()
+    await house.sessions.submit(session, Opened("o", "stream", content_type, project, 1000, 500))
+    return session
+
+
+@asynccontextmanager
+async def greeted(house: House, query: str = "") -> AsyncIterator[tuple[str, Line]]:
+    """Open a socket of a new session, and read its greeting."""
+    session = await opened(house)
+    async with place(house) as here, here.greeted(path_of(session, query)) as line:
+        yield session, line
+
+
+@asynccontextmanager
+async def forwarded(house: House) -> AsyncIterator[tuple[House, Place, Place, str]]:
+    """Yield the owner of a session, its address, that of another node, and the session."""
+    owner = House()
+    session = await opened(owner)
+    async with place(owner) as there, place(house) as here:
+        house.sessions.elsewhere[session] = there.url.replace("ws", "http")
+        yield owner, there, here, session
+
+
 def of_type(messages: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     return [message for message in messages if message["type"] == kind]
 
@@ -168,6 +210,17 @@ async def refused(line: Line, code: int, status: int) -> dict[str, Any]:
     assert (error["type"], error["status_code"]) == ("error", status)
     assert error["error"]
     return error
+
+
+async def refused_either_way(here: Place, path: str, code: int, status: int, **headers: str) -> tuple[str, str]:
+    """Return the errors that refuse a socket with the protocol and without it."""
+    async with here.line(path, (PROTOCOL,), **headers) as line:
+        error = (await refused(line, code, status))["error"]
+    with pytest.raises(InvalidStatus) as failure:
+        async with here.line(path, protocols=(), **headers):
+            pass
+    assert failure.value.response.status_code == status
+    return error, json.loads(failure.value.response.body)["error"]
 
 
 def handshake(path: str, port: int, *headers: str) -> bytes:

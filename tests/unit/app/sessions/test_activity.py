@@ -16,7 +16,8 @@ from app.sessions.rendering import EventRenderer
 from tests.contract.api import RAW
 from tests.ports import free_port
 from tests.unit.app.conftest import KEY, OPTIONS, House, serving
-from tests.unit.app.sessions.test_live import opened, put
+from tests.unit.app.sessions.sockets import opened
+from tests.unit.app.sessions.test_live import put
 from topics.errors import BadRequest, Unavailable
 from topics.keys import new_id
 from topics.ports.lists import Coverage

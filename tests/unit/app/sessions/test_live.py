@@ -9,17 +9,17 @@ import msgspec
 import pytest
 
 from app.sessions import joined_live, live, socket_events
-from tests.contract.api import RAW, silence, tone
+from tests.contract.api import silence, tone
 from tests.unit.app.conftest import KEY, House
 from tests.unit.app.jobs.conftest import BOTH, SOUND, Exchange, sounds, transcript
 from tests.unit.app.jobs.test_elsewhere import served
+from tests.unit.app.sessions.sockets import opened
 from tests.waiting import until
 from topics.errors import Unavailable
 from topics.jobs.options import Service
 from topics.jobs.records import Billed, Overdue, Removed
-from topics.keys import new_id
 from topics.ports.lists import Coverage
-from topics.sessions.records import Chunk, Deleted, Opened, Sealed
+from topics.sessions.records import Chunk, Deleted, Sealed
 
 Event = tuple[str, Any]
 
@@ -40,13 +40,6 @@ def names(exchange: Exchange) -> list[str]:
 
 def windows(exchange: Exchange) -> list[int]:
     return [data["window"] for name, data in events(exchange) if name == "window"]
-
-
-async def opened(house: House, project: str = "project", content_type: str = RAW) -> str:
-    """Return a new stream session."""
-    session = new_id()
-    await house.sessions.submit(session, Opened("o", "stream", content_type, project, 1000, 500))
-    return session
 
 
 async def put(house: House, session: str, first: int, seconds: float) -> None:

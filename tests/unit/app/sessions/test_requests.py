@@ -1,4 +1,4 @@
-"""Audio in requests: base64, whole or in lines, within its limit."""
+"""Requests: audio in base64, whole or in lines, within its limit; page tokens for their own session."""
 
 import base64
 from collections.abc import Callable
@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from app.http.bodies import chunk_body, decode
 from app.sessions.requests import CHUNK, audio_bytes, chunk_audio
+from app.sessions.tokens import PageTokens
 from topics.errors import BadRequest, RequestError, TooLarge
 
 
@@ -83,3 +84,27 @@ def test_chunk_audio_agrees_with_json_decoder(body: bytes) -> None:
 def test_chunk_limit_applies_to_bodies() -> None:
     with pytest.raises(TooLarge, match="101 bytes"):
         chunk_audio(b'{"data":"%s"}' % base64.b64encode(bytes(101)), 100)
+
+
+SESSION, OTHER = "a" * 24, "b" * 24
+TOKENS = PageTokens(b"s" * 32)
+
+
+@given(offset=st.integers(0, 2**63), count=st.integers(1, 1024))
+def test_token_round_trip(offset: int, count: int) -> None:
+    token = TOKENS.issue(SESSION, offset, count)
+    assert TOKENS.read(SESSION, token) == (offset, count)
+    assert token.replace("-", "").replace("_", "").isalnum(), "a token needs no quoting in a URL"
+
+
+@pytest.mark.parametrize("reader", [(TOKENS, OTHER), (PageTokens(b"t" * 32), SESSION)])
+def test_token_is_bound_to_session_and_deployment(reader: tuple[PageTokens, str]) -> None:
+    tokens, session = reader
+    with pytest.raises(BadRequest, match="next_token"):
+        tokens.read(session, TOKENS.issue(SESSION, 5, 10))
+
+
+@pytest.mark.parametrize("secret", [b"", b"x" * 15, b"x" * 65])
+def test_secret_of_wrong_length_is_rejected(secret: bytes) -> None:
+    with pytest.raises(ValueError, match="16 to 64"):
+        PageTokens(secret)

@@ -12,11 +12,10 @@ from app.sessions.socket_audio import SentAudio
 from infra.service.socket_connection import SocketConnection
 from tests.contract.api import tone, wav
 from tests.unit.app.conftest import House
-from tests.unit.app.sessions.sockets import END, HALF, of_type, path_of, place, refused
-from tests.unit.app.sessions.test_live import opened
+from tests.unit.app.sessions.sockets import END, HALF, greeted, of_type, opened, path_of, place, refused
 from tests.waiting import until
 from topics.errors import RecordError
-from topics.sessions.records import Chunk, Cursor, Deleted, Sealed
+from topics.sessions.records import Chunk, Cursor, Sealed
 from topics.sessions.rules import SessionState
 
 
@@ -54,10 +53,8 @@ async def test_audio_is_acknowledged_and_yields_events(house: House) -> None:
 
 
 async def test_chunks_are_pipelined_and_acknowledged_together(house: House) -> None:
-    session = await opened(house)
     house.sessions.slow = True
-    async with place(house) as here, here.line(path_of(session)) as line:
-        await line.next()
+    async with greeted(house) as (_, line):
         for _ in range(6):
             await line.socket.send(HALF)
         await until(lambda: len(house.sessions.unfolded) == 6)
@@ -68,10 +65,8 @@ async def test_chunks_are_pipelined_and_acknowledged_together(house: House) -> N
 
 async def test_acknowledgement_is_sent_with_next_window(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket_module, "ACK_SECONDS", 3600.0)
-    session = await opened(house)
     house.sessions.paused = True
-    async with place(house) as here, here.line(path_of(session)) as line:
-        await line.next()
+    async with greeted(house) as (session, line):
         for _ in range(2):
             await line.socket.send(HALF)
         await until(lambda: len(house.sessions.sessions[session].chunks) == 2)
@@ -82,24 +77,12 @@ async def test_acknowledgement_is_sent_with_next_window(house: House, monkeypatc
         assert [(one["type"], one.get("next_chunk")) for one in said] == [("ack", 2), ("window", None)]
 
 
-async def test_behind_is_unanalysed_audio(house: House) -> None:
-    session = await opened(house)
-    house.sessions.paused = True
-    async with place(house) as here, here.line(path_of(session)) as line:
-        await line.next()
-        await line.socket.send(HALF)
-        ack = await line.next_of("ack")
-        assert ack == {"type": "ack", "next_chunk": 1, "behind": 0.5}
-
-
 async def test_last_acknowledgement_says_how_far_behind_analysis_is(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(socket_module, "ACK_SECONDS", 10)
     house.sessions.paused = True
-    session = await opened(house)
-    async with place(house) as here, here.line(path_of(session)) as line:
-        await line.next()
+    async with greeted(house) as (session, line):
         await line.socket.send(HALF)
         await until(lambda: house.sessions.sessions[session].chunks)
         await line.socket.send("not JSON")
@@ -108,8 +91,7 @@ async def test_last_acknowledgement_says_how_far_behind_analysis_is(
 
 async def test_behind_of_encoded_audio_is_estimated_from_analysis(house: House) -> None:
     session = await opened(house, content_type="audio/wav")
-    async with place(house) as here, here.line(path_of(session)) as line:
-        await line.next()
+    async with place(house) as here, here.greeted(path_of(session)) as line:
         house.sessions.paused = True
         await line.socket.send(wav(tone(2)))
         assert (await line.next_of("ack"))["behind"] == 0, "nobody knows yet"
@@ -121,23 +103,6 @@ async def test_behind_of_encoded_audio_is_estimated_from_analysis(house: House) 
         for number in (2, 3):
             await line.socket.send(wav(tone(2)))
             assert await line.next_of("ack") == {"type": "ack", "next_chunk": number, "behind": 2.0 * (number - 1)}
-
-
-async def test_reconnect_loses_and_duplicates_nothing(house: House) -> None:
-    session = await opened(house)
-    async with place(house) as here:
-        async with here.line(path_of(session)) as line:
-            await line.next()
-            for _ in range(4):
-                await line.socket.send(HALF)
-            first = [await line.next_of("window"), await line.next_of("window")]
-        async with here.line(path_of(session, f"?after={first[1]['cursor']}")) as line:
-            hello = await line.next()
-            assert (hello["next_chunk"], hello["cursor"]) == (4, first[1]["cursor"])
-            await line.socket.send(HALF)
-            await line.socket.send(END)
-            messages = await line.rest()
-    assert [one["window"] for one in of_type(messages, "window")] == [2, 3]
 
 
 @pytest.mark.parametrize(
@@ -180,37 +145,25 @@ async def test_all_readers_get_same_events_and_cursors(house: House) -> None:
 
 
 async def test_levels_are_sent_on_request(house: House) -> None:
-    session = await opened(house)
-    async with place(house) as here, here.line(path_of(session, "?events=level")) as line:
-        await line.next()
+    async with greeted(house, "?events=level") as (session, line):
         await line.socket.send(tone(1))
         level = await line.next_of("level")
         assert level == {"type": "level", "start_time": 0, "end_time": 1, "rms": -20.5, "peak": -10}
     await until(lambda: not house.sessions.followers[session])
 
 
-@pytest.mark.parametrize("text", ["nonsense", "[]", "{}", '{"type":"pause"}', '{"type":7}', '"end"', "[" * 9000])
-async def test_unknown_text_message_is_rejected(house: House, text: str) -> None:
-    session = await opened(house)
-    async with place(house) as here, here.line(path_of(session)) as line:
-        await line.next()
-        await line.socket.send(text)
-        await refused(line, 4400, 400)
-
-
-async def test_empty_message_is_rejected(house: House) -> None:
-    session = await opened(house)
-    async with place(house) as here, here.line(path_of(session)) as line:
-        await line.next()
-        await line.socket.send(b"")
+@pytest.mark.parametrize(
+    "message", ["nonsense", "[]", "{}", '{"type":"pause"}', '{"type":7}', '"end"', "[" * 9000, b""]
+)
+async def test_unknown_or_empty_message_is_rejected(house: House, message: str | bytes) -> None:
+    async with greeted(house) as (_, line):
+        await line.socket.send(message)
         await refused(line, 4400, 400)
 
 
 @pytest.mark.parametrize("message", [HALF, b"", END])
 async def test_listener_may_not_send(house: House, message: bytes | str) -> None:
-    session = await opened(house)
-    async with place(house) as here, here.line(path_of(session, "?mode=listen")) as line:
-        await line.next()
+    async with greeted(house, "?mode=listen") as (session, line):
         await line.socket.ping()
         await line.socket.send(message)
         await refused(line, 4400, 400)
@@ -218,9 +171,7 @@ async def test_listener_may_not_send(house: House, message: bytes | str) -> None
 
 
 async def test_fragmented_message_is_one_chunk(house: House) -> None:
-    session = await opened(house)
-    async with place(house) as here, here.line(path_of(session)) as line:
-        await line.next()
+    async with greeted(house) as (session, line):
         await line.socket.send([HALF[:7], b"", HALF[7:]])
         assert (await line.next_of("ack"))["next_chunk"] == 1
     assert house.sessions.sessions[session].chunks == [HALF]
@@ -229,8 +180,7 @@ async def test_fragmented_message_is_one_chunk(house: House) -> None:
 async def test_read_only_session_rejects_audio(house: House) -> None:
     session = await opened(house)
     house.sessions.paused = True
-    async with place(house) as here, here.line(path_of(session)) as line:
-        await line.next()
+    async with place(house) as here, here.greeted(path_of(session)) as line:
         await line.socket.send(HALF)
         await line.next_of("ack")
         await house.sessions.submit(session, Sealed("s"))
@@ -241,20 +191,16 @@ async def test_read_only_session_rejects_audio(house: House) -> None:
 
 
 async def test_audio_after_end_is_rejected(house: House) -> None:
-    session = await opened(house)
     house.sessions.slow = True
-    async with place(house) as here, here.line(path_of(session)) as line:
-        await line.next()
+    async with greeted(house) as (_, line):
         for message in (HALF, END, HALF):
             await line.socket.send(message)
         await refused(line, 4403, 403)
 
 
 async def test_end_waits_for_earlier_chunks(house: House) -> None:
-    session = await opened(house)
     house.sessions.slow = True
-    async with place(house) as here, here.line(path_of(session)) as line:
-        await line.next()
+    async with greeted(house) as (_, line):
         for message in (HALF, HALF, END):
             await line.socket.send(message)
         await until(lambda: len(house.sessions.unfolded) == 2)
@@ -272,8 +218,7 @@ async def test_client_may_disconnect_after_end(house: House, last: bytes | str) 
     session = await opened(house)
     house.sessions.slow = True
     async with place(house) as here:
-        async with here.line(path_of(session)) as line:
-            await line.next()
+        async with here.greeted(path_of(session)) as line:
             for message in (HALF, END, last):
                 await line.socket.send(message)
             await until(lambda: house.sessions.unfolded)
@@ -283,24 +228,9 @@ async def test_client_may_disconnect_after_end(house: House, last: bytes | str) 
     assert house.sessions.sessions[session].chunks == [HALF]
 
 
-async def test_taken_chunk_number_is_rejected(house: House) -> None:
-    session = await opened(house)
-    async with place(house) as here, here.line(path_of(session)) as line:
-        await line.next()
-        await house.sessions.submit(session, Chunk("c", 0, HALF))
-        await line.socket.send(HALF)
-        assert (await line.next_of("ack"))["next_chunk"] == 1
-        await house.sessions.submit(session, Chunk("c", 1, HALF))
-        await line.socket.send(tone(0.25))
-        assert (await refused(line, 4410, 409))["next_chunk"] == 2
-    assert house.sessions.sessions[session].chunks == [HALF, HALF]
-
-
 async def test_taken_number_whose_row_is_unreadable_is_rejected(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(house.sessions, "same_audio", mock.Mock(side_effect=RecordError("row version 9 is not known")))
-    session = await opened(house)
-    async with place(house) as here, here.line(path_of(session)) as line:
-        await line.next()
+    async with greeted(house) as (session, line):
         await house.sessions.submit(session, Chunk("c", 0, HALF))
         await line.socket.send(HALF)
         assert (await refused(line, 4410, 409))["next_chunk"] == 1
@@ -309,8 +239,7 @@ async def test_taken_number_whose_row_is_unreadable_is_rejected(house: House, mo
 async def test_newer_sender_replaces_older_and_continues_after_it(house: House) -> None:
     session = await opened(house)
     house.sessions.slow = True
-    async with place(house) as here, here.line(path_of(session)) as older:
-        await older.next()
+    async with place(house) as here, here.greeted(path_of(session)) as older:
         await older.socket.send(HALF)
         await until(lambda: house.sessions.unfolded)
         async with here.line(path_of(session)) as newer:
@@ -328,27 +257,18 @@ async def test_newer_sender_replaces_older_and_continues_after_it(house: House) 
 
 async def test_listener_does_not_replace_sender(house: House) -> None:
     session = await opened(house)
-    async with place(house) as here, here.line(path_of(session)) as sender:
-        await sender.next()
-        async with here.line(path_of(session, "?mode=listen")) as listener:
-            await listener.next()
-            await sender.socket.send(tone(1))
-            assert (await listener.next())["window"] == 0
-            assert (await sender.next_of("window"))["window"] == 0
-
-
-async def test_deleting_session_closes_socket(house: House) -> None:
-    session = await opened(house)
-    async with place(house) as here, here.line(path_of(session)) as line:
-        await line.next()
-        await house.sessions.submit(session, Deleted("d"))
-        await refused(line, 4404, 404)
+    async with (
+        place(house) as here,
+        here.greeted(path_of(session)) as sender,
+        here.greeted(path_of(session, "?mode=listen")) as listener,
+    ):
+        await sender.socket.send(tone(1))
+        assert (await listener.next())["window"] == 0
+        assert (await sender.next_of("window"))["window"] == 0
 
 
 async def test_moved_session_closes_socket(house: House) -> None:
-    session = await opened(house)
-    async with place(house) as here, here.line(path_of(session)) as line:
-        await line.next()
+    async with greeted(house) as (session, line):
         for follower in list(house.sessions.followers[session]):
             follower.lose()
         assert await line.rest() == []
@@ -358,8 +278,7 @@ async def test_moved_session_closes_socket(house: House) -> None:
 async def test_stopping_node_acknowledges_chunks_in_flight(house: House) -> None:
     session = await opened(house)
     house.sessions.slow = True
-    async with place(house) as here, here.line(path_of(session)) as line:
-        await line.next()
+    async with place(house) as here, here.greeted(path_of(session)) as line:
         await line.socket.send(HALF)
         await until(lambda: house.sessions.unfolded)
         here.server.should_exit = True

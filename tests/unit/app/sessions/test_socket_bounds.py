@@ -15,8 +15,7 @@ from app.sessions import socket_audio, socket_room
 from infra.service import socket_connection
 from tests.contract.api import silence, tone
 from tests.unit.app.conftest import OPTIONS, House
-from tests.unit.app.sessions.sockets import END, HALF, LIMITS, Line, handshake, path_of, place, refused
-from tests.unit.app.sessions.test_live import opened
+from tests.unit.app.sessions.sockets import END, HALF, LIMITS, greeted, handshake, opened, path_of, place, refused
 from tests.waiting import until
 from topics.errors import Unavailable
 from topics.sessions.records import Chunk
@@ -24,11 +23,9 @@ from topics.sessions.records import Chunk
 
 @pytest.mark.parametrize("parts", [1, 5])
 async def test_oversized_message_is_rejected(house: House, parts: int) -> None:
-    session = await opened(house)
     whole = silence(1048576 / 32000)
     assert len(whole) == 1048576
-    async with place(house) as here, here.line(path_of(session)) as line:
-        await line.next()
+    async with greeted(house) as (session, line):
         await line.socket.send(whole)
         assert (await line.next_of("ack"))["next_chunk"] == 1
         part = (len(whole) + parts) // parts
@@ -37,34 +34,38 @@ async def test_oversized_message_is_rejected(house: House, parts: int) -> None:
     assert len(house.sessions.sessions[session].chunks) == 1
 
 
-async def test_unacknowledged_bytes_are_limited(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("chunk", "count", "held"),
+    [
+        pytest.param(silence(4), 200, range(9, 17), id="bytes"),
+        pytest.param(b"x", 10_000, range(1001, 4200), id="messages"),
+    ],
+)
+async def test_unacknowledged_bytes_are_limited(
+    house: House, monkeypatch: pytest.MonkeyPatch, chunk: bytes, count: int, held: range
+) -> None:
+    """1 to 2 MiB of chunks; and as many as would fit, however small they are."""
     monkeypatch.setattr(socket_module, "UNACKNOWLEDGED_BYTES", 1024 * 1024)
-    session = await opened(house)
     house.sessions.slow = house.sessions.paused = True
-    chunk = silence(4)
-    async with place(house) as here, here.line(path_of(session)) as line:
-        await line.next()
+    async with greeted(house, "?events=none") as (_, line):
 
         async def send() -> None:
-            for _ in range(200):
+            for _ in range(count):
                 await line.socket.send(chunk)
 
         sending = asyncio.create_task(send())
         await asyncio.sleep(0.3)
-        held = sum(len(command.data) for _, command, _ in house.sessions.unfolded if isinstance(command, Chunk))
-        assert 1024 * 1024 <= held < 2 * 1024 * 1024
-        assert not sending.done()
+        assert len(house.sessions.unfolded) in held
+        assert len(chunk) == 1 or not sending.done()
         house.sessions.slow = False
         house.sessions.fold_sent()
         await sending
-        while (await line.next_of("ack"))["next_chunk"] < 200:
+        while (await line.next_of("ack"))["next_chunk"] < count:
             pass
 
 
 async def test_full_log_delays_client_then_closes_socket(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    session = await opened(house)
-    async with place(house) as here, here.line(path_of(session)) as line:
-        await line.next()
+    async with greeted(house) as (session, line):
         house.sessions.failure = Unavailable("the log's queue is full", 3)
         for _ in range(3):
             await line.socket.send(HALF)
@@ -80,9 +81,7 @@ async def test_full_log_delays_client_then_closes_socket(house: House, monkeypat
 
 
 async def test_end_without_room_in_log_closes_socket_with_1013(house: House) -> None:
-    session = await opened(house)
-    async with place(house) as here, here.line(path_of(session)) as line:
-        await line.next()
+    async with greeted(house) as (_, line):
         house.sessions.failure = Unavailable("the log's queue is full", 3)
         await line.socket.send(END)
         assert (await refused(line, 1013, 503))["retry_after"] == 3
@@ -90,11 +89,9 @@ async def test_end_without_room_in_log_closes_socket_with_1013(house: House) -> 
 
 async def test_client_is_not_read_while_log_is_full(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket_module, "UNACKNOWLEDGED_BYTES", 1024**3)
-    session = await opened(house)
     house.sessions.paused = True
     chunk = silence(8)
-    async with place(house) as here, here.line(path_of(session)) as line:
-        await line.next()
+    async with greeted(house) as (_, line):
 
         async def send() -> None:
             for _ in range(60):
@@ -161,9 +158,7 @@ async def test_waiting_chunks_are_appended_together(house: House) -> None:
 
 async def test_chunks_that_find_no_memory_to_wait_close_their_socket(house: House) -> None:
     house = House(msgspec.structs.replace(OPTIONS, body_bytes=len(HALF)))
-    session = await opened(house)
-    async with place(house) as here, here.line(path_of(session)) as line:
-        await line.next()
+    async with greeted(house) as (_, line):
         house.sessions.failure = Unavailable("the log's queue is full")
         await line.socket.send(HALF)
         error = await refused(line, 1013, 503)
@@ -223,13 +218,10 @@ async def test_client_without_pong_is_disconnected(house: House) -> None:
     session = await opened(house)
     limits = msgspec.structs.replace(LIMITS, idle_seconds=1.5)
     async with place(house, limits) as here:
-        reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
-        writer.write(handshake(path_of(session), here.port))
-        await reader.readuntil(b"\r\n\r\n")
+        reader, writer = await here.raw(path_of(session))
         got = await asyncio.wait_for(reader.read(), 10)
         writer.close()
-        async with here.line(path_of(session, "?mode=listen")) as line:
-            await line.next()
+        async with here.greeted(path_of(session, "?mode=listen")) as line:
             await asyncio.sleep(3)
             assert line.socket.close_code is None, "its pongs are enough"
     assert b"\x89\x00" in got, "it was pinged"
@@ -262,9 +254,7 @@ async def test_stalled_reader_is_disconnected(house: House) -> None:
 async def test_message_may_arrive_byte_by_byte(house: House) -> None:
     session = await opened(house)
     async with place(house) as here:
-        reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
-        writer.write(handshake(path_of(session), here.port))
-        await reader.readuntil(b"\r\n\r\n")
+        _, writer = await here.raw(path_of(session))
         for byte in Frame(Opcode.BINARY, HALF[:300]).serialize(mask=True):
             writer.write(bytes([byte]))
             await writer.drain()
@@ -278,8 +268,7 @@ async def test_tiny_frames_do_not_starve_other_sockets(house: House, monkeypatch
     monkeypatch.setattr(socket_connection, "REST", 1e6)
     session, whole = await opened(house), silence(1)
     frames = b"".join(Frame(Opcode.CONT, b"x", fin=False).serialize(mask=True) for _ in range(4000))
-    async with place(house) as here, here.line(path_of(session)) as line:
-        await line.next()
+    async with place(house) as here, here.greeted(path_of(session)) as line:
         reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
         writer.write(handshake(path_of(await opened(house), "?mode=listen"), here.port))
         await reader.readuntil(b"hello")
@@ -303,9 +292,7 @@ async def test_incomplete_messages_use_project_quota(house: House) -> None:
     async with place(small) as here:
         held = []
         for _ in range(4):
-            reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
-            writer.write(handshake(path_of(session, "?mode=listen"), here.port))
-            await reader.readuntil(b"\r\n\r\n")
+            reader, writer = await here.raw(path_of(session, "?mode=listen"))
             writer.write(data)
             held.append((reader, writer))
         first = asyncio.create_task(held[-1][0].read())
@@ -320,9 +307,7 @@ async def test_frames_per_message_are_limited(house: House) -> None:
     session = await opened(house)
     async with place(house) as here:
         for count, last in ((16_383, True), (40_000, False)):
-            reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
-            writer.write(handshake(path_of(session, "?events=none"), here.port))
-            await reader.readuntil(b"\r\n\r\n")
+            reader, writer = await here.raw(path_of(session, "?events=none"))
             await reader.readuntil(b"}}")
             writer.write(b"\x02\x81\0\0\0\0x" + b"\x00\x80\0\0\0\0" * (count - 1) + b"\x80\x81\0\0\0\0y" * last)
             if last:
@@ -331,23 +316,3 @@ async def test_frames_per_message_are_limited(house: House) -> None:
                 assert (1009).to_bytes(2, "big") in await asyncio.wait_for(reader.read(), 60)
             writer.close()
     assert house.sessions.sessions[session].chunks == [b"xy"]
-
-
-async def test_number_of_unacknowledged_messages_is_limited(house: House) -> None:
-    session = await opened(house)
-    house.sessions.slow = house.sessions.paused = True
-    async with place(house) as here, here.line(path_of(session, "?events=none")) as line:
-        await line.next()
-        sending = asyncio.create_task(_send_tiny(line, 10_000))
-        await asyncio.sleep(0.3)
-        assert 1000 < len(house.sessions.unfolded) < 4200
-        house.sessions.slow = False
-        house.sessions.fold_sent()
-        await sending
-        while (await line.next_of("ack"))["next_chunk"] < 10_000:
-            pass
-
-
-async def _send_tiny(line: Line, count: int) -> None:
-    for _ in range(count):
-        await line.socket.send(b"x")

@@ -14,8 +14,7 @@ from app.sessions.socket_events import EventReader
 from tests.contract.api import silence, tone
 from tests.unit.app.conftest import KEY, House
 from tests.unit.app.jobs.conftest import Exchange
-from tests.unit.app.sessions.sockets import END, MAKING, path_of, place, refused
-from tests.unit.app.sessions.test_live import opened
+from tests.unit.app.sessions.sockets import END, MAKING, opened, path_of, place, refused
 from tests.waiting import until
 from topics.ports.directory import Principal
 from topics.sessions.records import Chunk, Sealed
@@ -37,8 +36,7 @@ async def test_sound_events_start_and_end(house: House) -> None:
     session = await opened(house)
     audio = tone(1) + silence(3) + tone(1)
     query = "?events=sound.started,sound.ended,session&after=start"
-    async with place(house) as here, here.line(path_of(session, query)) as line:
-        await line.next()
+    async with place(house) as here, here.greeted(path_of(session, query)) as line:
         await line.socket.send(audio)
         await line.socket.send(END)
         messages = await line.rest()
@@ -197,8 +195,7 @@ async def test_session_uses_its_own_rules(house: House) -> None:
     }
     path = f"{MAKING}&{urlencode(rules)}&events=sound.started,sound.ended"
     async with place(house) as here:
-        async with here.line(path, x_api_key=KEY) as line:
-            await line.next()
+        async with here.greeted(path, x_api_key=KEY) as line:
             await line.socket.send(tone(1) + silence(3) + tone(1.5))
             await line.socket.send(END)
             told = [one for one in await line.rest() if one["type"].startswith("sound.")]

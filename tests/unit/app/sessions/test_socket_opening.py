@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import json
 from itertools import accumulate
 from unittest import mock
 
@@ -19,8 +18,19 @@ from infra.service.tunnel import FrameCount
 from tests.contract.api import RAW, tone
 from tests.unit.app.conftest import KEY, OPTIONS, House
 from tests.unit.app.double import BEGINNING
-from tests.unit.app.sessions.sockets import END, HALF, MAKING, handshake, of_type, path_of, place, refused
-from tests.unit.app.sessions.test_live import opened
+from tests.unit.app.sessions.sockets import (
+    END,
+    HALF,
+    MAKING,
+    forwarded,
+    handshake,
+    of_type,
+    opened,
+    path_of,
+    place,
+    refused,
+    refused_either_way,
+)
 from tests.waiting import until
 from topics import keys
 from topics.ports.directory import Principal
@@ -57,14 +67,8 @@ async def test_socket_creates_session(house: House) -> None:
 )
 async def test_invalid_parameters_are_rejected(house: House, query: str, named: str) -> None:
     async with place(house) as here:
-        async with here.line("/api/v1/socket" + query, x_api_key=KEY) as line:
-            assert named in (await refused(line, 4400, 400))["error"]
-        with pytest.raises(InvalidStatus) as failure:
-            async with here.line("/api/v1/socket" + query, protocols=(), x_api_key=KEY):
-                pass
-    response = failure.value.response
-    assert response.status_code == 400
-    assert named in json.loads(response.body)["error"]
+        for error in await refused_either_way(here, "/api/v1/socket" + query, 4400, 400, x_api_key=KEY):
+            assert named in error
     assert not house.sessions.sessions
 
 
@@ -149,11 +153,7 @@ async def test_project_over_quota_creates_no_session(house: House) -> None:
         async with here.line(f"{MAKING}&request_id=12345678", x_api_key=KEY) as line:
             made = (await line.next())["session_id"]
         house.directory.spent.add("project")
-        async with here.line(MAKING, x_api_key=KEY) as line:
-            await refused(line, 4402, 402)
-        with pytest.raises(InvalidStatus, match="402"):
-            async with here.line(MAKING, protocols=(), x_api_key=KEY):
-                pass
+        await refused_either_way(here, MAKING, 4402, 402, x_api_key=KEY)
         async with here.line(f"{MAKING}&request_id=12345678", x_api_key=KEY) as line:
             assert (await line.next())["session_id"] == made
         async with here.line(path_of(session)) as line:
@@ -169,25 +169,17 @@ async def test_only_allowed_origins_may_open_sockets(origin: str, welcome: bool)
     async with place(house) as here:
         async with here.line(path_of(session), origin=f"http://127.0.0.1:{here.port}") as line:
             assert (await line.next())["type"] == "hello"
-        async with here.line(path_of(session), origin=origin) as line:
-            if welcome:
+        if welcome:
+            async with here.line(path_of(session), origin=origin) as line:
                 assert (await line.next())["type"] == "hello"
-            else:
-                await refused(line, 4403, 403)
-        if not welcome:
-            with pytest.raises(InvalidStatus, match="403"):
-                async with here.line(path_of(session), protocols=(), origin=origin):
-                    pass
+        else:
+            await refused_either_way(here, path_of(session), 4403, 403, origin=origin)
 
 
 @pytest.mark.parametrize("session", ["nothing", "A" * 24])
 async def test_unknown_session_is_rejected(house: House, session: str) -> None:
     async with place(house) as here:
-        async with here.line(path_of(session)) as line:
-            await refused(line, 4404, 404)
-        with pytest.raises(InvalidStatus, match="404"):
-            async with here.line(path_of(session), protocols=()):
-                pass
+        await refused_either_way(here, path_of(session), 4404, 404)
 
 
 async def test_rotating_key_closes_its_sockets(house: House) -> None:
@@ -200,8 +192,7 @@ async def test_rotating_key_closes_its_sockets(house: House) -> None:
     ):
         for line in (with_it, with_it_too, without):
             await line.next()
-        house.directory.keys.clear()
-        house.app.state.keyrings[0].forget(lambda principal: True)
+        house.revoke_keys()
         for line in (with_it, with_it_too):
             await refused(line, 4401, 401)
         await without.socket.ping()
@@ -261,10 +252,7 @@ async def test_message_sent_with_handshake_is_stored(house: House) -> None:
 
 
 async def test_socket_is_forwarded_to_owner(house: House) -> None:
-    owner = House()
-    session = await opened(owner)
-    async with place(owner) as there, place(house) as here:
-        house.sessions.elsewhere[session] = f"http://127.0.0.1:{there.port}"
+    async with forwarded(house) as (owner, there, here, session):
         async with here.line(path_of(session), origin=f"http://127.0.0.1:{here.port}") as line:
             assert (await line.next())["session_id"] == session
             for _ in range(100):
@@ -274,11 +262,7 @@ async def test_socket_is_forwarded_to_owner(house: House) -> None:
             assert await line.code() == 1000
         assert [one["window"] for one in of_type(messages, "window")] == list(range(99))
         await until(lambda: len(here.door) == len(there.door) == 0)
-        async with here.line(path_of(session, "?mode=both")) as line:
-            await refused(line, 4400, 400)
-        with pytest.raises(InvalidStatus, match="400"):
-            async with here.line(path_of(session, "?mode=both"), protocols=()):
-                pass
+        await refused_either_way(here, path_of(session, "?mode=both"), 4400, 400)
         await owner.sessions.submit(session, Deleted("d"))
         async with here.line(path_of(session)) as line:
             await refused(line, 4404, 404)
@@ -286,28 +270,19 @@ async def test_socket_is_forwarded_to_owner(house: House) -> None:
 
 
 async def test_stopping_node_closes_forwarded_socket(house: House) -> None:
-    owner = House()
-    session = await opened(owner)
-    async with place(owner) as there, place(house) as here:
-        house.sessions.elsewhere[session] = f"http://127.0.0.1:{there.port}"
-        async with here.line(path_of(session)) as line:
-            await line.next()
-            here.server.should_exit = True
-            assert await line.code() == 1001
+    async with forwarded(house) as (_, _, here, session), here.greeted(path_of(session)) as line:
+        here.server.should_exit = True
+        assert await line.code() == 1001
 
 
 async def test_key_rotated_on_forwarding_node_closes_socket(house: House) -> None:
     """The owner learns of it late."""
-    owner = House()
-    session = await opened(owner)
-    async with place(owner) as there, place(house) as here:
-        house.sessions.elsewhere[session] = f"http://127.0.0.1:{there.port}"
+    async with forwarded(house) as (_, there, here, session):
         wrong = here.line(path_of(session), x_api_key="no key")
         async with here.line(path_of(session, "?mode=listen"), x_api_key=KEY) as line, wrong as other:
             await line.next()
             await other.next()
-            house.directory.keys.clear()
-            house.app.state.keyrings[0].forget(lambda principal: True)
+            house.revoke_keys()
             await refused(line, 4401, 401)
             await other.socket.send(HALF)
             assert (await other.next_of("ack"))["next_chunk"] == 1, "the id is enough, and no key of it has ended"
@@ -318,61 +293,47 @@ async def test_key_that_cannot_be_verified_closes_socket_with_1011(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client may reconnect: nobody has refused the key."""
-    owner = House()
-    session = await opened(owner)
-    async with place(owner) as there, place(house) as here:
-        house.sessions.elsewhere[session] = f"http://127.0.0.1:{there.port}"
-        async with here.line(MAKING, x_api_key=KEY) as own, here.line(path_of(session), x_api_key=KEY) as forwarded:
-            await own.next()
-            await forwarded.next()
-            monkeypatch.setattr(keys_module, "GRACE_SECONDS", -1)
-            house.directory.down = True
-            house.app.state.keyrings[0].forget(lambda principal: True)
-            for line in (own, forwarded):
-                await refused(line, 1011, 500)
+    async with (
+        forwarded(house) as (_, _, here, session),
+        here.line(MAKING, x_api_key=KEY) as own,
+        here.line(path_of(session), x_api_key=KEY) as other,
+    ):
+        await own.next()
+        await other.next()
+        monkeypatch.setattr(keys_module, "GRACE_SECONDS", -1)
+        house.directory.down = True
+        house.forget_keys()
+        for line in (own, other):
+            await refused(line, 1011, 500)
 
 
 async def test_key_verified_late_still_closes_forwarded_socket(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """This node's directory was down when the socket opened."""
     monkeypatch.setattr(authentication, "RETRY_SECONDS", 0.01)
-    owner = House()
-    session = await opened(owner)
-    async with place(owner) as there, place(house) as here:
-        house.sessions.elsewhere[session] = f"http://127.0.0.1:{there.port}"
+    async with forwarded(house) as (_, _, here, session):
         house.directory.down = True
-        async with here.line(path_of(session), x_api_key=KEY) as line:
-            await line.next()
+        async with here.greeted(path_of(session), x_api_key=KEY) as line:
             house.directory.down = False
             await until(lambda: house.app.state.keyrings[0].known(KEY))
-            house.directory.keys.clear()
-            house.app.state.keyrings[0].forget(lambda principal: True)
+            house.revoke_keys()
             await refused(line, 4401, 401)
 
 
 async def test_losing_owner_closes_forwarded_socket(house: House) -> None:
-    owner = House()
-    session = await opened(owner)
-    async with place(owner) as there, place(house) as here:
-        house.sessions.elsewhere[session] = f"http://127.0.0.1:{there.port}"
-        async with here.line(path_of(session)) as line:
-            await line.next()
+    async with forwarded(house) as (owner, there, here, session):
+        async with here.greeted(path_of(session)) as line:
             for connection in list(there.server.server_state.connections):
                 connection._transport.abort()  # type: ignore[union-attr]
             assert await line.code() == 1001
-        async with here.line(path_of(session)) as line:
-            await line.next()
+        async with here.greeted(path_of(session)) as line:
             await owner.sessions.submit(session, Deleted("d"))
             await refused(line, 4404, 404)
 
 
 def test_socket_is_forwarded_on_uvloop() -> None:
     async def passed_on() -> None:
-        house, owner = House(), House()
-        session = await opened(owner)
-        async with place(owner) as there, place(house) as here:
-            house.sessions.elsewhere[session] = f"http://127.0.0.1:{there.port}"
-            async with here.line(path_of(session)) as line:
-                assert (await line.next())["type"] == "hello"
+        async with forwarded(House()) as (_, _, here, session), here.line(path_of(session)) as line:
+            assert (await line.next())["type"] == "hello"
 
     uvloop.run(passed_on())
 
@@ -381,11 +342,7 @@ async def test_unreachable_owner_closes_socket_with_1013(house: House) -> None:
     session = await opened(house)
     house.sessions.elsewhere[session] = "http://127.0.0.1:9"
     async with place(house) as here:
-        async with here.line(path_of(session)) as line:
-            await refused(line, 1013, 503)
-        with pytest.raises(InvalidStatus, match="503"):
-            async with here.line(path_of(session), protocols=()):
-                pass
+        await refused_either_way(here, path_of(session), 1013, 503)
 
 
 @pytest.mark.parametrize("sizes", [(0, 1, 125), (126, 65535), (65536, 3)])

@@ -11,7 +11,7 @@ from tests.contract.api import tone
 from tests.unit.app.conftest import OPTIONS, House
 from tests.unit.app.double import Watch
 from tests.unit.app.jobs.conftest import Exchange
-from tests.unit.app.sessions.test_live import opened
+from tests.unit.app.sessions.sockets import opened
 from topics.errors import Unavailable
 from topics.sessions.records import Chunk
 

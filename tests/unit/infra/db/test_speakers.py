@@ -95,19 +95,6 @@ async def test_count_includes_speakers_of_other_models(store: SpeakerStore, zoo:
     assert (await store.count(MODEL), await store.count(other)) == (1, 2)
 
 
-async def test_speakers_are_isolated_between_organizations(database: Database, store: SpeakerStore, zoo: str) -> None:
-    park = (await Accounts(database).create_organization("Park"))[0].id
-    mine = sample()
-    await store.add(zoo, "Anna", mine)
-    assert await store.enrolled(park) == []
-    assert await store.speaker(park, "Anna") is None
-    assert await store.remove(park, "Anna") is None
-    assert await store.replace(park, "Anna", mine) is False
-    await store.add(park, "Anna", sample(1))
-    await store.remove(park, "Anna")
-    assert plain(await store.speaker(zoo, "Anna")) == plain(EnrolledSpeaker("Anna", 1500, (mine,)))
-
-
 async def test_sample_vector_is_replaced(store: SpeakerStore, zoo: str) -> None:
     first, second = sample(1), sample(2)
     await store.add(zoo, "Anna", first)
@@ -115,6 +102,7 @@ async def test_sample_vector_is_replaced(store: SpeakerStore, zoo: str) -> None:
     again = msgspec.structs.replace(first, vector=sample(3).vector, model=EmbeddingModel("other", "cd" * 32))
     assert await store.replace(zoo, "Anna", again) is True
     assert await store.replace(zoo, "Ben", again) is False
+    assert await store.replace("another", "Anna", again) is False
     assert await store.replace(zoo, "Anna", sample(4)) is False
     assert plain(await store.speaker(zoo, "Anna")) == plain(EnrolledSpeaker("Anna", 1500, (again, second)))
 

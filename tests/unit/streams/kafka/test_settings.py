@@ -13,9 +13,11 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 
+from streams.kafka import topics
 from streams.kafka.connection import KafkaConnection, UnusableFile
 from streams.kafka.topic_settings import alteration, longer_retention_ms, misfits, needed_settings
 from topics import catalog
+from topics.errors import ServiceError
 
 HOSTS = ("a:9092", "b:9092")
 AUTHORITIES = Path(__file__).with_name("authority.pem")
@@ -186,3 +188,32 @@ def test_one_command_alters_all_misfit_settings() -> None:
         "kafka-configs.sh --bootstrap-server a:9092,b:9092 --alter --entity-type topics "
         "--entity-name earshot.session.command.v1 --add-config max.message.bytes=1114112,retention.ms=86400000"
     )
+
+
+class SlowAdmin:
+    """A broker that lists its topics at the second request, and knows their partitions at the third description."""
+
+    def __init__(self, known_at: float = 3) -> None:
+        self.known_at = known_at
+        self.lists = self.descriptions = 0
+
+    async def list_topics(self) -> list[str]:
+        self.lists += 1
+        return ["a", "b"] if self.lists > 1 else ["a"]
+
+    async def describe_topics(self, names: list[str]) -> list[dict[str, Any]]:
+        self.descriptions += 1
+        known = self.descriptions >= self.known_at
+        return [{"topic": name, "partitions": [0, 1] if known or name == "a" else []} for name in names]
+
+
+async def test_partitions_of_new_topic_are_awaited() -> None:
+    admin = SlowAdmin()
+    assert await topics._count_partitions(admin, ["a", "b"]) == {"a": 2, "b": 2}
+    assert (admin.lists, admin.descriptions) == (4, 3)
+
+
+async def test_topic_that_stays_unknown_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "VISIBLE_SECONDS", 0.3)
+    with pytest.raises(ServiceError, match="Kafka does not show all topics"):
+        await topics._count_partitions(SlowAdmin(known_at=float("inf")), ["a", "b"])

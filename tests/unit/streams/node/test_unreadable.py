@@ -1,7 +1,8 @@
 """Unreadable data: a row affects only its session, a record is parked, and too many stop their partition."""
 
 import asyncio
-from collections.abc import MutableMapping, Sequence
+from collections.abc import AsyncIterator, Mapping, MutableMapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from streams.folding.fold import Changes
 from streams.node import node as module
 from streams.node.inspection import Inspection
 from streams.node.lane import PARKED_AT_LEAST
+from streams.node.node import Node
 from streams.sessions.store import SessionStore
 from tests.unit.streams.node.nodes import Home, in_partition, log_of, noted, scores, send, tp, view
 from tests.unit.streams.sessions.studio import STREAM, sound, truth
@@ -25,6 +27,25 @@ from topics.sessions.records import Chunk, Sealed
 
 NUMBER = 1
 LATER = b"\x02" + record_codec.encode(Sealed("c"))[1:]
+
+
+@asynccontextmanager
+async def beside(home: Home, rows: Mapping[bytes, bytes], *unreadable: str) -> AsyncIterator[Node]:
+    """Serve with rows of unreadable ids, each of which is reported once, while another session is analysed."""
+    good, data = in_partition(NUMBER), sound(1)
+    for key, row in rows.items():
+        await home.append(TopicPartition(CHANGELOG, NUMBER), key, row)
+    with capture_logs() as lines:
+        async with home.serving(sweep_seconds=0.02) as node:
+            assert node.ready() is None
+            yield node
+            await send(node, good, STREAM, Chunk("c", 0, data), Sealed("s"))
+            await until(lambda: view(node, good).head.finished)
+            assert scores(node, good) == truth(data)
+            assert (node.ready(), node.alive()) == (None, None)
+    told = sorted((line["id"], line["partition"]) for line in lines if line["event"] == "row.unreadable")
+    assert told == sorted((id[:8], NUMBER) for id in unreadable)
+    assert home.failures == 0
 
 
 @pytest.mark.parametrize(
@@ -40,72 +61,41 @@ LATER = b"\x02" + record_codec.encode(Sealed("c"))[1:]
 )
 async def test_unreadable_head_affects_only_its_session(tmp_path: Path, value: bytes, indexed: bool) -> None:
     """It used to kill one node after another."""
-    home, bad, good = Home(tmp_path), in_partition(NUMBER), in_partition(NUMBER)
+    bad = in_partition(NUMBER)
     rows = {keys.row_key(keys.SESSION, bad, keys.HEAD): value}
     if indexed:
         rows |= {keys.SESSION_OPEN + bad.encode(): b"", keys.INDEXED + keys.SESSION: b""}
-    data = sound(1)
-    for key, row in rows.items():
-        await home.append(TopicPartition(CHANGELOG, NUMBER), key, row)
-    with capture_logs() as lines:
-        async with home.serving() as node:
-            assert node.ready() is None
-            await send(node, good, STREAM, Chunk("c", 0, data), Sealed("s"))
-            with pytest.raises(RecordError):
-                node.sessions.view(bad)
-            ack = await log_of(node).append(COMMANDS, NUMBER, bad.encode(), record_codec.encode(Sealed("c")))
-            await until(lambda: view(node, good).head.finished)
-            assert scores(node, good) == truth(data)
-            await until(lambda: (noted(node, COMMANDS, NUMBER) or 0) > ack.offset)
-            [record] = log_of(node).read(tp(COMMANDS_PARKED, bad), 0, 10, 10**9)
-            assert record_codec.decode_parked(record.value).cause.startswith("RecordError: ")
-            assert node.alive() is None
-            stored = node.owners.here[NUMBER].rows.get(keys.row_key(keys.SESSION, bad, keys.HEAD))
-            assert stored == value, "a newer node may read it"
-    if indexed:
-        unreadable = [line for line in lines if line["event"] == "row.unreadable"]
-        assert [(line["id"], line["partition"]) for line in unreadable] == [(bad[:8], NUMBER)]
-    assert home.failures == 0
+    async with beside(Home(tmp_path), rows, bad) as node:
+        with pytest.raises(RecordError):
+            node.sessions.view(bad)
+        ack = await log_of(node).append(COMMANDS, NUMBER, bad.encode(), record_codec.encode(Sealed("c")))
+        await until(lambda: (noted(node, COMMANDS, NUMBER) or 0) > ack.offset)
+        [record] = log_of(node).read(tp(COMMANDS_PARKED, bad), 0, 10, 10**9)
+        assert record_codec.decode_parked(record.value).cause.startswith("RecordError: ")
+        stored = node.owners.here[NUMBER].rows.get(keys.row_key(keys.SESSION, bad, keys.HEAD))
+        assert stored == value, "a newer node may read it"
 
 
 async def test_unreadable_audio_row_affects_only_its_session(tmp_path: Path) -> None:
-    home, bad, good = Home(tmp_path), in_partition(NUMBER), in_partition(NUMBER)
+    home, bad = Home(tmp_path), in_partition(NUMBER)
     async with home.serving() as node:
         node.session_workload.analyser.enqueue = lambda session: None  # type: ignore[method-assign]
         await send(node, bad, STREAM, Chunk("c", 0, sound(1)))
-        await send(node, good, STREAM)
-    key = keys.row_key(keys.SESSION, bad, keys.AUDIO, 0)
-    await home.append(TopicPartition(CHANGELOG, NUMBER), key, b"\x02later")
-    with capture_logs() as lines:
-        async with home.serving() as node:
-            assert node.ready() is None
-            assert (await send(node, good, Chunk("c", 0, sound(1))))[0].status == 200
-            await until(lambda: view(node, good).head.windows)
-            assert node.alive() is None
-    assert any(line["event"] == "row.unreadable" and line["id"] == bad[:8] for line in lines)
-    assert home.failures == 0
+    async with beside(home, {keys.row_key(keys.SESSION, bad, keys.AUDIO, 0): b"\x02later"}, bad):
+        pass
 
 
 async def test_unreadable_request_affects_only_its_session_or_job(tmp_path: Path) -> None:
     """It used to end the lane of the analyser, runner or biller, and so the node."""
     home = Home(tmp_path)
-    bad, job, good = (in_partition(NUMBER) for _ in range(3))
+    bad, job = (in_partition(NUMBER) for _ in range(2))
     async with home.serving() as node:
         await send(node, bad, STREAM)
-        await send(node, good, STREAM)
         await node.jobs.submit(job, Part("p", "u", 0, b"data"))
-    for room, id in ((keys.SESSION, bad), (keys.JOB, job)):
-        await home.append(TopicPartition(CHANGELOG, NUMBER), keys.row_key(room, id, keys.REQUEST), b"\x02later")
-    with capture_logs() as lines:
-        async with home.serving(sweep_seconds=0.02) as node:
-            await log_of(node).append(COMMANDS, NUMBER, bad.encode(), record_codec.encode(Chunk("c", 0, sound(1))))
-            await send(node, good, Chunk("c", 0, sound(1)))
-            await until(lambda: view(node, good).head.windows)
-            assert not node.owners.here[NUMBER].jobs.readable(job)
-            assert (node.ready(), node.alive()) == (None, None)
-    unreadable = [line["id"] for line in lines if line["event"] == "row.unreadable"]
-    assert sorted(unreadable) == sorted([bad[:8], job[:8]]), "each is said once"
-    assert home.failures == 0
+    rows = {keys.row_key(room, id, keys.REQUEST): b"\x02later" for room, id in ((keys.SESSION, bad), (keys.JOB, job))}
+    async with beside(home, rows, bad, job) as node:
+        await log_of(node).append(COMMANDS, NUMBER, bad.encode(), record_codec.encode(Chunk("c", 0, sound(1))))
+        assert not node.owners.here[NUMBER].jobs.readable(job)
 
 
 async def test_failed_purge_does_not_block_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

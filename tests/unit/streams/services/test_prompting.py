@@ -18,7 +18,6 @@ from streams.services.timeline import (
     HALF_CHARACTERS,
     MAX_EVENTS,
     EventCollector,
-    TimelineEvent,
     TranscriptCollector,
 )
 from tests.unit.streams.clients.http_engine import Asked, HttpEngine, reply
@@ -212,25 +211,6 @@ def test_two_failed_services_are_an_error() -> None:
 
 
 # --- the engine's input ---------------------------------------------------------------------------------------------
-
-
-def test_adjacent_windows_form_one_event() -> None:
-    """Window i is [i, i + 2) s; events continue across portions."""
-    events = EventCollector(tags, LONG_MS)
-    events.add(sounds((0, -1), (-1, 3), (9, -1), (-1, -1)))
-    events.add(sounds((-1, 1), (-1, -1), (2, -1), first=4))
-    assert events.finish() == [
-        TimelineEvent("Dog_bark", 0.0, 4.0, probability(threshold(0) + 9)),
-        TimelineEvent("Rain", 1.0, 3.0, probability(threshold(0) + 3)),
-        TimelineEvent("Rain", 4.0, 6.0, probability(threshold(0) + 1)),
-        TimelineEvent("Dog_bark", 6.0, 8.0, probability(threshold(0) + 2)),
-    ]
-
-
-def test_no_event_ends_after_audio() -> None:
-    events = EventCollector(tags, 4322)
-    events.add(sounds((-1, 1), (-1, -1), (-1, -1), (9, -1)))
-    assert [(event.start, event.end) for event in events.finish()] == [(0.0, 2.0), (3.0, 4.322)]
 
 
 def test_events_equal_naive_merge_of_windows() -> None:

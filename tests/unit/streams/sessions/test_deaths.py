@@ -169,14 +169,6 @@ async def test_file_resumes_at_last_window_after_worker_death(tmp_path: Path) ->
     assert studio.scores(ONE) == truth(data)
 
 
-async def test_deadly_session_fails_once_log_returns(tmp_path: Path) -> None:
-    """A session that killed three workers gets its error once the log is available."""
-    async with playing(tmp_path, Mortal(), workers=1) as studio:
-        studio.refusals = [Unavailable("the broker is away")] * 3
-        await studio.send(ONE, STREAM, Chunk("c", 0, POISON))
-    assert studio.failures(ONE) == [DEADLY]
-
-
 async def test_worker_death_is_not_counted_for_idle_session(tmp_path: Path) -> None:
     """Its state was lost with the worker; it restarts from the rows."""
     data = sound(6)

@@ -1,5 +1,6 @@
 """The law of a session, compared with an independent model of the specification's table under random histories."""
 
+import random
 from itertools import product
 from typing import Any, get_args
 
@@ -11,18 +12,22 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.unit.topics.sessions.session_model import HOUR_MS, IDLE_MS, Model
 from topics.folding import Arrival, Effect, Receipt, Step
 from topics.sessions.records import (
+    Begun,
     Chunk,
     Cursor,
     Deleted,
     Expired,
+    Failed,
     Metered,
     Opened,
     Scored,
     Sealed,
     SessionCommand,
     SessionKind,
+    SessionResult,
 )
 from topics.sessions.rules import TABLE, SessionHead, SessionState, fold_command, fold_result, foresee, state_of
+from topics.sessions.sounds import SoundRule, SoundRules, SoundTracker
 
 HOUR = st.sampled_from([0, 1, 500, IDLE_MS - 1, IDLE_MS, IDLE_MS + 1, HOUR_MS, HOUR_MS + 1])
 PAYLOADS = st.sampled_from([b"", b"a", b"bb", b"cccc"])
@@ -229,3 +234,122 @@ def test_file_is_in_progress_from_first_chunk() -> None:
     assert not head_after(FILE).in_progress
     assert head_after(FILE, Chunk("c", 0, b"a")).in_progress
     assert head_after(FILE, Sealed("c")).in_progress
+
+
+HEAD = SessionHead("stream", None, touched=0, command=5, next=9)
+
+
+def scored(first: int, chunks: int, *, final: bool = False) -> Scored:
+    return Scored(first, "m", b"", Cursor(chunks, keep=max(0, chunks - 1)), final=final)
+
+
+def after(*results: tuple[SessionResult, int], head: SessionHead = HEAD) -> SessionHead:
+    for result, windows in results:
+        outcome = fold_result(head, result, windows)
+        assert outcome.head is not None
+        head = outcome.head
+    return head
+
+
+@pytest.mark.parametrize(
+    ("results", "windows", "last"),
+    [
+        pytest.param([(scored(0, 1), 2), (scored(2, 2), 3)], 5, scored(2, 2), id="windows follow windows"),
+        pytest.param([(scored(0, 1), 2), (scored(1, 3), 4)], 5, scored(1, 3), id="an overlap brings its tail"),
+        pytest.param(
+            [(scored(0, 1), 2), (scored(2, 3), 4), (scored(1, 2), 3)], 6, scored(2, 3), id="a late overlap takes none"
+        ),
+        pytest.param([(scored(0, 1), 0)], 0, scored(0, 1), id="a record without windows"),
+    ],
+)
+def test_windows_and_cursor_advance(results: list[tuple[SessionResult, int]], windows: int, last: Scored) -> None:
+    head = after(*results)
+    assert (head.windows, head.cursor, head.finished) == (windows, last.cursor, False)
+
+
+def test_final_record_finishes_session_permanently() -> None:
+    head = after((scored(0, 9, final=True), 2))
+    assert head.finished
+    assert after((scored(0, 9), 2), head=head).finished
+
+
+def test_attempts_are_counted_at_current_position() -> None:
+    head = after((scored(0, 3), 2))
+    for times in (1, 2):
+        head = after((Begun(2, 3, times), 0), head=head)
+        assert head.begun == times
+    for late in (Begun(1, 3, 3), Begun(2, 2, 3)):
+        assert after((late, 0), head=head).begun == 2
+    # Stored again, it gets no further.
+    assert after((scored(0, 3), 2), head=head).begun == 2
+    assert after((Begun(2, 3, 1), 0), head=head).begun == 1
+    assert after((scored(2, 3), 1), head=head).begun == 0
+    assert after((scored(2, 4), 0), head=head).begun == 0
+    ended = after((Failed("no audio"), 0), head=head)
+    assert after((Begun(2, 3, 3), 0), head=ended) == ended
+
+
+def rules(rule: SoundRule, first: int = 0, **by_name: SoundRule) -> SoundRules:
+    return SoundRules(first, "c", rule, by_name)
+
+
+def run(rule: SoundRule, windows: str, hop_ms: int = 500, *later: SoundRules) -> list[tuple[bool, int, int]]:
+    """Return the begins and ends of one sound; `x` is a window that reports it."""
+    tracker, found = SoundTracker([rules(rule), *later]), []
+    for number, one in enumerate(windows):
+        start = number * hop_ms
+        reported = [("Dog_bark", 0.5 + number / 100)] if one == "x" else []
+        found += [(one.is_on, one.start_ms, one.end_ms) for one in tracker.take(number, start, start + 1000, reported)]
+    return [*found, *((one.is_on, one.start_ms, one.end_ms) for one in tracker.finish())]
+
+
+def test_default_rule_starts_at_once_and_ends_after_silence() -> None:
+    assert run(SoundRule(), ".x.x..x") == [
+        (True, 500, 1500),
+        (False, 500, 2500),
+        (True, 3000, 4000),
+        (False, 3000, 4000),
+    ]
+
+
+def test_rule_requires_n_of_m_windows() -> None:
+    rule = SoundRule(2, 3, 500)
+    assert run(rule, "x..x..x") == []
+    assert run(rule, "x.x....") == [(True, 0, 2000), (False, 0, 2000)]
+    assert run(SoundRule(3, 3), "xx.xx.xxx") == [(True, 3000, 5000), (False, 3000, 5000)]
+
+
+def test_margin_joins_close_sounds() -> None:
+    assert run(SoundRule(margin_ms=3000), "x....x......") == [(True, 0, 1000), (False, 0, 3500)]
+    assert len(run(SoundRule(margin_ms=2000), "x....x......")) == 4
+
+
+def test_each_sound_has_own_rule_and_peak_probability() -> None:
+    tracker = SoundTracker([rules(SoundRule(), Siren=SoundRule(2, 2))])
+    assert [one.name for one in tracker.take(0, 0, 1000, [("Siren", 0.9), ("Dog_bark", 0.6)])] == ["Dog_bark"]
+    assert [one.name for one in tracker.take(1, 500, 1500, [("Siren", 0.7), ("Dog_bark", 0.8)])] == ["Siren"]
+    assert [(one.name, one.probability) for one in tracker.finish()] == [("Dog_bark", 0.8), ("Siren", 0.9)]
+
+
+def test_tracker_remembers_nothing_past_horizon() -> None:
+    """A tracker that begins after this many quiet windows equals one that has seen all."""
+    chance = random.Random(3)
+    for _ in range(300):
+        of = chance.randint(1, 5)
+        rule = SoundRule(chance.randint(1, of), of, chance.choice((0, 500, 700, 2500)))
+        before = "".join(chance.choice("x..") for _ in range(12)) + "." * rule.horizon(500)
+        after = "".join(chance.choice("x.") for _ in range(12))
+        shift = 500 * len(before)
+        late = [(on, start + shift, end + shift) for on, start, end in run(rule, after)]
+        assert run(rule, before + after)[-len(late) :] == late or not late
+        assert len(run(rule, before + after)) == len(late) + len(run(rule, before))
+
+
+def test_new_rule_applies_from_its_window() -> None:
+    wide = rules(SoundRule(margin_ms=3000), 2)
+    assert run(SoundRule(), "x....x......", 500, wide) == run(SoundRule(margin_ms=3000), "x....x......")
+    assert run(SoundRule(), "x..x....x...", 500, wide) == [(True, 0, 1000), (False, 0, 5000)]
+    strict = rules(SoundRule(2, 2), 3)
+    assert run(SoundRule(), "x..x..xx", 500, strict)[:2] == [(True, 0, 1000), (False, 0, 1000)]
+    assert run(SoundRule(), "x..x..xx", 500, strict)[2:] == [(True, 3000, 4500), (False, 3000, 4500)]
+    assert run(SoundRule(), "x..x..xx", 500, strict, rules(SoundRule(), 3)) == run(SoundRule(), "x..x..xx")

@@ -1,10 +1,23 @@
-"""Senders take turns while the loop is busy."""
+"""Connections share the loop: senders take turns, pings are spread, and startup checks uvicorn's private members."""
 
 import asyncio
+from typing import Final
+from unittest import mock
+from unittest.mock import Mock
 
 import pytest
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from websockets.protocol import Protocol, Side
 
+from app.http.sockets import Receiver
+from infra.service import service
+from infra.service.connections import ConnectionLimits, Connections
+from infra.service.http_hooks import METHODS
+from infra.service.http_protocol import ClientConnection
 from infra.service.loop_turns import ALONE, HELD_BYTES, SHARED, LoopTurns
+from infra.service.socket_connection import PINGS, SocketConnection
+from infra.settings import Settings
+from topics.errors import ServiceError
 
 
 async def iterate() -> None:
@@ -58,3 +71,34 @@ async def test_waiting_bytes_are_bounded() -> None:
     turns.wait("loud", HELD_BYTES, lambda: None)
     assert taken == [True] * ALONE + [False]
     assert turns.take("loud", 0.0, 1)
+
+
+def test_overridden_methods_are_checked() -> None:
+    overridden = {name for name in vars(ClientConnection) if name in vars(HttpToolsProtocol) and name[:2] != "__"}
+    assert overridden <= set(METHODS[HttpToolsProtocol])
+
+
+@pytest.mark.parametrize("name", ["on_body", "_get_upgrade", "_unset_keepalive_if_required"])
+def test_missing_method_prevents_start(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(HttpToolsProtocol, name)
+    with pytest.raises(ServiceError, match=f"no HttpToolsProtocol.{name}"):
+        service._server(None, Settings(), mock.Mock())
+
+
+IDLE: Final = 30.0
+
+
+async def test_pings_of_sockets_that_came_together_are_spread() -> None:
+    door = Connections(ConnectionLimits(1000, None, IDLE, 1))
+    transport, pinged = Mock(get_write_buffer_size=lambda: 0, is_closing=lambda: False), list[float]()
+    transport.write.side_effect = lambda data: pinged.append(door.now)
+    sockets = [
+        SocketConnection(transport, Protocol(Side.SERVER), Mock(spec=Receiver), door, Mock(), "10.0.0.1")
+        for _ in range(200)
+    ]
+    while door.now < IDLE / PINGS:
+        door.now += 1.0
+        for socket in sockets:
+            socket.look(door.now)
+    assert len(pinged) == len(sockets), "each once"
+    assert max(pinged.count(second) for second in pinged) < len(sockets) / 2

@@ -32,7 +32,11 @@ class _NextChunk(msgspec.Struct, frozen=True):
 
 
 def create(key: str, options: SessionOptions) -> Flow[Session]:
-    """Open a session. It is not retried without an answer: that might open two."""
+    """Open a session.
+
+    It is retried only if the service was too busy to open one, and not without an answer or while the write may still
+    succeed: that might open two.
+    """
     call = _call("POST", "/audio_sessions/", creation(options), {"X-Api-Key": key})
     answer = yield from ask(call, repeatable=False)
     return decoded(answer.body, Session)
@@ -129,7 +133,7 @@ def results(key: str, session_id: str, offset: int, limit: int) -> Flow[SessionR
 
 
 def predict(key: str, session_id: str, window: bytes, sequence: int | None) -> Flow[Prediction]:
-    """Send a single window. It is not retried without an answer: it might be taken for the next one."""
+    """Send a single window. Like `create`, it is retried only if nothing was done: it might become the next one."""
     body: dict[str, object] = {"data": b64encode(window).decode()}
     if sequence is not None:
         body["sequence"] = sequence

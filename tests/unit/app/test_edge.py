@@ -86,8 +86,12 @@ def test_full_queue_returns_503_with_retry_after(house: House, http: TestClient)
         generic(answer, 503, naming="queue is full")
         assert answer.headers["retry-after"] == "2"
         assert answer.reason_phrase == "Service Unavailable"
+        assert "x-should-retry" not in answer.headers
     creation = http.post("/audio_sessions/", json={"type": "stream", "content_type": RAW})
     generic(creation, 503)
+    house.sessions.failure = Unavailable("the log was too slow", uncertain=True)
+    creation = http.post("/audio_sessions/", json={"type": "stream", "content_type": RAW})
+    assert (creation.status_code, creation.headers["x-should-retry"]) == (503, "false")
 
 
 def test_internal_error_is_logged_and_not_disclosed(

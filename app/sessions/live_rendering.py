@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
-import msgspec
 import pybase64
+from msgspec import UNSET
 
-from app.http.server_sent import event
+from app.http.server_sent import event, json_event
+from app.sessions.answers import LiveEnd
 from app.sessions.lists import listed_session
 from app.sessions.rendering import EventRenderer, readable_windows
 from topics.geometry import Geometry, seconds
@@ -31,24 +32,12 @@ def session_event(session: str, view: SessionView, first: int) -> bytes:
         "window_size": seconds(opened.window_ms),
         "window_hop": seconds(opened.hop_ms),
     }
-    return event("session", None, msgspec.json.encode(fields))
+    return json_event("session", fields)
 
 
 def ended_event(session: str, view: SessionView) -> bytes:
     """Report that no further window will come."""
-    fields: dict[str, object] = {"session_id": session, "windows": readable_windows(view)}
-    if view.head.error is not None:
-        fields["error"] = view.head.error
-    return event("ended", None, msgspec.json.encode(fields))
-
-
-def gone_event(name: str, session: str) -> bytes:
-    return event(name, None, msgspec.json.encode({"session_id": session}))
-
-
-def behind_event(session: str, first: int, stop: int) -> bytes:
-    """Report that windows [first, stop) come late, without level and spectrogram where those are no longer kept."""
-    return event("behind", None, msgspec.json.encode({"session_id": session, "first": first, "stop": stop}))
+    return json_event("ended", LiveEnd(session, readable_windows(view), view.head.error or UNSET))
 
 
 def window_events(

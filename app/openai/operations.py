@@ -35,7 +35,7 @@ async def create_translation(call: Call, context: OpenAIContext) -> Reply | Stre
 async def list_models(call: Call, context: OpenAIContext) -> Reply:
     """GET /v1/models: the speech models that a request may name."""
     await context.jobs.project_keys.authenticate(call)
-    names = sorted({OWN_MODEL, *context.jobs.speech_models})
+    names = sorted({OWN_MODEL, *context.jobs.options.speech_models})
     return json_reply(SpeechModels([SpeechModel(name) for name in names]))
 
 
@@ -54,9 +54,9 @@ async def _answer(call: Call, context: OpenAIContext, task: Task) -> Reply | Str
                 "known_speaker_references are not read",
             )
 
-    form = SpeechForm(task, jobs.speech_models, check_names)
+    form = SpeechForm(task, jobs.options.speech_models, check_names)
     try:
-        job = await accept(call, jobs, principal, form.read, jobs.upload_limit, patient=True)
+        job = await accept(call, jobs, principal, form.read, jobs.options.upload_limit, patient=True)
     except AudioError as error:
         raise UnreadableAudio(error) from error
     if not isinstance(job, JobReading):

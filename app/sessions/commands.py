@@ -107,7 +107,7 @@ async def verdict_on(context: SessionContext, session: str, command: SessionComm
     verdict = await context.sessions.submit(session, command)
     if verdict.status == 200 and isinstance(command, Chunk):
         context.meters.accepted(len(command.data))
-        if context.log_chunks:
+        if context.options.log_chunks:
             log.debug("chunk accepted", session=keys.shown(session), next=verdict.next, size=len(command.data))
     return verdict
 

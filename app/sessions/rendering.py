@@ -19,6 +19,8 @@ from topics.ports.sessions import Sessions, SessionView
 from topics.sessions.records import Opened
 
 PIECE: Final = 128
+#: Memory for rendered windows.
+CACHE_BYTES: Final = 16 * 1024 * 1024
 
 _Sensitivities = tuple[tuple[str, int], ...]
 
@@ -26,7 +28,7 @@ _Sensitivities = tuple[tuple[str, int], ...]
 class EventRenderer:
     """Renders windows of sessions, and caches the pieces read last."""
 
-    def __init__(self, sessions: Sessions, capacity: int) -> None:
+    def __init__(self, sessions: Sessions, capacity: int = CACHE_BYTES) -> None:
         self._sessions = sessions
         self._pieces: LRUCache[tuple[str, int, int], bytes] = LRUCache(capacity, getsizeof=len)
         self._tag_renderer = lru_cache(maxsize=256)(self._new_tag_renderer)

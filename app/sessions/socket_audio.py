@@ -176,7 +176,7 @@ class SentAudio:
         if verdict.status == 200:
             self.stored = number + 1
             self._context.meters.accepted(len(data))
-            if self._context.log_chunks:
+            if self._context.options.log_chunks:
                 log.debug("chunk accepted", session=keys.shown(self._session), next=verdict.next, size=len(data))
         elif verdict.status == 409 and number < verdict.next and self._is_stored(number, data):
             self.stored = number + 1

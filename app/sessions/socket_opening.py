@@ -64,10 +64,6 @@ class SocketContext(msgspec.Struct, frozen=True):
     keys: Authenticator[Principal]
     sockets: SocketRoom
     key_watch: KeyWatch
-    #: Origins of pages that may open sockets, beside the service's own.
-    origins: tuple[str, ...]
-    #: Derives ids of sessions that have a `request_id`.
-    secret: bytes
     #: Returns True if a project's free seconds are spent.
     exhausted: Callable[[Principal], Awaitable[bool]]
 
@@ -100,7 +96,7 @@ async def _opened(call: Call, context: SocketContext, find: Find) -> Reply:
     if upgrade is None:
         raise BadRequest(NO_UPGRADE)
     try:
-        _check_origin(call, context.origins)
+        _check_origin(call, context.sessions.options.cors_origins)
         return await find(upgrade)
     except EarshotError as error:
         if PROTOCOL not in offered(call.scope):
@@ -195,7 +191,7 @@ async def _allowed(call: Call, context: SocketContext, session: str) -> tuple[st
         Unauthorized, DirectoryDown: a key is required, and is invalid or cannot be verified.
         NotFound: there is no such session, or another project has it.
     """
-    if context.sessions.need_key:
+    if context.sessions.options.sessions_need_key:
         principal = await context.keys.authenticate(call)
         project = session_view(context.sessions, session_id(call)).opened.project
         if project != principal.project:
@@ -294,7 +290,9 @@ def _named_session(context: SocketContext, principal: Principal, sent: str, requ
     partitions = context.sessions.sessions.coverage().partitions
     parts = (part.encode("utf-8", "surrogateescape") for part in ("socket", sent, principal.project, request_id))
     request, hour = b"\0".join(parts), int(time.time()) // REQUEST_SECONDS - hours
-    digests = (hmac.digest(context.secret, request + b"\0%d\0%d" % (hour, draw), "sha256") for draw in count())
+    digests = (
+        hmac.digest(context.sessions.options.secret, request + b"\0%d\0%d" % (hour, draw), "sha256") for draw in count()
+    )
     partition = zlib.crc32(request) % partitions
     ids = (drawn_id(int.from_bytes(digest[: ID_BITS // 8], "big"), partition, partitions) for digest in digests)
     return next(filter(None, ids))

@@ -13,7 +13,7 @@ from app.cluster.forwarding import Forwarder, Placement
 from app.http.bodies import BodyQuota
 from app.http.call import Call
 from app.http.errors import ClientGone
-from app.http.replies import NO_CONTENT
+from app.http.replies import NO_CONTENT, StreamReply
 from tests.contract.api import RAW, Api, tone
 from tests.contract.conftest import api
 from tests.unit.app.conftest import KEY, House, Running, behind_a_server
@@ -60,10 +60,34 @@ async def test_unanswered_write_may_still_succeed(method: str, uncertain: bool) 
     async with server:
         with pytest.raises(Unavailable) as failure:
             await forwarder.forward(scope, url, b"")
-    assert str(failure.value).endswith("; the write may still succeed") == uncertain
+    assert str(failure.value).endswith("; the write may still succeed") == uncertain == failure.value.uncertain
     with pytest.raises(Unavailable, match=r"does not answer$"):
         await forwarder.forward(scope, url, b"")
     await forwarder.close()
+
+
+async def test_streamed_answer_releases_its_connection_even_if_nobody_reads_it() -> None:
+    """Such as the 502 of a proxy between the nodes, which has no Content-Length."""
+    released = asyncio.Event()
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 502 Bad Gateway\r\ntransfer-encoding: chunked\r\n\r\n6\r\n<html>\r\n")
+        await reader.read()
+        writer.close()
+        released.set()
+
+    forwarder, scope = Forwarder(1.0), {"method": "GET", "path": "/", "query_string": b"", "headers": []}
+    server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    async with server:
+        reply = await forwarder.forward(scope, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", b"")
+        assert isinstance(reply, StreamReply)
+        assert reply.status == 502
+        await reply.pieces.aclose()
+        try:
+            await asyncio.wait_for(released.wait(), 5)
+        finally:
+            await forwarder.close()
 
 
 def test_answer_keeps_its_headers(http: TestClient, house: House) -> None:
@@ -97,7 +121,9 @@ def forwarded(*parts: bytes, gone: bool = False) -> bytes:
         return NO_CONTENT
 
     passed: list[bytes] = []
-    placement = Placement(mock.Mock(spec=Forwarder, forward=forward), "session_id", lambda id: "owner", mock.Mock(), 10)
+    placement = Placement(
+        mock.Mock(spec=Forwarder, forward=forward), {"session_id": lambda id: "owner"}, mock.Mock(), 10
+    )
     call = Call({"method": "PUT", "headers": []}, mock.AsyncMock(side_effect=messages), BodyQuota(0))
     assert asyncio.run(placement.forward(call, "owner")) is NO_CONTENT
     return b"".join(passed)

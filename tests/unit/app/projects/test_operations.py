@@ -19,6 +19,7 @@ from app.identity.authentication import Authenticator
 from app.identity.changed_keys import ChangedKeys
 from app.identity.keys import AUDIO, ORGANIZATION, PROJECT, KeyRateLimiter, Keyring
 from app.jobs.errors import job_error
+from app.options import EdgeOptions
 from app.projects.project_context import ProjectContext
 from app.projects.project_descriptions import MODELS
 from app.routes import JOBS_PREFIX, PROJECT_ROUTES
@@ -62,9 +63,9 @@ async def _house(directory: Path) -> AsyncIterator[House]:
         Keyring(AUDIO, accounts.audio_link, 0.0, KeyRateLimiter(100)),
     )
     keys = Authenticator(keyring, meters)
-    context = ProjectContext(
-        projects, mock.Mock(spec=Models, in_use=lambda: MODELS.models), keys, changed, 60_000, 3_600_000
-    )
+    options = EdgeOptions(bytes(16), directory, keep_audio_ms=60_000, longest_keep_audio_ms=3_600_000)
+    models = mock.Mock(spec=Models, in_use=lambda: MODELS.models)
+    context = ProjectContext(options, projects, models, keys, changed)
     part = InterfacePart(job_error, meters, BodyQuota(SMALL_BODY))
     app = Starlette(routes=mount(JOBS_PREFIX, PROJECT_ROUTES, context, part))
     await projects.create_organization("Zoo")
@@ -200,7 +201,15 @@ async def test_usage_by_day(house: House) -> None:
 
 @pytest.mark.parametrize(
     "query",
-    ["since=yesterday", "until=2026-13-01", "since=2026-11-02&until=2026-11-01", "since=2020-01-01", "until=%00"],
+    [
+        "since=yesterday",
+        "until=2026-13-01",
+        "until=20261101",
+        "until=2026-W44-7",
+        "since=2026-11-02&until=2026-11-01",
+        "since=2020-01-01",
+        "until=%00",
+    ],
 )
 async def test_invalid_days_are_rejected(query: str, house: House) -> None:
     answer = await house.get(f"/project/usage?{query}")

@@ -10,8 +10,8 @@ import msgspec
 from . import _media
 from ._calls import Call, Flow, Items, Pause, ask, sendable, work
 from ._errors import ServiceBusy, SessionFailed, SessionNotFound
-from ._json import decoded
-from ._list_values import ListQuery, SessionPage
+from ._json import fetch
+from ._list_values import SessionPage
 from ._live_values import Activity
 from ._session_values import Prediction, Sensitivity, Session, SessionOptions, SessionResults, SessionStatus
 from ._uploads import Audio, opened
@@ -38,8 +38,7 @@ def create(key: str, options: SessionOptions) -> Flow[Session]:
     succeed: that might open two.
     """
     call = _call("POST", "/audio_sessions/", creation(options), {"X-Api-Key": key})
-    answer = yield from ask(call, repeatable=False)
-    return decoded(answer.body, Session)
+    return fetch(call, Session, repeatable=False)
 
 
 def creation(options: SessionOptions) -> dict[str, object]:
@@ -70,8 +69,8 @@ def put_chunk(key: str, session_id: str, sequence: int, data: bytes) -> Flow[int
     digest = hashlib.blake2b(f"{session_id} {sequence} ".encode() + data, digest_size=16)
     headers = {"Idempotency-Key": digest.hexdigest(), **_keyed(key)}
     path = f"/audio_sessions/{session_id}/chunks/{sequence}"
-    answer = yield from ask(_call("PUT", path, {"data": b64encode(data).decode()}, headers))
-    return decoded(answer.body, _NextChunk).chunk_sequence
+    call = _call("PUT", path, {"data": b64encode(data).decode()}, headers)
+    return (yield from fetch(call, _NextChunk)).chunk_sequence
 
 
 def seal(key: str, session_id: str) -> Flow[None]:
@@ -90,8 +89,7 @@ def delete(key: str, session_id: str) -> Flow[None]:
 def status(key: str, session_id: str, token: str | None) -> Flow[SessionStatus]:
     """Read one page; the service waits until it has something in it."""
     query = {"next_token": token} if token else {}
-    answer = yield from ask(Call("GET", f"/audio_sessions/{session_id}/status", headers=_keyed(key), query=query))
-    return decoded(answer.body, SessionStatus)
+    return fetch(Call("GET", f"/audio_sessions/{session_id}/status", headers=_keyed(key), query=query), SessionStatus)
 
 
 def events(key: str, session_id: str) -> Flow[None]:
@@ -128,8 +126,7 @@ def detect(key: str, audio: Audio, sensitivity: Sensitivity) -> Flow[None]:
 def results(key: str, session_id: str, offset: int, limit: int) -> Flow[SessionResults]:
     """Read events and the state of their session; for a closed session the service waits until all are there."""
     query = {"offset": str(offset), "limit": str(limit)}
-    answer = yield from ask(Call("GET", f"/audio_sessions/{session_id}/results", headers=_keyed(key), query=query))
-    return decoded(answer.body, SessionResults)
+    return fetch(Call("GET", f"/audio_sessions/{session_id}/results", headers=_keyed(key), query=query), SessionResults)
 
 
 def predict(key: str, session_id: str, window: bytes, sequence: int | None) -> Flow[Prediction]:
@@ -138,22 +135,19 @@ def predict(key: str, session_id: str, window: bytes, sequence: int | None) -> F
     if sequence is not None:
         body["sequence"] = sequence
     call = _call("POST", f"/audio_sessions/{session_id}/predict", body, _keyed(key))
-    answer = yield from ask(call, repeatable=False)
-    return decoded(answer.body, Prediction)
+    return fetch(call, Prediction, repeatable=False)
 
 
-def listing(key: str, query: ListQuery, token: str | None) -> Flow[SessionPage]:
-    call = Call("GET", "/audio_sessions/", headers={"X-Api-Key": key}, query=query.parameters(token))
-    answer = yield from ask(call)
-    return decoded(answer.body, SessionPage)
+def listing(key: str, query: Mapping[str, str]) -> Flow[SessionPage]:
+    call = Call("GET", "/audio_sessions/", headers={"X-Api-Key": key}, query=query)
+    return fetch(call, SessionPage)
 
 
 def activity(session_id: str | None, key: str, day: str | None, offset_minutes: int) -> Flow[Activity]:
     """Read a day of a session, or of the whole project."""
     path = "/api/v1/activity" if session_id is None else f"/audio_sessions/{session_id}/activity"
     query = {"offset_minutes": str(offset_minutes)} | ({} if day is None else {"day": day})
-    answer = yield from ask(Call("GET", path, headers=_keyed(key), query=query))
-    return decoded(answer.body, Activity)
+    return fetch(Call("GET", path, headers=_keyed(key), query=query), Activity)
 
 
 def is_ready() -> Flow[bool]:
@@ -166,8 +160,7 @@ def is_ready() -> Flow[bool]:
 
 
 def official_tags() -> Flow[tuple[str, ...]]:
-    answer = yield from ask(Call("GET", "/tags/official"))
-    return tuple(tag.name for tag in decoded(answer.body, list[OfficialTag]))
+    return tuple(tag.name for tag in (yield from fetch(Call("GET", "/tags/official"), list[OfficialTag])))
 
 
 def _keyed(key: str) -> dict[str, str]:

@@ -225,8 +225,7 @@ def _routes(
     openai = OpenAIContext(msgspec.structs.replace(jobs, project_keys=bearers), ports.speakers)
     speakers = SpeakerContext(ports.speakers, ports.jobs, forwarder, organization_keys, meters, uploads)
     sockets = SocketContext(
-        sessions,
-        Authenticator(changed_keys.projects, meters, socket_key),
+        msgspec.structs.replace(sessions, project_keys=Authenticator(changed_keys.projects, meters, socket_key)),
         SocketRoom(),
         KeyWatch(),
         ports.directory.exhausted,

@@ -7,9 +7,9 @@ import msgspec
 
 from app.cluster.cursors import ListCursors
 from app.cluster.lists import COUNT, NOBODY, read_states, read_time
+from app.http.call import KEY_LENGTH
 from app.http.descriptions import Fault, Key, Parameter, fault_of
 from app.http.errors import RequestTimeout
-from app.http.idempotency import KEY_LENGTH
 from app.identity.keys import ORGANIZATION, PROJECT, KeyHeader
 from topics.errors import DirectoryDown, Unauthorized, Unavailable
 

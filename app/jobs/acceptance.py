@@ -17,7 +17,6 @@ import structlog
 from app.cluster.forwarding import FORWARDED
 from app.http.bodies import SMALL_BODY, chunk_body
 from app.http.call import Call
-from app.http.idempotency import idempotency_key
 from app.http.metrics import JOBS, RECORDINGS
 from app.http.replies import Reply, StreamReply, json_reply
 from app.http.uploads import UploadSpool
@@ -102,7 +101,7 @@ def _job_id(call: Call, context: JobContext, principal: Principal) -> str:
     Raises:
         BadRequest: the Idempotency-Key is too long.
     """
-    key = idempotency_key(call)
+    key = call.idempotency_key()
     if not key:
         return context.jobs.new_id()
     # Derive the id from the key as sent, which is stored nowhere, so that a backup does not reveal it.

@@ -6,7 +6,6 @@ from contextlib import aclosing
 
 from app.http.bodies import while_connected
 from app.http.call import Call
-from app.http.idempotency import idempotency_key
 from app.http.replies import Reply, StreamReply, json_reply
 from app.http.server_sent import HEADERS, HEARTBEAT_SECONDS
 from app.jobs.acceptance import accept
@@ -61,7 +60,7 @@ async def _answer(call: Call, context: OpenAIContext, task: Task) -> Reply | Str
         raise UnreadableAudio(error) from error
     if not isinstance(job, JobReading):
         return job
-    request, keyed, id = form.request, bool(idempotency_key(call)), (b"earshot-job", job.job.encode("ascii"))
+    request, keyed, id = form.request, bool(call.idempotency_key()), (b"earshot-job", job.job.encode("ascii"))
     if request.stream:
         return StreamReply(200, [*HEADERS, id], transcript_events(jobs, request, job.job, keyed))
     async with removed_unless_answered(jobs, job.job, keyed):

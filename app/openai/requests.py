@@ -82,8 +82,7 @@ class SpeechRequest(msgspec.Struct, frozen=True):
             "word_times": self.with_words,
         }
         given = {"speech_model": self.model, "speech_lang": self.language, "speech_prompt": self.prompt}
-        known = RequestOptions.__struct_fields__
-        return options | {name: value for name, value in given.items() if value is not None and name in known}
+        return options | {name: value for name, value in given.items() if value is not None}
 
 
 #: Job options and the parameters that set them.

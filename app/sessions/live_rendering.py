@@ -49,7 +49,7 @@ def window_events(
         Unavailable: some windows are not here.
     """
     opened, predicts = view.opened, bool(view.head.predicts)
-    geometry = Geometry(opened.window_ms, opened.hop_ms)
+    geometry = opened.geometry
     number = first
     for tag_renderer, packed in renderer.scored(session, opened, first, stop):
         width = tag_renderer.width
@@ -58,8 +58,8 @@ def window_events(
             start, end = geometry.bounds(number)
             sound = sound_of(number)
             strip_at = start if number == 0 or predicts else seconds(number * opened.hop_ms + _earlier(geometry))
-            data = b'{"session_id":"%s","window":%d,"start_time":%s,"end_time":%s,"tags":[%s],"top":[%s]%s}' % (
-                session.encode("ascii"), number, _number(start), _number(end), tags, top,
+            data = b'{"session_id":"%s","window":%d,"start_time":%a,"end_time":%a,"tags":[%s],"top":[%s]%s}' % (
+                session.encode("ascii"), number, start, end, tags, top,
                 b"" if sound is None else _sound(sound, strip_at),
             )  # fmt: skip
             yield event("window", number if ids else None, data)
@@ -72,11 +72,7 @@ def _earlier(geometry: Geometry) -> int:
 
 
 def _sound(sound: WindowSound, start: float) -> bytes:
-    level = b',"level":{"rms":%s,"peak":%s}' % (_number(sound.rms), _number(sound.peak))
+    level = b',"level":{"rms":%a,"peak":%a}' % (sound.rms, sound.peak)
     if not sound.columns:
         return level
-    return level + b',"strip":{"start_time":%s,"columns":"%s"}' % (_number(start), pybase64.b64encode(sound.columns))
-
-
-def _number(value: float) -> bytes:
-    return repr(value).encode("ascii")
+    return level + b',"strip":{"start_time":%a,"columns":"%s"}' % (start, pybase64.b64encode(sound.columns))

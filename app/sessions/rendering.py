@@ -68,7 +68,7 @@ class EventRenderer:
             raise Unavailable("the session's results are not all here yet")
 
     def _rendered(self, session: str, opened: Opened, first: int, stop: int) -> bytes:
-        geometry = Geometry(opened.window_ms, opened.hop_ms)
+        geometry = opened.geometry
         tags = [one for renderer, scores in self.scored(session, opened, first, stop) for one in renderer.tags(scores)]
         return b",".join([_event(geometry, number, reported) for number, reported in enumerate(tags, first)])
 
@@ -90,8 +90,4 @@ def readable_windows(view: SessionView) -> int:
 
 def _event(geometry: Geometry, window: int, tags: bytes) -> bytes:
     start, end = geometry.bounds(window)
-    return b'{"start_time":%s,"end_time":%s,"tags":[%s]}' % (_number(start), _number(end), tags)
-
-
-def _number(seconds: int | float) -> bytes:
-    return repr(seconds).encode("ascii")
+    return b'{"start_time":%a,"end_time":%a,"tags":[%s]}' % (start, end, tags)

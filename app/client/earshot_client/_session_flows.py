@@ -3,7 +3,7 @@
 import hashlib
 from base64 import b64encode
 from collections.abc import Mapping
-from typing import Final
+from typing import BinaryIO, Final
 
 import msgspec
 
@@ -111,15 +111,21 @@ def events(key: str, session_id: str) -> Flow[None]:
             yield Pause(EMPTY_PAUSE)
 
 
+def send_file(key: str, file: BinaryIO, options: SessionOptions) -> Flow[Session]:
+    """Open a file session and upload its chunks. Its `total_size` makes it readonly."""
+    session = yield from create(key, options)
+    sequence = session.chunk_sequence
+    while chunk := (yield from work(lambda: file.read(_media.CHUNK))):
+        sequence = yield from put_chunk(key, session.id, sequence, chunk)
+    return session
+
+
 def detect(key: str, audio: Audio, sensitivity: Sensitivity) -> Flow[None]:
-    """Open a file session, upload its chunks and yield its pages. Its `total_size` makes it readonly."""
+    """Send a file as a session and yield its pages."""
     with (yield from opened(audio)) as file:
         name = sendable(_media.name_of(file))
         options = yield from work(lambda: _media.session_options(file, name, sensitivity))
-        session = yield from create(key, options)
-        sequence = session.chunk_sequence
-        while chunk := (yield from work(lambda: file.read(_media.CHUNK))):
-            sequence = yield from put_chunk(key, session.id, sequence, chunk)
+        session = yield from send_file(key, file, options)
     yield from events(key, session.id)
 
 

@@ -83,7 +83,7 @@ class Operation(Generic[C]):
             return
         except asyncio.CancelledError:
             # The server is stopping and has waited long enough for this request.
-            fault = Unavailable("the service stops")
+            fault = Unavailable("the service stops", uncertain=scope["method"] not in ("GET", "HEAD"))
             reply = error_reply(self._part.error, fault)
         except EarshotError as error:
             fault = error

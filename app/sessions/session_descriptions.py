@@ -293,6 +293,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
             NO_SUCH_SESSION,
             _NOT_NEXT,
             TOO_LARGE,
+            reads.not_in_time(0),
             *BROKEN,
         ),
     ),

@@ -130,6 +130,7 @@ def test_predict_timeout_returns_503(house: House, http: TestClient) -> None:
     house.sessions.paused = True
     answer = http.post(f"/audio_sessions/{session}/predict", json={"data": b64(tone(1))})
     generic(answer, 503, naming="window 0")
+    assert answer.headers["x-should-retry"] == "false"
     assert answer.headers["retry-after"] == "1"
 
 

@@ -72,7 +72,7 @@ _part: Final = msgspec.json.Decoder(Part)
 async def session_activity(call: Call, context: SessionContext) -> Reply:
     """GET /audio_sessions/{id}/activity: a day of one session; needs no key, because the id is a secret too."""
     session = await allowed_session(call, context)
-    day = read_day(call)
+    day = parse_day(query_parameters(call.scope))
     view = session_view(context, session)
     hours, left_out = await context.activity.count(view.opened.project, [(session, view)], day)
     session_view(context, session)  # Fails if the session was deleted meanwhile.
@@ -83,7 +83,7 @@ async def session_activity(call: Call, context: SessionContext) -> Reply:
 async def project_activity(call: Call, context: SessionContext) -> Reply:
     """GET /api/v1/activity: a day of all sessions of the project, from all nodes."""
     project = (await context.project_keys.authenticate(call)).project
-    day = read_day(call)
+    day = parse_day(query_parameters(call.scope))
     if call.header(FORWARDED):
         return json_reply(await _own_part(context, project, day))
     urls = sorted(context.sessions.coverage().elsewhere)
@@ -135,21 +135,13 @@ def _seconds(hours: Sequence[Tally], name: str) -> list[float]:
     return [seconds(tally[name]) for tally in hours]
 
 
-def read_day(call: Call) -> Day:
-    """Return the requested day, by default today.
-
-    Raises:
-        BadRequest: it is not a day.
-    """
-    return parse_day(query_parameters(call.scope), int(time.time() * 1000))
-
-
-def parse_day(query: dict[str, str], now_ms: int) -> Day:
-    """Return the day of a query, by default the day of `now_ms`.
+def parse_day(query: dict[str, str], now_ms: int | None = None) -> Day:
+    """Return the day of a query, by default that of `now_ms`, or today.
 
     Raises:
         BadRequest: it is not a day.
     """
     ahead = OFFSET.read(query)
-    day = read_date(query, "day", utc_time(now_ms + ahead * MINUTE_MS).date())
+    now = int(time.time() * 1000) if now_ms is None else now_ms
+    day = read_date(query, "day", utc_time(now + ahead * MINUTE_MS).date())
     return Day(day.isoformat(), ahead, day_ms(day) - ahead * MINUTE_MS)

@@ -1,7 +1,7 @@
 """The Starlette application: ports in, routes out."""
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Final
 
@@ -31,8 +31,7 @@ from app.http.uploads import Uploads
 from app.identity.authentication import Authenticator, bearer
 from app.identity.changed_keys import ChangedKeys
 from app.identity.keys import AUDIO, ORGANIZATION, PROJECT, KeyRateLimiter, Keyring
-from app.jobs.audio import link_token
-from app.jobs.downloads import Downloads
+from app.jobs.audio import download_quota, link_token
 from app.jobs.errors import job_error
 from app.jobs.job_context import JobContext
 from app.jobs.lists import listed_job
@@ -71,14 +70,14 @@ from app.sessions.session_context import SessionContext
 from app.sessions.socket_opening import SocketContext, socket_key
 from app.sessions.socket_room import KeyWatch, SocketRoom
 from app.sessions.tokens import PageTokens
-from app.shortcut import CrossOriginShortCut, ShortCut
+from app.shortcut import ShortCut
 from app.speakers.errors import speaker_error
 from app.speakers.speaker_context import SpeakerContext
 from topics.catalog import DEFAULT_CHUNK_LIMIT
 from topics.geometry import SENSE, SESSIONS
 from topics.jobs.rules import VISIBLE_STATES
 from topics.ports.administration import LocalAdministration
-from topics.ports.directory import AudioLink, Directory, Principal
+from topics.ports.directory import Directory
 from topics.ports.health import Health
 from topics.ports.jobs import Jobs
 from topics.ports.models import Models
@@ -117,14 +116,16 @@ def create_app(ports: Ports, options: EdgeOptions) -> Starlette:
     """Return the edge as an ASGI application."""
     meters, forwarder, no_room = Meters(ports.gauges), Forwarder(options.poll_seconds), BodyQuota(0)
 
-    async def no_such_path(request: Request, error: Exception) -> Response:
-        meters.refused(404)
-        path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
-        reply = error_shape(path)(404, None)
-        named = {"x-request-id": request_id(Call(request.scope, request.receive, no_room)).decode("ascii")}
-        return Response(reply.body, reply.status, named, media_type="application/json")
+    def application(routes: list[Route], with_operator: bool, origins: Sequence[str] = ()) -> Starlette:
+        async def no_such_path(request: Request, error: Exception) -> Response:
+            meters.refused(404)
+            path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+            reply = error_shape(path, with_operator)(404, None)
+            named = {"x-request-id": request_id(Call(request.scope, request.receive, no_room)).decode("ascii")}
+            return Response(reply.body, reply.status, named, media_type="application/json")
 
-    handlers = {404: no_such_path}
+        return ShortCut(routes, origins, exception_handlers={404: no_such_path})
+
     room, spool = BodyQuota(options.body_bytes), UploadQuota(options.spool, options.upload_bounds)
     tries, seconds = KeyRateLimiter(options.key_tries), options.key_cache_seconds
     changed_keys = ChangedKeys(
@@ -137,18 +138,15 @@ def create_app(ports: Ports, options: EdgeOptions) -> Starlette:
         nodes = NodeList(ports.nodes, forwarder, lambda: _queues(room, spool))
         operator = admin_routes(ports.administration, nodes, options.admin_key, meters, changed_keys)
     routes = _routes(ports, options, meters, forwarder, tries, changed_keys, room, spool)
-    documents = document_routes(options, meters, bool(operator) and not options.admin_apart) if options.docs else []
-    served = [*documents, *routes] if options.admin_apart else [*documents, *routes, *operator]
+    with_operator = bool(operator) and not options.admin_apart
+    documents = document_routes(options, meters, with_operator) if options.docs else []
+    served = [*documents, *routes, *(operator if with_operator else ())]
+    app, apart = application(served, with_operator, options.cors_origins), None
     if options.admin_apart:
         probes = {path: SERVICE_ROUTES[path] for path in OPERATOR_PROBES}
         part = InterfacePart(session_error, meters, no_room)
-        operator = [*operator, *mount("", probes, ProbeContext(ports.health, meters), part)]
-    app = (
-        CrossOriginShortCut(options.cors_origins, served, exception_handlers=handlers)
-        if options.cors_origins
-        else ShortCut(served, exception_handlers=handlers)
-    )
-    app.router.redirect_slashes = False
+        probing = mount("", probes, ProbeContext(ports.health, meters), part)
+        apart = application([*operator, *probing], bool(operator))
     #: The service closes its connections when it stops.
     app.state.forwarder = forwarder
     #: The connections take turns by sender.
@@ -156,7 +154,7 @@ def create_app(ports: Ports, options: EdgeOptions) -> Starlette:
     #: The service periodically records which keys were used.
     app.state.keyrings = (changed_keys.projects, changed_keys.organizations)
     #: Serves the operator at another address, with the same metrics.
-    app.state.operator = Starlette(routes=operator, exception_handlers=handlers) if options.admin_apart else None
+    app.state.operator = apart
     return app
 
 
@@ -189,36 +187,59 @@ def _routes(
     organization_keys = Authenticator(changed_keys.organizations, meters)
     audio_links = Authenticator(changed_keys.audio, meters, link_token)
     dashboard = DashboardContext(ports.sign_ins, tries, project_keys, organization_keys)
-    commands = command_ids()
+    commands, cursors = command_ids(), ListCursors(options.secret)
     uploads = Uploads(spool, options.upload_idle_seconds, options.upload_slowest)
-    sessions = _session_context(ports, options, project_keys, meters, commands, forwarder)
+    renderer = EventRenderer(ports.sessions)
+    sessions = SessionContext(
+        options=options,
+        sessions=ports.sessions,
+        jobs=ports.jobs,
+        list=ProjectList("sessions", LISTED_STATES, ports.sessions, listed_session, cursors, forwarder),
+        project_keys=project_keys,
+        tokens=PageTokens(options.secret),
+        renderer=renderer,
+        meters=meters,
+        commands=commands,
+        geometry=SESSIONS,
+        chunk_limit=DEFAULT_CHUNK_LIMIT,
+        listeners=listener_quota(),
+        activity=ActivityCounter(renderer),
+    )
     sense = msgspec.structs.replace(sessions, geometry=SENSE, chunk_limit=options.chunk_limit)
-    jobs = _job_context(ports, options, project_keys, audio_links, meters, commands, forwarder, uploads)
+    jobs = JobContext(
+        options=options,
+        jobs=ports.jobs,
+        list=ProjectList("jobs", VISIBLE_STATES, ports.jobs, listed_job, cursors, forwarder),
+        directory=ports.directory,
+        prober=ports.prober,
+        project_keys=project_keys,
+        renderer=ResultRenderer(ports.jobs, ports.sessions.tags),
+        meters=meters,
+        commands=commands,
+        forwarder=forwarder,
+        uploads=uploads,
+        audio_links=audio_links,
+        downloads=download_quota(),
+    )
     bearers = Authenticator(changed_keys.projects, meters, bearer)
     openai = OpenAIContext(msgspec.structs.replace(jobs, project_keys=bearers), ports.speakers)
     speakers = SpeakerContext(ports.speakers, ports.jobs, forwarder, organization_keys, meters, uploads)
     sockets = SocketContext(
-        sessions,
-        Authenticator(changed_keys.projects, meters, socket_key),
+        msgspec.structs.replace(sessions, project_keys=Authenticator(changed_keys.projects, meters, socket_key)),
         SocketRoom(),
         KeyWatch(),
-        options.cors_origins,
-        options.secret,
         ports.directory.exhausted,
     )
-    keeping = options.keep_audio_ms, options.longest_keep_audio_ms
-    projects = ProjectContext(ports.projects, ports.models, project_keys, changed_keys, *keeping)
-
+    projects = ProjectContext(options, ports.projects, ports.models, project_keys, changed_keys)
     own_sounds = OwnSoundContext(ports.own_sounds, project_keys, changed_keys, ports.sessions, ports.jobs)
 
-    def session_part(context: SessionContext) -> InterfacePart:
-        owner, body_limit = ports.sessions.owner, chunk_body(context.chunk_limit)
-        return InterfacePart(
-            session_error, meters, room, Placement(forwarder, "session_id", owner, project_keys, body_limit)
-        )
+    owners = {"session_id": ports.sessions.owner, "job_id": ports.jobs.owner}
 
-    job_part = InterfacePart(job_error, meters, room, Placement(forwarder, "job_id", ports.jobs.owner, project_keys))
-    of_session = Placement(forwarder, "session_id", ports.sessions.owner, project_keys)
+    def session_part(context: SessionContext) -> InterfacePart:
+        body_limit = chunk_body(context.chunk_limit)
+        return InterfacePart(session_error, meters, room, Placement(forwarder, owners, project_keys, body_limit))
+
+    job_part = InterfacePart(job_error, meters, room, Placement(forwarder, owners, project_keys))
     plain = InterfacePart(session_error, meters, room)
     about = about_deployment(options.docs, not options.admin_apart)
     probes = {path: row for path, row in SERVICE_ROUTES.items() if path != "/metrics" or not options.admin_apart}
@@ -228,22 +249,12 @@ def _routes(
         *mount(JOBS_PREFIX, JOB_ROUTES, jobs, job_part),
         *mount("", SOCKET_ROUTES, sockets, plain),
         *mount(JOBS_PREFIX, LIVE_ROUTES, sessions, InterfacePart(job_error, meters, room)),
-        *_own_sound_routes(own_sounds, job_part, of_session),
+        *mount(JOBS_PREFIX, OWN_SOUND_ROUTES, own_sounds, job_part),
         *mount(JOBS_PREFIX, PROJECT_ROUTES, projects, InterfacePart(job_error, meters, room)),
         *mount(SPEAKERS_PREFIX, SPEAKER_ROUTES, speakers, InterfacePart(speaker_error, meters, room)),
         *mount(OPENAI_PREFIX, OPENAI_ROUTES, openai, InterfacePart(openai_error, meters, room)),
         *(mount("", DASHBOARD_ROUTES, dashboard, plain) if options.dashboard else []),
         *mount("", probes, ProbeContext(ports.health, meters, about, silent=options.admin_apart), plain),
-    ]
-
-
-def _own_sound_routes(context: OwnSoundContext, part: InterfacePart, of_session: Placement) -> list[Route]:
-    """Return the routes of own sounds; the owner of a job or session answers requests about it."""
-    about_session = msgspec.structs.replace(part, placement=of_session)
-    return [
-        route
-        for path, row in OWN_SOUND_ROUTES.items()
-        for route in mount(JOBS_PREFIX, {path: row}, context, about_session if "{session_id}" in path else part)
     ]
 
 
@@ -274,65 +285,3 @@ def admin_routes(
     # Its own memory, so that it stays usable while other clients send too much.
     part = InterfacePart(admin_error, meters, BodyQuota(SHARES * SMALL_BODY))
     return mount(ADMIN_PREFIX, guard(ADMIN_ROUTES), context, part)
-
-
-def _session_context(
-    ports: Ports,
-    options: EdgeOptions,
-    project_keys: Authenticator[Principal],
-    meters: Meters,
-    commands: Iterator[str],
-    forwarder: Forwarder,
-) -> SessionContext:
-    cursors, renderer = ListCursors(options.secret), EventRenderer(ports.sessions, options.page_cache_bytes)
-    return SessionContext(
-        sessions=ports.sessions,
-        jobs=ports.jobs,
-        list=ProjectList("sessions", LISTED_STATES, ports.sessions, listed_session, cursors, forwarder),
-        project_keys=project_keys,
-        tokens=PageTokens(options.secret),
-        renderer=renderer,
-        meters=meters,
-        commands=commands,
-        geometry=SESSIONS,
-        chunk_limit=DEFAULT_CHUNK_LIMIT,
-        poll_seconds=options.poll_seconds,
-        log_chunks=options.log_chunks,
-        listeners=listener_quota(),
-        activity=ActivityCounter(renderer),
-        need_key=options.sessions_need_key,
-    )
-
-
-def _job_context(
-    ports: Ports,
-    options: EdgeOptions,
-    project_keys: Authenticator[Principal],
-    audio_links: Authenticator[AudioLink],
-    meters: Meters,
-    commands: Iterator[str],
-    forwarder: Forwarder,
-    uploads: Uploads,
-) -> JobContext:
-    return JobContext(
-        jobs=ports.jobs,
-        list=ProjectList("jobs", VISIBLE_STATES, ports.jobs, listed_job, ListCursors(options.secret), forwarder),
-        directory=ports.directory,
-        prober=ports.prober,
-        project_keys=project_keys,
-        renderer=ResultRenderer(ports.jobs, ports.sessions.tags),
-        meters=meters,
-        commands=commands,
-        forwarder=forwarder,
-        uploads=uploads,
-        audio_links=audio_links,
-        downloads=Downloads(),
-        secret=options.secret,
-        analyze_limit=options.analyze_limit,
-        upload_limit=options.upload_limit,
-        speech_models=options.speech_models,
-        keep_audio_ms=options.keep_audio_ms,
-        longest_keep_audio_ms=options.longest_keep_audio_ms,
-        poll_seconds=options.poll_seconds,
-        reads_need_key=options.job_reads_need_key,
-    )

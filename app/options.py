@@ -12,7 +12,8 @@ from topics.jobs.options import DEFAULT_SPEECH_MODEL
 class EdgeOptions(msgspec.Struct, frozen=True):
     """Settings of the edge, read once."""
 
-    #: Signs page tokens (16 to 64 bytes). All nodes of a deployment share it, and it outlives restarts.
+    #: Signs page tokens, and derives ids of jobs and sessions from those of clients (16 to 64 bytes). All nodes of a
+    #: deployment share it, and it outlives restarts.
     secret: bytes
     #: Directory for the audio of jobs and speakers while it arrives.
     spool: Path
@@ -49,8 +50,6 @@ class EdgeOptions(msgspec.Struct, frozen=True):
     job_reads_need_key: bool = False
     #: All requests about a session require the key of its project too.
     sessions_need_key: bool = False
-    #: Memory for rendered windows.
-    page_cache_bytes: int = 16 * 1024 * 1024
     #: Log one debug line for each accepted chunk.
     log_chunks: bool = False
     #: How long sessions without chunks, and jobs, are kept; for the documents.

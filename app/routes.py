@@ -3,7 +3,9 @@
 from typing import Final
 
 from app.admin import operations as admin
+from app.admin.admin_bodies import PREFIX as ADMIN_PREFIX
 from app.admin.admin_context import AdminContext
+from app.admin.guard import admin_error
 from app.dashboard import operations as dashboard
 from app.dashboard.dashboard_context import DashboardContext
 from app.http.replies import ErrorRenderer, session_error
@@ -160,8 +162,10 @@ SERVICE_ROUTES: Final[Table[ProbeContext]] = {
 OPERATOR_PROBES: Final = ("/readyz", "/metrics")
 
 
-def error_shape(path: str) -> ErrorRenderer:
+def error_shape(path: str, with_operator: bool) -> ErrorRenderer:
     """Return the error shape for a path without a route, by its part of the interface."""
+    if with_operator and f"{path}/".startswith(f"{ADMIN_PREFIX}/"):
+        return admin_error
     if f"{path}/".startswith(f"{SPEAKERS_PREFIX}/"):
         return speaker_error
     if path.startswith(f"{OPENAI_PREFIX}/"):

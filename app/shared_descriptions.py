@@ -7,25 +7,26 @@ import msgspec
 
 from app.cluster.cursors import ListCursors
 from app.cluster.lists import COUNT, NOBODY, read_states, read_time
+from app.http.call import KEY_LENGTH
 from app.http.descriptions import Fault, Key, Parameter, fault_of
 from app.http.errors import RequestTimeout
-from app.http.idempotency import KEY_LENGTH
-from app.identity.keys import ORGANIZATION, PROJECT
+from app.identity.keys import ORGANIZATION, PROJECT, KeyHeader
 from topics.errors import DirectoryDown, Unauthorized, Unavailable
 
 PROJECT_KEY: Final = Key("projectKey")
 ORGANIZATION_KEY: Final = Key("organizationKey")
 
-PROJECT_KEY_FAULTS: Final = (
-    Unauthorized(PROJECT.missing),
-    Unauthorized(PROJECT.unknown),
-    DirectoryDown(PROJECT.unverified),
-)
-ORGANIZATION_KEY_FAULTS: Final = (
-    Unauthorized(ORGANIZATION.missing),
-    Unauthorized(ORGANIZATION.unknown),
-    DirectoryDown(ORGANIZATION.unverified),
-)
+
+def _key_faults(kind: KeyHeader) -> tuple[Fault, ...]:
+    return Unauthorized(kind.missing), Unauthorized(kind.unknown), DirectoryDown(kind.unverified)
+
+
+#: Errors of keys by scheme. The first is for a request without a key.
+KEY_FAULTS: Final = {
+    "projectKey": _key_faults(PROJECT),
+    "projectBearer": _key_faults(PROJECT),
+    "organizationKey": _key_faults(ORGANIZATION),
+}
 #: Internal faults, and a lack of room or of an owner; nothing was accepted.
 BROKEN: Final = (500, Unavailable("the queue is full"))
 SLOW: Final = RequestTimeout("the request did not arrive in time")
@@ -69,7 +70,6 @@ def list_faults(name: str, states: Sequence[str]) -> tuple[Fault, ...]:
         fault_of(read_time, {"since": "yesterday"}, "since", 0),
         fault_of(COUNT.read, {COUNT.name: "0"}),
         fault_of(ListCursors(bytes(16)).read, name, "project", "no-token"),
-        *PROJECT_KEY_FAULTS,
         Unavailable(NOBODY),
         *BROKEN,
     )

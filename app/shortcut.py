@@ -27,10 +27,15 @@ class Segment(msgspec.Struct):
 
 
 class ShortCut(Starlette):
-    """Finds the same routes sooner; routes that take the rest of a path use Starlette's search."""
+    """Finds the same routes sooner; routes that take the rest of a path use Starlette's search.
 
-    def __init__(self, routes: list[Route], **options: Any) -> None:
+    Browser programs of `origins` may call it too. No path is redirected to another.
+    """
+
+    def __init__(self, routes: list[Route], origins: Sequence[str] = (), **options: Any) -> None:
         super().__init__(routes=routes, **options)
+        self.router.redirect_slashes = False
+        self._front = cross_origin(self._serve, origins) if origins else self._serve
         self._root = Segment()
         # If several routes match, the first wins.
         for route in reversed(routes):
@@ -47,6 +52,9 @@ class ShortCut(Starlette):
         segment.route = route
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._front(scope, receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         found = None if scope["type"] != "http" or scope.get("root_path") else self._find(scope["path"])
         if found is None:
             await super().__call__(scope, receive, send)
@@ -69,14 +77,3 @@ class ShortCut(Starlette):
         if segment.route is None:
             return None
         return segment.route, dict(zip(segment.route.param_convertors, values, strict=True))
-
-
-class CrossOriginShortCut(ShortCut):
-    """The same, for browser programs of some other origins too."""
-
-    def __init__(self, origins: Sequence[str], routes: list[Route], **options: Any) -> None:
-        super().__init__(routes, **options)
-        self._front = cross_origin(super().__call__, origins)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._front(scope, receive, send)

@@ -57,11 +57,13 @@ class EngineAway(ServiceError):
 
 
 class Unavailable(ServiceError):
-    """A queue is full, or the partition has no ready owner; nothing was accepted."""
+    """A queue is full, or the partition has no ready owner; nothing was accepted, unless `uncertain` says otherwise."""
 
-    def __init__(self, message: str, retry_after: int = 1) -> None:
+    def __init__(self, message: str, retry_after: int = 1, *, uncertain: bool = False) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+        #: The write may still succeed.
+        self.uncertain = uncertain
 
 
 class NotOwned(Unavailable):

@@ -1,6 +1,6 @@
 """Text forms of times, for results and lists."""
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time
 from typing import Final
 
 HOUR_MS: Final = 3_600_000
@@ -9,6 +9,11 @@ DAY_MS: Final = 24 * HOUR_MS
 
 def utc_time(ms: int) -> datetime:
     return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def day_ms(day: date) -> int:
+    """Return when a day begins in UTC (Unix time in ms)."""
+    return int(datetime.combine(day, time(), UTC).timestamp()) * 1000
 
 
 def iso_time(ms: int) -> str:

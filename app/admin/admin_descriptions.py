@@ -22,7 +22,7 @@ from app.admin.admin_bodies import (
 )
 from app.admin.guard import INVALID, MISSING
 from app.admin.usage_rows import MONTH, LineRow, TotalRow
-from app.http.bodies import SMALL_BODY, decode, too_long
+from app.http.bodies import decode
 from app.http.descriptions import Answer, Body, Description, Fault, Key, Parameter, fault_of
 from app.http.operation import Handler
 from topics.errors import BadRequest, DirectoryDown, NotFound, Unauthorized
@@ -124,11 +124,10 @@ def _key(of: str) -> Description:
     return Description(
         summary=f"Issue a new key of {of}",
         text="The old key stops here at once, and on other nodes when their cached check of it expires.",
-        origin="earshot",
         key=OPERATOR_KEY,
         end="/key",
         parameters=(_named(of.rpartition(" ")[2]),),
-        answers={200: (Answer("The key.", (IssuedKey,), {"key": IssuedKey(KEY)}, headers=ONCE),)},
+        answers={200: Answer("The key.", (IssuedKey,), {"key": IssuedKey(KEY)}, headers=ONCE)},
         faults=(*FAULTS, *_ambiguous(of), UNKNOWN),
     )
 
@@ -137,10 +136,9 @@ def _deletion(of: str, text: str) -> Description:
     return Description(
         summary=f"Delete {of}",
         text=text,
-        origin="earshot",
         key=OPERATOR_KEY,
         parameters=(_named(of.rpartition(" ")[2]),),
-        answers={204: (Answer("Deleted."),)},
+        answers={204: Answer("Deleted.")},
         faults=(*FAULTS, *_ambiguous(of), UNKNOWN),
     )
 
@@ -148,52 +146,47 @@ def _deletion(of: str, text: str) -> Description:
 OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     operations.list_organizations: Description(
         summary="List organizations",
-        origin="earshot",
         key=OPERATOR_KEY,
-        answers={200: (Answer("By name.", (list[ShownOrganization],), {"one": [FARM]}),)},
+        answers={200: Answer("By name.", (list[ShownOrganization],), {"one": [FARM]})},
         faults=FAULTS,
     ),
     operations.create_organization: Description(
         summary="Create an organization",
         text="The answer has its key, which is shown only once.",
-        origin="earshot",
         key=OPERATOR_KEY,
         bodies=(Body(NewOrganization, {"farm": NewOrganization("Farm")}),),
         answers={
-            201: (Answer("It, and its key.", (MadeOrganization,), {"farm": MadeOrganization(FARM, KEY)}, headers=ONCE),)
+            201: Answer("It, and its key.", (MadeOrganization,), {"farm": MadeOrganization(FARM, KEY)}, headers=ONCE)
         },
-        faults=(*FAULTS, fault_of(decode, msgspec.json.Decoder(NewOrganization), b"{}"), too_long(SMALL_BODY)),
+        faults=(*FAULTS, fault_of(decode, msgspec.json.Decoder(NewOrganization), b"{}")),
     ),
     operations.rotate_organization_key: _key("an organization"),
     operations.delete_organization: _deletion("an organization", "With its projects, keys, and speakers."),
     operations.list_projects: Description(
         summary="List projects",
-        origin="earshot",
         key=OPERATOR_KEY,
         parameters=(_query("organization"),),
-        answers={200: (Answer("By name.", (list[ShownProject],), {"one": [BARN]}),)},
+        answers={200: Answer("By name.", (list[ShownProject],), {"one": [BARN]})},
         faults=(*FAULTS, BadRequest("name: not a parameter here; use one of organization"), UNKNOWN),
     ),
     operations.create_project: Description(
         summary="Create a project",
         text="The answer has its key, which is shown only once.",
-        origin="earshot",
         key=OPERATOR_KEY,
         bodies=(Body(NewProject, {"barn": NewProject("Barn", "Farm")}),),
-        answers={201: (Answer("It, and its key.", (MadeProject,), {"barn": MadeProject(BARN, KEY)}, headers=ONCE),)},
-        faults=(*FAULTS, fault_of(decode, msgspec.json.Decoder(NewProject), b"{}"), UNKNOWN, too_long(SMALL_BODY)),
+        answers={201: Answer("It, and its key.", (MadeProject,), {"barn": MadeProject(BARN, KEY)}, headers=ONCE)},
+        faults=(*FAULTS, fault_of(decode, msgspec.json.Decoder(NewProject), b"{}"), UNKNOWN),
     ),
     operations.rotate_project_key: _key("a project"),
     operations.plan_project: Description(
         summary="Set the plan of a project",
         text="Seconds of audio that its jobs may analyse in a calendar month (UTC); null for any amount.",
-        origin="earshot",
         key=OPERATOR_KEY,
         end="/plan",
         parameters=(_named("project"),),
         bodies=(Body(Plan, {"free": Plan(1200), "unlimited": Plan(None)}),),
-        answers={204: (Answer("Set."),)},
-        faults=(*FAULTS, fault_of(decode, msgspec.json.Decoder(Plan), b"{}"), UNKNOWN, too_long(SMALL_BODY)),
+        answers={204: Answer("Set.")},
+        faults=(*FAULTS, fault_of(decode, msgspec.json.Decoder(Plan), b"{}"), UNKNOWN),
     ),
     operations.delete_project: _deletion("a project", "With its keys; its usage stays in the ledger."),
     operations.list_nodes: Description(
@@ -201,16 +194,14 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         text="For each node: its partitions and how far they are folded, its queues and their limits, workers, "
         f"engines, disks, and the newest {NEWEST_PARKED} unreadable records. The node you ask asks the others; one "
         "that does not answer is listed with the reason.",
-        origin="earshot",
         key=OPERATOR_KEY,
-        answers={200: (Answer("The nodes.", (NodesReport,), {"two": NODES}),)},
+        answers={200: Answer("The nodes.", (NodesReport,), {"two": NODES})},
         faults=(*(fault for fault in FAULTS if not isinstance(fault, DirectoryDown)),),
     ),
     operations.read_usage: Description(
         summary="Read the usage",
         text="Totals by month, project and service, or the lines of the ledger. Unknown parameters are refused: a "
         "misspelt filter would return everybody's usage.",
-        origin="earshot",
         key=OPERATOR_KEY,
         parameters=tuple(map(_query, operations.USAGE)),
         answers={

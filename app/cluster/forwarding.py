@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterable, Callable
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -75,6 +75,8 @@ class Forwarder:
     ) -> Reply | StreamReply:
         """Return the owner's answer to a request; stream it if it is long or of unknown length.
 
+        Close the pieces of a streamed answer even if you read none: they hold the connection.
+
         With `patient`, wait for the answer while the owner's connection stands, an hour at most.
 
         A body in pieces is streamed too; errors of its iterator pass through. The owner then has longer to answer,
@@ -100,12 +102,14 @@ class Forwarder:
             short = length.isdigit() and int(length) <= WHOLE_BYTES
             if short or answer.status_code == 204 or scope["method"] == "HEAD":
                 return Reply(answer.status_code, _passed_back(answer), await answer.aread())
-            return StreamReply(answer.status_code, _passed_back(answer), _pieces(answer))
+            pieces = _pieces(answer)
+            await anext(pieces)
+            return StreamReply(answer.status_code, _passed_back(answer), pieces)
         except (httpx2.TransportError, httpx2.InvalidURL) as error:
             unsent = scope["method"] in _READS or isinstance(
                 error, httpx2.InvalidURL | httpx2.ConnectError | httpx2.ConnectTimeout
             )
-            raise Unavailable(NO_ANSWER if unsent else NO_ANSWER + UNCERTAIN) from error
+            raise Unavailable(NO_ANSWER if unsent else NO_ANSWER + UNCERTAIN, uncertain=not unsent) from error
 
     async def close(self) -> None:
         if self._http is not None:
@@ -116,10 +120,8 @@ class Placement(msgspec.Struct, frozen=True):
     """Finds the node that answers a request about an id, and forwards the request there."""
 
     forwarder: Forwarder
-    #: The path parameter that holds the id.
-    parameter: str
-    #: Returns the URL of the node that owns an id, None for this one.
-    owner: Callable[[str], str | None]
+    #: By the path parameter that holds an id: returns the URL of the node that owns it, None for this one.
+    owners: Mapping[str, Callable[[str], str | None]]
     #: The forwarding node is the first to notice that a key changed on it, so it must end streamed answers.
     keys: Authenticator[Any]
     #: Longest body that is forwarded, in bytes.
@@ -127,11 +129,12 @@ class Placement(msgspec.Struct, frozen=True):
 
     def other_owner(self, call: Call) -> str | None:
         """Return the node to ask instead, or None. A request is forwarded once, so nodes that disagree cannot loop."""
-        key = call.scope.get("path_params", _NO_PARAMETERS).get(self.parameter)
-        if key is None or not is_id(key):
-            return None
-        owner = self.owner(key)
-        return None if owner is None or call.header(FORWARDED) else owner
+        values = call.scope.get("path_params", _NO_PARAMETERS)
+        for parameter, owner_of in self.owners.items():
+            if (id := values.get(parameter)) is not None and is_id(id):
+                owner = owner_of(id)
+                return None if owner is None or call.header(FORWARDED) else owner
+        return None
 
     async def forward(self, call: Call, owner: str) -> Reply | StreamReply:
         """Return the owner's answer.
@@ -153,6 +156,8 @@ async def _pieces(answer: httpx2.Response) -> AsyncGenerator[bytes, None]:
     import httpx2
 
     try:
+        # The forwarder takes this one: closing a generator that has not started releases nothing.
+        yield b""
         async for piece in answer.aiter_raw():
             yield piece
     except httpx2.TransportError as error:

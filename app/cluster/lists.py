@@ -141,9 +141,6 @@ async def part_of(call: Call, forwarder: Forwarder, url: str, decoder: Callable[
     try:
         async with asyncio.timeout(PART_SECONDS):
             reply = await forwarder.forward(call.scope, url, b"")
-            if isinstance(reply, StreamReply):
-                # Closing a generator that has not started releases nothing.
-                await anext(reply.pieces, None)
         if isinstance(reply, StreamReply):
             await reply.pieces.aclose()
             return None

@@ -13,30 +13,24 @@ from topics.errors import Unavailable
 PROBES: Final[Mapping[Handler[Any], Description]] = {
     probes.about: Description(
         summary="Service info",
-        origin="earshot",
-        answers={200: (Answer("For a person with a browser.", (probes.About,), {"earshot": probes.ABOUT}),)},
+        answers={200: Answer("For a person with a browser.", (probes.About,), {"earshot": probes.ABOUT})},
     ),
     probes.healthz: Description(
         summary="Liveness probe",
-        origin="earshot",
-        answers={200: (Answer("Live.", (probes.Health,), {"well": probes.WELL}),)},
+        answers={200: Answer("Live.", (probes.Health,), {"well": probes.WELL})},
         faults=(Unavailable("the service stops"),),
     ),
     probes.readyz: Description(
         summary="Readiness probe",
-        origin="earshot",
-        answers={200: (Answer("Ready.", (probes.Readiness,), {"well": probes.READY, "noted": probes.NOTED}),)},
+        answers={200: Answer("Ready.", (probes.Readiness,), {"well": probes.READY, "noted": probes.NOTED})},
         faults=(Unavailable("partitions are being taken over"),),
     ),
     probes.metrics: Description(
         summary="Read the metrics",
         text="In Prometheus text format.",
-        origin="earshot",
         answers={
-            200: (
-                Answer(
-                    "All of them.", (str,), {"chunks": "earshot_chunks_accepted_total 1042.0\n"}, media="text/plain"
-                ),
+            200: Answer(
+                "All of them.", (str,), {"chunks": "earshot_chunks_accepted_total 1042.0\n"}, media="text/plain"
             )
         },
     ),
@@ -54,11 +48,10 @@ def _document(summary: str, text: str, openapi: bool = True) -> Description:
     return Description(
         summary=summary,
         text=text,
-        origin="earshot",
         parameters=(_VERSION, _SEEN) if openapi else (_SEEN,),
         answers={
-            200: (Answer("The document.", (dict[str, Any],), {}, headers=_TAG),),
-            304: (Answer("Not modified.", headers=_TAG),),
+            200: Answer("The document.", (dict[str, Any],), {}, headers=_TAG),
+            304: Answer("Not modified.", headers=_TAG),
         },
         faults=(fault_of(operations.wanted_version, {"version": "2.0"}),) if openapi else (),
     )
@@ -68,19 +61,16 @@ def _page(summary: str, media: str) -> Description:
     policy = {"Content-Security-Policy": "Nothing is loaded, run or called from elsewhere."}
     return Description(
         summary=summary,
-        origin="earshot",
         parameters=(_SEEN,),
         answers={
-            200: (
-                Answer(
-                    "The file.",
-                    (str,),
-                    {},
-                    media=media,
-                    headers={**_TAG, **policy},
-                ),
+            200: Answer(
+                "The file.",
+                (str,),
+                {},
+                media=media,
+                headers={**_TAG, **policy},
             ),
-            304: (Answer("Not modified.", headers={**_TAG, **policy}),),
+            304: Answer("Not modified.", headers={**_TAG, **policy}),
         },
     )
 

@@ -12,13 +12,13 @@ from typing import Any, Final
 import msgspec
 
 from app.documents.parts import Part
-from app.http.bodies import too_long
+from app.http.bodies import SMALL_BODY, too_long
 from app.http.descriptions import JSON, Answer, Body, Description, Fault, Form, Key, Parameter, TooLong
 from app.http.operation import error_reply
 from app.http.queries import IntegerParameter
 from app.http.replies import Reply, phrase
 from app.identity.keys import ORGANIZATION, PROJECT
-from app.shared_descriptions import PROJECT_KEY_FAULTS
+from app.shared_descriptions import KEY_FAULTS
 
 Json = dict[str, Any]
 Limits = Mapping[str, int | float | bool]
@@ -32,7 +32,7 @@ HEADERS: Final = {
     "x-request-id": "Identifies the request in the service's log: the client's own id, or a new one.",
     "retry-after": "Nothing was accepted; retry after this many seconds.",
     "earshot-reason": "What is wrong with the audio, or the limit the body exceeds.",
-    "x-should-retry": "`false`: a retry would end the same way.",
+    "x-should-retry": "`false`: a retry would end the same way, or a write may still succeed.",
     "content-range": "Total number of bytes.",
     "www-authenticate": "The scheme of the key.",
 }
@@ -47,7 +47,8 @@ TEXT: Final = """\
 - **Bodies** are UTF-8. Unknown fields are ignored, unless a schema forbids them. Integers are \
 written without a fraction; only `samplerate` may end in `.0`.
 - **503** can answer any request: a queue is full, a limit is reached, or a node is being replaced. Nothing was \
-accepted; send the same request again after `Retry-After` seconds.
+accepted; send the same request again after `Retry-After` seconds. The exception has `X-Should-Retry: false`: the \
+write may still succeed, so repeat it only with an `Idempotency-Key` or a chunk's number.
 - **404** and **405** for an unknown path or method have the error format of that part of the interface. HEAD works \
 wherever GET does.
 - **415**: the body has a `Content-Encoding`. Send it plain.
@@ -232,14 +233,20 @@ class _Writer:
     def _responses(self, part: Part, described: Description) -> Json:
         responses: Json = {}
         for status, answers in described.answers.items():
-            responses[str(status)] = self._answer(answers)
-        key = described.key
-        optional = PROJECT_KEY_FAULTS if key is not None and key.only_with and self._is_needed(key) else ()
-        for fault in (*optional, *described.faults):
+            responses[str(status)] = self._answer(answers if isinstance(answers, tuple) else (answers,))
+        for fault in (*self._implied(described), *described.faults):
             reply = self._reply(part, fault)
             response = responses.setdefault(str(reply.status), {"description": phrase(reply.status)})
             self._add_fault(part, response, reply)
         return dict(sorted(responses.items()))
+
+    def _implied(self, described: Description) -> Iterator[Fault]:
+        """Yield the errors that follow from the key and the body."""
+        key = described.key
+        if key is not None and self._is_needed(key):
+            yield from KEY_FAULTS.get(key.scheme, ())[key.optional :]
+        if any(isinstance(body, Body) and body.small for body in described.bodies):
+            yield too_long(SMALL_BODY)
 
     def _answer(self, answers: Iterable[Answer]) -> Json:
         response: Json = {}

@@ -1,10 +1,13 @@
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Final
 
 from starlette.types import Receive, Scope
 
 from app.http.bodies import BodyQuota, check_encoding, read_body
-from topics.errors import EarshotError
+from topics.errors import BadRequest, EarshotError
+
+#: Longest Idempotency-Key.
+KEY_LENGTH: Final = 255
 
 #: Returns once an accepted key is refused (Unauthorized), or the directory was down for too long (DirectoryDown).
 KeyEnd = Callable[[], Coroutine[Any, Any, EarshotError]]
@@ -37,6 +40,17 @@ class Call:
 
     def path(self, parameter: str) -> str:
         return str(self.scope["path_params"][parameter])
+
+    def idempotency_key(self) -> bytes:
+        """Return the Idempotency-Key, which marks a request as a repetition of an earlier one, or b"".
+
+        Raises:
+            BadRequest: it is too long.
+        """
+        key = self.header(b"idempotency-key")
+        if len(key) > KEY_LENGTH:
+            raise BadRequest(f"Idempotency-Key: longer than {KEY_LENGTH} characters")
+        return key
 
     async def body(self, limit: int, *senders: str) -> bytes:
         """Read the body; reserve memory from the shares of `senders`, a project and one of its sessions.

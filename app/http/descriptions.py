@@ -49,6 +49,8 @@ class Body(msgspec.Struct, frozen=True):
     type: Any
     #: By name; objects of the type, or their decoded JSON.
     examples: Mapping[str, Any]
+    #: It may have `SMALL_BODY` bytes; otherwise the faults have its limit.
+    small: bool = True
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -98,7 +100,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
 
     summary: str
     text: str = ""
-    origin: Origin = "contract"
+    origin: Origin = "earshot"
     key: Key | None = None
     #: The suffix of its path, if one route serves several operations by suffix.
     end: str = ""
@@ -106,7 +108,8 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     #: Alternatives by media type.
     bodies: tuple[Body | Form, ...] = ()
     #: By status; several of one status differ in media type.
-    answers: Mapping[int, tuple[Answer, ...]]
+    answers: Mapping[int, Answer | tuple[Answer, ...]]
+    #: Besides those that follow from the key and the body.
     faults: tuple[Fault, ...] = ()
 
 

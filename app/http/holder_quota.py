@@ -18,6 +18,11 @@ class HolderQuota:
         self._retry_after = retry_after
         self._held: Counter[str] = Counter()
 
+    @property
+    def used(self) -> int:
+        """Number of places taken."""
+        return self._held.total()
+
     def take(self, holder: str) -> None:
         """Take a place.
 
@@ -27,7 +32,7 @@ class HolderQuota:
         each_full, full = self._texts
         if self._held[holder] >= self.each:
             raise Unavailable(each_full, self._retry_after)
-        if self._held.total() >= self.total:
+        if self.used >= self.total:
             raise Unavailable(full, self._retry_after)
         self._held[holder] += 1
 

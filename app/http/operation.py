@@ -20,7 +20,7 @@ from app.http.call import Call
 from app.http.errors import ClientGone, RequestTimeout, TooLargeToRead, status_of
 from app.http.metrics import Meters
 from app.http.ranges import RangeNotSatisfiable
-from app.http.replies import CLOSE, ErrorRenderer, Headers, Reply, StreamReply
+from app.http.replies import CLOSE, FINAL, ErrorRenderer, Headers, Reply, StreamReply
 from app.http.sockets import SWITCHED
 from app.http.streaming import stream
 from topics.errors import EarshotError, Unauthorized, Unavailable
@@ -83,7 +83,7 @@ class Operation(Generic[C]):
             return
         except asyncio.CancelledError:
             # The server is stopping and has waited long enough for this request.
-            fault = Unavailable("the service stops")
+            fault = Unavailable("the service stops", uncertain=scope["method"] not in ("GET", "HEAD"))
             reply = error_reply(self._part.error, fault)
         except EarshotError as error:
             fault = error
@@ -131,7 +131,7 @@ def error_reply(shape: ErrorRenderer, error: EarshotError) -> Reply:
 
 def _error_headers(error: EarshotError) -> Headers:
     if isinstance(error, Unavailable):
-        return [(b"retry-after", b"%d" % error.retry_after)]
+        return [(b"retry-after", b"%d" % error.retry_after), *([FINAL] if error.uncertain else [])]
     if isinstance(error, RangeNotSatisfiable):
         return [(b"content-range", b"bytes */%d" % error.size)]
     return [CLOSE] if isinstance(error, TooLargeToRead | RequestTimeout) else []

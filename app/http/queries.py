@@ -1,5 +1,6 @@
 """Query parameters of reads."""
 
+from datetime import date
 from typing import Final
 from urllib.parse import parse_qsl
 
@@ -56,6 +57,23 @@ def query_parameters(scope: Scope) -> dict[str, str]:
     # Numbers and tokens need no unquoting, which costs more than the rest of a read.
     pairs = (pair.partition("=") for pair in query.split("&")) if query else ()
     return {name: value for name, _, value in pairs}
+
+
+def read_date(query: dict[str, str], name: str, default: date) -> date:
+    """Return a day, written YYYY-MM-DD, of a query.
+
+    Raises:
+        BadRequest: it is not a day; names the parameter.
+    """
+    if not (text := query.get(name)):
+        return default
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        day = None
+    if day is None or day.isoformat() != text:  # ISO 8601 has other forms.
+        raise BadRequest(f"{name}: {text[:64]!r} is not a day such as 2026-11-22")
+    return day
 
 
 def parse_integer(name: str, text: str) -> int:

@@ -14,6 +14,8 @@ JSON: Final = (b"content-type", b"application/json")
 #: Longest reason in a header, in characters.
 _REASON_CHARACTERS: Final = 500
 CLOSE: Final = (b"connection", b"close")
+#: For an error after which the same request is not to be sent again, unless an Idempotency-Key makes that safe.
+FINAL: Final = (b"x-should-retry", b"false")
 #: For an answer that contains a key.
 NO_STORE: Final = (b"cache-control", b"no-store")
 #: Reason phrases that Python 3.13 changed.
@@ -41,6 +43,10 @@ class StreamReply(msgspec.Struct, frozen=True):
     pieces: AsyncGenerator[bytes, None]
 
 
+Time = Annotated[
+    str,
+    msgspec.Meta(description="ISO 8601 in UTC, to the millisecond.", extra_json_schema={"format": "date-time"}),
+]
 #: Renders a status as an error in the shape of one part of the interface; names the fault if the client may know it.
 ErrorRenderer = Callable[[int, EarshotError | None], Reply]
 

@@ -7,6 +7,8 @@ strings.
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+import msgspec
+
 from app.http.replies import Headers
 
 HEADERS: Final[Headers] = [
@@ -24,6 +26,11 @@ def event(name: str, identity: int | str | None, data: bytes) -> bytes:
     line = b"" if identity is None else f"id: {identity}\n".encode("ascii")
     (escaped,) = escaped_pieces([data])
     return b"event: %s\n%sdata: %s\n\n" % (name.encode("ascii"), line, escaped)
+
+
+def json_event(name: str, content: object, identity: int | None = None) -> bytes:
+    """Return an event with `content`, an object of a documented type, as JSON."""
+    return event(name, identity, msgspec.json.encode(content))
 
 
 def escaped_pieces(pieces: Iterable[bytes]) -> Iterator[bytes]:

@@ -67,12 +67,13 @@ async def reply_in_pieces(
     start = b""
     async for piece in pieces:
         if len(start) >= PIECE_BYTES:
-            return StreamReply(200, [content_type], _with_start(start + piece, pieces))
+            return StreamReply(200, [content_type], with_start(start + piece, pieces))
         start += piece
     return reply_of_bytes(200, content_type, start)
 
 
-async def _with_start(start: bytes, pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+async def with_start(start: bytes, pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """Yield a piece that was taken already, then the others."""
     async with aclosing(pieces):
         yield start
         async for piece in pieces:

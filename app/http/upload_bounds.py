@@ -3,13 +3,12 @@
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from app.http.holder_quota import HolderQuota
 from topics.errors import Unavailable
 
 #: Seconds after which the client may repeat an upload that found no room.
@@ -31,39 +30,23 @@ class UploadBounds(msgspec.Struct, frozen=True):
 
 
 class UploadQuota:
-    """Counts the running uploads and their bytes by holder, a project or an organization. Any thread."""
+    """Counts the running uploads and, in any thread, their bytes by holder, a project or an organization."""
 
     def __init__(self, directory: Path, bounds: UploadBounds) -> None:
         self.directory = directory
         self.bounds = bounds
+        each_full = f"{bounds.holder_uploads} of your uploads are being received"
+        full = "too many uploads are being received"
+        #: One for each running upload. Loop only.
+        self.places = HolderQuota(bounds.holder_uploads, bounds.uploads, each_full, full, RETRY_SECONDS)
         self._lock = threading.Lock()
-        self._uploads: Counter[str] = Counter()
         self._bytes: Counter[str] = Counter()
 
     @property
     def held(self) -> tuple[int, int]:
-        """Number of running uploads, and their bytes on disk."""
+        """Number of running uploads, and their bytes on disk. Loop only."""
         with self._lock:
-            return self._uploads.total(), self._bytes.total()
-
-    @contextmanager
-    def place(self, holder: str) -> Iterator[None]:
-        """Hold a place for one upload.
-
-        Raises:
-            Unavailable: no place is left; nothing of the upload was read.
-        """
-        bounds = self.bounds
-        with self._lock:
-            if self._uploads[holder] >= bounds.holder_uploads:
-                raise Unavailable(f"{bounds.holder_uploads} of your uploads are being received", RETRY_SECONDS)
-            if self._uploads.total() >= bounds.uploads:
-                raise Unavailable("too many uploads are being received", RETRY_SECONDS)
-            self._uploads[holder] += 1
-        try:
-            yield
-        finally:
-            self._take(self._uploads, holder, 1)
+            return self.places.used, self._bytes.total()
 
     def add(self, holder: str, size: int) -> None:
         """Reserve bytes before they are written.
@@ -83,10 +66,7 @@ class UploadQuota:
             self._bytes[holder] += size
 
     def release(self, holder: str, size: int) -> None:
-        self._take(self._bytes, holder, size)
-
-    def _take(self, counts: Counter[str], holder: str, count: int) -> None:
         with self._lock:
-            counts[holder] -= count
-            if not counts[holder]:
-                del counts[holder]
+            self._bytes[holder] -= size
+            if not self._bytes[holder]:
+                del self._bytes[holder]

@@ -103,7 +103,7 @@ class Uploads(msgspec.Struct, frozen=True):
         Raises:
             Unavailable: no place is left.
         """
-        with self.room.place(holder):
+        with self.room.places.place(holder):
             async with UploadSpool(self.room, holder, hashed) as spool:
                 yield spool
 

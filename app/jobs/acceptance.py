@@ -17,7 +17,6 @@ import structlog
 from app.cluster.forwarding import FORWARDED
 from app.http.bodies import SMALL_BODY, chunk_body
 from app.http.call import Call
-from app.http.idempotency import idempotency_key
 from app.http.metrics import JOBS, RECORDINGS
 from app.http.replies import Reply, StreamReply, json_reply
 from app.http.uploads import UploadSpool
@@ -53,12 +52,12 @@ async def analyze(call: Call, context: JobContext) -> Reply | StreamReply:
     `content_type` says so (`topics.media`), whose rate may then come from `samplerate`. The result repeats `filename`.
     Other fields are ignored.
     """
-    return await _answer(call, context, read_json, chunk_body(context.analyze_limit) + SMALL_BODY)
+    return await _answer(call, context, read_json, chunk_body(context.options.analyze_limit) + SMALL_BODY)
 
 
 async def analyze_file(call: Call, context: JobContext) -> Reply | StreamReply:
     """POST /api/v1/analyze_file: a form with the parts `options` (JSON) and `audio` (a file); others are ignored."""
-    return await _answer(call, context, read_form, context.upload_limit)
+    return await _answer(call, context, read_form, context.options.upload_limit)
 
 
 async def _answer(call: Call, context: JobContext, read: BodyReader, limit: int) -> Reply | StreamReply:
@@ -102,12 +101,12 @@ def _job_id(call: Call, context: JobContext, principal: Principal) -> str:
     Raises:
         BadRequest: the Idempotency-Key is too long.
     """
-    key = idempotency_key(call)
+    key = call.idempotency_key()
     if not key:
         return context.jobs.new_id()
     # Derive the id from the key as sent, which is stored nowhere, so that a backup does not reveal it.
     sent = context.project_keys.key(call).encode("utf-8", "surrogateescape")
-    mac = hmac.digest(context.secret, b"\0".join((sent, principal.project.encode(), key)), "sha256")
+    mac = hmac.digest(context.options.secret, b"\0".join((sent, principal.project.encode(), key)), "sha256")
     number = int.from_bytes(mac, "big")
     return "".join(ALPHABET[number // len(ALPHABET) ** place % len(ALPHABET)] for place in range(ID_LENGTH))
 
@@ -119,7 +118,7 @@ async def _accept_recording(
     if (view := context.jobs.view(job)) is not None:
         return _repeated(job, view, digest)
     model = request.options.speech_model
-    if model is not None and model not in context.speech_models:
+    if model is not None and model not in context.options.speech_models:
         raise BadRequest(NO_MODEL)
     if not audio.size:
         raise AudioError("the data holds no audio")
@@ -155,7 +154,7 @@ async def _accept_recording(
 
 def _keep_audio_ms(context: JobContext, principal: Principal) -> int:
     own = principal.keep_audio_seconds
-    return context.keep_audio_ms if own is None else min(own * 1000, context.longest_keep_audio_ms)
+    return context.options.keep_audio_ms if own is None else min(own * 1000, context.options.longest_keep_audio_ms)
 
 
 def _source(request: JobRequest, probe: ProbeResult, audio: UploadSpool) -> Source:

@@ -10,12 +10,10 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from app.cluster.lists import MissingPart
+from app.http.replies import Time
 from app.job_progress import JobId
 from topics.jobs.options import Service
 
-Time = Annotated[
-    str, Meta(description="ISO 8601 in UTC, to the millisecond.", extra_json_schema={"format": "date-time"})
-]
 Clock = Annotated[
     str, Meta(pattern=r"^(\d{2,}:)?\d{2}:\d{2}\.\d{2}$", description="`MM:SS.ss`, or `HH:MM:SS.ss` from an hour on.")
 ]

@@ -8,9 +8,11 @@ from typing import Final, get_args
 from urllib.parse import quote
 
 from app.http.call import Call
+from app.http.holder_quota import HolderQuota
 from app.http.queries import query_parameters
 from app.http.ranges import byte_range
 from app.http.replies import NO_STORE, Headers, Reply, StreamReply, once_reply
+from app.http.streaming import PIECE_BYTES, with_start
 from app.identity.keys import LINK_ENDED, PROJECT, KeyHeader
 from app.jobs.answers import AudioLink
 from app.jobs.job_context import JobContext
@@ -19,13 +21,16 @@ from app.jobs.rendering import JobReading
 from topics.errors import NotFound, Unauthorized
 from topics.jobs.records import Source
 from topics.media import Container
-from topics.ports.directory import Principal
+from topics.ports.directory import AUDIO_LINK_SECONDS, Principal
 
 NOT_KEPT: Final = (
     "the audio of the job is not kept: before it is sent, set keep_audio_seconds of the project "
     "or EARSHOT_JOB_AUDIO_SECONDS"
 )
-LINK_SECONDS: Final = 3600
+CROWDED: Final = "too many recordings are being sent"
+#: Recordings that are sent at a time, in total and of one project: each holds a mebibyte in memory.
+MOST_SENT: Final = 64
+MOST_OF_PROJECT: Final = 16
 #: Browsers' names for containers with other names here.
 _TYPES: Final = {"mp3": "audio/mpeg", "matroska": "audio/webm"}
 #: All media types of recordings, without parameters.
@@ -35,7 +40,7 @@ MEDIA: Final = ("audio/x-raw", *(_TYPES.get(kind, f"audio/{kind}") for kind in g
 async def link_audio(call: Call, context: JobContext) -> Reply:
     """POST /api/v1/jobs/{id}/audio: create a link to the recording that needs no key, for an hour."""
     reading = require_audio(await project_job(call, context))
-    job, end = reading.job, int(time.time()) + LINK_SECONDS
+    job, end = reading.job, int(time.time()) + AUDIO_LINK_SECONDS
     accepted = reading.view.accepted
     token = await context.directory.link_audio(Principal(accepted.project, accepted.organization), job)
     if token is None:
@@ -57,9 +62,28 @@ async def read_audio(call: Call, context: JobContext) -> Reply | StreamReply:
     status = 200 if part is None else 206
     if call.scope["method"] == "HEAD":
         return Reply(status, headers)
-    pieces = context.downloads.bounded(accepted.project, context.jobs.audio(reading.job, start, end))
+    pieces = sent_pieces(context.downloads, accepted.project, context.jobs.audio(reading.job, start, end))
     # Read the first piece now: if the audio is faulty, the status can still change.
-    return StreamReply(status, headers, _with_first(await anext(pieces), pieces))
+    return StreamReply(status, headers, with_start(await anext(pieces), pieces))
+
+
+def download_quota() -> HolderQuota:
+    return HolderQuota(MOST_OF_PROJECT, MOST_SENT, CROWDED, CROWDED, retry_after=5)
+
+
+async def sent_pieces(
+    quota: HolderQuota, project: str, parts: AsyncGenerator[bytes, None]
+) -> AsyncGenerator[bytes, None]:
+    """Yield the parts of a project's recording in pieces of at most `PIECE_BYTES`.
+
+    Raises:
+        Unavailable: too many recordings are being sent.
+    """
+    with quota.place(project):
+        async with aclosing(parts):
+            async for part in parts:
+                for at in range(0, len(part), PIECE_BYTES):
+                    yield part[at : at + PIECE_BYTES]
 
 
 def require_audio(reading: JobReading) -> JobReading:
@@ -86,13 +110,6 @@ async def _job(call: Call, context: JobContext) -> JobReading:
 def link_token(call: Call, kind: KeyHeader) -> str:
     """Return the token of the link that the request follows, or ""."""
     return query_parameters(call.scope).get("token", "")
-
-
-async def _with_first(first: bytes, pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    async with aclosing(pieces):
-        yield first
-        async for piece in pieces:
-            yield piece
 
 
 def _headers(source: Source) -> Headers:

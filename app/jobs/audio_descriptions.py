@@ -12,19 +12,19 @@ from app.http.ranges import RangeNotSatisfiable
 from app.identity.keys import LINK_ENDED
 from app.jobs import audio, pictures
 from app.jobs.answers import AudioLink, Waveform
-from app.jobs.downloads import CROWDED
 from app.jobs.errors import job_not_found
 from app.jobs.job_descriptions import ID, JOB
 from app.jobs.pictures import COLUMNS, POINTS
-from app.shared_descriptions import BROKEN, PROJECT_KEY, PROJECT_KEY_FAULTS
+from app.shared_descriptions import BROKEN, PROJECT_KEY
 from topics.errors import NotFound, Unauthorized, Unavailable
+from topics.ports.directory import AUDIO_LINK_SECONDS
 from topics.ports.pictures import BANDS, RATE
 
 LINK: Final = AudioLink(
     f"/api/v1/jobs/{ID}/audio?token=0123456789abcdefghijABCDEFGHIJKL", datetime(2026, 11, 22, 7, 49, tzinfo=UTC)
 )
 PEAKS: Final = Waveform(2, 1, RATE, 56_160, 8, 2, [-31, 29, -114, 120])
-HEARD_FAULTS: Final = (*PROJECT_KEY_FAULTS, job_not_found(), NotFound(audio.NOT_KEPT), *BROKEN)
+HEARD_FAULTS: Final = (job_not_found(), NotFound(audio.NOT_KEPT), *BROKEN)
 PICTURE_FAULTS: Final = (
     fault_of(pictures.read_stretch, {"start": "-1"}),
     fault_of(pictures.read_stretch, {"start": "2", "end": "1"}),
@@ -55,18 +55,16 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     audio.link_audio: Description(
         summary="Make a link to a recording",
         text="For players, which cannot send a key; never put a key in a URL. The link opens only this recording, for "
-        f"{audio.LINK_SECONDS} s. The project or operator sets how long audio is kept.",
-        origin="earshot",
+        f"{AUDIO_LINK_SECONDS} s. The project or operator sets how long audio is kept.",
         key=PROJECT_KEY,
         parameters=(JOB,),
-        answers={200: (Answer("The link.", (AudioLink,), {"door": LINK}, headers={"Cache-Control": "Do not cache."}),)},
+        answers={200: Answer("The link.", (AudioLink,), {"door": LINK}, headers={"Cache-Control": "Do not cache."})},
         faults=HEARD_FAULTS,
     ),
     audio.read_audio: Description(
         summary="Read a recording",
         text="The original bytes, or one range of them; a request for several ranges gets all of them. Needs the key, "
         "or the `token` of a link. The answer is 404 once the recording is deleted.",
-        origin="earshot",
         key=PROJECT_KEY,
         parameters=(
             JOB,
@@ -87,16 +85,15 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
             *HEARD_FAULTS,
             Unauthorized(LINK_ENDED),
             RangeNotSatisfiable(27_029),
-            Unavailable(CROWDED, 5),
+            Unavailable(audio.CROWDED, 5),
         ),
     ),
     pictures.read_waveform: Description(
         summary="Read the waveform of a recording",
         text=f"Peaks of the recording or a part of it, in the data format of BBC audiowaveform. {DRAWN}",
-        origin="earshot",
         key=PROJECT_KEY,
         parameters=(JOB, *STRETCH, Parameter(POINTS.name, "query", POINTS, POINTS.text)),
-        answers={200: (Answer("The peaks.", (Waveform,), {"two": PEAKS}, headers=LENGTH),)},
+        answers={200: Answer("The peaks.", (Waveform,), {"two": PEAKS}, headers=LENGTH)},
         faults=(fault_of(POINTS.read, {POINTS.name: "0"}), *PICTURE_FAULTS),
     ),
     pictures.read_spectrogram: Description(
@@ -104,10 +101,9 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         text=f"A picture of {BANDS} rows, one for each frequency band up to {RATE // 2} Hz, evenly spaced on the mel "
         "scale, the highest on top. Black is -100 dB, white is full scale; a pixel shows the loudest value that it "
         f"covers. It is black after the end of the recording. {DRAWN}",
-        origin="earshot",
         key=PROJECT_KEY,
         parameters=(JOB, *STRETCH, Parameter(COLUMNS.name, "query", COLUMNS, COLUMNS.text)),
-        answers={200: (Answer("The picture.", (bytes,), {}, media="image/png", headers=LENGTH),)},
+        answers={200: Answer("The picture.", (bytes,), {}, media="image/png", headers=LENGTH)},
         faults=(fault_of(COLUMNS.read, {COLUMNS.name: "0"}), *PICTURE_FAULTS),
     ),
 }

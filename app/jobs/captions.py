@@ -3,10 +3,12 @@
 import asyncio
 from typing import Final
 
+import msgspec
+
 from app.http.call import Call
 from app.http.replies import Reply, StreamReply
 from app.http.streaming import cooperative, reply_in_pieces
-from app.jobs.cues import SoundEventCollector, recording_cues
+from app.jobs.cues import SOUND_RULES, ended_sounds, recording_cues
 from app.jobs.job_context import JobContext
 from app.jobs.reads import shared_job
 from app.jobs.rendering import JobReading
@@ -16,6 +18,7 @@ from topics.jobs import payloads
 from topics.jobs.options import Service
 from topics.jobs.payloads import Segment
 from topics.jobs.rules import JobState
+from topics.sessions.sounds import Heard, SoundTracker
 
 NOT_ENDED: Final = "the job has not ended yet"
 _VTT: Final = (b"content-type", b"text/vtt")
@@ -44,7 +47,7 @@ async def _cues(call: Call, context: JobContext, with_names: bool) -> list[Cue]:
     if reading.head.state is not JobState.COMPLETED:
         raise Conflict(NOT_ENDED)
     turns = await _turns(context, reading)
-    events = (await _sound_events(context, reading)).events()
+    events = await _sound_events(context, reading)
     # A recording of many hours occupies a thread for a second.
     return await asyncio.to_thread(recording_cues, turns, events, with_names)
 
@@ -58,14 +61,16 @@ async def _turns(context: JobContext, reading: JobReading) -> list[Segment]:
     return turns
 
 
-async def _sound_events(context: JobContext, reading: JobReading) -> SoundEventCollector:
-    collector = SoundEventCollector(reading.end_ms)
+async def _sound_events(context: JobContext, reading: JobReading) -> list[Heard]:
+    tracker, events = SoundTracker(SOUND_RULES), list[Heard]()
     entry = reading.head.entry(Service.SOUND)
     for data in context.renderer.portions(reading, entry) if entry is not None else ():
         sounds = payloads.sounds(data)
         renderer = context.renderer.window_renderer(sounds.model)
         for number, tags in enumerate(renderer.reported_tags(sounds.scores), sounds.first):
-            for missing, tag in tags:
-                collector.add(number, renderer.tags[tag], missing)
+            # The stored distance from the threshold orders events that start together; probabilities are rounded.
+            reported = [(renderer.tags[tag], -missing) for missing, tag in tags]
+            events += ended_sounds(tracker, number, reported)
         await asyncio.sleep(0)
-    return collector
+    events += tracker.finish()
+    return [msgspec.structs.replace(event, end_ms=min(event.end_ms, reading.end_ms)) for event in events]

@@ -13,64 +13,29 @@ from operator import attrgetter
 from textwrap import wrap
 from typing import Final
 
-import msgspec
-
 from app.jobs.rendering import speaker_label
 from topics.captions import Cue
 from topics.geometry import SENSE
 from topics.jobs.payloads import Segment
+from topics.sessions.sounds import Heard, SoundRule, SoundRules, SoundTracker
 
 LINE: Final = 42
 LINES: Final = 2
 LONGEST_MS: Final = 7000
 #: Fewer characters than this share a cue, however slowly they are said.
 _SHORTEST: Final = 16
-#: Windows that may be missing inside a sound event.
-_GAP: Final = 1
+#: A sound event ends if two windows in a row do not report it.
+SOUND_RULES: Final = (SoundRules(0, "", SoundRule(margin_ms=2 * SENSE.hop_ms), {}),)
 _SPEECH: Final = re.compile(r"(.*[ _])?(speech|whisper|conversation|narration)", re.IGNORECASE)
 
 
-class SoundEvent(msgspec.Struct, frozen=True):
-    start_ms: int
-    end_ms: int
-    tag: str
-    #: Orders events that start together: the tag's threshold minus its best score, as stored.
-    missing: int
+def ended_sounds(tracker: SoundTracker, number: int, reported: Sequence[tuple[str, float]]) -> Iterator[Heard]:
+    """Yield the sound events that end before window `number`; the next call is for the next window."""
+    start = number * SENSE.hop_ms
+    return (sound for sound in tracker.take(number, start, start + SENSE.window_ms, reported) if not sound.is_on)
 
 
-class SoundEventCollector:
-    """Merges the tags of windows, added in order, into sound events."""
-
-    def __init__(self, audio_ms: int) -> None:
-        """Start before the first window; no event ends after the audio, at `audio_ms`."""
-        self._audio_ms = audio_ms
-        #: By tag: first and last window, and the best value.
-        self._open: dict[str, tuple[int, int, int]] = {}
-        self._events: list[SoundEvent] = []
-
-    def add(self, window: int, tag: str, missing: int) -> None:
-        """Add a tag that a window reports."""
-        event = self._open.get(tag)
-        if event is not None and window - event[1] <= 1 + _GAP:
-            self._open[tag] = (event[0], window, min(event[2], missing))
-            return
-        if event is not None:
-            self._close(tag, *event)
-        self._open[tag] = (window, window, missing)
-
-    def events(self) -> list[SoundEvent]:
-        """Return every event, once all windows are added."""
-        for tag, event in self._open.items():
-            self._close(tag, *event)
-        self._open.clear()
-        return self._events
-
-    def _close(self, tag: str, first: int, last: int, missing: int) -> None:
-        end = min(last * SENSE.hop_ms + SENSE.window_ms, self._audio_ms)
-        self._events.append(SoundEvent(first * SENSE.hop_ms, end, tag, missing))
-
-
-def recording_cues(turns: Sequence[Segment], events: Iterable[SoundEvent], with_names: bool) -> list[Cue]:
+def recording_cues(turns: Sequence[Segment], events: Iterable[Heard], with_names: bool) -> list[Cue]:
     """Return the cues of a recording in order of time."""
     cues = [cue for turn in turns for cue in speech_cues(turn, with_names)]
     cues += sound_cues(events, turns)
@@ -113,16 +78,16 @@ def _line_groups(lines: Iterable[str], room: int) -> Iterator[tuple[str, ...]]:
         yield tuple(group)
 
 
-def sound_cues(events: Iterable[SoundEvent], turns: Sequence[Segment]) -> Iterator[Cue]:
+def sound_cues(events: Iterable[Heard], turns: Sequence[Segment]) -> Iterator[Cue]:
     """Yield the cues of sound events; omits sounds of speech if there is a transcript."""
     talk = _speech_intervals(turns)
-    by_start: dict[int, list[SoundEvent]] = {}
+    by_start: dict[int, list[Heard]] = {}
     for event in events:
-        if not (_SPEECH.fullmatch(event.tag) and _overlaps(talk, event)):
+        if not (_SPEECH.fullmatch(event.name) and _overlaps(talk, event)):
             by_start.setdefault(event.start_ms, []).append(event)
     for start, together in by_start.items():
-        together.sort(key=lambda event: event.missing)
-        names = " ".join(f"[{event.tag.replace('_', ' ')}]" for event in together)
+        together.sort(key=lambda event: -event.probability)
+        names = " ".join(f"[{event.name.replace('_', ' ')}]" for event in together)
         end = min(max(event.end_ms for event in together), start + LONGEST_MS)
         yield Cue(start, end, "", tuple(_wrapped_lines(names, LINE)[:LINES]))
 
@@ -138,6 +103,6 @@ def _speech_intervals(turns: Sequence[Segment]) -> list[tuple[int, int]]:
     return intervals
 
 
-def _overlaps(talk: list[tuple[int, int]], event: SoundEvent) -> bool:
+def _overlaps(talk: list[tuple[int, int]], event: Heard) -> bool:
     before = bisect_left(talk, (event.end_ms, 0)) - 1
     return before >= 0 and talk[before][1] > event.start_ms

@@ -14,9 +14,10 @@ import structlog
 
 from app.http.call import Call
 from app.http.replies import StreamReply
-from app.http.server_sent import HEADERS, HEARTBEAT, HEARTBEAT_SECONDS, escaped_pieces, event
+from app.http.server_sent import HEADERS, HEARTBEAT, HEARTBEAT_SECONDS, escaped_pieces, json_event
 from app.http.streaming import coalesced
 from app.job_progress import progress_of
+from app.jobs.answers import JobFault
 from app.jobs.job_context import JobContext
 from app.jobs.reads import shared_job
 from app.jobs.rendering import JobReading
@@ -54,7 +55,7 @@ async def _events(context: JobContext, job: str, last_revision: int) -> AsyncGen
         while True:
             view = context.jobs.view(job)
             if view is None:
-                yield _event("error", None, {"error": "the job was removed"})
+                yield json_event("error", JobFault("the job was removed"))
                 return
             reading = JobReading(job, view)
             head, completed = view.head, view.head.state is JobState.COMPLETED
@@ -63,7 +64,7 @@ async def _events(context: JobContext, job: str, last_revision: int) -> AsyncGen
                 for entry in sorted(entries, key=lambda entry: entry.revision):
                     yield _partial_result(context, reading, entry)
                 if head.revision > last_revision:
-                    yield _event("progress", head.revision, progress_of(job, head))
+                    yield json_event("progress", progress_of(job, head), head.revision)
                 last_revision, spoke = head.revision, clock()
                 progress_due = spoke + PROGRESS_SECONDS
             elif clock() >= spoke + HEARTBEAT_SECONDS:
@@ -77,7 +78,7 @@ async def _events(context: JobContext, job: str, last_revision: int) -> AsyncGen
             )
     except EarshotError as error:
         log.info("job is followed no longer", job=keys.shown(job), reason=str(error))
-        yield _event("error", None, {"error": "this node no longer has the job: connect again with Last-Event-ID"})
+        yield json_event("error", JobFault("this node no longer has the job: connect again with Last-Event-ID"))
         return
     finally:
         follower.close()
@@ -96,8 +97,4 @@ def _partial_result(context: JobContext, reading: JobReading, entry: Entry) -> b
         content["entry"] = msgspec.Raw(first)
     else:
         content["results"] = context.renderer.count(reading, entry)
-    return _event("partial_result", entry.revision, content)
-
-
-def _event(name: str, revision: int | None, content: object) -> bytes:
-    return event(name, revision, msgspec.json.encode(content))
+    return json_event("partial_result", content, entry.revision)

@@ -48,7 +48,6 @@ from app.shared_descriptions import (
     IDEMPOTENCY_KEY,
     LIST_TEXT,
     PROJECT_KEY,
-    PROJECT_KEY_FAULTS,
     SLOW,
     list_faults,
     list_parameters,
@@ -158,7 +157,7 @@ JOB: Final = Parameter("job_id", "path", JobId, "The job.", required=True, examp
 LAST_EVENT: Final = Parameter(
     "Last-Event-ID", "header", str, "Id of the last event you read: later ones follow.", example="2"
 )
-ANSWER: Final = {200: (Answer("The job is accepted.", (AcceptedJob,), {"accepted": ACCEPTED}),)}
+ANSWER: Final = {200: Answer("The job is accepted.", (AcceptedJob,), {"accepted": ACCEPTED})}
 FAULTS: Final = (
     fault_of(consistent_options, RequestOptions()),
     fault_of(consistent_options, RequestOptions(speech_analysis=True, audio_insights=True)),
@@ -168,7 +167,6 @@ FAULTS: Final = (
     fault_of(consistent_options, RequestOptions(sound_event_detection=True, word_times=True)),
     fault_of(consistent_options, RequestOptions(speech_analysis=True, speaker_diarization=False, min_speakers=2)),
     fault_of(consistent_options, RequestOptions(speech_analysis=True, min_speakers=3, max_speakers=2)),
-    *PROJECT_KEY_FAULTS,
     BadRequest(acceptance.NO_MODEL),
     Exhausted(),
     SLOW,
@@ -191,6 +189,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     acceptance.analyze: Description(
         summary="Analyse a recording in JSON",
         text=f"{TEXT} The recording may have {{analyze_limit}} bytes, every other field {FIELD_BYTES} bytes.",
+        origin="contract",
         key=PROJECT_KEY,
         parameters=(IDEMPOTENCY_KEY,),
         bodies=(
@@ -200,6 +199,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
                     "sounds": AnalyzeFields(16_000, WAV, SOUNDS, filename="door.wav"),
                     "everything": AnalyzeFields(16_000, WAV, ALL),
                 },
+                small=False,
             ),
         ),
         answers=ANSWER,
@@ -208,6 +208,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     acceptance.analyze_file: Description(
         summary="Analyse a recording as a file",
         text=f"{TEXT} The whole body may have {{upload_limit}} bytes.",
+        origin="contract",
         key=PROJECT_KEY,
         parameters=(IDEMPOTENCY_KEY,),
         bodies=(
@@ -226,49 +227,44 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         summary="Read a job",
         text="The results so far. The answer comes at once; the event stream reports when a service ends. A job is "
         "`completed` even if some of its services failed, so look at the `status` of each entry.",
+        origin="contract",
         key=PROJECT_KEY,
         parameters=(JOB,),
         answers={
-            200: (
-                Answer(
-                    "The job.",
-                    (JobReport,),
-                    {
-                        "completed": JobReport(ID, "completed", CREATED, RESULT),
-                        "words": JobReport(ID, "completed", CREATED, WITH_WORDS),
-                        "failed": JobReport(ID, "completed", CREATED, FAILED),
-                    },
-                ),
+            200: Answer(
+                "The job.",
+                (JobReport,),
+                {
+                    "completed": JobReport(ID, "completed", CREATED, RESULT),
+                    "words": JobReport(ID, "completed", CREATED, WITH_WORDS),
+                    "failed": JobReport(ID, "completed", CREATED, FAILED),
+                },
             )
         },
-        faults=(*PROJECT_KEY_FAULTS, job_not_found(), *BROKEN),
+        faults=(job_not_found(), *BROKEN),
     ),
     reads.delete_job: Description(
         summary="Delete a job",
         text="It is no longer served, and its running services are stopped.",
-        origin="earshot",
         key=PROJECT_KEY,
         parameters=(JOB,),
-        answers={204: (Answer("Deleted."),)},
-        faults=(*PROJECT_KEY_FAULTS, job_not_found(), *BROKEN),
+        answers={204: Answer("Deleted.")},
+        faults=(job_not_found(), *BROKEN),
     ),
     lists.list_jobs: Description(
         summary="List the jobs",
         text=f"The jobs of the project, newest first. {LIST_TEXT}",
-        origin="earshot",
         key=PROJECT_KEY,
         parameters=list_parameters(VISIBLE_STATES),
         answers={
-            200: (
-                Answer(
-                    "A page.",
-                    (JobPage,),
-                    {
-                        "first": JobPage([LISTED], LIST_TOKEN),
-                        "last": JobPage([ENDED]),
-                        "incomplete": JobPage([ENDED], missing=MissingPart(21, 64)),
-                    },
-                ),
+            200: Answer(
+                "A page.",
+                (JobPage,),
+                {
+                    "first": JobPage([LISTED], LIST_TOKEN),
+                    "last": JobPage([ENDED]),
+                    "incomplete": JobPage([ENDED], missing=MissingPart(21, 64)),
+                },
             )
         },
         faults=list_faults("jobs", VISIBLE_STATES),
@@ -276,12 +272,10 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     window_scores.read_scores: Description(
         summary="Read the scores of all sounds",
         text="Available once the sound events have ended; if they failed, up to the error.",
-        origin="earshot",
         key=PROJECT_KEY,
         parameters=(JOB,),
-        answers={200: (Answer("The scores.", (JobScores,), {"two": SCORES}),)},
+        answers={200: Answer("The scores.", (JobScores,), {"two": SCORES})},
         faults=(
-            *PROJECT_KEY_FAULTS,
             job_not_found(),
             NotFound(window_scores.NO_SOUNDS),
             Conflict(window_scores.NOT_ENDED),
@@ -298,18 +292,16 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         key=SHARED_KEY,
         parameters=(JOB, LAST_EVENT),
         answers={
-            200: (
-                Answer(
-                    "Events.",
-                    (str,),
-                    {"sounds": STREAM},
-                    media="text/event-stream",
-                    headers={
-                        "Cache-Control": "Do not cache.",
-                        "X-Accel-Buffering": "Proxies must not buffer it.",
-                    },
-                    events=EVENTS,
-                ),
+            200: Answer(
+                "Events.",
+                (str,),
+                {"sounds": STREAM},
+                media="text/event-stream",
+                headers={
+                    "Cache-Control": "Do not cache.",
+                    "X-Accel-Buffering": "Proxies must not buffer it.",
+                },
+                events=EVENTS,
             )
         },
         faults=(job_not_found(), *BROKEN),
@@ -317,17 +309,14 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     captions.captions_vtt: Description(
         summary="Read captions as WebVTT",
         text="Speech by speaker, and other sounds. Needs a key only if the event stream does.",
-        origin="earshot",
         key=SHARED_KEY,
         parameters=(JOB,),
         answers={
-            200: (
-                Answer(
-                    "Captions.",
-                    (str,),
-                    {"door": "WEBVTT\n\n00:00:03.000 --> 00:00:07.000\n[Dog bark]\n"},
-                    media="text/vtt",
-                ),
+            200: Answer(
+                "Captions.",
+                (str,),
+                {"door": "WEBVTT\n\n00:00:03.000 --> 00:00:07.000\n[Dog bark]\n"},
+                media="text/vtt",
             )
         },
         faults=(job_not_found(), NOT_ENDED, *BROKEN),
@@ -335,17 +324,14 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     captions.captions_srt: Description(
         summary="Read captions as SubRip",
         text="The same; the first cue of a turn begins with the speaker.",
-        origin="earshot",
         key=SHARED_KEY,
         parameters=(JOB,),
         answers={
-            200: (
-                Answer(
-                    "Captions.",
-                    (str,),
-                    {"door": "1\n00:00:03,000 --> 00:00:07,000\n[Dog bark]\n"},
-                    media="application/x-subrip",
-                ),
+            200: Answer(
+                "Captions.",
+                (str,),
+                {"door": "1\n00:00:03,000 --> 00:00:07,000\n[Dog bark]\n"},
+                media="application/x-subrip",
             )
         },
         faults=(job_not_found(), NOT_ENDED, *BROKEN),

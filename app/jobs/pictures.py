@@ -88,7 +88,7 @@ async def _picture(reading: JobReading, context: JobContext) -> Picture:
         AudioError: none of the audio can be decoded.
         Unavailable: the picture is still being made.
     """
-    return await context.jobs.picture(require_audio(reading).job, context.poll_seconds)
+    return await context.jobs.picture(require_audio(reading).job, context.options.poll_seconds)
 
 
 def _headers(picture: Picture) -> Headers:

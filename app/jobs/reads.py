@@ -59,7 +59,7 @@ async def shared_job(call: Call, context: JobContext) -> JobReading:
         Unauthorized, DirectoryDown: a key is required, and is invalid or cannot be verified.
         NotFound: there is no such job, or another project has it.
     """
-    return await project_job(call, context) if context.reads_need_key else any_job(call, context)
+    return await project_job(call, context) if context.options.job_reads_need_key else any_job(call, context)
 
 
 def any_job(call: Call, context: JobContext) -> JobReading:

@@ -49,7 +49,7 @@ async def read_json(call: Call, context: JobContext, limit: int, audio: UploadSp
         AudioError: the audio is not base64.
         TooLarge, RequestTimeout, ClientGone: the body cannot be read.
     """
-    read = partial(read_content, interpret=_request_of_fields, audio=audio, limit=context.analyze_limit)
+    read = partial(read_content, interpret=_request_of_fields, audio=audio, limit=context.options.analyze_limit)
     async with audio.beside() as body:
         await context.uploads.receive(call, limit, body.write)
         return await asyncio.get_running_loop().run_in_executor(_DECODING, read, body)

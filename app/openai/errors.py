@@ -4,11 +4,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from app.http.replies import Reply, json_reply, phrase
+from app.http.replies import FINAL, Reply, json_reply, phrase
 from topics.errors import AudioError, DirectoryDown, EarshotError, Exhausted, NotFound, RequestError, Unauthorized
-
-#: The official clients retry after a 500, but must not send the whole recording again for the same answer.
-_FINAL: Final = (b"x-should-retry", b"false")
 
 
 class ParameterError(RequestError):
@@ -56,7 +53,8 @@ def openai_error(status: int, fault: EarshotError | None) -> Reply:
     message = str(fault) if public else phrase(status)
     reply = json_reply(error_object(message, status, fault), status)
     if isinstance(fault, TranscriptionFailed):
-        reply.headers.append(_FINAL)
+        # The official clients retry after a 500, but must not send the whole recording again for the same answer.
+        reply.headers.append(FINAL)
     return reply
 
 

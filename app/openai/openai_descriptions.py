@@ -25,7 +25,7 @@ from app.openai.answers import (
 )
 from app.openai.errors import OpenAIError, TranscriptionFailed, UnreadableAudio
 from app.openai.requests import MAX_NAMES, OWN_MODEL, Format, Granularity, Task, read_fields
-from app.shared_descriptions import BROKEN, IDEMPOTENCY_KEY, PROJECT_KEY_FAULTS, SLOW
+from app.shared_descriptions import BROKEN, IDEMPOTENCY_KEY, SLOW
 from topics.errors import AudioError, Conflict, Exhausted
 
 BEARER: Final = Key("projectBearer")
@@ -129,7 +129,6 @@ FAULTS: Final = (
     _fault(response_format="xml"),
     _fault(temperature="2"),
     UnreadableAudio(AudioError("the data holds no audio")),
-    *PROJECT_KEY_FAULTS,
     Exhausted(),
     _fault(model="gpt-9"),
     job_not_found(),
@@ -145,7 +144,6 @@ def _speech(task: Task, summary: str, text: str) -> Description:
     return Description(
         summary=summary,
         text=f"{text} {TEXT}",
-        origin="earshot",
         key=BEARER,
         parameters=(IDEMPOTENCY_KEY,),
         bodies=(_form(task),),
@@ -165,9 +163,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     operations.list_models: Description(
         summary="List speech models",
         text=f"Those that a request may name; `{OWN_MODEL}` is always there.",
-        origin="earshot",
         key=BEARER,
-        answers={200: (Answer("The models.", (SpeechModels,), {"own": SpeechModels([SpeechModel(OWN_MODEL)])}),)},
-        faults=PROJECT_KEY_FAULTS,
+        answers={200: Answer("The models.", (SpeechModels,), {"own": SpeechModels([SpeechModel(OWN_MODEL)])})},
     ),
 }

@@ -6,7 +6,6 @@ from contextlib import aclosing
 
 from app.http.bodies import while_connected
 from app.http.call import Call
-from app.http.idempotency import idempotency_key
 from app.http.replies import Reply, StreamReply, json_reply
 from app.http.server_sent import HEADERS, HEARTBEAT_SECONDS
 from app.jobs.acceptance import accept
@@ -35,7 +34,7 @@ async def create_translation(call: Call, context: OpenAIContext) -> Reply | Stre
 async def list_models(call: Call, context: OpenAIContext) -> Reply:
     """GET /v1/models: the speech models that a request may name."""
     await context.jobs.project_keys.authenticate(call)
-    names = sorted({OWN_MODEL, *context.jobs.speech_models})
+    names = sorted({OWN_MODEL, *context.jobs.options.speech_models})
     return json_reply(SpeechModels([SpeechModel(name) for name in names]))
 
 
@@ -54,14 +53,14 @@ async def _answer(call: Call, context: OpenAIContext, task: Task) -> Reply | Str
                 "known_speaker_references are not read",
             )
 
-    form = SpeechForm(task, jobs.speech_models, check_names)
+    form = SpeechForm(task, jobs.options.speech_models, check_names)
     try:
-        job = await accept(call, jobs, principal, form.read, jobs.upload_limit, patient=True)
+        job = await accept(call, jobs, principal, form.read, jobs.options.upload_limit, patient=True)
     except AudioError as error:
         raise UnreadableAudio(error) from error
     if not isinstance(job, JobReading):
         return job
-    request, keyed, id = form.request, bool(idempotency_key(call)), (b"earshot-job", job.job.encode("ascii"))
+    request, keyed, id = form.request, bool(call.idempotency_key()), (b"earshot-job", job.job.encode("ascii"))
     if request.stream:
         return StreamReply(200, [*HEADERS, id], transcript_events(jobs, request, job.job, keyed))
     async with removed_unless_answered(jobs, job.job, keyed):

@@ -68,10 +68,6 @@ class SpeechRequest(msgspec.Struct, frozen=True):
     #: Registered speakers to name in the answer.
     names: tuple[str, ...] = ()
 
-    @property
-    def with_words(self) -> bool:
-        return self.format is Format.VERBOSE and Granularity.WORD in self.granularities
-
     def job_options(self) -> dict[str, Any]:
         """Return the options of the job, as a client of the job interface would write them."""
         options: dict[str, Any] = {
@@ -79,11 +75,10 @@ class SpeechRequest(msgspec.Struct, frozen=True):
             "speaker_diarization": self.format is Format.DIARIZED,
             "speaker_profile": bool(self.names),
             "translation": self.task is Task.TRANSLATE,
-            "word_times": self.with_words,
+            "word_times": self.format is Format.VERBOSE and Granularity.WORD in self.granularities,
         }
         given = {"speech_model": self.model, "speech_lang": self.language, "speech_prompt": self.prompt}
-        known = RequestOptions.__struct_fields__
-        return options | {name: value for name, value in given.items() if value is not None and name in known}
+        return options | {name: value for name, value in given.items() if value is not None}
 
 
 #: Job options and the parameters that set them.

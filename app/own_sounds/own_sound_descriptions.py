@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from app.http.bodies import SMALL_BODY, decode, too_long
+from app.http.bodies import decode
 from app.http.descriptions import Answer, Body, Description, Parameter, fault_of
 from app.http.operation import Handler
 from app.own_sounds import kept_looks, operations
@@ -20,7 +20,7 @@ from app.own_sounds.own_sound_bodies import (
     SoundList,
     Switch,
 )
-from app.shared_descriptions import BROKEN, PROJECT_KEY, PROJECT_KEY_FAULTS
+from app.shared_descriptions import BROKEN, PROJECT_KEY
 from topics.errors import BadRequest, Conflict, DirectoryDown, NotFound
 
 MARKED: Final = datetime(2026, 11, 22, 6, 30, tzinfo=UTC)
@@ -57,18 +57,15 @@ def _marking(what: str, place: Parameter) -> Description:
     return Description(
         summary=f"Mark a passage of {what}",
         text=f"Says whether the sound is in the passage. The first mark of a sound creates it. {KEEPING}",
-        origin="earshot",
         key=PROJECT_KEY,
         parameters=(NAME, place),
         bodies=(Body(NewMark, {"there": NewMark(12.0, 15.5), "not": NewMark(40.0, 42.0, False)}),),
-        answers={201: (Answer("The sound.", (ShownSound,), SHOWN),)},
+        answers={201: Answer("The sound.", (ShownSound,), SHOWN)},
         faults=(
             fault_of(decode, msgspec.json.Decoder(NewMark), b"[]"),
             BadRequest("end: must be after start, by at most 30 s"),
             BadRequest(kept_looks.NO_SOUND),
             BadRequest("the model knows a sound Siren already: choose another name, such as Our_siren"),
-            too_long(SMALL_BODY),
-            *PROJECT_KEY_FAULTS,
             NO_SOURCE,
             Conflict(kept_looks.NOT_KEPT),
             Conflict("the passage is not analysed yet"),
@@ -84,13 +81,11 @@ def _finding(what: str, place: Parameter) -> Description:
         summary=f"Look for a sound in {what}",
         text=f"Where the sound would be reported if it were on. At most {operations.MOST_FOUND} passages; `more` says "
         "whether others follow.",
-        origin="earshot",
         key=PROJECT_KEY,
         parameters=(NAME, place, Parameter(begin.name, "query", begin, begin.text)),
-        answers={200: (Answer("Where it would be reported.", (Findings,), {"one": FOUND}),)},
+        answers={200: Answer("Where it would be reported.", (Findings,), {"one": FOUND})},
         faults=(
             fault_of(begin.read, {begin.name: "x"}),
-            *PROJECT_KEY_FAULTS,
             NO_SOURCE,
             NotFound(operations.OTHER_MODEL),
             UNKNOWN,
@@ -106,24 +101,20 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     operations.list_sounds: Description(
         summary="List the project's own sounds",
         text="With their marks and, once learnt, their figures.",
-        origin="earshot",
         key=PROJECT_KEY,
-        answers={200: (Answer("The sounds by name.", (SoundList,), {"one": SoundList([SOUND])}),)},
-        faults=(*PROJECT_KEY_FAULTS, DOWN, 500),
+        answers={200: Answer("The sounds by name.", (SoundList,), {"one": SoundList([SOUND])})},
+        faults=(DOWN, 500),
     ),
     operations.switch_sound: Description(
         summary="Switch an own sound on or off",
         text="Sessions and jobs created from then on report a sound that is on, beside the model's. Other nodes "
         "follow within {key_cache_seconds} s.",
-        origin="earshot",
         key=PROJECT_KEY,
         parameters=(NAME,),
         bodies=(Body(Switch, {"on": Switch(True), "off": Switch(False)}),),
-        answers={200: (Answer("The sound.", (ShownSound,), SHOWN),)},
+        answers={200: Answer("The sound.", (ShownSound,), SHOWN)},
         faults=(
             fault_of(decode, msgspec.json.Decoder(Switch), b"[]"),
-            too_long(SMALL_BODY),
-            *PROJECT_KEY_FAULTS,
             UNKNOWN,
             NOT_LEARNT,
             DOWN,
@@ -134,13 +125,11 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         summary="Learn an own sound",
         text="Needs ten marked passages or more; takes some seconds. If the sound is on, sessions and jobs created "
         "from then on use the new version.",
-        origin="earshot",
         key=PROJECT_KEY,
         parameters=(NAME,),
-        answers={200: (Answer("The sound.", (ShownSound,), SHOWN),)},
+        answers={200: Answer("The sound.", (ShownSound,), SHOWN)},
         faults=(
             BadRequest("3 passages are marked as the sound, and 10 are needed: mark more of them"),
-            *PROJECT_KEY_FAULTS,
             UNKNOWN,
             DOWN,
             500,
@@ -149,20 +138,18 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     operations.delete_sound: Description(
         summary="Delete an own sound",
         text="With its marks and what was learnt from them. Open sessions report it to their end.",
-        origin="earshot",
         key=PROJECT_KEY,
         parameters=(NAME,),
-        answers={204: (Answer("Deleted."),)},
-        faults=(*PROJECT_KEY_FAULTS, UNKNOWN, DOWN, 500),
+        answers={204: Answer("Deleted.")},
+        faults=(UNKNOWN, DOWN, 500),
     ),
     operations.delete_mark: Description(
         summary="Delete a mark",
         text="Has no effect until the sound is learnt again.",
-        origin="earshot",
         key=PROJECT_KEY,
         parameters=(NAME, Parameter("mark", "path", str, "Id of the mark.", True, MARK)),
-        answers={204: (Answer("Deleted."),)},
-        faults=(*PROJECT_KEY_FAULTS, NotFound("the sound has no such mark"), DOWN, 500),
+        answers={204: Answer("Deleted.")},
+        faults=(NotFound("the sound has no such mark"), DOWN, 500),
     ),
     operations.mark_in_job: _marking("a job's recording", IN_JOB),
     operations.mark_in_session: _marking("a session", IN_SESSION),

@@ -1,6 +1,6 @@
 """Operations on the project of the key."""
 
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from app.http.bodies import SMALL_BODY, decode
 from app.http.call import Call
-from app.http.queries import query_parameters
+from app.http.queries import query_parameters, read_date
 from app.http.replies import Reply, json_reply, once_reply
 from app.identity.keys import PROJECT
 from app.projects.project_bodies import ModelList, NewKey, ProjectChange, ProjectReport, ShownUsage, UsageRow
@@ -19,7 +19,7 @@ from topics.errors import BadRequest
 from topics.ports.directory import Principal
 from topics.ports.projects import ProjectChoices
 from topics.scores import STEP, STEPS_PER_SENSITIVITY
-from topics.times import DAY_MS
+from topics.times import DAY_MS, day_ms
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -50,7 +50,7 @@ async def change_project(call: Call, context: ProjectContext) -> Reply:
 
 
 def _choices(context: ProjectContext, change: ProjectChange) -> ProjectChoices:
-    check_keeping(change.keep_audio_seconds, context.longest_keep_audio_ms // 1000)
+    check_keeping(change.keep_audio_seconds, context.options.longest_keep_audio_ms // 1000)
     tags = [tag.name for model in context.models.in_use() for tag in model.tags or ()]
     return ProjectChoices(
         keep_audio_seconds=change.keep_audio_seconds,
@@ -72,7 +72,7 @@ def check_keeping(seconds: int | UnsetType | None, longest: int) -> None:
 
 async def _report(context: ProjectContext, principal: Principal) -> Reply:
     account = await context.projects.account(principal.project)
-    keeping = context.keep_audio_ms // 1000, context.longest_keep_audio_ms // 1000
+    keeping = context.options.keep_audio_ms // 1000, context.options.longest_keep_audio_ms // 1000
     return json_reply(ProjectReport.of(account, *keeping))
 
 
@@ -89,7 +89,7 @@ async def read_daily_usage(call: Call, context: ProjectContext) -> Reply:
     """GET /api/v1/project/usage?since=&until=: by day and service, by default for the last month."""
     principal = await context.project_keys.authenticate(call)
     since, until = days_of(query_parameters(call.scope))
-    rows = await context.projects.daily_usage(principal.project, _ms(since), _ms(until) + DAY_MS)
+    rows = await context.projects.daily_usage(principal.project, day_ms(since), day_ms(until) + DAY_MS)
     return json_reply(ShownUsage(since, until, [UsageRow.of(row) for row in rows]))
 
 
@@ -108,22 +108,8 @@ def days_of(query: dict[str, str]) -> tuple[date, date]:
     Raises:
         BadRequest: one is not a day, or they are out of order or too far apart.
     """
-    until = _day(query, "until", datetime.now(UTC).date())
-    since = _day(query, "since", until - timedelta(days=min(DAYS - 1, until.toordinal() - 1)))
+    until = read_date(query, "until", datetime.now(UTC).date())
+    since = read_date(query, "since", until - timedelta(days=min(DAYS - 1, until.toordinal() - 1)))
     if not 0 <= (until - since).days < MOST_DAYS:
         raise BadRequest(f"since: must be a day up to {MOST_DAYS - 1} days before until")
     return since, until
-
-
-def _day(query: dict[str, str], name: str, default: date) -> date:
-    text = query.get(name)
-    if text is None:
-        return default
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        raise BadRequest(f"{name}: {text[:64]!r} is not a day such as 2026-11-22") from None
-
-
-def _ms(day: date) -> int:
-    return int(datetime.combine(day, time(), UTC).timestamp()) * 1000

@@ -6,13 +6,13 @@ from typing import Any, Final
 
 import msgspec
 
-from app.http.bodies import SMALL_BODY, decode, too_long
+from app.http.bodies import decode
 from app.http.descriptions import Answer, Body, Description, Fault, Key, Parameter, fault_of
 from app.http.operation import Handler
 from app.projects import operations
 from app.projects.operations import DAYS, MOST_DAYS, check_keeping, days_of
 from app.projects.project_bodies import ModelList, NewKey, ProjectChange, ProjectReport, ShownKey, ShownUsage, UsageRow
-from app.shared_descriptions import PROJECT_KEY, PROJECT_KEY_FAULTS
+from app.shared_descriptions import PROJECT_KEY
 from app.sound_rules import SoundRuleFields
 from topics.errors import BadRequest, DirectoryDown, NotFound
 from topics.ports.ledger import MeteredService
@@ -57,7 +57,6 @@ YAMNET: Final = ModelFacts(
 )
 MODELS: Final = ModelList([YAMNET], 0.7)
 FAULTS: Final[tuple[Fault, ...]] = (
-    *PROJECT_KEY_FAULTS,
     DirectoryDown("the database does not answer"),
     NotFound("this project was deleted"),
     500,
@@ -68,9 +67,8 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         summary="Read the project",
         text="The project of the key: its plan, its jobs' usage this month, how long audio is kept, and a redacted "
         "key.",
-        origin="earshot",
         key=PROJECT_KEY,
-        answers={200: (Answer("The project.", (ProjectReport,), {"barn": BARN}),)},
+        answers={200: Answer("The project.", (ProjectReport,), {"barn": BARN})},
         faults=FAULTS,
     ),
     operations.change_project: Description(
@@ -79,7 +77,6 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         "default {keep_audio_seconds} s), when a sound is on in sessions without rules of their own, and whether to "
         "keep the data that own sounds are learnt from. Applies to jobs and sessions created from now on; on other "
         "nodes within {key_cache_seconds} s.",
-        origin="earshot",
         key=PROJECT_KEY,
         bodies=(
             Body(
@@ -92,12 +89,11 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
                 },
             ),
         ),
-        answers={200: (Answer("The project.", (ProjectReport,), {"barn": BARN}),)},
+        answers={200: Answer("The project.", (ProjectReport,), {"barn": BARN})},
         faults=(
             fault_of(decode, msgspec.json.Decoder(ProjectChange), b"[]"),
             BadRequest(operations.NO_CHANGE),
             fault_of(check_keeping, -1, 86_400),
-            too_long(SMALL_BODY),
             *FAULTS,
         ),
     ),
@@ -105,16 +101,13 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         summary="Issue a new key of the project",
         text="It is shown once. Send the key itself, not a session token. The old key stops here at once, on other "
         "nodes within {key_cache_seconds} s; so do its session tokens, links and open streams.",
-        origin="earshot",
         key=PROJECT_KEY,
         answers={
-            200: (
-                Answer(
-                    "The key.",
-                    (NewKey,),
-                    {"key": NewKey("esp_0123456789abcdefghijklmnopqrstuv")},
-                    headers={"Cache-Control": "Do not cache: shown once."},
-                ),
+            200: Answer(
+                "The key.",
+                (NewKey,),
+                {"key": NewKey("esp_0123456789abcdefghijklmnopqrstuv")},
+                headers={"Cache-Control": "Do not cache: shown once."},
             )
         },
         faults=FAULTS,
@@ -124,21 +117,19 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         text="The models in use; for the sound model also each sound's operating point and its figures there. A step "
         "of sensitivity moves the logit of each point by `sensitivity_logits`: up for fewer reports. Without a "
         "project's key only models that come with the service are listed.",
-        origin="earshot",
         key=Key("projectKey", optional=True),
-        answers={200: (Answer("The sound model for new sessions first.", (ModelList,), {"one": MODELS}),)},
-        faults=(*PROJECT_KEY_FAULTS[1:], 500),
+        answers={200: Answer("The sound model for new sessions first.", (ModelList,), {"one": MODELS})},
+        faults=(500,),
     ),
     operations.read_daily_usage: Description(
         summary="Read the usage of the project",
         text=f"By day (UTC) and service, for at most {MOST_DAYS} days.",
-        origin="earshot",
         key=PROJECT_KEY,
         parameters=(
             Parameter("since", "query", date, f"The first day, by default {DAYS - 1} before the last.", example=SHOWN),
             Parameter("until", "query", date, "The last day, by default today (UTC).", example=SHOWN),
         ),
-        answers={200: (Answer("The usage.", (ShownUsage,), {"november": USAGE}),)},
+        answers={200: Answer("The usage.", (ShownUsage,), {"november": USAGE})},
         faults=(
             fault_of(days_of, {"until": "yesterday"}),
             fault_of(days_of, {"since": "2026-11-23", "until": "2026-11-22"}),

@@ -5,10 +5,8 @@ audio.
 """
 
 import asyncio
-import re
 import time
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
 from typing import Annotated, Final
 
 import msgspec
@@ -16,26 +14,23 @@ import msgspec
 from app.cluster.forwarding import FORWARDED
 from app.cluster.lists import LONGEST_PAGE, NOBODY, MissingPart, part_of
 from app.http.call import Call
-from app.http.queries import IntegerParameter, query_parameters
+from app.http.queries import IntegerParameter, query_parameters, read_date
 from app.http.replies import Reply, json_reply
 from app.sessions.activity_counter import HOURS, Day, Tally, hourly_windows
 from app.sessions.session_context import SessionContext
 from app.sessions.waiting import allowed_session, session_view
-from topics.errors import BadRequest, Unavailable
+from topics.errors import Unavailable
 from topics.geometry import seconds
 from topics.ports.lists import ListQuery
 from topics.ports.sessions import SessionView
-from topics.times import utc_time
+from topics.times import day_ms, utc_time
 
 MINUTE_MS: Final = 60_000
 OFFSET: Final = IntegerParameter(
     "offset_minutes", "Minutes that the reader's clock is ahead of UTC.", 0, -14 * 60, 14 * 60
 )
-NO_DAY: Final = "day: not a day such as 2026-01-02"
 #: Sessions of a project that a node counts for a day, newest first.
 MOST_SESSIONS: Final = 10_000
-
-_DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 class TagHours(msgspec.Struct, frozen=True):
@@ -77,7 +72,7 @@ _part: Final = msgspec.json.Decoder(Part)
 async def session_activity(call: Call, context: SessionContext) -> Reply:
     """GET /audio_sessions/{id}/activity: a day of one session; needs no key, because the id is a secret too."""
     session = await allowed_session(call, context)
-    day = read_day(call)
+    day = parse_day(query_parameters(call.scope))
     view = session_view(context, session)
     hours, left_out = await context.activity.count(view.opened.project, [(session, view)], day)
     session_view(context, session)  # Fails if the session was deleted meanwhile.
@@ -88,7 +83,7 @@ async def session_activity(call: Call, context: SessionContext) -> Reply:
 async def project_activity(call: Call, context: SessionContext) -> Reply:
     """GET /api/v1/activity: a day of all sessions of the project, from all nodes."""
     project = (await context.project_keys.authenticate(call)).project
-    day = read_day(call)
+    day = parse_day(query_parameters(call.scope))
     if call.header(FORWARDED):
         return json_reply(await _own_part(context, project, day))
     urls = sorted(context.sessions.coverage().elsewhere)
@@ -140,27 +135,13 @@ def _seconds(hours: Sequence[Tally], name: str) -> list[float]:
     return [seconds(tally[name]) for tally in hours]
 
 
-def read_day(call: Call) -> Day:
-    """Return the requested day, by default today.
+def parse_day(query: dict[str, str], now_ms: int | None = None) -> Day:
+    """Return the day of a query, by default that of `now_ms`, or today.
 
     Raises:
         BadRequest: it is not a day.
     """
-    return parse_day(query_parameters(call.scope), int(time.time() * 1000))
-
-
-def parse_day(query: dict[str, str], now_ms: int) -> Day:
-    """Return the day of a query, by default the day of `now_ms`.
-
-    Raises:
-        BadRequest: it names no day.
-    """
     ahead = OFFSET.read(query)
-    text = query.get("day") or utc_time(now_ms + ahead * MINUTE_MS).strftime("%Y-%m-%d")
-    try:
-        if not _DAY.fullmatch(text):
-            raise ValueError
-        begins = int(datetime.combine(date.fromisoformat(text), datetime.min.time(), UTC).timestamp() * 1000)
-    except ValueError:
-        raise BadRequest(NO_DAY) from None
-    return Day(text, ahead, begins - ahead * MINUTE_MS)
+    now = int(time.time() * 1000) if now_ms is None else now_ms
+    day = read_date(query, "day", utc_time(now + ahead * MINUTE_MS).date())
+    return Day(day.isoformat(), ahead, day_ms(day) - ahead * MINUTE_MS)

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from app.cluster.lists import MissingPart
+from app.http.replies import Time
 from app.job_progress import JobId, JobProgress
 from topics.keys import ID_LENGTH
 from topics.ports.live import BANDS, COLUMN_MS, HIGH_HZ, LOW_HZ, SILENCE_DB, STEPS_PER_DB
@@ -22,9 +23,6 @@ SessionId = Annotated[
 ]
 NextChunk = Annotated[int, Meta(ge=0, description="Number of the next chunk to upload.")]
 Seconds = Annotated[float, Meta(description="Seconds from the start of the audio; whole seconds are integers.")]
-Time = Annotated[
-    str, Meta(description="ISO 8601 in UTC, to the millisecond.", extra_json_schema={"format": "date-time"})
-]
 SessionError = Annotated[str, Meta(description="Why the audio cannot be analysed; absent if it can.")]
 
 

@@ -9,7 +9,6 @@ import structlog
 
 from app.http.bodies import SMALL_BODY, chunk_body, decode
 from app.http.call import Call
-from app.http.idempotency import idempotency_key
 from app.http.queries import IntegerParameter
 from app.http.replies import NO_CONTENT, Reply, generic_error, json_reply, json_reply_of_bytes
 from app.sessions.answers import CreatedSession
@@ -107,7 +106,7 @@ async def verdict_on(context: SessionContext, session: str, command: SessionComm
     verdict = await context.sessions.submit(session, command)
     if verdict.status == 200 and isinstance(command, Chunk):
         context.meters.accepted(len(command.data))
-        if context.log_chunks:
+        if context.options.log_chunks:
             log.debug("chunk accepted", session=keys.shown(session), next=verdict.next, size=len(command.data))
     return verdict
 
@@ -118,7 +117,7 @@ def idempotency_digest(call: Call) -> bytes:
     Raises:
         BadRequest: the header is too long.
     """
-    key = idempotency_key(call)
+    key = call.idempotency_key()
     return blake2b(key, digest_size=16).digest() if key else b""
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from app.http.call import Call
 from app.http.replies import StreamReply
-from app.http.server_sent import HEARTBEAT, event
+from app.http.server_sent import HEARTBEAT, json_event
 from app.sessions.answers import LiveMissing
 from app.sessions.session_context import SessionContext
 from topics.errors import Unavailable
@@ -35,12 +35,7 @@ _part: Final = msgspec.json.Decoder(_Part)
 
 def part_event(partitions: Set[int]) -> bytes:
     """Name the partitions of this node's events, for another node."""
-    return event("part", None, msgspec.json.encode({"partitions": sorted(partitions)}))
-
-
-def missing_event(missing: LiveMissing) -> bytes:
-    """Report how many partitions no node covers now."""
-    return event("missing", None, msgspec.json.encode(missing))
+    return json_event("part", {"partitions": sorted(partitions)})
 
 
 async def joined(call: Call, context: SessionContext, own: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
@@ -94,7 +89,7 @@ class _Others:
             missing = coverage.partitions - len(coverage.here.union(*self._parts.values()))
             if missing != said:
                 said = missing
-                await self._pieces.put(missing_event(LiveMissing(missing, coverage.partitions)))
+                await self._pieces.put(json_event("missing", LiveMissing(missing, coverage.partitions)))
 
     async def _listen(self, url: str) -> None:
         while True:

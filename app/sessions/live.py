@@ -9,9 +9,8 @@ from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapp
 from contextlib import aclosing
 from functools import partial
 from itertools import chain
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
-import msgspec
 import structlog
 from cachetools import LRUCache
 
@@ -21,12 +20,13 @@ from app.http.call import Call
 from app.http.holder_quota import HolderQuota
 from app.http.queries import LARGEST, IntegerParameter, query_parameters
 from app.http.replies import Reply, StreamReply
-from app.http.server_sent import HEADERS, HEARTBEAT, HEARTBEAT_SECONDS, event
+from app.http.server_sent import HEADERS, HEARTBEAT, HEARTBEAT_SECONDS, event, json_event
 from app.http.streaming import cooperative
+from app.sessions.answers import LiveBehind, LiveFault, LiveGone
 from app.sessions.cursors import Place, next_window, parse
 from app.sessions.job_reader import JobReader
 from app.sessions.joined_live import joined, part_event
-from app.sessions.live_rendering import PIECE, behind_event, ended_event, gone_event, session_event, window_events
+from app.sessions.live_rendering import PIECE, ended_event, session_event, window_events
 from app.sessions.rendering import readable_windows
 from app.sessions.session_context import SessionContext
 from app.sessions.socket_events import SOUNDS, EventReader, wanted_types
@@ -79,10 +79,11 @@ async def follow_session(call: Call, context: SessionContext) -> Reply | StreamR
     view = session_view(context, session)
     project = view.opened.project
     if (types := query_parameters(call.scope).get(EVENTS)) is not None:
-        reader = EventReader(context.renderer, session, view.opened, *_first_event(call, session, view, types))
-        news, with_levels = _event_news(reader), reader.tells_levels
+        events = EventReader(context.renderer, session, view.opened, *_first_event(call, session, view, types))
+        news, with_levels = _event_news(events), events.tells_levels
     else:
-        news, with_levels = _window_news(context, session, _first_window(call, session, view)), True
+        reader = WindowReader(context, session, _first_window(call, session, view), ids=True)
+        news, with_levels = reader.events, True
     return _listening(call, context, project, _followed(context, session, news, with_levels))
 
 
@@ -158,26 +159,33 @@ def _event_news(reader: EventReader) -> News:
     return news
 
 
-def _window_news(context: SessionContext, session: str, first: int) -> News:
-    """Read windows from `first` on, and the states of the session."""
-    state, live = None, False
+class WindowReader:
+    """Reads the states and windows of a session for one listener, each once."""
 
-    def news(view: SessionView, tap: SoundTap | None) -> Iterator[bytes]:
-        nonlocal first, state, live
-        assert tap is not None
+    def __init__(self, context: SessionContext, session: str, first: int, *, ids: bool, live: bool = False) -> None:
+        """Begin with window `first`; `ids` adds the number of a window as id; `live` says that none came earlier."""
+        self._context = context
+        self._session = session
+        self._next = first
+        self._ids = ids
+        self._live = live
+        self._state: tuple[SessionState, str | None] | None = None
+
+    def events(self, view: SessionView, source: SoundTap | None) -> Iterator[bytes]:
+        """Yield the session's news; `source` has the levels and spectrograms of its windows."""
+        assert source is not None
         total = readable_windows(view)
-        if (now := (view.head.state, view.head.error)) != state:
-            state = now
-            yield session_event(session, view, first)
-        if live and total - first > BEHIND:
-            yield behind_event(session, first, total)
-        sound_of = partial(tap.window, session)
-        while first < total:
-            begin, first = first, min(total, first + PIECE)
-            yield b"".join(window_events(context.renderer, session, view, begin, first, sound_of, ids=True))
-        live = True
-
-    return news
+        if (now := (view.head.state, view.head.error)) != self._state:
+            self._state = now
+            yield session_event(self._session, view, self._next)
+        if self._live and total - self._next > BEHIND:
+            yield json_event("behind", LiveBehind(self._session, self._next, total))
+        self._live = True
+        sound_of = partial(source.window, self._session)
+        while self._next < total:
+            first, self._next = self._next, min(total, self._next + PIECE)
+            windows = (self._context.renderer, self._session, view, first, self._next)
+            yield b"".join(window_events(*windows, sound_of, self._ids))
 
 
 async def _followed(
@@ -193,7 +201,7 @@ async def _followed(
         while True:
             view = context.sessions.view(session)
             if view is None:
-                yield gone_event("deleted", session)
+                yield json_event("deleted", LiveGone(session))
                 return
             for piece in news(view, tap):
                 if piece:
@@ -209,24 +217,19 @@ async def _followed(
             await follower.changed(max(0.0, spoke + HEARTBEAT_SECONDS - clock()))
     except Unavailable as error:
         log.info("session is listened to no longer", session=keys.shown(session), reason=str(error))
-        yield gone_event(_lost(context, session) or "moved", session)
+        yield json_event(_lost(context, session) or "moved", LiveGone(session))
     finally:
         follower.close()
         if tap is not None:
             tap.close()
 
 
-class _Reading:
+class _Reading(NamedTuple):
     """How far a reader of a project has read a session."""
 
-    __slots__ = ("next", "sounds", "state")
-
-    def __init__(self, first: int, sounds: EventReader) -> None:
-        self.next = first
-        #: Detects when its sounds begin and end.
-        self.sounds = sounds
-        #: The state last reported to the reader.
-        self.state: tuple[SessionState, str | None] | None = None
+    windows: WindowReader
+    #: Detects when its sounds begin and end.
+    sounds: EventReader
 
 
 class ProjectReader:
@@ -246,7 +249,7 @@ class ProjectReader:
         query = ListQuery(project, (SessionState.WRITABLE,), count=LONGEST_PAGE)
         found = self._context.sessions.listed(query)
         for _, session, view in found:
-            self._readings[session] = self._reading(session, view, readable_windows(view))
+            self._readings[session] = self._reading(session, view, readable_windows(view), live=True)
         return [session for _, session, _ in found]
 
     def all_events(self, changes: Mapping[str, int]) -> Iterator[bytes]:
@@ -267,22 +270,18 @@ class ProjectReader:
         late, self._late = self._late, {}
         return late
 
-    def _reading(self, session: str, view: SessionView, first: int) -> _Reading:
+    def _reading(self, session: str, view: SessionView, first: int, live: bool = False) -> _Reading:
         sounds = EventReader(self._context.renderer, session, view.opened, (first, 0), SOUNDS, named=True)
-        return _Reading(first, sounds)
+        return _Reading(WindowReader(self._context, session, first, ids=False, live=live), sounds)
 
     def _events(self, session: str, view: SessionView, met_at: int) -> Iterator[bytes]:
         reading = self._readings.get(session)
-        known = reading is not None
         if reading is None:
             if session in self._ended:
                 return
             reading = self._readings[session] = self._reading(session, view, met_at)
-        if (now := (view.head.state, view.head.error)) != reading.state:
-            reading.state = now
-            yield session_event(session, view, reading.next)
+        yield from reading.windows.events(view, self._follower)
         if view.head.ended or reading.sounds.place[0] < readable_windows(view):
-            yield from self._windows(session, view, reading, known)
             yield from self._sounds(session, view, reading.sounds)
         if reading.sounds.finished:
             self._ended[session] = True
@@ -295,18 +294,6 @@ class ProjectReader:
             if _lost(self._context, session) == "moved":
                 yield from self._forgotten(session)
 
-    def _windows(self, session: str, view: SessionView, reading: _Reading, known: bool) -> Iterator[bytes]:
-        total = readable_windows(view)
-        if known and total - reading.next > BEHIND:
-            yield behind_event(session, reading.next, total)
-        sound_of = partial(self._follower.window, session)
-        while reading.next < total:
-            stop = min(total, reading.next + PIECE)
-            yield b"".join(
-                window_events(self._context.renderer, session, view, reading.next, stop, sound_of, ids=False)
-            )
-            reading.next = stop
-
     def _sounds(self, session: str, view: SessionView, sounds: EventReader) -> Iterator[bytes]:
         while sounds.more(view):
             if not sounds.known:
@@ -318,7 +305,7 @@ class ProjectReader:
 
     def _forgotten(self, session: str) -> Iterator[bytes]:
         if self._readings.pop(session, None) is not None:
-            yield gone_event(_lost(self._context, session) or "moved", session)
+            yield json_event(_lost(self._context, session) or "moved", LiveGone(session))
 
 
 def _lost(context: SessionContext, session: str) -> Literal["deleted", "moved"] | None:
@@ -364,6 +351,6 @@ async def _project_events(
                 await follower.changed(min(LOOK_SECONDS, max(0.0, spoke + HEARTBEAT_SECONDS - clock())))
     except Unavailable as error:
         log.info("project is listened to no longer", reason=str(error))
-        yield event("error", None, msgspec.json.encode({"error": NOT_HERE}))
+        yield json_event("error", LiveFault(NOT_HERE))
     finally:
         follower.close()

@@ -8,7 +8,7 @@ import msgspec
 from app.cluster.lists import NOBODY, MissingPart
 from app.http.descriptions import Answer, Description, Parameter, fault_of
 from app.http.operation import Handler
-from app.http.server_sent import HEARTBEAT_SECONDS, event
+from app.http.server_sent import HEARTBEAT_SECONDS, json_event
 from app.job_progress import ServiceProgress
 from app.sessions import activity, live
 from app.sessions.activity_counter import COUNT_SECONDS, HOURS, PROJECT_CROWDED
@@ -29,7 +29,7 @@ from app.sessions.answers import (
 from app.sessions.session_descriptions import ID, LISTED, NO_SUCH_SESSION, SESSION, SESSION_KEY
 from app.sessions.socket_events import TYPES, wanted_types
 from app.sessions.socket_messages import Loudness, SoundEnded, SoundStarted
-from app.shared_descriptions import BROKEN, PROJECT_KEY, PROJECT_KEY_FAULTS
+from app.shared_descriptions import BROKEN, PROJECT_KEY
 from topics.errors import Unavailable
 from topics.jobs.options import Service
 
@@ -62,7 +62,7 @@ LIVE_TEXT: Final = (
 
 
 def _events(*events: tuple[str, int | None, Any]) -> str:
-    return "".join(event(name, number, msgspec.json.encode(data)).decode() for name, number, data in events)
+    return "".join(json_event(name, data, number).decode() for name, number, data in events)
 
 
 DAY: Final = activity.Activity(
@@ -108,7 +108,6 @@ SESSION_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         summary="Listen to a session",
         text=f"Each window as it is analysed, to the end of the session. {LIVE_TEXT} The id of an event `window` is "
         "its number, so a client that reconnects with `Last-Event-ID` misses none.",
-        origin="earshot",
         key=SESSION_KEY,
         parameters=(
             SESSION,
@@ -130,18 +129,16 @@ SESSION_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
             Parameter("after", "query", str, "With `events`: events after this cursor; `start` for all."),
         ),
         answers={
-            200: (
-                Answer(
-                    "Events.",
-                    (str,),
-                    {
-                        "one window": _events(
-                            ("session", None, NOW), ("window", 17, HEARD), ("ended", None, LiveEnd(ID, 18))
-                        )
-                    },
-                    "text/event-stream",
-                    events={**SESSION_EVENTS, **SOCKET_EVENTS},
-                ),
+            200: Answer(
+                "Events.",
+                (str,),
+                {
+                    "one window": _events(
+                        ("session", None, NOW), ("window", 17, HEARD), ("ended", None, LiveEnd(ID, 18))
+                    )
+                },
+                "text/event-stream",
+                events={**SESSION_EVENTS, **SOCKET_EVENTS},
             )
         },
         faults=(fault_of(live.FROM.judge, "now"), fault_of(wanted_types, "all"), NO_SUCH_SESSION, FULL, *BROKEN),
@@ -149,10 +146,9 @@ SESSION_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     activity.session_activity: Description(
         summary="Read a day of a session",
         text=f"How long each sound was reported in each of {HOURS} hours. {DAY_TEXT}",
-        origin="earshot",
         key=SESSION_KEY,
         parameters=(SESSION, *DAY_PARAMETERS),
-        answers={200: (Answer("The day.", (activity.Activity,), {"morning": DAY}),)},
+        answers={200: Answer("The day.", (activity.Activity,), {"morning": DAY})},
         faults=(*DAY_FAULTS, NO_SUCH_SESSION, CROWDED, *BROKEN),
     ),
 }
@@ -166,46 +162,40 @@ PROJECT_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         "their first event; windows before its `next_window` are in the status. If a session moves to another node, a "
         "window may come twice or be missing; the status has it. An event `job` comes first for each of the newest "
         "unfinished jobs, and then at each progress; its result is in the job.",
-        origin="earshot",
         key=PROJECT_KEY,
         parameters=(
             Parameter("strips", "query", str, "The session of the project whose spectrograms are sent.", example=""),
         ),
         answers={
-            200: (
-                Answer(
-                    "Events.",
-                    (str,),
-                    {
-                        "one window": _events(("session", None, NOW), ("window", None, HEARD)),
-                        "a job": _events(("job", None, JOB)),
-                    },
-                    "text/event-stream",
-                    events=PROJECT_EVENTS,
-                ),
+            200: Answer(
+                "Events.",
+                (str,),
+                {
+                    "one window": _events(("session", None, NOW), ("window", None, HEARD)),
+                    "a job": _events(("job", None, JOB)),
+                },
+                "text/event-stream",
+                events=PROJECT_EVENTS,
             )
         },
-        faults=(*PROJECT_KEY_FAULTS, FULL, *BROKEN),
+        faults=(FULL, *BROKEN),
     ),
     activity.project_activity: Description(
         summary="Read a day of all sessions",
         text=f"All sessions of the project, without its jobs. {DAY_TEXT} Sessions on nodes that do not answer are "
         "missing.",
-        origin="earshot",
         key=PROJECT_KEY,
         parameters=DAY_PARAMETERS,
         answers={
-            200: (
-                Answer(
-                    "The day.",
-                    (activity.Activity,),
-                    {
-                        "morning": DAY,
-                        "incomplete": msgspec.structs.replace(DAY, left_out=3, missing=MissingPart(21, 64)),
-                    },
-                ),
+            200: Answer(
+                "The day.",
+                (activity.Activity,),
+                {
+                    "morning": DAY,
+                    "incomplete": msgspec.structs.replace(DAY, left_out=3, missing=MissingPart(21, 64)),
+                },
             )
         },
-        faults=(*DAY_FAULTS, *PROJECT_KEY_FAULTS, Unavailable(NOBODY), CROWDED, *BROKEN),
+        faults=(*DAY_FAULTS, Unavailable(NOBODY), CROWDED, *BROKEN),
     ),
 }

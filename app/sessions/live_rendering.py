@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
-import msgspec
 import pybase64
+from msgspec import UNSET
 
-from app.http.server_sent import event
+from app.http.server_sent import event, json_event
+from app.sessions.answers import LiveEnd
 from app.sessions.lists import listed_session
 from app.sessions.rendering import EventRenderer, readable_windows
 from topics.geometry import Geometry, seconds
@@ -31,24 +32,12 @@ def session_event(session: str, view: SessionView, first: int) -> bytes:
         "window_size": seconds(opened.window_ms),
         "window_hop": seconds(opened.hop_ms),
     }
-    return event("session", None, msgspec.json.encode(fields))
+    return json_event("session", fields)
 
 
 def ended_event(session: str, view: SessionView) -> bytes:
     """Report that no further window will come."""
-    fields: dict[str, object] = {"session_id": session, "windows": readable_windows(view)}
-    if view.head.error is not None:
-        fields["error"] = view.head.error
-    return event("ended", None, msgspec.json.encode(fields))
-
-
-def gone_event(name: str, session: str) -> bytes:
-    return event(name, None, msgspec.json.encode({"session_id": session}))
-
-
-def behind_event(session: str, first: int, stop: int) -> bytes:
-    """Report that windows [first, stop) come late, without level and spectrogram where those are no longer kept."""
-    return event("behind", None, msgspec.json.encode({"session_id": session, "first": first, "stop": stop}))
+    return json_event("ended", LiveEnd(session, readable_windows(view), view.head.error or UNSET))
 
 
 def window_events(
@@ -60,7 +49,7 @@ def window_events(
         Unavailable: some windows are not here.
     """
     opened, predicts = view.opened, bool(view.head.predicts)
-    geometry = Geometry(opened.window_ms, opened.hop_ms)
+    geometry = opened.geometry
     number = first
     for tag_renderer, packed in renderer.scored(session, opened, first, stop):
         width = tag_renderer.width
@@ -69,8 +58,8 @@ def window_events(
             start, end = geometry.bounds(number)
             sound = sound_of(number)
             strip_at = start if number == 0 or predicts else seconds(number * opened.hop_ms + _earlier(geometry))
-            data = b'{"session_id":"%s","window":%d,"start_time":%s,"end_time":%s,"tags":[%s],"top":[%s]%s}' % (
-                session.encode("ascii"), number, _number(start), _number(end), tags, top,
+            data = b'{"session_id":"%s","window":%d,"start_time":%a,"end_time":%a,"tags":[%s],"top":[%s]%s}' % (
+                session.encode("ascii"), number, start, end, tags, top,
                 b"" if sound is None else _sound(sound, strip_at),
             )  # fmt: skip
             yield event("window", number if ids else None, data)
@@ -83,11 +72,7 @@ def _earlier(geometry: Geometry) -> int:
 
 
 def _sound(sound: WindowSound, start: float) -> bytes:
-    level = b',"level":{"rms":%s,"peak":%s}' % (_number(sound.rms), _number(sound.peak))
+    level = b',"level":{"rms":%a,"peak":%a}' % (sound.rms, sound.peak)
     if not sound.columns:
         return level
-    return level + b',"strip":{"start_time":%s,"columns":"%s"}' % (_number(start), pybase64.b64encode(sound.columns))
-
-
-def _number(value: float) -> bytes:
-    return repr(value).encode("ascii")
+    return level + b',"strip":{"start_time":%a,"columns":"%s"}' % (start, pybase64.b64encode(sound.columns))

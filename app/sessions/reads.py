@@ -101,9 +101,13 @@ async def predict(call: Call, context: SessionContext) -> Reply:
     if view.head.windows <= window:
         if view.head.error is not None:
             raise BadRequest(view.head.error)
-        raise Unavailable(f"window {window} was accepted, but not analysed in time")
+        raise not_in_time(window)
     event = context.renderer.events(session, view.opened, window, window + 1)
     return json_reply_of_bytes(b'{"data":%s,"next_sequence":%d}' % (event, verdict.next))
+
+
+def not_in_time(window: int) -> Unavailable:
+    return Unavailable(f"window {window} was accepted, but not analysed in time", uncertain=True)
 
 
 def _page_request(call: Call, context: SessionContext, session: str) -> PageRequest:

@@ -19,6 +19,8 @@ from topics.ports.sessions import Sessions, SessionView
 from topics.sessions.records import Opened
 
 PIECE: Final = 128
+#: Memory for rendered windows.
+CACHE_BYTES: Final = 16 * 1024 * 1024
 
 _Sensitivities = tuple[tuple[str, int], ...]
 
@@ -26,7 +28,7 @@ _Sensitivities = tuple[tuple[str, int], ...]
 class EventRenderer:
     """Renders windows of sessions, and caches the pieces read last."""
 
-    def __init__(self, sessions: Sessions, capacity: int) -> None:
+    def __init__(self, sessions: Sessions, capacity: int = CACHE_BYTES) -> None:
         self._sessions = sessions
         self._pieces: LRUCache[tuple[str, int, int], bytes] = LRUCache(capacity, getsizeof=len)
         self._tag_renderer = lru_cache(maxsize=256)(self._new_tag_renderer)
@@ -66,7 +68,7 @@ class EventRenderer:
             raise Unavailable("the session's results are not all here yet")
 
     def _rendered(self, session: str, opened: Opened, first: int, stop: int) -> bytes:
-        geometry = Geometry(opened.window_ms, opened.hop_ms)
+        geometry = opened.geometry
         tags = [one for renderer, scores in self.scored(session, opened, first, stop) for one in renderer.tags(scores)]
         return b",".join([_event(geometry, number, reported) for number, reported in enumerate(tags, first)])
 
@@ -88,8 +90,4 @@ def readable_windows(view: SessionView) -> int:
 
 def _event(geometry: Geometry, window: int, tags: bytes) -> bytes:
     start, end = geometry.bounds(window)
-    return b'{"start_time":%s,"end_time":%s,"tags":[%s]}' % (_number(start), _number(end), tags)
-
-
-def _number(seconds: int | float) -> bytes:
-    return repr(seconds).encode("ascii")
+    return b'{"start_time":%a,"end_time":%a,"tags":[%s]}' % (start, end, tags)

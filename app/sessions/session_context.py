@@ -6,6 +6,7 @@ from app.cluster.lists import ProjectList
 from app.http.holder_quota import HolderQuota
 from app.http.metrics import Meters
 from app.identity.authentication import Authenticator
+from app.options import EdgeOptions
 from app.sessions.activity_counter import ActivityCounter
 from app.sessions.rendering import EventRenderer
 from app.sessions.tokens import PageTokens
@@ -18,6 +19,7 @@ from topics.ports.sessions import Sessions, SessionView
 class SessionContext(msgspec.Struct, frozen=True):
     """The sessions as served under one prefix, and the edge's own state for them."""
 
+    options: EdgeOptions
     sessions: Sessions
     #: For listeners to a project.
     jobs: Jobs
@@ -32,11 +34,5 @@ class SessionContext(msgspec.Struct, frozen=True):
     geometry: Geometry
     #: Bytes of decoded data in one chunk.
     chunk_limit: int
-    #: A waiting read answers with the current state after this long.
-    poll_seconds: float
-    #: Log one debug line for each accepted chunk.
-    log_chunks: bool
     listeners: HolderQuota
     activity: ActivityCounter
-    #: A session requires the key of its project besides its id.
-    need_key: bool = False

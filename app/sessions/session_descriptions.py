@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from app.cluster.cursors import ListCursors
 from app.cluster.lists import MissingPart
-from app.http.bodies import SMALL_BODY, decode, too_long
+from app.http.bodies import decode
 from app.http.descriptions import Answer, Body, Description, Fault, Key, Parameter, fault_of
 from app.http.operation import Handler
 from app.http.queries import IntegerParameter
@@ -36,7 +36,6 @@ from app.shared_descriptions import (
     IDEMPOTENCY_KEY,
     LIST_TEXT,
     PROJECT_KEY,
-    PROJECT_KEY_FAULTS,
     list_faults,
     list_parameters,
 )
@@ -136,34 +135,30 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         text="The key is checked first: without a valid one the answer is 401, whatever the body. Values set here "
         f"never change. The texts of `metadata` may have {commands.METADATA_BYTES} bytes in all. Windows are 1 s long "
         "every 0.5 s here, and 2 s every 1 s under `/sense/api/v1`.",
+        origin="contract",
         key=PROJECT_KEY,
         bodies=(Body(CreateSession, {"stream": STREAM, "file": FILE}),),
-        answers={200: (Answer("The session.", (CreatedSession,), {"stream": CreatedSession(ID, 0, 1, 0.5)}),)},
+        answers={200: Answer("The session.", (CreatedSession,), {"stream": CreatedSession(ID, 0, 1, 0.5)})},
         faults=(
             fault_of(decode, CREATE, b'{"content_type":"audio/wav"}'),
             fault_of(media.parse, "audio/x-raw; rate=0; format=s16le"),
-            *PROJECT_KEY_FAULTS,
-            too_long(SMALL_BODY),
             *BROKEN,
         ),
     ),
     lists.list_sessions: Description(
         summary="List the sessions",
         text=f"The sessions of the project, newest first. {LIST_TEXT}",
-        origin="earshot",
         key=PROJECT_KEY,
         parameters=list_parameters(LISTED_STATES),
         answers={
-            200: (
-                Answer(
-                    "A page.",
-                    (SessionPage,),
-                    {
-                        "first": SessionPage([LISTED], LIST_TOKEN),
-                        "last": SessionPage([DAMAGED]),
-                        "incomplete": SessionPage([LISTED], missing=MissingPart(21, 64)),
-                    },
-                ),
+            200: Answer(
+                "A page.",
+                (SessionPage,),
+                {
+                    "first": SessionPage([LISTED], LIST_TOKEN),
+                    "last": SessionPage([DAMAGED]),
+                    "incomplete": SessionPage([LISTED], missing=MissingPart(21, 64)),
+                },
             )
         },
         faults=list_faults("sessions", LISTED_STATES),
@@ -173,6 +168,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         text="`make_readonly`: a `readonly` session takes no more chunks and is never writable again. A file is "
         "analysed now. `false`, or a body without the field, changes nothing. `sound_rule` and `sound_rules` apply to "
         f"windows that are not analysed yet; they change at most {MOST_TUNED} times.",
+        origin="contract",
         key=SESSION_KEY,
         parameters=(SESSION,),
         bodies=(
@@ -181,23 +177,23 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
                 {"readonly": UpdateSession(True), "rules": UpdateSession(sound_rule=SoundRuleFields(2, 3, 1.5))},
             ),
         ),
-        answers={204: (Answer("Done."),)},
+        answers={204: Answer("Done.")},
         faults=(
             fault_of(decode, UPDATE, b"[]"),
             fault_of(rule_of, SoundRuleFields(3, 2)),
             commands.refusal(TOO_OFTEN),
             commands.refusal(OVER),
             NO_SUCH_SESSION,
-            too_long(SMALL_BODY),
             *BROKEN,
         ),
     ),
     commands.delete_session: Description(
         summary="Delete a session",
         text="It is no longer served. A session without a chunk for {session_idle_seconds} s is deleted too.",
+        origin="contract",
         key=SESSION_KEY,
         parameters=(SESSION,),
-        answers={204: (Answer("Deleted."),)},
+        answers={204: Answer("Deleted.")},
         faults=(NO_SUCH_SESSION, *BROKEN),
     ),
     commands.upload_chunk: Description(
@@ -207,14 +203,15 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         "half a second at a time; each chunk must be decodable alone. For a file, send 1 MiB at a time; only the "
         "whole must be decodable. Only the next number is accepted: after 409 the status has it. Audio of another "
         "type than declared makes the session `readonly`; `error` in its status says why.",
+        origin="contract",
         key=SESSION_KEY,
         parameters=(
             SESSION,
             Parameter(commands.SEQUENCE.name, "path", commands.SEQUENCE, commands.SEQUENCE.text, True, 0),
             IDEMPOTENCY_KEY,
         ),
-        bodies=(Body(AudioChunk, {"silence": AudioChunk(BASE64)}),),
-        answers={200: (Answer("The chunk is accepted.", (SessionRefs,), {"first": SessionRefs(ID, 1)}),)},
+        bodies=(Body(AudioChunk, {"silence": AudioChunk(BASE64)}, small=False),),
+        answers={200: Answer("The chunk is accepted.", (SessionRefs,), {"first": SessionRefs(ID, 1)})},
         faults=(
             fault_of(commands.SEQUENCE.judge, "one"),
             NO_BASE64,
@@ -230,6 +227,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         text="While audio waits for analysis and the page is empty, the answer waits up to {poll_seconds} s. If it is "
         "still empty, ask again. `next_token` overrides the other parameters; following it page by page returns every "
         "window exactly once, in order. The last page has none. An empty `next_token` counts as absent.",
+        origin="contract",
         key=SESSION_KEY,
         parameters=(
             SESSION,
@@ -239,23 +237,19 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
             Parameter("next_token", "query", str, "The token of the earlier page.", example=""),
         ),
         answers={
-            200: (
-                Answer(
-                    "The state, and windows.",
-                    (SessionStatus,),
-                    {
-                        "stream": SessionStatus(
-                            "writable", SessionRefs(ID, 3), Sense(False, Page(2, 0, 2, TOKEN), EVENTS)
-                        ),
-                        "damaged": SessionStatus(
-                            "readonly",
-                            SessionRefs(ID, 1),
-                            Sense(False, Page(0, 0, 0), []),
-                            "the audio is not audio/mp3 as declared",
-                        ),
-                    },
-                    headers=MODEL,
-                ),
+            200: Answer(
+                "The state, and windows.",
+                (SessionStatus,),
+                {
+                    "stream": SessionStatus("writable", SessionRefs(ID, 3), Sense(False, Page(2, 0, 2, TOKEN), EVENTS)),
+                    "damaged": SessionStatus(
+                        "readonly",
+                        SessionRefs(ID, 1),
+                        Sense(False, Page(0, 0, 0), []),
+                        "the audio is not audio/mp3 as declared",
+                    ),
+                },
+                headers=MODEL,
             )
         },
         faults=(
@@ -273,13 +267,11 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         key=SESSION_KEY,
         parameters=(SESSION, _query(reads.OFFSET), AFTER, _query(reads.LIMIT)),
         answers={
-            200: (
-                Answer(
-                    "Windows, and the session's state.",
-                    (SessionResults,),
-                    {"done": SessionResults("done", EVENTS, False)},
-                    headers=MODEL,
-                ),
+            200: Answer(
+                "Windows, and the session's state.",
+                (SessionResults,),
+                {"done": SessionResults("done", EVENTS, False)},
+                headers=MODEL,
             )
         },
         faults=(_offset("one"), NO_CURSOR, NO_SUCH_SESSION, *BROKEN),
@@ -292,8 +284,8 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         origin="public-clients",
         key=SESSION_KEY,
         parameters=(SESSION, IDEMPOTENCY_KEY),
-        bodies=(Body(PredictRequest, {"window": PredictRequest(BASE64, 0)}),),
-        answers={200: (Answer("The window.", (Prediction,), {"window": Prediction(EVENTS[0], 1)}),)},
+        bodies=(Body(PredictRequest, {"window": PredictRequest(BASE64, 0)}, small=False),),
+        answers={200: Answer("The window.", (Prediction,), {"window": Prediction(EVENTS[0], 1)})},
         faults=(
             _refusal(_opened("file"), _chunk(0, predict=True)),
             NO_BASE64,
@@ -301,6 +293,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
             NO_SUCH_SESSION,
             _NOT_NEXT,
             TOO_LARGE,
+            reads.not_in_time(0),
             *BROKEN,
         ),
     ),
@@ -308,22 +301,20 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         summary="List the sounds that can be recognised",
         text="Those of the model in use.",
         origin="public-clients",
-        answers={200: (Answer("The sounds.", (list[OfficialTag],), {"two": [OfficialTag("dog_bark", "Dog_bark")]}),)},
+        answers={200: Answer("The sounds.", (list[OfficialTag],), {"two": [OfficialTag("dog_bark", "Dog_bark")]})},
         faults=(500,),
     ),
     catalogue.client_versions: Description(
         summary="List the supported client libraries",
         origin="public-clients",
-        answers={200: (Answer("Versions.", (ClientVersions,), {"all": ClientVersions(catalogue.CLIENT_LIBRARIES)}),)},
+        answers={200: Answer("Versions.", (ClientVersions,), {"all": ClientVersions(catalogue.CLIENT_LIBRARIES)})},
     ),
     catalogue.latest_client: Description(
         summary="Read the newest client library",
         origin="public-clients",
         answers={
-            200: (
-                Answer(
-                    "The newest version.", (LatestClient,), {"newest": LatestClient(catalogue.CLIENT_LIBRARIES[-1])}
-                ),
+            200: Answer(
+                "The newest version.", (LatestClient,), {"newest": LatestClient(catalogue.CLIENT_LIBRARIES[-1])}
             )
         },
     ),

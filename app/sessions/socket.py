@@ -169,17 +169,13 @@ class Socket:
     def _leave_now(self) -> None:
         self._close(GOING_AWAY, MOVED, None)
 
-    def fail(self, status: int, text: str) -> None:
-        """Close with the close code of a status."""
-        self.refuse(status, text, {})
-
-    def refuse(self, status: int, text: str, fields: dict[str, int]) -> None:
-        """Close with the close code of a status, and add fields to the error."""
+    def fail(self, status: int, text: str, fields: dict[str, int] | None = None) -> None:
+        """Close with the close code of a status; `fields` are added to the error."""
         self._close(close_code(status), text, status, fields)
 
     def refuse_error(self, error: EarshotError) -> None:
         """Close because of an error."""
-        self.refuse(status_of(error), str(error), retry_fields(error))
+        self.fail(status_of(error), str(error), retry_fields(error))
 
     def closing_error(self, code: int, text: str) -> bytes:
         """Return the `error` message to send before closing for a protocol fault or a timeout."""

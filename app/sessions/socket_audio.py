@@ -126,7 +126,7 @@ class SentAudio:
             return []
         self._told = self.stored
         behind = 0.0 if head is None else self._behind(head)
-        return [b'{"type":"ack","next_chunk":%d,"behind":%s}' % (self.stored, repr(behind).encode("ascii"))]
+        return [b'{"type":"ack","next_chunk":%d,"behind":%a}' % (self.stored, behind)]
 
     def _append(self, number: int, data: bytes) -> bool:
         """Append a chunk; return False if the log has no room for it now."""
@@ -179,14 +179,14 @@ class SentAudio:
         if verdict.status == 200:
             self.stored = number + 1
             self._context.meters.accepted(len(data))
-            if self._context.log_chunks:
+            if self._context.options.log_chunks:
                 log.debug("chunk accepted", session=keys.shown(self._session), next=verdict.next, size=len(data))
         elif verdict.status == 409 and number < verdict.next and self._is_stored(number, data):
             self.stored = number + 1
         elif verdict.status == 409:
-            self._sender.refuse(409, verdict.error or "", {"next_chunk": verdict.next})
+            self._sender.fail(409, verdict.error or "", {"next_chunk": verdict.next})
         elif verdict.status != 204:
-            self._sender.refuse(verdict.status, verdict.error or NO_SESSION, {})
+            self._sender.fail(verdict.status, verdict.error or NO_SESSION)
 
     def _is_stored(self, number: int, data: bytes) -> bool:
         with suppress(EarshotError):  # The partition has moved, or the row cannot be read.

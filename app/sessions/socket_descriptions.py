@@ -12,7 +12,7 @@ from app.sessions import cursors, socket_opening, socket_room
 from app.sessions.requests import CreateSession
 from app.sessions.session_descriptions import ID, NO_SUCH_SESSION, RAW, SESSION, SESSION_KEY
 from app.sessions.socket_events import NONE, TYPES, WINDOW
-from app.shared_descriptions import BROKEN, PROJECT_KEY_FAULTS
+from app.shared_descriptions import BROKEN
 from topics.errors import BadRequest, Exhausted, Unavailable
 
 Events = Annotated[str, Meta(pattern=r"^[a-z.,]*$")]
@@ -48,7 +48,7 @@ TEXT: Final = (
     "gets `error`, and is closed with 4000 plus the status; others get the status. The AsyncAPI document has the "
     "messages."
 )
-SWITCHED: Final = {101: (Answer("Switched to WebSocket."),)}
+SWITCHED: Final = {101: Answer("Switched to WebSocket.")}
 FAULTS: Final = (
     BadRequest(socket_opening.NO_UPGRADE),
     fault_of(cursors.parse, "after", ID, "yesterday"),
@@ -77,7 +77,6 @@ SOCKET_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     socket_opening.join_session: Description(
         summary="Join a session by socket",
         text=TEXT,
-        origin="earshot",
         key=SESSION_KEY,
         parameters=(SESSION, *OPENING),
         answers=SWITCHED,
@@ -86,7 +85,6 @@ SOCKET_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     socket_opening.open_session: Description(
         summary="Open a session and join it by socket",
         text=f"The fields of session creation are parameters. {TEXT}",
-        origin="earshot",
         key=Key("projectKey"),
         parameters=(
             *_creation(),
@@ -99,6 +97,6 @@ SOCKET_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
             *OPENING,
         ),
         answers=SWITCHED,
-        faults=(*FAULTS, *PROJECT_KEY_FAULTS, Exhausted()),
+        faults=(*FAULTS, Exhausted()),
     ),
 }

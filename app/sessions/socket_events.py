@@ -9,7 +9,7 @@ from app.sessions.cursors import Place, cursor
 from app.sessions.rendering import EventRenderer, readable_windows
 from app.sessions.socket_messages import Change, encode, shown_state
 from topics.errors import BadRequest
-from topics.geometry import Geometry, seconds
+from topics.geometry import seconds
 from topics.ports.live import SoundTap
 from topics.ports.sessions import SessionView
 from topics.sessions.records import Opened
@@ -156,7 +156,7 @@ class EventReader:
 
     def _scored(self, view: SessionView, first: int, stop: int, with_tags: bool) -> Iterator[_Scored]:
         opened = view.opened
-        geometry, number = Geometry(opened.window_ms, opened.hop_ms), first
+        geometry, number = opened.geometry, first
         if first >= stop:
             return
         for renderer, packed in self._renderer.scored(self._session, opened, first, stop):
@@ -175,10 +175,10 @@ class EventReader:
         events: list[Event] = []
         number, skipped = self.place
         for one in self._scored(view, number, stop, WINDOW in self._wanted):
-            start, end = (repr(seconds(moment)).encode("ascii") for moment in (one.start_ms, one.end_ms))
+            start, end = seconds(one.start_ms), seconds(one.end_ms)
             if WINDOW in self._wanted and not skipped:
                 at = cursor(self._session, (one.number, 1))
-                text = b'{"type":"window","cursor":"%s","window":%d,"start_time":%s,"end_time":%s,"tags":[%s]}' % (
+                text = b'{"type":"window","cursor":"%s","window":%d,"start_time":%a,"end_time":%a,"tags":[%s]}' % (
                     at.encode("ascii"), one.number, start, end, one.tags,
                 )  # fmt: skip
                 events.append(Event(WINDOW, at, text))
@@ -186,8 +186,9 @@ class EventReader:
                 heard = self._sounds.take(one.number, one.start_ms, one.end_ms, one.reported)
                 events += self._heard(one.number, heard, skipped)
             if tap is not None and (sound := tap.window(self._session, one.number)) is not None:
-                loud = (repr(sound.rms).encode("ascii"), repr(sound.peak).encode("ascii"))
-                text = b'{"type":"level","start_time":%s,"end_time":%s,"rms":%s,"peak":%s}' % (start, end, *loud)
+                text = b'{"type":"level","start_time":%a,"end_time":%a,"rms":%a,"peak":%a}' % (
+                    start, end, sound.rms, sound.peak,
+                )  # fmt: skip
                 events.append(Event(LEVEL, None, text))
             skipped = 0
         self.place = stop, 0

@@ -28,7 +28,7 @@ from app.http.sockets import (
     reason_bytes,
     upgrade_of,
 )
-from app.identity.authentication import Authenticator, bearer, own_header
+from app.identity.authentication import bearer, own_header
 from app.identity.keys import KeyHeader
 from app.sessions.commands import opened_record
 from app.sessions.cursors import Place, parse
@@ -37,8 +37,8 @@ from app.sessions.session_context import SessionContext
 from app.sessions.socket import Socket, error_text, key_failure, retry_fields
 from app.sessions.socket_events import WINDOW, wanted_types
 from app.sessions.socket_room import KeyWatch, SocketRoom
-from app.sessions.waiting import NO_SESSION, session_id, session_view
-from topics.errors import BadRequest, Closed, EarshotError, Exhausted, NotFound, Unavailable
+from app.sessions.waiting import allowed_session, session_view
+from topics.errors import BadRequest, Closed, EarshotError, Exhausted, Unavailable
 from topics.keys import ID_BITS, drawn_id, is_id
 from topics.ports.directory import Principal
 
@@ -59,15 +59,10 @@ class ForeignOrigin(Closed):
 
 
 class SocketContext(msgspec.Struct, frozen=True):
+    #: Its `project_keys` find a project's key wherever a socket may carry it.
     sessions: SessionContext
-    #: Finds a project's key wherever a socket may carry it.
-    keys: Authenticator[Principal]
     sockets: SocketRoom
     key_watch: KeyWatch
-    #: Origins of pages that may open sockets, beside the service's own.
-    origins: tuple[str, ...]
-    #: Derives ids of sessions that have a `request_id`.
-    secret: bytes
     #: Returns True if a project's free seconds are spent.
     exhausted: Callable[[Principal], Awaitable[bool]]
 
@@ -100,7 +95,7 @@ async def _opened(call: Call, context: SocketContext, find: Find) -> Reply:
     if upgrade is None:
         raise BadRequest(NO_UPGRADE)
     try:
-        _check_origin(call, context.origins)
+        _check_origin(call, context.sessions.options.cors_origins)
         return await find(upgrade)
     except EarshotError as error:
         if PROTOCOL not in offered(call.scope):
@@ -139,14 +134,14 @@ async def _join(call: Call, context: SocketContext, upgrade: Upgrade) -> Reply:
     session = call.path("session_id")
     if is_id(session) and (reply := await _passed_on(call, context, upgrade, session)) is not None:
         return reply
-    key, project = await _allowed(call, context, session)
+    key, project = await _allowed(call, context)
     wish = _wish(call, session)
     await _start(call, context, upgrade, session, project, wish, key)
     return SWITCHED
 
 
 async def _make(call: Call, context: SocketContext, upgrade: Upgrade) -> Reply:
-    principal = await context.keys.authenticate(call)
+    principal = await context.sessions.project_keys.authenticate(call)
     query = query_parameters(call.scope)
     body = _creation(query)
     request_id = query.get("request_id", "")
@@ -155,7 +150,7 @@ async def _make(call: Call, context: SocketContext, upgrade: Upgrade) -> Reply:
     if request_id:
         if not 8 <= len(request_id) <= 64:
             raise BadRequest("request_id: has 8 to 64 characters")
-        sent = context.keys.key(call)
+        sent = context.sessions.project_keys.key(call)
         now, before = (_named_session(context, principal, sent, request_id, hours) for hours in (0, 1))
         session = now
         if (reply := await _passed_on(call, context, upgrade, session)) is not None:
@@ -173,7 +168,7 @@ async def _make(call: Call, context: SocketContext, upgrade: Upgrade) -> Reply:
         verdict = await sessions.submit(session, opened)
         if verdict.status not in (200, 409):
             raise Unavailable(verdict.error or "the session cannot be opened now")
-    await _start(call, context, upgrade, session, principal.project, wish, context.keys.key(call))
+    await _start(call, context, upgrade, session, principal.project, wish, context.sessions.project_keys.key(call))
     return SWITCHED
 
 
@@ -188,23 +183,20 @@ async def _start(
     await socket.open(wish.place, wish.wanted, upgrade.idle_seconds)
 
 
-async def _allowed(call: Call, context: SocketContext, session: str) -> tuple[str, str]:
+async def _allowed(call: Call, context: SocketContext) -> tuple[str, str]:
     """Return the key that joins a session, "" if none is needed, and the session's project.
 
     Raises:
         Unauthorized, DirectoryDown: a key is required, and is invalid or cannot be verified.
         NotFound: there is no such session, or another project has it.
     """
-    if context.sessions.need_key:
-        principal = await context.keys.authenticate(call)
-        project = session_view(context.sessions, session_id(call)).opened.project
-        if project != principal.project:
-            raise NotFound(NO_SESSION)
-        return context.keys.key(call), project
-    project = session_view(context.sessions, session_id(call)).opened.project
-    if key := context.keys.key(call):
+    session = await allowed_session(call, context.sessions)
+    project = session_view(context.sessions, session).opened.project
+    keys = context.sessions.project_keys
+    key = keys.key(call)
+    if key and not context.sessions.options.sessions_need_key:
         try:
-            await context.keys.authenticate(call)
+            await keys.authenticate(call)
         except EarshotError:
             return "", project  # The id is enough.
     return key, project
@@ -218,9 +210,9 @@ async def _passed_on(call: Call, context: SocketContext, upgrade: Upgrade, sessi
     passed = await upgrade.pass_on(owner, [(FORWARDED, b"1")])
     if isinstance(passed, Reply):
         return passed
-    if key := context.keys.key(call):
+    if key := context.sessions.project_keys.key(call):
         # The owner notices late if the key is rotated on this node.
-        context.keys.watch(call)
+        context.sessions.project_keys.watch(call)
         assert call.ended is not None
         ended = partial(_refuse_passage, passed)
         context.key_watch.add(key, call.ended, ended)
@@ -294,7 +286,9 @@ def _named_session(context: SocketContext, principal: Principal, sent: str, requ
     partitions = context.sessions.sessions.coverage().partitions
     parts = (part.encode("utf-8", "surrogateescape") for part in ("socket", sent, principal.project, request_id))
     request, hour = b"\0".join(parts), int(time.time()) // REQUEST_SECONDS - hours
-    digests = (hmac.digest(context.secret, request + b"\0%d\0%d" % (hour, draw), "sha256") for draw in count())
+    digests = (
+        hmac.digest(context.sessions.options.secret, request + b"\0%d\0%d" % (hour, draw), "sha256") for draw in count()
+    )
     partition = zlib.crc32(request) % partitions
     ids = (drawn_id(int.from_bytes(digest[: ID_BITS // 8], "big"), partition, partitions) for digest in digests)
     return next(filter(None, ids))

@@ -25,8 +25,8 @@ FULL: Final = f"the project has {PROJECT_SOCKETS} sockets here, its limit: close
 class Sender(Protocol):
     """A socket that sends for a session."""
 
-    def refuse(self, status: int, text: str, fields: dict[str, int]) -> None:
-        """Close with the close code of a status, and add fields to the error."""
+    def fail(self, status: int, text: str, fields: dict[str, int] | None = None) -> None:
+        """Close with the close code of a status; `fields` are added to the error."""
         ...
 
     def refuse_error(self, error: EarshotError) -> None:

@@ -34,7 +34,7 @@ async def allowed_session(call: Call, context: SessionContext) -> str:
         Unauthorized, DirectoryDown: a key is required, and is invalid or cannot be verified.
         NotFound: there is no such session, or another project has it.
     """
-    if not context.need_key:
+    if not context.options.sessions_need_key:
         return session_id(call)
     principal = await context.project_keys.authenticate(call)
     session = session_id(call)
@@ -89,7 +89,7 @@ async def awaited_view(
             answer.set_exception(ClientGone())
 
     watch = context.sessions.watch(session, look)
-    late = loop.call_later(context.poll_seconds, look, False, True)
+    late = loop.call_later(context.options.poll_seconds, look, False, True)
     disconnect = asyncio.create_task(wait_for_disconnect(call.receive))
     disconnect.add_done_callback(leave)
     try:

@@ -5,9 +5,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-Time = Annotated[
-    str, Meta(description="ISO 8601 in UTC, to the millisecond.", extra_json_schema={"format": "date-time"})
-]
+from app.http.replies import Time
+
 Clock = Annotated[str, Meta(description="`MM:SS.ss` from the start of the recording.")]
 Milliseconds = Annotated[int, Meta(ge=0, description="From the start of the recording.")]
 

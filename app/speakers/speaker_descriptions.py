@@ -5,11 +5,11 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from app.http.bodies import SMALL_BODY, decode, too_long
+from app.http.bodies import decode
 from app.http.descriptions import Answer, Body, Description, Fault, Form, Parameter, Part, fault_of
 from app.http.multipart import MAX_PARTS
 from app.http.operation import Handler
-from app.shared_descriptions import BROKEN, ORGANIZATION_KEY, ORGANIZATION_KEY_FAULTS, SLOW
+from app.shared_descriptions import BROKEN, ORGANIZATION_KEY, SLOW
 from app.speakers import operations, passages
 from app.speakers.answers import (
     RecognisedTurn,
@@ -60,7 +60,6 @@ def _unreadable() -> None:
 
 #: Faults of a request with a recording.
 RECORDING_FAULTS: Final[tuple[Fault, ...]] = (
-    *ORGANIZATION_KEY_FAULTS,
     RuleBroken(NO_FILE),
     RuleBroken(EMPTY_FILE),
     RuleBroken(TOO_LARGE),
@@ -84,7 +83,6 @@ PASSAGE_FAULTS: Final[tuple[Fault, ...]] = (
         ),
     ),
     fault_of(decode, PASSAGE, b"[]"),
-    too_long(SMALL_BODY),
 )
 RULES: Final = "A broken rule is answered 200, with the rule in `error` and null in `data`."
 
@@ -94,8 +92,8 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         text="By name, for the organization of the key.",
         origin="public-clients",
         key=ORGANIZATION_KEY,
-        answers={200: (Answer("The speakers.", (SpeakerList,), {"one": SpeakerList([KIM], "", "")}),)},
-        faults=(*ORGANIZATION_KEY_FAULTS, *BROKEN),
+        answers={200: Answer("The speakers.", (SpeakerList,), {"one": SpeakerList([KIM], "", "")})},
+        faults=BROKEN,
     ),
     operations.register_voice: Description(
         summary="Register a voice",
@@ -112,7 +110,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
             ),
             Body(PassageRequest, {"pointed-at": PassageRequest("Kim", "4bG4kCD3jAgwG3rLuU1AvCkY", "SPEAKER_01")}),
         ),
-        answers={200: (Answer("The speaker.", (RegisteredVoice,), {"kim": RegisteredVoice(KIM, "", "")}),)},
+        answers={200: Answer("The speaker.", (RegisteredVoice,), {"kim": RegisteredVoice(KIM, "", "")})},
         faults=(
             fault_of(check_name, "Kim!"),
             *RECORDING_FAULTS,
@@ -128,17 +126,16 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         origin="public-clients",
         key=ORGANIZATION_KEY,
         parameters=(NAMED,),
-        answers={200: (Answer("Removed.", (SpeakerRemoval,), {"kim": SpeakerRemoval(RemovedSpeaker("Kim"), "", "")}),)},
-        faults=(*ORGANIZATION_KEY_FAULTS, NO_SPEAKER, *BROKEN),
+        answers={200: Answer("Removed.", (SpeakerRemoval,), {"kim": SpeakerRemoval(RemovedSpeaker("Kim"), "", "")})},
+        faults=(NO_SPEAKER, *BROKEN),
     ),
     operations.re_enroll_speaker: Description(
         summary="Embed a speaker's voices again",
         text=f"Voices that another model embedded, if the deployment keeps recordings (`EARSHOT_KEEP_VOICE`). {RULES}",
-        origin="earshot",
         key=ORGANIZATION_KEY,
         parameters=(NAMED,),
-        answers={200: (Answer("Done.", (ReEnrolment,), {"kim": ReEnrolment(ReEnrolledSpeaker("Kim", 1, 0), "", "")}),)},
-        faults=(*ORGANIZATION_KEY_FAULTS, NO_SPEAKER, EngineAway(REGISTRATION), *BROKEN),
+        answers={200: Answer("Done.", (ReEnrolment,), {"kim": ReEnrolment(ReEnrolledSpeaker("Kim", 1, 0), "", "")})},
+        faults=(NO_SPEAKER, EngineAway(REGISTRATION), *BROKEN),
     ),
     operations.recognize_speakers: Description(
         summary="Recognise speakers",
@@ -147,7 +144,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         origin="public-clients",
         key=ORGANIZATION_KEY,
         bodies=(Form({"file": FILE}, {"meeting": {"file": "meeting.ogg"}}),),
-        answers={200: (Answer("The turns.", (Recognition,), {"meeting": Recognition(Transcription([TURN]), "", "")}),)},
+        answers={200: Answer("The turns.", (Recognition,), {"meeting": Recognition(Transcription([TURN]), "", "")})},
         faults=(*RECORDING_FAULTS, EngineAway(RECOGNITION)),
     ),
 }

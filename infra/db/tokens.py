@@ -13,7 +13,7 @@ from infra.db.keyring import Owner, live
 from infra.db.schema import keys, tokens
 from topics import apikeys
 from topics.apikeys import KeyKind
-from topics.ports.directory import AudioLink
+from topics.ports.directory import AUDIO_LINK_SECONDS, AudioLink
 
 
 class Purpose(StrEnum):
@@ -27,7 +27,7 @@ class Purpose(StrEnum):
     AUDIO = "audio"
 
 
-SECONDS: Final = {Purpose.LINK: 600, Purpose.PASS: 12 * 3600, Purpose.AUDIO: 3600}
+SECONDS: Final = {Purpose.LINK: 600, Purpose.PASS: 12 * 3600, Purpose.AUDIO: AUDIO_LINK_SECONDS}
 _KIND: Final = {Purpose.LINK: KeyKind.LINK, Purpose.PASS: KeyKind.PASS, Purpose.AUDIO: KeyKind.AUDIO}
 #: The most tokens of one purpose that a key has; a new one replaces the oldest.
 MOST: Final = 1000

@@ -294,4 +294,6 @@ class GroupWriter:
 
 def _copy_of(error: Unavailable, added: str = "") -> Unavailable:
     # An exception raised twice collects the frames of both raises.
-    return type(error)(f"{error}{added}", error.retry_after)
+    copy = type(error)(f"{error}{added}", error.retry_after)
+    copy.uncertain = bool(added)
+    return copy

@@ -297,7 +297,7 @@ class KafkaWriter:
         producers, self._producers = self._producers, {}
         for producer in producers.values():
             producer.purge(blocking=False)
-        lost = Unavailable(reason)
+        lost = Unavailable(reason, uncertain=True)
         for partition in partitions.values():
             for append in (*(append for flush in partition.in_flight for append in flush.appends), *partition.pending):
                 if append.future is not None and not append.future.done():

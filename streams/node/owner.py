@@ -102,10 +102,10 @@ class PartitionOwner:
         self.refuse(reason)
 
     def refuse(self, reason: str) -> None:
-        """Fail waiting requests."""
+        """Fail waiting requests, whose commands may still be folded."""
         for verdict in list(self.awaited):
             if not verdict.done():
-                verdict.set_exception(Unavailable(reason))
+                verdict.set_exception(Unavailable(reason, uncertain=True))
         self.awaited.clear()
 
     def touch(self, id: str) -> None:

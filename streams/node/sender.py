@@ -91,7 +91,7 @@ class RecordSender:
         appended.add_done_callback(release)
         await asyncio.wait({appended}, timeout=deadline - loop.time())
         if not appended.done():
-            raise Unavailable(NOT_IN_TIME)
+            raise Unavailable(NOT_IN_TIME, uncertain=True)
         appended.result()
 
     async def submit(self, topic: str, id: str, command: SessionCommand | JobCommand | Tuned) -> Verdict:
@@ -196,4 +196,4 @@ def _pass_on_failure(appended: asyncio.Future[Ack], verdict: asyncio.Future[Verd
 
 def _give_up(future: asyncio.Future[Any]) -> None:
     if not future.done():
-        future.set_exception(Unavailable(NOT_IN_TIME))
+        future.set_exception(Unavailable(NOT_IN_TIME, uncertain=True))

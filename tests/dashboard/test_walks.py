@@ -190,6 +190,16 @@ def test_wrong_key_is_reported(page: Page, dashboard: ServiceProcess) -> None:
     assert page.evaluate("sessionStorage.length") == 0
 
 
+def test_pasted_key_is_recognised_by_its_prefix(page: Page, dashboard: ServiceProcess) -> None:
+    """Even if a blank was copied with it, and another kind of key is chosen."""
+    made = dashboard.project("pasted")
+    page.goto(f"{dashboard.url}/dashboard/#/sign-in")
+    page.get_by_role("radio", name="Operator's key").check()
+    page.get_by_label("Key", exact=True).fill(f" {made}")
+    page.get_by_role("button", name="Sign in").click()
+    expect(page).to_have_url(re.compile("#/try$"))
+
+
 def test_new_key_is_shown_once(page: Page, dashboard: ServiceProcess) -> None:
     made = dashboard.project("rotated")
     sign_in(page, dashboard, "project", project=made)

@@ -1,6 +1,6 @@
 """The control plane's knowledge of keys."""
 
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -21,6 +21,10 @@ class Principal(msgspec.Struct, frozen=True):
     rules: ChosenRules = ChosenRules()
     #: Its own sounds, besides the tags of the model.
     own: OwnSounds = OwnSounds()
+
+
+#: How long a link to a recording works.
+AUDIO_LINK_SECONDS: Final = 3600
 
 
 class AudioLink(msgspec.Struct, frozen=True):

@@ -4,6 +4,7 @@ from typing import Literal
 
 import msgspec
 
+from topics.geometry import Geometry
 from topics.hearing import Hearing
 from topics.records import Record
 from topics.sessions.sounds import DEFAULT, SoundRule, SoundRules
@@ -46,6 +47,10 @@ class Opened(Record, frozen=True, tag="open"):
     hearing: Hearing = Hearing()
     #: True if the id is derived from a `request_id`, so that a client can ask for the same id again.
     derived: bool = False
+
+    @property
+    def geometry(self) -> Geometry:
+        return Geometry(self.window_ms, self.hop_ms)
 
     @property
     def rules(self) -> tuple[SoundRules, ...]:

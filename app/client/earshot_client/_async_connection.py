@@ -40,14 +40,14 @@ class AsyncConnection:
     async def close(self) -> None:
         await self._http.aclose()
 
-    async def run(self, flow: Flow[T], timeout: float | Deadline | None) -> T:
+    async def run(self, flow: Flow[T], timeout: float | None) -> T:
         """Run all steps of a flow and return its result.
 
         Raises:
             DeadlineExceeded: it took longer than `timeout` seconds.
             EarshotClientError, OSError: the flow's errors.
         """
-        deadline = Deadline.of(timeout)
+        deadline = Deadline(timeout)
         reply: object = None
         with closing(flow):
             while True:
@@ -58,9 +58,9 @@ class AsyncConnection:
                     return result
                 reply = await self._result(step, deadline)
 
-    async def items(self, flow: Flow[None], timeout: float | Deadline | None) -> AsyncGenerator[Any, None]:
+    async def items(self, flow: Flow[None], timeout: float | None) -> AsyncGenerator[Any, None]:
         """Run all steps of a flow and yield the items of its pages. It raises the errors of `run`."""
-        deadline = Deadline.of(timeout)
+        deadline = Deadline(timeout)
         reply: object = None
         with closing(flow):
             while True:

@@ -18,7 +18,8 @@ T = TypeVar("T")
 RETRIES: Final = (0.1, 0.3, 1.0, 2.0, 4.0)
 #: Statuses of a busy service, or of a proxy that gave up waiting for it.
 BUSY: Final = frozenset({502, 503, 504})
-#: The status of a service that was too busy to do anything. After the others it may have carried out the request.
+#: The status of a service that was too busy to do anything, unless `Answer.final` says that a write may still succeed.
+#: After the others it may have carried out the request.
 NOTHING_DONE: Final = frozenset({503})
 #: The status for audio that cannot be decoded; a header gives the reason.
 UNREADABLE: Final = 500
@@ -52,13 +53,17 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """An answer: status, body, the seconds of Retry-After, and the headers Earshot-Reason and Location."""
+    """An answer: status, body, the seconds of Retry-After, and the headers Earshot-Reason and Location.
+
+    It is `final` if X-Should-Retry is false: sending the same request again may do it twice.
+    """
 
     status: int
     body: bytes = b""
     retry_after: float = 0.0
     reason: str = ""
     location: str = ""
+    final: bool = False
 
 
 class NoAnswer(msgspec.Struct, frozen=True):
@@ -107,7 +112,7 @@ def ask(
 ) -> Flow[Answer]:
     """Make a call; retry it after a status in `busy`, and after no answer.
 
-    If it is not `repeatable`, retry it only after a status that says that nothing was done.
+    If it is not `repeatable`, retry it only after a 503 that is not final, because then nothing was done.
 
     Raises:
         ServiceUnreachable: the last try had no answer, or a redirection.
@@ -119,7 +124,7 @@ def ask(
         reply: Answer | NoAnswer = yield call
         if isinstance(reply, Answer) and reply.status not in busy:
             break
-        if delay is None or not (repeatable or isinstance(reply, Answer)):
+        if delay is None or not (repeatable or (isinstance(reply, Answer) and not reply.final)):
             break
         least = reply.retry_after if isinstance(reply, Answer) else 0.0
         yield Pause(pause(delay, least))

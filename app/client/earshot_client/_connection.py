@@ -37,14 +37,14 @@ class Connection:
     def close(self) -> None:
         self._http.close()
 
-    def run(self, flow: Flow[T], timeout: float | Deadline | None) -> T:
+    def run(self, flow: Flow[T], timeout: float | None) -> T:
         """Run all steps of a flow and return its result.
 
         Raises:
             DeadlineExceeded: it took longer than `timeout` seconds.
             EarshotClientError, OSError: the flow's errors.
         """
-        steps = self._pages(flow, Deadline.of(timeout))
+        steps = self._pages(flow, Deadline(timeout))
         while True:
             try:
                 next(steps)
@@ -52,9 +52,9 @@ class Connection:
                 result: T = stop.value
                 return result
 
-    def items(self, flow: Flow[None], timeout: float | Deadline | None) -> Iterator[Any]:
+    def items(self, flow: Flow[None], timeout: float | None) -> Iterator[Any]:
         """Run all steps of a flow and yield the items of its pages. It raises the errors of `run`."""
-        for page in self._pages(flow, Deadline.of(timeout)):
+        for page in self._pages(flow, Deadline(timeout)):
             yield from page.items
 
     def socket(self, wanted: SocketRequest, timeout: float | None) -> Socket:

@@ -19,11 +19,6 @@ class Deadline:
         #: Why the last request of the call had no answer.
         self.reason = ""
 
-    @classmethod
-    def of(cls, timeout: float | Deadline | None) -> Deadline:
-        """Return a deadline unchanged, or make one from a number of seconds."""
-        return timeout if isinstance(timeout, cls) else cls(timeout)  # type: ignore[arg-type]
-
     def left(self) -> float | None:
         """Return the seconds left; None if there is no limit.
 

@@ -11,6 +11,7 @@ from typing import Final, Generic, TypeVar
 
 from ._calls import BUSY, RETRIES, STABLE_SECONDS, Answer, Call, pause
 from ._errors import ServiceUnreachable
+from ._job_values import JobEvent
 
 E = TypeVar("E")
 
@@ -23,7 +24,7 @@ class EventStream(ABC, Generic[E]):
 
     The caller makes the `request()`, passes all received bytes to `feed`, and reports the end of a connection with
     `disconnected`, or another answer with `refused`. Then it sleeps for `pause()` seconds and makes the request again,
-    until the stream has `ended()`.
+    until the stream has `ended()`. An event `error` ends its connection too.
     """
 
     #: The kinds of the last event.
@@ -90,8 +91,8 @@ class EventStream(ABC, Generic[E]):
             if said is None:
                 continue
             kind, data = said
-            if (reason := self.breaks(kind, data)) is not None:
-                self._error = reason
+            if kind == "error":
+                self._error = JobEvent(kind, data).message
                 return
             self._tries = 0
             self._error = ""
@@ -103,10 +104,6 @@ class EventStream(ABC, Generic[E]):
     @abstractmethod
     def event(self, kind: str, data: bytes, id: str | None) -> E:
         """Build an event."""
-
-    def breaks(self, kind: str, data: bytes) -> str | None:
-        """Return why an event ends its connection, or None if it does not."""
-        return None
 
     @abstractmethod
     def check(self, answer: Answer) -> None:

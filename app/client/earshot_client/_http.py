@@ -46,7 +46,8 @@ def answer_of(status: int, body: bytes, headers: Mapping[str, str]) -> Answer:
     except ValueError:
         # The header's other form is a date; then our own pauses apply.
         wait = 0.0
-    return Answer(status, body, wait, headers.get("Earshot-Reason", ""), headers.get("Location", ""))
+    final = headers.get("X-Should-Retry") == "false"
+    return Answer(status, body, wait, headers.get("Earshot-Reason", ""), headers.get("Location", ""), final)
 
 
 def no_answer(error: httpx2.TransportError) -> NoAnswer:

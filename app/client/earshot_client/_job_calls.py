@@ -6,7 +6,7 @@ from . import _job_flows
 from ._both import Calls, Result, Results, both
 from ._job_stream import JobStream
 from ._job_values import SOUNDS_AND_SPEECH, CaptionForm, Job, JobEntry, JobEvent, JobOptions, JobResult
-from ._list_values import LONGEST_PAGE, JobPage, ListQuery, Time, all_pages
+from ._list_values import LONGEST_PAGE, JobPage, Time, all_pages, list_query
 from ._uploads import Audio
 
 
@@ -187,8 +187,8 @@ class JobCalls(Calls):
             WrongKey: the service does not know the project key.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        query = ListQuery(state, since, until, count)
-        return self._run(_job_flows.listing(self._key, query, token), timeout)
+        query = list_query(token, state, since, until, count)
+        return self._run(_job_flows.listing(self._key, query), timeout)
 
     @both
     def jobs(
@@ -212,6 +212,9 @@ class JobCalls(Calls):
             WrongKey: the service does not know the project key.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        query = ListQuery(state, since, until, LONGEST_PAGE)
-        flow = all_pages(lambda token: _job_flows.listing(self._key, query, token))
-        return self._items(flow, timeout)
+        return self._items(
+            all_pages(
+                lambda token: _job_flows.listing(self._key, list_query(token, state, since, until, LONGEST_PAGE))
+            ),
+            timeout,
+        )

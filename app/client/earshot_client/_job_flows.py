@@ -2,6 +2,7 @@
 
 import secrets
 from base64 import b64encode
+from collections.abc import Mapping
 from typing import get_args
 
 import msgspec
@@ -9,8 +10,8 @@ import msgspec
 from ._calls import Call, Flow, ask
 from ._errors import JOB_ERRORS, JobNotFound
 from ._job_values import CaptionForm, Job, JobOptions
-from ._json import decoded
-from ._list_values import JobPage, ListQuery
+from ._json import fetch
+from ._list_values import JobPage
 from ._uploads import Audio, opened, upload
 
 
@@ -27,9 +28,7 @@ def analyze(
     fields = {"options": msgspec.json.encode(options).decode()}
     with (yield from opened(audio)) as file:
         body = yield from upload(fields, "audio", file, name, content_type)
-        call = Call("POST", "/api/v1/analyze_file", headers=headers, upload=body)
-        answer = yield from ask(call, errors=JOB_ERRORS)
-    return decoded(answer.body, Job)
+        return (yield from fetch(Call("POST", "/api/v1/analyze_file", headers=headers, upload=body), Job, JOB_ERRORS))
 
 
 def analyze_samples(
@@ -41,19 +40,16 @@ def analyze_samples(
     if content_type is not None:
         body["content_type"] = content_type
     call = Call("POST", "/api/v1/analyze", msgspec.json.encode(body), {"Content-Type": "application/json", **headers})
-    answer = yield from ask(call, errors=JOB_ERRORS)
-    return decoded(answer.body, Job)
+    return fetch(call, Job, JOB_ERRORS)
 
 
-def listing(key: str, query: ListQuery, token: str | None) -> Flow[JobPage]:
-    call = Call("GET", "/api/v1/jobs", headers={"X-Api-Key": key}, query=query.parameters(token))
-    answer = yield from ask(call, errors=JOB_ERRORS)
-    return decoded(answer.body, JobPage)
+def listing(key: str, query: Mapping[str, str]) -> Flow[JobPage]:
+    call = Call("GET", "/api/v1/jobs", headers={"X-Api-Key": key}, query=query)
+    return fetch(call, JobPage, JOB_ERRORS)
 
 
 def job(key: str, job_id: str) -> Flow[Job]:
-    answer = yield from ask(_call("GET", key, job_id), errors=JOB_ERRORS)
-    return decoded(answer.body, Job)
+    return fetch(_call("GET", key, job_id), Job, JOB_ERRORS)
 
 
 def delete(key: str, job_id: str) -> Flow[None]:

@@ -9,7 +9,7 @@ from ._job_values import JobEvent
 class JobStream(EventStream[JobEvent]):
     """The events of one job.
 
-    An `error` event ends its connection. If the job continues on another node, the next connection gets its events; if
+    If the job continues on another node, the next connection gets its events; if
     the job was deleted, the next connection gets a 404.
     """
 
@@ -20,10 +20,6 @@ class JobStream(EventStream[JobEvent]):
 
     def event(self, kind: str, data: bytes, id: str | None) -> JobEvent:
         return JobEvent(kind, data, id)
-
-    def breaks(self, kind: str, data: bytes) -> str | None:
-        """Return the message of an `error`."""
-        return JobEvent(kind, data).message if kind == "error" else None
 
     def check(self, answer: Answer) -> None:
         """Raise the error for an answer that is not a stream.

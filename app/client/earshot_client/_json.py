@@ -4,11 +4,18 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from ._errors import ServiceUnreachable
+from ._calls import Call, Flow, ask
+from ._errors import SESSION_ERRORS, ErrorClasses, ServiceUnreachable
 
 T = TypeVar("T")
 
 FOREIGN: Final = "the server at this URL is not an Earshot service, or a proxy changed its answer"
+
+
+def fetch(call: Call, kind: type[T], errors: ErrorClasses = SESSION_ERRORS, repeatable: bool = True) -> Flow[T]:
+    """Make a call as `ask` does, and return its answer, decoded."""
+    answer = yield from ask(call, repeatable, errors)
+    return decoded(answer.body, kind)
 
 
 def decoded(data: bytes, kind: type[T]) -> T:

@@ -18,20 +18,14 @@ LONGEST_PAGE: Final = 200
 Time = str | datetime
 
 
-class ListQuery(msgspec.Struct, frozen=True):
-    """A query for a list."""
-
-    state: str | None = None
-    since: Time | None = None
-    until: Time | None = None
-    count: int | None = None
-
-    def parameters(self, token: str | None) -> dict[str, str]:
-        """Return the parameters of the page at a token, which includes all filters, or of the first page."""
-        if token is not None:
-            return {"next_token": token}
-        fields = {"state": self.state, "since": _text(self.since), "until": _text(self.until), "count": self.count}
-        return {name: str(value) for name, value in fields.items() if value is not None}
+def list_query(
+    token: str | None, state: str | None, since: Time | None, until: Time | None, count: int | None
+) -> dict[str, str]:
+    """Return the parameters of the page at a token, which includes all filters, or of the first page."""
+    if token is not None:
+        return {"next_token": token}
+    fields = {"state": state, "since": _text(since), "until": _text(until), "count": count}
+    return {name: str(value) for name, value in fields.items() if value is not None}
 
 
 class MissingPart(msgspec.Struct, frozen=True):

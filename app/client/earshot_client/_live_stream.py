@@ -38,10 +38,6 @@ class LiveStream(EventStream[LiveEvent]):
             self._query = self._query if begin is None else {"from": str(begin)}
         return LiveEvent(kind, data)
 
-    def breaks(self, kind: str, data: bytes) -> str | None:
-        """Return the text of an `error`, which ends its connection."""
-        return data.decode(errors="replace") if kind == "error" else None
-
     def check(self, answer: Answer) -> None:
         """Raise the error for an answer that is not a stream.
 

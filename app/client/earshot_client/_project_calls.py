@@ -1,7 +1,11 @@
 """The methods of both clients for the project itself."""
 
-from . import _project_flows
+import msgspec
+
 from ._both import Calls, Result, both
+from ._calls import Call
+from ._errors import JOB_ERRORS
+from ._json import fetch
 from ._project_values import Project
 
 
@@ -19,7 +23,8 @@ class ProjectCalls(Calls):
             WrongKey: the service does not know the project key.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        return self._run(_project_flows.project(self._key), timeout)
+        call = Call("GET", "/api/v1/project", headers={"X-Api-Key": self._key})
+        return self._run(fetch(call, Project, JOB_ERRORS), timeout)
 
     @both
     def keep_audio(self, seconds: int | None, *, timeout: float | None = None) -> Result[Project]:
@@ -39,4 +44,6 @@ class ProjectCalls(Calls):
             WrongKey: the service does not know the project key.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        return self._run(_project_flows.keep_audio(self._key, seconds), timeout)
+        body = msgspec.json.encode({"keep_audio_seconds": seconds})
+        call = Call("PATCH", "/api/v1/project", body, {"X-Api-Key": self._key, "Content-Type": "application/json"})
+        return self._run(fetch(call, Project, JOB_ERRORS), timeout)

@@ -5,7 +5,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from . import _session_flows
 from ._both import Calls, Result, Results, both
-from ._list_values import LONGEST_PAGE, ListQuery, SessionPage, Time, all_pages
+from ._list_values import LONGEST_PAGE, SessionPage, Time, all_pages, list_query
 from ._session_values import (
     DEFAULT_SENSITIVITY,
     MICROPHONE,
@@ -30,7 +30,7 @@ class SessionCalls(Calls, Generic[Blocks]):
 
     @both
     def create_session(self, options: SessionOptions, *, timeout: float | None = None) -> Result[Session]:
-        """Open a session, with the project key. It is not retried without an answer: that might open two.
+        """Open a session, with the project key. It is retried only if the service did nothing: else it might open two.
 
         Args:
             options: its kind, content type and sensitivity, which cannot be changed.
@@ -195,7 +195,7 @@ class SessionCalls(Calls, Generic[Blocks]):
     def predict(
         self, session_id: str, window: bytes, sequence: int | None = None, *, timeout: float | None = None
     ) -> Result[Prediction]:
-        """Send a single window of a stream session, and return its event. It is not retried without an answer.
+        """Send a single window of a stream session, and return its event. It is retried only if nothing was done.
 
         Args:
             window: audio of `Session.window_size` seconds, of the session's content type.
@@ -235,8 +235,8 @@ class SessionCalls(Calls, Generic[Blocks]):
             WrongKey: the service does not know the project key.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        query = ListQuery(state, since, until, count)
-        return self._run(_session_flows.listing(self._key, query, token), timeout)
+        query = list_query(token, state, since, until, count)
+        return self._run(_session_flows.listing(self._key, query), timeout)
 
     @both
     def sessions(
@@ -260,9 +260,12 @@ class SessionCalls(Calls, Generic[Blocks]):
             WrongKey: the service does not know the project key.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        query = ListQuery(state, since, until, LONGEST_PAGE)
-        flow = all_pages(lambda token: _session_flows.listing(self._key, query, token))
-        return self._items(flow, timeout)
+        return self._items(
+            all_pages(
+                lambda token: _session_flows.listing(self._key, list_query(token, state, since, until, LONGEST_PAGE))
+            ),
+            timeout,
+        )
 
     @both
     def official_tags(self, *, timeout: float | None = None) -> Result[tuple[str, ...]]:

@@ -3,15 +3,15 @@
 import hashlib
 from base64 import b64encode
 from collections.abc import Mapping
-from typing import Final
+from typing import BinaryIO, Final
 
 import msgspec
 
 from . import _media
 from ._calls import Call, Flow, Items, Pause, ask, sendable, work
 from ._errors import ServiceBusy, SessionFailed, SessionNotFound
-from ._json import decoded
-from ._list_values import ListQuery, SessionPage
+from ._json import fetch
+from ._list_values import SessionPage
 from ._live_values import Activity
 from ._session_values import Prediction, Sensitivity, Session, SessionOptions, SessionResults, SessionStatus
 from ._uploads import Audio, opened
@@ -32,10 +32,13 @@ class _NextChunk(msgspec.Struct, frozen=True):
 
 
 def create(key: str, options: SessionOptions) -> Flow[Session]:
-    """Open a session. It is not retried without an answer: that might open two."""
+    """Open a session.
+
+    It is retried only if the service was too busy to open one, and not without an answer or while the write may still
+    succeed: that might open two.
+    """
     call = _call("POST", "/audio_sessions/", creation(options), {"X-Api-Key": key})
-    answer = yield from ask(call, repeatable=False)
-    return decoded(answer.body, Session)
+    return fetch(call, Session, repeatable=False)
 
 
 def creation(options: SessionOptions) -> dict[str, object]:
@@ -66,8 +69,8 @@ def put_chunk(key: str, session_id: str, sequence: int, data: bytes) -> Flow[int
     digest = hashlib.blake2b(f"{session_id} {sequence} ".encode() + data, digest_size=16)
     headers = {"Idempotency-Key": digest.hexdigest(), **_keyed(key)}
     path = f"/audio_sessions/{session_id}/chunks/{sequence}"
-    answer = yield from ask(_call("PUT", path, {"data": b64encode(data).decode()}, headers))
-    return decoded(answer.body, _NextChunk).chunk_sequence
+    call = _call("PUT", path, {"data": b64encode(data).decode()}, headers)
+    return (yield from fetch(call, _NextChunk)).chunk_sequence
 
 
 def seal(key: str, session_id: str) -> Flow[None]:
@@ -86,8 +89,7 @@ def delete(key: str, session_id: str) -> Flow[None]:
 def status(key: str, session_id: str, token: str | None) -> Flow[SessionStatus]:
     """Read one page; the service waits until it has something in it."""
     query = {"next_token": token} if token else {}
-    answer = yield from ask(Call("GET", f"/audio_sessions/{session_id}/status", headers=_keyed(key), query=query))
-    return decoded(answer.body, SessionStatus)
+    return fetch(Call("GET", f"/audio_sessions/{session_id}/status", headers=_keyed(key), query=query), SessionStatus)
 
 
 def events(key: str, session_id: str) -> Flow[None]:
@@ -109,47 +111,49 @@ def events(key: str, session_id: str) -> Flow[None]:
             yield Pause(EMPTY_PAUSE)
 
 
+def send_file(key: str, file: BinaryIO, options: SessionOptions) -> Flow[Session]:
+    """Open a file session and upload its chunks. Its `total_size` makes it readonly."""
+    session = yield from create(key, options)
+    sequence = session.chunk_sequence
+    while chunk := (yield from work(lambda: file.read(_media.CHUNK))):
+        sequence = yield from put_chunk(key, session.id, sequence, chunk)
+    return session
+
+
 def detect(key: str, audio: Audio, sensitivity: Sensitivity) -> Flow[None]:
-    """Open a file session, upload its chunks and yield its pages. Its `total_size` makes it readonly."""
+    """Send a file as a session and yield its pages."""
     with (yield from opened(audio)) as file:
         name = sendable(_media.name_of(file))
         options = yield from work(lambda: _media.session_options(file, name, sensitivity))
-        session = yield from create(key, options)
-        sequence = session.chunk_sequence
-        while chunk := (yield from work(lambda: file.read(_media.CHUNK))):
-            sequence = yield from put_chunk(key, session.id, sequence, chunk)
+        session = yield from send_file(key, file, options)
     yield from events(key, session.id)
 
 
 def results(key: str, session_id: str, offset: int, limit: int) -> Flow[SessionResults]:
     """Read events and the state of their session; for a closed session the service waits until all are there."""
     query = {"offset": str(offset), "limit": str(limit)}
-    answer = yield from ask(Call("GET", f"/audio_sessions/{session_id}/results", headers=_keyed(key), query=query))
-    return decoded(answer.body, SessionResults)
+    return fetch(Call("GET", f"/audio_sessions/{session_id}/results", headers=_keyed(key), query=query), SessionResults)
 
 
 def predict(key: str, session_id: str, window: bytes, sequence: int | None) -> Flow[Prediction]:
-    """Send a single window. It is not retried without an answer: it might be taken for the next one."""
+    """Send a single window. Like `create`, it is retried only if nothing was done: it might become the next one."""
     body: dict[str, object] = {"data": b64encode(window).decode()}
     if sequence is not None:
         body["sequence"] = sequence
     call = _call("POST", f"/audio_sessions/{session_id}/predict", body, _keyed(key))
-    answer = yield from ask(call, repeatable=False)
-    return decoded(answer.body, Prediction)
+    return fetch(call, Prediction, repeatable=False)
 
 
-def listing(key: str, query: ListQuery, token: str | None) -> Flow[SessionPage]:
-    call = Call("GET", "/audio_sessions/", headers={"X-Api-Key": key}, query=query.parameters(token))
-    answer = yield from ask(call)
-    return decoded(answer.body, SessionPage)
+def listing(key: str, query: Mapping[str, str]) -> Flow[SessionPage]:
+    call = Call("GET", "/audio_sessions/", headers={"X-Api-Key": key}, query=query)
+    return fetch(call, SessionPage)
 
 
 def activity(session_id: str | None, key: str, day: str | None, offset_minutes: int) -> Flow[Activity]:
     """Read a day of a session, or of the whole project."""
     path = "/api/v1/activity" if session_id is None else f"/audio_sessions/{session_id}/activity"
     query = {"offset_minutes": str(offset_minutes)} | ({} if day is None else {"day": day})
-    answer = yield from ask(Call("GET", path, headers=_keyed(key), query=query))
-    return decoded(answer.body, Activity)
+    return fetch(Call("GET", path, headers=_keyed(key), query=query), Activity)
 
 
 def is_ready() -> Flow[bool]:
@@ -162,8 +166,7 @@ def is_ready() -> Flow[bool]:
 
 
 def official_tags() -> Flow[tuple[str, ...]]:
-    answer = yield from ask(Call("GET", "/tags/official"))
-    return tuple(tag.name for tag in decoded(answer.body, list[OfficialTag]))
+    return tuple(tag.name for tag in (yield from fetch(Call("GET", "/tags/official"), list[OfficialTag])))
 
 
 def _keyed(key: str) -> dict[str, str]:

@@ -28,7 +28,7 @@ class SpeakerCalls(Calls):
     ) -> Result[SpeakerProfile]:
         """Add a voice sample to a speaker, with the organization key. The first sample creates the speaker.
 
-        It is not retried without an answer: the sample may have been added.
+        It is retried only if the service did nothing: else the sample may have been added.
 
         Args:
             speaker: a name of letters, digits and underscores.

@@ -34,7 +34,7 @@ def profiles(key: str) -> Flow[tuple[SpeakerProfile, ...]]:
 
 
 def add_voice(key: str, speaker: str, audio: Audio | JobVoice) -> Flow[SpeakerProfile]:
-    """Add a voice sample. It is not retried without an answer: that might add it twice."""
+    """Add a voice sample. Like a new session, it is retried only if nothing was done: that might add it twice."""
     if isinstance(audio, JobVoice):
         fields = {
             "speaker": sendable(speaker),

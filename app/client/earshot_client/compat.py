@@ -297,11 +297,7 @@ class EventDetectionApi:
             sensitivity = Sensitivity(levels.default.value, {tag: one.value for tag, one in levels.by_tags.items()})
             size, name = os.fstat(file.fileno()).st_size, sendable(path.name)
             options = SessionOptions("file", kind, sensitivity, total_size=size, file_name=name)
-            session = yield from _session_flows.create(self.project_key, options)
-            sequence = session.chunk_sequence
-            while chunk := (yield from work(lambda: file.read(_media.CHUNK))):
-                sequence = yield from _session_flows.put_chunk(self.project_key, session.id, sequence, chunk)
-        return session
+            return (yield from _session_flows.send_file(self.project_key, file, options))
 
     def _windows(self, session_id: str) -> Flow[list[WindowResult]]:
         windows: list[WindowResult] = []

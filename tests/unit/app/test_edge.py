@@ -35,7 +35,7 @@ from tests.contract.api import RAW, UNKNOWN, b64, generic, tone, wav
 from tests.unit.app.conftest import KEY, OPTIONS, House, client_of
 from tests.unit.app.double import MODEL
 from tests.unit.asgi import Exchange
-from topics.errors import NotOwned
+from topics.errors import NotOwned, Unavailable
 from topics.geometry import SENSE
 from topics.ports.directory import Principal
 from topics.sessions.records import Opened, Scored
@@ -96,6 +96,16 @@ def test_unrouted_error_has_request_id(http: TestClient) -> None:
     assert len(http.get("/api/v1/nothing").headers["x-request-id"]) == 16
 
 
+def test_uncertain_write_must_not_be_repeated(house: House, http: TestClient) -> None:
+    for error, said in (
+        (Unavailable("the queue is full"), None),
+        (Unavailable("the log was too slow", uncertain=True), "false"),
+    ):
+        house.sessions.failure = error
+        creation = http.post("/audio_sessions/", json={"type": "stream", "content_type": RAW})
+        assert (creation.status_code, creation.headers.get("x-should-retry")) == (503, said)
+
+
 def test_internal_error_is_logged_and_not_disclosed(
     house: House, http: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,6 +142,7 @@ def test_predict_timeout_returns_503(house: House, http: TestClient) -> None:
     house.sessions.paused = True
     answer = http.post(f"/audio_sessions/{session}/predict", json={"data": b64(tone(1))})
     generic(answer, 503, naming="window 0")
+    assert answer.headers["x-should-retry"] == "false"
     assert answer.headers["retry-after"] == "1"
 
 

@@ -26,14 +26,15 @@ export default function SignIn({ title, needs, back }) {
   const [busy, setBusy] = useState(false);
   const submit = async (event) => {
     event.preventDefault();
-    const chosen = text.startsWith("eso_") ? "organization" : text.startsWith("esp_") ? "project" : kind;
+    const pasted = text.trim();
+    const chosen = pasted.startsWith("eso_") ? "organization" : pasted.startsWith("esp_") ? "project" : kind;
     const before = key(chosen);
     setBusy(true);
     setError(null);
-    sessionStorage.setItem(`earshot.${chosen}`, text.trim());
+    sessionStorage.setItem(`earshot.${chosen}`, pasted);
     try {
       await CHECKS[chosen]();
-      setKey(chosen, text.trim());
+      setKey(chosen, pasted);
       if (back?.startsWith("#/sign-in") || !back) location.hash = chosen === "project" ? "#/try" : chosen === "organization" ? "#/speakers" : "#/operator";
     } catch (problem) {
       setKey(chosen, before);

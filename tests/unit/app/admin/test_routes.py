@@ -58,7 +58,10 @@ async def test_separate_operator_address_serves_only_operator_routes(tmp_path: P
     paths = ("/admin/v1/usage", "/healthz", "/", "/metrics", "/tags/official")
     assert await statuses(edge.app, *paths) == [404, 200, 200, 404, 200]
     assert await statuses(edge.app.state.operator, *paths) == [401, 404, 404, 200, 404]
+    # No redirection, whose address would be made of the Host header.
+    assert await statuses(edge.app.state.operator, "/readyz/", "/admin/v1/usage/") == [404, 404]
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(edge.app.state.operator), base_url=URL) as http:
+        assert (await http.get("/admin/v1/nothing")).json() == {"error": "Not Found"}
         told = (await http.get("/metrics")).text
         assert 'earshot_key_failures_total{kind="admin",reason="missing"} 1.0' in told
     await edge.app.state.forwarder.close()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from earshot_client import (
     Event,
+    JobVoice,
     RequestRefused,
     Run,
     Runs,
@@ -22,6 +23,7 @@ from earshot_client import (
     _calls,
     _job_flows,
     _session_flows,
+    _speaker_flows,
 )
 from earshot_client._calls import RETRIES, Answer, Call, Flow, Items, NoAnswer, Pause, Step, T
 
@@ -110,18 +112,26 @@ def test_unanswered_session_creation_is_not_retried() -> None:
         driven(_session_flows.create("key", SessionOptions("stream", "audio/wav")), NoAnswer("reset"))
 
 
-@pytest.mark.parametrize("status", [502, 504])
+@pytest.mark.parametrize("answer", [Answer(502), Answer(504), Answer(503, final=True)])
 @pytest.mark.parametrize(
     "flow",
     [
         lambda: _session_flows.create("key", SessionOptions("stream", "audio/wav")),
         lambda: _session_flows.predict("key", "s", b"pcm", None),
+        lambda: _speaker_flows.add_voice("key", "Anna", JobVoice("j", "SPEAKER_00")),
     ],
 )
-def test_unrepeatable_call_is_not_retried_after_answer_of_proxy(flow: Callable[[], Flow[object]], status: int) -> None:
+def test_unrepeatable_call_is_not_retried_if_it_may_have_had_an_effect(
+    flow: Callable[[], Flow[object]], answer: Answer
+) -> None:
     with pytest.raises(RequestRefused) as raised:
-        driven(flow(), Answer(status))
-    assert raised.value.status == status
+        driven(flow(), answer)
+    assert raised.value.status == answer.status
+
+
+def test_upload_is_retried_while_the_write_may_still_succeed() -> None:
+    steps, number = driven(_session_flows.put_chunk("key", "s", 3, b"pcm"), Answer(503, final=True), REFS)
+    assert (len(calls(steps)), number) == (2, 4)
 
 
 @pytest.mark.parametrize(("location", "named"), [("https://there/jobs/j", "https://there/jobs/j"), ("", "location")])

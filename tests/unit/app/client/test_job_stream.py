@@ -1,4 +1,4 @@
-"""The event stream of a job: whole events once, across network faults."""
+"""The event streams of jobs and sessions: whole events once, across network faults."""
 
 import itertools
 from contextlib import nullcontext
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from earshot_client import JobDeleted, JobEvent, JobNotFound, ServiceUnreachable, _calls, _event_stream
 from earshot_client._calls import LONGEST_PAUSE, RETRIES, Answer
 from earshot_client._job_stream import JobStream
+from earshot_client._live_stream import LiveStream
 
 STREAM = (
     b": ping\n\n"
@@ -89,6 +90,17 @@ def test_error_event_ends_connection_and_reports_removed_job() -> None:
         stream.pause()
     with pytest.raises(ServiceUnreachable, match="the job was removed"):
         stream.pause()
+
+
+@pytest.mark.usefixtures("no_jitter")
+def test_live_stream_that_gives_up_reports_message_of_error() -> None:
+    stream = LiveStream.of_project("key", None)
+    assert list(stream.feed(b'event: error\ndata: {"error": "this node is stopping"}\n\n')) == []
+    for _ in RETRIES:
+        stream.pause()
+    with pytest.raises(ServiceUnreachable) as raised:
+        stream.pause()
+    assert str(raised.value) == "this node is stopping"
 
 
 @pytest.mark.parametrize(("seconds", "pauses"), [(10.0, [RETRIES[0]] * 7), (9.0, None)])

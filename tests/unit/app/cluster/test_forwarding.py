@@ -13,7 +13,7 @@ from app.cluster.forwarding import Forwarder, Placement
 from app.http.bodies import BodyQuota
 from app.http.call import Call
 from app.http.errors import ClientGone
-from app.http.replies import NO_CONTENT
+from app.http.replies import NO_CONTENT, StreamReply
 from tests.contract.api import RAW, Api, tone
 from tests.contract.conftest import api
 from tests.unit.app.conftest import KEY, House, Running, behind_a_server
@@ -60,7 +60,7 @@ async def test_unanswered_write_may_still_succeed(method: str, uncertain: bool) 
     async with server:
         with pytest.raises(Unavailable) as failure:
             await forwarder.forward(scope, url, b"")
-    assert str(failure.value).endswith("; the write may still succeed") == uncertain
+    assert str(failure.value).endswith("; the write may still succeed") == uncertain == failure.value.uncertain
     with pytest.raises(Unavailable, match=r"does not answer$"):
         await forwarder.forward(scope, url, b"")
     await forwarder.close()
@@ -71,6 +71,28 @@ async def test_owner_with_unusable_url_does_not_answer() -> None:
     forwarder, scope = Forwarder(1.0), {"method": "PUT", "path": "/", "query_string": b"", "headers": []}
     with pytest.raises(Unavailable, match=r"does not answer$"):
         await forwarder.forward(scope, "http://:::8000", b"")
+    await forwarder.close()
+
+
+async def test_streamed_answer_releases_its_connection_even_if_nobody_reads_it() -> None:
+    """Such as the 502 of a proxy between the nodes, which has no Content-Length."""
+    released: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 502 Bad Gateway\r\ntransfer-encoding: chunked\r\n\r\n6\r\n<html>\r\n")
+        ended, _ = await asyncio.wait([asyncio.create_task(reader.read())], timeout=3)
+        writer.close()
+        released.set_result(bool(ended))
+
+    forwarder, scope = Forwarder(1.0), {"method": "GET", "path": "/", "query_string": b"", "headers": []}
+    server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    async with server:
+        reply = await forwarder.forward(scope, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", b"")
+        assert isinstance(reply, StreamReply)
+        assert reply.status == 502
+        await reply.pieces.aclose()
+        assert await released
     await forwarder.close()
 
 
@@ -105,7 +127,9 @@ def forwarded(*parts: bytes, gone: bool = False) -> bytes:
         return NO_CONTENT
 
     passed: list[bytes] = []
-    placement = Placement(mock.Mock(spec=Forwarder, forward=forward), "session_id", lambda id: "owner", mock.Mock(), 10)
+    placement = Placement(
+        mock.Mock(spec=Forwarder, forward=forward), {"session_id": lambda id: "owner"}, mock.Mock(), 10
+    )
     call = Call({"method": "PUT", "headers": []}, mock.AsyncMock(side_effect=messages), BodyQuota(0))
     assert asyncio.run(placement.forward(call, "owner")) is NO_CONTENT
     return b"".join(passed)

@@ -222,7 +222,9 @@ def test_long_answer_of_other_node_is_closed(http: TestClient, house: House, mon
             closed.append(True)
 
     async def forward(self: object, scope: object, owner: str, body: bytes) -> StreamReply:
-        return StreamReply(200, [], pieces())
+        begun = pieces()
+        await anext(begun)
+        return StreamReply(200, [], begun)
 
     monkeypatch.setattr(Forwarder, "forward", forward)
     house.jobs.covered = Coverage(frozenset({0}), 2, frozenset({"http://other"}))

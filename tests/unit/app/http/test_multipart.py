@@ -155,6 +155,7 @@ async def test_shutdown_returns_503_to_uploading_client(tmp_path: Path) -> None:
     answer.task.cancel()
     await answer.end()
     assert (answer.status, answer.json) == (503, {"error": "the service stops"})
+    assert answer.headers["x-should-retry"] == "false"
     assert "retry-after" in answer.headers
 
 

@@ -463,15 +463,15 @@ def test_project_at_job_limit_is_rejected(house: House, http: TestClient) -> Non
 
 
 def test_concurrent_uploads_are_limited_per_project_and_overall(tmp_path: Path) -> None:
-    room = UploadQuota(tmp_path, UploadBounds(uploads=3, holder_uploads=2))
-    with room.place("slow"), room.place("slow"):
-        with pytest.raises(Unavailable, match="2 of your uploads"), room.place("slow"):
+    places = UploadQuota(tmp_path, UploadBounds(uploads=3, holder_uploads=2)).places
+    with places.place("slow"), places.place("slow"):
+        with pytest.raises(Unavailable, match="2 of your uploads"), places.place("slow"):
             pass
-        with room.place("other"), pytest.raises(Unavailable, match="too many uploads"), room.place("third"):
+        with places.place("other"), pytest.raises(Unavailable, match="too many uploads"), places.place("third"):
             pass
-        with room.place("third"):
+        with places.place("third"):
             pass
-    with room.place("slow"):
+    with places.place("slow"):
         pass
 
 

@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from app.jobs import downloads
-from app.jobs.audio import disposition
-from app.jobs.downloads import Downloads
+from app.jobs import audio
+from app.jobs.audio import disposition, download_quota, sent_pieces
 from app.jobs.pictures import whole_stretch
 from app.jobs.png import png
 from streams.audio import picture
@@ -153,17 +152,17 @@ async def parts(count: int) -> AsyncGenerator[bytes, None]:
 
 async def sent(bound: str) -> None:
     """Check that one request beyond the bound is refused, and that room is released."""
-    with mock.patch.object(downloads, bound, 2):
-        room = Downloads()
-        readers = [room.bounded("p", parts(2)) for _ in range(3)]
+    with mock.patch.object(audio, bound, 2):
+        quota = download_quota()
+        readers = [sent_pieces(quota, "p", parts(2)) for _ in range(3)]
         assert max([len(await anext(reader)) for reader in readers[:2]]) == 64 * 1024
         with pytest.raises(Unavailable):
             await anext(readers[2])
         await readers[0].aclose()
-        again = room.bounded("p", parts(2))
+        again = sent_pieces(quota, "p", parts(2))
         assert sum([len(piece) async for piece in again]) == 2 << 20
         await readers[1].aclose()
-    assert not room._places._held
+    assert not quota._held
 
 
 @pytest.mark.parametrize("bound", ["MOST_OF_PROJECT", "MOST_SENT"])
@@ -174,7 +173,7 @@ def test_concurrent_downloads_are_limited(bound: str) -> None:
 def test_error_in_first_piece_releases_quota(house: House, http: TestClient) -> None:
     job = kept(house)
     with mock.patch.object(house.jobs, "audio", side_effect=AudioError("gone")):
-        count = downloads.MOST_OF_PROJECT + 1
+        count = audio.MOST_OF_PROJECT + 1
         assert [http.get(path(job)).status_code for _ in range(count)] == [500] * count
     assert http.get(path(job)).status_code == 200
 

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from app.jobs.cues import LINE, LINES, LONGEST_MS, SoundEventCollector, sound_cues, speech_cues
+from app.jobs.cues import LINE, LINES, LONGEST_MS, SOUND_RULES, ended_sounds, sound_cues, speech_cues
 from earshot_client import SoundClass, Window
 from infra.cli.summary import runs
 from streams.services.timeline import EventCollector
@@ -19,18 +19,16 @@ from topics.jobs.options import Service
 from topics.jobs.payloads import Segment, Sounds
 from topics.keys import new_id
 from topics.scores import threshold
-
-#: Longer than the recordings here.
-AUDIO_S = 60
+from topics.sessions.sounds import Heard, SoundTracker
 
 
 def heard(*windows: str, turns: tuple[Segment, ...] = ()) -> list[tuple[int, int, tuple[str, ...]]]:
     """Return the cues of windows, each given by its tags, strongest first."""
-    collector = SoundEventCollector(1000 * AUDIO_S)
+    tracker, events = SoundTracker(SOUND_RULES), list[Heard]()
     for number, window in enumerate(windows):
-        for place, tag in enumerate(window.split()):
-            collector.add(number, tag, place)
-    return [(cue.start_ms, cue.end_ms, cue.lines) for cue in sound_cues(collector.events(), turns)]
+        events += ended_sounds(tracker, number, [(tag, -place) for place, tag in enumerate(window.split())])
+    events += tracker.finish()
+    return [(cue.start_ms, cue.end_ms, cue.lines) for cue in sound_cues(events, turns)]
 
 
 def test_captions_contain_speech_and_sounds(house: House, http: TestClient) -> None:
@@ -97,15 +95,15 @@ def test_events_bridge_gap_of_one_window() -> None:
 @given(st.lists(st.booleans(), min_size=1, max_size=12))
 def test_captions_timeline_and_client_agree_on_sounds(reported: list[bool]) -> None:
     audio_ms = 1000 * len(reported) + 300
-    cues, timeline = SoundEventCollector(audio_ms), EventCollector(lambda _: ("Siren",), audio_ms)
+    tracker, timeline = SoundTracker(SOUND_RULES), EventCollector(lambda _: ("Siren",), audio_ms)
     timeline.add(Sounds(0, "", 1, bytes(threshold(0) - 1 + one for one in reported)))
-    windows = []
+    windows, events = [], list[Heard]()
     for number, one in enumerate(reported):
-        if one:
-            cues.add(number, "Siren", 0)
+        events += ended_sounds(tracker, number, [("Siren", 0)] * one)
         classes = (SoundClass("Siren", 0.5),) * one
         windows.append(Window(number, min(number + 2, audio_ms / 1000), classes))
-    told = sorted((event.start_ms / 1000, event.end_ms / 1000) for event in cues.events())
+    events += tracker.finish()
+    told = [(event.start_ms / 1000, min(event.end_ms, audio_ms) / 1000) for event in events]
     assert [(event.start, event.end) for event in timeline.finish()] == told
     assert [(run.start, run.end) for run in runs(windows)] == told
 

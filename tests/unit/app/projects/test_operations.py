@@ -141,7 +141,15 @@ async def test_usage_by_day(house: RealHouse) -> None:
 
 @pytest.mark.parametrize(
     "query",
-    ["since=yesterday", "until=2026-13-01", "since=2026-11-02&until=2026-11-01", "since=2020-01-01", "until=%00"],
+    [
+        "since=yesterday",
+        "until=2026-13-01",
+        "until=20261101",
+        "until=2026-W44-7",
+        "since=2026-11-02&until=2026-11-01",
+        "since=2020-01-01",
+        "until=%00",
+    ],
 )
 async def test_invalid_days_are_rejected(query: str, house: RealHouse) -> None:
     answer = await house.get(f"/project/usage?{query}")

@@ -252,6 +252,7 @@ async def test_dropped_records_fail_and_are_forgotten(writer: KafkaWriter, clust
     pending = writer.append(COMMANDS, 0, b"k", b"pending")
     writer.drop("the partitions are another node's")
     await all_fail(in_flight, pending, flush, match="another node's")
+    assert getattr(in_flight.exception(), "uncertain", False), "Kafka may still store it"
     assert writer.queued_bytes == 0
     await turn()
     assert cluster.producers == []

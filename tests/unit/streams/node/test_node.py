@@ -241,8 +241,9 @@ async def test_rejected_or_unanswered_command_raises_unavailable(
         monkeypatch.setattr(log_of(node)._writer, "_limit", 10)
     monkeypatch.setattr("streams.node.sender.VERDICT_SECONDS", 0.05)
     monkeypatch.setattr(node.sender.verdicts, "resolve", lambda command, verdict: None)
-    with pytest.raises(Unavailable, match=fault):
+    with pytest.raises(Unavailable, match=fault) as refused:
         await node.sessions.submit(new_id(), STREAM)
+    assert refused.value.uncertain == (fault == "too slow")
     assert len(node.sender.verdicts) == 0
 
 

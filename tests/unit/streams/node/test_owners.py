@@ -143,8 +143,9 @@ async def test_close_fails_awaited_verdicts_and_closes_lanes() -> None:
     done.set_result("a verdict")
     one.awaited.update((pending, done))
     one.close("partition 1 is not here any more")
-    with pytest.raises(Unavailable, match="not here any more"):
+    with pytest.raises(Unavailable, match="not here any more") as lost:
         await pending
+    assert lost.value.uncertain
     assert await done == "a verdict"
     assert (one.closed, one.serving, one.awaited, lane.closed) == (True, False, set(), True)
 

@@ -71,10 +71,11 @@ async def test_upload_without_room_or_timely_append_raises_unavailable(monkeypat
     monkeypatch.setattr(module, "VERDICT_SECONDS", 0.02)
     uploads = sender(Writer(), 100)
     first, second = (upload(uploads, number, 60) for number in range(2))
-    with pytest.raises(Unavailable, match="the log was too slow"):
+    with pytest.raises(Unavailable, match="the log was too slow") as late:
         await first
-    with pytest.raises(Unavailable, match="too many recordings are being uploaded"):
+    with pytest.raises(Unavailable, match="too many recordings are being uploaded") as refused:
         await second
+    assert (late.value.uncertain, refused.value.uncertain) == (True, False)
 
 
 async def test_abandoned_part_holds_room_until_it_leaves_queue(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,26 +50,19 @@ class Place:
         if not call.background:
             self._sharing.note(project, self.used)
 
-    def peek(self) -> Call | None:
-        """Return the worker's next request; None if it gets nothing now."""
-        waiting = self._next()
-        return None if waiting is None else waiting.peek()
-
-    def take(self) -> None:
-        """Dequeue the request that `peek` returned."""
-        waiting = self._next()
-        assert waiting is not None
+    def take(self, waiting: Turns[Call]) -> None:
+        """Dequeue the first request of a queue that `next` returned."""
         waiting.take()
         self.count -= 1
 
-    def _next(self) -> Turns[Call] | None:
+    def next(self) -> Turns[Call] | None:
+        """Return the queue whose first request is the worker's next; None if it gets nothing now."""
         if (process := self.process) is None:
             return None
         queues = self._steps, self._segments
         for waiting in queues:
             while (call := waiting.peek()) is not None and call.answer.done():  # The caller is gone.
-                waiting.take()
-                self.count -= 1
+                self.take(waiting)
         heads = [(waiting, call) for waiting in queues if (call := waiting.peek()) is not None]
         for waiting, call in heads:
             if call.alone:

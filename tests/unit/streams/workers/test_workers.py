@@ -153,6 +153,19 @@ async def test_closed_session_is_forgotten_at_next_step() -> None:
             await first.take([sound(1)], 1.0)
 
 
+async def test_rejected_request_keeps_closed_sessions_to_forget() -> None:
+    engine = Fingerprint()
+    async with working(engine, slot_bytes=40_000) as workers:
+        first = session(workers, engine)
+        await first.take([sound(1)], 1.0)
+        first.close()
+        with pytest.raises(Unavailable, match="larger than this service takes"):
+            await session(workers, engine).take([bytes(messages.SMALL_AUDIO_BYTES + 1)], 0.0)
+        await session(workers, engine).take([sound(1)], 1.0)
+        with pytest.raises(StateLost):
+            await first.take([sound(1)], 1.0)
+
+
 async def test_stop_fails_waiting_requests() -> None:
     engine = Gated()
     async with working(engine) as workers:

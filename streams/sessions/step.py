@@ -40,8 +40,9 @@ SHARED_STEP_CHUNKS: Final = 2
 #: How long after another project's step the workers count as shared.
 SHARED_SECONDS: Final = 1.0
 STEP_BYTES: Final = 2 * 1024 * 1024
-#: More windows than the audio that a worker decodes in one step can have, even at the lowest sample rate.
-MOST_WINDOWS: Final = 2048
+#: More windows than one step can honestly return: at the lowest sample rate, a worker decodes up to 2^20 samples of
+#: small chunks at a time, which are some 2,100 windows.
+MOST_WINDOWS: Final = 3000
 
 #: Appends a session's result to the result topic; returns once it is durable.
 Emit = Callable[[str, SessionResult], Awaitable[None]]

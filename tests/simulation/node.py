@@ -57,7 +57,7 @@ class Sessions(SessionWorkload):
         self._idle_ms = LIFETIME_MS
         # Some nodes read all audio back from the log.
         self.cache = AudioCache(1 if chance.random() < 0.2 else 2**20, clock=node.world.loop.time)
-        self.results = SessionResults(self.announce, lambda model: [""] * TAGS)
+        self.results = SessionResults(self.announce)
         self.folds: dict[str, Fold[Any]] = {
             COMMANDS: SessionIntake(sender.verdicts, LIFETIME_MS, self.announce, self.cache),
             RESULTS: self.results,

@@ -100,7 +100,7 @@ class Studio:
         """Drop everything that a process holds in memory."""
         self.store = SessionStore(self.partition)
         self.intake = SessionIntake(Verdicts(), 1000, self._announce, self.cache)
-        self.results = SessionResults(lambda changes: None, lambda model: ["tag"] * TAGS)
+        self.results = SessionResults(lambda changes: None)
         source = AudioSource(self.cache, self.commands)
         self.workers = Workers(self.count, self.fork, self.deadlines)
         self.app = NodeApp()

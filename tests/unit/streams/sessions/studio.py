@@ -52,7 +52,7 @@ def truth(data: bytes, engine: SoundEngine | None = None) -> bytes:
     """Return the packed scores of a recording, computed at once."""
     samples = np.frombuffer(data, "<i2").astype(np.float32) / np.float32(32768)
     analysis = Analysis(engine or Fingerprint(), SESSIONS, RATE)
-    return analysis.feed(samples).packed + analysis.finish().packed
+    return analysis.feed(samples) + analysis.finish()
 
 
 class Commands:

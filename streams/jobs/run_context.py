@@ -12,6 +12,7 @@ from streams.jobs.job_store import JobStore
 from streams.jobs.spool import Spool
 from streams.log import RecordReader
 from topics import record_codec
+from topics.catalog import JOB_COMMANDS, TopicPartition
 from topics.errors import AudioError, Unavailable
 from topics.jobs.options import Service
 from topics.jobs.records import Accepted, JobResult, Part, Portion
@@ -138,7 +139,7 @@ async def read_parts(store_of: StoreOf, log: RecordReader, job: str, count: int)
 async def read_rows(log: RecordReader, store: JobStore, rows: Sequence[AudioRow]) -> AsyncGenerator[bytes, None]:
     """Yield the parts of given rows in order; raises the errors of `read_parts`."""
     try:
-        async with aclosing(read_log(log, store.partition.number, rows, _audio)) as parts:
+        async with aclosing(read_log(log, TopicPartition(JOB_COMMANDS, store.partition.number), rows, _audio)) as parts:
             async for part in parts:
                 yield part
     except OSError as error:

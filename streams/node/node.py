@@ -78,11 +78,9 @@ class Node(mode.Service):  # type: ignore[misc]
         self.sender = RecordSender(backend.writer, self.owners, options.part_bytes, options.share_bytes)
         self.followers = Followers()
         shared = (self.app, options, self.owners, self.sender, self.followers)
-        self.session_workload = SessionWorkload(*shared, models, backend.chunk_reader, open_file, workers, ledger)
+        self.session_workload = SessionWorkload(*shared, models, backend, open_file, workers, ledger)
         listeners = self.session_workload.listeners
-        self.job_workload = JobWorkload(
-            *shared, backend.part_reader, services, ledger, open_in_background or open_file, listeners
-        )
+        self.job_workload = JobWorkload(*shared, backend, services, ledger, open_in_background or open_file, listeners)
         agents.analyse_sessions(self.app, self.session_workload.analyser)
         agents.run_services(self.app, self.job_workload.runner)
         agents.bill(self.app, "bill_sessions", self.session_workload.biller)

@@ -28,6 +28,7 @@ from tests.unit.streams.audio.engines import TAGS, Fingerprint
 from tests.unit.streams.sessions.rows import MemoryPartition, delivered, fold
 from tests.unit.streams.workers import double
 from tests.waiting import until
+from topics.catalog import TopicPartition
 from topics.geometry import SESSIONS
 from topics.sessions.records import Chunk, Failed, Opened, Scored, SessionCommand, SessionResult
 from topics.sessions.rules import SessionHead
@@ -66,7 +67,7 @@ class Commands:
         #: Number of records read, and of reads.
         self.read = self.reads = 0
 
-    async def stretch(self, partition: int, offsets: Sequence[int], size: int) -> Sequence[StoredRecord]:
+    async def stretch(self, tp: TopicPartition, offsets: Sequence[int], size: int) -> Sequence[StoredRecord]:
         if self.faults:
             raise self.faults.pop(0)
         first = offsets[0]

@@ -29,7 +29,6 @@ class Tap:
         taps.listen(project, session)
 
     def window(self, session: str, number: int) -> WindowSound | None:
-        """Return the level and spectrogram of a window; None if unknown."""
         return self._taps.window(session, number)
 
     def close(self) -> None:
@@ -54,7 +53,6 @@ class ProjectFollower(Follower):
         self.wake(False)
 
     def taken(self) -> Mapping[str, int]:
-        """Return the sessions that changed since the last call."""
         changes, self._changes = self._changes, {}
         return changes
 
@@ -63,12 +61,10 @@ class ProjectFollower(Follower):
         self.wake(False)
 
     def taken_jobs(self) -> Collection[str]:
-        """Return the jobs that changed since the last call."""
         jobs, self._jobs = self._jobs, set()
         return jobs
 
     def window(self, session: str, number: int) -> WindowSound | None:
-        """Return the level and spectrogram of a session's window; None if unknown."""
         return self._tap.window(session, number)
 
     def close(self) -> None:

@@ -51,12 +51,12 @@ class Place:
             self._sharing.note(project, self.used)
 
     def take(self, waiting: Turns[Call]) -> None:
-        """Dequeue the first request of a queue that `next` returned."""
+        """Dequeue the request that `next` returned with this queue; a moment later, it could return another."""
         waiting.take()
         self.count -= 1
 
-    def next(self) -> Turns[Call] | None:
-        """Return the queue whose first request is the worker's next; None if it gets nothing now."""
+    def next(self) -> tuple[Turns[Call], Call] | None:
+        """Return the worker's next request with its queue, for `take`; None if it gets nothing now."""
         if (process := self.process) is None:
             return None
         queues = self._steps, self._segments
@@ -64,10 +64,10 @@ class Place:
             while (call := waiting.peek()) is not None and call.answer.done():  # The caller is gone.
                 self.take(waiting)
         heads = [(waiting, call) for waiting in queues if (call := waiting.peek()) is not None]
-        for waiting, call in heads:
-            if call.alone:
-                return None if len(process) else waiting
-        return next((waiting for waiting, call in heads if self._has_room(process, call)), None)
+        for head in heads:
+            if head[1].alone:
+                return None if len(process) else head
+        return next((head for head in heads if self._has_room(process, head[1])), None)
 
     def _has_room(self, process: WorkerProcess, call: Call) -> bool:
         if not len(process):

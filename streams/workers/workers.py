@@ -164,10 +164,8 @@ class Workers(mode.Service):  # type: ignore[misc]
         """Send the worker its next requests, as many as it may have at a time."""
         if self._standing and place.owner is not None and self._gives_way(place):
             return
-        # One queue for both the look and the take: `next` may choose another one a moment later.
-        while (process := place.process) is not None and (waiting := place.next()) is not None:
-            call = waiting.peek()
-            assert call is not None
+        while (process := place.process) is not None and (found := place.next()) is not None:
+            waiting, call = found
             if is_missing := call.model not in process.models:
                 if process.born >= call.made:
                     self._missing[call.model] = process.born

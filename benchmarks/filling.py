@@ -72,7 +72,8 @@ async def _session(log: EmbeddedLog, session: str, size: int) -> None:
     await append(log, COMMANDS, session, record_codec.encode(opened))
     for first in range(0, size, RECORD_WINDOWS):
         packed = some[: (size - first) * len(model.tags)]
-        await append(log, RESULTS, session, record_codec.encode(Scored(first, model.model_id, packed, Cursor())))
+        result = Scored(first, model.model_id, packed, Cursor(), tags=len(model.tags))
+        await append(log, RESULTS, session, record_codec.encode(result))
 
 
 def scores(tags: int, windows: int) -> bytes:

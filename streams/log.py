@@ -110,7 +110,23 @@ class ReadableLog(Protocol):
         """Yield the existing records of [start, stop) in batches, in order."""
 
 
-class Log(ReadableLog, Protocol):
+class RecordReader(Protocol):
+    """Reads records at known offsets; raises Unavailable if the log does not answer."""
+
+    def values(self, tp: TopicPartition, offsets: Sequence[int]) -> AsyncGenerator[bytes | None, None]:
+        """Yield the values at ascending offsets, None for removed records."""
+
+
+class StretchReader(Protocol):
+    """Reads batches of records; raises Unavailable if the log does not answer."""
+
+    async def stretch(self, tp: TopicPartition, offsets: Sequence[int], size: int) -> Sequence[StoredRecord]:
+        """Return the record at the first offset, if it exists, and more records: those at the other offsets, with at
+        most `size` bytes together, or about `size` bytes of those that follow.
+        """
+
+
+class Log(ReadableLog, RecordReader, StretchReader, Protocol):
     """The log of a node."""
 
     @property
@@ -121,22 +137,6 @@ class Log(ReadableLog, Protocol):
 
     async def replay(self, ranges: Mapping[TopicPartition, tuple[int, int]], apply: Apply) -> None:
         """Pass all records of some ranges to `apply` in a thread, each partition in order."""
-
-
-class RecordReader(Protocol):
-    """Reads records of one topic at known offsets; raises Unavailable if the log does not answer."""
-
-    def read(self, partition: int, offsets: Sequence[int]) -> AsyncGenerator[bytes | None, None]:
-        """Yield the values at ascending offsets of one partition, None for removed records."""
-
-
-class StretchReader(Protocol):
-    """Reads batches of records of one topic; raises Unavailable if the log does not answer."""
-
-    async def stretch(self, partition: int, offsets: Sequence[int], size: int) -> Sequence[StoredRecord]:
-        """Return the record at the first offset, if it exists, and more records: those at the other offsets, with at
-        most `size` bytes together, or about `size` bytes of those that follow.
-        """
 
 
 class PartitionRecord(NamedTuple):

@@ -75,9 +75,10 @@ def record_limit(chunk_limit: int) -> int:
 def topics(audio_retention_ms: int, chunk_limit: int = DEFAULT_CHUNK_LIMIT) -> tuple[Topic, ...]:
     """Return the catalogue for a deployment that keeps audio for `audio_retention_ms`."""
     limit = record_limit(chunk_limit)
+    # `Begun` is in older logs; nothing writes it any more.
     folded = {
         COMMANDS: ("Opened Chunk Sealed Deleted Expired", "edge, sweeper", "intake"),
-        RESULTS: ("Scored Failed Begun Metered Tuned", "analyser, ledger, edge", "results"),
+        RESULTS: ("Scored Failed Metered Tuned", "analyser, ledger, edge", "results"),
         JOB_COMMANDS: ("Part Accepted Removed Overdue", "edge, sweeper", "job-intake"),
         JOB_RESULTS: ("Started Stopped Portion Finished Billed", "runner, ledger", "job-results"),
     }

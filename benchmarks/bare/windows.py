@@ -24,13 +24,13 @@ from topics.media import Media, parse
 def run(engine: OnnxSoundEngine, media: Media, chunks: list[list[bytes]], rounds: int, pace: float = math.inf) -> int:
     """Analyse `rounds` chunks of every stream; return the number of windows."""
     analyses = [Analysis(engine, SESSIONS, audio.RATE) for _ in chunks]
-    windows, began = 0, time.perf_counter()
+    began = time.perf_counter()
     for number in range(rounds):
         for place, (analysis, stream) in enumerate(zip(analyses, chunks, strict=True), number * len(chunks)):
             if (early := began + place / pace - time.perf_counter()) > 0:
                 time.sleep(early)
-            windows += analysis.feed(decode_chunk(stream[number % len(stream)], media).samples).count
-    return windows
+            analysis.feed(decode_chunk(stream[number % len(stream)], media).samples)
+    return sum(analysis.next_window for analysis in analyses)
 
 
 def main() -> None:

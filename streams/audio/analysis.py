@@ -20,17 +20,6 @@ TOGETHER: Final = 16
 NOTHING: Final = Hearing()
 
 
-class ScoredWindows(msgspec.Struct, frozen=True):
-    """Consecutive windows with their scores."""
-
-    #: Index of the first window.
-    first: int
-    count: int
-    #: Packed scores (`topics.scores`), one byte a tag, window by window. If the hearing asks for embeddings, each
-    #: window's scores are followed by its embedding, one byte a number.
-    packed: bytes
-
-
 def score_windows(engine: SoundEngine, windows: Sequence[AnalysisWindow]) -> list[AnalysisWindow]:
     """Replace the rows of fresh patches with their scores; the windows may come from several streams.
 
@@ -131,6 +120,9 @@ class WindowJoiner:
 class Analysis:
     """Scores the windows of one stream; the result is the same bit for bit however the stream is cut or resumed.
 
+    Scores are packed (`topics.scores`), one byte a tag, window by window. If the hearing asks for embeddings, each
+    window's scores are followed by its embedding, one byte a number.
+
     One thread at a time. To resume after window w - 1, pass `first_window` = w and an `at` no later than the
     interrupted run's `needed_from`, then feed from there.
     """
@@ -174,8 +166,8 @@ class Analysis:
         """Position of the first source sample that the next window depends on."""
         return self._cutter.needed_from
 
-    def feed(self, samples: Floats) -> ScoredWindows:
-        """Take the next source samples, float32[n], and return the windows they complete.
+    def feed(self, samples: Floats) -> bytes:
+        """Take the next source samples, float32[n], and return the scores of the windows they complete.
 
         Raises:
             EngineError: the model failed.
@@ -186,7 +178,7 @@ class Analysis:
         """Take the next source samples, float32[n], and return the windows they complete, for scoring and `take`."""
         return list(self._cutter.feed(samples))
 
-    def take(self, windows: Sequence[AnalysisWindow]) -> ScoredWindows:
+    def take(self, windows: Sequence[AnalysisWindow]) -> bytes:
         """Pack windows that `cut` returned and `score_windows` scored.
 
         Raises:
@@ -194,27 +186,26 @@ class Analysis:
         """
         return self._packed([self._scorer.scores(window) for window in windows])
 
-    def finish(self, whole: bool = True) -> ScoredWindows:
-        """End the stream and return the remaining windows, as `WindowCutter.finish` does.
+    def finish(self, whole: bool = True) -> bytes:
+        """End the stream and return the scores of the remaining windows, as `WindowCutter.finish` does.
 
         Raises:
             EngineError: the model failed.
         """
         return self._score(self._cutter.finish(whole))
 
-    def _score(self, windows: Iterator[AnalysisWindow]) -> ScoredWindows:
+    def _score(self, windows: Iterator[AnalysisWindow]) -> bytes:
         scores: list[Floats] = []
         while batch := list(islice(windows, TOGETHER)):
             scores += [self._scorer.scores(window) for window in score_windows(self._engine, batch)]
         return self._packed(scores)
 
-    def _packed(self, scores: list[Floats]) -> ScoredWindows:
-        packed = packed_rows(np.stack(scores), self._points) if scores else b""
-        return ScoredWindows(self.next_window - len(scores), len(scores), packed)
+    def _packed(self, scores: list[Floats]) -> bytes:
+        return packed_rows(np.stack(scores), self._points) if scores else b""
 
 
 def packed_rows(rows: Floats, points: Sequence[float]) -> bytes:
-    """Pack window scores, float32[windows, columns], for `ScoredWindows.packed`.
+    """Pack window scores, float32[windows, columns], as `Analysis` does.
 
     Raises:
         EngineError: a score is not a number.
@@ -234,7 +225,7 @@ def score_alone(engine: SoundEngine, geometry: Geometry, audio: DecodedAudio, he
     """
     analysis = Analysis(engine, geometry, audio.rate, recording=True, hearing=hearing)
     beginning = audio.samples[: window_samples(geometry, audio.rate)]
-    return analysis.feed(beginning).packed + analysis.finish().packed
+    return analysis.feed(beginning) + analysis.finish()
 
 
 def window_samples(geometry: Geometry, rate: int) -> int:

@@ -147,10 +147,6 @@ class Framer:
         self._extend(self._resampler.finish())
         return self._resampler.filter.output_length(self.position)
 
-    def first_input(self, sample: int) -> int:
-        """Return the position of the first source sample that a sample of the model's rate depends on."""
-        return self._resampler.filter.first_input(sample)
-
     def is_complete(self, end: int) -> bool:
         """Return whether the source samples fed so far cover the first `end` samples of the model's rate."""
         return self._resampler.filter.inputs_for(end - 1) <= self.position

@@ -4,7 +4,7 @@ Let N be the length of the audio in samples of the model's rate. Window i covers
 exists if there is audio; window i exists if at least 25 ms of audio follow the end of window i - 1. So windows cover
 all audio, the last one padded with zeros, for streams and files alike. A window's score is the mean over its patches,
 one a second; patches other than the first count only if they hold 25 ms of audio. A window with complete patches can be
-returned at once: its last patch reaches 25 ms past the end of the window before (`check_fit`), so it exists. If a
+returned at once: its last patch reaches 25 ms past the end of the window before, so it exists. If a
 second model hears longer pieces, a recording's window also waits for its block (`looks`).
 """
 
@@ -14,8 +14,8 @@ import msgspec
 
 from streams.audio.filters import design
 from streams.audio.framing import Framer
-from streams.audio.looks import LookGrid, look_grid
-from streams.models.manifest import LogMel, Manifest, Waveform
+from streams.audio.looks import look_grid
+from streams.models.manifest import Manifest
 from streams.models.protocol import Floats
 from topics.errors import EngineError
 from topics.geometry import PATCH_MS, SHORTEST_TAIL_MS, Geometry
@@ -46,58 +46,50 @@ class WindowGrid:
             EngineError: the model's patches do not fit the geometry.
         """
         front = manifest.input
-        check_fit(front, geometry)
+        self.looks = look_grid(manifest, geometry, recording)
+        self.hop = front.sample_rate * geometry.hop_ms // 1000
+        self.tail = front.sample_rate * SHORTEST_TAIL_MS // 1000
         self._filter = design(rate, front.sample_rate)
-        self._looks = look_grid(manifest, geometry, recording)
-        self._hop = front.sample_rate * geometry.hop_ms // 1000
         self._last = (geometry.patches - 1) * geometry.stride
         self._span = front.samples
+        if self._span < front.sample_rate * (PATCH_MS - geometry.hop_ms) // 1000 + self.tail:
+            hop = f"windows every {geometry.hop_ms} ms"
+            raise EngineError(f"patches of {front.samples} samples are too short for {hop}")
+
+    def first_sample(self, window: int) -> int:
+        """Return the first sample of the model's rate that a window may depend on, a whole number of hops."""
+        first = window * self.hop
+        if self.looks is None:
+            return first
+        return min(first, self.looks.first_needed(window) * self.looks.front.hop // self.hop * self.hop)
 
     def kept_from(self, window: int) -> int:
         """Return the first source position that a window may depend on, however long the audio is."""
-        return self._filter.first_input(first_sample(self._looks, window, self._hop))
+        return self._filter.first_input(self.first_sample(window))
 
     def first_input(self, window: int, length: int | None = None) -> int:
         """Return the first source position that a window depends on.
 
         `length` is the length of an ended recording in source samples.
         """
-        first = window * self._hop
-        if self._looks is not None:
+        first = window * self.hop
+        if self.looks is not None:
             ended = None if length is None else self._filter.output_length(length)
-            first = min(first, self._looks.first_sample(window, ended))
+            first = min(first, self.looks.first_sample(window, ended))
         return self._filter.first_input(first)
+
+    def patches_end(self, window: int) -> int:
+        """Return how many samples of the model's rate a window's patches depend on."""
+        return (window + self._last) * self.hop + self._span
 
     def end_of(self, window: int) -> int:
         """Return the position after the last source sample that a window depends on."""
-        end = (window + self._last) * self._hop + self._span
-        return self._filter.inputs_for(end_sample(self._looks, window, end) - 1)
+        end = self.patches_end(window)
+        return self._filter.inputs_for((end if self.looks is None else max(end, self.looks.end(window))) - 1)
 
     def is_complete(self, window: int, position: int) -> bool:
         """Return whether a window depends on no sample at or after a position."""
         return self.end_of(window) <= position
-
-
-def check_fit(front: LogMel | Waveform, geometry: Geometry) -> None:
-    """Check that a model's patches are long enough for windows of a geometry.
-
-    Raises:
-        EngineError: they are too short.
-    """
-    tail = front.sample_rate * SHORTEST_TAIL_MS // 1000
-    if front.samples < front.sample_rate * (PATCH_MS - geometry.hop_ms) // 1000 + tail:
-        raise EngineError(f"patches of {front.samples} samples are too short for windows every {geometry.hop_ms} ms")
-
-
-def first_sample(looks: LookGrid | None, window: int, hop: int) -> int:
-    """Return the first sample of the model's rate that a window may depend on, a whole number of hops."""
-    first = window * hop
-    return first if looks is None else min(first, looks.first_needed(window) * looks.front.hop // hop * hop)
-
-
-def end_sample(looks: LookGrid | None, window: int, end: int) -> int:
-    """Return how many samples of the model's rate a window depends on if its patches end at `end`."""
-    return end if looks is None else max(end, looks.end(window))
 
 
 class WindowCutter:
@@ -119,21 +111,17 @@ class WindowCutter:
             EngineError: the model's patches do not fit the geometry.
             ValueError: the window needs samples before `at`.
         """
-        front = manifest.input
         self._geometry = geometry
-        self._span = front.samples
-        looks = self._looks = look_grid(manifest, geometry, recording)
+        grid = self._grid = WindowGrid(manifest, geometry, rate, recording)
         self._framer = Framer(
-            front,
+            manifest.input,
             geometry.hop_ms,
             rate,
             at=at,
             first_patch=first_window,
-            second=None if looks is None else looks.front,
-            wanted=first_sample(looks, first_window, front.sample_rate * geometry.hop_ms // 1000),
+            second=None if grid.looks is None else grid.looks.front,
+            wanted=grid.first_sample(first_window),
         )
-        self._tail = front.sample_rate * SHORTEST_TAIL_MS // 1000
-        check_fit(front, geometry)
         self._block = rate * BLOCK_S
         self.next_window = first_window
         #: Patches of earlier windows that later windows share.
@@ -147,7 +135,7 @@ class WindowCutter:
     @property
     def needed_from(self) -> int:
         """Position of the first source sample that the next window may depend on."""
-        return self._framer.first_input(first_sample(self._looks, self.next_window, self._framer.hop))
+        return self._grid.kept_from(self.next_window)
 
     def feed(self, samples: Floats) -> Iterator[AnalysisWindow]:
         """Take the next source samples, float32[n], and yield the windows they complete.
@@ -156,7 +144,7 @@ class WindowCutter:
         """
         for start in range(0, len(samples), self._block):
             self._framer.feed(samples[start : start + self._block])
-            while self._framer.is_complete(self._end()):
+            while self._grid.is_complete(self.next_window, self.position):
                 yield self._cut(self._patches(self.next_window))
 
     def finish(self, whole: bool = True) -> Iterator[AnalysisWindow]:
@@ -166,24 +154,16 @@ class WindowCutter:
         """
         length = self._framer.finish()
         count = self._count(length)
-        while self.next_window < count if whole else self._framer.is_complete(self._patches_end()):
+        while self.next_window < count if whole else self._framer.is_complete(self._grid.patches_end(self.next_window)):
             first, *others = self._patches(self.next_window)
-            audible = [patch for patch in others if length - patch * self._framer.hop >= self._tail]
+            audible = [patch for patch in others if length - patch * self._grid.hop >= self._grid.tail]
             yield self._cut([first, *audible], length)
-
-    def _end(self) -> int:
-        """Return how many samples of the model's rate the next window depends on."""
-        return end_sample(self._looks, self.next_window, self._patches_end())
-
-    def _patches_end(self) -> int:
-        last = self.next_window + (self._geometry.patches - 1) * self._geometry.stride
-        return last * self._framer.hop + self._span
 
     def _count(self, length: int) -> int:
         """Return the number of windows in `length` samples of the model's rate."""
-        hop = self._framer.hop
+        hop = self._grid.hop
         covered = hop * self._geometry.window_ms // self._geometry.hop_ms
-        return 0 if length == 0 else 1 + max(0, (length - covered - self._tail) // hop + 1)
+        return 0 if length == 0 else 1 + max(0, (length - covered - self._grid.tail) // hop + 1)
 
     def _patches(self, window: int) -> list[int]:
         return [window + second * self._geometry.stride for second in range(self._geometry.patches)]
@@ -191,10 +171,10 @@ class WindowCutter:
     def _cut(self, patches: list[int], length: int | None = None) -> AnalysisWindow:
         fresh = tuple((patch, self._framer.patch(patch)) for patch in patches if patch not in self._shared_patches)
         look, frame = None, 0
-        if self._looks is not None:
-            number = self._looks.number(self.next_window)
-            look = number, self._framer.frames(*self._looks.frames(number, length))
-            frame = self._looks.first_needed(self.next_window + 1)
+        if (looks := self._grid.looks) is not None:
+            number = looks.number(self.next_window)
+            look = number, self._framer.frames(*looks.frames(number, length))
+            frame = looks.first_needed(self.next_window + 1)
         window = AnalysisWindow(self.next_window, tuple(patches), fresh, look)
         self._shared_patches.update(patches)
         self._shared_patches.discard(self.next_window)

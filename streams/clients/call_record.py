@@ -14,8 +14,6 @@ class CallRecord:
         self.calls = self.failures = self.in_flight = 0
         #: Latency of the last successful call.
         self.latency_ms: int | None = None
-        #: End of that call, Unix time in milliseconds.
-        self.answered_at_ms: int | None = None
         self.error: str | None = None
         self.failed_at_ms: int | None = None
         self.failing = False
@@ -32,7 +30,7 @@ class CallRecord:
             self.failing, self.error, self.failed_at_ms = True, str(error), int(time.time() * 1000)
             raise
         else:
-            self.failing, self.answered_at_ms = False, int(time.time() * 1000)
-            self.latency_ms = self.answered_at_ms - int(began * 1000)
+            self.failing = False
+            self.latency_ms = int(time.time() * 1000) - int(began * 1000)
         finally:
             self.in_flight -= 1

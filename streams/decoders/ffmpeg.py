@@ -75,10 +75,7 @@ def open_file(source: DescriptorSource | GuardedSource, media: Media, longest_s:
         AudioError: not the declared container, a damaged header, no audio, an unsupported codec, a header that exceeds
             a limit; or the extra is not installed.
     """
-    container.check_declared(source, media)
-    kind = container.detect(source.read(container.HEAD))
-    assert kind is not None
-    source.seek(0)
+    kind = container.check_declared(source, media)
     if "av" not in globals():
         raise AudioError(MISSING.format(container.NAMES[kind]))
     reader: io.BufferedReader | GuardedSource

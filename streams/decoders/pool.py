@@ -95,15 +95,7 @@ class DecoderPool:
         if media.container == "raw":
             return decode.open_file(source, media, longest_s, block_samples)
         most = min(block_samples or decode.BLOCK_SAMPLES, messages.SLOT_SAMPLES)
-        asked = DecodedBlocks(self, source, Request(media, longest_s, most), nice, owner)
-        try:
-            header = asked.open()
-            # The decoder has checked this, unless the file compromised it.
-            decode.check_limits(header.rate, header.channels, header.frames, longest_s)
-            return DecodedFile(asked, header, longest_s)
-        except BaseException:
-            asked.close()
-            raise
+        return DecodedFile(self, source, Request(media, longest_s, most), nice, owner)
 
     def lease(self, recording: int | None, owner: str | None, nice: int) -> DecoderProcess:
         """Return a decoder for one file, new or used only for files of `owner`; with `nice` added to its nice value.
@@ -153,26 +145,10 @@ class DecoderPool:
 
 
 class DecodedFile(AudioFile):
-    """A file whose blocks come from a decoder. One thread at a time."""
-
-    def __init__(self, asked: DecodedBlocks, header: Header, longest_s: int) -> None:
-        super().__init__(
-            header.rate, header.channels, asked.blocks(), longest_s, header.frames, asked.tell, header.claim
-        )
-        self._asked = asked
-
-    def processor_seconds(self) -> float:
-        """Return the CPU time of this thread and the decoder; only differences mean anything."""
-        return time.thread_time() + self._asked.processor_seconds()
-
-    def close(self) -> None:
-        self._asked.close()
-
-
-class DecodedBlocks:
-    """One file and its decoder, which is replaced and starts again if it dies. One thread at a time."""
+    """A file whose blocks come from a decoder, which is replaced and starts again if it dies. One thread at a time."""
 
     def __init__(self, pool: DecoderPool, source: BinaryIO, request: Request, nice: int, owner: str | None) -> None:
+        """Open a file; raises the errors of `DecoderPool.open_file`."""
         self._nice = nice
         self._owner = owner
         self._pool = pool
@@ -190,8 +166,17 @@ class DecodedBlocks:
         #: CPU seconds of earlier decoders, minus what the current one spent on other files.
         self._spent = 0.0
 
-    def open(self) -> Header:
-        """Open the file and return its header; raises the errors of `DecoderPool.open_file`."""
+        try:
+            header = self._open()
+            # The decoder has checked this, unless the file compromised it.
+            decode.check_limits(header.rate, header.channels, header.frames, request.longest_s)
+        except BaseException:
+            self.close()
+            raise
+        about = header.frames, lambda: self._position, header.claim
+        super().__init__(header.rate, header.channels, self._blocks(), request.longest_s, *about)
+
+    def _open(self) -> Header:
         while True:
             try:
                 self._ask()
@@ -200,14 +185,7 @@ class DecodedBlocks:
             except DecoderDied:
                 self._discard_dead()
 
-    def blocks(self) -> Iterator[Floats]:
-        """Yield the samples of the opened file.
-
-        Raises:
-            AudioError: the file is damaged or crashed the decoder.
-            Unavailable: no decoder is available.
-            OSError: the source cannot be read.
-        """
+    def _blocks(self) -> Iterator[Floats]:
         given = 0
         while True:
             at = 0
@@ -221,16 +199,12 @@ class DecodedBlocks:
                 return
             except DecoderDied:
                 self._discard_dead()
-            self.open()
-
-    def tell(self) -> int:
-        """Return the decoder's position in the file when it sent the last block."""
-        return self._position
+            self._open()
 
     def processor_seconds(self) -> float:
-        """Return the decoders' CPU time; only differences mean anything."""
         self._metered = True
-        return self._spent + (0.0 if self._decoder is None else self._decoder.child.processor_seconds())
+        decoders = self._spent + (0.0 if self._decoder is None else self._decoder.child.processor_seconds())
+        return time.thread_time() + decoders
 
     def close(self, reusable: bool = False) -> None:
         """Return the decoder to the pool. Idempotent."""

@@ -26,15 +26,6 @@ class RecordingProber:
         await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
 
     async def probe(self, file: int, declared: Media | None) -> ProbeResult:
-        """Decode the first second of a seekable file, given as a descriptor; its position changes.
-
-        Only raw PCM, which cannot be recognised, must be `declared`.
-
-        Raises:
-            AudioTooLong: the recording exceeds the maximum length.
-            AudioError: it is not supported audio.
-            Unavailable: no decoder is available, or the file cannot be read.
-        """
         try:
             copy = os.dup(file)
         except OSError as error:

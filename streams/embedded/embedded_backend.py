@@ -5,10 +5,9 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Final
 
 from streams.embedded.embedded_log import EmbeddedLog
-from streams.embedded.embedded_reader import EmbeddedReader
 from streams.embedded.maintenance import Maintenance
 from streams.log import Apply, LogUser, StoredRecord
-from topics.catalog import COMMANDS, FOLDED, JOB_COMMANDS, Topic, TopicPartition
+from topics.catalog import FOLDED, Topic, TopicPartition
 
 BATCH_RECORDS: Final = 2000
 BATCH_BYTES: Final = 8 * 1024 * 1024
@@ -20,8 +19,6 @@ class EmbeddedBackend:
     def __init__(self, log: EmbeddedLog, topics: Sequence[Topic], partitions: int, clock: Callable[[], float]) -> None:
         self.name = log.store.name()
         self.writer = log
-        self.chunk_reader = EmbeddedReader(log, COMMANDS)
-        self.part_reader = EmbeddedReader(log, JOB_COMMANDS)
         self.follower = None
         self._log = log
         self._clock = clock
@@ -67,6 +64,16 @@ class EmbeddedBackend:
         while start < stop and (records := self._log.read(tp, start, BATCH_RECORDS, BATCH_BYTES)):
             start = records[-1].offset + 1
             yield [record for record in records if record.offset < stop]
+
+    async def values(self, tp: TopicPartition, offsets: Sequence[int]) -> AsyncGenerator[bytes | None, None]:
+        for offset in offsets:
+            record = await asyncio.to_thread(self._log.get, tp, offset)
+            yield None if record is None else record.value
+
+    async def stretch(self, tp: TopicPartition, offsets: Sequence[int], size: int) -> Sequence[StoredRecord]:
+        """Return the existing records at `offsets`; separate lookups cost no more here than reading ahead."""
+        found = await asyncio.to_thread(lambda: [self._log.get(tp, offset) for offset in offsets])
+        return [record for record in found if record is not None]
 
     async def replay(self, ranges: Mapping[TopicPartition, tuple[int, int]], apply: Apply) -> None:
         for tp, (start, stop) in ranges.items():

@@ -27,16 +27,15 @@ class Watch:
         self._followers.leave(self._id, self)
 
 
-class Follower:
+class Follower(Watch):
     """Lets one reader wait for a session or job to change. Loop only."""
 
     def __init__(self, followers: Followers, id: str) -> None:
-        self._followers = followers
-        self._id = id
+        super().__init__(followers, id, self._note)
         self._event = asyncio.Event()
         self._lost = False
 
-    def wake(self, lost: bool = False) -> None:
+    def _note(self, lost: bool) -> None:
         self._lost = self._lost or lost
         self._event.set()
 
@@ -51,19 +50,16 @@ class Follower:
             raise Unavailable("this node no longer serves it: ask again")
         return True
 
-    def close(self) -> None:
-        self._followers.leave(self._id, self)
-
 
 class Followers:
     """Holds all waiting readers of this process, by id. Loop only."""
 
     def __init__(self) -> None:
-        self._by_id: defaultdict[str, set[Follower | Watch]] = defaultdict(set)
+        self._by_id: defaultdict[str, set[Watch]] = defaultdict(set)
         #: Whether the node is about to stop, so that no reader may wait.
         self.withdrawn = False
         #: Readers to wake, by id; the id whose turn it is comes first.
-        self._waking: OrderedDict[str, set[Follower | Watch]] = OrderedDict()
+        self._waking: OrderedDict[str, set[Watch]] = OrderedDict()
         self._scheduled = False
 
     def follow(self, id: str) -> Follower:
@@ -76,12 +72,12 @@ class Followers:
         self._add(id, watch)
         return watch
 
-    def _add(self, id: str, follower: Follower | Watch) -> None:
+    def _add(self, id: str, follower: Watch) -> None:
         self._by_id[id].add(follower)
         if self.withdrawn:
             follower.wake(True)
 
-    def leave(self, id: str, follower: Follower | Watch) -> None:
+    def leave(self, id: str, follower: Watch) -> None:
         """Remove a reader. Idempotent."""
         waiting = self._by_id.get(id)
         if waiting is not None:

@@ -6,12 +6,13 @@ from contextlib import aclosing
 import xxhash
 
 from streams.log import RecordReader
+from topics.catalog import TopicPartition
 from topics.errors import AudioError, RecordError
 from topics.rows import AudioRow
 
 
 async def read_log(
-    log: RecordReader, partition: int, rows: Sequence[AudioRow], audio_of: Callable[[bytes], bytes | None]
+    log: RecordReader, tp: TopicPartition, rows: Sequence[AudioRow], audio_of: Callable[[bytes], bytes | None]
 ) -> AsyncGenerator[bytes, None]:
     """Yield the audio of rows in order; `audio_of` extracts it from a record, or returns None.
 
@@ -19,7 +20,7 @@ async def read_log(
         AudioError: retention removed the record, or its bytes have changed.
     """
     # Close at once even if a record is damaged, because the reader may hold a lock.
-    async with aclosing(log.read(partition, [row.offset for row in rows])) as values:
+    async with aclosing(log.values(tp, [row.offset for row in rows])) as values:
         index = 0
         async for value in values:
             yield checked_audio(rows[index], value, audio_of)

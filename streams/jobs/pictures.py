@@ -3,9 +3,8 @@
 import asyncio
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
 from typing import Final, TypeVar
@@ -18,10 +17,10 @@ from streams.audio import picture
 from streams.audio.decode import AudioFile, OpenFile
 from streams.audio.picture import Bytes, PictureWriter
 from streams.jobs.recording import JobRecordings
+from streams.room import Room
 from topics import keys, media
 from topics.errors import AudioError, Unavailable
 from topics.ports.jobs import JobView
-from topics.turns import Turns
 
 T = TypeVar("T")
 
@@ -96,8 +95,7 @@ class JobPictures:
         self._most_bytes = most_bytes
         #: Most recently used last.
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
-        self._waiting: Turns[asyncio.Future[None]] = Turns()
-        self._free = MAKERS
+        self._room = Room(MAKERS)
         self._numbers = count()
         self._threads = ThreadPoolExecutor(MAKERS, "pictures")
         self._readers = ThreadPoolExecutor(READERS, "picture-reading")
@@ -184,42 +182,20 @@ class JobPictures:
             self.drop(job)
 
     async def _make(self, job: str, view: JobView, path: Path, stopped: threading.Event) -> float:
-        async with self._turn(view.accepted.project), self._recordings.open(job) as file:
-            arguments = self._open_file, file, view.accepted.source.content_type, path, stopped
-            drawing = asyncio.get_running_loop().run_in_executor(self._threads, draw, *arguments)
-            try:
-                return await asyncio.shield(drawing)
-            except OSError as error:
-                raise Unavailable(f"the picture cannot be drawn now: {error.strerror}", retry_after=10) from error
-            except asyncio.CancelledError:
-                await asyncio.gather(drawing, return_exceptions=True)
-                raise
-
-    @asynccontextmanager
-    async def _turn(self, project: str) -> AsyncIterator[None]:
-        if self._free:
-            self._free -= 1
-        else:
-            turn = asyncio.get_running_loop().create_future()
-            self._waiting.put(project, turn)
-            try:
-                await turn
-            except asyncio.CancelledError:
-                self._waiting.discard(project, turn)
-                if turn.done() and not turn.cancelled():
-                    self._pass_on()
-                raise
+        await self._room.enter(view.accepted.project, 1)
         try:
-            yield
+            async with self._recordings.open(job) as file:
+                arguments = self._open_file, file, view.accepted.source.content_type, path, stopped
+                drawing = asyncio.get_running_loop().run_in_executor(self._threads, draw, *arguments)
+                try:
+                    return await asyncio.shield(drawing)
+                except OSError as error:
+                    raise Unavailable(f"the picture cannot be drawn now: {error.strerror}", retry_after=10) from error
+                except asyncio.CancelledError:
+                    await asyncio.gather(drawing, return_exceptions=True)
+                    raise
         finally:
-            self._pass_on()
-
-    def _pass_on(self) -> None:
-        while (turn := self._waiting.take()) is not None:
-            if not turn.done():
-                turn.set_result(None)
-                return
-        self._free += 1
+            self._room.leave(1)
 
 
 def _bytes(entry: _Entry) -> int:

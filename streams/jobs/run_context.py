@@ -12,6 +12,7 @@ from streams.jobs.job_store import JobStore
 from streams.jobs.spool import Spool
 from streams.log import RecordReader
 from topics import record_codec
+from topics.catalog import JOB_COMMANDS, TopicPartition
 from topics.errors import AudioError, Unavailable
 from topics.jobs.options import Service
 from topics.jobs.records import Accepted, JobResult, Part, Portion
@@ -55,27 +56,15 @@ class JobRun:
         self._spool = spool
 
     async def audio(self) -> Path:
-        """Return the job's audio as a file that its services share and that lasts to the end of the run.
-
-        Raises:
-            AudioError: the log no longer holds it.
-            Unavailable: the log does not answer, or the spool's disk does not accept it.
-        """
         return await self._spool.take(self.job, self.run, self.accepted.source.size, self._parts)
 
     def check_room(self, size: int) -> None:
-        """Check that the disk has room for `size` more bytes beside the audio. Any thread.
-
-        Raises:
-            Unavailable: it would have less free space than it must keep.
-        """
         self._spool.check_room(size)
 
     def close(self) -> None:
         self._spool.give_back(self.job, self.run)
 
     def portions(self, service: Service) -> Sequence[bytes]:
-        """Return the portions of another service that succeeded; none if it failed or was not requested."""
         store = self._store_of(self.job)
         head = store.head(self.job)
         entry = None if head is None else head.entry(service)
@@ -85,16 +74,10 @@ class JobRun:
         return [data for data in portions if data is not None]
 
     def audio_ms(self) -> int:
-        """Return the audio's length in milliseconds, as reported by services that ended; 0 before any has."""
         head = self._store_of(self.job).head(self.job)
         return 0 if head is None else max(entry.audio_ms for entry in head.entries)
 
     async def emit(self, data: bytes, done: float) -> None:
-        """Append the next portion, at most about PORTION_BYTES; `done` is the completed share of the work, 0 to 1.
-
-        Raises:
-            Unavailable: the log does not accept it.
-        """
         await self.append(Portion(self.service, self.run, self.count, data, done))
         self.count += 1
 
@@ -138,7 +121,7 @@ async def read_parts(store_of: StoreOf, log: RecordReader, job: str, count: int)
 async def read_rows(log: RecordReader, store: JobStore, rows: Sequence[AudioRow]) -> AsyncGenerator[bytes, None]:
     """Yield the parts of given rows in order; raises the errors of `read_parts`."""
     try:
-        async with aclosing(read_log(log, store.partition.number, rows, _audio)) as parts:
+        async with aclosing(read_log(log, TopicPartition(JOB_COMMANDS, store.partition.number), rows, _audio)) as parts:
             async for part in parts:
                 yield part
     except OSError as error:

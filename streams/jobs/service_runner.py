@@ -21,7 +21,7 @@ from streams.folding.lives import Lives
 from streams.jobs.run_context import Emit, JobRun, Note, StoreOf
 from streams.jobs.spool import Spool
 from streams.log import RecordReader
-from streams.services.service import JobService, RunSummary, ServiceRun
+from streams.services.service import JobService
 from topics import keys
 from topics.errors import EarshotError, NotOwned, ServiceFault, Unavailable
 from topics.folding import DEADLY, DEATHS, KILLED, KILLS
@@ -53,18 +53,6 @@ class PendingService(msgspec.Struct, eq=False):
     failures: int = 0
     task: asyncio.Task[None] | None = None
     timer: asyncio.TimerHandle | None = None
-
-
-class MissingService:
-    """Replaces a service that this deployment lacks: every run fails. Loop only."""
-
-    limit = 1
-
-    def __init__(self, service: Service) -> None:
-        self.service = service
-
-    async def perform(self, work: ServiceRun) -> RunSummary:
-        raise ServiceFault(f"{self.service} is not available in this deployment")
 
 
 class ReadyServices(WorkChannel[PendingService]):
@@ -132,9 +120,7 @@ class Runner(mode.Service):  # type: ignore[misc]
     ) -> None:
         """Begin without work; `spool` keeps the audio of runs."""
         super().__init__()
-        self.services: dict[Service, JobService] = {
-            service: services.get(service) or MissingService(service) for service in Service
-        }
+        self.services = services
         self.store_of = store_of
         self.reader = reader
         self.emit = emit
@@ -146,7 +132,9 @@ class Runner(mode.Service):  # type: ignore[misc]
         #: Held by the suspected service that runs: together, an innocent one would be counted with the guilty.
         self._turn = asyncio.Lock()
         self._pending: dict[str, dict[Service, PendingService]] = {}
-        self.ready = ReadyServices(app, {service: self.services[service].limit for service in Service})
+        #: Runs of a service that this deployment lacks fail, one at a time.
+        self._limits = {service: services[service].limit if service in services else 1 for service in Service}
+        self.ready = ReadyServices(app, self._limits)
         #: Includes runs of forgotten jobs until they end.
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -208,7 +196,7 @@ class Runner(mode.Service):  # type: ignore[misc]
     def load(self) -> tuple[int, int]:
         """Return how many services of jobs are ready or running, and how many may run at the same time."""
         pending = (one for services in self._pending.values() for one in services.values() if one.since is not None)
-        return sum(1 for _ in pending), sum(service.limit for service in self.services.values())
+        return sum(1 for _ in pending), sum(self._limits.values())
 
     def lag(self) -> float:
         """Return the longest time in seconds that a ready service has been waiting to start or restart."""
@@ -313,6 +301,8 @@ class Runner(mode.Service):  # type: ignore[misc]
             if kills >= KILLS:
                 raise ServiceFault(KILLED)
             try:
+                if run.service not in self.services:
+                    raise ServiceFault(f"{run.service} is not available in this deployment")
                 summary = await self.services[run.service].perform(run)
             finally:
                 self._suspected.discard((run.job, run.service))

@@ -36,6 +36,8 @@ class Spool:
         self.directory = directory
         self._free_bytes = free_bytes
         self._files: dict[str, SpoolFile] = {}
+        #: Bytes still to be written to the files that are being filled.
+        self._promised: dict[Path, int] = {}
 
     def clear(self) -> None:
         """Create the directory and delete the leftovers of an earlier process."""
@@ -52,8 +54,9 @@ class Spool:
         """
         file = self._files.get(job)
         if file is None:
-            self.check_room(size)
-            file = self._files[job] = self._begin(job, read)
+            # Together, files that fit one by one could fill the disk, and then all of them would fail.
+            self.check_room(size + sum(self._promised.values()))
+            file = self._files[job] = self._begin(job, size, read)
         file.runs.add(run)
         try:
             # Cancelling one run must not stop the filling for others.
@@ -94,15 +97,17 @@ class Spool:
             file.filling.cancel()
             file.path.unlink(missing_ok=True)
 
-    def _begin(self, job: str, read: Callable[[], AsyncGenerator[bytes, None]]) -> SpoolFile:
+    def _begin(self, job: str, size: int, read: Callable[[], AsyncGenerator[bytes, None]]) -> SpoolFile:
         try:
-            file, name = tempfile.mkstemp(SUFFIX, dir=self.directory)
+            descriptor, name = tempfile.mkstemp(SUFFIX, dir=self.directory)
         except OSError as error:
             raise _refused(error) from error
-        os.close(file)
-        return SpoolFile(
-            Path(name), asyncio.create_task(self._fill(Path(name), read()), name=f"spool-{keys.shown(job)}"), set()
-        )
+        os.close(descriptor)
+        path = Path(name)
+        filling = asyncio.create_task(self._fill(path, read()), name=f"spool-{keys.shown(job)}")
+        self._promised[path] = size
+        filling.add_done_callback(lambda _: self._promised.pop(path))
+        return SpoolFile(path, filling, set())
 
     async def _fill(self, path: Path, parts: AsyncGenerator[bytes, None]) -> None:
         # Close the parts at once even if the disk is full: a reader of the log may hold a lock until then.
@@ -112,6 +117,7 @@ class Spool:
                     await asyncio.to_thread(self._append, path, part)
                 except OSError as error:
                     raise _refused(error) from error
+                self._promised[path] -= len(part)
 
     def _append(self, path: Path, data: bytes) -> None:
         # Again: others write to the disk too.

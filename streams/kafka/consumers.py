@@ -5,7 +5,7 @@ import queue
 import threading
 import time
 from collections.abc import AsyncGenerator, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import aclosing, contextmanager, suppress
 from typing import Any, Final
 
 import structlog
@@ -27,6 +27,8 @@ POLL_SECONDS: Final = 0.2
 #: Read-ahead of consumers: large for long ranges, small for short ones to waste little.
 KIB_AHEAD: Final = 16 * 1024
 KIB_OF_STRETCH: Final = 1024
+#: The largest gap of records that is cheaper to read than to seek over.
+NEAR: Final = 64
 #: Faults from which librdkafka recovers by itself.
 _PASSING: Final = (
     KafkaError._TRANSPORT,
@@ -138,8 +140,25 @@ class Consumers:
         finally:
             await asyncio.to_thread(end)
 
-    async def stretch(self, tp: TopicPartition, start: int, size: int) -> list[StoredRecord]:
-        return await asyncio.to_thread(self._stretch, tp, start, size)
+    async def values(self, tp: TopicPartition, offsets: Sequence[int]) -> AsyncGenerator[bytes | None, None]:
+        for run in _runs(offsets):
+            missing = iter(run)
+            offset: int | None = next(missing)
+            async with aclosing(self.read(tp, run[0], run[-1] + 1)) as batches:
+                async for records in batches:
+                    for record in records:
+                        while offset is not None and offset < record.offset:
+                            yield None
+                            offset = next(missing, None)
+                        if offset == record.offset:
+                            yield record.value
+                            offset = next(missing, None)
+            while offset is not None:
+                yield None
+                offset = next(missing, None)
+
+    async def stretch(self, tp: TopicPartition, offsets: Sequence[int], size: int) -> list[StoredRecord]:
+        return await asyncio.to_thread(self._stretch, tp, offsets[0], size)
 
     def _stretch(self, tp: TopicPartition, start: int, size: int) -> list[StoredRecord]:
         found: list[StoredRecord] = []
@@ -238,6 +257,18 @@ class Consumers:
             with suppress(queue.Empty):
                 while True:
                     free.get_nowait().close()
+
+
+def _runs(offsets: Sequence[int]) -> Iterator[list[int]]:
+    """Split offsets into runs to read without a seek."""
+    run: list[int] = []
+    for offset in offsets:
+        if run and offset - run[-1] > NEAR:
+            yield run
+            run = []
+        run.append(offset)
+    if run:
+        yield run
 
 
 class ChangelogTail:

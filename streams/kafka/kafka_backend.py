@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 from streams.kafka.connection import KafkaConnection
 from streams.kafka.consumers import ChangelogTail, Consumers
-from streams.kafka.kafka_reader import KafkaReader
 from streams.kafka.kafka_writer import KafkaWriter
 from streams.kafka.topics import ensure
 from streams.log import LogUser
-from topics.catalog import COMMANDS, JOB_COMMANDS, Topic
+from topics.catalog import Topic
 
 
 class KafkaBackend:
@@ -29,10 +28,9 @@ class KafkaBackend:
     ) -> None:
         self.writer = KafkaWriter(connection, queue_bytes, record_limit)
         self._consumers = Consumers(connection, record_limit)
-        self.chunk_reader = KafkaReader(self._consumers, COMMANDS)
-        self.part_reader = KafkaReader(self._consumers, JOB_COMMANDS)
         self.follower = ChangelogTail(self._consumers)
         self.bounds, self.read, self.replay = self._consumers.bounds, self._consumers.read, self._consumers.replay
+        self.values, self.stretch = self._consumers.values, self._consumers.stretch
         self.note_end, self.drop, self.topic_name = self.writer.note_end, self.writer.drop, connection.topic
         self._connection = connection
         self._topics = topics

@@ -15,11 +15,18 @@ class LookEngine(Protocol):
     """The loaded second model of a bundle; threads may share it."""
 
     def hear(self, frames: Floats, recording: bool) -> tuple[Floats, Floats]:
-        """Return each tag's logit, float32[tags], and the embedding of a look, float32[frames, bands]."""
+        """Return each tag's logit, float32[tags], and the embedding of a look, float32[frames, bands].
+
+        Raises:
+            EngineError: the model failed.
+        """
         ...
 
     def combine(self, scores: Floats, look: Callable[[], Floats]) -> Floats:
-        """Combine a window's scores from the first model, float32[tags], with its look's logits if they are needed."""
+        """Combine a window's scores from the first model, float32[tags] in 0..1, with the logits that `look` returns.
+
+        Call `look` only if the scores pass the gate; otherwise the second model does not run.
+        """
         ...
 
 

@@ -57,11 +57,6 @@ class SecondEngine:
             self.hear(np.zeros((second.look(recording).frames, second.input.bands), np.float32), recording)
 
     def hear(self, frames: Floats, recording: bool) -> tuple[Floats, Floats]:
-        """Return each tag's logit, float32[tags], and the embedding of a look, float32[frames, bands].
-
-        Raises:
-            EngineError: the model failed.
-        """
         scores, embedding = self.embed(frames)
         try:
             by_class = self._columns.highest(scores)
@@ -93,10 +88,6 @@ class SecondEngine:
         return scores, embedding
 
     def combine(self, scores: Floats, look: Callable[[], Floats]) -> Floats:
-        """Combine the first model's `scores` of a window, float32[tags] in 0..1, with its look's logits.
-
-        `look` returns the logits. It is called only if `scores` pass the gate; otherwise the second model does not run.
-        """
         heard = self._weights * look() if scores.max() >= self._second.gate else self._unheard
         logits: Floats = heard + (np.float32(1.0) - self._weights) * logit(scores)
         return heads.logistic(logits)

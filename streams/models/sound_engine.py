@@ -55,23 +55,11 @@ class OnnxSoundEngine:
         self._batches = tuple(size for size in BATCHES if size == 1 or self._may_run(size))
 
     def scores(self, patch: Floats) -> Floats:
-        """Score one patch, float32[frames, bands] or float32[samples], depending on the manifest.
-
-        Returns:
-            float32[tags] in 0..1: the maximum over the classes and the head of each tag.
-
-        Raises:
-            EngineError: the model failed on the patch.
-        """
+        # A tag's score is the maximum over its classes and its head.
         tags: Floats = self._score((patch,))[0]
         return tags
 
     def scores_of(self, patches: Sequence[Floats]) -> Sequence[Floats]:
-        """Score each patch as `scores` does.
-
-        Raises:
-            EngineError: the model failed on a patch.
-        """
         tags: list[Floats] = []
         while len(tags) < len(patches):
             size = next(size for size in self._batches if size <= len(patches) - len(tags))

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from streams.log import Apply, Log, LogUser, RecordReader, StretchReader
+from streams.log import Apply, Log, LogUser
 from streams.ownership import Assignment
 from topics.catalog import TopicPartition
 
@@ -58,13 +58,6 @@ class LogBackend(Log, Protocol):
     @property
     def follower(self) -> ChangelogFollower | None:
         """The follower of other nodes' changelogs; None for a log of one process."""
-
-    @property
-    def chunk_reader(self) -> StretchReader:
-        """The reader of session chunks that are no longer in memory."""
-
-    @property
-    def part_reader(self) -> RecordReader: ...
 
     async def start(self, user: LogUser) -> None:
         """Create or verify the topics and start calling `user`; raise ServiceError if that fails."""

@@ -16,7 +16,7 @@ from streams.folding.followers import Followers
 from streams.models.loaded_models import LoadedModels
 from streams.node.backend import LogBackend, Membership
 from streams.node.disk_watch import DiskWatch
-from streams.node.files_watch import FilesWatch
+from streams.node.files_watch import watch_files
 from streams.node.jobs import JobWorkload
 from streams.node.options import NodeOptions
 from streams.node.owners import Owners
@@ -70,6 +70,7 @@ class Node(mode.Service):  # type: ignore[misc]
         self.tasks = Tasks(on_failure)
         self.app = NodeApp()
         self._sweep_seconds = options.sweep_seconds
+        self._watched = options.files
         #: The reason for waiting, and the monotonic time since when.
         self._waiting: tuple[str, float] | None = None
         valid = (lambda: True) if membership is None else membership.valid
@@ -77,11 +78,9 @@ class Node(mode.Service):  # type: ignore[misc]
         self.sender = RecordSender(backend.writer, self.owners, options.part_bytes, options.share_bytes)
         self.followers = Followers()
         shared = (self.app, options, self.owners, self.sender, self.followers)
-        self.session_workload = SessionWorkload(*shared, models, backend.chunk_reader, open_file, workers, ledger)
+        self.session_workload = SessionWorkload(*shared, models, backend, open_file, workers, ledger)
         listeners = self.session_workload.listeners
-        self.job_workload = JobWorkload(
-            *shared, backend.part_reader, services, ledger, open_in_background or open_file, listeners
-        )
+        self.job_workload = JobWorkload(*shared, backend, services, ledger, open_in_background or open_file, listeners)
         agents.analyse_sessions(self.app, self.session_workload.analyser)
         agents.run_services(self.app, self.job_workload.runner)
         agents.bill(self.app, "bill_sessions", self.session_workload.biller)
@@ -90,7 +89,6 @@ class Node(mode.Service):  # type: ignore[misc]
             self.owners, backend, Databases(options.directory), self.workloads, self.followers, self.tasks, membership
         )
         self.disks = DiskWatch(backend, self.owners, self.partitions.standbys)
-        self._files = FilesWatch(options.files)
         ports = (self.owners, self.sender, self.followers, models)
         self.sessions = SessionsPort(*ports, options.project_sessions, listeners, self.session_workload.intake)
         self.jobs = JobsPort(*ports, options.project_jobs, self.job_workload.recordings, self.job_workload.pictures)
@@ -117,7 +115,7 @@ class Node(mode.Service):  # type: ignore[misc]
             "sweeper": self._sweep(),
             "watch": self._watch(),
             "disks": self.disks.run(),
-            "files": self._files.run(),
+            "files": watch_files(self._watched),
         }
         for name, work in works.items():
             self.tasks.spawn(work, name)

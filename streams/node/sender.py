@@ -10,7 +10,7 @@ from streams.folding.awaited_verdicts import VerdictCall, Verdicts
 from streams.log import Ack, LogWriter, record_cost
 from streams.node.owner import PartitionOwner
 from streams.node.owners import Owners
-from streams.node.part_room import PartRoom
+from streams.room import Room
 from topics import record_codec
 from topics.errors import EarshotError, Unavailable
 from topics.folding import Verdict
@@ -33,7 +33,7 @@ class RecordSender:
         self.verdicts = Verdicts()
         self.writer = writer
         self._owners = owners
-        self.room = PartRoom(part_bytes)
+        self.room = Room(part_bytes)
         #: Bytes of commands that wait for the log, by project.
         self._waiting: dict[str, int] = {}
         self._share_bytes = share_bytes

@@ -54,7 +54,7 @@ class SessionWorkload(Workload[SessionStore]):
         super().__init__(owners, sender, followers)
         self._idle_ms = int(options.idle_seconds * 1000)
         self.cache = AudioCache(AUDIO_CACHE_BYTES)
-        self.results = SessionResults(self.announce, models.tags, sender.verdicts)
+        self.results = SessionResults(self.announce, sender.verdicts)
         self.intake = SessionIntake(sender.verdicts, self._idle_ms, self.announce, self.cache)
         self.folds = {COMMANDS: self.intake, RESULTS: self.results}
         self.audio = AudioSource(self.cache, reader, self._needed)

@@ -3,12 +3,13 @@
 import asyncio
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import AsyncGenerator, Callable, Container, Sequence, Set
+from collections.abc import Callable, Container, Sequence, Set
 from typing import Final
 
 from streams.folding.logged_audio import checked_audio
 from streams.log import StretchReader
 from topics import record_codec
+from topics.catalog import COMMANDS, TopicPartition
 from topics.rows import AudioRow
 from topics.sessions.records import Chunk
 
@@ -98,11 +99,6 @@ class AudioSource:
         self._ahead_bytes = 0
         self._reading: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def read(self, partition: int, chunks: Sequence[AudioRow]) -> AsyncGenerator[bytes, None]:
-        """Yield the audio of chunk rows in order; raises the errors of `chunk`."""
-        for row in chunks:
-            yield await self.chunk(partition, row)
-
     async def chunk(self, partition: int, row: AudioRow, later: Sequence[AudioRow] = ()) -> bytes:
         """Return the audio of a chunk row; `later` are rows needed soon.
 
@@ -145,7 +141,7 @@ class AudioSource:
                 break
             if not self.at_hand(partition, one.offset):
                 wanted.append(one.offset)
-        for record in await self.log.stretch(partition, wanted, size):
+        for record in await self.log.stretch(TopicPartition(COMMANDS, partition), wanted, size):
             place = (partition, record.offset)
             if record.offset == row.offset:
                 found = record.value

@@ -6,7 +6,6 @@ import tempfile
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final, cast
@@ -148,10 +147,10 @@ class FileSessions:
             chunks = store.audio(session, taken, min(head.next, taken + GATHERED_CHUNKS))
             if not chunks:
                 raise LookupError(f"chunk {taken} of {head.next} has no row")
-            async with aclosing(self._audio.read(partition, chunks)) as audio:
-                async for data in audio:
-                    spool.write(data[:rest])
-                    rest -= len(data[:rest])
+            for place, row in enumerate(chunks):
+                data = await self._audio.chunk(partition, row, chunks[place + 1 :])
+                spool.write(data[:rest])
+                rest -= len(data[:rest])
             for row in chunks:
                 self._audio.cache.drop(partition, row.offset)
             taken += len(chunks)

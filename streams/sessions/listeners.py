@@ -29,7 +29,6 @@ class Tap:
         taps.listen(project, session)
 
     def window(self, session: str, number: int) -> WindowSound | None:
-        """Return the level and spectrogram of a window; None if unknown."""
         return self._taps.window(session, number)
 
     def close(self) -> None:
@@ -51,24 +50,21 @@ class ProjectFollower(Follower):
     def note(self, session: str, first: int) -> None:
         """Note that a session changed; a reader new to it begins with its window `first`."""
         self._changes.setdefault(session, first)
-        self.wake()
+        self.wake(False)
 
     def taken(self) -> Mapping[str, int]:
-        """Return the sessions that changed since the last call."""
         changes, self._changes = self._changes, {}
         return changes
 
     def note_job(self, job: str) -> None:
         self._jobs.add(job)
-        self.wake()
+        self.wake(False)
 
     def taken_jobs(self) -> Collection[str]:
-        """Return the jobs that changed since the last call."""
         jobs, self._jobs = self._jobs, set()
         return jobs
 
     def window(self, session: str, number: int) -> WindowSound | None:
-        """Return the level and spectrogram of a session's window; None if unknown."""
         return self._tap.window(session, number)
 
     def close(self) -> None:
@@ -92,9 +88,7 @@ class Listeners(Followers):
     def follow_project(self, project: str, session: str | None = None) -> ProjectFollower:
         """Listen to a project and, in more detail, to one of its sessions."""
         follower = ProjectFollower(self, project, Tap(self._taps, project=project, session=session))
-        self._by_id[project].add(follower)
-        if self.withdrawn:
-            follower.wake(lost=True)
+        self._add(project, follower)
         return follower
 
     def note(self, ids: Iterable[str]) -> None:

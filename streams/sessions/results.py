@@ -1,7 +1,5 @@
 """The fold of session results: folds scored windows into blocks, and drops chunk rows that no later window needs."""
 
-from collections.abc import Callable, Sequence
-
 from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.draft import Draft
 from streams.folding.fold import Announce, Fold
@@ -16,16 +14,12 @@ from topics.sessions.records import Scored, SessionResult, Tuned
 from topics.sessions.rows import BLOCK_WINDOWS, Block
 from topics.sessions.rules import OVER, TOO_OFTEN, SessionHead, fold_result, tuned
 
-#: Returns the tags of a model; raises EarshotError for a model unknown on this node.
-TagsOf = Callable[[str], Sequence[str]]
-
 
 class SessionResults(Fold[SessionHead]):
     """Folds the session result topic. Loop only."""
 
-    def __init__(self, announce: Announce, tags_of: TagsOf, verdicts: Verdicts | None = None) -> None:
+    def __init__(self, announce: Announce, verdicts: Verdicts | None = None) -> None:
         super().__init__(announce, verdicts)
-        self.tags_of = tags_of
         #: Windows folded by this process, and those still in the batch.
         self.windows = 0
         self._fresh = 0
@@ -35,7 +29,7 @@ class SessionResults(Fold[SessionHead]):
         result = record_codec.decode_result(record.value)
         session = id_of(record)
         head = draft.head(session)
-        tags, windows = self._count(result)
+        tags, windows = _count(result)
         step = fold_result(head, result, windows)
         if isinstance(result, Tuned):
             refused = None
@@ -66,14 +60,15 @@ class SessionResults(Fold[SessionHead]):
         self._fresh = 0
         super().written()
 
-    def _count(self, result: SessionResult) -> tuple[int, int]:
-        """Return (tags, windows) of a record."""
-        if not isinstance(result, Scored) or not result.scores:
-            return 0, 0
-        tags = result.tags or len(self.tags_of(result.model))
-        if len(result.scores) % tags:
-            raise RecordError(f"{len(result.scores)} bytes of scores are no whole windows of {tags} tags")
-        return tags, len(result.scores) // tags
+
+def _count(result: SessionResult) -> tuple[int, int]:
+    """Return (tags, windows) of a record."""
+    if not isinstance(result, Scored) or not result.scores:
+        return 0, 0
+    size, tags = len(result.scores), result.tags
+    if not tags or size % tags:
+        raise RecordError(f"{size} bytes of scores are no whole windows of {tags} tags")
+    return tags, size // tags
 
 
 def _write_rules(draft: Draft[SessionHead], session: str, result: Tuned, head: SessionHead) -> Verdict | None:

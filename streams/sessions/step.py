@@ -28,7 +28,6 @@ from topics.hearing import parts_of
 from topics.media import Media
 from topics.rows import AudioRow
 from topics.sessions.records import Cursor, Opened, Scored, SessionResult
-from topics.sessions.rows import BLOCK_WINDOWS
 from topics.sessions.rules import SessionHead, SessionState
 from topics.turns import Sharing
 
@@ -40,8 +39,9 @@ SHARED_STEP_CHUNKS: Final = 2
 #: How long after another project's step the workers count as shared.
 SHARED_SECONDS: Final = 1.0
 STEP_BYTES: Final = 2 * 1024 * 1024
-#: More windows than the audio that a worker decodes in one step can have, even at the lowest sample rate.
-MOST_WINDOWS: Final = 2048
+#: More windows than one step can honestly return: at the lowest sample rate, a worker decodes up to 2^20 samples of
+#: small chunks at a time, which are some 2,100 windows.
+MOST_WINDOWS: Final = 3000
 
 #: Appends a session's result to the result topic; returns once it is durable.
 Emit = Callable[[str, SessionResult], Awaitable[None]]
@@ -86,26 +86,24 @@ class SessionSteps:
         self._sharing.note(active.project, time.monotonic())
         store = self.store_of(active.id)
         head, opened = store.head(active.id), store.opened(active.id)
-        if head is None or opened is None or head.finished or head.error is not None or active.ended:
+        if head is None or opened is None or head.ended or active.ended:
             return None
         if active.model is None:
-            active.model = await self._model(store, active, head, opened)
+            active.model = await self._model(opened)
         if head.kind == "file":
             if head.state is not SessionState.READONLY:
                 return None
             return await self._file_step(active, active.model, store, head, opened)
         return 0.0 if await self._stream_step(active, active.model, store, head, opened) else None
 
-    async def _model(self, store: SessionStore, active: ActiveSession, head: SessionHead, opened: Opened) -> Manifest:
+    async def _model(self, opened: Opened) -> Manifest:
         """Return the manifest of the model with which the session was opened.
 
         Raises:
             Unavailable: it is not loaded here; the session waits, because another model's windows would not fit.
         """
-        # Sessions from before models could change: use the model of their last window, or the current one.
-        last = None if opened.model else store.block(active.id, max(0, head.windows - 1) // BLOCK_WINDOWS)
         current = self.models.current.manifest
-        model, _ = parts_of(opened.model or (current.model_id if last is None else last.model))
+        model, _ = parts_of(opened.model or current.model_id)
         if model == current.model_id:
             return current
         try:

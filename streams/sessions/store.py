@@ -69,9 +69,6 @@ class SessionStore(HeadStore[SessionHead]):
         opened = self.opened(id)
         return None if opened is None else opened.project
 
-    def block(self, session: str, number: int) -> Block | None:
-        return rows.block(self.partition.get(self.row_key(session, keys.RESULT, number)))
-
     def blocks(self, session: str, first: int, stop: int) -> list[Block]:
         """Return the blocks [first, stop) that exist."""
         lower, upper = (self.row_key(session, keys.RESULT, number) for number in (first, stop))

@@ -10,19 +10,25 @@ import structlog
 from streams.admission import AdmissionSemaphore
 from streams.audio.decode import OpenFile
 from streams.clients.embeddings import EmbeddingClient, EmbeddingModel
+from streams.models.protocol import Floats
+from streams.services import timed_text
 from streams.speakers.embedder import VoiceEmbedder
 from streams.speakers.enrolment import Enrolment
-from streams.speakers.identification import SpeakerIdentification
-from streams.speakers.recognition import Recognition
-from streams.speakers.recording_reader import RecordingReader
+from streams.speakers.identification import SpeakerIdentification, long_enough
+from streams.speakers.matching import names_of
+from streams.speakers.recording_reader import RecordingReader, split_seconds
 from streams.speakers.speaker_store import EnrolledSpeaker, SpeakerStore, VoiceFiles, outdated_warning
 from streams.speakers.transcriber import Transcriber
-from streams.voice.activity import SileroDetector, bundled_detector
+from streams.voice import loudness
+from streams.voice.activity import CachedDetector, SileroDetector, VoiceActivityDetector, bundled_detector
+from streams.voice.diarization import diarize, lengthen_turns
+from streams.voice.excerpts import excerpts
 from streams.voice.speaker_engine import SpeakerEngine
+from streams.voice.speech_segments import RATE
 from topics import media
 from topics.errors import DirectoryDown, EarshotError, Unavailable
 from topics.ports.prober import Prober
-from topics.ports.speakers import Profile, ReEnrollment, SpeakerTurn, speaker_not_found
+from topics.ports.speakers import Profile, SpeakerTurn, speaker_not_found
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -52,7 +58,8 @@ class SpeakerService:
         """Compare voices by the vectors of `engine`, and separate a recording's speakers with `speakers`, in process.
 
         `open_file` opens recordings. If `keep` is set, `files` keeps new ones; old ones are always found and deleted
-        there. `model` is the engine's model if known; `threshold` overrides the engine's.
+        there. `model` is the engine's model if known; `threshold` overrides the engine's. Without a `transcriber`,
+        transcripts are empty.
         """
         self._store = store
         self._files = files
@@ -63,9 +70,10 @@ class SpeakerService:
         self._enrolment = Enrolment(
             store, self._reader, self._embedder, files, AdmissionSemaphore(MAX_LONG_RECORDINGS), keep=keep
         )
-        self._recognition = Recognition(
-            store, self._reader, self.identification, speakers, transcriber, AdmissionSemaphore(MAX_LONG_RECORDINGS)
-        )
+        self.re_enroll = self._enrolment.re_enroll
+        self._speakers = speakers
+        self._transcriber = transcriber
+        self._recognitions = AdmissionSemaphore(MAX_LONG_RECORDINGS)
 
     async def close(self) -> None:
         """Shut down the threads and close the connections of the speaker engine, once no call is left."""
@@ -106,10 +114,38 @@ class SpeakerService:
             ) from error
 
     async def recognize(self, organization: str, file: int) -> Sequence[SpeakerTurn]:
-        return await self._recognition.recognize(organization, file)
+        """Separate speakers in process and identify them by the vectors of their longest turns."""
+        async with self._recognitions.admit():
+            probe, speakers = await asyncio.gather(self._reader.probe(file), self._store.enrolled(organization))
+            samples = await self._reader.run(loudness.levelled, await self._reader.samples(file, probe))
+            detector = await self._reader.run(lambda: CachedDetector(self._reader.detector))
+            transcription = asyncio.create_task(self._texts(samples, detector))
+            try:
+                turns = await self._reader.run(diarize, split_seconds(samples), self._speakers, detector)
+                voices = excerpts(turns, lambda first, end: samples[first:end])
+                matches = await self.identification.matches(speakers, voices)
+                turns = lengthen_turns(turns, len(samples) / RATE, timed_text.PAUSE_MS / 1000)
+                texts = timed_text.turn_texts(await transcription if turns else [], turns)
+            finally:
+                transcription.cancel()
+                await asyncio.gather(transcription, return_exceptions=True)
+        names = names_of(matches)
+        return [
+            SpeakerTurn(
+                start_ms=round(turn.start_s * 1000),
+                end_ms=round(turn.end_s * 1000),
+                transcript=text,
+                speaker=turn.speaker,
+                name=names[turn.speaker],
+                score=matches[turn.speaker].score,
+                known=matches[turn.speaker].name is not None,
+                unlabeled=not long_enough(voices[turn.speaker]),
+            )
+            for turn, text in zip(turns, texts, strict=True)
+        ]
 
-    async def re_enroll(self, organization: str, speaker: str) -> ReEnrollment:
-        return await self._enrolment.re_enroll(organization, speaker)
+    async def _texts(self, samples: Floats, detector: VoiceActivityDetector) -> Sequence[timed_text.TimedText]:
+        return [] if self._transcriber is None else await self._transcriber.texts(self._reader, samples, detector)
 
     async def outdated(self) -> str | None:
         """Return a warning about speakers with samples of another model; None if none, or on any error."""

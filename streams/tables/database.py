@@ -87,9 +87,6 @@ class Databases:
         self._directory = directory / "partitions"
         # One shared cache, so that memory does not grow with the number of partitions.
         self._cache = rocksdict.Cache(BLOCK_CACHE)
-        # Tables of earlier versions, which are rebuilt from the changelog.
-        for old in directory.glob("v*/tables"):
-            shutil.rmtree(old, ignore_errors=True)
 
     def open(self, partition: int) -> TableDatabase:
         """Open or create the database of a partition; raise DatabaseFailed or DatabaseDamaged."""

@@ -147,11 +147,6 @@ class SileroStream(ProbabilityStream):
         self.samples = 0
 
     def feed(self, samples: Floats) -> Floats:
-        """Take float32[n] at 16 kHz and return the probabilities of the frames it completes, float32[frames].
-
-        Raises:
-            EngineError: the network failed.
-        """
         self.samples += len(samples)
         pending = np.concatenate((self._pending, samples))
         frames = (len(pending) - CONTEXT) // FRAME

@@ -101,11 +101,11 @@ class SampleProgress:
             samples = frombuffer(bytearray(data), float32)
             if self.meter is not None:
                 self.meter.feed(self._cursor.rate, self._analysis.position, samples)
-            packed += self._analysis.feed(samples).packed
+            packed += self._analysis.feed(samples)
         return scored(self, first, packed, self._cursor)
 
     def finish(self, chunks: Sequence[bytes] = (), whole: bool = True) -> Scored:
         scores = self.take(chunks)
-        return msgspec.structs.replace(scores, packed=scores.packed + self._analysis.finish(whole).packed)
+        return msgspec.structs.replace(scores, packed=scores.packed + self._analysis.finish(whole))
 
     def close(self) -> None: ...

@@ -50,31 +50,24 @@ class Place:
         if not call.background:
             self._sharing.note(project, self.used)
 
-    def peek(self) -> Call | None:
-        """Return the worker's next request; None if it gets nothing now."""
-        waiting = self._next()
-        return None if waiting is None else waiting.peek()
-
-    def take(self) -> None:
-        """Dequeue the request that `peek` returned."""
-        waiting = self._next()
-        assert waiting is not None
+    def take(self, waiting: Turns[Call]) -> None:
+        """Dequeue the request that `next` returned with this queue; a moment later, it could return another."""
         waiting.take()
         self.count -= 1
 
-    def _next(self) -> Turns[Call] | None:
+    def next(self) -> tuple[Turns[Call], Call] | None:
+        """Return the worker's next request with its queue, for `take`; None if it gets nothing now."""
         if (process := self.process) is None:
             return None
         queues = self._steps, self._segments
         for waiting in queues:
             while (call := waiting.peek()) is not None and call.answer.done():  # The caller is gone.
-                waiting.take()
-                self.count -= 1
+                self.take(waiting)
         heads = [(waiting, call) for waiting in queues if (call := waiting.peek()) is not None]
-        for waiting, call in heads:
-            if call.alone:
-                return None if len(process) else waiting
-        return next((waiting for waiting, call in heads if self._has_room(process, call)), None)
+        for head in heads:
+            if head[1].alone:
+                return None if len(process) else head
+        return next((head for head in heads if self._has_room(process, head[1])), None)
 
     def _has_room(self, process: WorkerProcess, call: Call) -> bool:
         if not len(process):

@@ -177,10 +177,11 @@ class WorkerProcess:
             StateLost: another worker has the session's state.
             DoesNotFit: nothing was sent.
         """
-        free = self._free_for(call)
+        free, forgotten = self._free_for(call), self.forgotten
         slot, data = free[-1], messages.encode(call.request(self))
         memory, start = self._slots[slot], messages.LENGTH.size
         if start + len(data) + sum(map(len, call.audio)) > len(memory):
+            self.forgotten = forgotten
             raise DoesNotFit("a chunk is larger than this service takes now")
         free.pop()
         messages.LENGTH.pack_into(memory, 0, len(data))

@@ -131,7 +131,7 @@ class StreamProgress:
 
     def take(self, chunks: Sequence[bytes]) -> Scored:
         samples = self._decode(chunks)
-        return self._scored(b"" if self._analysis is None else self._analysis.feed(samples).packed)
+        return self._scored(b"" if self._analysis is None else self._analysis.feed(samples))
 
     def cut(self, chunks: Sequence[bytes]) -> list[AnalysisWindow]:
         """Decode the next chunks and return the windows they complete; score them for `take_scored`."""
@@ -139,7 +139,7 @@ class StreamProgress:
         return [] if self._analysis is None else self._analysis.cut(samples)
 
     def take_scored(self, windows: Sequence[AnalysisWindow]) -> Scored:
-        return self._scored(b"" if self._analysis is None else self._analysis.take(windows).packed)
+        return self._scored(b"" if self._analysis is None else self._analysis.take(windows))
 
     def _decode(self, chunks: Sequence[bytes]) -> Floats:
         """Return the samples of the next chunks joined, float32[n]: large pieces cost the front end less."""
@@ -242,7 +242,7 @@ class StreamProgress:
     def finish(self, chunks: Sequence[bytes] = (), whole: bool = True) -> Scored:
         """Analyse the tail, after all chunks were taken."""
         first = self._first
-        packed = b"" if self._analysis is None else self._analysis.finish().packed
+        packed = b"" if self._analysis is None else self._analysis.finish()
         return scored(self, first, packed, Cursor(self.taken, self.taken, 0, self.cursor.rate))
 
 

@@ -164,14 +164,15 @@ class Workers(mode.Service):  # type: ignore[misc]
         """Send the worker its next requests, as many as it may have at a time."""
         if self._standing and place.owner is not None and self._gives_way(place):
             return
-        while (process := place.process) is not None and (call := place.peek()) is not None:
+        while (process := place.process) is not None and (found := place.next()) is not None:
+            waiting, call = found
             if is_missing := call.model not in process.models:
                 if process.born >= call.made:
                     self._missing[call.model] = process.born
                 elif time.monotonic() - self._missing.get(call.model, -math.inf) > MISSING_SECONDS:
                     self._renew(place, process)
                     return
-            place.take()
+            place.take(waiting)
             try:
                 if is_missing:
                     raise ModelMissing(f"the workers do not have the model {call.model}")

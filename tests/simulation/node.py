@@ -31,7 +31,7 @@ from streams.tables.partition_rows import PartitionRows
 from tests.simulation.librdkafka import ReadingLink
 from tests.simulation.log import Link
 from tests.simulation.loop import Process
-from tests.simulation.scorer import TAGS, Scorer
+from tests.simulation.scorer import Scorer
 from tests.simulation.store import Disk
 from tests.simulation.world import World
 from topics.catalog import COMMANDS, JOB_COMMANDS, JOB_RESULTS, RESULTS
@@ -57,7 +57,7 @@ class Sessions(SessionWorkload):
         self._idle_ms = LIFETIME_MS
         # Some nodes read all audio back from the log.
         self.cache = AudioCache(1 if chance.random() < 0.2 else 2**20, clock=node.world.loop.time)
-        self.results = SessionResults(self.announce, lambda model: [""] * TAGS)
+        self.results = SessionResults(self.announce)
         self.folds: dict[str, Fold[Any]] = {
             COMMANDS: SessionIntake(sender.verdicts, LIFETIME_MS, self.announce, self.cache),
             RESULTS: self.results,
@@ -65,7 +65,7 @@ class Sessions(SessionWorkload):
             JOB_COMMANDS: JobIntake(sender.verdicts, LIFETIME_MS, lambda changes: None),
             JOB_RESULTS: JobResults(lambda changes: None),
         }
-        self.audio = AudioSource(self.cache, backend.chunk_reader, self._needed)
+        self.audio = AudioSource(self.cache, backend, self._needed)
         self.analyser: Any = Scorer(self.serving, self.audio, self._emit, chance, node.tasks)
         self.listeners: Any = SimpleNamespace(note=lambda changed: None)
         self.biller = SessionBiller(APP, self.serving, None, self._emit)

@@ -131,7 +131,7 @@ class Scorer:
         if progress.taken < head.next and not rows:
             raise LookupError(f"chunk {progress.taken} of {head.next} has no row")
         if rows:
-            scores = b"".join([window(data) async for data in self._audio.read(store.partition.number, rows)])
+            scores = b"".join([window(await self._audio.chunk(store.partition.number, row)) for row in rows])
             taken = progress.taken + len(rows)
             result = Scored(
                 progress.windows, MODEL, scores, Cursor(taken, taken, taken, 1), progress.dropped, False, TAGS

@@ -4,7 +4,7 @@ from typing import Final
 
 from topics.jobs.records import Accepted
 from topics.jobs.rules import JobHead
-from topics.rows import RowDecoder
+from topics.rows import Decoder
 
-head: Final = RowDecoder[JobHead](JobHead).decode
-accepted: Final = RowDecoder[Accepted](Accepted).decode
+head: Final = Decoder[JobHead](JobHead).optional
+accepted: Final = Decoder[Accepted](Accepted).optional

@@ -27,10 +27,10 @@ class Prober(Protocol):
     async def probe(self, file: int, declared: Media | None) -> ProbeResult:
         """Detect the container by content and decode the first second; `file` is a descriptor of a seekable file.
 
-        Pass `declared` for raw PCM only, which cannot be detected.
+        The position of the file changes. Pass `declared` for raw PCM only, which cannot be detected.
 
         Raises:
             AudioTooLong: the recording is over the limit for analysis.
             AudioError: the recording is not audio that can be analysed.
-            Unavailable: no child process is available now.
+            Unavailable: no child process is available now, or the file cannot be read.
         """

@@ -131,7 +131,7 @@ class Scored(Record, frozen=True, tag="scores"):
     dropped: int = 0
     #: True on the last record of a session: no more windows follow.
     final: bool = False
-    #: Number of tags per window; 0 in records from before models could change.
+    #: Number of tags per window; 0 only if there are no scores.
     tags: int = 0
     #: The embeddings kept with the windows, one byte per number; zeros for looks that were not heard.
     looks: bytes = b""
@@ -144,9 +144,9 @@ class Failed(Record, frozen=True, tag="fail"):
 
 
 class Begun(Record, frozen=True, tag="begin"):
-    """A new owner is about to analyse an unfinished session; counts crashes that the analysis may cause."""
+    """Written by earlier versions only, and ignored: an owner was about to analyse an unfinished session."""
 
-    #: The progress of the analysis. The record is ignored once the session has got further.
+    #: The progress of the analysis.
     windows: int
     chunks: int
     #: Starts at this point without a seen end, including this one unless it has ended.

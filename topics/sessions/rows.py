@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from topics.rows import RowDecoder
+from topics.rows import Decoder
 from topics.sessions.records import Opened
 from topics.sessions.rules import SessionHead
 from topics.sessions.sounds import SoundRules
@@ -22,10 +22,10 @@ class Block(msgspec.Struct, frozen=True, array_like=True):
     looks: bytes = b""
 
 
-head: Final = RowDecoder[SessionHead](SessionHead).decode
-opened: Final = RowDecoder[Opened](Opened).decode
-block: Final = RowDecoder[Block](Block).decode
-_rules: Final = RowDecoder[tuple[SoundRules, ...]](tuple[SoundRules, ...]).decode
+head: Final = Decoder[SessionHead](SessionHead).optional
+opened: Final = Decoder[Opened](Opened).optional
+block: Final = Decoder[Block](Block).optional
+_rules: Final = Decoder[tuple[SoundRules, ...]](tuple[SoundRules, ...]).optional
 
 
 def with_rules(request: Opened, row: bytes | None) -> Opened:

@@ -73,11 +73,10 @@ class SessionHead(msgspec.Struct, frozen=True, array_like=True):
     cursor: Cursor = Cursor()
     #: True if no more windows will follow.
     finished: bool = False
-    #: Starts of the analysis at this point by processes that may have died since (`Begun`).
+    #: Unused, as `begun_by`: heads of earlier versions counted `Begun` records here.
     begun: int = 0
     #: Windows in the ledger; tombstones of an earlier version have None for 0.
     metered: int | None = 0
-    #: The lives of these processes (`Begun`).
     begun_by: tuple[str, ...] = ()
     #: As in `Opened`.
     derived: bool = False
@@ -87,9 +86,7 @@ class SessionHead(msgspec.Struct, frozen=True, array_like=True):
     @property
     def in_progress(self) -> bool:
         """Whether uploaded chunks still wait for analysis."""
-        if self.finished or self.error is not None:
-            return False
-        return self.cursor.chunks < self.next or self.state is SessionState.READONLY
+        return not self.ended and (self.cursor.chunks < self.next or self.state is SessionState.READONLY)
 
     @property
     def analysable(self) -> bool:
@@ -330,15 +327,11 @@ def fold_result(head: SessionHead | None, result: SessionResult, windows: int) -
         return Step(head, verdict=refused) if refused else Step(head, (Effect.KEEP_REQUEST,), Verdict(204, head.next))
     if isinstance(result, Metered):
         return _meter(head, result)
-    if head.state is SessionState.DELETED:
+    if isinstance(result, Begun) or head.state is SessionState.DELETED:
         return Step(head)
     if isinstance(result, Failed):
         failed = msgspec.structs.replace(head, state=SessionState.READONLY, error=result.error, finished=True)
         return Step(failed, (Effect.DROP_AUDIO, Effect.BILL) if failed.unmetered else (Effect.DROP_AUDIO,))
-    if isinstance(result, Begun):
-        if head.finished or (result.windows, result.chunks) != (head.windows, head.cursor.chunks):
-            return Step(head)
-        return Step(msgspec.structs.replace(head, begun=result.times, begun_by=result.lives))
     if head.error is not None:
         # Results from before the failure may be redelivered after it.
         return Step(head, (Effect.KEEP_RESULT,) if result.first + windows <= head.windows else ())
@@ -347,16 +340,8 @@ def fold_result(head: SessionHead | None, result: SessionResult, windows: int) -
     end = result.first + windows
     if end < head.windows or result.cursor.chunks < head.cursor.chunks:
         return Step(head, (Effect.KEEP_RESULT,))
-    # A redelivered result may precede a `Begun` that counts.
-    further = end > head.windows or result.cursor.chunks > head.cursor.chunks
-    grown = msgspec.structs.replace(
-        head,
-        windows=end,
-        cursor=result.cursor,
-        finished=head.finished or result.final,
-        begun=0 if further else head.begun,
-        begun_by=() if further else head.begun_by,
-    )
+    finished = head.finished or result.final
+    grown = msgspec.structs.replace(head, windows=end, cursor=result.cursor, finished=finished)
     return Step(grown, (Effect.KEEP_RESULT, Effect.BILL) if grown.unmetered else (Effect.KEEP_RESULT,))
 
 

@@ -155,7 +155,7 @@ def _score(engine: SoundEngine, given: Recording, recording: bool) -> _ScoredWin
     except AudioError as error:
         return SkippedRecording(given.name, str(error))
     analysis = Analysis(engine, SESSIONS, pcm.rate, recording=recording)
-    packed = analysis.feed(pcm.samples).packed + analysis.finish().packed
+    packed = analysis.feed(pcm.samples) + analysis.finish()
     stored = np.frombuffer(packed, np.uint8).reshape(-1, len(engine.manifest.tags))
     true, allowed = _truth(engine.manifest, given, len(stored))
     return _ScoredWindows(stored, true, allowed, _audible(pcm, len(stored)), len(pcm.samples) / pcm.rate)

@@ -81,14 +81,14 @@ def analyse_section(path: Path, engine: SoundEngine, start: float = 0.0, end: fl
         with path.open("rb") as source:
             audio = open_file(source, ANY)
             analysis = Analysis(recorder, SESSIONS, audio.rate, recording=True)
-            packed = [analysis.feed(block).packed for block in _section(audio, start, end)]
+            packed = [analysis.feed(block) for block in _section(audio, start, end)]
     except OSError as error:
         raise AudioError(f"{path}: {error.strerror}") from error
     except AudioError as error:
         raise AudioError(f"{path}: {error}") from error
     if not analysis.position:
         raise AudioError(f"{path}: there is no audio at {start:g} s")
-    packed.append(analysis.finish().packed)
+    packed.append(analysis.finish())
     spectrogram, column_seconds = recorder.finish()
     return AnalysedSection(
         manifest=engine.manifest,

@@ -82,10 +82,9 @@ def test_published_graph_is_added_and_analyses(
     engine = OnnxSoundEngine(registry.find(recipe))
     pcm = decode_chunk(RECORDING.read_bytes(), parse("audio/flac"))
     analysis = Analysis(engine, SESSIONS, pcm.rate)
-    windows = [analysis.feed(pcm.samples), analysis.finish()]
-    count = sum(scored.count for scored in windows)
-    assert count == naive.window_count(SESSIONS, len(pcm.samples), pcm.rate) > 5
-    assert sum(len(scored.packed) for scored in windows) == count * len(engine.manifest.tags)
+    packed = analysis.feed(pcm.samples) + analysis.finish()
+    assert analysis.next_window == naive.window_count(SESSIONS, len(pcm.samples), pcm.rate) > 5
+    assert len(packed) == analysis.next_window * len(engine.manifest.tags)
 
 
 def test_graph_with_wrong_signature_is_rejected(tmp_path: Path) -> None:

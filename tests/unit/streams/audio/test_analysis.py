@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from streams.audio import logmel
-from streams.audio.analysis import Analysis, ScoredWindows, WindowJoiner, score_alone
+from streams.audio.analysis import Analysis, WindowJoiner, score_alone
 from streams.audio.decode import DecodedAudio
 from streams.audio.resample import Resampler
 from streams.models.manifest import LogMel, Waveform
@@ -31,13 +31,12 @@ rates = st.sampled_from([8_000, MODEL, 44_056, 44_100])
 def analysed(analysis: Analysis, pieces: list[Floats]) -> bytes:
     """Return all windows, after checking their order."""
     first, packed = analysis.next_window, b""
-    steps: list[Callable[[], ScoredWindows]] = [*(partial(analysis.feed, piece) for piece in pieces), analysis.finish]
+    steps: list[Callable[[], bytes]] = [*(partial(analysis.feed, piece) for piece in pieces), analysis.finish]
     for step in steps:
         windows = step()
-        assert (windows.first, len(windows.packed)) == (first, windows.count * TAGS)
-        first += windows.count
-        packed += windows.packed
-    assert analysis.next_window == first
+        assert len(windows) == (analysis.next_window - first) * TAGS
+        first = analysis.next_window
+        packed += windows
     return packed
 
 
@@ -112,7 +111,7 @@ def test_second_model_runs_once_per_look_above_gate(recording: bool, looks: int)
 def test_broken_recording_keeps_windows_before_break(seconds: float) -> None:
     samples = noise(round(seconds * MODEL))
     got = Analysis(Pair(), SESSIONS, MODEL, recording=True)
-    packed = got.feed(samples).packed + got.finish(whole=False).packed
+    packed = got.feed(samples) + got.finish(whole=False)
     complete = max(0, (len(samples) - 15_600) // 8000 + 1)
     assert len(packed) == complete * TAGS
     assert packed == by_definition(samples, MODEL, SESSIONS, YAMNET, recording=True)[: len(packed)]
@@ -154,7 +153,7 @@ def test_window_count_matches_geometry(geometry: Geometry) -> None:
 @pytest.mark.parametrize("engine", [Fingerprint, Pair])
 def test_window_is_scored_once_its_patch_is_complete(engine: type[Fingerprint], rate: int, pieces: list[int]) -> None:
     analysis = Analysis(engine(), SESSIONS, rate)
-    assert [analysis.feed(noise(piece)).count for piece in pieces] == [0, 1] * (len(pieces) // 2)
+    assert [len(analysis.feed(noise(piece))) // TAGS for piece in pieces] == [0, 1] * (len(pieces) // 2)
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ def test_decoder_serves_one_owner(pool: DecoderPool) -> None:
     seen: dict[str | None, list[int]] = {"one": [], "two": [], None: []}
     for owner in ("one", None, "two", "one", None, "two"):
         with pool.open_file(io.BytesIO(FLAC), ANY, owner=owner) as audio:
-            process = audio._asked._decoder.child.number  # type: ignore[attr-defined]
+            process = audio._decoder.child.number  # type: ignore[attr-defined]
             list(audio.blocks())
         seen[owner].append(process)
     assert [len(set(seen[owner])) for owner in ("one", "two", None)] == [1, 1, 2]
@@ -150,7 +150,7 @@ def test_killed_or_stopped_decoder_is_replaced(pool: DecoderPool, signal: Signal
         got = []
         for _ in range(times):
             got.append(next(blocks))
-            psutil.Process(audio._asked._decoder.child.number).send_signal(signal)  # type: ignore[attr-defined]
+            psutil.Process(audio._decoder.child.number).send_signal(signal)  # type: ignore[attr-defined]
         got += list(blocks)
     assert np.array_equal(np.concatenate(got), samples(decode.open_file(io.BytesIO(long), ANY)))
 
@@ -158,7 +158,7 @@ def test_killed_or_stopped_decoder_is_replaced(pool: DecoderPool, signal: Signal
 def killing(audio: AudioFile) -> None:
     """Read a file, and kill its decoder after each block."""
     for _ in audio.blocks():
-        audio._asked._decoder.child.kill()  # type: ignore[attr-defined]
+        audio._decoder.child.kill()  # type: ignore[attr-defined]
 
 
 def test_repeatedly_killed_decoder_fails_file(pool: DecoderPool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +166,7 @@ def test_repeatedly_killed_decoder_fails_file(pool: DecoderPool, monkeypatch: py
     with pool.open_file(io.BytesIO(encoded(noise(120 * RATE), RATE, "FLAC")), ANY) as audio:
         with pytest.raises(AudioError, match="its decoder ended without an answer"):
             killing(audio)
-        assert audio._asked._kills == 3  # type: ignore[attr-defined]
+        assert audio._kills == 3  # type: ignore[attr-defined]
 
 
 def test_decoder_killed_at_startup_is_replaced(pool: DecoderPool) -> None:
@@ -269,7 +269,7 @@ from topics.media import parse
 
 pool = DecoderPool()
 audio = pool.open_file(io.BytesIO(encoded(noise(480000), kind="FLAC")), parse("application/octet-stream"))
-print(pool._zygote._process.process, audio._asked._decoder.child.number, flush=True)
+print(pool._zygote._process.process, audio._decoder.child.number, flush=True)
 sys.stdin.read()
 """
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,8 @@ from rocksdict import Options, Rdict
 
 from streams.disk import DatabaseFailed
 from streams.embedded import compaction, layout
+from streams.embedded.embedded_backend import EmbeddedBackend
 from streams.embedded.embedded_log import EmbeddedLog
-from streams.embedded.embedded_reader import EmbeddedReader
 from streams.embedded.errors import LogDamaged, LogError
 from streams.log import StoredRecord
 from tests.unit.streams.appending import append_soon
@@ -69,7 +70,7 @@ async def append_one(log: EmbeddedLog) -> tuple[int, int]:
 async def test_stretch_omits_trimmed_and_missing_records(log: EmbeddedLog) -> None:
     await fill(log, 6)
     log.trim(T0, 2)
-    found = await EmbeddedReader(log, "t").stretch(0, [1, 3, 5, 9], ALL)
+    found = await EmbeddedBackend(log, (), 0, time.time).stretch(T0, [1, 3, 5, 9], ALL)
     assert [record.offset for record in found] == [3, 5]
 
 

@@ -18,6 +18,7 @@ from tests.unit.streams.agents import Agents
 from tests.unit.streams.sessions.rows import MemoryPartition
 from tests.waiting import until
 from topics import keys, record_codec, rows
+from topics.catalog import TopicPartition
 from topics.errors import NotOwned
 from topics.folding import Arrival, Effect
 from topics.jobs.options import Options, Service
@@ -101,7 +102,7 @@ class Desk:
             raise NotOwned("the partition is elsewhere")
         return self.store
 
-    async def read(self, partition: int, offsets: Sequence[int]) -> AsyncGenerator[bytes | None, None]:
+    async def values(self, tp: TopicPartition, offsets: Sequence[int]) -> AsyncGenerator[bytes | None, None]:
         if self.faults:
             raise self.faults.pop(0)
         for _ in offsets:

@@ -143,6 +143,36 @@ async def test_files_leave_room_on_the_disk(spool: Spool, monkeypatch: pytest.Mo
     spool.give_back(JOB, "a")
 
 
+async def test_file_is_not_begun_without_room_beside_those_being_filled(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two files that fit one by one must not stop each other."""
+    disk = FREE + 2 * SIZE - 1
+
+    def free(_: object) -> mock.Mock:
+        return mock.Mock(f_bavail=disk - sum(path.stat().st_size for path in files(spool)), f_frsize=1)
+
+    monkeypatch.setattr(os, "statvfs", free)
+    first, second, rest = Log(b"one", b"two"), Log(b"red", b"sea"), asyncio.Event()
+
+    async def halting() -> AsyncGenerator[bytes, None]:
+        async for part in first.read():
+            yield part
+            await rest.wait()
+
+    taking = asyncio.create_task(spool.take("first", "a", SIZE, halting))
+    for written in (0, 3):
+        await until(lambda: [path.stat().st_size for path in files(spool)] == [written])  # noqa: B023
+        with pytest.raises(Unavailable, match="must keep EARSHOT_UPLOAD_FREE_BYTES free"):
+            await spool.take("second", "b", SIZE, second.read)
+        first.gate.set()
+    rest.set()
+    assert (await taking).read_bytes() == b"onetwo"
+    spool.give_back("first", "a")
+    second.gate.set()
+    assert (await spool.take("second", "b", SIZE, second.read)).read_bytes() == b"redsea"
+
+
 async def test_removing_a_job_is_unavailable_to_its_readers(spool: Spool) -> None:
     """Not a cancellation, which would end the reader's own request."""
     takes = [asyncio.create_task(spool.take(JOB, run, SIZE, Log().read)) for run in "ab"]

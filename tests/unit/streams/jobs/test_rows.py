@@ -16,6 +16,7 @@ from tests.unit.streams.folding.books import Books, billing
 from tests.unit.streams.jobs.world import JOB, KEEP_MS, JobWorld, accepted
 from tests.waiting import until
 from topics import keys, record_codec
+from topics.catalog import TopicPartition
 from topics.errors import AudioError, DirectoryDown, NotOwned, Unavailable
 from topics.folding import Verdict
 from topics.jobs.options import Options, Service
@@ -71,11 +72,11 @@ async def test_parts_are_read_in_order_and_damage_is_reported() -> None:
     values = {record.offset: record.value or b"" for record in world.commands}
 
     async def read(records: dict[int, bytes]) -> list[bytes]:
-        async def by_offset(partition: int, offsets: Sequence[int]) -> AsyncGenerator[bytes | None, None]:
+        async def by_offset(tp: TopicPartition, offsets: Sequence[int]) -> AsyncGenerator[bytes | None, None]:
             for offset in offsets:
                 yield records.get(offset)
 
-        return [data async for data in read_rows(mock.Mock(read=by_offset), world.store, rows)]
+        return [data async for data in read_rows(mock.Mock(values=by_offset), world.store, rows)]
 
     assert await read(values) == [b"one", b"two"]
     for other in (part(1, b"other"), Removed("r")):

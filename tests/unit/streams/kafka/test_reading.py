@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from streams.kafka import consumers as module
 from streams.kafka.connection import KafkaConnection
-from streams.kafka.consumers import ChangelogTail, Consumers
-from streams.kafka.kafka_reader import NEAR, KafkaReader
+from streams.kafka.consumers import NEAR, ChangelogTail, Consumers
 from streams.kafka.kafka_writer import EPOCH_HEADER
 from streams.log import StoredRecord
 from topics.catalog import COMMANDS, TopicPartition
@@ -132,10 +131,10 @@ async def test_expired_range_is_empty_at_end_of_log(broker: Broker, monkeypatch:
     monkeypatch.setattr(module, "SILENT_SECONDS", 0.0)
     those = consumers()
     monkeypatch.setattr(those, "_bounds", lambda tps: {ONE: (9, 9)})
-    assert await those.stretch(ONE, 4, 100) == []
+    assert await those.stretch(ONE, [4], 100) == []
     monkeypatch.setattr(those, "_bounds", lambda tps: {ONE: (0, 9)})
     with pytest.raises(Unavailable, match="returned no record of"):
-        await those.stretch(ONE, 4, 100)
+        await those.stretch(ONE, [4], 100)
 
 
 @pytest.mark.parametrize("call", ["assign", "consume", "position", "incremental_unassign", "unassign"])
@@ -155,7 +154,7 @@ async def test_failed_consumer_creation_raises_unavailable(monkeypatch: pytest.M
     refused = mock.Mock(side_effect=KafkaException(KafkaError(KafkaError._CRIT_SYS_RESOURCE)))
     monkeypatch.setattr(module, "Consumer", refused)
     those = consumers()
-    for asked in (those.stretch(ONE, 0, 1), those.bounds([ONE])):
+    for asked in (those.stretch(ONE, [0], 1), those.bounds([ONE])):
         with pytest.raises(Unavailable, match="Kafka does not answer"):
             await asked
     assert refused.call_count == 2
@@ -269,7 +268,7 @@ async def test_cancelled_read_waits_for_its_thread(monkeypatch: pytest.MonkeyPat
 
 
 class Log:
-    """`Consumers` of one topic: some offsets hold records, returned a few at a time."""
+    """`Consumers` of one partition: some offsets hold records, returned a few at a time."""
 
     def __init__(self, offsets: set[int], at_once: int = 3) -> None:
         self.offsets = offsets
@@ -292,12 +291,12 @@ class Log:
             self.open -= 1
 
 
-def reader(log: Any) -> KafkaReader:
-    return KafkaReader(log, COMMANDS)
+def values(log: Any, offsets: list[int]) -> AsyncGenerator[bytes | None, None]:
+    return Consumers.values(log, ONE, offsets)
 
 
 async def read(log: Log, offsets: list[int]) -> list[bytes | None]:
-    return [value async for value in reader(log).read(2, offsets)]
+    return [value async for value in values(log, offsets)]
 
 
 @settings(max_examples=50)
@@ -318,14 +317,13 @@ async def test_near_records_share_one_read_unlike_far_ones() -> None:
     log = Log(set(range(10_000)))
     offsets = [5, 6, 6 + NEAR, 7 + 2 * NEAR, 9000]
     assert await read(log, offsets) == [b"%d" % offset for offset in offsets]
-    tp = TopicPartition(COMMANDS, 2)
-    assert log.read_ranges == [(tp, 5, 7 + NEAR), (tp, 7 + 2 * NEAR, 8 + 2 * NEAR), (tp, 9000, 9001)]
+    assert log.read_ranges == [(ONE, 5, 7 + NEAR), (ONE, 7 + 2 * NEAR, 8 + 2 * NEAR), (ONE, 9000, 9001)]
 
 
 async def test_unavailable_broker_is_not_a_missing_record() -> None:
     log = Log({0})
     log.fault = Unavailable("Kafka does not answer")
-    reading = reader(log).read(0, [0, 1])
+    reading = values(log, [0, 1])
     assert await anext(reading) == b"0"
     with pytest.raises(Unavailable):
         await anext(reading)
@@ -335,7 +333,7 @@ async def test_unavailable_broker_is_not_a_missing_record() -> None:
 async def test_reads_run_concurrently_and_release_consumers_on_close() -> None:
     """With one consumer behind a lock, all streams read their audio in sequence after a takeover."""
     log = Log(set(range(100)))
-    first, second = (reader(log).read(0, [0, 1, 2, 50]) for _ in range(2))
+    first, second = (values(log, [0, 1, 2, 50]) for _ in range(2))
     assert [await anext(first), await anext(second)] == [b"0", b"0"]
     for reading, still_open in ((first, 1), (second, 0)):
         await reading.aclose()

@@ -192,13 +192,13 @@ def test_stored_embedding_matches_scores_for_any_chunking(recording: bool) -> No
 
     def rows(*cuts: int) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
         analysis = Analysis(Pair(), SESSIONS, 16_000, recording=recording, hearing=HEARING)
-        packed = b"".join([analysis.feed(piece).packed for piece in np.split(samples, cuts)]) + analysis.finish().packed
+        packed = b"".join([analysis.feed(piece) for piece in np.split(samples, cuts)]) + analysis.finish()
         return np.frombuffer(packed, np.uint8).reshape(-1, COUNT + 2 + DIMENSION)
 
     whole = rows()
     assert np.array_equal(whole, rows(11, 16_000, 40_001))
     plain = Analysis(Pair(), SESSIONS, 16_000, recording=recording)
-    tags = plain.feed(samples).packed + plain.finish().packed
+    tags = plain.feed(samples) + plain.finish()
     assert whole[:, :COUNT].tobytes() == tags
     for row in whole:
         stored = row[-DIMENSION:].view(np.int8)

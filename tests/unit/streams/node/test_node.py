@@ -130,14 +130,14 @@ async def test_poison_command_is_parked_and_partition_continues(node: Node) -> N
 async def test_poison_result_is_parked_and_partition_continues(node: Node) -> None:
     session, data = new_id(), sound(1)
     await send(node, session, STREAM)
-    poison = record_codec.encode(Scored(0, "unknown@model", b"12345678", Cursor()))
+    poison = record_codec.encode(Scored(0, "model", b"12345678", Cursor(), tags=3))
     ack = await log_of(node).append(*tp(RESULTS, session), session.encode(), poison)
     await send(node, session, Chunk("c", 0, data))
     await until(lambda: view(node, session).head.windows)
     assert scores(node, session) == truth(data)
     [dead_letter] = parked(node, RESULTS_PARKED, session)
     assert (dead_letter.topic, dead_letter.offset) == (RESULTS, ack.offset)
-    assert "not known here" in dead_letter.cause
+    assert "no whole windows of 3 tags" in dead_letter.cause
     await until(lambda: (noted(node, *tp(RESULTS, session)) or 0) > ack.offset)
     assert node.partitions.takeover.parked > 0
 

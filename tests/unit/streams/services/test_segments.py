@@ -76,7 +76,7 @@ def test_segments_have_windows_of_whole_recording(
         assert np.array_equal(audio, samples[segment.at : segment.at + len(audio)])
         rows.extend(scored(engine, segment, audio))
     analysis = Analysis(make(), SESSIONS, rate, recording=True)
-    expected = analysis.feed(samples).packed + analysis.finish().packed
+    expected = analysis.feed(samples) + analysis.finish()
     assert (pack(np.stack(rows), engine.manifest.points(recording=True)) if rows else b"") == expected
 
 
@@ -116,7 +116,7 @@ def test_segments_of_five_seconds_fit_slot_at_every_rate(tmp_path: Path, rate: i
         rows.extend(scored(engine, segment, audio))
     assert reader.audio_ms == 13_000
     analysis = Analysis(far_sighted(), SESSIONS, rate, recording=True)
-    expected = analysis.feed(samples).packed + analysis.finish().packed
+    expected = analysis.feed(samples) + analysis.finish()
     assert pack(np.stack(rows), engine.manifest.points(recording=True)) == expected
 
 
@@ -127,5 +127,5 @@ def test_no_window_spans_a_break_in_the_audio(make: type[Fingerprint]) -> None:
     list(cutter.feed(samples))
     segment, audio = cutter.finish(whole=False)
     analysis = Analysis(make(), SESSIONS, 16_000, recording=True)
-    expected = analysis.feed(samples).packed + analysis.finish(whole=False).packed
+    expected = analysis.feed(samples) + analysis.finish(whole=False)
     assert pack(scored(engine, segment, audio), engine.manifest.points(recording=True)) == expected

@@ -28,6 +28,7 @@ from tests.unit.streams.audio.engines import TAGS, Fingerprint
 from tests.unit.streams.sessions.rows import MemoryPartition, delivered, fold
 from tests.unit.streams.workers import double
 from tests.waiting import until
+from topics.catalog import TopicPartition
 from topics.geometry import SESSIONS
 from topics.sessions.records import Chunk, Failed, Opened, Scored, SessionCommand, SessionResult
 from topics.sessions.rules import SessionHead
@@ -52,7 +53,7 @@ def truth(data: bytes, engine: SoundEngine | None = None) -> bytes:
     """Return the packed scores of a recording, computed at once."""
     samples = np.frombuffer(data, "<i2").astype(np.float32) / np.float32(32768)
     analysis = Analysis(engine or Fingerprint(), SESSIONS, RATE)
-    return analysis.feed(samples).packed + analysis.finish().packed
+    return analysis.feed(samples) + analysis.finish()
 
 
 class Commands:
@@ -66,7 +67,7 @@ class Commands:
         #: Number of records read, and of reads.
         self.read = self.reads = 0
 
-    async def stretch(self, partition: int, offsets: Sequence[int], size: int) -> Sequence[StoredRecord]:
+    async def stretch(self, tp: TopicPartition, offsets: Sequence[int], size: int) -> Sequence[StoredRecord]:
         if self.faults:
             raise self.faults.pop(0)
         first = offsets[0]
@@ -100,7 +101,7 @@ class Studio:
         """Drop everything that a process holds in memory."""
         self.store = SessionStore(self.partition)
         self.intake = SessionIntake(Verdicts(), 1000, self._announce, self.cache)
-        self.results = SessionResults(lambda changes: None, lambda model: ["tag"] * TAGS)
+        self.results = SessionResults(lambda changes: None)
         source = AudioSource(self.cache, self.commands)
         self.workers = Workers(self.count, self.fork, self.deadlines)
         self.app = NodeApp()

@@ -204,22 +204,6 @@ async def test_session_waits_for_missing_model(tmp_path: Path) -> None:
     assert studio.scores(TWO) == truth(audio)
 
 
-async def test_session_without_model_continues_with_model_of_windows(tmp_path: Path) -> None:
-    """Sessions from before model changes name none."""
-    first, second = Fingerprint(), Other()
-    audio = sound(3)
-    async with playing(tmp_path, first) as studio:
-        chunks = pieces(audio)
-        await studio.send(ONE, STREAM)
-        await studio.upload(ONE, chunks[:3])
-        await studio.settle()
-        studio.models.use(second)
-        studio.analyser.forget(ONE)
-        await studio.upload(ONE, chunks[3:], 3)
-        await studio.send(ONE, Sealed("c"))
-    assert studio.scores(ONE) == truth(audio)
-
-
 async def test_failed_model_load_is_retried(tmp_path: Path) -> None:
     seen: list[str] = []
     async with playing(tmp_path) as studio:

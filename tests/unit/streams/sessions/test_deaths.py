@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
+from streams.audio.decode import BLOCK_SAMPLES
 from streams.models.protocol import Floats
 from streams.sessions import step as module
 from streams.workers.messages import Scored
@@ -20,6 +22,7 @@ from tests.unit.streams.workers.double import Death
 from tests.waiting import until
 from topics.errors import Unavailable
 from topics.folding import DEADLY, DEATHS
+from topics.media import MIN_RATE
 from topics.sessions.records import Chunk, Cursor, Opened, Sealed, SessionResult
 
 ONE, TWO = "A" * 24, "B" * 24
@@ -183,6 +186,17 @@ async def test_worker_death_is_not_counted_for_idle_session(tmp_path: Path) -> N
         await studio.send(ONE, Sealed("c"))
     assert studio.scores(ONE) == truth(data)
     assert studio.failures(ONE) == []
+
+
+async def test_step_with_most_windows_is_accepted(tmp_path: Path) -> None:
+    """Two of the longest chunks that are decoded whole, at the lowest sample rate."""
+    opened = msgspec.structs.replace(STREAM, content_type=f"audio/x-raw; rate={MIN_RATE}; format=u8")
+    data = np.random.default_rng(0).bytes(BLOCK_SAMPLES - 1)
+    async with playing(tmp_path, workers=1, cache_bytes=4 * BLOCK_SAMPLES) as studio:
+        await studio.send(ONE, opened, Chunk("c", 0, data), Chunk("c", 1, data))
+    assert studio.failures(ONE) == []
+    assert len(studio.emitted) == 1
+    assert studio.head(ONE).windows > 2 * len(data) // (MIN_RATE // 2) - 4
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def row(offset: int, data: bytes) -> AudioRow:
 
 
 async def read(source: AudioSource, chunks: Sequence[AudioRow]) -> list[bytes]:
-    return [data async for data in source.read(0, chunks)]
+    return [await source.chunk(0, row) for row in chunks]
 
 
 async def test_audio_is_read_from_cache_then_log() -> None:

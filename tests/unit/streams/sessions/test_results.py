@@ -12,7 +12,7 @@ from streams.sessions.results import SessionResults
 from streams.sessions.store import SessionStore
 from tests.unit.streams.sessions.rows import MemoryPartition, delivered, drafting
 from topics import keys, rows
-from topics.errors import EarshotError, ServiceError
+from topics.errors import EarshotError
 from topics.rows import AudioRow
 from topics.sessions.records import Cursor, Failed, Opened, Scored, SessionResult, Tuned
 from topics.sessions.rows import BLOCK_WINDOWS
@@ -24,12 +24,6 @@ TAGS = 3
 MODEL = "m@0"
 
 
-def known_tags(model: str) -> list[str]:
-    if model != MODEL:
-        raise ServiceError(f"{model}, which is not known")
-    return ["tag"] * TAGS
-
-
 class House:
     """A partition with one session of `chunks` chunks, and the agent."""
 
@@ -39,7 +33,7 @@ class House:
         self.woken: list[str] = []
         self.leftovers: list[str] = []
         self.verdicts = Verdicts()
-        self.results = SessionResults(self.announce, known_tags, self.verdicts)
+        self.results = SessionResults(self.announce, self.verdicts)
         with drafting(self.store) as draft:
             draft.put_request_row(SESSION, Opened("o", "stream", "audio/wav", "p", 1000, 500))
             draft.put_head(SESSION, SessionHead("stream", None, 0, 0, next=chunks))
@@ -81,7 +75,7 @@ def windows(first: int, count: int) -> bytes:
 
 
 def scored(first: int, count: int, **extra: object) -> Scored:
-    return Scored(first, MODEL, windows(first, count), Cursor(chunks=1), **extra)  # type: ignore[arg-type]
+    return Scored(first, MODEL, windows(first, count), Cursor(chunks=1), tags=TAGS, **extra)  # type: ignore[arg-type]
 
 
 @settings(deadline=None)
@@ -124,7 +118,7 @@ def test_redelivered_record_is_written_in_place(known: int, back: int, count: in
 
 
 def test_unneeded_chunks_are_released(house: House) -> None:
-    house.fold(Scored(0, MODEL, windows(0, 2), Cursor(3, keep=2), dropped=0))
+    house.fold(Scored(0, MODEL, windows(0, 2), Cursor(3, keep=2), dropped=0, tags=TAGS))
     assert house.store.audio(SESSION, 1, 2) == []
     assert house.store.audio(SESSION, 2, 3) != []
     assert house.store.references.lowest() == 102
@@ -174,9 +168,8 @@ def test_readers_are_woken_once_per_batch(house: House) -> None:
 @pytest.mark.parametrize(
     ("result", "cause"),
     [
-        (Scored(0, "other@1", b"abc", Cursor()), "other@1, which is not known"),
-        (Scored(0, "other@1", b"abcd", Cursor(), tags=3), "4 bytes of scores are no whole windows of 3 tags"),
-        (Scored(0, MODEL, b"abcd", Cursor()), "4 bytes of scores are no whole windows of 3 tags"),
+        (Scored(0, MODEL, b"abcd", Cursor()), "4 bytes of scores are no whole windows of 0 tags"),
+        (Scored(0, MODEL, b"abcd", Cursor(), tags=TAGS), "4 bytes of scores are no whole windows of 3 tags"),
         (scored(5, 1), "only 0 are known"),
     ],
 )

@@ -74,7 +74,7 @@ class World(PartitionWorld[SessionHead]):
         # So that sessions of few chunks also leave rows for `purge`.
         self.store.most_dropped = 3
         self.intake = SessionIntake(Verdicts(), IDLE_MS, self._announce, AudioCache(0))
-        self.results_agent = SessionResults(self._announce, lambda model: ["tag"] * TAGS)
+        self.results_agent = SessionResults(self._announce)
         #: Chunks taken by the analysis of a session, and the `keep` of its last result.
         self.jobs: dict[str, tuple[int, int]] = {}
 
@@ -134,13 +134,15 @@ class World(PartitionWorld[SessionHead]):
         assert rows, f"chunk {taken} of {head} is missing"
         for number, data in enumerate(map(self._audio, rows), taken):
             if data == BAD:
-                self._emit(session, Scored(taken, MODEL, packed, Cursor(number, max(0, number - 1)), dropped))
+                self._emit(
+                    session, Scored(taken, MODEL, packed, Cursor(number, max(0, number - 1)), dropped, tags=TAGS)
+                )
                 self._emit(session, Failed(f"chunk {number}"))
                 self.jobs[session] = 2**40, 0
                 return
             packed += score(data)
         after = taken + len(rows)
-        self._emit(session, Scored(taken, MODEL, packed, Cursor(after, after - 1), dropped))
+        self._emit(session, Scored(taken, MODEL, packed, Cursor(after, after - 1), dropped, tags=TAGS))
         self.jobs[session] = after, after - 1
 
     def _audio(self, row: AudioRow) -> bytes:

@@ -85,6 +85,25 @@ async def test_steps_and_segments_take_turns() -> None:
     assert len(scoring.result()) == 31 * TAGS * 4
 
 
+async def test_no_request_is_lost_when_sharing_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A segment is the worker's next request because the step has no room, which it has a moment later."""
+    engine, samples = Ordered(), np.full(RATE, 3 / 64, np.float32)
+    async with working(engine) as workers:
+        [place] = workers._shared
+        running = asyncio.create_task(session(workers, engine).take([level(1, 1.9)], 1.9))
+        await asyncio.to_thread(engine.begun.wait, 10)
+        shared = iter([True, True])
+        monkeypatch.setattr(place._sharing, "is_shared", lambda now: next(shared, False))
+        step = asyncio.create_task(session(workers, engine).take([level(2)], 0.5))
+        await until(lambda: place.count == 1)
+        scoring = asyncio.create_task(workers.score("p", segment(engine, samples), samples))
+        await until(lambda: place.count == 0)
+        engine.gate.set()
+        async with asyncio.timeout(10):
+            await asyncio.gather(running, step, scoring)
+    assert [engine.order.count(one) for one in (2, 3)] == [1, 1]
+
+
 @pytest.mark.parametrize("kind", ["steps", "segments"])
 async def test_exclusive_request_waits_only_for_running_work(kind: str) -> None:
     """However many live streams and recordings there are besides."""

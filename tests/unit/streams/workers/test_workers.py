@@ -67,7 +67,7 @@ async def test_largest_requests_fill_all_slots_without_overlap() -> None:
         assert [(await step).packed for step in short] == [truth(data) for data in small]
     for end, data in zip(ends, sounds, strict=True):
         analysis = Analysis(Fingerprint(), SESSIONS, WIDE.rate)
-        assert end.packed == analysis.feed(decode_chunk(data, WIDE).samples).packed + analysis.finish().packed
+        assert end.packed == analysis.feed(decode_chunk(data, WIDE).samples) + analysis.finish()
 
 
 async def test_oversized_request_is_rejected_alone() -> None:
@@ -149,6 +149,19 @@ async def test_closed_session_is_forgotten_at_next_step() -> None:
         first.close()
         first.close()
         await second.take([sound(1)], 1.0)
+        with pytest.raises(StateLost):
+            await first.take([sound(1)], 1.0)
+
+
+async def test_rejected_request_keeps_closed_sessions_to_forget() -> None:
+    engine = Fingerprint()
+    async with working(engine, slot_bytes=40_000) as workers:
+        first = session(workers, engine)
+        await first.take([sound(1)], 1.0)
+        first.close()
+        with pytest.raises(Unavailable, match="larger than this service takes"):
+            await session(workers, engine).take([bytes(messages.SMALL_AUDIO_BYTES + 1)], 0.0)
+        await session(workers, engine).take([sound(1)], 1.0)
         with pytest.raises(StateLost):
             await first.take([sound(1)], 1.0)
 

@@ -42,7 +42,7 @@ def example() -> DecodedAudio:
 def test_analysis_matches_service() -> None:
     heard = analyse_section(RECORDING, engine())
     analysis = Analysis(engine(), SESSIONS, example().rate)
-    packed = analysis.feed(example().samples).packed + analysis.finish().packed
+    packed = analysis.feed(example().samples) + analysis.finish()
     assert heard.stored.tobytes() == packed
     assert heard.seconds == len(example().samples) / example().rate
     assert (heard.low_hz, heard.high_hz, heard.column_seconds) == (125.0, 7500.0, 0.01)

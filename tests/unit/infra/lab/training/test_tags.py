@@ -223,7 +223,7 @@ def yamnet_ced() -> SecondModel:
 
 def reported(loaded: OnnxSoundEngine, samples: Floats, recording: bool = False) -> list[bool]:
     analysis = Analysis(loaded, SESSIONS, RATE, recording=recording)
-    packed = analysis.feed(samples).packed + analysis.finish().packed
+    packed = analysis.feed(samples) + analysis.finish()
     windows = np.frombuffer(packed, np.uint8).reshape(-1, len(loaded.manifest.tags))
     return [bool(stored >= ZERO) for stored in windows[:, -1]]
 

@@ -1,31 +1,29 @@
-"""A bound on the bytes of recording parts in the log's queue, shared by projects in turn."""
+"""A bound on what is taken at a time, such as bytes in a queue, shared by projects in turn."""
 
 import asyncio
 
 from topics.errors import Unavailable
 from topics.turns import Turns
 
-#: A waiter and the bytes it needs.
+#: A waiter and the size it needs.
 Waiter = tuple[asyncio.Future[None], int]
 
 
-class PartRoom:
-    """Admits up to `limit` bytes at a time, or one larger part; the rest wait in turn by project. Loop only."""
+class Room:
+    """Admits up to `limit` at a time, or one larger thing; the rest wait in turn by project. Loop only."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
         self._waiting: Turns[Waiter] = Turns()
-        #: The waiter whose turn it is, while there is not enough room for it.
-        self._next: Waiter | None = None
 
-    async def enter(self, project: str, size: int, deadline: float) -> None:
-        """Reserve `size` bytes, after earlier waiters of the same project; `leave` releases them.
+    async def enter(self, project: str, size: int, deadline: float | None = None) -> None:
+        """Reserve `size`, after earlier waiters of the same project; `leave` releases it.
 
         Raises:
             Unavailable: there was no room before the deadline, in the loop's time.
         """
-        if self._next is None and self._fits(size):
+        if not self._waiting and self._fits(size):
             self.used += size
             return
         waiter = asyncio.get_running_loop().create_future(), size
@@ -49,12 +47,11 @@ class PartRoom:
         return not self.used or self.used + size <= self.limit
 
     def _let_in(self) -> None:
-        while (waiter := self._next or self._waiting.take()) is not None:
-            self._next = waiter
+        while (waiter := self._waiting.peek()) is not None:
             room, size = waiter
             if not room.done() and not self._fits(size):
                 return
-            self._next = None
+            self._waiting.take()
             if not room.done():  # Otherwise its caller gave up.
                 self.used += size
                 room.set_result(None)
@@ -64,8 +61,5 @@ class PartRoom:
         if room.done() and not room.cancelled():
             self.leave(size)  # It was admitted at the same moment.
             return
-        if self._next is waiter:
-            self._next = None
-        else:
-            self._waiting.discard(project, waiter)
+        self._waiting.discard(project, waiter)
         self._let_in()

@@ -42,7 +42,7 @@ SESSION_LIST: Final = b"\x07"
 JOB_LIST: Final = b"\x08"
 
 #: Rows of the table itself: the folded positions of its topics, its owner's epoch, the mark of a complete index of
-#: unsettled ids, and a mark that only earlier versions wrote, about the lists of projects.
+#: unsettled ids, and the epoch of the last owner that maintained the lists of projects.
 POSITIONS: Final = b"\x00positions"
 EPOCH: Final = b"\x00epoch"
 INDEXED: Final = b"\x00indexed"

@@ -36,6 +36,9 @@ TIDIED_ROWS: Final = 1000
 class PartitionTable(Protocol):
     """Access to the raw rows of one partition."""
 
+    #: The epoch of its owner; 0 if only one node can own it.
+    epoch: int
+
     @property
     def number(self) -> int: ...
 
@@ -226,16 +229,43 @@ class HeadStore(ABC, Generic[H]):
             yield key[1:following].decode("ascii")
 
     def build_index(self) -> Iterator[None]:
-        """Add missing entries to the index of unsettled ids, one id per step, until the iterator ends.
+        """Add missing entries to the indices, one id per step, until the iterator ends.
 
-        Entries are missing if the changelog has only the end of an erasure.
+        Entries are missing if the changelog has only the end of an erasure. A table from a version without an index has
+        none.
         """
+        in_lists = self._lists_are_kept
         for id in filter(self.readable, self.all_ids()):
             head = self.head(id)
+            missing = [] if in_lists else self._missing_entry(id, head)
             if (head is None or head.unsettled or self.is_erased(head)) and not self._is_in_index(id):
-                self.partition.write({self.open_key(id): b""})
+                missing.append(self.open_key(id))
+            if missing:
+                self.partition.write(dict.fromkeys(missing, b""))
             yield
         self.partition.mark(keys.INDEXED + self.room)
+
+    def _missing_entry(self, id: str, head: H | None) -> list[bytes]:
+        key = self.list_key(id, head, self.partition.get(self.row_key(id, keys.REQUEST)))
+        if key is None or self.partition.get(key) is not None:
+            return []
+        self.extents.note(key)
+        return [key]
+
+    @property
+    def _lists_are_kept(self) -> bool:
+        """Whether the previous owner, like all before it, also maintained the lists of projects."""
+        value = self.partition.get(keys.LISTED + self.room)
+        return value is not None and int(value) >= self.partition.epoch - 1
+
+    def claim_lists(self) -> None:
+        """Record that the lists of projects are complete, and that this owner maintains them.
+
+        A version without lists does not, so the next owner knows that entries may be missing.
+        """
+        key, epoch = keys.LISTED + self.room, b"%d" % self.partition.epoch
+        if self.partition.get(key) != epoch:
+            self.partition.write({key: epoch})
 
     def _is_in_index(self, id: str) -> bool:
         return self.partition.get(self.open_key(id)) is not None
@@ -246,8 +276,8 @@ class HeadStore(ABC, Generic[H]):
 
     @property
     def indexed(self) -> bool:
-        """Whether this table was indexed since its rebuild from the changelog."""
-        return self.partition.get(keys.INDEXED + self.room) is not None
+        """Whether this table was indexed since its rebuild from the changelog, and its lists are complete."""
+        return self.partition.get(keys.INDEXED + self.room) is not None and self._lists_are_kept
 
     def listed(self, query: ListQuery) -> Iterator[Listed[H]]:
         """Yield a project's entries, newest first, at the cost of the entries taken and one seek per state.

@@ -3,11 +3,13 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from typing import Any, Final, Generic, TypeVar
 
 import mode
 import structlog
 
+from streams.disk import DiskFull
 from streams.folding.fold import Changes, Fold
 from streams.folding.followers import Followers
 from streams.folding.head_store import HeadStore
@@ -64,6 +66,8 @@ class Workload(mode.Service, ABC, Generic[S]):  # type: ignore[misc]
         store = self.store(owner)
         if not store.indexed:
             await self._index(store)
+        with suppress(DiskFull):  # The next owner indexes the table again then.
+            store.claim_lists()
         early = owner.early.setdefault(self.commands, Changes())
         for count, id in enumerate(filter(store.readable, list(store.unsettled_ids()))):
             head = store.head(id)

@@ -226,7 +226,7 @@ def _routes(
     speakers = SpeakerContext(ports.speakers, ports.jobs, forwarder, organization_keys, meters, uploads)
     sockets = SocketContext(
         msgspec.structs.replace(sessions, project_keys=Authenticator(changed_keys.projects, meters, socket_key)),
-        SocketRoom(),
+        SocketRoom(options.body_bytes),
         KeyWatch(),
         ports.directory.exhausted,
     )

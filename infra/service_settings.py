@@ -222,7 +222,7 @@ class ServiceSettings(BaseSettings):
     body_bytes: int = Field(
         default=128 * MIB,
         ge=1,
-        description="Bytes of memory for arriving bodies, half of them for one project. Further ones are answered 503.",
+        description="Bytes of memory for arriving bodies, and for waiting chunks; a project gets a quarter. Then 503.",
     )
     cors_origins: Annotated[str, AfterValidator(_origins)] | None = Field(
         default=None,

@@ -18,7 +18,7 @@ SMALL_BODY: Final = 64 * 1024
 #: An oversized body up to this length is refused, then discarded as it arrives, so that a client that writes before it
 #: reads sees the 413. For a longer one, the connection is closed.
 DISCARDED_BYTES: Final = 16 * 1024 * 1024
-#: A session may hold this fraction of what its project may.
+#: A project may hold this fraction of the memory for bodies, a session this fraction of its project's.
 SHARES: Final = 4
 
 #: Senders of a body, widest first: a project, then one of its sessions.
@@ -59,7 +59,7 @@ class BodyQuota:
     """Bounds the memory for partly received bodies, in total and for each sender."""
 
     def __init__(self, limit: int) -> None:
-        """Hold `limit` bytes in total. A project holds at most as much as is still free, so others always find some."""
+        """Hold `limit` bytes in total; a project and a session each hold at most a share."""
         self.limit = limit
         self.used = 0
         self._by_sender: Counter[str] = Counter()
@@ -72,7 +72,7 @@ class BodyQuota:
         """
         if self.used + size > self.limit:
             raise Unavailable("arriving request bodies fill their memory; try again")
-        share = (self.limit - self.used) * SHARES
+        share = self.limit
         for sender in senders:
             share = max(share // SHARES, longest)
             if self._by_sender[sender] + size > share:

@@ -83,7 +83,7 @@ class Socket:
         self._tap: SoundTap | None = None
         #: Called once the socket is closed.
         self._on_end: list[Callable[[], object]] = []
-        self._audio = SentAudio(context, session, project, room, sockets.line, self)
+        self._audio = SentAudio(context, session, project, sockets.line, self)
         self._frame_bytes = context.chunk_limit
         self._sealing = self._seals_late = False
         self._moved = False

@@ -12,7 +12,6 @@ from typing import Final
 
 import structlog
 
-from app.http.bodies import BodyQuota
 from app.sessions.session_context import SessionContext
 from app.sessions.socket_room import RoomLine, Sender
 from app.sessions.waiting import NO_SESSION
@@ -30,7 +29,7 @@ PATIENCE_SECONDS: Final = 15.0
 #: Bytes of chunks waiting for room, beyond which the socket stops reading; they go to the log together.
 WAITING_BYTES: Final = 64 * 1024
 #: Waiting sockets of a project from which on each sends one chunk after the other: one memory has to hold them all.
-CROWD: Final = 256
+CROWD: Final = 16
 #: Overhead of a pending chunk in bytes.
 CHUNK_COST: Final = 1024
 
@@ -38,13 +37,10 @@ CHUNK_COST: Final = 1024
 class SentAudio:
     """Appends the chunks of a socket, and evaluates their verdicts. Loop only."""
 
-    def __init__(
-        self, context: SessionContext, session: str, project: str, room: BodyQuota, line: RoomLine, sender: Sender
-    ) -> None:
+    def __init__(self, context: SessionContext, session: str, project: str, line: RoomLine, sender: Sender) -> None:
         self._context = context
         self._session = session
         self._project = project
-        self._room = room
         self._line = line
         self._sender = sender
         self._loop = asyncio.get_running_loop()
@@ -96,7 +92,7 @@ class SentAudio:
     def _wait(self, number: int, data: bytes) -> None:
         cost = len(data) + CHUNK_COST
         try:
-            self._room.take((self._project, self._session), cost, self._context.chunk_limit + WAITING_BYTES)
+            self._line.memory.take((self._project, self._session), cost, self._context.chunk_limit + WAITING_BYTES)
         except Unavailable as error:
             self._sender.refuse_error(error)
             return
@@ -154,7 +150,7 @@ class SentAudio:
         self._sender.refuse_error(self._refusal)
 
     def _end_wait(self) -> None:
-        self._room.give_back((self._project, self._session), self._waiting_bytes)
+        self._line.memory.give_back((self._project, self._session), self._waiting_bytes)
         self._waiting_bytes = 0
         if self._patience is not None:
             self._patience.cancel()

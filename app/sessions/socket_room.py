@@ -7,6 +7,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from app.http.bodies import BodyQuota
 from app.http.call import KeyEnd
 from app.http.holder_quota import HolderQuota
 from topics.errors import EarshotError
@@ -53,10 +54,11 @@ class Sender(Protocol):
 class SocketRoom:
     """Counts the sockets of projects, and knows the sender of each session. Loop only."""
 
-    def __init__(self) -> None:
+    def __init__(self, waiting_bytes: int) -> None:
+        """Hold at most `waiting_bytes` of chunks that wait for room in the log."""
         self.places = HolderQuota(PROJECT_SOCKETS, sys.maxsize, FULL, FULL, RETRY_SECONDS)
         self._senders: dict[str, Sender] = {}
-        self.line = RoomLine()
+        self.line = RoomLine(BodyQuota(waiting_bytes))
         self.turns = SendingTurns()
 
     def enter(self, session: str, sender: Sender) -> Sender | None:
@@ -103,7 +105,9 @@ class SendingTurns:
 class RoomLine:
     """Each project's sockets that wait for room in the log, first come, first served. Loop only."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: BodyQuota) -> None:
+        #: For the chunks that wait.
+        self.memory = memory
         self._lines: dict[str, deque[Callable[[], bool]]] = {}
 
     def waiting(self, project: str) -> int:

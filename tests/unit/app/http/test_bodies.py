@@ -68,7 +68,7 @@ def test_disconnect_raises_client_gone() -> None:
 
 
 async def test_incoming_bodies_reserve_and_release_quota() -> None:
-    room, arrived = BodyQuota(20), asyncio.Queue[MutableMapping[str, Any]]()
+    room, arrived = BodyQuota(SHARES * 10), asyncio.Queue[MutableMapping[str, Any]]()
     reading = asyncio.create_task(read_body(arrived.get, b"", 10, room, ["one"]))
     arrived.put_nowait({"type": "http.request", "body": bytes(8), "more_body": True})
     await asyncio.sleep(0)
@@ -76,7 +76,8 @@ async def test_incoming_bodies_reserve_and_release_quota() -> None:
     with pytest.raises(Unavailable, match="of this project"):
         await read_body(Wire(bytes(2), bytes(2), bytes(2)), b"", 10, room, ["one"])
     assert await read_body(Wire(bytes(5), bytes(5)), b"", 10, room, ["two"]) == bytes(10)
-    room.take(["other"], 10, 10)
+    for number in range(SHARES - 1):
+        room.take([f"other {number}"], 10, 10)
     with pytest.raises(Unavailable, match="bodies fill their memory"):
         await read_body(Wire(bytes(3), bytes(1)), b"", 10, room, ["three"])
     # Data that is available at once needs no room.
@@ -84,7 +85,7 @@ async def test_incoming_bodies_reserve_and_release_quota() -> None:
     arrived.put_nowait({"type": "http.disconnect"})
     with pytest.raises(ClientGone):
         await reading
-    assert room.used == 10
+    assert room.used == 30
 
 
 def test_quota_is_released_on_every_outcome() -> None:
@@ -96,20 +97,17 @@ def test_quota_is_released_on_every_outcome() -> None:
 
 
 def test_session_has_share_of_project_quota() -> None:
-    """A project alone gets half of the memory, and a session a fifth: a quarter of what is free to its project."""
-    room = BodyQuota(100)
-    for session, size in (("session", 20), ("other", 20), ("third", 10)):
-        room.take(["project", session], size, 10)
-        with pytest.raises(Unavailable):
-            room.take(["project", session], 6, 10)
+    room = BodyQuota(SHARES * SHARES * 10)
+    room.take(["project", "session"], 10, 10)
     with pytest.raises(Unavailable):
-        room.take(["project", "fourth"], 1, 10)
+        room.take(["project", "session"], 1, 10)
+    room.take(["project", "other"], 10, 10)
     # A long body may use all room, regardless of shares.
     with pytest.raises(Unavailable):
         room.take(["other project", "long"], 26, 25)
     room.take(["other project", "long"], 25, 25)
-    assert room.used == 75
-    for session, size in (("session", 20), ("other", 20), ("third", 10)):
+    assert room.used == 45
+    for session, size in (("session", 10), ("other", 10)):
         room.give_back(["project", session], size)
     room.give_back(["other project", "long"], 25)
     assert (room.used, dict(room._by_sender)) == (0, {})

@@ -107,11 +107,11 @@ async def test_client_is_not_read_while_log_is_full(house: House, monkeypatch: p
             pass
 
 
-async def sent_audio(house: House, bodies: BodyQuota, line: socket_room.RoomLine) -> socket_audio.SentAudio:
+async def sent_audio(house: House, line: socket_room.RoomLine) -> socket_audio.SentAudio:
     """Return the audio of a new session's socket."""
     session = await opened(house)
     context = mock.Mock(sessions=house.sessions, commands=map(str, count()), log_chunks=False, chunk_limit=1 << 20)
-    audio = socket_audio.SentAudio(context, session, "project", bodies, line, mock.Mock())
+    audio = socket_audio.SentAudio(context, session, "project", line, mock.Mock())
     view = house.sessions.view(session)
     assert view is not None
     audio.begin(view.head, view.opened)
@@ -122,9 +122,9 @@ async def test_in_a_crowd_each_socket_sends_one_chunk_after_the_other(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(socket_audio, "CROWD", 2)
-    line = socket_room.RoomLine()
+    line = socket_room.RoomLine(BodyQuota(1 << 30))
     crowd = [True] * 3
-    audio = await sent_audio(house, BodyQuota(1 << 30), line)
+    audio = await sent_audio(house, line)
     house.sessions.paused = True
     audio.take(HALF)
     line.join("another project", crowd.pop)
@@ -139,7 +139,7 @@ async def test_in_a_crowd_each_socket_sends_one_chunk_after_the_other(
 
 async def test_waiting_chunks_are_appended_together(house: House) -> None:
     bodies = BodyQuota(1 << 30)
-    audio = await sent_audio(house, bodies, socket_room.RoomLine())
+    audio = await sent_audio(house, socket_room.RoomLine(bodies))
     house.sessions.paused = True
     house.sessions.failure = Unavailable("the log's queue is full")
     fit = socket_audio.WAITING_BYTES // (len(HALF) + socket_audio.CHUNK_COST)
@@ -180,7 +180,7 @@ async def test_sockets_send_in_turn_by_project(monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_sockets_wait_for_log_in_order_per_project() -> None:
-    line, went, room = socket_room.RoomLine(), list[str](), {"a": 0, "b": 1}
+    line, went, room = socket_room.RoomLine(BodyQuota(0)), list[str](), {"a": 0, "b": 1}
 
     def go_on(project: str, name: str) -> bool:
         if not room[project]:

@@ -66,15 +66,15 @@ def _rows(setup: Setup, variant: Variant, cost: float | None, carried: float | N
             return processes.run_bare("windows", variant.model, str(windows.STREAMS), str(chunks))
 
         pairs = alternate(partial(ours, STREAMS), bare, setup.pairs)
-        yield _cost_row(f"{name}, {STREAMS} streams, cost of a window", pairs, cost, _at_pace(variant.model))
+        yield _cost_row(f"{name}, {STREAMS} streams, cost of a window", pairs, cost, _at_pace(setup, variant.model))
         in_time = median(_p99(sample) for sample, _ in pairs) <= LIMIT_MS
         yield _carried_row(f"{name}, streams with p99 <= {LIMIT_MS:.0f} ms", ours, bare, in_time, carried)
 
 
-def _at_pace(model: str) -> Sample:
+def _at_pace(setup: Setup, model: str) -> Sample:
     """Run bare in real time, on one thread, with a chunk of one stream after the other."""
-    pace = STREAMS / audio.SECONDS
-    return processes.run_bare("windows", model, str(STREAMS), str(int(SECONDS / audio.SECONDS)), str(pace))
+    chunks = int(setup.size(SECONDS, 4) / audio.SECONDS)
+    return processes.run_bare("windows", model, str(STREAMS), str(chunks), str(STREAMS / audio.SECONDS))
 
 
 def _p99(sample: Sample) -> float:

@@ -4,8 +4,8 @@ Let N be the length of the audio in samples of the model's rate. Window i covers
 exists if there is audio; window i exists if at least 25 ms of audio follow the end of window i - 1. So windows cover
 all audio, the last one padded with zeros, for streams and files alike. A window's score is the mean over its patches,
 one a second; patches other than the first count only if they hold 25 ms of audio. A window with complete patches can be
-returned at once: its last patch reaches 25 ms past the end of the window before, so it exists. If a
-second model hears longer pieces, a recording's window also waits for its block (`looks`).
+returned at once: its last patch reaches 25 ms past the end of the window before, so it exists. If a second model hears
+longer pieces, a recording's window also waits for its block (`looks`).
 """
 
 from collections.abc import Iterator

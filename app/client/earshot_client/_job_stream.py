@@ -9,8 +9,7 @@ from ._job_values import JobEvent
 class JobStream(EventStream[JobEvent]):
     """The events of one job.
 
-    If the job continues on another node, the next connection gets its events; if
-    the job was deleted, the next connection gets a 404.
+    If the job continues on another node, the next connection gets its events; if the job was deleted, it gets a 404.
     """
 
     last = frozenset({"completed"})

@@ -10,7 +10,7 @@ changes nothing. The rows of both are rewritten, never skipped: after a crash, t
 chance to log them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -26,6 +26,15 @@ DEADLY: Final = "the analysis of this audio crashed three times; it is not retri
 KILLED: Final = f"the process was killed {KILLS} times during the analysis of this audio; it is not retried"
 
 
+class AudioRow(msgspec.Struct, frozen=True, array_like=True):
+    """A reference to a chunk or part in the command topic, in the partition of its session or job."""
+
+    offset: int
+    length: int
+    #: XXH3-128 of the audio bytes.
+    digest: bytes
+
+
 class Head(Protocol):
     """The common part of the heads of sessions and jobs."""
 
@@ -36,6 +45,10 @@ class Head(Protocol):
     @property
     def audio(self) -> range:
         """Numbers of the chunks or parts whose rows may exist, the newest last."""
+
+    @property
+    def recent(self) -> Sequence[AudioRow]:
+        """The references to the newest of `audio`, which have no row of their own."""
 
     @property
     def unsettled(self) -> bool:

@@ -11,12 +11,11 @@ import msgspec
 
 from app.sessions import socket_messages
 from topics import catalog, record_codec, rows
-from topics.folding import Receipt
+from topics.folding import AudioRow, Receipt
 from topics.jobs import payloads
 from topics.jobs.records import Accepted, JobCommand, JobResult
 from topics.jobs.rules import JobHead
 from topics.records import Parked
-from topics.rows import AudioRow
 from topics.sessions.records import Opened, SessionCommand, SessionResult
 from topics.sessions.rows import Block
 from topics.sessions.rules import SessionHead

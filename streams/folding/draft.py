@@ -133,7 +133,7 @@ class Draft(Generic[H]):
                 # After the rows of the same records, so that a truncated changelog never has a head without them.
                 key = self.store.row_key(id, keys.HEAD)
                 self._changes.pop(key, None)
-                self._changes[key] = rows.encode(head)
+                self._changes[key] = rows.encode(head, rows.WITH_RECENT if head.recent else rows.VERSION)
             unsettled = id in self._leftovers or (head is not None and head.unsettled)
             if unsettled and (id in self._again or not self.store.was_unsettled(id)):
                 self._changes[self.store.open_key(id)] = b""

@@ -8,7 +8,7 @@ import msgspec
 
 from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.draft import Draft
-from streams.folding.head_store import H, HeadStore
+from streams.folding.head_store import H, HeadStore, first_recent
 from streams.log import StoredRecord
 from topics import keys, rows
 from topics.folding import Effect, Verdict
@@ -66,21 +66,26 @@ class Fold(ABC, Generic[H]):
                 self.changes.gone[id] = None
                 self.changes.work.pop(id, None)
             case Effect.DROP_AUDIO if before is not None:
-                self.drop_audio(draft, id, before.audio)
+                self.drop_audio(draft, id, before, before.audio)
             case Effect.ERASE:
                 if not draft.erase(id, head):
                     self.changes.leftovers[id] = None
 
-    def drop_audio(self, draft: Draft[H], id: str, numbers: range) -> None:
-        """Delete the rows of chunks or parts that are no longer needed, so that the log can be trimmed.
+    def drop_audio(self, draft: Draft[H], id: str, head: H, numbers: range) -> None:
+        """Release chunks or parts that are no longer needed and delete their rows, so that the log can be trimmed.
 
         `HeadStore.purge` deletes those beyond `HeadStore.most_dropped`, some at a time.
         """
+        recent = dict(enumerate(head.recent, first_recent(head)))
+        for number in recent:
+            if number in numbers:
+                draft.release(recent[number].offset)
+        numbered = [number for number in numbers if number not in recent]
         most = draft.store.most_dropped
-        if len(numbers) > most:
+        if len(numbered) > most:
             draft.leave(id)
             self.changes.leftovers[id] = None
-        for number in numbers[:most]:
+        for number in numbered[:most]:
             key = draft.store.row_key(id, keys.AUDIO, number)
             if (row := rows.audio(draft.get(key))) is not None:
                 draft.release(row.offset)

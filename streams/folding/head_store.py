@@ -18,9 +18,8 @@ from streams.folding.extents import ListExtents
 from streams.folding.references import References
 from topics import keys, rows
 from topics.errors import RecordError
-from topics.folding import Head
+from topics.folding import AudioRow, Head
 from topics.ports.lists import ListQuery
-from topics.rows import AudioRow
 
 H = TypeVar("H", bound=Head)
 
@@ -74,6 +73,11 @@ class Listed(NamedTuple, Generic[H]):
 def above(prefix: bytes) -> bytes:
     """Return the smallest key above all keys that begin with `prefix`."""
     return prefix[:-1] + bytes([prefix[-1] + 1])
+
+
+def first_recent(head: Head) -> int:
+    """Return the number of the first chunk or part that has its reference in the head."""
+    return head.audio.stop - len(head.recent)
 
 
 def audio_offsets(audio_rows: Iterable[bytes | None]) -> Iterator[int]:
@@ -310,7 +314,17 @@ class HeadStore(ABC, Generic[H]):
         return self.extents.entries(self.partition.scan, prefix, lower, upper)
 
     def audio(self, id: str, first: int, stop: int) -> list[AudioRow]:
-        """Return the rows of the chunks or parts [first, stop), up to the first missing or unreadable one."""
+        """Return the references to the chunks or parts [first, stop), up to the first missing or unreadable one."""
+        head = self.peek(id)
+        if head is None or not head.recent:
+            return self._audio_rows(id, first, stop)
+        recent = first_recent(head)
+        found = self._audio_rows(id, first, min(stop, recent)) if first < recent else []
+        if first + len(found) >= recent:
+            found += head.recent[first + len(found) - recent : max(0, stop - recent)]
+        return found
+
+    def _audio_rows(self, id: str, first: int, stop: int) -> list[AudioRow]:
         unbroken = []
         lower, upper = (self.row_key(id, keys.AUDIO, number) for number in (first, stop))
         # A scan costs five reads of a row, and a live stream mostly has one chunk.

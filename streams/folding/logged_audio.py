@@ -8,7 +8,7 @@ import xxhash
 from streams.log import RecordReader
 from topics.catalog import TopicPartition
 from topics.errors import AudioError, RecordError
-from topics.rows import AudioRow
+from topics.folding import AudioRow
 
 
 async def read_log(

@@ -14,10 +14,10 @@ from streams.log import RecordReader
 from topics import record_codec
 from topics.catalog import JOB_COMMANDS, TopicPartition
 from topics.errors import AudioError, Unavailable
+from topics.folding import AudioRow
 from topics.jobs.options import Service
 from topics.jobs.records import Accepted, JobResult, Part, Portion
 from topics.jobs.rules import EntryState
-from topics.rows import AudioRow
 
 #: Attempts to append a result before the run gives up: an outage of seconds should not repeat an engine's work.
 APPENDS: Final = 5

@@ -10,7 +10,7 @@ from streams.folding.logged_audio import checked_audio
 from streams.log import StretchReader
 from topics import record_codec
 from topics.catalog import COMMANDS, TopicPartition
-from topics.rows import AudioRow
+from topics.folding import AudioRow
 from topics.sessions.records import Chunk
 
 #: Audio older than this may be evicted: of files, which may never be complete, and of streams, whose model may be away.

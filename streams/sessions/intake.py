@@ -11,7 +11,7 @@ from streams.folding.draft import Draft
 from streams.folding.fold import Announce
 from streams.folding.head_store import HeadStore
 from streams.sessions.audio import AudioCache
-from topics import keys, record_codec, rows
+from topics import keys, record_codec
 from topics.folding import Arrival
 from topics.sessions import rows as sessions
 from topics.sessions import rules
@@ -38,11 +38,11 @@ class SessionIntake(Intake[SessionHead, SessionCommand]):
         """Return the XXH3-128 of a chunk; None if it is no longer known."""
         if (digest := self._digests.get((session, number))) is not None:
             return digest
-        row = rows.audio(store.partition.get(store.row_key(session, keys.AUDIO, number)))
-        return None if row is None else row.digest
+        found = store.audio(session, number, number + 1)
+        return found[0].digest if found else None
 
     def keep_audio(self, draft: Draft[SessionHead], id: str, number: int, data: bytes, arrival: Arrival) -> None:
-        """Write a chunk's row, hold its audio in the log, and cache it."""
+        """Keep a chunk's audio in the log, and cache it."""
         super().keep_audio(draft, id, number, data, arrival)
         self._digests[id, number] = arrival.digest
         if len(self._digests) > DIGESTS:

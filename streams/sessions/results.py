@@ -42,7 +42,7 @@ class SessionResults(Fold[SessionHead]):
         for effect in step.effects:
             if effect is Effect.KEEP_RESULT and isinstance(result, Scored) and step.head is not None:
                 _write_windows(draft, session, result, tags)
-                self.drop_audio(draft, session, range(result.dropped, result.cursor.keep))
+                self.drop_audio(draft, session, head, range(result.dropped, result.cursor.keep))
                 self._fresh += max(0, step.head.windows - head.windows)
             elif effect is not Effect.KEEP_REQUEST:
                 self.carry_out(draft, session, effect, head, step.head)

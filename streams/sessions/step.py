@@ -24,9 +24,9 @@ from streams.workers.session import WorkerSession
 from streams.workers.workers import Workers
 from topics import media
 from topics.errors import AudioError, EngineError, Unavailable
+from topics.folding import AudioRow
 from topics.hearing import parts_of
 from topics.media import Media
-from topics.rows import AudioRow
 from topics.sessions.records import Cursor, Opened, Scored, SessionResult
 from topics.sessions.rules import SessionHead, SessionState
 from topics.turns import Sharing

@@ -16,8 +16,8 @@ from topics.sessions import rows as session_rows
 HERE: Final = Path(__file__).parent
 
 #: Suffixes of records and rows from older versions: before openings named their process, before sounds had rules,
-#: before the rules could change, before projects had their own sounds, before results marked a substitute model, and
-#: before ids were marked as derived. Still read, never written.
+#: before the rules could change, before projects had their own sounds, before results marked a substitute model,
+#: before ids were marked as derived, and before heads held references. Still read, never written.
 BEFORE: Final = (
     "-before-lives",
     "-before-sounds",
@@ -25,6 +25,7 @@ BEFORE: Final = (
     "-before-hearing",
     "-before-notes",
     "-before-derived",
+    "-before-recent",
 )
 
 #: Decoder for each kind of file.
@@ -91,9 +92,9 @@ def _named(value: object) -> Any:
     return value.hex() if isinstance(value, bytes) else value
 
 
-def write(path: Path, record: Any) -> None:
+def write(path: Path, record: Any, version: bytes = rows.VERSION) -> None:
     """Write both files of a new example; one that exists is never replaced."""
-    data = (rows if topic(path) == catalog.CHANGELOG else record_codec).encode(record)
+    data = rows.encode(record, version) if topic(path) == catalog.CHANGELOG else record_codec.encode(record)
     with path.with_suffix(".msgpack").open("xb") as file:
         file.write(data)
     path.with_suffix(".json").write_text(readable(record))

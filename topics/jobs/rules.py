@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from topics.folding import Arrival, Effect, Step, Verdict, refusal
+from topics.folding import Arrival, AudioRow, Effect, Step, Verdict, refusal
 from topics.jobs.options import NEEDS, Service
 from topics.jobs.records import (
     Accepted,
@@ -167,6 +167,10 @@ class JobHead(msgspec.Struct, frozen=True, array_like=True):
     @property
     def audio(self) -> range:
         return range(self.parts)
+
+    @property
+    def recent(self) -> tuple[AudioRow, ...]:
+        return ()
 
     def due(self, lifetime_ms: int) -> int:
         """Return the log time (ms) after which the job may be removed, or its audio released."""

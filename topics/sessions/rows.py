@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from topics.rows import Decoder
+from topics.rows import VERSION, WITH_RECENT, Decoder
 from topics.sessions.records import Opened
 from topics.sessions.rules import SessionHead
 from topics.sessions.sounds import SoundRules
@@ -22,7 +22,7 @@ class Block(msgspec.Struct, frozen=True, array_like=True):
     looks: bytes = b""
 
 
-head: Final = Decoder[SessionHead](SessionHead).optional
+head: Final = Decoder[SessionHead](SessionHead, versions=(VERSION, WITH_RECENT)).optional
 opened: Final = Decoder[Opened](Opened).optional
 block: Final = Decoder[Block](Block).optional
 _rules: Final = Decoder[tuple[SoundRules, ...]](tuple[SoundRules, ...]).optional

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from topics.errors import RecordError
-from topics.folding import Arrival, Effect, Step, Verdict, refusal
+from topics.folding import Arrival, AudioRow, Effect, Step, Verdict, refusal
 from topics.sessions.records import (
     Begun,
     Chunk,
@@ -32,6 +32,8 @@ from topics.sessions.sounds import SoundRules
 
 #: Windows of one metering step: an open session is billed each time it has this many more.
 METER_WINDOWS: Final = 1200
+#: Chunks whose references a head holds, as many as a socket has under way.
+MOST_RECENT: Final = 32
 #: Most time (ms) for the upload of a file in chunks.
 FILE_MS: Final = 24 * 3_600_000
 #: Time (ms) for which the derived id of a deleted session stays taken.
@@ -82,6 +84,9 @@ class SessionHead(msgspec.Struct, frozen=True, array_like=True):
     derived: bool = False
     #: Log time (ms) of the opening; 0 if it is of an earlier version.
     opened_at: int = 0
+    #: References to the newest chunks of a stream, which have no rows: a row that is deleted a moment later costs two
+    #: records of the changelog.
+    recent: tuple[AudioRow, ...] = ()
 
     @property
     def in_progress(self) -> bool:
@@ -181,6 +186,7 @@ def _judge_chunk(head: SessionHead, command: Chunk, arrival: Arrival) -> Step[Se
         next=head.next + 1,
         received=received,
         predicts=command.predict,
+        recent=_with(head, AudioRow(arrival.offset, len(command.data), arrival.digest)),
     )
     effects = [Effect.KEEP_AUDIO]
     # A repeated upload without a number cannot be recognised.
@@ -189,6 +195,19 @@ def _judge_chunk(head: SessionHead, command: Chunk, arrival: Arrival) -> Step[Se
     if full or head.kind == "stream":
         effects.append(Effect.WORK)
     return Step(accepted, tuple(effects), Verdict(200, accepted.next))
+
+
+def _with(head: SessionHead, chunk: AudioRow) -> tuple[AudioRow, ...]:
+    """Return the `recent` references with the next chunk; if there are too many, the oldest gets a row."""
+    # If another owner's results were folded before its commands, they have used the audio already.
+    if head.kind == "file" or head.next < head.cursor.keep:
+        return ()
+    return (*head.recent, chunk)[-MOST_RECENT:]
+
+
+def _after(head: SessionHead, keep: int) -> tuple[AudioRow, ...]:
+    """Return the `recent` references from chunk number `keep` on."""
+    return head.recent[max(0, keep - head.next + len(head.recent)) :]
 
 
 def _refuse_chunk(head: SessionHead, command: Chunk, arrival: Arrival) -> Step[SessionHead]:
@@ -219,7 +238,7 @@ def _sealed_before(head: SessionHead, command: Sealed, arrival: Arrival) -> Step
 
 def _delete(head: SessionHead, command: Deleted | Expired, arrival: Arrival) -> Step[SessionHead]:
     rest = msgspec.structs.replace(
-        head, state=SessionState.DELETED, touched=arrival.at, command=arrival.offset, finished=True
+        head, state=SessionState.DELETED, touched=arrival.at, command=arrival.offset, finished=True, recent=()
     )
     effects = (*_GONE, Effect.BILL) if rest.unmetered else _GONE
     return Step(_tombstone(rest), effects, Verdict(204, head.next))
@@ -330,7 +349,9 @@ def fold_result(head: SessionHead | None, result: SessionResult, windows: int) -
     if isinstance(result, Begun) or head.state is SessionState.DELETED:
         return Step(head)
     if isinstance(result, Failed):
-        failed = msgspec.structs.replace(head, state=SessionState.READONLY, error=result.error, finished=True)
+        failed = msgspec.structs.replace(
+            head, state=SessionState.READONLY, error=result.error, finished=True, recent=()
+        )
         return Step(failed, (Effect.DROP_AUDIO, Effect.BILL) if failed.unmetered else (Effect.DROP_AUDIO,))
     if head.error is not None:
         # Results from before the failure may be redelivered after it.
@@ -341,7 +362,8 @@ def fold_result(head: SessionHead | None, result: SessionResult, windows: int) -
     if end < head.windows or result.cursor.chunks < head.cursor.chunks:
         return Step(head, (Effect.KEEP_RESULT,))
     finished = head.finished or result.final
-    grown = msgspec.structs.replace(head, windows=end, cursor=result.cursor, finished=finished)
+    recent = _after(head, result.cursor.keep)
+    grown = msgspec.structs.replace(head, windows=end, cursor=result.cursor, finished=finished, recent=recent)
     return Step(grown, (Effect.KEEP_RESULT, Effect.BILL) if grown.unmetered else (Effect.KEEP_RESULT,))
 
 

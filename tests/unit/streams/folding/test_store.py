@@ -15,9 +15,9 @@ from streams.jobs.job_store import JobStore
 from streams.sessions.store import SessionStore
 from tests.unit.streams.sessions.rows import MemoryPartition, drafting, replay
 from topics import keys, rows
+from topics.folding import AudioRow
 from topics.jobs.options import Service
 from topics.jobs.rules import Entry, EntryState, JobHead, JobState
-from topics.rows import AudioRow
 from topics.sessions.rows import Block
 from topics.sessions.rules import SessionHead, SessionState
 

@@ -9,7 +9,7 @@ from streams.log import StoredRecord
 from tests.unit.streams.lists import assert_listed
 from tests.unit.streams.sessions.rows import MemoryPartition, fold, replay, run
 from topics import keys
-from topics.rows import AudioRow
+from topics.folding import AudioRow
 
 
 class PartitionWorld(Generic[H]):

@@ -20,11 +20,10 @@ from tests.waiting import until
 from topics import keys, record_codec, rows
 from topics.catalog import TopicPartition
 from topics.errors import NotOwned
-from topics.folding import Arrival, Effect
+from topics.folding import Arrival, AudioRow, Effect
 from topics.jobs.options import Options, Service
 from topics.jobs.records import Accepted, Finished, JobResult, Part, Portion, Source, Started
 from topics.jobs.rules import Entry, JobHead, fold_command, fold_result
-from topics.rows import AudioRow
 
 ALL = Options(True, True, True, True, translation=True)
 SOUND = Options(sound_event_detection=True)

@@ -18,7 +18,7 @@ from tests.waiting import until
 from topics import keys, record_codec
 from topics.catalog import TopicPartition
 from topics.errors import AudioError, DirectoryDown, NotOwned, Unavailable
-from topics.folding import Verdict
+from topics.folding import AudioRow, Verdict
 from topics.jobs.options import Options, Service
 from topics.jobs.records import (
     Accepted,
@@ -34,7 +34,6 @@ from topics.jobs.records import (
 )
 from topics.jobs.rules import JobState
 from topics.ports.ledger import Charge, MeteredService
-from topics.rows import AudioRow
 
 
 async def told(*commands: JobCommand) -> tuple[JobWorld, list[Verdict]]:

@@ -13,10 +13,10 @@ from streams.log import StoredRecord
 from tests.unit.streams.folding.world import PartitionWorld
 from tests.unit.streams.sessions.rows import delivered
 from topics import keys, record_codec
+from topics.folding import AudioRow
 from topics.jobs.options import Options
 from topics.jobs.records import Accepted, JobCommand, JobResult, Overdue, Removed, Source
 from topics.jobs.rules import JobHead
-from topics.rows import AudioRow
 
 JOB: Final = "J" * 24
 SOURCE: Final = Source("audio/wav", "wav", 1, 8000, 1)

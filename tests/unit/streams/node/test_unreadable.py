@@ -23,6 +23,7 @@ from topics import keys, record_codec
 from topics.catalog import CHANGELOG, COMMANDS, COMMANDS_PARKED, TopicPartition
 from topics.errors import RecordError, Unavailable
 from topics.jobs.records import Part
+from topics.sessions import rules
 from topics.sessions.records import Chunk, Sealed
 
 NUMBER = 1
@@ -76,11 +77,12 @@ async def test_unreadable_head_affects_only_its_session(tmp_path: Path, value: b
         assert stored == value, "a newer node may read it"
 
 
-async def test_unreadable_audio_row_affects_only_its_session(tmp_path: Path) -> None:
+async def test_unreadable_audio_row_affects_only_its_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "MOST_RECENT", 1)
     home, bad = Home(tmp_path), in_partition(NUMBER)
     async with home.serving() as node:
         node.session_workload.analyser.enqueue = lambda session: None  # type: ignore[method-assign]
-        await send(node, bad, STREAM, Chunk("c", 0, sound(1)))
+        await send(node, bad, STREAM, Chunk("c", 0, sound(1)), Chunk("d", 1, sound(1)))
     async with beside(home, {keys.row_key(keys.SESSION, bad, keys.AUDIO, 0): b"\x02later"}, bad):
         pass
 

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable
 from functools import partial
+from unittest import mock
 
 import msgspec
 import pytest
@@ -15,7 +16,8 @@ from tests.unit.streams.sessions.histories import histories, opening
 from tests.unit.streams.sessions.rows import delivered, replay
 from tests.unit.streams.sessions.world import IDLE_MS, MODEL, TAGS, Crash, World, score
 from topics import keys, rows
-from topics.sessions.records import Chunk, Cursor, Deleted, Metered, Scored, Sealed, SessionCommand
+from topics.sessions import rules
+from topics.sessions.records import Chunk, Cursor, Deleted, Metered, Scored, Sealed, SessionCommand, SessionKind
 from topics.sessions.rows import BLOCK_WINDOWS
 from topics.sessions.rows import opened as session_opened
 from topics.sessions.sounds import SoundRules
@@ -147,6 +149,19 @@ TUNED: list[Happening] = [("commands", 2), ("work", 1), ("tune", 2), ("results",
 @example(log_of(OPENED, A, B), [*TUNED, *MISSED])
 @example(log_of(OPENED, A, B), [("commands", 2), ("tune", 1), ("work", 1), ("crash", Crash(0.3, local=True, batch=1))])
 def test_crashes_do_not_change_final_rows(commands: list[StoredRecord], story: list[Happening]) -> None:
+    check_story(commands, story)
+
+
+@settings(max_examples=100, deadline=None)
+@given(commands=histories(), story=stories, most=st.integers(1, 3))
+def test_crashes_do_not_change_final_rows_if_heads_hold_few_references(
+    commands: list[StoredRecord], story: list[Happening], most: int
+) -> None:
+    with mock.patch.object(rules, "MOST_RECENT", most):
+        check_story(commands, story)
+
+
+def check_story(commands: list[StoredRecord], story: list[Happening]) -> None:
     world = World(commands)
     told: dict[str, tuple[SoundRules, ...]] = {}
     for happening in story:
@@ -163,12 +178,13 @@ def test_crashes_do_not_change_final_rows(commands: list[StoredRecord], story: l
 
 
 def assert_held(world: World) -> None:
-    """Check that the held offsets are exactly those of the chunk rows, so that the log is trimmed correctly."""
+    """Check that the held offsets are exactly those of the rows and heads, so that the log is trimmed correctly."""
     held = [
         row.offset
         for key, value in world.partition.rows.items()
         if key.startswith(keys.SESSION) and key[25:26] == keys.AUDIO and (row := rows.audio(value))
     ]
+    held += [row.offset for session in world.store.all_ids() for row in world.head(session).recent]
     assert world.store.references.lowest() == min(held, default=None)
 
 
@@ -217,25 +233,28 @@ def test_leftover_rows_are_removed_if_only_head_was_deleted() -> None:
     assert session_rows(replay({}, world.partition.changelog)) == {}
 
 
+@pytest.mark.parametrize(("kind", "rows_of_chunk"), [("file", 3), ("stream", 2)])
 @pytest.mark.parametrize("cut", range(10))
 @pytest.mark.parametrize("folded_again", range(4))
-def test_two_crashes_lose_no_accepted_chunk(cut: int, folded_again: int) -> None:
+def test_two_crashes_lose_no_accepted_chunk(cut: int, folded_again: int, kind: SessionKind, rows_of_chunk: int) -> None:
     """The first cuts the changelog; the second comes while the log is folded again, and deletes the local rows.
 
     The local head is ahead of the changelog, which gets it with the first command that is folded again. Rows of later
     chunks must not follow it, or nothing would recreate them after the second crash.
     """
     chunks = [Chunk("c", number, b"%d" % number, b"key") for number in range(3)]
-    expected = session_rows(clean_run(log_of(OPENED, *chunks)).partition.rows)
+    commands = log_of(opening(kind, None), *chunks)
+    expected = session_rows(clean_run(commands).partition.rows)
+    logged = rows_of_chunk * len(chunks)
     for kept in range(21):
-        world = World(log_of(OPENED, *chunks))
+        world = World(commands)
         world.fold_commands(1)
         world.commit()
         for _ in chunks:
             world.fold_commands(1)
-        assert len(world.partition.changelog) - world.flushed == 9
+        assert len(world.partition.changelog) - world.flushed == logged
         second = Crash(kept / 20, local=False, batch=1)
-        world.crash(Crash((cut + 0.5) / 9, local=True, batch=1, then=(folded_again, second)))
+        world.crash(Crash((cut + 0.5) / logged, local=True, batch=1, then=(folded_again, second)))
         assert [row.offset for row in world.store.audio(SESSION, 0, 3)] == [1, 2, 3], kept
         for ended in ends(world):
             assert session_rows(ended.partition.rows) == expected

@@ -21,8 +21,7 @@ from tests.unit.streams.sessions.studio import Commands
 from tests.waiting import until
 from topics import keys, record_codec
 from topics.errors import AudioError
-from topics.folding import Verdict
-from topics.rows import AudioRow
+from topics.folding import AudioRow, Verdict
 from topics.sessions.records import Chunk, Sealed
 
 # --- references -----------------------------------------------------------------------------------------------------

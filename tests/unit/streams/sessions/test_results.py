@@ -13,7 +13,7 @@ from streams.sessions.store import SessionStore
 from tests.unit.streams.sessions.rows import MemoryPartition, delivered, drafting
 from topics import keys, rows
 from topics.errors import EarshotError
-from topics.rows import AudioRow
+from topics.folding import AudioRow
 from topics.sessions.records import Cursor, Failed, Opened, Scored, SessionResult, Tuned
 from topics.sessions.rows import BLOCK_WINDOWS
 from topics.sessions.rules import MOST_TUNED, SessionHead, SessionState

@@ -23,8 +23,8 @@ from streams.sessions.store import SessionStore
 from tests.unit.streams.folding.world import PartitionWorld
 from tests.unit.streams.sessions.rows import delivered
 from topics import keys
+from topics.folding import AudioRow
 from topics.ports.ledger import Charge
-from topics.rows import AudioRow
 from topics.sessions.records import Cursor, Failed, Metered, Scored, SessionResult, Tuned
 from topics.sessions.rules import SessionHead, SessionState
 from topics.sessions.sounds import SoundRule

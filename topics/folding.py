@@ -44,7 +44,7 @@ class Head(Protocol):
 
     @property
     def audio(self) -> range:
-        """Numbers of the chunks or parts whose rows may exist, the newest last."""
+        """Numbers of the chunks or parts that may be needed, the newest last."""
 
     @property
     def recent(self) -> Sequence[AudioRow]:
@@ -93,10 +93,10 @@ class Effect(StrEnum):
     """The work of the stream for a step, besides writing the head."""
 
     KEEP_REQUEST = "write the row of the record that opened the session or completed the job's upload"
-    KEEP_AUDIO = "write the row of the chunk or part: log offset, length, hash"
+    KEEP_AUDIO = "keep the audio of the chunk or part in the log, and write its row unless the head has its reference"
     KEEP_RECEIPT = "write the row of the chunk's Idempotency-Key"
     KEEP_RESULT = "write the rows of the windows, or of the portion"
-    DROP_AUDIO = "delete the rows of chunks or parts: nothing will read them"
+    DROP_AUDIO = "release the chunks or parts, and delete their rows: nothing will read them"
     WORK = "tell the analyser, or the runner of services, that there is work"
     BILL = "tell the biller"
     WATCH = "write an entry of the expiry index"

@@ -56,8 +56,7 @@ class Turns(Generic[T]):
 
     def peek(self) -> T | None:
         """Return the item that `take` would return."""
-        queue = next(iter(self._queues.values()), None)
-        return None if queue is None else queue[0][1]
+        return next(iter(self._queues.values()))[0][1] if self._queues else None
 
     def discard(self, project: str, item: T) -> None:
         """Remove an item if it is queued. The cost grows with the length of its project's queue."""

@@ -23,7 +23,7 @@ from streams.embedded.lock import DirectoryLock
 from streams.embedded.log_store import MIB, Store
 from streams.embedded.marks import Marks
 from streams.embedded.partition import Partition, RecentRecords
-from streams.log import Ack, Apply, StoredRecord
+from streams.log import Ack, Apply, StoredRecord, record_cost
 from topics.catalog import TopicPartition
 from topics.errors import Unavailable
 
@@ -185,7 +185,7 @@ class EmbeddedLog:
     def append_rows(self, topic: str, partition: int, rows: Mapping[bytes, bytes | None], epoch: int) -> None:
         there = self._partition(topic, partition)
         for key, value in rows.items():
-            self._writer.put(Append(there, key, value, None, True))
+            self._writer.put(Append(there, key, value, None, True, record_cost(key, value)))
 
     async def flush(self) -> None:
         await self._writer.flush()

@@ -21,7 +21,7 @@ from streams.disk import DiskFull
 from streams.embedded import layout
 from streams.embedded.compaction import Superseded
 from streams.embedded.errors import LogError
-from streams.embedded.groups import GROUP_BYTES, Append, Barrier, Group, Item, Queue, fail_items, item_cost
+from streams.embedded.groups import GROUP_BYTES, Append, Barrier, Group, Item, Queue, fail_items
 from streams.embedded.log_store import DISK_FULL, Stalled, Store
 from streams.embedded.marks import Marks
 from streams.embedded.partition import Partition
@@ -115,12 +115,8 @@ class GroupWriter:
             if self.queued_bytes + size > self._limit:
                 raise Unavailable("the log's queue is full")
         future: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
-        self._put(Append(partition, key, value, future, not bounded), size, project)
+        self.put(Append(partition, key, value, future, not bounded, size), project)
         return future
-
-    def put(self, item: Item) -> None:
-        """Queue an item without a waiter; raise LogError if the log failed for good."""
-        self._put(item, item_cost(item))
 
     async def flush(self) -> None:
         """Wait until all items queued before are durable.
@@ -138,13 +134,14 @@ class GroupWriter:
         elif self._queue:
             if self._refusal is not None:
                 raise _copy_of(self._refusal)
-            self._put(barrier, 0)
+            self.put(barrier)
             await barrier.future
 
-    def _put(self, item: Item, size: int, project: str = "") -> None:
+    def put(self, item: Item, project: str = "") -> None:
+        """Queue an item; raise LogError if the log failed for good."""
         if self.failure is not None:
             raise LogError(str(self.failure)) from self.failure
-        self._queue.put(item, size, project)
+        self._queue.put(item, project)
         self._awaited = self._awaited or item.future is not None
         if self._in_flight is None:
             self._schedule()

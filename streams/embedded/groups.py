@@ -12,7 +12,7 @@ from rocksdict import WriteBatch
 
 from streams.embedded import layout
 from streams.embedded.partition import Partition
-from streams.log import Ack, StoredRecord, record_cost
+from streams.log import Ack, StoredRecord
 from topics.turns import Turns
 
 #: A write holds the interpreter lock for some 30 us per 16 KiB record; this bounds it to about 2 ms.
@@ -30,6 +30,8 @@ class Append(NamedTuple):
     future: asyncio.Future[Ack] | None
     #: Whether the record is kept and retried when the disk is full or fails; if not, its future fails.
     lasting: bool
+    #: `record_cost` of the record.
+    cost: int
 
 
 class Barrier(NamedTuple):
@@ -37,6 +39,7 @@ class Barrier(NamedTuple):
 
     future: asyncio.Future[None]
     lasting: bool = False
+    cost: int = 0
 
 
 class Trim(NamedTuple):
@@ -46,6 +49,7 @@ class Trim(NamedTuple):
     before: int
     future: None = None
     lasting: bool = True
+    cost: int = 0
 
 
 Item = Append | Barrier | Trim
@@ -75,7 +79,7 @@ class Group:
             self.batch.put(mark, layout.pack_pair(item.before, partition.timestamp))
 
     def _append(self, item: Append) -> None:
-        partition, key, value, _, _ = item
+        partition, key, value = item[:3]
         offset = partition.next
         partition.next = offset + 1
         timestamp = partition.timestamp = max(self._now, partition.timestamp)
@@ -103,10 +107,6 @@ class Group:
         return touched
 
 
-def item_cost(item: Item) -> int:
-    return record_cost(item.key, item.value) if type(item) is Append else 0
-
-
 class Queue:
     """Holds items that wait for the disk: the service's own first, then those of projects, in turn. Loop only.
 
@@ -122,8 +122,8 @@ class Queue:
     def __bool__(self) -> bool:
         return bool(self._first or self._turns)
 
-    def put(self, item: Item, size: int, project: str = "") -> None:
-        self.bytes += size
+    def put(self, item: Item, project: str = "") -> None:
+        self.bytes += item.cost
         if type(item) is Append and not item.lasting:
             self._turns.put(project, item)
         else:
@@ -141,22 +141,21 @@ class Queue:
     def fill(self, group: Group) -> None:
         """Move items into a group until it is full or the queue is empty."""
         while group.bytes < GROUP_BYTES and len(group.items) < GROUP_ITEMS and (item := self._take()) is not None:
-            size = item_cost(item)
-            self.bytes -= size
-            group.bytes += size
+            self.bytes -= item.cost
+            group.bytes += item.cost
             group.add(item)
 
     def put_back(self, items: Iterable[Item]) -> None:
         """Put items of an unwritten group back at the head, in order."""
         kept = list(items)
         self._first.extendleft(reversed(kept))
-        self.bytes += sum(map(item_cost, kept))
+        self.bytes += sum(item.cost for item in kept)
 
     def fail_not_lasting(self, error: Exception) -> None:
         self._end_turns()
         fail_items((item for item in self._first if not item.lasting), error)
         self._first = deque(item for item in self._first if item.lasting)
-        self.bytes = sum(map(item_cost, self._first))
+        self.bytes = sum(item.cost for item in self._first)
 
     def drop(self, error: Exception) -> None:
         self._end_turns()

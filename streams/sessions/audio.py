@@ -100,7 +100,7 @@ class AudioSource:
         self._reading: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def chunk(self, partition: int, row: AudioRow, later: Sequence[AudioRow] = ()) -> bytes:
-        """Return the audio of a chunk row; `later` are rows needed soon.
+        """Return the audio of a chunk; `later` are chunks needed soon.
 
         Raises:
             AudioError: retention removed the record from the log, or its bytes have changed.

@@ -1,4 +1,4 @@
-"""The intake of sessions: folds commands into heads and chunk rows, and resolves the verdicts."""
+"""The intake of sessions: folds commands into heads and rows, and resolves the verdicts."""
 
 from collections import OrderedDict
 from typing import Final

@@ -1,4 +1,4 @@
-"""The fold of session results: folds scored windows into blocks, and drops chunk rows that no later window needs."""
+"""The fold of session results: folds scored windows into blocks, and drops chunks that no later window needs."""
 
 from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.draft import Draft

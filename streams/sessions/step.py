@@ -90,11 +90,13 @@ class SessionSteps:
             return None
         if active.model is None:
             active.model = await self._model(opened)
+        if active.declared is None:
+            active.declared = media.parse(opened.content_type)
         if head.kind == "file":
             if head.state is not SessionState.READONLY:
                 return None
-            return await self._file_step(active, active.model, store, head, opened)
-        return 0.0 if await self._stream_step(active, active.model, store, head, opened) else None
+            return await self._file_step(active, active.model, store, head, opened, active.declared)
+        return 0.0 if await self._stream_step(active, active.model, store, head, opened, active.declared) else None
 
     async def _model(self, opened: Opened) -> Manifest:
         """Return the manifest of the model with which the session was opened.
@@ -130,9 +132,14 @@ class SessionSteps:
         return WorkerSession(self._workers, opened.project, beginning, rate is None and declared.container != "raw")
 
     async def _stream_step(
-        self, active: ActiveSession, model: Manifest, store: SessionStore, head: SessionHead, opened: Opened
+        self,
+        active: ActiveSession,
+        model: Manifest,
+        store: SessionStore,
+        head: SessionHead,
+        opened: Opened,
+        declared: Media,
     ) -> bool:
-        declared = media.parse(opened.content_type)
         if active.analysis is None:
             active.analysis = self._begin(model, head, opened, declared)
             active.dropped, active.windows = head.cursor.keep, head.windows
@@ -191,7 +198,13 @@ class SessionSteps:
         return waiting[: len(chunks)], chunks
 
     async def _file_step(
-        self, active: ActiveSession, model: Manifest, store: SessionStore, head: SessionHead, opened: Opened
+        self,
+        active: ActiveSession,
+        model: Manifest,
+        store: SessionStore,
+        head: SessionHead,
+        opened: Opened,
+        declared: Media,
     ) -> float | None:
         if head.next == 0:
             await self._emit(active, model, head, opened, Analysed(0, b"", head.cursor, 0), final=True)
@@ -202,7 +215,6 @@ class SessionSteps:
                 return DECODER_FREE
         file = active.file
         if active.analysis is None:
-            declared = media.parse(opened.content_type)
             active.analysis = self._begin(model, head, opened, declared, file.rate)
             active.windows = head.windows
         samples = await self._files.read(file)

@@ -13,6 +13,7 @@ from streams.sessions.files import FileSessions, SessionFile
 from streams.sessions.ready import ReadySessions
 from streams.workers.process import Deaths
 from streams.workers.session import WorkerSession
+from topics.media import Media
 
 #: Idle sessions kept in memory (27 KiB each), and the limit on all. An evicted session reads its last chunks from the
 #: log again.
@@ -27,10 +28,11 @@ class ActiveSession(msgspec.Struct):
     id: str
     project: str
     model: Manifest | None = None
+    declared: Media | None = None
     #: The session's state in a worker, and its file if it is a file session.
     analysis: WorkerSession | None = None
     file: SessionFile | None = None
-    #: The `keep` of the last emitted result: chunk rows below it are already dropped.
+    #: The `keep` of the last emitted result: chunks below it are already dropped.
     dropped: int = 0
     #: Index of the next window to emit.
     windows: int = 0

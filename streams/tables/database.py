@@ -72,8 +72,12 @@ class TableDatabase(DiskDatabase):
                 batch.delete(key)
             else:
                 batch.put(key, value)
-        with self._failing():
+        try:  # As in `get`.
             self.write(lambda rocks: rocks.write(batch))
+        except Unavailable:
+            raise
+        except Exception as error:
+            raise self._noted(error) from error
 
     def close(self) -> None:
         with self._failing():

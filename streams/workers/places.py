@@ -59,11 +59,13 @@ class Place:
         """Return the worker's next request with its queue, for `take`; None if it gets nothing now."""
         if (process := self.process) is None:
             return None
-        queues = self._steps, self._segments
-        for waiting in queues:
-            while (call := waiting.peek()) is not None and call.answer.done():  # The caller is gone.
-                self.take(waiting)
-        heads = [(waiting, call) for waiting in queues if (call := waiting.peek()) is not None]
+        heads: list[tuple[Turns[Call], Call]] = []
+        for waiting in (self._steps, self._segments):
+            while (call := waiting.peek()) is not None:
+                if not call.answer.done():
+                    heads.append((waiting, call))
+                    break
+                self.take(waiting)  # The caller is gone.
         for head in heads:
             if head[1].alone:
                 return None if len(process) else head

@@ -183,7 +183,7 @@ def attack(
 
     If `sockets` is given, the other project floods these instead.
     """
-    key = service.project("loud")
+    key = service.project(f"loud {time.monotonic_ns()}")
     alone = measured(service.port, KEY, seconds)
     port, long = service.port, seconds + 2 * WARM_SECONDS
     with loud(_flood, port, key, sockets, long) if sockets else loud(_loud, port, key, times, JOB_PAUSE / times, long):

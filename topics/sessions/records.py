@@ -127,7 +127,7 @@ class Scored(Record, frozen=True, tag="scores"):
     #: Packed scores (`topics.scores`), tags x windows bytes, window by window.
     scores: bytes
     cursor: Cursor
-    #: The cursor's `keep` before this record: the chunk rows in [dropped, cursor.keep) are no longer needed.
+    #: The cursor's `keep` before this record: the chunks in [dropped, cursor.keep) are no longer needed.
     dropped: int = 0
     #: True on the last record of a session: no more windows follow.
     final: bool = False

@@ -12,7 +12,7 @@ from streams.sessions.audio import AudioCache
 from streams.sessions.intake import SessionIntake
 from streams.sessions.store import SessionStore
 from tests.unit.streams.sessions.rows import MemoryPartition, delivered
-from topics import keys
+from topics import keys, rows
 from topics.folding import Verdict
 from topics.sessions.records import Chunk, Deleted, Expired, Opened, Sealed, SessionCommand
 from topics.sessions.rules import FILE_MS, MOST_RECENT, TOMBSTONE_MS
@@ -67,6 +67,27 @@ async def test_chunk_row_references_log_and_audio_is_cached(house: House) -> Non
     assert (row.offset, row.length, row.digest) == (1, 5, xxhash.xxh3_128_digest(b"sound"))
     assert house.cache.get(2, 1) == b"sound"
     assert house.store.references.lowest() == 1
+
+
+async def test_only_old_chunks_of_a_stream_have_rows(house: House) -> None:
+    def numbers() -> list[int]:
+        prefix = house.store.row_key(SESSION, keys.AUDIO)
+        return [keys.number_of(key) for key in house.partition.rows if key.startswith(prefix)]
+
+    chunks = MOST_RECENT + 2
+    await house.fold(STREAM, *(Chunk(str(number), number, b"s") for number in range(MOST_RECENT)))
+    assert numbers() == []
+    assert house.partition.rows[house.store.row_key(SESSION, keys.HEAD)][:1] == rows.WITH_RECENT
+    await house.fold(*(Chunk(str(number), number, b"s") for number in range(MOST_RECENT, chunks)))
+    assert numbers() == [0, 1]
+    for first, stop in ((0, chunks), (1, 2), (1, 3), (2, 4), (chunks - 1, chunks), (5, chunks + 9)):
+        found = [row.offset for row in house.store.audio(SESSION, first, stop)]
+        assert found == list(range(1 + first, 1 + min(stop, chunks)))
+
+
+async def test_chunks_of_a_file_have_rows(house: House) -> None:
+    await house.fold(FILE, Chunk("a", 0, b"a"))
+    assert house.store.row_key(SESSION, keys.AUDIO, 0) in house.partition.rows
 
 
 async def test_audio_of_long_deleted_session_is_released_in_steps(house: House) -> None:

@@ -30,7 +30,7 @@ GRACE_SECONDS: Final = 3600.0
 RETRY_SECONDS: Final = 5.0
 #: The directory is asked about the key of an open stream at most this often.
 STREAM_SECONDS: Final = 1.0
-#: Concurrent questions about keys not known to be good.
+#: Concurrent questions about keys not known to be good, and about those of open streams.
 ASKING: Final = 64
 #: All addresses together may try this many times as often as one.
 ALL: Final = 10
@@ -137,6 +137,7 @@ class Keyring(Generic[T]):
         self._asking: dict[bytes, asyncio.Task[T | None]] = {}
         #: Open streams of each key.
         self._streams: dict[bytes, _Streams] = {}
+        self._watching = asyncio.Semaphore(ASKING)
         #: Set, and replaced, when verdicts are invalidated.
         self._forgotten = asyncio.Event()
         self._used: set[bytes] = set()
@@ -226,8 +227,9 @@ class Keyring(Generic[T]):
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._forgotten.wait(), max(STREAM_SECONDS, left - STREAM_SECONDS))
             try:
-                # A stream that waited for the verdict to expire would outlive it by a pause.
-                await self.holder(key, None, STREAM_SECONDS)
+                async with self._watching:
+                    # A stream that waited for the verdict to expire would outlive it by a pause.
+                    await self.holder(key, None, STREAM_SECONDS)
             except Unauthorized:
                 return Unauthorized(ENDED)
             except DirectoryDown as down:

@@ -342,6 +342,29 @@ async def test_streams_of_one_key_share_lookup(monkeypatch: pytest.MonkeyPatch, 
     assert not desk.cache._streams
 
 
+async def test_keys_of_streams_are_looked_up_a_few_at_a_time(desk: Desk) -> None:
+    """Otherwise the streams of thousands of keys would ask at once after an outage."""
+    asked, most, answer = 0, 0, asyncio.Event()
+
+    async def slow(key: str) -> Principal | None:
+        nonlocal asked, most
+        asked, most = asked + 1, max(most, len(cache._asking))
+        await answer.wait()
+        return OURS
+
+    cache = Keyring(PROJECT, slow, desk.seconds, KeyRateLimiter(1e6, desk.time), desk.time)
+    streams = [asyncio.create_task(cache.ended(f"good {number}")) for number in range(3 * ASKING)]
+    await asyncio.sleep(0)
+    cache.forget(lambda holder: True)
+    await until(lambda: asked >= ASKING)
+    await asyncio.sleep(0.01)
+    answer.set()
+    await until(lambda: asked == 3 * ASKING)
+    assert most == ASKING
+    for stream in streams:
+        stream.cancel()
+
+
 # --- a flood of unknown keys ----------------------------------------------------------------------------------------
 
 

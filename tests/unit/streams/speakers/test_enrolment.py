@@ -261,7 +261,7 @@ def test_passages_are_enrolled_as_one_sample(kind: str) -> None:
     assert [path.rpartition(".")[2] for path in house.files.held] == ["wav"]
 
 
-def hour(source: BinaryIO, declared: Media) -> AudioFile:
+def hour(source: BinaryIO, media: Media, *_: Any, **__: Any) -> AudioFile:
     """Open an hour of silence."""
     return AudioFile(RATE, 1, (np.zeros(60 * RATE, np.float32) for _ in range(60)), 3600)
 

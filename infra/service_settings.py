@@ -267,8 +267,8 @@ class ServiceSettings(BaseSettings):
     upload_free_bytes: int = Field(
         default=256 * MIB,
         ge=0,
-        description="Bytes of disk that uploads and running jobs leave free; otherwise uploads are answered 503, and "
-        "jobs wait.",
+        description="Bytes of disk that uploads, running jobs and pictures of recordings leave free; otherwise uploads "
+        "and pictures are answered 503, and jobs wait.",
     )
     keep_voice: bool = Field(
         default=False,

@@ -5,8 +5,8 @@ may leave a write-ahead log that accepts no appends (facebook/rocksdb#12998). Un
 reads.
 """
 
-import os
 import re
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -138,14 +138,14 @@ class DiskDatabase:
 
     def _has_room(self) -> bool:
         try:
-            disk = os.statvfs(self._path)
+            free = shutil.disk_usage(self._path).free
         except FileNotFoundError:  # The directory was removed.
             return False
         logs = 0
         for file in self._path.glob("*.log"):
             with suppress(FileNotFoundError):  # RocksDB flushed and deleted it meanwhile.
                 logs += file.stat().st_size
-        return disk.f_bavail * disk.f_frsize >= logs + MARGIN_BYTES
+        return free >= logs + MARGIN_BYTES
 
     def close(self) -> None:
         """Close the database; the write-ahead log has all writes even if the last flush fails."""

@@ -85,7 +85,7 @@ async def rotate_project_key(call: Call, context: AdminContext) -> Reply:
     """POST /projects/{reference}/key: revokes the old key."""
     project = await context.administration.find_project(_reference(call, "/key"))
     key = await context.administration.rotate_project_key(project)
-    context.changed_keys.project(project)
+    context.changed_keys.project(project, ended=True)
     return once_reply(IssuedKey(key))
 
 
@@ -103,7 +103,7 @@ async def delete_project(call: Call, context: AdminContext) -> Reply:
     """DELETE /projects/{reference}."""
     project = await context.administration.find_project(_reference(call))
     await context.administration.delete_project(project)
-    context.changed_keys.project(project)
+    context.changed_keys.project(project, ended=True)
     return NO_CONTENT
 
 

@@ -72,7 +72,8 @@ async def sign_out(call: Call, context: DashboardContext) -> Reply:
     for keys, passed in ((context.project_keys, passes.project), (context.organization_keys, passes.organization)):
         if passed is None:
             continue
-        if not await context.sign_ins.end(passed):
+        ended = await context.sign_ins.end(passed)
+        if not ended:
             context.tries.count(call.address)
-        keys.forget(passed)
+        keys.forget(passed, ended)
     return NO_CONTENT

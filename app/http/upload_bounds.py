@@ -1,6 +1,6 @@
 """Bounds the number of running uploads and their bytes on disk, in total and by holder."""
 
-import os
+import shutil
 import threading
 from collections import Counter
 from pathlib import Path
@@ -55,13 +55,13 @@ class UploadQuota:
             Unavailable: there is no room for them; they are not counted.
         """
         bounds = self.bounds
-        space = os.statvfs(self.directory)
+        free = shutil.disk_usage(self.directory).free
         with self._lock:
             if self._bytes[holder] + size > bounds.spool_bytes // 2:
                 raise Unavailable("your uploads fill their share of the disk", RETRY_SECONDS)
             if self._bytes.total() + size > bounds.spool_bytes:
                 raise Unavailable(NO_MORE, RETRY_SECONDS)
-            if space.f_bavail * space.f_frsize - size < bounds.free_bytes:
+            if free - size < bounds.free_bytes:
                 raise Unavailable(NO_SPACE, RETRY_SECONDS)
             self._bytes[holder] += size
 

@@ -54,9 +54,9 @@ class Authenticator(Generic[T]):
             else:
                 return await self._keyring.ended(key)
 
-    def forget(self, key: str) -> None:
-        """Invalidate the verdict on a key that has ended: requests and open streams ask again now."""
-        self._keyring.forget_key(key)
+    def forget(self, key: str, ended: bool) -> None:
+        """Invalidate the verdict on a key; if the key has `ended`, refuse it from now on."""
+        self._keyring.forget_key(key, ended)
 
     async def authenticate(self, call: Call) -> T:
         """Return the holder of a request's key; a streamed answer ends when the key does.

@@ -1,4 +1,4 @@
-"""Invalidates verdicts on keys that this node changes, so that requests and open streams ask again."""
+"""Invalidates verdicts on keys that this node changes or ends, for requests and open streams."""
 
 import msgspec
 
@@ -13,14 +13,14 @@ class ChangedKeys(msgspec.Struct, frozen=True):
     organizations: Keyring[str]
     audio: Keyring[AudioLink]
 
-    def project(self, project: str) -> None:
-        """Invalidate the verdicts on the keys, passes and links of a project."""
-        self.projects.forget(lambda holder: holder.project == project)
-        self.audio.forget(lambda link: link.project == project)
+    def project(self, project: str, ended: bool = False) -> None:
+        """Invalidate the verdicts on the keys, passes and links of a project; they may have `ended`."""
+        self.projects.forget(lambda holder: holder.project == project, ended)
+        self.audio.forget(lambda link: link.project == project, ended)
 
     def organization(self, organization: str, deleted: bool = False) -> None:
-        """Invalidate the verdicts on an organization's keys; with `deleted` also those on its projects' keys."""
-        self.organizations.forget(lambda holder: holder == organization)
+        """End an organization's keys; with `deleted` also its projects' keys."""
+        self.organizations.forget(lambda holder: holder == organization, ended=True)
         if deleted:
-            self.projects.forget(lambda holder: holder.organization == organization)
-            self.audio.forget(lambda link: True)
+            self.projects.forget(lambda holder: holder.organization == organization, ended=True)
+            self.audio.forget(lambda link: link.organization == organization, ended=True)

@@ -9,7 +9,7 @@ keys cannot evict good ones.
 import asyncio
 import math
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from hashlib import sha256
 from typing import Any, Final, Generic, TypeVar
@@ -30,7 +30,7 @@ GRACE_SECONDS: Final = 3600.0
 RETRY_SECONDS: Final = 5.0
 #: The directory is asked about the key of an open stream at most this often.
 STREAM_SECONDS: Final = 1.0
-#: Concurrent questions about keys not known to be good.
+#: Concurrent questions about keys not known to be good, and about those of open streams.
 ASKING: Final = 64
 #: All addresses together may try this many times as often as one.
 ALL: Final = 10
@@ -103,9 +103,9 @@ class KeyRateLimiter:
 
 class _Verdict(msgspec.Struct, Generic[T]):
     holder: T | None
-    #: Monotonic times: when to ask the directory again, and when the verdict expires.
+    #: Monotonic times: when the directory answered, and when to ask it again.
+    at: float
     ask_again: float
-    worthless_at: float
 
 
 class _Streams(msgspec.Struct, eq=False):
@@ -137,6 +137,7 @@ class Keyring(Generic[T]):
         self._asking: dict[bytes, asyncio.Task[T | None]] = {}
         #: Open streams of each key.
         self._streams: dict[bytes, _Streams] = {}
+        self._watching = asyncio.Semaphore(ASKING)
         #: Set, and replaced, when verdicts are invalidated.
         self._forgotten = asyncio.Event()
         self._used: set[bytes] = set()
@@ -170,19 +171,24 @@ class Keyring(Generic[T]):
         verdict = self._good.get(_digest(key)) if key else None
         return None if verdict is None else verdict.holder
 
-    def forget(self, changed: Callable[[T], bool]) -> None:
-        """Invalidate the verdicts on holders that have changed: requests and open streams then ask again."""
-        for digest, verdict in list(self._good.items()):
-            if verdict.holder is not None and changed(verdict.holder):
-                del self._good[digest]
-        self._ask_now()
+    def forget(self, changed: Callable[[T], bool], ended: bool = False) -> None:
+        """Invalidate the verdicts on holders that have changed; if their keys have `ended`, refuse these from now on.
 
-    def forget_key(self, key: str) -> None:
-        """Invalidate the verdict on a key that has ended: requests and open streams ask again now."""
-        self._good.pop(_digest(key), None)
-        self._ask_now()
+        Requests and open streams look again at once.
+        """
+        good = self._good.items()
+        self._invalidate([digest for digest, one in good if one.holder is not None and changed(one.holder)], ended)
 
-    def _ask_now(self) -> None:
+    def forget_key(self, key: str, ended: bool = False) -> None:
+        """Invalidate the verdict on one key, as `forget` does."""
+        self._invalidate([_digest(key)], ended)
+
+    def _invalidate(self, digests: Iterable[bytes], ended: bool) -> None:
+        for digest in digests:
+            self._good.pop(digest, None)
+            if ended:
+                # Refused without a question, because the directory may be down. An ended key never returns.
+                self._bad[digest] = _Verdict(None, self._clock(), self._clock() + GRACE_SECONDS)
         # Answers still under way may predate the change.
         self._asking.clear()
         self._forgotten.set()
@@ -215,17 +221,19 @@ class Keyring(Generic[T]):
         verified = self._clock()
         while True:
             verdict = self._good.get(digest)
+            if verdict is not None:
+                verified = verdict.at
             left = 0.0 if verdict is None else verdict.ask_again - self._clock()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._forgotten.wait(), max(STREAM_SECONDS, left - STREAM_SECONDS))
             try:
-                # A stream that waited for the verdict to expire would outlive it by a pause.
-                await self.holder(key, None, STREAM_SECONDS)
-                verified = self._clock()
+                async with self._watching:
+                    # A stream that waited for the verdict to expire would outlive it by a pause.
+                    await self.holder(key, None, STREAM_SECONDS)
             except Unauthorized:
                 return Unauthorized(ENDED)
             except DirectoryDown as down:
-                # `holder` grants no grace after a change on this node, but a change is rarely the end of this key.
+                # `holder` grants no grace after a change on this node, but not every change ends the key.
                 if self._clock() >= verified + GRACE_SECONDS:
                     return down
 
@@ -265,7 +273,7 @@ class Keyring(Generic[T]):
 
     def _grace_holder(self, verdict: _Verdict[T] | None, down: DirectoryDown) -> T:
         now = self._clock()
-        if verdict is None or verdict.holder is None or now >= verdict.worthless_at:
+        if verdict is None or verdict.holder is None or now >= verdict.at + self._seconds + GRACE_SECONDS:
             raise DirectoryDown(self.kind.unverified) from down
         verdict.ask_again = now + RETRY_SECONDS
         return verdict.holder
@@ -273,9 +281,8 @@ class Keyring(Generic[T]):
     def _remember(self, digest: bytes, holder: T | None) -> None:
         self._good.pop(digest, None)
         self._bad.pop(digest, None)
-        end = self._clock() + self._seconds
-        store = self._bad if holder is None else self._good
-        store[digest] = _Verdict(holder, end, end + GRACE_SECONDS)
+        now, store = self._clock(), self._bad if holder is None else self._good
+        store[digest] = _Verdict(holder, now, now + self._seconds)
 
 
 def _digest(key: str) -> bytes:

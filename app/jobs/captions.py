@@ -68,8 +68,9 @@ async def _sound_events(context: JobContext, reading: JobReading) -> list[Heard]
         sounds = payloads.sounds(data)
         renderer = context.renderer.window_renderer(sounds.model)
         for number, tags in enumerate(renderer.reported_tags(sounds.scores), sounds.first):
-            # The stored distance from the threshold orders events that start together; probabilities are rounded.
-            reported = [(renderer.tags[tag], -missing) for missing, tag in tags]
+            # Events that start together are in the order of windows: by the stored distance from the threshold, an
+            # integer, and then by the tag's number.
+            reported = [(renderer.tags[tag], -missing - tag / len(renderer.tags)) for missing, tag in tags]
             events += ended_sounds(tracker, number, reported)
         await asyncio.sleep(0)
     events += tracker.finish()

@@ -80,7 +80,7 @@ async def rotate_key(call: Call, context: ProjectContext) -> Reply:
     """POST /api/v1/project/key: create a new key, shown only now, and revoke the old one, which the request sends."""
     principal = await context.project_keys.authenticate(call)
     key = await context.projects.renew_key(context.project_keys.key(call))
-    context.changed_keys.project(principal.project)
+    context.changed_keys.project(principal.project, ended=True)
     log.info("project key rotated", project=principal.project)
     return once_reply(NewKey(key))
 

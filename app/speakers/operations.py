@@ -45,21 +45,22 @@ async def register_voice(call: Call, context: SpeakerContext) -> Reply | StreamR
     """
     organization = await context.organization_keys.authenticate(call)
     if call.header(b"content-type").partition(b";")[0].strip().lower() == b"application/json":
-        return await _register_passage(call, context, organization)
+        body = await call.body(SMALL_BODY, organization)
+        return await while_connected(call.receive, _register_passage(call, context, organization, body))
     with recording_errors(REGISTRATION):
         async with context.uploads.spool(organization) as audio:
             form = VoiceForm(call, audio, name="speaker")
             speaker = check_name(await form.read(context.uploads))
             form.check_file()
-            profile = await context.speakers.register(organization, speaker, audio.fileno())
+            registration = context.speakers.register(organization, speaker, audio.fileno())
+            profile = await while_connected(call.receive, registration)
             size = audio.size
     context.meters.add(VOICES)
     log.info("voice registered", organization=organization, size=size, samples=profile.samples)
     return success(RegisteredVoice, speaker_entry(profile))
 
 
-async def _register_passage(call: Call, context: SpeakerContext, organization: str) -> Reply | StreamReply:
-    body = await call.body(SMALL_BODY, organization)
+async def _register_passage(call: Call, context: SpeakerContext, organization: str, body: bytes) -> Reply | StreamReply:
     request = decode(PASSAGE, body)
     speaker = check_name(request.speaker)
     check_id(request)

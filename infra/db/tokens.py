@@ -65,7 +65,7 @@ async def owner_of(connection: AsyncConnection, purpose: Purpose, token: str, no
 async def audio_link(connection: AsyncConnection, token: str, now: int) -> AudioLink | None:
     """Return what a link to a recording opens, or None if it is invalid."""
     row = (await connection.execute(_opening(Purpose.AUDIO, token, now))).one_or_none()
-    return None if row is None else AudioLink(row.project_id, row.job_id, row.ends_at)
+    return None if row is None else AudioLink(row.project_id, row.organization_id, row.job_id, row.ends_at)
 
 
 async def end(connection: AsyncConnection, purpose: Purpose, token: str) -> bool:

@@ -1,6 +1,6 @@
 """Health and metrics of this process: its streams, its database and the disk of its uploads."""
 
-import os
+import shutil
 from pathlib import Path
 
 from infra.db.database import Database
@@ -51,7 +51,6 @@ class ServiceHealth:
 
     def _room(self) -> int | None:
         try:
-            disk = os.statvfs(self._uploads)
+            return shutil.disk_usage(self._uploads).free - self._kept_free
         except OSError:  # Somebody removed the directory.
             return None
-        return disk.f_bavail * disk.f_frsize - self._kept_free

@@ -11,6 +11,7 @@ import io
 import os
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Iterator
 from functools import partial
@@ -173,8 +174,10 @@ class DecodedFile(AudioFile):
         except BaseException:
             self.close()
             raise
-        about = header.frames, lambda: self._position, header.claim
-        super().__init__(header.rate, header.channels, self._blocks(), request.longest_s, *about)
+        # Its blocks and `tell` must not keep the file alive.
+        weak: DecodedFile = weakref.proxy(self)
+        about = header.frames, lambda: weak._position, header.claim
+        super().__init__(header.rate, header.channels, DecodedFile._blocks(weak), request.longest_s, *about)
 
     def _open(self) -> Header:
         while True:
@@ -190,7 +193,7 @@ class DecodedFile(AudioFile):
         while True:
             at = 0
             try:
-                for block in self._decoded():
+                for block in DecodedFile._decoded(self):  # `self._decoded` would refer to the file itself.
                     # A replacement decoder cuts the same blocks; skip those already yielded.
                     at += len(block)
                     if at > given:

@@ -86,12 +86,21 @@ class JobPictures:
     """Draws pictures, a few at a time and in turn by project, and keeps the most recently used. Loop only."""
 
     def __init__(
-        self, recordings: JobRecordings, open_file: OpenFile, directory: Path, most_bytes: int = MOST_BYTES
+        self,
+        recordings: JobRecordings,
+        open_file: OpenFile,
+        directory: Path,
+        check_room: Callable[[int], None],
+        most_bytes: int = MOST_BYTES,
     ) -> None:
-        """Draw `recordings` opened by `open_file`; no other process may use `directory`."""
+        """Draw `recordings` opened by `open_file`; no other process may use `directory`.
+
+        Threads call `check_room` with the number of bytes before they write them.
+        """
         self._recordings = recordings
         self._open_file = open_file
         self._directory = directory
+        self._check_room = check_room
         self._most_bytes = most_bytes
         #: Most recently used last.
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
@@ -122,8 +131,8 @@ class JobPictures:
 
         Raises:
             AudioError: nothing can be decoded, or the log no longer holds the audio.
-            Unavailable: it is not ready within `wait_s` seconds, the project waits for too many, or the log or disk
-                does not answer.
+            Unavailable: it is not ready within `wait_s` seconds, the project waits for too many, the log or disk does
+                not answer, or the disk has no room for it.
         """
         entry = self._entries.get(job) or self._begin(job, view)
         self._entries.move_to_end(job)
@@ -185,7 +194,7 @@ class JobPictures:
         await self._room.enter(view.accepted.project, 1)
         try:
             async with self._recordings.open(job) as file:
-                arguments = self._open_file, file, view.accepted.source.content_type, path, stopped
+                arguments = self._open_file, file, view.accepted.source.content_type, path, self._check_room, stopped
                 drawing = asyncio.get_running_loop().run_in_executor(self._threads, draw, *arguments)
                 try:
                     return await asyncio.shield(drawing)
@@ -202,19 +211,31 @@ def _bytes(entry: _Entry) -> int:
     return round((entry.seconds or 0.0) * picture.RATE / picture.HOP) * picture.COLUMN_BYTES
 
 
-def draw(open_file: OpenFile, file: int, content_type: str, path: Path, stopped: threading.Event) -> float:
+def draw(
+    open_file: OpenFile,
+    file: int,
+    content_type: str,
+    path: Path,
+    check_room: Callable[[int], None],
+    stopped: threading.Event,
+) -> float:
     """Draw a recording, given as a descriptor, to a file, block by block; return its length in seconds.
 
     Raises:
         AudioError: nothing can be decoded, or the picture is no longer wanted.
-        Unavailable: no decoder is available.
+        Unavailable: no decoder is available, or the error of `check_room`.
         OSError: the recording cannot be read, or the picture cannot be written.
     """
     with open(file, "rb", closefd=False) as source, path.open("wb") as columns:
+
+        def write(data: bytes) -> None:
+            check_room(len(data))
+            columns.write(data)
+
         audio = open_file(source, media.parse(content_type))
         writer = PictureWriter(audio.rate)
         with audio:
-            _draw(audio, writer, columns.write, stopped)
+            _draw(audio, writer, write, stopped)
         return writer.seconds
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import tempfile
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
@@ -75,10 +76,10 @@ class Spool:
             Unavailable: it would have less free space than it must keep.
         """
         try:
-            disk = os.statvfs(self.directory)
+            free = shutil.disk_usage(self.directory).free
         except OSError as error:
             raise _refused(error) from error
-        if disk.f_bavail * disk.f_frsize - size < self._free_bytes:
+        if free - size < self._free_bytes:
             raise Unavailable(NO_SPACE)
 
     def give_back(self, job: str, run: str) -> None:

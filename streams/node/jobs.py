@@ -67,7 +67,7 @@ class JobWorkload(Workload[JobStore]):
         )
         self.recordings = JobRecordings(self.serving, reader, spool)
         drawn = JobRecordings(self.serving, reader, spool)
-        self.pictures = JobPictures(drawn, open_file, options.directory / "pictures")
+        self.pictures = JobPictures(drawn, open_file, options.directory / "pictures", spool.check_room)
         self.biller = JobBiller(app, self.serving, ledger, self._emit)
         self.folds = {
             JOB_COMMANDS: JobIntake(sender.verdicts, self._keep_ms, self.announce),

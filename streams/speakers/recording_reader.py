@@ -116,7 +116,9 @@ class RecordingReader:
             AudioError: it is damaged before the end of the last stretch, or takes more than `PASSAGE_CPU_SECONDS`.
             Unavailable: the file cannot be read from disk.
         """
-        return await self._read(decode_passage, file, declared, spans, self._open_file)
+        task = asyncio.current_task()
+        assert task is not None
+        return await self._read(decode_passage, file, declared, spans, self._open_file, task.cancelling)
 
     async def _read(
         self, function: Callable[Concatenate[BinaryIO, P], T], file: int, *args: P.args, **kwargs: P.kwargs
@@ -212,8 +214,16 @@ def decode_recording(source: BinaryIO, declared: Media, open_file: OpenFile) -> 
     return samples[: append(resampler.finish())]
 
 
-def decode_passage(source: BinaryIO, declared: Media, spans: Sequence[tuple[int, int]], open_file: OpenFile) -> bytes:
+def decode_passage(
+    source: BinaryIO,
+    declared: Media,
+    spans: Sequence[tuple[int, int]],
+    open_file: OpenFile,
+    cancelled: Callable[[], object],
+) -> bytes:
     """Join stretches of a file, (start, end) in milliseconds and in order, into one WAV file of 16 kHz.
+
+    Once `cancelled` returns something, nothing more is decoded, and the result is of no use.
 
     Raises:
         AudioError: it is damaged before the end of the last stretch, or takes more than `PASSAGE_CPU_SECONDS`.
@@ -222,18 +232,20 @@ def decode_passage(source: BinaryIO, declared: Media, spans: Sequence[tuple[int,
     audio = open_file(source, declared)
     resampler = Resampler(audio.rate, RATE)
     edges = [(start * RATE // 1000, end * RATE // 1000) for start, end in spans]
-    pieces: list[Floats] = []
+    pieces = [np.empty(0, np.float32)]
     at = 0
 
     def cut(samples: Floats) -> int:
-        pieces.extend(samples[max(first - at, 0) : max(end - at, 0)] for first, end in edges)
+        cuts = (samples[max(first - at, 0) : max(end - at, 0)] for first, end in edges)
+        # Copies, because even an empty view would keep its whole block in memory.
+        pieces.extend(piece.copy() for piece in cuts if len(piece))
         return at + len(samples)
 
     with audio:
         try:
             for block in audio.blocks(PASSAGE_CPU_SECONDS):
                 at = cut(resampler.feed(block))
-                if at >= edges[-1][1]:
+                if at >= edges[-1][1] or cancelled():
                     break
             else:
                 at = cut(resampler.finish())

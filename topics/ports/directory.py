@@ -31,6 +31,7 @@ class AudioLink(msgspec.Struct, frozen=True):
     """The target of a link to a recording."""
 
     project: str
+    organization: str
     job: str
     #: Milliseconds since 1970, UTC.
     ends_at: int

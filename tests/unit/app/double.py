@@ -424,7 +424,8 @@ class MemoryDirectory:
     async def link_audio(self, principal: Principal, job: str) -> str | None:
         await asyncio.sleep(0)
         token = apikeys.new(KeyKind.AUDIO)
-        self.links[token] = AudioLink(principal.project, job, int((time.time() + 3600) * 1000))
+        ends_at = int((time.time() + 3600) * 1000)
+        self.links[token] = AudioLink(principal.project, principal.organization, job, ends_at)
         return token
 
     async def audio_link(self, token: str) -> AudioLink | None:

@@ -1,7 +1,8 @@
 """A node that changes a key refuses it at once despite its cache, and ends its open streams."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,7 @@ from infra.db.directory import SqlDirectory
 from tests.unit.app.jobs.conftest import SOUND, Exchange
 from tests.unit.app.real_house import FORM, PROJECT_KEY, RealHouse, opened
 from topics import apikeys
+from topics.errors import DirectoryDown
 from topics.keys import new_id
 
 ADMIN_KEY: Final = "the operator's own key"
@@ -34,10 +36,25 @@ def house(loop: asyncio.Runner, tmp_path: Path) -> Iterator[RealHouse]:
     loop.run(made.__aexit__(None, None, None))
 
 
-async def rotated(house: RealHouse) -> None:
+def take_directory_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let look-ups of keys fail; other uses of the database succeed."""
+
+    async def answer(directory: SqlDirectory, question: Coroutine[object, None, object], failure: str) -> None:
+        question.close()
+        raise DirectoryDown(failure)
+
+    monkeypatch.setattr(SqlDirectory, "_answer", answer)
+
+
+async def renewed(house: RealHouse) -> str:
     answer = await house.http.post("/api/v1/project/key", headers={"X-Api-Key": PROJECT_KEY})
     assert (answer.status_code, answer.headers["cache-control"]) == (200, "no-store")
-    assert await house.project(answer.json()["key"]) == 200
+    key: str = answer.json()["key"]
+    return key
+
+
+async def rotated(house: RealHouse) -> None:
+    assert await house.project(await renewed(house)) == 200
 
 
 async def rotated_by_the_operator(house: RealHouse) -> None:
@@ -52,10 +69,14 @@ async def deleted_with_its_organization(house: RealHouse) -> None:
     assert (await house.http.delete("/admin/v1/organizations/demo", headers=OPERATOR)).status_code == 204
 
 
-@pytest.mark.parametrize("revoke", [rotated, rotated_by_the_operator, deleted, deleted_with_its_organization])
+OTHERS: Final = (rotated_by_the_operator, deleted, deleted_with_its_organization)
+
+
+@pytest.mark.parametrize(("revoke", "down"), [(rotated, False), (renewed, True), *product(OTHERS, (False, True))])
 async def test_revocation_ends_key_session_tokens_links_and_streams(
-    revoke: Callable[[RealHouse], Awaitable[None]], house: RealHouse
+    revoke: Callable[[RealHouse], Awaitable[object]], down: bool, house: RealHouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Even if the database fails just then."""
     principal = await SqlDirectory(house.database, timeout=60.0).project(PROJECT_KEY)
     assert principal is not None
     job = house.jobs.create(SOUND, project=principal.project, organization=principal.organization, keep_audio_ms=60_000)
@@ -64,6 +85,8 @@ async def test_revocation_ends_key_session_tokens_links_and_streams(
     link = (await house.http.post(f"/api/v1/jobs/{job}/audio", headers={"X-Api-Key": PROJECT_KEY})).json()["url"]
     assert [await house.project(key) for key in keys] == [200, 200]
     assert (await house.http.get(link)).status_code == 200
+    if down:
+        take_directory_down(monkeypatch)
     streams = [
         Exchange(house, path, x_api_key=key) for path in ("/api/v1/live", f"/api/v1/jobs/{job}/stream") for key in keys
     ]
@@ -144,13 +167,15 @@ async def test_cached_old_key_cannot_rotate_key(house: RealHouse) -> None:
     assert await house.project(fresh) == 200
 
 
-async def test_sign_out_ends_only_own_session_tokens(house: RealHouse) -> None:
+async def test_sign_out_ends_only_own_session_tokens(house: RealHouse, monkeypatch: pytest.MonkeyPatch) -> None:
     mine, other = await house.passes(), await house.passes()
     stream = Exchange(house, "/api/v1/live", x_api_key=mine["project"])
     await stream.until(bool)
+    take_directory_down(monkeypatch)
     for passes in ({"project": PROJECT_KEY, "organization": ORG_KEY}, mine, {"project": "x", "organization": None}):
         assert (await house.http.post("/dashboard/sign-out", json=passes)).status_code == 204
     await stream.end()
+    monkeypatch.undo()
     assert await house.project(mine["project"]) == await house.organization(mine["organization"]) == 401
     for project, organization in ((PROJECT_KEY, ORG_KEY), (other["project"], other["organization"])):
         assert await house.project(project) == await house.organization(organization) == 200

@@ -1,6 +1,5 @@
 """A database on a full disk: always readable, it refuses writes until there is room."""
 
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,10 +48,9 @@ def test_full_disk_rejects_writes_until_reopened(database: DiskDatabase) -> None
 
 
 def test_full_database_stays_readable(database: DiskDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
-    full = SimpleNamespace(f_bavail=0, f_frsize=4096)
     fill(database)
     with monkeypatch.context() as patch:
-        patch.setattr(os, "statvfs", lambda path: full)
+        patch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=0))
         for _ in range(2):
             assert not database.revive()
             assert database.rocks.get(b"before") == b"1"

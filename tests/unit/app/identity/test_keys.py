@@ -255,6 +255,41 @@ async def test_flood_of_unknown_keys_neither_ends_nor_prolongs_stream() -> None:
         assert isinstance(await ended, Unauthorized)
 
 
+@pytest.mark.parametrize("seconds", [0.0, 600.0])
+async def test_ended_key_is_refused_while_directory_is_down(desk: Desk, seconds: float) -> None:
+    """And its streams end, also one that opens just then."""
+    cache = Keyring(PROJECT, desk.directory.project, seconds, KeyRateLimiter(1e6, desk.time), desk.time)
+    keys = ("good", OF_OUR_FORM)
+    for key in keys:
+        await cache.holder(key)
+    streams = [asyncio.create_task(cache.ended(key)) for key in keys]
+    await asyncio.sleep(0)
+    desk.directory.down = True
+    cache.forget_key("good", ended=True)
+    cache.forget(lambda holder: holder == OURS, ended=True)
+    streams += [asyncio.create_task(cache.ended(key)) for key in keys]
+    async with asyncio.timeout(30):
+        assert {type(end) for end in await asyncio.gather(*streams)} == {Unauthorized}
+    for key in keys:
+        with pytest.raises(Unauthorized, match=r"^Invalid API key$"):
+            await cache.holder(key)
+
+
+async def test_stream_is_open_no_longer_than_its_key_is_accepted(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
+    """The directory goes down before the verdict expires, and stays so."""
+    monkeypatch.setattr(keys, "STREAM_SECONDS", 0.001)
+    await desk.cache.holder("good")
+    desk.directory.down = True
+    desk.now = desk.seconds + GRACE_SECONDS - RETRY_SECONDS
+    ended = asyncio.create_task(desk.cache.ended("good"))
+    before = desk.directory.questions
+    await until(lambda: desk.directory.questions > before)
+    assert not ended.done()
+    desk.now += RETRY_SECONDS
+    async with asyncio.timeout(30):
+        assert isinstance(await ended, DirectoryDown)
+
+
 async def test_stream_ends_without_verdict_after_grace(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
     monkeypatch.setattr(keys, "STREAM_SECONDS", 0.001)
     await desk.cache.holder("good")
@@ -305,6 +340,29 @@ async def test_streams_of_one_key_share_lookup(monkeypatch: pytest.MonkeyPatch, 
         stream.cancel()
     await asyncio.wait(streams)
     assert not desk.cache._streams
+
+
+async def test_keys_of_streams_are_looked_up_a_few_at_a_time(desk: Desk) -> None:
+    """Otherwise the streams of thousands of keys would ask at once after an outage."""
+    asked, most, answer = 0, 0, asyncio.Event()
+
+    async def slow(key: str) -> Principal | None:
+        nonlocal asked, most
+        asked, most = asked + 1, max(most, len(cache._asking))
+        await answer.wait()
+        return OURS
+
+    cache = Keyring(PROJECT, slow, desk.seconds, KeyRateLimiter(1e6, desk.time), desk.time)
+    streams = [asyncio.create_task(cache.ended(f"good {number}")) for number in range(3 * ASKING)]
+    await asyncio.sleep(0)
+    cache.forget(lambda holder: True)
+    await until(lambda: asked >= ASKING)
+    await asyncio.sleep(0.01)
+    answer.set()
+    await until(lambda: asked == 3 * ASKING)
+    assert most == ASKING
+    for stream in streams:
+        stream.cancel()
 
 
 # --- a flood of unknown keys ----------------------------------------------------------------------------------------

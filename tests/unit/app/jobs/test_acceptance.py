@@ -11,6 +11,7 @@ from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
@@ -492,12 +493,7 @@ async def test_spooled_bytes_are_limited_per_project_and_overall(tmp_path: Path)
 def test_uploads_are_rejected_when_disk_is_nearly_full(
     house: House, http: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = os.statvfs
-
-    def nearly_full(path: Path) -> os.statvfs_result:
-        return os.statvfs_result((*real(path)[:4], 1, *real(path)[5:]))
-
-    monkeypatch.setattr("app.http.upload_bounds.os.statvfs", nearly_full)
+    monkeypatch.setattr("app.http.upload_bounds.shutil.disk_usage", lambda _: mock.Mock(free=4096))
     refused = sent(http)
     assert refused.status_code == 503
     assert "EARSHOT_UPLOAD_FREE_BYTES" in refused.text

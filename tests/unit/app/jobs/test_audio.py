@@ -98,7 +98,7 @@ def test_audio_and_link_require_project_key(house: House, http: TestClient) -> N
 
 def test_audio_not_kept_returns_404(house: House, http: TestClient) -> None:
     job, token = house.jobs.create(SOUND), apikeys.new(KeyKind.AUDIO)
-    house.directory.links[token] = AudioLink("project", job, 2**60)
+    house.directory.links[token] = AudioLink("project", "organization", job, 2**60)
     for answer in (http.get(path(job)), http.post(path(job)), http.get(path(job, token))):
         assert answer.status_code == 404
         assert "keep_audio_seconds" in answer.json()["error"]

@@ -1,5 +1,6 @@
 """Captions of a job: text, times, and the two formats."""
 
+import json
 import re
 from itertools import pairwise
 
@@ -9,12 +10,15 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from app.jobs.cues import LINE, LINES, LONGEST_MS, SOUND_RULES, ended_sounds, sound_cues, speech_cues
+from app.scores import TagRenderer
 from earshot_client import SoundClass, Window
 from infra.cli.summary import runs
 from streams.services.timeline import EventCollector
 from tests.unit.app.conftest import House
+from tests.unit.app.double import MODEL, STRONG, TAGS, WEAK
 from tests.unit.app.jobs.conftest import BOTH, SOUND, TURNS, sounds, transcript
 from topics.captions import Cue, subrip, webvtt
+from topics.jobs import payloads
 from topics.jobs.options import Service
 from topics.jobs.payloads import Segment, Sounds
 from topics.keys import new_id
@@ -52,6 +56,18 @@ def test_captions_contain_speech_and_sounds(house: House, http: TestClient) -> N
         "3\n00:00:04,600 --> 00:00:08,910\nAnna Kim: Good morning.\n\n"
         "4\n00:00:09,000 --> 00:00:11,500\nUnknown 0: Guten Tag.\n\n"
     )
+
+
+def test_equal_scores_have_one_order_everywhere(house: House, http: TestClient) -> None:
+    """That of the model's tags, which is not that of their names or ends."""
+    scores = bytes([0, STRONG, 0, STRONG, WEAK] + [0, STRONG, 0, 0, 0] * 2)
+    job = house.jobs.create(SOUND)
+    house.jobs.perform(job, Service.SOUND, payloads.encode(Sounds(0, MODEL, len(TAGS), scores)))
+    (window, *_) = http.get(f"/api/v1/jobs/{job}").json()["result"]["sound_event_detection"]["results"]
+    assert [one["class"] for one in window["classes"]] == ["Siren", "Baby_cry", "Knock"]
+    (tags, *_) = TagRenderer(TAGS, 0, {}).tags(scores)
+    assert [one["name"] for one in json.loads(b"[%s]" % tags)] == ["Siren", "Baby_cry", "Knock"]
+    assert "[Siren] [Baby cry] [Knock]" in http.get(f"/api/v1/jobs/{job}/captions.vtt").text
 
 
 def test_cues_do_not_exceed_audio_length(house: House, http: TestClient) -> None:

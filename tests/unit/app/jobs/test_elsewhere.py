@@ -80,7 +80,7 @@ async def test_recordings_and_pictures_are_forwarded(house: House, owner: House,
     for name in ("content-range", "content-disposition", "x-content-type-options", "accept-ranges", "etag"):
         assert part.headers[name]
     token = apikeys.new(KeyKind.AUDIO)
-    owner.directory.links[token] = AudioLink("project", job, 2**60)
+    owner.directory.links[token] = AudioLink("project", "organization", job, 2**60)
     keyless = await Exchange(house, f"/api/v1/jobs/{job}/audio?token={token}", range="bytes=0-0").end()
     assert (keyless.status, keyless.body) == (206, b"a")
     picture = await Exchange(house, f"/api/v1/jobs/{job}/spectrogram?columns=5", x_api_key=KEY).end()

@@ -1,5 +1,6 @@
 """A voice selected in a recording: the stretches of a job that belong to it, and every reason for none."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from app.speakers.passages import LONGEST_MS, alone, longest
 from tests.unit.app.conftest import ORG_KEY, House
 from tests.unit.app.jobs.conftest import Exchange, transcript
 from tests.unit.app.jobs.test_elsewhere import served
-from tests.unit.app.speakers.conftest import opened, refused
+from tests.unit.app.speakers.conftest import FORM, form, opened, refused
 from topics.errors import AudioError, EngineAway
 from topics.jobs.options import Options, Service
 from topics.jobs.payloads import Segment
@@ -109,6 +110,41 @@ async def test_request_is_forwarded_to_job_owner(house: House) -> None:
             assert exchange.status == status
         assert len(owner.speakers.passages) == 1
         assert house.speakers.passages == []
+    await house.app.state.forwarder.close()
+
+
+class Endless:
+    """Registers a voice for ever."""
+
+    def __init__(self) -> None:
+        self.began, self.stopped = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, *_: object) -> None:
+        self.began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.stopped.set()
+
+
+@pytest.mark.parametrize("kind", ["passage", "passage of another node", "file"])
+async def test_registration_stops_when_client_hangs_up(
+    house: House, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    owner, endless, body, content_type = House(), Endless(), form("Anna"), FORM
+    for one in (house, owner):
+        monkeypatch.setattr(one.speakers, "register" if kind == "file" else "register_passage", endless)
+    async with served(owner) as url, asyncio.timeout(30):
+        if kind != "file":
+            job = done(owner if "node" in kind else house)
+            house.jobs.elsewhere = {job: url} if "node" in kind else {}
+            body = b'{"speaker":"Anna","job_id":"%s","job_speaker":"SPEAKER_00"}' % job.encode()
+            content_type = "application/json"
+        exchange = Exchange(house, "/api/v2/voice", "POST", body, x_org_key=ORG_KEY, content_type=content_type)
+        await endless.began.wait()
+        await exchange.leave()
+        await endless.stopped.wait()
+        assert exchange.status == 0
     await house.app.state.forwarder.close()
 
 

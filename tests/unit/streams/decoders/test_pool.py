@@ -1,10 +1,12 @@
 """Files are decoded in other processes: same samples and errors, and no remains of failures."""
 
 import errno
+import gc
 import io
 import os
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from signal import Signals
@@ -127,6 +129,21 @@ def test_closing_file_early_ends_its_decoder(pool: DecoderPool) -> None:
         next(audio.blocks())
     assert pool._busy == 0
     assert list(audio.unlimited) == []
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_file_is_freed_with_its_last_reference(pool: DecoderPool, whole: bool) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        with pool.open_file(io.BytesIO(FLAC), ANY) as audio:
+            blocks = audio.blocks()
+            assert len(list(blocks) if whole else next(blocks))
+        file = weakref.ref(audio)
+        del audio, blocks
+        assert file() is None
+    finally:
+        gc.enable()
 
 
 def wav(rate: int) -> BinaryIO:

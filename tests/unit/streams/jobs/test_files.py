@@ -1,7 +1,7 @@
 """Files of jobs beside the log: the audio shared by a job's runs, and pictures of recordings."""
 
 import asyncio
-import os
+import shutil
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from streams.audio import decode, picture
-from streams.audio.decode import AudioFile
+from streams.audio.decode import AudioFile, OpenFile
 from streams.decoders.pool import DecoderPool
 from streams.decoders.processes import Zygote
 from streams.jobs import pictures
@@ -128,7 +128,7 @@ async def test_unwritable_spool_raises_unavailable(spool: Spool) -> None:
 async def test_files_leave_room_on_the_disk(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that would not fit is not begun, and one that no longer fits is not finished."""
     log, free = Log(b"one", b"two"), FREE + SIZE - 1
-    monkeypatch.setattr(os, "statvfs", lambda _: mock.Mock(f_bavail=free, f_frsize=1))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: mock.Mock(free=free))
     with pytest.raises(Unavailable, match="must keep EARSHOT_UPLOAD_FREE_BYTES free"):
         await spool.take(JOB, "a", SIZE, log.read)
     assert (log.reads, files(spool)) == (0, [])
@@ -150,9 +150,9 @@ async def test_file_is_not_begun_without_room_beside_those_being_filled(
     disk = FREE + 2 * SIZE - 1
 
     def free(_: object) -> mock.Mock:
-        return mock.Mock(f_bavail=disk - sum(path.stat().st_size for path in files(spool)), f_frsize=1)
+        return mock.Mock(free=disk - sum(path.stat().st_size for path in files(spool)))
 
-    monkeypatch.setattr(os, "statvfs", free)
+    monkeypatch.setattr(shutil, "disk_usage", free)
     first, second, rest = Log(b"one", b"two"), Log(b"red", b"sea"), asyncio.Event()
 
     async def halting() -> AsyncGenerator[bytes, None]:
@@ -254,7 +254,17 @@ class World:
         self.open.set()
         self.opened = 0
         self.directory = directory / "pictures"
-        self.pictures = JobPictures(self.recordings, self.open_file, self.directory, most_bytes)  # type: ignore[arg-type]
+        #: Bytes that pictures may still take.
+        self.free = 1 << 30
+        self.pictures = self.made(self.open_file, most_bytes)
+
+    def made(self, open_file: OpenFile, most_bytes: int = pictures.MOST_BYTES) -> JobPictures:
+        return JobPictures(self.recordings, open_file, self.directory, self.check_room, most_bytes)  # type: ignore[arg-type]
+
+    def check_room(self, size: int) -> None:
+        self.free -= size
+        if self.free < 0:
+            raise Unavailable("there is no room")
 
     def open_file(self, source: BinaryIO, media: Media, *_: Any, **__: Any) -> AudioFile:
         self.opened += 1
@@ -409,6 +419,16 @@ async def test_temporary_errors_are_retried(world: World) -> None:
     assert (await world.get("a")).seconds == 1.0
 
 
+async def test_pictures_leave_room_on_the_disk(world: World) -> None:
+    """A picture that no longer fits is given up, and drawn once there is room."""
+    world.free = 25 * picture.COLUMN_BYTES
+    with pytest.raises(Unavailable, match="there is no room"):
+        await world.get("a")
+    assert world.files() == 0
+    world.free = 1 << 20
+    assert (await world.get("a")).seconds == 1.0
+
+
 async def test_stop_does_not_wait_for_endless_recording(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pictures, "STOP_SECONDS", 0.05)
     world.open.clear()
@@ -425,7 +445,7 @@ async def test_stop_does_not_wait_for_endless_recording(world: World, monkeypatc
 
 async def test_start_deletes_leftover_pictures(world: World) -> None:
     (world.directory / "7.picture").write_bytes(b"old")
-    following = JobPictures(world.recordings, world.open_file, world.directory)  # type: ignore[arg-type]
+    following = world.made(world.open_file)
     following.start()
     assert world.files() == 0
     await following.stop()
@@ -433,7 +453,7 @@ async def test_start_deletes_leftover_pictures(world: World) -> None:
 
 async def test_recording_that_kills_its_decoder_fails_once(world: World) -> None:
     pool = DecoderPool(zygote=Zygote(COMMAND))
-    made = JobPictures(world.recordings, pool.open_in_background, world.directory)  # type: ignore[arg-type]
+    made = world.made(pool.open_in_background)
     world.recordings.files["bad"] = encoded(noise(16_000), CRASH)
     for _ in range(2):
         with pytest.raises(AudioError, match="its decoder ended"):
@@ -450,7 +470,7 @@ async def test_long_recording_is_drawn_in_blocks(world: World) -> None:
     def minutes(*_: Any, **__: Any) -> AudioFile:
         return AudioFile(16_000, 1, iter([noise(10 * 16_000)] * 36), 86_400)
 
-    long = JobPictures(world.recordings, minutes, world.directory)  # type: ignore[arg-type]
+    long = world.made(minutes)
     found = await long.picture("long", view(), 60)
     assert found.seconds == 360
     assert len(await found.spectrogram(0, found.seconds, 2048)) == 64 * 2048

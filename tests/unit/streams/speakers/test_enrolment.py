@@ -1,23 +1,29 @@
 """Registration: what is learnt from a recording, what is stored, and what is refused."""
 
 import asyncio
+import io
 import threading
-from typing import Any
+import tracemalloc
+from typing import Any, BinaryIO
 
 import numpy as np
 import pytest
 
+from streams.audio.decode import AudioFile
 from streams.clients.embeddings import EmbeddingClient, EmbeddingModel
 from streams.models.protocol import Floats
 from streams.speakers import recording_reader
 from streams.speakers.embedder import VoiceEmbedder
+from streams.speakers.recording_reader import decode_passage
 from streams.speakers.registered_speakers import SpeakerService
 from streams.voice.speech_segments import RATE
 from tests.unit.streams.audio.test_decode import flac_claiming
 from tests.unit.streams.clients.http_engine import Asked, reply
 from tests.unit.streams.speakers.house import MODEL, ORGANIZATION, Here, House, heard, recorded, register, sent
 from tests.unit.streams.voice.tones import Ear, talk
+from topics import media
 from topics.errors import AudioError, AudioTooLong, DirectoryDown, EngineAway, RuleBroken, Unavailable
+from topics.media import Media
 from topics.ports.speakers import Profile
 
 pytestmark = pytest.mark.slow
@@ -253,6 +259,42 @@ def test_passages_are_enrolled_as_one_sample(kind: str) -> None:
     (sample,) = house.store.of[ORGANIZATION]["Anna"].samples
     assert sample.vector.tolist() == pytest.approx([1, 0, 0, 0, 0], abs=0.01)
     assert [path.rpartition(".")[2] for path in house.files.held] == ["wav"]
+
+
+def hour(source: BinaryIO, media: Media, *_: Any, **__: Any) -> AudioFile:
+    """Open an hour of silence."""
+    return AudioFile(RATE, 1, (np.zeros(60 * RATE, np.float32) for _ in range(60)), 3600)
+
+
+def test_passage_of_long_recording_takes_little_memory() -> None:
+    tracemalloc.start()
+    try:
+        wav = decode_passage(io.BytesIO(), media.parse("audio/wav"), [(3_500_000, 3_502_000)], hour, lambda: False)
+        assert tracemalloc.get_traced_memory()[1] < 30e6
+    finally:
+        tracemalloc.stop()
+    assert len(wav) == 44 + 2 * 2 * RATE
+
+
+async def test_cancelled_registration_of_passage_stops_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    house, opened = House(), threading.Event()
+    blocks = iter([np.zeros(RATE, np.float32)] * 36_000)
+
+    def endless(source: BinaryIO, declared: Media) -> AudioFile:
+        opened.set()
+        return AudioFile(RATE, 1, blocks, 36_000)
+
+    monkeypatch.setattr("tests.unit.streams.speakers.house.open_file", endless)
+    async with house.open() as service:
+        spans = [(35_999_000, 36_000_000)]
+        learning = asyncio.create_task(
+            sent(lambda file: service.register_passage(ORGANIZATION, "Anna", file, "audio/flac", spans), b"")
+        )
+        await asyncio.to_thread(opened.wait)
+        learning.cancel()
+        await asyncio.wait([learning])
+    assert learning.cancelled()
+    assert next(blocks, None) is not None
 
 
 def test_passages_with_little_speech_or_damage_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:

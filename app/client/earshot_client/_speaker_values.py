@@ -80,7 +80,7 @@ class ReEnrollment(msgspec.Struct, frozen=True, rename={"name": "speaker"}):
 
     Attributes:
         name: name of the speaker.
-        done: samples made by the service's current model.
+        done: samples that the service's current model embedded now.
         left: samples of another model whose recording was not kept.
     """
 

@@ -156,7 +156,7 @@ class MemorySessions:
         self.appended: list[SessionCommand] = []
         #: While True nothing is analysed.
         self.paused = False
-        self.failure: Unavailable | None = None
+        self.failure: EarshotError | None = None
         #: Commands without a verdict; they get none while `slow`.
         self.unfolded: list[tuple[str, SessionCommand, Callable[[Verdict | EarshotError], None]]] = []
         self.slow = False

@@ -15,11 +15,8 @@ from structlog.testing import capture_logs
 from earshot_client import AsyncClient, Client
 from infra import cli
 from tests.cutter import Cutter, proxied
-from tests.unit.app.client.jobs_stub import JobStub
-from tests.unit.app.client.speakers_stub import SpeakerStub
-from tests.unit.app.client.stub import WAV, Stub
-from tests.unit.app.client.stub import serving as serving_stub
-from tests.unit.app.conftest import House, serving
+from tests.unit.app.client.edge import WAV, Edge
+from tests.unit.app.conftest import House, behind_a_server
 from tests.unit.app.sessions.sockets import place
 
 Shell = Callable[..., Client]
@@ -71,10 +68,24 @@ def shell(unhurried: Shell) -> Shell:
     return partial(unhurried, sleep=pause)
 
 
+@pytest.fixture(scope="session")
+def _edge() -> Iterator[Edge]:
+    edge = Edge()
+    with behind_a_server(edge) as edge.url:
+        yield edge
+
+
 @pytest.fixture
-def url(house: House) -> Iterator[str]:
-    with serving(house) as running:
-        yield running.url
+def edge(_edge: Edge, house: House) -> Iterator[Edge]:
+    _edge.serve(house)
+    with capture_logs():  # Commands print beside them.
+        yield _edge
+    _edge.serve(house)
+
+
+@pytest.fixture
+def url(edge: Edge) -> str:
+    return edge.url
 
 
 @pytest.fixture
@@ -82,36 +93,6 @@ def cutter(house: House) -> Iterator[Cutter]:
     """A proxy to an edge served by the service's own connections."""
     with proxied(place(house)) as cutter:
         yield cutter
-
-
-@pytest.fixture
-def stub(house: House) -> Iterator[Stub]:
-    with capture_logs(), serving_stub(Stub(house)) as stub:  # Commands print beside them.
-        yield stub
-
-
-@pytest.fixture(scope="session")
-def _jobs() -> Iterator[JobStub]:
-    with serving_stub(JobStub()) as stub:
-        yield stub
-
-
-@pytest.fixture
-def jobs(_jobs: JobStub) -> JobStub:
-    _jobs.reset()
-    return _jobs
-
-
-@pytest.fixture(scope="session")
-def _speakers() -> Iterator[SpeakerStub]:
-    with serving_stub(SpeakerStub()) as stub:
-        yield stub
-
-
-@pytest.fixture
-def speakers(_speakers: SpeakerStub) -> SpeakerStub:
-    _speakers.reset()
-    return _speakers
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Sessions, jobs and speakers through both clients, against a server that loses answers, breaks streams and is busy."""
+"""Sessions, jobs and speakers through both clients, at an edge that loses answers, breaks streams and is busy."""
 
 import inspect
 import io
@@ -10,6 +10,7 @@ import httpx2
 import pytest
 from starlette.responses import JSONResponse, PlainTextResponse
 
+from app.jobs.options import invalid
 from earshot_client import (
     AsyncClient,
     Client,
@@ -36,11 +37,13 @@ from earshot_client import (
 from earshot_client._version import USER_AGENT
 from tests.contract.api import silence, tone, wav
 from tests.unit.app.client.conftest import Shell
-from tests.unit.app.client.jobs_stub import FAULTY, JobStub, error, story
-from tests.unit.app.client.speakers_stub import ORG_KEY, SpeakerStub, refusal
-from tests.unit.app.client.stub import WAV, Stub
-from tests.unit.app.conftest import KEY
+from tests.unit.app.client.edge import BUSY, FAULTY, LOST, RESULTS, TURNS, WAV, Edge, Fault
+from tests.unit.app.conftest import KEY, ORG_KEY, House
 from tests.unit.app.double import TAGS
+from topics import errors
+from topics.errors import EarshotError
+from topics.jobs.options import Options, Service
+from topics.jobs.records import Portion, Started
 
 PCM = SessionOptions("stream", "audio/x-raw; rate=16000; format=s16le", Sensitivity(1, {"Speech": -2}))
 
@@ -48,9 +51,10 @@ PCM = SessionOptions("stream", "audio/x-raw; rate=16000; format=s16le", Sensitiv
 BLOCKS = [tone(0.5), tone(0.5), silence(0.5), tone(0.25), silence(1.0)]
 
 
-def sent(client: Client) -> str:
+def sent(client: Client, edge: Edge, *faults: Fault) -> str:
     """Send the blocks to a new session, and return its id."""
     session = client.create_session(PCM)
+    edge.faults.extend(faults)
     number = session.chunk_sequence
     for block in BLOCKS:
         number = client.put_chunk(session.id, number, block)
@@ -58,40 +62,40 @@ def sent(client: Client) -> str:
     return session.id
 
 
-def test_stream_survives_lost_answers_and_busy_service(stub: Stub, shell: Shell) -> None:
-    with shell(stub.url, KEY) as client:
-        undisturbed = list(client.session_events(sent(client)))
-        stub.faults.extend(["lost", "busy", "lost"])
-        session = sent(client)
+def test_stream_survives_lost_answers_and_busy_service(edge: Edge, house: House, shell: Shell) -> None:
+    with shell(edge.url, KEY) as client:
+        undisturbed = list(client.session_events(sent(client, edge)))
+        session = sent(client, edge, LOST, BUSY, LOST)
         assert list(client.session_events(session)) == undisturbed != []
         assert client.session_status(session).state == "readonly"
         assert client.official_tags() == TAGS
-        stored = stub.house.sessions.sessions[session]
-        assert (stored.chunks, len(stub.faults)) == (BLOCKS, 0)
+        stored = house.sessions.sessions[session]
+        assert (stored.chunks, len(edge.faults)) == (BLOCKS, 0)
         assert (stored.opened.default_sensitivity, stored.opened.tags_sensitivity) == (1, {"Speech": -2})
         client.delete_session(session)
         client.delete_session(session)
 
 
-def test_file_is_uploaded_in_chunks(stub: Stub, tmp_path: Path, shell: Shell) -> None:
+def test_file_is_uploaded_in_chunks(url: str, house: House, tmp_path: Path, shell: Shell) -> None:
     path = tmp_path / "street.wav"
     path.write_bytes(wav(tone(40.0)))
-    with shell(stub.url, KEY) as client:
+    with shell(url, KEY) as client:
         assert [event.start for event in client.detect(path)] == [number / 2 for number in range(79)]
-    assert [len(chunk) for chunk in stub.only.chunks] == [_media.CHUNK, path.stat().st_size - _media.CHUNK]
-    assert (stub.only.opened.content_type, stub.only.opened.file_name) == ("audio/wav", "street.wav")
+    (session,) = house.sessions.sessions.values()
+    assert [len(chunk) for chunk in session.chunks] == [_media.CHUNK, path.stat().st_size - _media.CHUNK]
+    assert (session.opened.content_type, session.opened.file_name) == ("audio/wav", "street.wav")
 
 
-def test_failures_raise_typed_errors(stub: Stub, tmp_path: Path, shell: Shell) -> None:
+def test_failures_raise_typed_errors(url: str, tmp_path: Path, shell: Shell) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("not audio at all")
-    with shell(stub.url, KEY) as client:
+    with shell(url, KEY) as client:
         with pytest.raises(UnknownFormat, match="not a WAV, MP3"):
             list(client.detect(path))
         path.write_bytes(WAV)
         with pytest.raises(SessionFailed, match="declared audio/wav"):
             list(client.detect(path))
-    with shell(stub.url, "another key") as client, pytest.raises(WrongKey, match="Invalid API key"):
+    with shell(url, "another key") as client, pytest.raises(WrongKey, match="Invalid API key"):
         client.create_session(PCM)
 
 
@@ -143,30 +147,38 @@ def test_default_user_agent() -> None:
         assert inspect.signature(cls).parameters["user_agent"].default == USER_AGENT
 
 
-KINDS = ["progress", "partial_result", "completed"]
-
-
-def test_job_lifecycle_survives_network_faults(jobs: JobStub, wav: Path, shell: Shell) -> None:
-    jobs.faults.extend(["lost", "busy"])
-    first, second, third = story(jobs.result)
-    jobs.connections.extend([first + second[:-1], second + third[:-9]])
-    with shell(jobs.url, KEY) as client:
+def test_job_lifecycle_survives_network_faults(edge: Edge, house: House, wav: Path, shell: Shell) -> None:
+    edge.faults.extend([BUSY, LOST])
+    with shell(edge.url, KEY) as client:
         with wav.open("rb") as file:
             file.seek(100)
             options = JobOptions(speech_analysis=True, speech_lang="ko")
             job = client.analyze_file(file, options, idempotency_key="a key of mine")
-        assert (jobs.uploads, list(jobs.jobs), job.status) == (3, ["ja key of"], "accepted")
-        sent = jobs.jobs[job.id]
-        assert (sent.options, sent.data) == ({"speech_analysis": True, "speech_lang": "ko"}, WAV)
-        assert (sent.name, sent.content_type) == ("hörbar.wav", "audio/wav")
-        assert int(sent.headers["content-length"]) > len(WAV)
-        events = list(client.job_events(job.id))
-        assert [one.kind for one in events] == KINDS
-        assert jobs.after == [None, "1", "2"]
-        assert (events[0].progress.progress, events[0].progress.services["caption"].status) == (0.5, "running")
+        assert (edge.asked, list(house.jobs.jobs), job.status) == (["POST analyze_file"] * 3, [job.id], "accepted")
+        assert {request.headers["idempotency-key"] for request in edge.requests} == {"a key of mine"}
+        assert int(edge.requests[-1].headers["content-length"]) > len(WAV)
+        sent = house.jobs.jobs[job.id]
+        assert sent.accepted is not None
+        assert sent.accepted.options == Options(speech_analysis=True, speech_lang="ko")
+        assert b"".join(sent.parts.values()) == WAV
+        assert (sent.accepted.source.filename, sent.accepted.source.declared) == ("hörbar.wav", "audio/wav")
+        house.jobs.conclude(job.id, Started(Service.SPEECH, "first"))
+        house.jobs.conclude(job.id, Portion(Service.SPEECH, "first", 0, b"", 0.5))
+        edge.faults.extend([4, 3, 11])  # An event has four lines.
+        stream = client.job_events(job.id)
+        events = [next(stream)]
+        edge.results = RESULTS
+        events.extend(stream)
+        assert [one.kind for one in events] == ["progress", "partial_result", "progress", "completed"]
+        seen = [request.headers.get("last-event-id") for request in edge.requests[3:]]
+        assert seen == [None, events[0].id, events[0].id, events[2].id]
+        assert (events[0].progress.progress, events[0].progress.services["speech_analysis"].status) == (0.5, "running")
         assert events[-1].result == client.job(job.id).result == client.job_result(job.id)
-        assert [one.kind for one in client.job_events(job.id, "2")] == ["completed"]
-        assert client.job_captions(job.id, "srt") == "captions as srt – héllo"
+        assert [one.kind for one in client.job_events(job.id, events[2].id)] == ["completed"]
+        assert client.job_captions(job.id, "srt") == (
+            "1\n00:00:00,500 --> 00:00:07,500\nUnknown 0: Sit!\n\n"
+            "2\n00:29:31,830 --> 00:29:38,830\ndata: [good] dög\n\n"
+        )
         with pytest.raises(ValueError, match="srt or vtt, not 'ass'"):
             client.job_captions(job.id, cast(Any, "ass"))
         client.delete_job(job.id)
@@ -175,8 +187,10 @@ def test_job_lifecycle_survives_network_faults(jobs: JobStub, wav: Path, shell: 
             client.job(job.id)
 
 
-def test_results_are_typed(jobs: JobStub, wav: Path, shell: Shell) -> None:
-    with shell(jobs.url, KEY) as client:
+def test_results_are_typed(edge: Edge, wav: Path, shell: Shell) -> None:
+    edge.results = RESULTS
+    everything = JobOptions(sound_event_detection=True, speech_analysis=True, audio_insights=True, caption=True)
+    with shell(edge.url, KEY) as client:
         result = client.job_result(client.analyze_file(wav).id)
         assert result.sound_event_detection
         assert [(one.start, [tag.name for tag in one.classes]) for one in result.sound_event_detection.results] == [
@@ -185,11 +199,11 @@ def test_results_are_typed(jobs: JobStub, wav: Path, shell: Shell) -> None:
             (2, []),
         ]
         assert result.speech_analysis
-        said = Turn(0.5, 3661.25, "Sit! \u2028 data: [good] dog", "SPEAKER_00", "Unknown 0", -1.0)
+        said = Turn(0.5, 3661.25, "Sit! \u2028 data: [good] dög", "SPEAKER_00", "Unknown 0", -1.0)
         assert result.speech_analysis.results == (said,)
         assert (result.errors, result.caption) == ({}, None)
-        jobs.result = FAULTY
-        faulty = client.job_result(client.analyze_file(wav).id)
+        edge.results = FAULTY
+        faulty = client.job_result(client.analyze_file(wav, everything).id)
         assert faulty.errors == {"speech_analysis": "ASR Engine API error: 500"}
         assert faulty.audio_insights
         assert faulty.audio_insights.result
@@ -197,63 +211,71 @@ def test_results_are_typed(jobs: JobStub, wav: Path, shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "kind"),
-    [(400, RequestRefused), (401, WrongKey), (402, QuotaExceeded), (404, JobNotFound), (409, JobConflict)],
+    ("fault", "status", "kind"),
+    [
+        (errors.BadRequest("because"), 400, RequestRefused),
+        (errors.Unauthorized("because"), 401, WrongKey),
+        (errors.Exhausted(), 402, QuotaExceeded),
+        (errors.NotFound("because"), 404, JobNotFound),
+        (errors.Conflict("because"), 409, JobConflict),
+    ],
 )
 def test_rejections_raise_typed_errors(
-    jobs: JobStub, wav: Path, status: int, kind: type[RequestRefused], shell: Shell
+    edge: Edge, wav: Path, fault: EarshotError, status: int, kind: type[RequestRefused], shell: Shell
 ) -> None:
-    jobs.refusals.append(error(status, "because"))
-    with shell(jobs.url, KEY) as client, pytest.raises(kind, match="because") as raised:
+    edge.faults.append(fault)
+    with shell(edge.url, KEY) as client, pytest.raises(kind, match=str(fault)) as raised:
         client.analyze_file(wav)
     assert raised.value.status == status
 
 
-def test_rejection_messages_include_details(jobs: JobStub, wav: Path, shell: Shell) -> None:
-    details = [{"type": "extra_forbidden", "loc": ["body", "options", "spech"], "msg": "no"}]
-    plain = PlainTextResponse("Internal Server Error", 500, {"Earshot-Reason": "the audio is empty"})
-    jobs.refusals.extend([error(422, "Validation error", details=details), plain])
-    with shell(jobs.url, KEY) as client:
+def test_rejection_messages_include_details(edge: Edge, wav: Path, shell: Shell) -> None:
+    edge.faults.extend([invalid("extra_forbidden", "no", "options", "spech"), errors.AudioError("the audio is empty")])
+    with shell(edge.url, KEY) as client:
         with pytest.raises(RequestRefused, match=r"^Validation error: body\.options\.spech \(extra_forbidden\)$"):
             client.analyze_file(wav)
         with pytest.raises(UnknownFormat, match=r"^the audio is empty$"):
             client.analyze_file(wav)
 
 
-def test_stream_retries_busy_service_but_not_rejection(jobs: JobStub, wav: Path, shell: Shell) -> None:
-    with shell(jobs.url, KEY) as client:
+def test_stream_retries_busy_service_but_not_rejection(edge: Edge, wav: Path, shell: Shell) -> None:
+    edge.results = RESULTS
+    with shell(edge.url, KEY) as client:
         job = client.analyze_file(wav).id
-        jobs.refusals.append(error(503, "no owner"))
-        assert [one.kind for one in client.job_events(job)] == KINDS
+        edge.faults.append(JSONResponse({"error": "no owner"}, 503))
+        assert [one.kind for one in client.job_events(job)] == ["partial_result"] * 2 + ["progress", "completed"]
         with pytest.raises(JobNotFound):
             list(client.job_events("another"))
 
 
-ANNA = SpeakerProfile("Anna_Kim", "2026-11-21T08:00:00.000Z", 10.5, 1, True)
+ANNA = SpeakerProfile("Anna_Kim", "2026-01-02T03:04:05.678Z", len(WAV), 1, True)
 
 
-def test_speaker_lifecycle_survives_faults(speakers: SpeakerStub, wav: Path, shell: Shell) -> None:
-    speakers.faults.extend(["busy", "lost", "lost"])
-    with shell(speakers.url, org_key=ORG_KEY) as client:
+def test_speaker_lifecycle_survives_faults(edge: Edge, house: House, wav: Path, shell: Shell) -> None:
+    edge.faults.extend([BUSY, LOST, LOST])
+    with shell(edge.url, org_key=ORG_KEY) as client:
         assert client.speakers() == ()
-        speakers.faults.append("busy")
+        edge.faults.append(BUSY)
         assert client.add_voice("Anna_Kim", wav) == ANNA
-        assert speakers.voices == {"Anna_Kim": [WAV]}
+        anna = house.speakers.organizations["organization"]["Anna_Kim"]
+        assert anna.voices == [WAV]
         file = io.BytesIO(WAV)
         file.seek(100)
         assert client.add_voice("Anna_Kim", file).samples == 2
-        assert speakers.voices["Anna_Kim"][1] == WAV
+        assert anna.voices[1] == WAV
         assert [one.name for one in client.speakers()] == ["Anna_Kim"]
+        anna.compatible = False
         assert client.re_enroll("Anna_Kim") == ReEnrollment("Anna_Kim", 2, 0)
         client.delete_speaker("Anna_Kim")
         assert client.speakers() == ()
 
 
-def test_turns_are_typed(speakers: SpeakerStub, wav: Path, shell: Shell) -> None:
-    speakers.faults.extend(["lost", "busy"])
-    with shell(speakers.url, org_key=ORG_KEY) as client:
+def test_turns_are_typed(edge: Edge, house: House, wav: Path, shell: Shell) -> None:
+    edge.faults.extend([LOST, BUSY])
+    house.speakers.turns = TURNS
+    with shell(edge.url, org_key=ORG_KEY) as client:
         anna, unknown, short = client.recognize(wav)
-    assert anna == SpeakerTurn(30, 29_980, "Good [morning]\x1b[2J.", 0, "Anna_Kim", 0.731, organization="o1")
+    assert anna == SpeakerTurn(30, 29_980, "Good [morning]\x1b[2J.", 0, "Anna_Kim", 0.731, organization="organization")
     assert [(one.is_registered, one.unlabeled) for one in (anna, unknown, short)] == [
         (True, False),
         (False, False),
@@ -268,39 +290,37 @@ def test_unsendable_key_raises() -> None:
                 make("http://127.0.0.1:9", key, org_key=org_key)
 
 
-def test_unanswered_voice_upload_is_not_retried(speakers: SpeakerStub, wav: Path, shell: Shell) -> None:
-    speakers.faults.append("lost")
-    with shell(speakers.url, org_key=ORG_KEY) as client, pytest.raises(ServiceUnreachable):
+def test_unanswered_voice_upload_is_not_retried(edge: Edge, wav: Path, shell: Shell) -> None:
+    edge.faults.append(LOST)
+    with shell(edge.url, org_key=ORG_KEY) as client, pytest.raises(ServiceUnreachable):
         client.add_voice("Anna_Kim", wav)
-    assert speakers.requests == ["POST voice"]
+    assert edge.asked == ["POST voice"]
 
 
-def test_removal_is_never_retried(speakers: SpeakerStub, wav: Path, shell: Shell) -> None:
-    with shell(speakers.url, org_key=ORG_KEY) as client:
+def test_removal_is_never_retried(edge: Edge, wav: Path, shell: Shell) -> None:
+    with shell(edge.url, org_key=ORG_KEY) as client:
         client.add_voice("Anna_Kim", wav)
-        speakers.refusals.append(refusal(503, "a voice file will be deleted later"))
+        edge.faults.append(errors.Unavailable("a voice file will be deleted later"))
         with pytest.raises(ServiceBusy, match="a voice file will be deleted later"):
             client.delete_speaker("Anna_Kim")
-        speakers.faults.append("lost")
+        edge.faults.append(LOST)
         with pytest.raises(ServiceUnreachable):
             client.delete_speaker("Anna_Kim")
-    assert speakers.requests == ["POST voice", "DELETE speaker", "DELETE speaker"]
+    assert edge.asked == ["POST voice", "DELETE speaker", "DELETE speaker"]
 
 
-def test_unavailable_engine_is_not_retried(speakers: SpeakerStub, wav: Path, shell: Shell) -> None:
-    speakers.refusals.extend(
-        [refusal(502, "speaker service unavailable"), refusal(502, "recognition service unavailable")]
-    )
-    with shell(speakers.url, org_key=ORG_KEY) as client:
+def test_unavailable_engine_is_not_retried(edge: Edge, wav: Path, shell: Shell) -> None:
+    edge.faults.extend([errors.EngineAway("it is away")] * 2)
+    with shell(edge.url, org_key=ORG_KEY) as client:
         with pytest.raises(EngineUnavailable, match=r"^speaker service unavailable$"):
             client.add_voice("Anna_Kim", wav)
         with pytest.raises(EngineUnavailable, match=r"^recognition service unavailable$"):
             client.recognize(wav)
-    assert speakers.requests == ["POST voice", "POST recognition"]
+    assert edge.asked == ["POST voice", "POST recognition"]
 
 
-def test_rejection_has_service_message(speakers: SpeakerStub, wav: Path, shell: Shell) -> None:
-    with shell(speakers.url, org_key=ORG_KEY) as client:
+def test_rejection_has_service_message(url: str, wav: Path, shell: Shell) -> None:
+    with shell(url, org_key=ORG_KEY) as client:
         with pytest.raises(SpeakerRequestRefused, match="only alphabet, number and underscore") as raised:
             client.add_voice("Anna Kim", wav)
         assert raised.value.status == 200
@@ -311,29 +331,28 @@ def test_rejection_has_service_message(speakers: SpeakerStub, wav: Path, shell: 
                 call("nobody")
 
 
-def test_speaker_rejections_raise_typed_errors(speakers: SpeakerStub, wav: Path, shell: Shell) -> None:
-    with shell(speakers.url, org_key=ORG_KEY) as client:
-        speakers.refusals.append(refusal(400, "no multipart"))
+def test_speaker_rejections_raise_typed_errors(edge: Edge, wav: Path, shell: Shell) -> None:
+    edge.faults.extend([errors.BadRequest("no multipart"), PlainTextResponse("Bad Gateway", 502)])
+    with shell(edge.url, org_key=ORG_KEY) as client:
         with pytest.raises(RequestRefused, match="no multipart"):
             client.recognize(wav)
-        speakers.refusals.append(PlainTextResponse("Bad Gateway", 502))
         with pytest.raises(EngineUnavailable, match="the service answered 502"):
             client.recognize(wav)
 
 
 @pytest.mark.parametrize("body", [{"data": None, "error": "", "debug": ""}, {"data": {}}, [1], {"error": ""}])
-def test_invalid_envelope_raises(speakers: SpeakerStub, body: object, shell: Shell) -> None:
-    speakers.refusals.append(JSONResponse(body))
+def test_invalid_envelope_raises(edge: Edge, body: object, shell: Shell) -> None:
+    edge.faults.append(JSONResponse(body))
     with (
-        shell(speakers.url, org_key=ORG_KEY) as client,
+        shell(edge.url, org_key=ORG_KEY) as client,
         pytest.raises(ServiceUnreachable, match="is not an Earshot service"),
     ):
         client.speakers()
 
 
-@pytest.mark.parametrize("key", ["", "another"])
-def test_wrong_key_raises(speakers: SpeakerStub, wav: Path, key: str, shell: Shell) -> None:
-    with shell(speakers.url, org_key=key) as client, pytest.raises(WrongKey, match="organization not found"):
+@pytest.mark.parametrize(("key", "reason"), [("", "x_org_key required"), ("another", "organization not found")])
+def test_wrong_key_raises(url: str, wav: Path, key: str, reason: str, shell: Shell) -> None:
+    with shell(url, org_key=key) as client, pytest.raises(WrongKey, match=reason):
         client.add_voice("Anna_Kim", wav)
-    with shell(speakers.url, KEY) as client, pytest.raises(WrongKey, match="organization not found"):
+    with shell(url, KEY, org_key=key) as client, pytest.raises(WrongKey, match=reason):
         client.speakers()

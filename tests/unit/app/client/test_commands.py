@@ -12,11 +12,10 @@ import pytest
 import soundfile
 from structlog.testing import capture_logs
 
-from earshot_client import _socket_state
+from earshot_client import _calls, _socket_state
 from infra.cli import pcm
 from tests.cutter import Cutter
 from tests.unit.app.client.conftest import Command
-from tests.unit.app.client.stub import Stub
 from tests.unit.app.conftest import KEY, House
 from tests.unit.app.double import Session
 from topics.errors import AudioError
@@ -150,25 +149,25 @@ def test_listen_reports_why_session_failed(listen: Listen, monkeypatch: pytest.M
     assert err == "earshot: declared audio/x-raw; rate=16000; format=f32, but the data is something else\n"
 
 
-def test_detect_prints_table_per_file(stub: Stub, ramp: Path, earshot: Command) -> None:
-    code, out, err = earshot("detect", ramp, ramp, "--url", stub.url, project_key=KEY)
+def test_detect_prints_table_per_file(url: str, house: House, ramp: Path, earshot: Command) -> None:
+    code, out, err = earshot("detect", ramp, ramp, "--url", url, project_key=KEY)
     assert (code, err) == (0, "")
     assert sum("Dog_bark" in line for line in out) == 2 * 2, "two runs in each"
-    assert len(stub.house.sessions.sessions) == 2
+    assert len(house.sessions.sessions) == 2
 
 
-def test_detect_prints_long_file_names_unabridged(stub: Stub, ramp: Path, earshot: Command) -> None:
+def test_detect_prints_long_file_names_unabridged(url: str, ramp: Path, earshot: Command) -> None:
     path = ramp.rename(ramp.with_name("a recording of the door with a long name, which no table is as wide as.wav"))
-    _, out, _ = earshot("detect", str(path), "--url", stub.url, project_key=KEY)
+    _, out, _ = earshot("detect", str(path), "--url", url, project_key=KEY)
     assert out[0] == str(path)
 
 
-def test_detect_continues_after_failed_file(stub: Stub, ramp: Path, tmp_path: Path, earshot: Command) -> None:
+def test_detect_continues_after_failed_file(url: str, ramp: Path, tmp_path: Path, earshot: Command) -> None:
     notes = tmp_path / "notes.txt"
     notes.write_text("not audio at all")
     missing = tmp_path / "missing.wav"
     files = [str(notes), str(missing), ramp]
-    code, out, err = earshot("detect", *files, "--json", "--url", stub.url, project_key=KEY)
+    code, out, err = earshot("detect", *files, "--json", "--url", url, project_key=KEY)
     assert code == 1
     assert [line.split(": ", 2)[1] for line in err.splitlines()] == files[:2]
     first, second, third = map(json.loads, out)
@@ -189,7 +188,8 @@ def test_detect_continues_after_failed_file(stub: Stub, ramp: Path, tmp_path: Pa
 def test_key_and_connection_errors_are_reported_once(
     command: str, key: str, known: str, cutter: Cutter, ramp: Path, earshot: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_socket_state, "RETRIES", (0.01,))
+    for module in _calls, _socket_state:
+        monkeypatch.setattr(module, "RETRIES", (0.01,))
     words = command.format(ramp=ramp).split()
     with capture_logs():  # of the edge, which runs in this process
         code, out, err = earshot(*words, "--url", cutter.url, **{key: "wrong"})
@@ -208,12 +208,12 @@ def test_key_and_connection_errors_are_reported_once(
 
 
 def test_key_is_read_from_file(
-    stub: Stub, ramp: Path, tmp_path: Path, earshot: Command, monkeypatch: pytest.MonkeyPatch
+    url: str, ramp: Path, tmp_path: Path, earshot: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "key"
     file.write_text(f"{KEY}\n")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(KEY.encode())))
-    command = ["detect", ramp, "--url", stub.url]
+    command = ["detect", ramp, "--url", url]
     assert earshot(*command, project_key_file=str(file))[0] == 0
     # An option takes precedence over the environment.
     assert earshot(*command, "--key-file", str(file), project_key="another")[0] == 0

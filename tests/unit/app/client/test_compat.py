@@ -6,10 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from starlette.applications import Starlette
-from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from earshot_client import compat
 from earshot_client.compat import (
@@ -27,7 +24,8 @@ from earshot_client.compat import (
     WindowResult,
 )
 from tests.contract.api import tone, wav
-from tests.unit.app.conftest import KEY, OPTIONS, ORG_KEY, House, behind_a_server, serving
+from tests.unit.app.client.edge import Edge
+from tests.unit.app.conftest import KEY, OPTIONS, ORG_KEY, House
 from tests.unit.app.jobs.conftest import sounds
 from topics.errors import AudioError
 from topics.jobs.options import Service
@@ -107,22 +105,22 @@ def test_host_defaults_to_environment(url: str, monkeypatch: pytest.MonkeyPatch)
     assert SpeakerProfileApi(ORG_KEY).list_all_speakers() == []
 
 
-def test_job_runs_with_selected_options_and_is_read_with_key(tmp_path: Path) -> None:
+def test_job_runs_with_selected_options_and_is_read_with_key(edge: Edge, tmp_path: Path) -> None:
     path = tmp_path / "street.wav"
     path.write_bytes(wav(tone(1.0)))
     house = House(msgspec.structs.replace(OPTIONS, job_reads_need_key=True))
-    with serving(house) as running:
-        api = IntegratedApi(KEY, host=f"{running.url}/api/v1")
-        job = api.analyze_file(str(path), IntegratedApiOptions(True, False, False))["job_id"]
-        accepted = house.jobs.jobs[job].accepted
-        assert accepted is not None
-        assert accepted.options.services == (Service.SOUND,)
-        house.jobs.perform(job, Service.SOUND, sounds("Siren"), audio_ms=2000)
-        assert api.get_completed_result(job)["sound_event_detection"]["status"] == "success"
-        house.prober.failure = AudioError("not a supported audio file")
-        with pytest.raises(CochlSenseException) as refusal:
-            api.analyze_file(str(path), IntegratedApiOptions())
-        assert refusal.value.message == "Internal Server Error"
+    edge.serve(house)
+    api = IntegratedApi(KEY, host=f"{edge.url}/api/v1")
+    job = api.analyze_file(str(path), IntegratedApiOptions(True, False, False))["job_id"]
+    accepted = house.jobs.jobs[job].accepted
+    assert accepted is not None
+    assert accepted.options.services == (Service.SOUND,)
+    house.jobs.perform(job, Service.SOUND, sounds("Siren"), audio_ms=2000)
+    assert api.get_completed_result(job)["sound_event_detection"]["status"] == "success"
+    house.prober.failure = AudioError("not a supported audio file")
+    with pytest.raises(CochlSenseException) as refusal:
+        api.analyze_file(str(path), IntegratedApiOptions())
+    assert refusal.value.message == "Internal Server Error"
 
 
 @pytest.mark.parametrize(
@@ -137,21 +135,20 @@ def test_job_runs_with_selected_options_and_is_read_with_key(tmp_path: Path) -> 
     ],
 )
 def test_calls_that_may_have_had_an_effect_are_not_repeated(
-    status: int, tries: int, call: Callable[[str, str], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    status: int,
+    tries: int,
+    call: Callable[[str, str], object],
+    edge: Edge,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: list[str] = []
-
-    async def answer(request: Request) -> Response:
-        asked.append(request.url.path)
-        return Response(status_code=status)
-
+    edge.faults.extend([Response(status_code=status)] * 9)
     path = tmp_path / "kim.wav"
     path.write_bytes(wav(tone(1.0)))
     monkeypatch.setattr("time.sleep", lambda seconds: None)
-    routes = [Route("/{rest:path}", answer, methods=["GET", "POST", "DELETE"])]
-    with behind_a_server(Starlette(routes=routes)) as url, pytest.raises(CochlSenseException):
-        call(url, str(path))
-    assert len(asked) == tries
+    with pytest.raises(CochlSenseException):
+        call(edge.url, str(path))
+    assert len(edge.requests) == tries
 
 
 def test_speakers_are_managed_by_name(url: str, tmp_path: Path) -> None:

@@ -10,10 +10,9 @@ import pytest
 from earshot_client import AsyncClient
 from tests.contract.api import silence
 from tests.contract.api import wav as wav_of
-from tests.unit.app.client.jobs_stub import JobStub
-from tests.unit.app.client.speakers_stub import ORG_KEY, SpeakerStub
-from tests.unit.app.client.stub import Stub
-from tests.unit.app.conftest import KEY
+from tests.unit.app.client.edge import LOST, Edge
+from tests.unit.app.conftest import KEY, ORG_KEY, House
+from topics.errors import AudioTooLong
 
 WAV = wav_of(silence(100.0))
 
@@ -63,30 +62,35 @@ def assert_read_in_threads(recording: Recording) -> None:
 
 
 async def test_every_call_reads_its_recording_in_threads(
-    stub: Stub, jobs: JobStub, speakers: SpeakerStub, wav: Path, recordings: list[Recording]
+    edge: Edge, house: House, wav: Path, recordings: list[Recording]
 ) -> None:
-    jobs.faults.append("lost")
-    async with AsyncClient(stub.url, KEY) as client:
+    async with AsyncClient(edge.url, KEY, org_key=ORG_KEY) as client:
         assert len([event async for event in client.detect(wav)]) == 199
-    async with AsyncClient(jobs.url, KEY) as client:
-        job = jobs.jobs[(await client.analyze_file(wav)).id]
-    async with AsyncClient(speakers.url, org_key=ORG_KEY) as client:
+        edge.faults.append(LOST)
+        uploads = len(edge.requests)
+        job = house.jobs.jobs[(await client.analyze_file(wav)).id]
         await client.add_voice("Anna_Kim", wav)
+        house.speakers.failure = AudioTooLong()
         with pytest.raises(Exception, match="longer than 10 minutes"):
             await client.recognize(wav)
-    assert [b"".join(stub.only.chunks), job.data, *speakers.voices["Anna_Kim"]] == [WAV] * 3
-    assert (jobs.uploads, int(job.headers["content-length"]) > len(WAV)) == (2, True)
+    (session,) = house.sessions.sessions.values()
+    (voice,) = house.speakers.organizations["organization"]["Anna_Kim"].voices
+    assert [b"".join(session.chunks), b"".join(job.parts.values()), voice] == [WAV] * 3
+    assert edge.asked[uploads:] == ["POST analyze_file"] * 2 + ["POST voice", "POST recognition"]
+    assert int(edge.requests[uploads].headers["content-length"]) > len(WAV)
     assert len(recordings) == 4
     for recording in recordings:
         assert_read_in_threads(recording)
 
 
-async def test_open_file_is_read_in_threads_and_stays_open(jobs: JobStub, wav: Path) -> None:
+async def test_open_file_is_read_in_threads_and_stays_open(url: str, house: House, wav: Path) -> None:
     recording = Recording(wav)
     recording.threads.clear()
-    async with AsyncClient(jobs.url, KEY) as client:
-        job = await client.analyze_file(recording, name="a.pcm", content_type="audio/x-raw; rate=8000; format=s16le")
-        assert (jobs.jobs[job.id].data, jobs.jobs[job.id].content_type) == (WAV, "audio/x-raw")
+    raw = "audio/x-raw; rate=8000; format=s16le"
+    async with AsyncClient(url, KEY) as client:
+        job = house.jobs.jobs[(await client.analyze_file(recording, name="a.pcm", content_type=raw)).id]
+    assert job.accepted is not None
+    assert (b"".join(job.parts.values()), job.accepted.source.declared) == (WAV, raw)
     assert not recording.closed
     recording.close()
     assert_read_in_threads(recording)

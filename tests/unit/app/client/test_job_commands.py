@@ -1,48 +1,66 @@
-"""`earshot analyze` and `earshot jobs` as a user types them, against the stub."""
+"""`earshot analyze` and `earshot jobs` as a user types them, at the service's edge."""
 
 import json
 from pathlib import Path
+from typing import Any
 
+import httpx2
+import msgspec
 import pytest
 
 from tests.unit.app.client.conftest import Command
-from tests.unit.app.client.jobs_stub import FAULTY, RESULT, JobStub, Sent, error
-from tests.unit.app.conftest import KEY
+from tests.unit.app.client.edge import FAULTY, RESULTS, TURN, Edge
+from tests.unit.app.conftest import KEY, House
+from tests.unit.app.jobs.conftest import BOTH, sounds, transcript
+from tests.unit.app.jobs.double import RECORDING
+from topics.errors import Exhausted
+from topics.jobs import payloads
+from topics.jobs.options import Options, Service
+from topics.jobs.payloads import Caption, Overlap
+from topics.jobs.records import Accepted, Removed
+from topics.times import iso_time
 
 
 @pytest.fixture
-def analyze(earshot: Command, jobs: JobStub) -> Command:
-    return lambda *arguments: earshot("analyze", *arguments, "--url", jobs.url, project_key=KEY)
+def analyze(earshot: Command, edge: Edge) -> Command:
+    edge.results = RESULTS
+    return lambda *arguments: earshot("analyze", *arguments, "--url", edge.url, project_key=KEY)
 
 
-def test_analyze_prints_summary(jobs: JobStub, wav: Path, analyze: Command) -> None:
+def only(house: House) -> Accepted:
+    """Return the request of the only job."""
+    (job,) = house.jobs.jobs.values()
+    assert job.accepted is not None
+    return job.accepted
+
+
+def get(url: str, path: str) -> httpx2.Response:
+    return httpx2.get(f"{url}/api/v1/jobs/{path}", headers={"X-Api-Key": KEY})
+
+
+def test_analyze_prints_summary(house: House, wav: Path, analyze: Command) -> None:
     code, out, err = analyze(wav)
     assert (code, err) == (0, "")
     assert wav.name in "".join(out[:3])
     text = [" ".join(line.split()) for line in out]
-    assert "0:00.5 1:01:01.2 Unknown 0 Sit! data: [good] dog" in text, "brackets are no markup"
-    assert "0:00 0:03 0.80 Dog_bark" in text, "two windows are one stretch"
+    assert "0:00.5 1:01:01.2 Unknown 0 Sit! data: [good] dög" in text, "brackets are no markup"
+    assert "0:00 0:03 0.98 Dog_bark" in text, "two windows are one stretch"
     assert "note: the engine has one language" in text
-    (sent,) = jobs.jobs.values()
-    assert sent.options == {"sound_event_detection": True, "speech_analysis": True}
+    assert only(house).options == BOTH
 
 
-def test_overlapping_speakers_are_shown(jobs: JobStub, wav: Path, analyze: Command) -> None:
-    (turn,) = RESULT["speech_analysis"]["results"]
-    times = {"start_time_sec": 1.0, "end_time_sec": 2.0}
-    others = [
-        {**times, "speaker": f"SPEAKER_0{number}", "speaker_name": name} for number, name in ((1, "Anna"), (2, None))
-    ]
-    turns = [{**turn, "overlap_sec": 3.0, "overlaps": [*others, others[0]]}, {**turn, "transcript": "Stay!"}]
-    jobs.result = {**RESULT, "speech_analysis": {"status": "success", "results": turns}}
+def test_overlapping_speakers_are_shown(edge: Edge, wav: Path, analyze: Command) -> None:
+    others = Overlap(1000, 2000, 1, "Anna"), Overlap(1000, 2000, 2), Overlap(1000, 2000, 1, "Anna")
+    turn = msgspec.structs.replace(TURN, overlap_ms=3000, overlaps=others)
+    edge.results = {**RESULTS, Service.SPEECH: transcript(turn, msgspec.structs.replace(TURN, text="Stay!"))}
     text = [" ".join(line.split()) for line in analyze(wav)[1]]
     assert "from to speaker at once text" in text
-    assert "0:00.5 1:01:01.2 Unknown 0 Anna, SPEAKER_02 Sit! data: [good] dog" in text
+    assert "0:00.5 1:01:01.2 Unknown 0 Anna, SPEAKER_02 Sit! data: [good] dög" in text
     assert "0:00.5 1:01:01.2 Unknown 0 Stay!" in text
 
 
-def test_failed_service_is_reported_beside_other_results(jobs: JobStub, wav: Path, analyze: Command) -> None:
-    jobs.result = FAULTY
+def test_failed_service_is_reported_beside_other_results(edge: Edge, wav: Path, analyze: Command) -> None:
+    edge.results = FAULTY
     code, out, err = analyze(wav, "--insights")
     assert (code, err) == (1, f"earshot: {wav}: speech_analysis: ASR Engine API error: 500\n")
     text = [" ".join(line.split()) for line in out]
@@ -51,17 +69,17 @@ def test_failed_service_is_reported_beside_other_results(jobs: JobStub, wav: Pat
     assert not any("no words" in line for line in text)
 
 
-def test_empty_results_are_reported(jobs: JobStub, wav: Path, analyze: Command) -> None:
-    empty = {"status": "success", "results": []}
-    jobs.result = {"sound_event_detection": empty, "speech_analysis": empty, "metadata": {}}
+def test_empty_results_are_reported(edge: Edge, wav: Path, analyze: Command) -> None:
+    edge.results = {Service.SOUND: sounds(), Service.SPEECH: transcript()}
     _, out, _ = analyze(wav)
     # A long path is wrapped.
-    assert ("".join(out[:-3]), out[-3:]) == (str(wav), ["no words", "no sound recognised", ""])
+    rest = ["no words", "no sound recognised", "note: the engine has one language", ""]
+    assert ("".join(out[:-4]), out[-4:]) == (str(wav), rest)
 
 
-def test_control_characters_are_removed_from_output(jobs: JobStub, wav: Path, analyze: Command) -> None:
-    jobs.result = {"caption": {"status": "success", "result": {"caption": "a\x1b[2J dog\x07"}}, "metadata": {}}
-    _, out, _ = analyze(wav)
+def test_control_characters_are_removed_from_output(edge: Edge, wav: Path, analyze: Command) -> None:
+    edge.results = {**RESULTS, Service.CAPTION: payloads.encode(Caption("a\x1b[2J dog\x07"))}
+    _, out, _ = analyze(wav, "--insights")
     assert "a[2J dog" in out
 
 
@@ -91,32 +109,35 @@ def test_control_characters_are_removed_from_output(jobs: JobStub, wav: Path, an
     ],
 )
 def test_flags_become_job_options(
-    jobs: JobStub, wav: Path, analyze: Command, arguments: list[str], options: dict[str, object]
+    edge: Edge, house: House, wav: Path, analyze: Command, arguments: list[str], options: dict[str, Any]
 ) -> None:
     assert analyze(wav, *arguments, "--idempotency-key", "k")[0] == 0
-    (sent,) = jobs.jobs.values()
-    assert (sent.options, sent.headers["idempotency-key"]) == (options, "k")
+    assert (only(house).options, edge.requests[0].headers["idempotency-key"]) == (Options(**options), "k")
 
 
-def test_json_output(wav: Path, analyze: Command) -> None:
+def test_json_output(house: House, url: str, wav: Path, analyze: Command) -> None:
     code, out, err = analyze(wav, wav, "--json")
     assert (code, err) == (0, "")
     # Not `splitlines`, because the transcript contains another line separator.
-    assert [json.loads(line) for line in "\n".join(out).replace("\n data:", "\u2028 data:").split("\n")] == [RESULT] * 2
+    assert [json.loads(line) for line in "\n".join(out).replace("\n data:", "\u2028 data:").split("\n")] == [
+        get(url, job).json()["result"] for job in house.jobs.jobs
+    ]
 
 
-def test_captions_are_written_to_files(wav: Path, analyze: Command, tmp_path: Path) -> None:
+def test_captions_are_written_to_files(house: House, url: str, wav: Path, analyze: Command, tmp_path: Path) -> None:
     srt, vtt = tmp_path / "yard.srt", tmp_path / "yard.vtt"
     assert analyze(wav, "--srt", srt, "--vtt", vtt)[0] == 0
-    assert srt.read_text(encoding="utf-8") == "captions as srt – héllo"
-    assert vtt.read_text(encoding="utf-8") == "captions as vtt – héllo"
+    (job,) = house.jobs.jobs
+    for path in srt, vtt:
+        assert "[good] dög" in path.read_text(encoding="utf-8")
+        assert path.read_bytes() == get(url, f"{job}/captions{path.suffix}").content
     code, out, err = analyze(wav, "--srt", tmp_path / "nowhere" / "yard.srt")
     assert (code, err) == (1, f"earshot: {tmp_path / 'nowhere' / 'yard.srt'}: No such file or directory\n")
     assert any("Dog_bark" in line for line in out), "the result was there"
 
 
-def test_failed_file_does_not_stop_others(jobs: JobStub, wav: Path, analyze: Command, tmp_path: Path) -> None:
-    jobs.refusals.append(error(402, "exceeded maximum usage limit"))
+def test_failed_file_does_not_stop_others(edge: Edge, wav: Path, analyze: Command, tmp_path: Path) -> None:
+    edge.faults.append(Exhausted())
     code, out, err = analyze(wav, tmp_path / "none.wav", wav)
     assert code == 1
     assert err.splitlines() == [
@@ -126,80 +147,85 @@ def test_failed_file_does_not_stop_others(jobs: JobStub, wav: Path, analyze: Com
     assert sum("Dog_bark" in line for line in out) == 1
 
 
-def test_deleted_job_is_reported(jobs: JobStub, wav: Path, analyze: Command) -> None:
-    jobs.removing = True
+def test_deleted_job_is_reported(house: House, wav: Path, analyze: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    follow = house.jobs.follow
+    monkeypatch.setattr(house.jobs, "follow", lambda job: house.jobs.command(job, Removed("it")) and follow(job))
     assert analyze(wav) == (1, [], f"earshot: {wav}: the job was removed\n")
 
 
 def test_lost_connection_reports_job_id(
-    jobs: JobStub, wav: Path, analyze: Command, monkeypatch: pytest.MonkeyPatch
+    edge: Edge, house: House, wav: Path, analyze: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("earshot_client._event_stream.RETRIES", ())
-    jobs.connections.append(b": ping\n\n")
+    edge.faults.extend([None, 1])
     code, out, err = analyze(wav)
-    (job,) = jobs.jobs
+    (job,) = house.jobs.jobs
     assert (code, out) == (1, [])
     assert len(job) > 8, "an id opens what it names: only a terminal gets the whole"
     assert err.splitlines() == [
         f"earshot: the service continues job {job[:8]}; `earshot jobs list` shows its id",
-        f"earshot: no answer from {jobs.url}: the stream ended; set --url or EARSHOT_URL to the address of the service",
+        f"earshot: no answer from {edge.url}: the stream ended; set --url or EARSHOT_URL to the address of the service",
     ]
 
 
-def test_single_file_options_reject_several_files(jobs: JobStub, wav: Path, analyze: Command) -> None:
+def test_single_file_options_reject_several_files(edge: Edge, wav: Path, analyze: Command) -> None:
     code, _, err = analyze(wav, wav, "--srt", "a.srt")
     assert (code, err) == (1, "earshot: --srt, --vtt and --idempotency-key are for one file\n")
-    assert jobs.uploads == 0
+    assert edge.requests == []
 
 
-def test_prompt_without_insights_is_rejected(jobs: JobStub, wav: Path, analyze: Command) -> None:
+def test_prompt_without_insights_is_rejected(edge: Edge, wav: Path, analyze: Command) -> None:
     assert analyze(wav, "--prompt", "dogs") == (1, [], "earshot: --prompt needs --insights\n")
-    assert jobs.uploads == 0
+    assert edge.requests == []
 
 
-def test_wrong_key_aborts_all_files(jobs: JobStub, wav: Path, earshot: Command) -> None:
-    code, _, err = earshot("analyze", str(wav), str(wav), "--url", jobs.url, project_key="another")
-    assert (code, jobs.uploads) == (1, 1)
+def test_wrong_key_aborts_all_files(edge: Edge, wav: Path, earshot: Command) -> None:
+    code, _, err = earshot("analyze", str(wav), str(wav), "--url", edge.url, project_key="another")
+    assert (code, edge.asked) == (1, ["POST analyze_file"])
     assert "does not know this project key" in err
 
 
 @pytest.fixture
-def known(jobs: JobStub) -> JobStub:
-    jobs.jobs = {name: Sent({}, f"{name}.wav", "audio/wav", b"", {}) for name in ("j1", "j2")}
-    return jobs
+def known(house: House) -> list[str]:
+    """Two jobs, the newest first."""
+    files = "j2.wav", "j1.wav"
+    return [house.jobs.create(BOTH, msgspec.structs.replace(RECORDING, filename=name)) for name in files][::-1]
 
 
 @pytest.fixture
-def run(earshot: Command, known: JobStub) -> Command:
-    return lambda *words: earshot("jobs", *words, "--url", known.url, project_key=KEY)
+def run(earshot: Command, edge: Edge) -> Command:
+    edge.results = RESULTS
+    return lambda *words: earshot("jobs", *words, "--url", edge.url, project_key=KEY)
 
 
-def test_jobs_are_listed(known: JobStub, run: Command) -> None:
+def test_jobs_are_listed(edge: Edge, house: House, known: list[str], run: Command) -> None:
+    edge.results = FAULTY
     code, out, err = run("list")
     assert (code, err) == (0, "")
+    times = [iso_time(house.jobs.jobs[job].head.created) for job in known]
     assert [line.split() for line in out if line] == [
         ["job", "status", "created", "seconds", "failed", "file"],
-        *([name, "completed", "now", "3.5", "caption", f"{name}.wav"] for name in known.jobs),
+        [known[0], "completed", times[0], "3661.25", "speech_analysis", "j1.wav"],
+        [known[1], "completed", times[1], "3661.25", "speech_analysis", "j2.wav"],
     ]
     _, out, _ = run("list", "--json", "-n", 1, "--state", "completed")
-    assert [one["job"] for one in json.loads("\n".join(out))] == ["j1"]
+    assert [one["job"] for one in json.loads("\n".join(out))] == known[:1]
 
 
-def test_stored_result_is_shown(known: JobStub, run: Command, tmp_path: Path) -> None:
-    code, out, err = run("show", "j2", "--srt", tmp_path / "j2.srt")
+def test_stored_result_is_shown(edge: Edge, house: House, known: list[str], run: Command, tmp_path: Path) -> None:
+    code, out, err = run("show", known[1], "--srt", tmp_path / "j2.srt")
     assert (code, err) == (0, "")
     assert any("Dog_bark" in line for line in out)
-    assert (tmp_path / "j2.srt").read_text(encoding="utf-8") == "captions as srt – héllo"
-    known.result = FAULTY
-    assert run("show", "j2", "--json")[::2] == (
-        1,
-        "earshot: j2: speech_analysis: ASR Engine API error: 500\n",
-    )
+    assert "[good] dög" in (tmp_path / "j2.srt").read_text(encoding="utf-8")
+    edge.results = FAULTY
+    faulty = house.jobs.create(BOTH)
+    code, _, err = run("show", faulty, "--json")
+    assert (code, err) == (1, f"earshot: {faulty}: speech_analysis: ASR Engine API error: 500\n")
 
 
-def test_job_is_deleted(known: JobStub, run: Command) -> None:
-    assert run("delete", "j1", "--yes")[0] == 0
-    assert list(known.jobs) == ["j2"]
-    code, out, err = run("show", "j1")
+def test_job_is_deleted(house: House, known: list[str], run: Command) -> None:
+    assert run("delete", known[0], "--yes")[0] == 0
+    assert [house.jobs.view(job) is None for job in known] == [True, False]
+    code, out, err = run("show", known[0])
     assert (code, out) == (1, [])
     assert len(err.splitlines()) == 1

@@ -12,9 +12,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from starlette.applications import Starlette
 from starlette.responses import Response
-from starlette.routing import Mount
 
 from earshot_client import (
     MICROPHONE,
@@ -45,7 +43,8 @@ from earshot_client._async_socket import AsyncSocket
 from earshot_client._socket_state import SocketRequest, SocketState
 from tests.contract.api import UNKNOWN, silence, tone
 from tests.cutter import Cutter
-from tests.unit.app.conftest import KEY, House, behind_a_server
+from tests.unit.app.client.edge import Edge
+from tests.unit.app.conftest import KEY, House
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.slow
@@ -359,11 +358,10 @@ def test_rejections_on_open_raise_typed_errors(cutter: Cutter, client: Client) -
         pass
 
 
-async def test_retry_after_of_refused_upgrade_is_honoured() -> None:
-    busy = Response(status_code=503, headers={"Retry-After": "7"})
-    with behind_a_server(Starlette(routes=[Mount("/", busy)])) as url:
-        socket = AsyncSocket(httpx2.URL(url), "test", SocketRequest("", MICROPHONE), None)
-        await socket._connect()
+async def test_retry_after_of_refused_upgrade_is_honoured(edge: Edge) -> None:
+    edge.faults.append(Response(status_code=503, headers={"Retry-After": "7"}))
+    socket = AsyncSocket(httpx2.URL(edge.url), "test", SocketRequest("", MICROPHONE), None)
+    await socket._connect()
     assert 7 <= socket._state.pause() <= 8.75
 
 

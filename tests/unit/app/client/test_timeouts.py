@@ -13,11 +13,10 @@ import pytest
 from earshot_client import AsyncClient, Client, DeadlineExceeded, SessionOptions, _deadline
 from tests.contract.api import tone, wav
 from tests.unit.app.client.conftest import Shell
-from tests.unit.app.client.jobs_stub import JobStub, error, story
-from tests.unit.app.client.slow_server import HEAD, PING, SPACE, slow_server
-from tests.unit.app.client.stub import Stub
-from tests.unit.app.conftest import KEY
+from tests.unit.app.client.edge import RESULTS, Edge
+from tests.unit.app.conftest import KEY, House
 from tests.unit.app.double import TAGS
+from topics.errors import Unavailable
 
 pytestmark = pytest.mark.slow
 
@@ -25,9 +24,7 @@ TIMEOUT = 0.3
 #: Far below the 30 s request timeout, far above the delays of a busy machine.
 LATE = 10.0
 
-SILENT = (b"", b"")
-DRIPPING = (HEAD % b"application/json", SPACE)
-PINGING = (HEAD % b"text/event-stream", PING)
+SILENT, DRIPPING, PINGING = b"", b" ", b": ping\n\n"
 RECORDING = bytes(64 << 20)
 
 
@@ -39,7 +36,7 @@ def ends_in_time() -> Iterator[None]:
     assert TIMEOUT <= time.monotonic() - start < LATE
 
 
-CALLS: dict[str, tuple[tuple[bytes, bytes], Callable[[Client], object]]] = {
+CALLS: dict[str, tuple[bytes, Callable[[Client], object]]] = {
     "silent": (SILENT, lambda client: client.session_status("s", timeout=TIMEOUT)),
     "dripping": (DRIPPING, lambda client: client.session_status("s", timeout=TIMEOUT)),
     "dripping, not repeatable": (DRIPPING, lambda client: client.delete_speaker("Anna", timeout=TIMEOUT)),
@@ -51,21 +48,18 @@ CALLS: dict[str, tuple[tuple[bytes, bytes], Callable[[Client], object]]] = {
 }
 
 
-@pytest.mark.parametrize(("server", "call"), CALLS.values(), ids=CALLS)
-def test_calls_end_within_timeout(
-    server: tuple[bytes, bytes], call: Callable[[Client], object], unhurried: Shell
-) -> None:
-    with slow_server(*server) as url, unhurried(url) as client, ends_in_time():
+@pytest.mark.parametrize(("sent", "call"), CALLS.values(), ids=CALLS)
+def test_calls_end_within_timeout(edge: Edge, sent: bytes, call: Callable[[Client], object], unhurried: Shell) -> None:
+    edge.faults.append(sent)
+    with unhurried(edge.url) as client, ends_in_time():
         call(client)
 
 
-def test_timeout_shortens_retry_pauses(jobs: JobStub, unhurried: Shell) -> None:
-    busy = error(503, "busy")
-    busy.headers["Retry-After"] = "30"
-    jobs.refusals.append(busy)
-    with unhurried(jobs.url, KEY) as client, ends_in_time():
+def test_timeout_shortens_retry_pauses(edge: Edge, house: House, unhurried: Shell) -> None:
+    edge.faults.append(Unavailable("busy", retry_after=30))
+    with unhurried(edge.url, KEY) as client, ends_in_time():
         client.analyze_file(io.BytesIO(b"x"), timeout=TIMEOUT)
-    assert not jobs.jobs
+    assert not house.jobs.jobs
 
 
 def test_timeout_error_names_cause(unhurried: Shell) -> None:
@@ -84,18 +78,18 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def test_broken_stream_is_not_resumed_after_deadline(jobs: JobStub, now: list[float]) -> None:
-    with Client(jobs.url, KEY, sleep=lambda seconds: now.__setitem__(0, LATE)) as client:
-        job = client.analyze_file(io.BytesIO(b"x"))
-        jobs.connections.extend([story(jobs.result)[0]] * 2)
-        events = client.job_events(job.id, timeout=LATE)
-        assert next(events).kind == "progress"
+def test_broken_stream_is_not_resumed_after_deadline(edge: Edge, now: list[float]) -> None:
+    edge.results = RESULTS
+    edge.faults.extend([None, 4, 4])
+    with Client(edge.url, KEY, sleep=lambda seconds: now.__setitem__(0, LATE)) as client:
+        events = client.job_events(client.analyze_file(io.BytesIO(b"x")).id, timeout=LATE)
+        assert next(events).kind == "partial_result"
         with pytest.raises(DeadlineExceeded):
             next(events)
 
 
-def test_time_in_caller_counts_toward_timeout(stub: Stub, now: list[float]) -> None:
-    with Client(stub.url, KEY) as client:
+def test_time_in_caller_counts_toward_timeout(url: str, now: list[float]) -> None:
+    with Client(url, KEY) as client:
         session = client.create_session(SessionOptions("stream", "audio/x-raw; rate=16000; format=s16le"))
         client.put_chunk(session.id, 0, tone(1.5))
         events = client.session_events(session.id, timeout=LATE)
@@ -105,17 +99,17 @@ def test_time_in_caller_counts_toward_timeout(stub: Stub, now: list[float]) -> N
             next(events)
 
 
-def test_fast_calls_succeed(stub: Stub, tmp_path: Path, unhurried: Shell) -> None:
+def test_fast_calls_succeed(url: str, tmp_path: Path, unhurried: Shell) -> None:
     path = tmp_path / "street.wav"
     path.write_bytes(wav(tone(3.0)))
-    with unhurried(stub.url, KEY) as client:
+    with unhurried(url, KEY) as client:
         assert len(list(client.detect(path, timeout=LATE))) == 5
         assert client.official_tags(timeout=LATE) == TAGS
 
 
-async def test_caller_timeout_is_not_converted() -> None:
-    with slow_server() as url:
-        async with AsyncClient(url) as client:
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(TIMEOUT):
-                    await client.session_status("s", timeout=LATE)
+async def test_caller_timeout_is_not_converted(edge: Edge) -> None:
+    edge.faults.append(SILENT)
+    async with AsyncClient(edge.url) as client:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(TIMEOUT):
+                await client.session_status("s", timeout=LATE)

@@ -9,7 +9,7 @@ from itertools import chain
 import msgspec
 
 from tests.unit.app.double import BEGINNING, MODEL, Follower, Listener, chosen
-from topics.errors import AudioError, Unavailable
+from topics.errors import AudioError, EarshotError, Unavailable
 from topics.folding import Arrival, Effect, Step, Verdict
 from topics.hearing import Hearing, OwnSounds, model_with
 from topics.jobs.options import Options, Service
@@ -53,7 +53,7 @@ class MemoryJobs:
         #: Listeners by project. They hear of all jobs, including those of other projects.
         self.listeners: dict[str, set[Listener]] = {}
         self.appended: list[JobCommand] = []
-        self.failure: Unavailable | None = None
+        self.failure: EarshotError | None = None
         #: Jobs of another node, and its URL.
         self.elsewhere: dict[str, str] = {}
         #: Uploads that are waiting for the log, and their maximum.

@@ -24,6 +24,8 @@ class Registered(msgspec.Struct):
     created_at: int
     voices: list[bytes] = []
     compatible: bool = True
+    #: Samples whose recording was not kept.
+    lost: int = 0
 
     def profile(self, name: str) -> Profile:
         """Return the port's view of the speaker."""
@@ -39,6 +41,8 @@ class MemorySpeakers:
         #: Raised by every call.
         self.failure: EarshotError | None = None
         self.calls = 0
+        #: Turns of every recording, in place of the one that its bytes say.
+        self.turns: Sequence[SpeakerTurn] | None = None
         #: Recording, content type and stretches of each passage.
         self.passages: list[tuple[bytes, str, tuple[tuple[int, int], ...]]] = []
 
@@ -71,6 +75,8 @@ class MemorySpeakers:
 
     async def recognize(self, organization: str, file: int) -> Sequence[SpeakerTurn]:
         registered = await self._of(organization)
+        if self.turns is not None:
+            return self.turns
         voice = _content(file)
         name = next((name for name, known in registered.items() if voice in known.voices), None)
         length = MS_OF_A_BYTE * len(voice)
@@ -78,8 +84,8 @@ class MemorySpeakers:
 
     async def re_enroll(self, organization: str, speaker: str) -> ReEnrollment:
         known = self._known(await self._of(organization), speaker)
-        outcome = ReEnrollment(0 if known.compatible else len(known.voices), 0)
-        known.compatible = True
+        outcome = ReEnrollment(0 if known.compatible else len(known.voices) - known.lost, known.lost)
+        known.compatible = not known.lost
         return outcome
 
     async def _of(self, organization: str) -> dict[str, Registered]:

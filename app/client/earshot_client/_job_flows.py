@@ -9,7 +9,7 @@ import msgspec
 
 from ._calls import Call, Flow, ask
 from ._errors import JOB_ERRORS, JobNotFound
-from ._job_values import CaptionForm, Job, JobOptions
+from ._job_values import AudioLink, CaptionForm, Job, JobOptions, JobScores
 from ._json import fetch
 from ._list_values import JobPage
 from ._uploads import Audio, opened, upload
@@ -50,6 +50,14 @@ def listing(key: str, query: Mapping[str, str]) -> Flow[JobPage]:
 
 def job(key: str, job_id: str) -> Flow[Job]:
     return fetch(_call("GET", key, job_id), Job, JOB_ERRORS)
+
+
+def scores(key: str, job_id: str) -> Flow[JobScores]:
+    return fetch(_call("GET", key, f"{job_id}/scores"), JobScores, JOB_ERRORS)
+
+
+def audio_link(key: str, job_id: str) -> Flow[AudioLink]:
+    return fetch(_call("POST", key, f"{job_id}/audio"), AudioLink, JOB_ERRORS)
 
 
 def delete(key: str, job_id: str) -> Flow[None]:

@@ -75,7 +75,11 @@ def put_chunk(key: str, session_id: str, sequence: int, data: bytes) -> Flow[int
 
 def seal(key: str, session_id: str) -> Flow[None]:
     """Make a session readonly: it takes no more chunks, and the analysis of a file starts."""
-    yield from ask(_call("PATCH", f"/audio_sessions/{session_id}", {"make_readonly": True}, _keyed(key)))
+    return change(key, session_id, make_readonly=True)
+
+
+def change(key: str, session_id: str, **fields: object) -> Flow[None]:
+    yield from ask(_call("PATCH", f"/audio_sessions/{session_id}", fields, _keyed(key)))
 
 
 def delete(key: str, session_id: str) -> Flow[None]:

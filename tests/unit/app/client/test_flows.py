@@ -22,6 +22,7 @@ from earshot_client import (
     WrongSequence,
     _calls,
     _job_flows,
+    _own_sound_flows,
     _session_flows,
     _speaker_flows,
 )
@@ -119,6 +120,7 @@ def test_unanswered_session_creation_is_not_retried() -> None:
         lambda: _session_flows.create("key", SessionOptions("stream", "audio/wav")),
         lambda: _session_flows.predict("key", "s", b"pcm", None),
         lambda: _speaker_flows.add_voice("key", "Anna", JobVoice("j", "SPEAKER_00")),
+        lambda: _own_sound_flows.delete("key", "Kettle"),
     ],
 )
 def test_unrepeatable_call_is_not_retried_if_it_may_have_had_an_effect(
@@ -175,6 +177,10 @@ def test_answer_from_foreign_service_raises() -> None:
 
 def test_deleting_missing_session_succeeds() -> None:
     driven(_session_flows.delete("key", "s"), NoAnswer("reset"), Answer(404, b'{"error": "gone"}'))
+
+
+def test_deleting_missing_mark_succeeds() -> None:
+    driven(_own_sound_flows.delete_mark("key", "Kettle", "m"), NoAnswer("reset"), Answer(404, b'{"error": "gone"}'))
 
 
 def test_events_fetch_pages_once_and_pause_after_empty_page() -> None:

@@ -183,9 +183,9 @@ def test_own_sound_rejections_raise_typed_errors(either: Client, house: House, a
         either.switch_sound("Kettle", True)
     with pytest.raises(SoundNotFound, match="Not Found"):
         either.mark_sound("Kettle", 0, 1, job_id=new_id())
-    for places in ({}, {"job_id": "j", "session_id": "s"}):
+    for job, session in ((None, None), ("j", "s")):
         with pytest.raises(ValueError, match="either job_id or session_id"):
-            either.mark_sound("Kettle", 0, 1, **places)
+            either.mark_sound("Kettle", 0, 1, job_id=job, session_id=session)
 
 
 # --- streams --------------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from earshot_client import (
     WrongKey,
     _media,
 )
+from earshot_client._calls import RETRIES
 from earshot_client._version import USER_AGENT
 from tests.contract.api import silence, tone, wav
 from tests.unit.app.client.conftest import Shell
@@ -218,6 +219,17 @@ def test_rejection_messages_include_details(jobs: JobStub, wav: Path, shell: She
             client.analyze_file(wav)
         with pytest.raises(UnknownFormat, match=r"^the audio is empty$"):
             client.analyze_file(wav)
+
+
+def test_damaged_compression_raises(jobs: JobStub, wav: Path, shell: Shell) -> None:
+    with shell(jobs.url, KEY) as client:
+        job = client.analyze_file(wav).id
+        for call in (lambda: client.analyze_file(wav), lambda: list(client.job_events(job))):
+            damaged = PlainTextResponse("not compressed", headers={"Content-Encoding": "gzip"})
+            jobs.refusals.extend([damaged] * (1 + len(RETRIES)))
+            with pytest.raises(ServiceUnreachable, match="decompress"):
+                call()
+            jobs.refusals.clear()
 
 
 def test_stream_retries_busy_service_but_not_rejection(jobs: JobStub, wav: Path, shell: Shell) -> None:

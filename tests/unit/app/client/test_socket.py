@@ -13,8 +13,9 @@ from typing import Any
 import httpx2
 import pytest
 from starlette.applications import Starlette
-from starlette.responses import Response
-from starlette.routing import Mount
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Mount, Route
 
 from earshot_client import (
     MICROPHONE,
@@ -434,6 +435,24 @@ def test_close_while_reading_ends_iteration(client: Client, house: House) -> Non
         with pytest.raises(ValueError, match="not open"):
             next(closed)
     assert not [thread for thread in threading.enumerate() if thread.name == "earshot-socket"]
+
+
+def test_redirection_is_not_followed() -> None:
+    """It would send the key to another server."""
+
+    async def answer(request: Request) -> Response:
+        paths.append(request.url.path)
+        return RedirectResponse("/elsewhere", 308)
+
+    paths: list[str] = []
+    with (
+        behind_a_server(Starlette(routes=[Route("/{path:path}", answer)])) as url,
+        Client(url, KEY) as client,
+        pytest.raises(ServiceUnreachable, match="redirects \\(308\\) to /elsewhere"),
+        client.socket(),
+    ):
+        pass
+    assert paths == ["/api/v1/socket"]
 
 
 def test_ctrl_c_exits_immediately(client: Client, house: House, cutter: Cutter) -> None:

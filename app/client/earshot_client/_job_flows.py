@@ -10,7 +10,7 @@ import msgspec
 from ._calls import Call, Flow, ask
 from ._errors import JOB_ERRORS, JobNotFound
 from ._job_values import AudioLink, CaptionForm, Job, JobOptions, JobScores
-from ._json import fetch
+from ._json import done, fetch
 from ._list_values import JobPage
 from ._uploads import Audio, opened, upload
 
@@ -63,7 +63,7 @@ def audio_link(key: str, job_id: str) -> Flow[AudioLink]:
 def delete(key: str, job_id: str) -> Flow[None]:
     """Delete a job. A missing job counts as deleted: the answer to an earlier try may have been lost."""
     try:
-        yield from ask(_call("DELETE", key, job_id), errors=JOB_ERRORS)
+        yield from done(_call("DELETE", key, job_id), JOB_ERRORS)
     except JobNotFound:
         return
 

@@ -5,9 +5,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from ._calls import Call, Flow, Items, ask, sendable
+from ._calls import Call, Flow, Items, sendable
 from ._errors import OWN_SOUND_ERRORS, SoundNotFound
-from ._json import fetch
+from ._json import done, fetch
 from ._own_sound_values import FoundPassage, OwnSound
 
 
@@ -53,13 +53,13 @@ def find(key: str, place: tuple[str, ...], start: int) -> Flow[None]:
 
 def delete(key: str, name: str) -> Flow[None]:
     """Delete a sound. It is retried only if nothing was done: else a wrong name would look like a lost answer."""
-    yield from ask(_call("DELETE", key, name), repeatable=False, errors=OWN_SOUND_ERRORS)
+    return done(_call("DELETE", key, name), OWN_SOUND_ERRORS, repeatable=False)
 
 
 def delete_mark(key: str, name: str, mark_id: str) -> Flow[None]:
     """Delete a mark. A missing mark counts as deleted: the answer to an earlier try may have been lost."""
     try:
-        yield from ask(_call("DELETE", key, name, "marks", mark_id), errors=OWN_SOUND_ERRORS)
+        yield from done(_call("DELETE", key, name, "marks", mark_id), OWN_SOUND_ERRORS)
     except SoundNotFound:
         return
 

@@ -175,6 +175,21 @@ def test_answer_from_foreign_service_raises() -> None:
         driven(_session_flows.status("key", "s", None), Answer(200, b"<html>"))
 
 
+@pytest.mark.parametrize(
+    "flow",
+    [
+        lambda: _session_flows.seal("key", "s"),
+        lambda: _session_flows.delete("key", "s"),
+        lambda: _job_flows.delete("key", "j"),
+        lambda: _own_sound_flows.delete("key", "Kettle"),
+        lambda: _own_sound_flows.delete_mark("key", "Kettle", "m"),
+    ],
+)
+def test_page_of_foreign_server_is_no_success(flow: Callable[[], Flow[None]]) -> None:
+    with pytest.raises(ServiceUnreachable, match="is not an Earshot service"):
+        driven(flow(), Answer(200, b"<html>"))
+
+
 def test_deleting_missing_session_succeeds() -> None:
     driven(_session_flows.delete("key", "s"), NoAnswer("reset"), Answer(404, b'{"error": "gone"}'))
 

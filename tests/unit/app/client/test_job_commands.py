@@ -197,6 +197,15 @@ def test_stored_result_is_shown(known: JobStub, run: Command, tmp_path: Path) ->
     )
 
 
+def test_unreachable_service_is_one_line(earshot: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("earshot_client._event_stream.RETRIES", ())
+    monkeypatch.setattr("earshot_client._calls.RETRIES", ())
+    for words in (["list"], ["show", "j1"], ["delete", "j1", "--yes"]):
+        code, out, err = earshot("jobs", *words, "--url", "http://127.0.0.1:9", project_key=KEY)
+        assert (code, out, len(err.splitlines())) == (1, [], 1)
+        assert err.startswith("earshot: no answer from http://127.0.0.1:9: ")
+
+
 def test_job_is_deleted(known: JobStub, run: Command) -> None:
     assert run("delete", "j1", "--yes")[0] == 0
     assert list(known.jobs) == ["j2"]

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -10,7 +12,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from app.admin.usage_rows import LineRow
+from app.admin.usage_rows import LineRow, paged
 from infra.cli import accounts, usage
 from infra.db.accounts import Accounts
 from infra.db.database import Database
@@ -51,6 +53,15 @@ TOPICS = {
     catalog.RESULTS: SessionResult,
 }
 BOTH = Options(sound_event_detection=True, speech_analysis=True)
+
+
+@pytest.mark.parametrize("form", usage.Format)
+def test_full_disk_is_noticed_while_printing(monkeypatch: pytest.MonkeyPatch, form: usage.Format) -> None:
+    row = LineRow.of(Charge("j", MeteredService.SOUND, "p", "o", 1, "m", 0))
+    with suppress(OSError), open("/dev/full", "w") as full:  # The end of the block writes once more.
+        monkeypatch.setattr(sys, "stdout", full)
+        with pytest.raises(OSError, match="No space left"):
+            asyncio.run(usage._print(LineRow, paged([row]), form))
 
 
 @pytest.fixture

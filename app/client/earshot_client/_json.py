@@ -4,7 +4,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from ._calls import Call, Flow, ask
+from ._calls import NOT_JSON, Call, Flow, ask
 from ._errors import SESSION_ERRORS, ErrorClasses, ServiceUnreachable
 
 T = TypeVar("T")
@@ -36,5 +36,5 @@ def decoded(data: bytes, kind: type[T]) -> T:
     """
     try:
         return msgspec.json.decode(data, type=kind)
-    except msgspec.MsgspecError as error:
+    except NOT_JSON as error:
         raise ServiceUnreachable(f"{FOREIGN}: {error}") from None

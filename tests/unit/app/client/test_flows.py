@@ -165,14 +165,16 @@ def test_rejections_raise_typed_errors_with_service_message(code: int, error: ty
     assert raised.value.status == code
 
 
-def test_rejection_without_json_keeps_status() -> None:
+@pytest.mark.parametrize("body", [b"Internal Server Error", b'{"error": "caf\xe9"}'])
+def test_rejection_without_json_keeps_status(body: bytes) -> None:
     with pytest.raises(RequestRefused, match="answered 500"):
-        driven(_session_flows.seal("key", "s"), Answer(500, b"Internal Server Error"))
+        driven(_session_flows.seal("key", "s"), Answer(500, body))
 
 
-def test_answer_from_foreign_service_raises() -> None:
+@pytest.mark.parametrize("body", [b"<html>", b"{}", b'{"state": "caf\xe9"}', b'{"state":' + b"[" * 10_000])
+def test_answer_from_foreign_service_raises(body: bytes) -> None:
     with pytest.raises(ServiceUnreachable, match="is not an Earshot service"):
-        driven(_session_flows.status("key", "s", None), Answer(200, b"<html>"))
+        driven(_session_flows.status("key", "s", None), Answer(200, body))
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,19 @@
 """The command `earshot`: each module listed here registers its commands, and imports heavy modules only inside them."""
 
+from __future__ import annotations
+
 import importlib
+import os
+import signal
 import sys
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import typer
-
-from infra.cli import output
 from infra.errors import WrongSetting
 from infra.extras import how_to_install
 from topics.errors import EarshotError
+
+if TYPE_CHECKING:
+    import typer
 
 MODULES: Final = (
     "infra.cli.serve",
@@ -34,6 +38,8 @@ MODULES: Final = (
 
 
 def build() -> typer.Typer:
+    import typer
+
     app = typer.Typer(
         name="earshot",
         help="Sound analysis on your own machines: live audio in, sound events out.",
@@ -51,12 +57,23 @@ def main() -> None:
 
     A setting that cannot work gives status 2, like a wrong option.
     """
-    output.end_with_the_reader()
     try:
+        # Imported here, so that Ctrl-C during the imports ends like any other.
+        from infra.cli import output
+
+        output.end_with_the_reader()
         build()()
+    except KeyboardInterrupt:
+        raise SystemExit(128 + signal.SIGINT) from None
     except EarshotError as error:
         print(": ".join(["earshot", str(error), *getattr(error, "__notes__", ())]), file=sys.stderr)
         raise SystemExit(2 if isinstance(error, WrongSetting) else 1) from None
+    except OSError as error:
+        file = f"{error.filename}: " if error.filename else ""
+        print(f"earshot: {file}{error.strerror or error}", file=sys.stderr)
+        # If the output failed, Python would report it once more when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        raise SystemExit(1) from None
     except ModuleNotFoundError as error:
         advice = how_to_install(error.name or "")
         if advice is None:

@@ -23,6 +23,7 @@ from app.admin.admin_bodies import (
     ShownProject,
 )
 from app.admin.usage_rows import LineRow, TotalRow
+from app.http.faults import NOT_JSON
 from topics import apikeys
 from topics.errors import BadRequest, DirectoryDown, EarshotError, NotFound, RequestError, Unauthorized
 from topics.ports.administration import Organization, Project, UsageFilter, UsageTotal
@@ -148,7 +149,7 @@ class AdminClient:
     def _decoded(self, answer: bytes, kind: type[T]) -> T:
         try:
             return msgspec.json.decode(answer, type=kind)
-        except msgspec.MsgspecError:
+        except NOT_JSON:
             raise self._protocol_error() from None
 
     async def _lines_of(self, array: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
@@ -167,7 +168,7 @@ class AdminClient:
     def _refusal(self, status: int, answer: bytes) -> EarshotError:
         try:
             fault = msgspec.json.decode(answer, type=AdminFault)
-        except msgspec.MsgspecError:
+        except NOT_JSON:
             return self._protocol_error()
         if status == 404 and fault.status_code is not None:
             reason = "EARSHOT_ADMIN_KEY is not set there, or EARSHOT_ADMIN_LISTEN is"

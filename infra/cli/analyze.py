@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -80,7 +82,8 @@ def analyze(
         for file in files:
             with remote.printed(file):
                 job = _send(client, file, options, idempotency_key)
-                whole += print_job(client, job, str(file), json, srt, vtt)
+                with _continuing(job):
+                    whole += print_job(client, job, str(file), json, srt, vtt)
     if whole < len(files):
         raise typer.Exit(1)
 
@@ -100,22 +103,28 @@ def _send(client: Client, file: Path, options: JobOptions, idempotency_key: str 
         return client.analyze_file(opened, options, name=file.name, idempotency_key=idempotency_key).id
 
 
-def _completion(client: Client, job_id: str) -> JobEvent:
-    """Return the event that completes a job. If waiting ends early, tell how to find the job, which goes on."""
+@contextmanager
+def _continuing(job_id: str) -> Iterator[None]:
+    """Tell how to find a job, which goes on, if waiting for it ends early."""
     from earshot_client import ServiceUnreachable
 
+    try:
+        yield
+    except (KeyboardInterrupt, ServiceUnreachable):
+        # The id gives access to the job's events, so it is printed on a terminal but not into a log file.
+        known = sys.stderr.isatty()
+        read = f"`earshot jobs show {job_id}` shows it" if known else "`earshot jobs list` shows its id"
+        typer.echo(f"earshot: the service continues job {shown(job_id)}; {read}", err=True)
+        raise
+
+
+def _completion(client: Client, job_id: str) -> JobEvent:
+    """Wait for a job, and return the event that completes it."""
     with _bar() as bar:
         task = bar.add_task("analysing", total=1.0)
-        try:
-            for event in client.job_events(job_id):
-                if event.kind == "progress":
-                    bar.update(task, completed=event.progress.progress)
-        except (KeyboardInterrupt, ServiceUnreachable):
-            # The id gives access to the job's events, so it is printed on a terminal but not into a log file.
-            known = sys.stderr.isatty()
-            read = f"`earshot jobs show {job_id}` shows it" if known else "`earshot jobs list` shows its id"
-            typer.echo(f"earshot: the service continues job {shown(job_id)}; {read}", err=True)
-            raise
+        for event in client.job_events(job_id):
+            if event.kind == "progress":
+                bar.update(task, completed=event.progress.progress)
     return event
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -58,6 +60,9 @@ def _reports(client: Client, files: list[Path], sensitivity: Sensitivity, jobs: 
     pool = ThreadPoolExecutor(jobs)
     try:
         yield from pool.map(lambda file: _report(client, file, sensitivity), files)
+    except KeyboardInterrupt:
+        # The threads may wait for an answer for half a minute.
+        os._exit(128 + signal.SIGINT)
     finally:
         pool.shutdown(cancel_futures=True)
 

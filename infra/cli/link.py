@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from infra.cli.administration import opened_database
-from infra.cli.remote import Url
+from infra.cli.remote import Url, checked_url
 
 
 def register(app: typer.Typer) -> None:
@@ -29,9 +29,10 @@ def link(
     from infra.urls import local_url
 
     settings = load()
+    address = checked_url(url or local_url(settings.host, settings.port))
 
     async def made() -> str:
         async with opened_database(settings) as database:
             return await OneTimeLinks(database).make(project)
 
-    typer.echo(dashboard_link(url or local_url(settings.host, settings.port), asyncio.run(made())))
+    typer.echo(dashboard_link(address, asyncio.run(made())))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -57,8 +56,10 @@ def listen(
     ):
         lines = _as_json(_windows(socket), whole) if json else _as_text(_windows(socket), whole)
         reader = _Reader(lines, show)
-        _send(socket, source, reader, advance)
+        sent = _send(socket, source, reader, advance)
         reader.finish()
+    if not sent:
+        raise EarshotError(f"{'the standard input' if file == '-' else file}: there is no audio")
 
 
 def _source(file: str, speed: str, rate: int, sample_format: str, channels: int) -> PcmSource:
@@ -69,7 +70,7 @@ def _source(file: str, speed: str, rate: int, sample_format: str, channels: int)
     factor = _factor(speed)
     try:
         if file == "-":
-            return pcm.from_pipe(sys.stdin.buffer, rate, sample_format, channels)
+            return pcm.from_pipe(remote.standard_input(), rate, sample_format, channels)
         source = pcm.from_file(Path(file))
     except OSError as error:
         raise EarshotError(f"{file}: {error.strerror}") from None
@@ -86,19 +87,22 @@ def _factor(speed: str) -> float | None:
     raise typer.BadParameter(f"{speed!r} is neither a number above 0 nor max", param_hint="--speed")
 
 
-def _send(socket: Socket, source: PcmSource, reader: _Reader, advance: Advance) -> None:
-    """Send the blocks until they end, the reader ends, or Ctrl-C."""
+def _send(socket: Socket, source: PcmSource, reader: _Reader, advance: Advance) -> bool:
+    """Send the blocks until they end, the reader ends, or Ctrl-C; return True if there were any."""
     from earshot_client import EarshotClientError
 
+    sent = False
     # The reader reports what ended the socket.
     with suppress(EarshotClientError):
         with suppress(KeyboardInterrupt):
             for block in source.blocks:
                 if reader.ended:
-                    return
+                    return sent
+                sent = True
                 socket.send(block)
                 advance()
         socket.end()
+    return sent
 
 
 def _windows(socket: Socket) -> Iterator[Event]:

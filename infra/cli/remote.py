@@ -7,13 +7,13 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
 from infra.errors import variable
 from infra.secret_files import SUFFIX, read_secret, secret, secret_of
-from infra.urls import local_url
+from infra.urls import is_http, local_url, redact_url
 from topics.errors import EarshotError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def connected(url: str | None, key_file: Path | None) -> Iterator[Client]:
     Raises:
         EarshotError: no key was given, or the service failed; the message says what to check.
     """
-    with _client(url, key=_key("project_key", "project", key_file)) as client:
+    with _client(url, "project", *_key("project_key", "project", key_file)) as client:
         yield client
 
 
@@ -61,18 +61,30 @@ def connected_organization(url: str | None, org_key_file: Path | None) -> Iterat
     Raises:
         EarshotError: no key was given, or the service failed; the message says what to check.
     """
-    with _client(url, org_key=_key("org_key", "organization", org_key_file)) as client:
+    with _client(url, "organization", *_key("org_key", "organization", org_key_file)) as client:
         yield client
 
 
-def _key(field: str, whose: str, file: Path | None) -> str:
-    """Return the key from a file or the environment; an argument would show it in process lists."""
-    if file is not None:
-        return secret_of(field, "standard input", sys.stdin.buffer) if str(file) == "-" else read_secret(field, file)
-    if key := secret(field, os.environ):
-        return key
+def _key(field: str, whose: str, file: Path | None) -> tuple[str, str]:
+    """Return the key and where it came from: a file or the environment; process lists would show an argument."""
     option = "--" + field.removeprefix("project_").replace("_", "-") + "-file"
+    if file is not None:
+        key = secret_of(field, "standard input", standard_input()) if str(file) == "-" else read_secret(field, file)
+        return key, f"{option} {file}"
+    if found := secret(field, os.environ):
+        return found, variable(field if os.environ.get(variable(field)) else field + SUFFIX)
     raise EarshotError(f"no {whose} key: set {variable(field)}, or give {option} or {variable(field + SUFFIX)}")
+
+
+def standard_input() -> BinaryIO:
+    """Return the bytes of the standard input.
+
+    Raises:
+        EarshotError: it is closed.
+    """
+    if sys.stdin is None:
+        raise EarshotError("the standard input is closed: give a file, or pipe something in")
+    return sys.stdin.buffer
 
 
 @contextmanager
@@ -94,17 +106,33 @@ def printed(file: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _client(url: str | None, key: str = "", org_key: str = "") -> Iterator[Client]:
-    import httpx2
+def _client(url: str | None, whose: str, key: str, source: str) -> Iterator[Client]:
+    from earshot_client import Client, EarshotClientError, WrongKey
 
-    from earshot_client import Client, EarshotClientError
-
-    url = url or local_service(os.environ)
+    url = checked_url(url or local_service(os.environ))
     try:
-        with Client(url, key, org_key=org_key) as client:
+        client = Client(url, key) if whose == "project" else Client(url, org_key=key)
+    except WrongKey as error:
+        raise EarshotError(f"{whose} key ({source}): {error}") from None
+    try:
+        with client:
             yield client
-    except (EarshotClientError, OSError, httpx2.InvalidURL) as error:
-        raise EarshotError(_message(error, url, "organization" if org_key else "project")) from None
+    except (EarshotClientError, OSError) as error:
+        raise EarshotError(_message(error, redact_url(url), whose)) from None
+
+
+def checked_url(url: str) -> str:
+    """Return the URL of a service.
+
+    Raises:
+        EarshotError: it is none.
+    """
+    if not is_http(url):
+        raise EarshotError(
+            f"{redact_url(url)!r} is not the URL of a service: set --url or EARSHOT_URL to one such as "
+            "http://127.0.0.1:8000"
+        )
+    return url
 
 
 def local_service(environment: Mapping[str, str]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import AsyncIterable, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from enum import StrEnum
@@ -87,16 +86,16 @@ async def _print(kind: type[msgspec.Struct], pages: AsyncIterable[Sequence[msgsp
     match form:
         case Format.CSV:
             async for text in as_csv(kind, pages):
-                sys.stdout.write(text)
+                typer.echo(text, nl=False)
         case Format.JSON:
             before = "["
             async for page in pages:
-                for row in page:
+                if page:
                     # The text of one whole list, piece by piece.
-                    text = json.dumps([msgspec.structs.asdict(row)], indent=2, ensure_ascii=False)
-                    sys.stdout.write(before + text[1:-2])
+                    text = json.dumps(list(map(msgspec.structs.asdict, page)), indent=2, ensure_ascii=False)
+                    typer.echo(before + text[1:-2], nl=False)
                     before = ","
-            sys.stdout.write("[]\n" if before == "[" else "\n]\n")
+            typer.echo("[]" if before == "[" else "\n]")
         case Format.TABLE:
             from infra.cli.tables import print_columns
 

@@ -99,6 +99,7 @@ NOT_RUN: Final[dict[str, dict[str, str]]] = {
         "earshot models add": OWN_MODEL,
         "earshot models train-tag": OWN_MODEL,
         "OWN=$EARSHOT_URL": OWN_MODEL,
+        "from earshot_client": OWN_MODEL,
         "earshot evaluate": OWN_MODEL,
     },
     "docs/openai.md": {"import os": "OpenAI's client is a package of the index; tests/interop runs it"},

@@ -22,12 +22,15 @@ from ._errors import (
     SessionFailed,
     SessionNotFound,
     SocketReplaced,
+    SoundConflict,
+    SoundNotFound,
     SpeakerRequestRefused,
     UnknownFormat,
     WrongKey,
     WrongSequence,
 )
 from ._job_values import (
+    AudioLink,
     Caption,
     CaptionForm,
     CaptionResult,
@@ -39,6 +42,7 @@ from ._job_values import (
     JobOptions,
     JobProgress,
     JobResult,
+    JobScores,
     Overlap,
     ServiceProgress,
     ServiceResult,
@@ -52,7 +56,8 @@ from ._job_values import (
 )
 from ._list_values import JobPage, MissingPart, SessionPage
 from ._live_values import Activity, Level, LiveEvent, LiveWindow, Strip, TagHours
-from ._project_values import Project, ProjectKey
+from ._own_sound_values import FoundPassage, OwnSound, SoundFigures, SoundMark
+from ._project_values import DailyUsage, Project, ProjectKey
 from ._session_values import (
     MICROPHONE,
     Event,
@@ -90,16 +95,19 @@ __all__ = [
     "Activity",
     "AsyncClient",
     "AsyncSocket",
+    "AudioLink",
     "AudioRefused",
     "Caption",
     "CaptionForm",
     "CaptionResult",
     "Client",
+    "DailyUsage",
     "DeadlineExceeded",
     "EarshotClientError",
     "EngineUnavailable",
     "Event",
     "EventPage",
+    "FoundPassage",
     "IncompleteList",
     "Insights",
     "InsightsResult",
@@ -113,6 +121,7 @@ __all__ = [
     "JobPage",
     "JobProgress",
     "JobResult",
+    "JobScores",
     "JobVoice",
     "Level",
     "LevelHeard",
@@ -120,6 +129,7 @@ __all__ = [
     "LiveWindow",
     "MissingPart",
     "Overlap",
+    "OwnSound",
     "Prediction",
     "Project",
     "ProjectKey",
@@ -148,7 +158,11 @@ __all__ = [
     "SocketEvent",
     "SocketReplaced",
     "SoundClass",
+    "SoundConflict",
     "SoundEnded",
+    "SoundFigures",
+    "SoundMark",
+    "SoundNotFound",
     "SoundResult",
     "SoundRule",
     "SoundStarted",

@@ -9,6 +9,7 @@ from ._both import OnLoop
 from ._job_calls import JobCalls
 from ._keys import checked_key
 from ._live_calls import LiveCalls
+from ._own_sound_calls import OwnSoundCalls
 from ._project_calls import ProjectCalls
 from ._session_calls import SessionCalls
 from ._speaker_calls import SpeakerCalls
@@ -21,7 +22,13 @@ if TYPE_CHECKING:
 
 
 class AsyncClient(
-    OnLoop, LiveCalls, SessionCalls[AsyncIterable[bytes] | Iterable[bytes]], JobCalls, SpeakerCalls, ProjectCalls
+    OnLoop,
+    LiveCalls,
+    SessionCalls[AsyncIterable[bytes] | Iterable[bytes]],
+    JobCalls,
+    SpeakerCalls,
+    OwnSoundCalls,
+    ProjectCalls,
 ):
     """A client for the tasks of one event loop, with the methods of `Client`.
 

@@ -115,7 +115,7 @@ class AsyncConnection:
                         async with within(deadline):
                             await response.aread()
                         stream.refused(answer(response))
-            except httpx2.TransportError as error:
+            except httpx2.RequestError as error:
                 deadline.reason = no_answer(error).reason
                 stream.disconnected(deadline.reason)
             await self._result(Pause(stream.pause()), deadline)
@@ -146,7 +146,7 @@ class AsyncConnection:
             response = await self._send(call)
             async with aclosing(response):
                 await response.aread()
-        except httpx2.TransportError as error:
+        except httpx2.RequestError as error:
             return no_answer(error)
         return answer(response)
 

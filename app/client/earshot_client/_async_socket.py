@@ -194,7 +194,7 @@ class AsyncSocket:
         """Make one connection and use it until it ends."""
         call = self._state.request()
         try:
-            async with connect(
+            async with _Connect(
                 f"{self._url}{call.path}?{urlencode(call.query)}",
                 subprotocols=[Subprotocol(PROTOCOL)],
                 additional_headers=call.headers,
@@ -241,6 +241,13 @@ class AsyncSocket:
                     await self._changed.wait()
                 else:
                     await connection.send(message)
+
+
+class _Connect(connect):
+    """Follows no redirection: it would send the key to another server."""
+
+    def process_redirect(self, exc: Exception) -> Exception:
+        return exc
 
 
 async def _in_threads(blocks: Iterable[bytes]) -> AsyncGenerator[bytes, None]:

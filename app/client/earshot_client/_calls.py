@@ -27,6 +27,8 @@ UNREADABLE: Final = 500
 LONGEST_PAUSE: Final = 30.0
 #: Each pause is longer by up to this share, so that clients do not come back at the same moment.
 JITTER: Final = 0.25
+#: The decoder's errors for bytes that are not JSON of the expected type.
+NOT_JSON: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 #: A connection that lasted this many seconds works, even without messages.
 STABLE_SECONDS: Final = 10.0
 
@@ -172,6 +174,6 @@ def sendable(text: str) -> str:
 def _message(answer: Answer) -> str:
     try:
         body = msgspec.json.decode(answer.body, type=_Error)
-    except msgspec.MsgspecError:
+    except NOT_JSON:
         return f"the service answered {answer.status}"
     return ": ".join(filter(None, (body.error, ", ".join(map(str, body.details)))))

@@ -10,6 +10,7 @@ from ._both import Blocking
 from ._job_calls import JobCalls
 from ._keys import checked_key
 from ._live_calls import LiveCalls
+from ._own_sound_calls import OwnSoundCalls
 from ._project_calls import ProjectCalls
 from ._session_calls import SessionCalls
 from ._speaker_calls import SpeakerCalls
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from ._connection import Connection
 
 
-class Client(Blocking, LiveCalls, SessionCalls[Iterable[bytes]], JobCalls, SpeakerCalls, ProjectCalls):
+class Client(Blocking, LiveCalls, SessionCalls[Iterable[bytes]], JobCalls, SpeakerCalls, OwnSoundCalls, ProjectCalls):
     """A client that blocks. Threads may share it.
 
     >>> with Client("http://127.0.0.1:8000", key) as client:

@@ -95,7 +95,7 @@ class Connection:
                     else:
                         response.read()
                         stream.refused(answer(response))
-            except httpx2.TransportError as error:
+            except httpx2.RequestError as error:
                 stream.disconnected(_no_answer(error, deadline).reason)
             self._pause(stream.pause(), deadline)
 
@@ -138,7 +138,7 @@ class Connection:
         try:
             with self._response(call, deadline) as response:
                 response.read()
-        except httpx2.TransportError as error:
+        except httpx2.RequestError as error:
             return _no_answer(error, deadline)
         deadline.left()
         return answer(response)
@@ -166,7 +166,7 @@ class Connection:
             yield response
 
 
-def _no_answer(error: httpx2.TransportError, deadline: Deadline) -> NoAnswer:
+def _no_answer(error: httpx2.RequestError, deadline: Deadline) -> NoAnswer:
     """Return a failed request as a value, unless the deadline ended it."""
     deadline.left()
     reply = no_answer(error)

@@ -15,9 +15,11 @@ EarshotClientError
     ├── SessionClosed         403   the session takes no more chunks
     ├── SessionNotFound       404   the session never existed, was deleted or has expired
     ├── JobNotFound           404   the job never existed, was deleted or has expired
+    ├── SoundNotFound         404   the project has no such sound of its own, or no such job or session
     ├── WrongSequence         409   the chunk number is not the next one
     ├── SocketReplaced        409   another socket sends for the session now
     ├── JobConflict           409   the job has not ended, or the Idempotency-Key was used for another request
+    ├── SoundConflict         409   the sound is not learnt, nothing was kept to learn from, or a limit is reached
     ├── EngineUnavailable     502   the speaker engine does not answer
     └── ServiceBusy           503   the service was still busy at the last try
 """
@@ -98,6 +100,10 @@ class JobNotFound(RequestRefused):
     """The job never existed, was deleted or has expired, or belongs to another project."""
 
 
+class SoundNotFound(RequestRefused):
+    """The project has no such sound of its own, or no such job or session."""
+
+
 class WrongSequence(RequestRefused):
     """The chunk number is not the next one."""
 
@@ -110,6 +116,10 @@ class JobConflict(RequestRefused):
     """The job has not ended, or the Idempotency-Key was used for another request."""
 
 
+class SoundConflict(RequestRefused):
+    """The sound is not learnt, nothing was kept to learn from, or a limit is reached."""
+
+
 class EngineUnavailable(RequestRefused):
     """The speaker engine does not answer."""
 
@@ -120,7 +130,7 @@ class ServiceBusy(RequestRefused):
 
 ErrorClasses = Mapping[int, type[RequestRefused]]
 
-#: The class of each HTTP status, for sessions, jobs and speakers. All other statuses are RequestRefused.
+#: The class of each HTTP status, for sessions, jobs, own sounds and speakers. All other statuses are RequestRefused.
 SESSION_ERRORS: Final[ErrorClasses] = {
     401: WrongKey,
     403: SessionClosed,
@@ -136,4 +146,5 @@ JOB_ERRORS: Final[ErrorClasses] = {
     409: JobConflict,
     503: ServiceBusy,
 }
+OWN_SOUND_ERRORS: Final[ErrorClasses] = {**JOB_ERRORS, 404: SoundNotFound, 409: SoundConflict}
 SPEAKER_ERRORS: Final[ErrorClasses] = {401: WrongKey, 502: EngineUnavailable, 503: ServiceBusy}

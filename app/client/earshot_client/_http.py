@@ -50,5 +50,5 @@ def answer_of(status: int, body: bytes, headers: Mapping[str, str]) -> Answer:
     return Answer(status, body, wait, headers.get("Earshot-Reason", ""), headers.get("Location", ""), final)
 
 
-def no_answer(error: httpx2.TransportError) -> NoAnswer:
+def no_answer(error: httpx2.RequestError) -> NoAnswer:
     return NoAnswer(str(error) or type(error).__name__)

@@ -5,7 +5,17 @@ from typing import cast
 from . import _job_flows
 from ._both import Calls, Result, Results, both
 from ._job_stream import JobStream
-from ._job_values import SOUNDS_AND_SPEECH, CaptionForm, Job, JobEntry, JobEvent, JobOptions, JobResult
+from ._job_values import (
+    SOUNDS_AND_SPEECH,
+    AudioLink,
+    CaptionForm,
+    Job,
+    JobEntry,
+    JobEvent,
+    JobOptions,
+    JobResult,
+    JobScores,
+)
 from ._list_values import LONGEST_PAGE, JobPage, Time, all_pages, list_query
 from ._uploads import Audio
 
@@ -148,6 +158,35 @@ class JobCalls(Calls):
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
         return self._run(_job_flows.captions(self._key, job_id, form), timeout)
+
+    @both
+    def job_scores(self, job_id: str, *, timeout: float | None = None) -> Result[JobScores]:
+        """Return the scores of all sounds in all windows of a job: they show what another threshold would report.
+
+        Args:
+            timeout: seconds for the whole call; no limit by default.
+
+        Raises:
+            JobConflict: the sound events have not ended.
+            WrongKey: the service does not know the project key.
+            JobNotFound: there is no such job of the project, or it requested no sound events.
+            DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
+        """
+        return self._run(_job_flows.scores(self._key, job_id), timeout)
+
+    @both
+    def job_audio_link(self, job_id: str, *, timeout: float | None = None) -> Result[AudioLink]:
+        """Make a link to the recording of a job whose audio is kept, for downloads and players. It needs no key.
+
+        Args:
+            timeout: seconds for the whole call; no limit by default.
+
+        Raises:
+            WrongKey: the service does not know the project key.
+            JobNotFound: there is no such job of the project, or its audio is not kept.
+            DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
+        """
+        return self._run(_job_flows.audio_link(self._key, job_id), timeout)
 
     @both
     def delete_job(self, job_id: str, *, timeout: float | None = None) -> Result[None]:

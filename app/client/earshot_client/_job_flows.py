@@ -9,8 +9,8 @@ import msgspec
 
 from ._calls import Call, Flow, ask
 from ._errors import JOB_ERRORS, JobNotFound
-from ._job_values import CaptionForm, Job, JobOptions
-from ._json import fetch
+from ._job_values import AudioLink, CaptionForm, Job, JobOptions, JobScores
+from ._json import done, fetch
 from ._list_values import JobPage
 from ._uploads import Audio, opened, upload
 
@@ -52,10 +52,18 @@ def job(key: str, job_id: str) -> Flow[Job]:
     return fetch(_call("GET", key, job_id), Job, JOB_ERRORS)
 
 
+def scores(key: str, job_id: str) -> Flow[JobScores]:
+    return fetch(_call("GET", key, f"{job_id}/scores"), JobScores, JOB_ERRORS)
+
+
+def audio_link(key: str, job_id: str) -> Flow[AudioLink]:
+    return fetch(_call("POST", key, f"{job_id}/audio"), AudioLink, JOB_ERRORS)
+
+
 def delete(key: str, job_id: str) -> Flow[None]:
     """Delete a job. A missing job counts as deleted: the answer to an earlier try may have been lost."""
     try:
-        yield from ask(_call("DELETE", key, job_id), errors=JOB_ERRORS)
+        yield from done(_call("DELETE", key, job_id), JOB_ERRORS)
     except JobNotFound:
         return
 

@@ -1,6 +1,7 @@
 """Jobs: their options, their events and their results."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final, Literal
 
 import msgspec
@@ -315,3 +316,37 @@ class JobEntry(msgspec.Struct, frozen=True, rename={"id": "job_id"}):
     format: str
     size_bytes: int
     seconds: float | None
+
+
+class JobScores(msgspec.Struct, frozen=True):
+    """The scores of all sounds in all windows of a job.
+
+    Attributes:
+        model: of the windows; empty without windows.
+        tags: names of the sounds, in the order of a window's bytes.
+        hop_seconds: from the start of one window to the next.
+        window_seconds: length of a window.
+        step: the probability of a byte q is 1 / (1 + exp(-`step` * (q - `reported_from` + 0.5))).
+        reported_from: a sound is reported if its byte is at least this.
+        scores: one byte for each sound, window by window.
+    """
+
+    model: str
+    tags: tuple[str, ...]
+    hop_seconds: float
+    window_seconds: float
+    step: float
+    reported_from: int
+    scores: bytes
+
+
+class AudioLink(msgspec.Struct, frozen=True):
+    """A link to a job's recording.
+
+    Attributes:
+        url: to be appended to the address of the service.
+        expires_at: after this the link no longer works.
+    """
+
+    url: str
+    expires_at: datetime

@@ -4,7 +4,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from ._calls import Call, Flow, ask
+from ._calls import NOT_JSON, Call, Flow, ask
 from ._errors import SESSION_ERRORS, ErrorClasses, ServiceUnreachable
 
 T = TypeVar("T")
@@ -18,6 +18,16 @@ def fetch(call: Call, kind: type[T], errors: ErrorClasses = SESSION_ERRORS, repe
     return decoded(answer.body, kind)
 
 
+def done(call: Call, errors: ErrorClasses = SESSION_ERRORS, repeatable: bool = True) -> Flow[None]:
+    """Make a call as `ask` does, whose answer has no body.
+
+    Raises:
+        ServiceUnreachable: the answer has one, so another program answers at this URL.
+    """
+    if (yield from ask(call, repeatable, errors)).status != 204:
+        raise ServiceUnreachable(FOREIGN)
+
+
 def decoded(data: bytes, kind: type[T]) -> T:
     """Decode JSON of a known type.
 
@@ -26,5 +36,5 @@ def decoded(data: bytes, kind: type[T]) -> T:
     """
     try:
         return msgspec.json.decode(data, type=kind)
-    except msgspec.MsgspecError as error:
+    except NOT_JSON as error:
         raise ServiceUnreachable(f"{FOREIGN}: {error}") from None

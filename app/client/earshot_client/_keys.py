@@ -9,10 +9,12 @@ def checked_key(key: str) -> str:
     Raises:
         WrongKey: no HTTP header can hold it. Unlike the HTTP library's message, ours does not show it.
     """
-    if not (key.isascii() and key.isprintable()) or key != key.strip():
-        raise WrongKey(
-            401,
-            "the key cannot be sent in an HTTP header: remove line breaks, spaces at its ends, and non-ASCII "
-            "characters",
-        )
-    return key
+    if "\n" in key or "\r" in key:
+        fault = "a line break"
+    elif key != key.strip():
+        fault = "a space at its beginning or end"
+    elif not (key.isascii() and key.isprintable()):
+        fault = "a character that is not printable ASCII"
+    else:
+        return key
+    raise WrongKey(401, f"the key has {fault}, which cannot be sent in an HTTP header: remove it")

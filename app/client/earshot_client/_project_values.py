@@ -1,8 +1,11 @@
 """A project's view of itself."""
 
-from datetime import datetime
+from collections.abc import Mapping
+from datetime import date, datetime
 
 import msgspec
+
+from ._session_values import SoundRule
 
 
 class ProjectKey(msgspec.Struct, frozen=True):
@@ -22,6 +25,9 @@ class Project(msgspec.Struct, frozen=True):
         keep_audio_seconds: how long the audio of a job is kept after its acceptance; None if nobody has chosen.
         default_keep_audio_seconds: the value that applies then.
         longest_keep_audio_seconds: the longest that can be chosen.
+        sound_rule: when a sound is on in sessions without a rule of their own; None for the service's rule.
+        sound_rules: the same for single sounds, by name.
+        keep_looks: True if new sessions and jobs keep what own sounds are learnt from.
     """
 
     id: str
@@ -34,3 +40,21 @@ class Project(msgspec.Struct, frozen=True):
     keep_audio_seconds: int | None
     default_keep_audio_seconds: int
     longest_keep_audio_seconds: int
+    sound_rule: SoundRule | None = None
+    sound_rules: Mapping[str, SoundRule] = {}
+    keep_looks: bool = False
+
+
+class DailyUsage(msgspec.Struct, frozen=True):
+    """The use of one service on one day (UTC).
+
+    Attributes:
+        service: of a job, such as `speech_analysis`; or `audio_session`.
+        jobs: number of jobs, or of sessions.
+        seconds: seconds of audio.
+    """
+
+    day: date
+    service: str
+    jobs: int
+    seconds: float

@@ -1,6 +1,6 @@
 """The methods of both clients for sessions."""
 
-from collections.abc import AsyncIterable, Iterable
+from collections.abc import AsyncIterable, Iterable, Mapping
 from typing import Any, Generic, TypeVar, cast
 
 from . import _session_flows
@@ -17,6 +17,7 @@ from ._session_values import (
     SessionOptions,
     SessionResults,
     SessionStatus,
+    SoundRule,
 )
 from ._socket_state import SocketRequest
 from ._uploads import Audio
@@ -77,6 +78,28 @@ class SessionCalls(Calls, Generic[Blocks]):
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
         return self._run(_session_flows.seal(self._key, session_id), timeout)
+
+    @both
+    def change_sound_rules(
+        self,
+        session_id: str,
+        rule: SoundRule | None = None,
+        rules: Mapping[str, SoundRule] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> Result[None]:
+        """Change when a sound is on in a session, for windows that are not analysed yet; 64 times at most.
+
+        Args:
+            rule: for all sounds; None keeps the rule.
+            rules: for single sounds, by name. They replace the earlier ones; None keeps these.
+            timeout: seconds for the whole call; no limit by default.
+
+        Raises:
+            SessionNotFound: the session never existed, was deleted or has expired.
+            DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
+        """
+        return self._run(_session_flows.change(self._key, session_id, sound_rule=rule, sound_rules=rules), timeout)
 
     @both
     def delete_session(self, session_id: str, *, timeout: float | None = None) -> Result[None]:

@@ -10,7 +10,7 @@ import msgspec
 from . import _media
 from ._calls import Call, Flow, Items, Pause, ask, sendable, work
 from ._errors import ServiceBusy, SessionFailed, SessionNotFound
-from ._json import fetch
+from ._json import done, fetch
 from ._list_values import SessionPage
 from ._live_values import Activity
 from ._session_values import Prediction, Sensitivity, Session, SessionOptions, SessionResults, SessionStatus
@@ -75,13 +75,17 @@ def put_chunk(key: str, session_id: str, sequence: int, data: bytes) -> Flow[int
 
 def seal(key: str, session_id: str) -> Flow[None]:
     """Make a session readonly: it takes no more chunks, and the analysis of a file starts."""
-    yield from ask(_call("PATCH", f"/audio_sessions/{session_id}", {"make_readonly": True}, _keyed(key)))
+    return change(key, session_id, make_readonly=True)
+
+
+def change(key: str, session_id: str, **fields: object) -> Flow[None]:
+    return done(_call("PATCH", f"/audio_sessions/{session_id}", fields, _keyed(key)))
 
 
 def delete(key: str, session_id: str) -> Flow[None]:
     """Delete a session. A missing session counts as deleted: the answer to an earlier try may have been lost."""
     try:
-        yield from ask(Call("DELETE", f"/audio_sessions/{session_id}", headers=_keyed(key)))
+        yield from done(Call("DELETE", f"/audio_sessions/{session_id}", headers=_keyed(key)))
     except SessionNotFound:
         return
 

@@ -4,6 +4,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
+from ._calls import NOT_JSON
 from ._errors import ServiceUnreachable
 from ._json import FOREIGN, decoded
 from ._session_values import Event
@@ -122,7 +123,7 @@ def message_of(text: bytes) -> Message | None:
     """
     try:
         message: Message = _decode(text)
-    except msgspec.MsgspecError as error:
+    except NOT_JSON as error:
         if decoded(text, _Typed).type in _TYPES:
             raise ServiceUnreachable(f"{FOREIGN}: {error}") from None
         return None

@@ -34,6 +34,7 @@ from earshot_client import (
     WrongKey,
     _media,
 )
+from earshot_client._calls import RETRIES
 from earshot_client._version import USER_AGENT
 from tests.contract.api import silence, tone, wav
 from tests.unit.app.client.conftest import Shell
@@ -236,6 +237,18 @@ def test_rejection_messages_include_details(edge: Edge, wav: Path, shell: Shell)
             client.analyze_file(wav)
         with pytest.raises(UnknownFormat, match=r"^the audio is empty$"):
             client.analyze_file(wav)
+
+
+def test_damaged_compression_raises(edge: Edge, wav: Path, shell: Shell) -> None:
+    edge.results = RESULTS
+    with shell(edge.url, KEY) as client:
+        job = client.analyze_file(wav).id
+        for call in (lambda: client.analyze_file(wav), lambda: list(client.job_events(job))):
+            damaged = PlainTextResponse("not compressed", headers={"Content-Encoding": "gzip"})
+            edge.faults.extend([damaged] * (1 + len(RETRIES)))
+            with pytest.raises(ServiceUnreachable, match="decompress"):
+                call()
+            edge.faults.clear()
 
 
 def test_stream_retries_busy_service_but_not_rejection(edge: Edge, wav: Path, shell: Shell) -> None:

@@ -3,7 +3,9 @@
 import io
 import json
 import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,11 +15,14 @@ import soundfile
 from structlog.testing import capture_logs
 
 from earshot_client import _calls, _socket_state
+from earshot_client._http import READ_LIMIT
 from infra.cli import pcm
 from tests.cutter import Cutter
 from tests.unit.app.client.conftest import Command
+from tests.unit.app.client.edge import Edge
 from tests.unit.app.conftest import KEY, House
 from tests.unit.app.double import Session
+from tests.waiting import wait_for
 from topics.errors import AudioError
 from topics.sessions.rules import SessionState
 
@@ -205,6 +210,49 @@ def test_key_and_connection_errors_are_reported_once(
         "org_key": ("organization", "--org-key-file", "EARSHOT_ORG_KEY"),
     }[key]
     assert (code, err) == (1, f"earshot: no {kind} key: set {variable}, or give {option} or {variable}_FILE\n")
+
+
+@pytest.mark.parametrize(
+    "url", ["localhost:8000", "ftp://localhost", "http://", "http://127.0.0.1:99999", "http://[::1", "http://a b"]
+)
+@pytest.mark.parametrize("command", ["listen {ramp}", "detect {ramp}", "jobs list", "speakers list", "link"])
+def test_invalid_url_is_reported(command: str, url: str, ramp: Path, earshot: Command) -> None:
+    words = command.format(ramp=ramp).split()
+    code, out, err = earshot(*words, "--url", url, project_key=KEY, org_key=KEY)
+    assert (code, out) == (1, [])
+    assert err == (
+        f"earshot: {url!r} is not the URL of a service: set --url or EARSHOT_URL to one such as http://127.0.0.1:8000\n"
+    )
+
+
+def test_password_in_url_is_not_printed(ramp: Path, earshot: Command) -> None:
+    for url in ("http://u:secret@127.0.0.1:9", "ftp://u:secret@127.0.0.1"):
+        code, _, err = earshot("detect", ramp, "--url", url, project_key=KEY)
+        assert (code, len(err.splitlines())) == (1, 1)
+        assert "u:***@127.0.0.1" in err
+
+
+def test_closed_or_empty_standard_input_is_reported(
+    listen: Listen, earshot: Command, ramp: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe(monkeypatch, io.BytesIO())
+    assert listen("-") == (1, [], "earshot: the standard input: there is no audio\n")
+    monkeypatch.setattr(sys, "stdin", None)
+    for told in (listen("-"), earshot("detect", ramp, "--key-file", "-")):
+        assert told == (1, [], "earshot: the standard input is closed: give a file, or pipe something in\n")
+
+
+def test_ctrl_c_does_not_wait_for_answers(edge: Edge, ramp: Path) -> None:
+    edge.faults.extend([b""] * 2)
+    environment = {"EARSHOT_URL": edge.url, "EARSHOT_PROJECT_KEY": KEY}
+    command = [sys.executable, "-m", "infra.cli", "detect", str(ramp), str(ramp)]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        wait_for(lambda: edge.requests)
+        process.send_signal(signal.SIGINT)
+        start = time.monotonic()
+        assert process.communicate(timeout=60)[0] == b""
+    assert process.returncode == 128 + signal.SIGINT
+    assert time.monotonic() - start < READ_LIMIT / 2
 
 
 def test_key_is_read_from_file(

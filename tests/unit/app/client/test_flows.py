@@ -22,6 +22,7 @@ from earshot_client import (
     WrongSequence,
     _calls,
     _job_flows,
+    _own_sound_flows,
     _session_flows,
     _speaker_flows,
 )
@@ -119,6 +120,7 @@ def test_unanswered_session_creation_is_not_retried() -> None:
         lambda: _session_flows.create("key", SessionOptions("stream", "audio/wav")),
         lambda: _session_flows.predict("key", "s", b"pcm", None),
         lambda: _speaker_flows.add_voice("key", "Anna", JobVoice("j", "SPEAKER_00")),
+        lambda: _own_sound_flows.delete("key", "Kettle"),
     ],
 )
 def test_unrepeatable_call_is_not_retried_if_it_may_have_had_an_effect(
@@ -163,18 +165,39 @@ def test_rejections_raise_typed_errors_with_service_message(code: int, error: ty
     assert raised.value.status == code
 
 
-def test_rejection_without_json_keeps_status() -> None:
+@pytest.mark.parametrize("body", [b"Internal Server Error", b'{"error": "caf\xe9"}'])
+def test_rejection_without_json_keeps_status(body: bytes) -> None:
     with pytest.raises(RequestRefused, match="answered 500"):
-        driven(_session_flows.seal("key", "s"), Answer(500, b"Internal Server Error"))
+        driven(_session_flows.seal("key", "s"), Answer(500, body))
 
 
-def test_answer_from_foreign_service_raises() -> None:
+@pytest.mark.parametrize("body", [b"<html>", b"{}", b'{"state": "caf\xe9"}', b'{"state":' + b"[" * 10_000])
+def test_answer_from_foreign_service_raises(body: bytes) -> None:
     with pytest.raises(ServiceUnreachable, match="is not an Earshot service"):
-        driven(_session_flows.status("key", "s", None), Answer(200, b"<html>"))
+        driven(_session_flows.status("key", "s", None), Answer(200, body))
+
+
+@pytest.mark.parametrize(
+    "flow",
+    [
+        lambda: _session_flows.seal("key", "s"),
+        lambda: _session_flows.delete("key", "s"),
+        lambda: _job_flows.delete("key", "j"),
+        lambda: _own_sound_flows.delete("key", "Kettle"),
+        lambda: _own_sound_flows.delete_mark("key", "Kettle", "m"),
+    ],
+)
+def test_page_of_foreign_server_is_no_success(flow: Callable[[], Flow[None]]) -> None:
+    with pytest.raises(ServiceUnreachable, match="is not an Earshot service"):
+        driven(flow(), Answer(200, b"<html>"))
 
 
 def test_deleting_missing_session_succeeds() -> None:
     driven(_session_flows.delete("key", "s"), NoAnswer("reset"), Answer(404, b'{"error": "gone"}'))
+
+
+def test_deleting_missing_mark_succeeds() -> None:
+    driven(_own_sound_flows.delete_mark("key", "Kettle", "m"), NoAnswer("reset"), Answer(404, b'{"error": "gone"}'))
 
 
 def test_events_fetch_pages_once_and_pause_after_empty_page() -> None:

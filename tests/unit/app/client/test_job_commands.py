@@ -223,6 +223,15 @@ def test_stored_result_is_shown(edge: Edge, house: House, known: list[str], run:
     assert (code, err) == (1, f"earshot: {faulty}: speech_analysis: ASR Engine API error: 500\n")
 
 
+def test_unreachable_service_is_one_line(earshot: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("earshot_client._event_stream.RETRIES", ())
+    monkeypatch.setattr("earshot_client._calls.RETRIES", ())
+    for words in (["list"], ["show", "j1"], ["delete", "j1", "--yes"]):
+        code, out, err = earshot("jobs", *words, "--url", "http://127.0.0.1:9", project_key=KEY)
+        assert (code, out, len(err.splitlines())) == (1, [], 1)
+        assert err.startswith("earshot: no answer from http://127.0.0.1:9: ")
+
+
 def test_job_is_deleted(house: House, known: list[str], run: Command) -> None:
     assert run("delete", known[0], "--yes")[0] == 0
     assert [house.jobs.view(job) is None for job in known] == [True, False]

@@ -12,7 +12,10 @@ from typing import Any
 
 import httpx2
 import pytest
-from starlette.responses import Response
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
 
 from earshot_client import (
     MICROPHONE,
@@ -44,7 +47,7 @@ from earshot_client._socket_state import SocketRequest, SocketState
 from tests.contract.api import UNKNOWN, silence, tone
 from tests.cutter import Cutter
 from tests.unit.app.client.edge import Edge
-from tests.unit.app.conftest import KEY, House
+from tests.unit.app.conftest import KEY, House, behind_a_server
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.slow
@@ -432,6 +435,24 @@ def test_close_while_reading_ends_iteration(client: Client, house: House) -> Non
         with pytest.raises(ValueError, match="not open"):
             next(closed)
     assert not [thread for thread in threading.enumerate() if thread.name == "earshot-socket"]
+
+
+def test_redirection_is_not_followed() -> None:
+    """It would send the key to another server."""
+
+    async def answer(request: Request) -> Response:
+        paths.append(request.url.path)
+        return RedirectResponse("/elsewhere", 308)
+
+    paths: list[str] = []
+    with (
+        behind_a_server(Starlette(routes=[Route("/{path:path}", answer)])) as url,
+        Client(url, KEY) as client,
+        pytest.raises(ServiceUnreachable, match="redirects \\(308\\) to /elsewhere"),
+        client.socket(),
+    ):
+        pass
+    assert paths == ["/api/v1/socket"]
 
 
 def test_ctrl_c_exits_immediately(client: Client, house: House, cutter: Cutter) -> None:

@@ -159,10 +159,26 @@ def test_undecodable_names_are_handled(speakers: Speakers, wav: Path, run: Comma
     assert list(speakers) == ["Anna_Kim"]
 
 
-@pytest.mark.parametrize("key", ["eso_secret\r", "eso_secret\n0", " eso_secret", "eso_secret-\u00fc"])
-def test_unsendable_key_is_not_printed(edge: Edge, earshot: Command, key: str) -> None:
-    code, out, err = earshot("speakers", "list", "--url", edge.url, org_key=key)
-    assert (code, out, len(err.splitlines())) == (1, [], 1)
-    assert "organization key" in err
-    assert "secret" not in err
+@pytest.mark.parametrize(
+    ("key", "cause"),
+    [
+        ("eso_secret\r", "a line break"),
+        ("eso_secret\n0", "a line break"),
+        (" eso_secret", "a space at its beginning or end"),
+        ("eso_secret-\u00fc", "a character that is not printable ASCII"),
+        ("eso_secret\t0", "a character that is not printable ASCII"),
+    ],
+)
+def test_unsendable_key_is_not_printed(edge: Edge, earshot: Command, key: str, cause: str, tmp_path: Path) -> None:
+    def refused(source: str, *options: object, **variables: str) -> None:
+        code, out, err = earshot("speakers", "list", "--url", edge.url, *options, **variables)
+        fault = f"the key has {cause}, which cannot be sent in an HTTP header: remove it"
+        assert (code, out, err) == (1, [], f"earshot: organization key ({source}): {fault}\n")
+
+    refused("EARSHOT_ORG_KEY", org_key=key)
+    if "line" not in cause:
+        file = tmp_path / "file"
+        file.write_text(f"{key}\n")
+        refused(f"--org-key-file {file}", "--org-key-file", file)
+        refused("EARSHOT_ORG_KEY_FILE", org_key_file=str(file))
     assert edge.requests == []

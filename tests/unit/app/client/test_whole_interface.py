@@ -3,7 +3,7 @@
 import asyncio
 import io
 from collections.abc import AsyncIterator, Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -11,30 +11,46 @@ from unittest import mock
 import msgspec
 import pytest
 
+import earshot_client
+from app.own_sounds import operations
 from earshot_client import (
     AsyncClient,
     AudioRefused,
     Client,
     Event,
     IncompleteList,
+    JobConflict,
     JobOptions,
     RequestRefused,
     SessionOptions,
+    SoundConflict,
+    SoundFigures,
+    SoundMark,
+    SoundNotFound,
     UnknownFormat,
     WrongSequence,
 )
 from earshot_client._media import Frames
-from tests.contract.api import tone, wav
+from tests.contract.api import RAW, tone, wav
 from tests.cutter import Cutter
 from tests.unit.app.client.conftest import Shell
 from tests.unit.app.conftest import KEY, ORG_KEY, House
-from tests.unit.app.jobs.conftest import SOUND
+from tests.unit.app.double import GRAPH, MODEL, Session
+from tests.unit.app.jobs.conftest import SOUND, sounds
 from tests.waiting import until
-from topics.errors import AudioError
+from topics.errors import AudioError, Conflict, NotFound
+from topics.hearing import Hearing
+from topics.hearing import OwnSound as Learnt
 from topics.jobs.options import Options, Service
+from topics.keys import new_id
+from topics.ports.ledger import MeteredService
 from topics.ports.lists import Coverage
-from topics.ports.projects import ProjectAccount, ProjectChoices
+from topics.ports.own_sounds import LearntFigures, Mark, TaughtSound
+from topics.ports.projects import DailyUsage, ProjectAccount, ProjectChoices
 from topics.ports.projects import ProjectKey as AccountKey
+from topics.sessions.records import Opened
+from topics.sessions.rules import SessionHead
+from topics.sessions.sounds import ChosenRules, SoundRule
 
 pytestmark = pytest.mark.slow
 
@@ -80,6 +96,95 @@ def test_project_audio_retention(either: Client, house: House) -> None:
     with pytest.raises(RequestRefused, match="0 to 86400"):
         either.keep_audio(10**6)
     assert either.keep_audio(None).keep_audio_seconds is None
+
+
+def test_project_settings_and_usage(either: Client, house: House) -> None:
+    rules = ChosenRules(SoundRule(2, 3, 1500), {"Siren": SoundRule(margin_ms=10_000)})
+    shown = msgspec.structs.replace(account(None), rules=rules, keep_looks=True)
+    house.projects.choose = chosen = mock.AsyncMock()
+    house.projects.account = mock.AsyncMock(return_value=shown)
+    used = DailyUsage("2026-11-01", MeteredService.SESSION, 2, 1500)
+    house.projects.daily_usage = usage = mock.AsyncMock(return_value=[used])
+    assert either.keep_looks(True).keep_looks
+    of_all, of_siren = earshot_client.SoundRule(2, 3, 1.5), earshot_client.SoundRule(margin=10)
+    project = either.set_sound_rules(of_all, {"Siren": of_siren})
+    assert (project.sound_rule, project.sound_rules) == (of_all, {"Siren": of_siren})
+    either.set_sound_rules(None)
+    assert [call.args[1] for call in chosen.await_args_list] == [
+        ProjectChoices(keep_looks=True),
+        ProjectChoices(rule=rules.rule, rules_by_name=rules.by_name),
+        ProjectChoices(rule=None, rules_by_name={}),
+    ]
+    (row,) = either.project_usage(date(2026, 11, 1), date(2026, 11, 2))
+    assert (row.day, row.service, row.jobs, row.seconds) == (date(2026, 11, 1), "audio_session", 2, 1.5)
+    usage.assert_awaited_once_with("project", 1_793_491_200_000, 1_793_664_000_000)
+    assert either.project_usage() == (row,)
+
+
+# --- own sounds -----------------------------------------------------------------------------------------------------
+
+MARKED = Mark("m1", True, "j1", 12_000, 15_500, True, GRAPH)
+KETTLE = TaughtSound("Kettle", 1_793_491_200_000, False, None, {}, True, [MARKED])
+
+
+@pytest.fixture
+def analysed(house: House) -> str:
+    """A session whose windows, a second long every half second, resemble a kettle twice."""
+    name = new_id()
+    opened = Opened("o", "stream", RAW, "project", 1000, 500, model=MODEL, hearing=Hearing(keeps=True))
+    house.sessions.sessions[name] = Session(opened, SessionHead("stream", None, 1, 0, windows=6), 1)
+    house.sessions.kept = [b"\1", b"\2", b"\1", b"\1", b"\1", b"\2"]
+    house.own_sounds.learnt.return_value = Learnt("Kettle", GRAPH, b"", b"")
+    house.own_sounds.scores = lambda sound, looks, recording: bytes(126 + look for look in looks)
+    return name
+
+
+def test_own_sound_is_taught(either: Client, house: House, analysed: str) -> None:
+    store = house.own_sounds
+    figures = LearntFigures(10, 0.9, 0.3, ("Siren",))
+    learnt = msgspec.structs.replace(KETTLE, learnt_at=1_793_491_200_000, figures={"streams": figures}, on=True)
+    store.sounds.return_value, store.mark.return_value = [KETTLE], KETTLE
+    store.learn.return_value = store.switch.return_value = learnt
+    (sound,) = either.own_sounds()
+    assert sound == either.mark_sound("Kettle", 0.5, 1.5, session_id=analysed, right=False)
+    assert (sound.name, sound.on, sound.learnt_at, sound.figures) == ("Kettle", False, None, {})
+    assert sound.marks == (SoundMark("m1", "j1", None, 12, 15.5, True),)
+    project, name, mark = store.mark.await_args.args
+    assert (project, name, mark.source, mark.start_ms, mark.end_ms) == ("project", "Kettle", analysed, 500, 1500)
+    assert not mark.right
+    sound = either.learn_sound("Kettle")
+    assert (sound.learnt_at, sound.figures) == (sound.created_at, {"streams": SoundFigures(10, 0.9, 0.3, ("Siren",))})
+    assert either.switch_sound("Kettle", True).on
+    store.switch.assert_awaited_once_with("project", "Kettle", True)
+    either.delete_mark("Kettle", "m1")
+    store.unmark.assert_awaited_once_with("project", "Kettle", "m1")
+    either.delete_sound("Kettle")
+    store.remove.assert_awaited_once_with("project", "Kettle")
+
+
+def test_search_for_own_sound_reads_all_pages(either: Client, analysed: str) -> None:
+    whole = list(either.find_sound("Kettle", session_id=analysed))
+    assert [(one.start, one.end) for one in whole] == [(0.5, 1.5), (2.5, 3.5)]
+    with mock.patch.object(operations, "MOST_FOUND", 1):
+        assert list(either.find_sound("Kettle", session_id=analysed)) == whole
+    assert list(either.find_sound("Kettle", 2, session_id=analysed)) == whole[1:]
+
+
+def test_own_sound_rejections_raise_typed_errors(either: Client, house: House, analysed: str) -> None:
+    store = house.own_sounds
+    store.remove.side_effect = store.unmark.side_effect = NotFound("no such sound")
+    store.switch.side_effect = Conflict("has to be learnt first")
+    with pytest.raises(SoundNotFound, match="no such sound"):
+        either.delete_sound("a ?b")
+    store.remove.assert_awaited_once_with("project", "a ?b")
+    either.delete_mark("Kettle", "m1")
+    with pytest.raises(SoundConflict, match="learnt first"):
+        either.switch_sound("Kettle", True)
+    with pytest.raises(SoundNotFound, match="Not Found"):
+        either.mark_sound("Kettle", 0, 1, job_id=new_id())
+    for job, session in ((None, None), ("j", "s")):
+        with pytest.raises(ValueError, match="either job_id or session_id"):
+            either.mark_sound("Kettle", 0, 1, job_id=job, session_id=session)
 
 
 # --- streams --------------------------------------------------------------------------------------------------------
@@ -264,6 +369,27 @@ def test_results_and_predictions(either: Client) -> None:
     with pytest.raises(WrongSequence):
         either.predict(stream.id, window, 1)
     assert either.predict(stream.id, window).next_sequence == 3
+
+
+def test_session_sound_rules_are_changed(either: Client, house: House) -> None:
+    session = either.create_session(PCM)
+    either.change_sound_rules(session.id, earshot_client.SoundRule(margin=3), {"Siren": earshot_client.SoundRule(2, 2)})
+    either.change_sound_rules(session.id, rules={})
+    first, second = house.sessions.sessions[session.id].opened.tuned
+    assert (first.rule, first.by_name) == (SoundRule(margin_ms=3000), {"Siren": SoundRule(2, 2)})
+    assert (second.rule, second.by_name) == (first.rule, {})
+
+
+def test_job_scores_and_link(either: Client, house: House) -> None:
+    job = house.jobs.create(SOUND, keep_audio_ms=60_000)
+    with pytest.raises(JobConflict):
+        either.job_scores(job)
+    house.jobs.perform(job, Service.SOUND, sounds("Dog_bark", ""))
+    scores = either.job_scores(job)
+    assert (len(scores.scores), scores.window_seconds) == (2 * len(scores.tags), 2)
+    reported = [tag for tag, byte in zip(scores.tags, scores.scores, strict=False) if byte >= scores.reported_from]
+    assert reported == ["Dog_bark"]
+    assert either.job_audio_link(job).url.startswith(f"/api/v1/jobs/{job}/audio?token=")
 
 
 def test_client_reports_readiness(client: Client, house: House) -> None:

@@ -152,6 +152,15 @@ CLIENT: Final = {name: name for name in SAME.split()} | {
     "JobOptions": "RequestOptions",
     "SpeakerProfile": "SpeakerEntry",
     "SpeakerTurn": "RecognisedTurn",
+    "OwnSound": "ShownSound",
+    "SoundMark": "ShownMark",
+    "SoundFigures": "ShownFigures",
+    "FoundPassage": "FoundPassage",
+    "Project": "ProjectReport",
+    "DailyUsage": "UsageRow",
+    "SoundRule": "SoundRuleFields",
+    "JobScores": "JobScores",
+    "AudioLink": "AudioLink",
 }
 
 

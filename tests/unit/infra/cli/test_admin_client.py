@@ -113,7 +113,14 @@ def test_service_failures_are_reported() -> None:
         return lambda _: httpx2.Response(status, content=body)
 
     assert "database is away" in str(asked(answer(500, b'{"error": "database is away"}')))
-    for status, body in (200, b'{"x": 1}'), (200, b"<html>"), (401, b"<html>"), (302, b""), (502, b"Bad Gateway"):
+    for status, body in (
+        (200, b'{"x": 1}'),
+        (200, b"<html>"),
+        (401, b"<html>"),
+        (302, b""),
+        (502, b"Bad Gateway"),
+        (200, b'["\xe9"]'),
+    ):
         error = asked(answer(status, body))
         assert isinstance(error, DirectoryDown)
         assert "does not speak" in str(error)

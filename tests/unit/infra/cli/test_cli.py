@@ -8,6 +8,7 @@ import sys
 from importlib.metadata import requires
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import typer
@@ -108,6 +109,16 @@ def test_known_error_is_one_line(
         cli.main()
     assert stopped.value.code == status
     assert capsys.readouterr().err == f"earshot: {line}\n"
+
+
+def test_interrupt_while_commands_are_imported_is_silent(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli, "build", mock.Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert stopped.value.code == 130
+    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.slow  # each case starts an interpreter

@@ -132,6 +132,13 @@ def test_command_dies_silently_of_broken_pipe(words: list[str]) -> None:
     assert process.returncode == 128 + signal.SIGPIPE
 
 
+def test_full_disk_is_reported_in_one_line() -> None:
+    command = [sys.executable, "-m", "infra.cli", "config", "--markdown"]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (1, "earshot: No space left on device\n")
+
+
 def test_command_dies_silently_of_broken_pipe_in_any_thread() -> None:
     program = (
         "import sys, threading\n"

@@ -1,16 +1,19 @@
 """`earshot usage` as a user types it: totals, lines, and recounts from the log."""
 
 import asyncio
+import io
 import json
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
+from unittest import mock
 
 import msgspec
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from app.admin.usage_rows import LineRow
+from app.admin.usage_rows import LineRow, paged
 from infra.cli import accounts, usage
 from infra.db.accounts import Accounts
 from infra.db.database import Database
@@ -51,6 +54,16 @@ TOPICS = {
     catalog.RESULTS: SessionResult,
 }
 BOTH = Options(sound_event_detection=True, speech_analysis=True)
+
+
+@pytest.mark.parametrize("form", usage.Format)
+def test_full_disk_is_noticed_while_printing(monkeypatch: pytest.MonkeyPatch, form: usage.Format) -> None:
+    row = LineRow.of(Charge("j", MeteredService.SOUND, "p", "o", 1, "m", 0))
+    full = io.StringIO()
+    monkeypatch.setattr(full, "flush", mock.Mock(side_effect=OSError("No space left on device")))
+    monkeypatch.setattr(sys, "stdout", full)
+    with pytest.raises(OSError, match="No space left"):
+        asyncio.run(usage._print(LineRow, paged([row]), form))
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ class Exchange:
         self, served: Served, path: str, method: str = "GET", body: bytes | Iterable[bytes] = (), /, **headers: str
     ) -> None:
         """Send a whole body, or pieces of one, which ends with an empty piece or not at all."""
+        self.method, self.path = method, path
         self.status = 0
         self.headers: dict[str, str] = {}
         self.body = b""
@@ -36,14 +37,14 @@ class Exchange:
         self.pause = 0.0
         self._coming = iter([(body, False)] if isinstance(body, bytes) else [(piece, bool(piece)) for piece in body])
         path, _, query = path.partition("?")
-        self.scope = {
+        scope = {
             "type": "http",
             "method": method,
             "path": path,
             "query_string": query.encode("ascii"),
             "headers": [(name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in headers.items()],
         }
-        self.task = asyncio.ensure_future(served.app(self.scope, self._receive, self._send))
+        self.task = asyncio.ensure_future(served.app(scope, self._receive, self._send))
 
     @property
     def json(self) -> Any:

@@ -108,7 +108,7 @@ class Exchange(asgi.Exchange):
         await super().end()
         if self.status:
             body = self.body if self.whole else None
-            hold_answer(self.scope["method"], self.scope["path"], self.status, self.headers, body)
+            hold_answer(self.method, self.path, self.status, self.headers, body)
         return self
 
 

@@ -39,7 +39,7 @@ KEYS: Final = {
     "operatorKey": {"Authorization": f"Bearer {ADMIN_KEY}"},
 }
 SOCKETS: Final = [name for name, (_, _, operation) in OPERATIONS.items() if "101" in operation["responses"]]
-OPERATED: Final = msgspec.structs.replace(OPTIONS, admin_key=apikeys.digest(ADMIN_KEY), upload_idle_seconds=0.2)
+OPERATED: Final = msgspec.structs.replace(OPTIONS, admin_key=apikeys.digest(ADMIN_KEY), upload_idle_seconds=0.05)
 
 
 class Failing:

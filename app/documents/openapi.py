@@ -154,6 +154,8 @@ class _Writer:
                         summary = f"{operation['summary']} (another path)"
                         operation |= {"operationId": f"{name}Too", "summary": summary, "x-origin": "earshot"}
                     seen.add(name)
+                    if method != "GET" and (busy := operation["responses"].get("503")):
+                        busy["headers"]["X-Should-Retry"] = _header(HEADERS["x-should-retry"])
                     paths[path][method.lower()] = operation
                 if part.alias:
                     paths[path]["servers"] = [

@@ -16,7 +16,7 @@ from app.jobs.errors import job_not_found
 from app.jobs.job_descriptions import ID, JOB
 from app.jobs.pictures import COLUMNS, POINTS
 from app.shared_descriptions import BROKEN, PROJECT_KEY
-from topics.errors import NotFound, Unauthorized, Unavailable
+from topics.errors import AudioError, NotFound, Unauthorized, Unavailable
 from topics.ports.directory import AUDIO_LINK_SECONDS
 from topics.ports.pictures import BANDS, RATE
 
@@ -25,10 +25,12 @@ LINK: Final = AudioLink(
 )
 PEAKS: Final = Waveform(2, 1, RATE, 56_160, 8, 2, [-31, 29, -114, 120])
 HEARD_FAULTS: Final = (job_not_found(), NotFound(audio.NOT_KEPT), *BROKEN)
+LOST: Final = AudioError("the audio was damaged in the log")
 PICTURE_FAULTS: Final = (
     fault_of(pictures.read_stretch, {"start": "-1"}),
     fault_of(pictures.read_stretch, {"start": "2", "end": "1"}),
     *HEARD_FAULTS,
+    LOST,
     Unavailable("the picture of the recording is being drawn"),
 )
 STRETCH: Final = tuple(
@@ -83,6 +85,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         },
         faults=(
             *HEARD_FAULTS,
+            LOST,
             Unauthorized(LINK_ENDED),
             RangeNotSatisfiable(27_029),
             Unavailable(audio.CROWDED, 5),

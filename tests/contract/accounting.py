@@ -1,4 +1,4 @@
-"""Fails a complete run of the contract tier, in any number of processes, that missed an operation or a status."""
+"""Fails a complete run of the edge's unit tests, in any number of processes, that missed an operation or a status."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,7 +6,9 @@ from typing import Any, Final
 
 import pytest
 
-HERE: Final = Path(__file__).parent
+HERE: Final = Path(__file__).parent.parent / "unit" / "app"
+#: Tests of the client check no answers.
+CLIENT: Final = HERE / "client"
 WHOLE: Final = pytest.StashKey[bool]()
 MISSING: Final = pytest.StashKey[list[str]]()
 
@@ -15,16 +17,18 @@ met: set[tuple[str, int]] = set()
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
-    """Note that a part of the tier is deselected; the same cases on Kafka do not count."""
+    """Note that a part of them is deselected."""
     for item in items:
-        if item.path.parent == HERE and "kafka" not in item.keywords:
+        if _counts(item.path):
             item.config.stash[WHOLE] = False
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Note whether every test of the tier was chosen."""
-    seen = {item.path for item in session.items if item.path.parent == HERE}
-    all_of_it = seen == set(HERE.glob("test_*.py")) and not any("::" in one for one in session.config.args)
+    """Note whether every one of them was chosen."""
+    seen = {item.path for item in session.items if _counts(item.path)}
+    all_of_it = seen == set(filter(_counts, HERE.rglob("test_*.py"))) and not any(
+        "::" in one for one in session.config.args
+    )
     session.config.stash[WHOLE] = session.config.stash.get(WHOLE, True) and all_of_it
 
 
@@ -52,5 +56,9 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if missing := config.stash.get(MISSING, None):
-        terminalreporter.section("operations and statuses that no test of the contract has met", red=True)
+        terminalreporter.section("operations and statuses that no unit test of the edge has met", red=True)
         terminalreporter.line(", ".join(missing))
+
+
+def _counts(path: Path) -> bool:
+    return HERE in path.parents and CLIENT not in path.parents

@@ -5,7 +5,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.contract.api import Api, b64, generic, silence, tone, wav
+from tests.contract.answers import watched
+from tests.contract.api import Api, Service, b64, generic, silence, tone, wav
+from tests.process import ADMIN_KEY
+from tests.waiting import wait_for
 
 
 def predict(api: Api, session: str, data: bytes, **more: Any) -> httpx2.Response:
@@ -57,6 +60,28 @@ def test_official_tags_have_id_and_name(api: Api, sense: Api) -> None:
     assert all(tag.keys() == {"id", "name"} for tag in tags)
     assert len({tag["id"] for tag in tags}) == len(tags) > 0
     assert "Dog_bark" in {tag["name"] for tag in tags}
+
+
+def test_model_list_matches_official_tags(api: Api) -> None:
+    told = api.http.get("/api/v1/models").json()
+    sounds = told["models"][0]
+    assert (sounds["kind"], told["sensitivity_logits"]) == ("sound-events", 0.7)
+    assert [tag["name"] for tag in sounds["tags"]] == [tag["name"] for tag in api.http.get("/tags/official").json()]
+    assert all(0 < tag["point"] < 1 for tag in sounds["tags"])
+
+
+@pytest.mark.both_logs
+def test_node_report_matches_document(service: Service) -> None:
+    keyed = {"Authorization": f"Bearer {ADMIN_KEY}"}
+    with watched(httpx2.Client(base_url=f"{service.url}/admin/v1", headers=keyed, timeout=120)) as http:
+        # A busy log may answer too late, once or twice.
+        parked = wait_for(lambda: http.get("/nodes").json()["nodes"][0]["node"]["parked"])
+        assert parked["count"] >= len(parked["newest"])
+        told = http.get("/nodes").json()
+    assert told["missing"] == []
+    facts = told["nodes"][0]["node"]
+    assert [one["number"] for one in facts["partitions"]] == list(range(told["partitions"]))
+    assert all(place["behind"] >= 0 for one in facts["partitions"] for place in one["topics"])
 
 
 def test_client_library_versions_are_reported(sense: Api) -> None:

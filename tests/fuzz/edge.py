@@ -12,9 +12,9 @@ import msgspec
 
 from app.jobs import requests
 from tests.contract.api import RAW, tone, wav
-from tests.contract.test_answers import OPERATIONS, request
 from tests.process import ADMIN_KEY
 from tests.unit.app.conftest import KEY, OPTIONS, ORG_KEY, House
+from tests.unit.app.documents.test_answers import OPERATIONS, request
 from tests.unit.app.jobs.conftest import BOTH, TURNS, sounds, transcript
 from tests.unit.asgi import Exchange
 from topics import apikeys

@@ -20,6 +20,7 @@ class Exchange:
         self, served: Served, path: str, method: str = "GET", body: bytes | Iterable[bytes] = (), /, **headers: str
     ) -> None:
         """Send a whole body, or pieces of one, which ends with an empty piece or not at all."""
+        self.method, self.path = method, path
         self.status = 0
         self.headers: dict[str, str] = {}
         self.body = b""

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from unittest import mock
 
 import msgspec
@@ -19,6 +19,8 @@ from app.admin.admin_descriptions import NODE
 from app.main import Ports, create_app
 from app.options import EdgeOptions
 from app.projects.project_descriptions import MODELS
+from tests.contract.answers import hold_answer, watched
+from tests.unit import asgi
 from tests.unit.app.double import MemoryDirectory, MemoryHealth, MemorySessions
 from tests.unit.app.jobs.double import MemoryJobs, MemoryProber
 from tests.unit.app.speakers.double import MemorySpeakers
@@ -87,7 +89,7 @@ def house() -> House:
 def client_of(house: House, **headers: str) -> Iterator[TestClient]:
     """An in-process client of an edge."""
     given = {name.replace("_", "-"): value for name, value in headers.items()}
-    with TestClient(house.app, headers=given, raise_server_exceptions=False) as client:
+    with watched(TestClient(house.app, headers=given, raise_server_exceptions=False), house.options) as client:
         yield client
         assert client.portal is not None
         client.portal.call(house.app.state.forwarder.close)
@@ -97,6 +99,17 @@ def client_of(house: House, **headers: str) -> Iterator[TestClient]:
 def http(house: House) -> Iterator[TestClient]:
     with client_of(house, x_api_key=KEY) as client:
         yield client
+
+
+class Exchange(asgi.Exchange):
+    """An exchange whose answer is checked against the document."""
+
+    async def end(self) -> Self:
+        await super().end()
+        if self.status:
+            body = self.body if self.whole else None
+            hold_answer(self.method, self.path, self.status, self.headers, body)
+        return self
 
 
 class Running(msgspec.Struct, frozen=True):

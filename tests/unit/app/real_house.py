@@ -17,6 +17,7 @@ from infra.db.ledger import SqlLedger
 from infra.db.projects import SqlProjects
 from infra.service.administration import SqlAdministration
 from infra.service.links import OneTimeLinks
+from tests.contract.answers import watched
 from tests.unit.app.conftest import OPTIONS, House
 from topics.ports.directory import Principal
 
@@ -39,7 +40,7 @@ class RealHouse(House):
             administration=SqlAdministration(database),
         )
         transport = httpx2.ASGITransport(self.app, raise_app_exceptions=False)
-        self.http = httpx2.AsyncClient(transport=transport, base_url="http://earshot")
+        self.http = watched(httpx2.AsyncClient(transport=transport, base_url="http://earshot"))
         self.key = PROJECT_KEY
 
     @property

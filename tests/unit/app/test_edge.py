@@ -31,10 +31,10 @@ from app.routes import (
 )
 from app.senders import sender_of
 from app.shortcut import ShortCut
+from tests.contract.answers import watched
 from tests.contract.api import RAW, UNKNOWN, b64, generic, tone, wav
-from tests.unit.app.conftest import KEY, OPTIONS, House, client_of
+from tests.unit.app.conftest import KEY, OPTIONS, Exchange, House, client_of
 from tests.unit.app.double import MODEL
-from tests.unit.asgi import Exchange
 from topics.errors import NotOwned, Unavailable
 from topics.geometry import SENSE
 from topics.ports.directory import Principal
@@ -91,6 +91,13 @@ def test_rejected_commands_are_not_appended(house: House, http: TestClient) -> N
     assert len(house.sessions.appended) == before
 
 
+def test_predict_needs_next_number_and_writable_session(http: TestClient) -> None:
+    session = create(http)
+    generic(http.post(f"/audio_sessions/{session}/predict", json={"data": b64(tone(1)), "sequence": 1}), 409)
+    http.patch(f"/audio_sessions/{session}", json={"make_readonly": True})
+    generic(http.post(f"/audio_sessions/{session}/predict", json={"data": b64(tone(1))}), 403)
+
+
 def test_unrouted_error_has_request_id(http: TestClient) -> None:
     assert http.get("/nothing", headers={"X-Request-Id": "mine"}).headers["x-request-id"] == "mine"
     assert len(http.get("/api/v1/nothing").headers["x-request-id"]) == 16
@@ -125,7 +132,7 @@ def test_internal_error_is_logged_and_not_disclosed(
 
 def test_directory_outage_rejects_only_unknown_keys(house: House) -> None:
     body = {"type": "stream", "content_type": RAW}
-    with TestClient(house.app) as http:
+    with client_of(house) as http:
         assert http.post("/audio_sessions/", json=body, headers={"x-api-key": KEY}).status_code == 200
         house.directory.down = True
         assert http.post("/audio_sessions/", json=body, headers={"x-api-key": KEY}).status_code == 200
@@ -177,6 +184,9 @@ def test_readiness_includes_notes(house: House, http: TestClient) -> None:
     answer = http.get("/readyz")
     assert (answer.status_code, answer.json()) == (200, {"status": "ok", "notes": house.health.told})
     assert http.get("/healthz").json() == {"status": "ok"}
+    house.health.dying = house.health.waiting = "the log is read"
+    for path in ("/healthz", "/readyz"):
+        generic(http.get(path), 503, naming="the log is read")
 
 
 def test_metrics_match_declared_list(http: TestClient) -> None:
@@ -231,7 +241,7 @@ def test_command_ids_are_unique() -> None:
 
 
 def test_edge_works_under_root_path(house: House) -> None:
-    with TestClient(house.app, root_path="/behind") as http:
+    with watched(TestClient(house.app, root_path="/behind")) as http:
         generic(http.get(f"/behind/audio_sessions/{UNKNOWN}/status"), 404, naming="session")
         generic(http.put(f"/behind/audio_sessions/{UNKNOWN}/status"), 405)
 
@@ -245,7 +255,7 @@ async def test_unknown_session_is_rejected_before_body(house: House, method: str
 
 async def test_incoming_bodies_are_limited(tmp_path: Path) -> None:
     house = House(msgspec.structs.replace(OPTIONS, spool=tmp_path, body_bytes=SHARES * 1000))
-    with TestClient(house.app, headers={"X-Api-Key": KEY}) as http:
+    with client_of(house, x_api_key=KEY) as http:
         session = create(http)
     pieces = [b'{"data":"' + b"A" * SHARES * 1000]
     answer = await Exchange(house, f"/audio_sessions/{session}/chunks/0", "PUT", pieces).end()
@@ -298,7 +308,7 @@ def test_dashboard_and_docs_can_be_disabled() -> None:
 def test_metrics_and_readiness_details_move_to_operator_address() -> None:
     house = House(msgspec.structs.replace(OPTIONS, admin_apart=True))
     house.health.waiting = "partition 3 is being taken over"
-    with client_of(house) as http, TestClient(house.app.state.operator) as operator:
+    with client_of(house) as http, watched(TestClient(house.app.state.operator)) as operator:
         assert http.get("/metrics").status_code == 404
         assert "/metrics" not in http.get("/openapi.json").json()["paths"]
         assert "metrics" not in http.get("/").json()["documentation"]

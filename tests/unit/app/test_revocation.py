@@ -116,7 +116,7 @@ async def test_revocation_ends_forwarded_stream(house: RealHouse, monkeypatch: p
             await asyncio.sleep(0.01)
 
     async def forward(*args: object, **options: object) -> StreamReply:
-        return StreamReply(200, [], endless())
+        return StreamReply(200, [(b"content-type", b"text/event-stream")], endless())
 
     monkeypatch.setattr(Forwarder, "forward", forward)
     job = new_id()

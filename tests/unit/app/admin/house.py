@@ -21,6 +21,7 @@ from infra.cli.admin_client import AdminClient
 from infra.db.database import Database
 from infra.db.ledger import SqlLedger
 from infra.service.administration import SqlAdministration
+from tests.contract.answers import watched
 from topics import apikeys
 from topics.ports.administration import LocalAdministration
 from topics.ports.ledger import Charge, MeteredService
@@ -83,7 +84,7 @@ async def _house(directory: Path) -> AsyncIterator[House]:
     headers = {"Authorization": f"Bearer {KEY}"}
     async with (
         AsyncExitStack() as stack,
-        httpx2.AsyncClient(transport=transport, base_url=f"{URL}/admin/v1", headers=headers) as http,
+        watched(httpx2.AsyncClient(transport=transport, base_url=f"{URL}/admin/v1", headers=headers)) as http,
         AdminClient(URL, KEY, transport=transport) as client,
     ):
         stack.push_async_callback(database.close)

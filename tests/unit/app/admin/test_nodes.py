@@ -17,6 +17,7 @@ from app.cluster.forwarding import Forwarder
 from app.http.metrics import Meters
 from app.http.replies import Reply
 from app.main import admin_routes
+from tests.contract.answers import watched
 from topics import apikeys
 from topics.errors import Unavailable
 from topics.ports.nodes import (
@@ -136,7 +137,7 @@ def asked(forwarder: Elsewhere, facts: NodeFacts = WELL, passed_on: bool = False
 
     async def ask() -> httpx2.Response:
         keyed = {"Authorization": f"Bearer {KEY}"} | ({"X-Earshot-Forwarded": "1"} if passed_on else {})
-        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url=HERE) as http:
+        async with watched(httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url=HERE)) as http:
             return await http.get("/admin/v1/nodes", headers=keyed)
 
     return asyncio.run(ask())

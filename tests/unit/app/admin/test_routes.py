@@ -27,6 +27,7 @@ from app.http.replies import StreamReply
 from app.routes import ADMIN_ROUTES
 from infra.db.database import Database
 from infra.service.administration import SqlAdministration
+from tests.contract.answers import watched
 from tests.unit.app import conftest as edges
 from tests.unit.app.admin.house import KEY, NOVEMBER, URL, House, house, interface
 from topics import apikeys
@@ -52,7 +53,7 @@ async def test_separate_operator_address_serves_only_operator_routes(tmp_path: P
     )
 
     async def statuses(app: Starlette, *paths: str) -> list[int]:
-        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url=URL) as http:
+        async with watched(httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url=URL)) as http:
             return [(await http.get(path)).status_code for path in paths]
 
     paths = ("/admin/v1/usage", "/healthz", "/", "/metrics", "/tags/official")
@@ -60,7 +61,9 @@ async def test_separate_operator_address_serves_only_operator_routes(tmp_path: P
     assert await statuses(edge.app.state.operator, *paths) == [401, 404, 404, 200, 404]
     # No redirection, whose address would be made of the Host header.
     assert await statuses(edge.app.state.operator, "/readyz/", "/admin/v1/usage/") == [404, 404]
-    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(edge.app.state.operator), base_url=URL) as http:
+    async with watched(
+        httpx2.AsyncClient(transport=httpx2.ASGITransport(edge.app.state.operator), base_url=URL)
+    ) as http:
         assert (await http.get("/admin/v1/nothing")).json() == {"error": "Not Found"}
         told = (await http.get("/metrics")).text
         assert 'earshot_key_failures_total{kind="admin",reason="missing"} 1.0' in told
@@ -87,6 +90,7 @@ async def test_project_lifecycle(house: House) -> None:
     assert await house.accounts.project_of(rotated.json()["key"])
     assert (await house.http.delete("/projects/apes")).status_code == 204
     assert (await house.http.get("/projects")).json() == []
+    assert [one["name"] for one in (await house.http.get("/organizations")).json()] == ["Farm", "Zoo"]
 
 
 async def test_usage_is_filtered_and_itemized(house: House) -> None:
@@ -167,7 +171,7 @@ async def test_other_keys_are_rejected_on_every_route(house: House, monkeypatch:
     strangers = await _strangers(house)
     before = await house.accounts.organizations(), await house.accounts.projects()
     transport = httpx2.ASGITransport(interface(house.accounts, house.meters))
-    async with httpx2.AsyncClient(transport=transport) as http:
+    async with watched(httpx2.AsyncClient(transport=transport)) as http:
         for method, path in ROUTES:
             url = f"{URL}/admin/v1{path}"
             for headers in strangers:
@@ -213,6 +217,8 @@ REFUSED = [
     ("DELETE", "/organizations/%00", b"", 404, "no organization"),
     ("DELETE", "/organizations/", b"", 404, "no organization ''"),
     ("POST", "/organizations/%FF/key", b"", 404, "no organization"),
+    ("POST", "/projects/bats/key", b"", 404, "no project 'bats'"),
+    ("GET", "/projects?organization=Farm", b"", 404, "no organization 'Farm'"),
     ("GET", "/projects?organisation=Zoo", b"", 400, "organisation: not a parameter"),
     ("GET", "/usage?projekt=apes", b"", 400, "projekt: not a parameter"),
     ("GET", "/usage?project=bats", b"", 404, "no project 'bats'"),
@@ -242,11 +248,21 @@ async def test_invalid_requests_change_nothing(house: House) -> None:
     assert before == (await house.accounts.organizations(), await house.accounts.projects())
 
 
+async def test_ambiguous_name_is_rejected(house: House) -> None:
+    for organization in ("Zoo", "Farm"):
+        await house.accounts.create_organization(organization)
+        await house.accounts.create_project("twin", organization)
+    for method, path in (("POST", "/projects/twin/key"), ("DELETE", "/projects/twin")):
+        answer = await house.http.request(method, path)
+        assert (answer.status_code, "several projects 'twin'" in answer.json()["error"]) == (400, True)
+    assert len(await house.accounts.projects()) == 2
+
+
 async def test_unreachable_database_returns_500() -> None:
     away = Database("postgresql+asyncpg://earshot:secret@127.0.0.1:9/earshot")
     app = interface(SqlAdministration(away), Meters(tuple))
     headers = {"Authorization": f"bearer  {KEY} "}
-    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), headers=headers) as http:
+    async with watched(httpx2.AsyncClient(transport=httpx2.ASGITransport(app), headers=headers)) as http:
         answer = await http.get(f"{URL}/admin/v1/organizations")
     await away.close()
     assert answer.status_code == 500

@@ -191,11 +191,13 @@ def test_page_merges_items_of_all_owners(http: TestClient, house: House) -> None
     assert pairs == [sorted(expected[number : number + 2]) for number in range(8, -1, -2)]
 
 
-def test_partitions_of_unreachable_node_are_missing(http: TestClient, house: House) -> None:
-    job = house.jobs.create(SOUND)
-    house.jobs.covered = Coverage(frozenset({0, 1}), 4, frozenset({f"http://127.0.0.1:{free_port()}"}))
-    assert read(http, "jobs")["missing"] == {"partitions": 2, "of": 4}
-    assert ids(read(http, "jobs")) == [job]
+@pytest.mark.parametrize("kind", PATHS)
+def test_partitions_of_unreachable_node_are_missing(http: TestClient, house: House, kind: str) -> None:
+    expected = made(http, house, kind, 1)
+    covered = Coverage(frozenset({0, 1}), 4, frozenset({f"http://127.0.0.1:{free_port()}"}))
+    house.jobs.covered = house.sessions.covered = covered
+    assert read(http, kind)["missing"] == {"partitions": 2, "of": 4}
+    assert ids(read(http, kind)) == expected
 
 
 @pytest.mark.parametrize("answer", [b"{}", b"[", b'{"partitions":["x"],"entries":[]}', b""])

@@ -7,19 +7,14 @@ import pytest
 from starlette.testclient import TestClient
 
 from app.dashboard import files
-from tests.unit.app.conftest import House
-from tests.unit.asgi import Exchange
+from tests.unit.app.conftest import Exchange, House
+from topics.ports.sign_ins import SignIn
 
 
-@pytest.fixture
-def http(house: House) -> TestClient:
-    return TestClient(house.app, raise_server_exceptions=False)
-
-
-@pytest.mark.parametrize("name", sorted(files.names()))
+@pytest.mark.parametrize("name", sorted(files.names() | {""}))
 def test_every_file_is_served_with_security_headers(http: TestClient, name: str) -> None:
     answer = http.get(f"/dashboard/{name}")
-    assert answer.content == (files.DIRECTORY / name).read_bytes()
+    assert answer.content == (files.DIRECTORY / (name or "index.html")).read_bytes()
     policy = answer.headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "frame-ancestors 'none'" in policy
@@ -81,3 +76,14 @@ def test_files_have_no_external_or_inline_code() -> None:
 @pytest.mark.parametrize("body", [{}, {"token": ""}, {"token": 1}, {"token": "x" * 300}, {"token": "a", "more": 1}, []])
 def test_invalid_sign_in_body_returns_400(http: TestClient, body: object) -> None:
     assert http.post("/dashboard/sign-in", json=body).status_code == 400
+    assert http.post("/dashboard/sign-out", json=body).status_code == 400
+
+
+def test_sign_in_to_project_alone(house: House, http: TestClient) -> None:
+    house.sign_ins.redeem.return_value = SignIn("pass_p", None)
+    assert http.post("/dashboard/sign-in", json={"token": "t"}).json() == {"project": "pass_p", "organization": None}
+
+
+def test_address_without_slash_is_redirected(http: TestClient) -> None:
+    moved = http.get("/dashboard", follow_redirects=False)
+    assert (moved.status_code, moved.headers["location"]) == (308, "/dashboard/")

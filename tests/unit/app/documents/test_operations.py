@@ -12,8 +12,8 @@ from starlette.testclient import TestClient
 from app.documents import build
 from app.documents.operations import DOCUMENT_ROUTES, page_file
 from app.http.cross_origin import READ, SENT
-from tests.contract.answers import DOCUMENT
-from tests.contract.api import RAW, b64, silence
+from tests.contract.answers import DOCUMENT, watched
+from tests.contract.api import RAW, b64, generic, silence
 from tests.unit.app.conftest import KEY, OPTIONS, House
 from topics import apikeys
 
@@ -38,6 +38,12 @@ def test_document_is_built_once_and_has_etag(monkeypatch: pytest.MonkeyPatch, ht
     assert http.get(path, headers={"If-None-Match": '"other"'}).status_code == 200
     assert http.head(path).headers["etag"] == first.headers["etag"]
     assert len(made) == 1
+
+
+@pytest.mark.parametrize("path", ["/openapi.json", "/audio_sessions/openapi.json"])
+def test_older_version_is_served_on_request(http: TestClient, path: str) -> None:
+    assert http.get(path, params={"version": "3.0"}).json()["openapi"] == "3.0.3"
+    generic(http.get(path, params={"version": "4"}), 400, naming="version")
 
 
 def test_import_loads_no_document_modules() -> None:
@@ -71,7 +77,7 @@ def test_docs_page_loads_nothing_external(http: TestClient) -> None:
 def test_operator_paths_are_shown_only_if_served(apart: bool) -> None:
     options = msgspec.structs.replace(OPTIONS, admin_key=apikeys.digest("k" * 20), admin_apart=apart)
     house = House(options, administration=object())
-    shown = TestClient(house.app).get("/openapi.json").json()
+    shown = watched(TestClient(house.app)).get("/openapi.json").json()
     assert any(path.startswith("/admin/") for path in shown["paths"]) is not apart
 
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from app.http.multipart import Form
-from tests.unit.app.conftest import KEY, OPTIONS, House
-from tests.unit.asgi import Exchange
+from tests.unit.app.conftest import KEY, OPTIONS, Exchange, House, client_of
 from tests.waiting import until
 from topics.errors import BadRequest
 
@@ -40,8 +39,7 @@ def house(tmp_path: Path) -> House:
 
 @pytest.fixture
 def http(house: House) -> Iterator[TestClient]:
-    headers = {"X-Api-Key": KEY, "Content-Type": FORM}
-    with TestClient(house.app, headers=headers, raise_server_exceptions=False) as client:
+    with client_of(house, x_api_key=KEY, content_type=FORM) as client:
         yield client
 
 

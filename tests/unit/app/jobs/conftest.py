@@ -2,9 +2,8 @@
 
 import asyncio
 
-from tests.unit.app.conftest import house, http
+from tests.unit.app.conftest import Exchange, house, http
 from tests.unit.app.double import MODEL, STRONG, TAGS, WEAK
-from tests.unit.asgi import Exchange
 from topics.jobs import payloads
 from topics.jobs.options import Options
 from topics.jobs.payloads import Caption, Insights, Segment, Sounds, Transcript, Translated

@@ -23,9 +23,8 @@ from app.http.upload_bounds import UploadBounds, UploadQuota
 from app.http.uploads import UploadSpool
 from app.jobs.json_body import SLICE
 from tests.contract.jobs import ALL
-from tests.unit.app.conftest import KEY, OPTIONS, House, Running, client_of, service, serving
+from tests.unit.app.conftest import KEY, OPTIONS, Exchange, House, Running, client_of, service, serving
 from tests.unit.app.double import BEGINNING, MODEL
-from tests.unit.asgi import Exchange
 from tests.waiting import until
 from topics.errors import AudioError, Unavailable
 from topics.jobs.options import Options

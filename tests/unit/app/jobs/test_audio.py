@@ -19,6 +19,7 @@ from app.jobs.audio import disposition, download_quota, sent_pieces
 from app.jobs.pictures import whole_stretch
 from app.jobs.png import png
 from streams.audio import picture
+from tests.contract.answers import watched
 from tests.unit.app.conftest import OPTIONS, House
 from tests.unit.app.jobs.conftest import SOUND
 from tests.unit.app.jobs.double import RECORDING
@@ -72,7 +73,7 @@ def test_link_is_valid_for_one_job_and_one_hour(house: House, http: TestClient) 
     answer = http.post(path(job))
     assert answer.headers["cache-control"] == "no-store"
     link = answer.json()
-    keyless = TestClient(house.app, raise_server_exceptions=False)
+    keyless = watched(TestClient(house.app, raise_server_exceptions=False))
     assert keyless.get(link["url"]).content == WHOLE
     assert keyless.get(link["url"], headers={"Range": "bytes=0-1"}).status_code == 206
     token = link["url"].partition("=")[2]

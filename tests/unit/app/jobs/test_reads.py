@@ -25,6 +25,7 @@ from tests.waiting import until
 from topics.errors import AudioError, EngineError
 from topics.jobs import payloads
 from topics.jobs.options import Options, Service
+from topics.jobs.payloads import Overlap, Transcript, Word
 from topics.jobs.records import Portion, Started
 from topics.jobs.rules import JobState
 from topics.keys import new_id
@@ -65,9 +66,12 @@ def test_entries_appear_when_their_services_end(house: House, http: TestClient) 
 
 
 def test_successful_result_of_every_service(house: House, http: TestClient) -> None:
-    job = house.jobs.create(ALL)
+    job = house.jobs.create(msgspec.structs.replace(ALL, word_times=True))
     house.jobs.perform(job, Service.SOUND, sounds("Speech Dog_bark"), sounds("", "Siren", first=1), warnings=("quiet",))
-    house.jobs.perform(job, Service.SPEECH, transcript(jobs.TURNS[0]), transcript(jobs.TURNS[1]), warnings=("noisy",))
+    words, overlaps = (Word(4600, 5000, "Good"),), (Overlap(8660, 8910, 0, "Unknown 0"),)
+    first = msgspec.structs.replace(jobs.TURNS[0], words=words, overlap_ms=250, overlaps=overlaps)
+    last = payloads.encode(Transcript((jobs.TURNS[1],), languages=("en", "de")))
+    house.jobs.perform(job, Service.SPEECH, transcript(first), last, warnings=("noisy",))
     house.jobs.perform(job, Service.INSIGHTS, jobs.INSIGHTS_PORTION)
     house.jobs.perform(job, Service.CAPTION, jobs.CAPTION_PORTION)
     house.jobs.perform(job, Service.TRANSLATION, jobs.translated("Good morning.", "Good day."))
@@ -99,14 +103,22 @@ def test_successful_result_of_every_service(house: House, http: TestClient) -> N
         },
         "speech_analysis": {
             "status": "success",
+            "detected_language": "English, German",
             "results": [
                 {
                     "transcript": "Good morning.", **times, "speaker": "SPEAKER_01", "speaker_name": "Anna_Kim",
                     "speaker_score": 0.4124, "item_ids": {}, "translation": "Good morning.",
+                    "words": [{"word": "Good", "start_time_sec": 4.6, "end_time_sec": 5.0}], "overlap_sec": 0.25,
+                    "overlaps": [
+                        {
+                            "start_time_sec": 8.66, "end_time_sec": 8.91, "speaker": "SPEAKER_00",
+                            "speaker_name": "Unknown 0",
+                        },
+                    ],
                 },
                 {
                     "transcript": "Guten Tag.", **later, "speaker": "SPEAKER_00", "speaker_name": "Unknown 0",
-                    "speaker_score": -1.0, "item_ids": {}, "translation": "Good day.",
+                    "speaker_score": -1.0, "item_ids": {}, "translation": "Good day.", "words": [],
                 },
             ],
         },
@@ -332,6 +344,7 @@ def test_jobs_without_scores_return_error(house: House, http: TestClient) -> Non
     running = house.jobs.create(BOTH)
     words = house.jobs.create(Options(speech_analysis=True))
     assert http.get(f"/api/v1/jobs/{words}/scores").status_code == 404
+    assert http.get(f"/api/v1/jobs/{running}/scores").status_code == 409
     assert http.get(f"/api/v1/jobs/{running}/scores", headers={"X-Api-Key": "another"}).status_code == 401
     other = house.jobs.create(BOTH, project="other")
     assert http.get(f"/api/v1/jobs/{other}/scores").status_code == 404

@@ -202,10 +202,12 @@ async def test_invalid_fields_are_named(house: House, case: str) -> None:
 async def test_diarized_translation_is_rejected(house: House) -> None:
     post = await Post(house, TRANSLATIONS, form({**WHISPER, "response_format": "diarized_json"})).end()
     assert (post.status, post.json["error"]["param"]) == (400, "response_format")
+    post = await Post(house, TRANSLATIONS, form({"model": "gpt-4o"})).end()
+    assert (post.status, post.json["error"]["code"]) == (404, "model_not_found")
 
 
-async def refusal(house: House, body: bytes | None = None, **headers: str) -> Post:
-    post = await Post(house, body=body, **headers).end()
+async def refusal(house: House, body: bytes | None = None, path: str = TRANSCRIPTIONS, **headers: str) -> Post:
+    post = await Post(house, path, body, **headers).end()
     assert post.headers["content-type"] == "application/json"
     return post
 
@@ -233,13 +235,22 @@ async def test_missing_form_file_or_audio_returns_400(house: House) -> None:
     assert post.json["error"]["message"] == "the file cannot be read: it is a cake"
 
 
-async def test_quota_and_queue_limits_return_errors(house: House) -> None:
+@pytest.mark.parametrize("path", [TRANSCRIPTIONS, TRANSLATIONS])
+async def test_key_of_another_request_conflicts(house: House, path: str) -> None:
+    first = Post(house, path, idempotency_key="mine")
+    await accepted(house)
+    assert kind(await refusal(house, form({**WHISPER, "prompt": "A talk."}), path, idempotency_key="mine"))[0] == 409
+    await first.leave()
+
+
+@pytest.mark.parametrize("path", [TRANSCRIPTIONS, TRANSLATIONS])
+async def test_quota_and_queue_limits_return_errors(house: House, path: str) -> None:
     house.directory.keys = {KEY: Principal("project", "organization", 10)}
     house.directory.spent = {"project"}
-    assert kind(await refusal(house)) == (402, "insufficient_quota", "insufficient_quota")
+    assert kind(await refusal(house, path=path)) == (402, "insufficient_quota", "insufficient_quota")
     house.directory.spent = set()
     house.jobs.failure = Unavailable("the queue is full", 7)
-    post = await refusal(house)
+    post = await refusal(house, path=path)
     assert (kind(post), post.headers["retry-after"]) == ((503, "server_error", None), "7")
 
 

@@ -7,10 +7,12 @@ import msgspec
 import pytest
 from starlette.testclient import TestClient
 
+from app.http.errors import status_of
 from app.own_sounds import operations
 from tests.contract.api import RAW
 from tests.unit.app.conftest import House
 from tests.unit.app.double import GRAPH, MODEL, Session
+from topics.errors import BadRequest, Conflict, EarshotError, NotFound
 from topics.hearing import Hearing, OwnSound
 from topics.jobs import payloads
 from topics.jobs.options import Options, Service
@@ -118,6 +120,38 @@ def test_job_is_marked_and_searched(house: House, http: TestClient, session: str
         assert (marked(house).looks, marked(house).job) == (b"\2\2\3\3", True)
         found = http.get(f"{OWN}/jobs/{job}").json()["found"]
         assert [(one["start"], one["end"]) for one in found] == [(4.0, 9.0)]
+
+
+def test_sound_is_learnt_switched_on_and_deleted(house: House, http: TestClient) -> None:
+    store = house.own_sounds
+    store.sounds.return_value, store.learn.return_value, store.switch.return_value = [TAUGHT], TAUGHT, TAUGHT
+    assert [sound["name"] for sound in http.get("/api/v1/own_sounds").json()["sounds"]] == ["Kettle"]
+    assert http.post(f"{OWN}/learn").json()["name"] == http.patch(OWN, json={"on": True}).json()["name"] == "Kettle"
+    store.switch.assert_awaited_once_with("project", "Kettle", True)
+    assert http.delete(f"{OWN}/marks/m").status_code == http.delete(OWN).status_code == 204
+    store.unmark.assert_awaited_once_with("project", "Kettle", "m")
+    store.remove.assert_awaited_once_with("project", "Kettle")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "asked", "error"),
+    [
+        ("POST", "/learn", "learn", BadRequest("mark more")),
+        ("POST", "/learn", "learn", NotFound("no such sound")),
+        ("PATCH", "", "switch", NotFound("no such sound")),
+        ("PATCH", "", "switch", Conflict("has to be learnt first")),
+        ("DELETE", "", "remove", NotFound("no such sound")),
+        ("DELETE", "/marks/m", "unmark", NotFound("no such mark")),
+        ("GET", "/jobs/j", "learnt", Conflict("has to be learnt first")),
+        ("GET", "/sessions/s", "learnt", Conflict("has to be learnt first")),
+    ],
+)
+def test_errors_of_store_are_reported(
+    house: House, http: TestClient, method: str, path: str, asked: str, error: EarshotError
+) -> None:
+    getattr(house.own_sounds, asked).side_effect = error
+    answer = http.request(method, OWN + path, json={"on": True} if method == "PATCH" else None)
+    assert (answer.status_code, answer.json()) == (status_of(error), {"error": str(error)})
 
 
 @pytest.mark.parametrize("path", ["sessions", "jobs"])

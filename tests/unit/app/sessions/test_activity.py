@@ -15,7 +15,7 @@ from app.sessions.activity_counter import ActivityCounter, Day, hourly_windows
 from app.sessions.rendering import EventRenderer
 from tests.contract.api import RAW
 from tests.ports import free_port
-from tests.unit.app.conftest import KEY, OPTIONS, House, serving
+from tests.unit.app.conftest import KEY, OPTIONS, House, client_of, serving
 from tests.unit.app.sessions.sockets import opened
 from tests.unit.app.sessions.test_live import put
 from topics.errors import BadRequest, Unavailable
@@ -131,7 +131,7 @@ def test_days_beyond_session_limit_are_counted_once(
 
 def test_key_is_required_before_day_is_checked() -> None:
     locked = House(msgspec.structs.replace(OPTIONS, sessions_need_key=True))
-    with TestClient(locked.app) as http:
+    with client_of(locked) as http:
         assert http.get(f"/audio_sessions/{new_id()}/activity", params={"day": "yesterday"}).status_code == 401
 
 

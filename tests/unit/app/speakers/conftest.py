@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from starlette.testclient import TestClient
 
-from tests.unit.app.conftest import OPTIONS, ORG_KEY, House
+from tests.unit.app.conftest import OPTIONS, ORG_KEY, House, client_of
 
 FORM = "multipart/form-data; boundary=boundary_1700000000.5_123456"
 EDGE = b"--boundary_1700000000.5_123456"
@@ -57,6 +57,5 @@ def house(tmp_path: Path) -> House:
 @pytest.fixture
 def http(house: House) -> Iterator[TestClient]:
     """A client of the fresh edge that sends its organization's key."""
-    headers = {"X-Org-Key": ORG_KEY, "Content-Type": FORM}
-    with TestClient(house.app, headers=headers, raise_server_exceptions=False) as client:
+    with client_of(house, x_org_key=ORG_KEY, content_type=FORM) as client:
         yield client

@@ -8,6 +8,7 @@ from starlette.testclient import TestClient
 from structlog.testing import capture_logs
 
 from app.routes import SPEAKER_ROUTES, SPEAKERS_PREFIX
+from tests.contract.answers import watched
 from tests.unit.app.conftest import KEY, OPTIONS, ORG_KEY, House
 from tests.unit.app.speakers.conftest import END, FORM, VOICE, form, opened, recorded, refused
 from topics.errors import AudioError, AudioTooLong, DirectoryDown, EarshotError, EngineAway, Unavailable
@@ -61,6 +62,7 @@ def test_recording_errors_are_reported(house: House, http: TestClient, path: str
     answer = http.post(f"/api/v2{path}", content=form("Anna"))
     refused(answer, message, status)
     assert answer.headers.get("retry-after") == ("7" if status == 503 else None)
+    assert answer.headers.get("earshot-reason") == (message if failure == "no audio" else None)
 
 
 @pytest.mark.parametrize(("path", "message"), [*AWAY.items(), ("/speaker/re-enroll?speaker=A", AWAY["/voice"])])
@@ -114,7 +116,7 @@ def ask(http: TestClient, method: str, path: str, **headers: str) -> Any:
 @pytest.fixture
 def stranger(house: House) -> TestClient:
     house.directory.organizations[OTHER_KEY] = "other"
-    return TestClient(house.app, headers={"Content-Type": FORM}, raise_server_exceptions=False)
+    return watched(TestClient(house.app, headers={"Content-Type": FORM}, raise_server_exceptions=False))
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
@@ -153,7 +155,7 @@ def test_key_caches_of_both_kinds_are_separate(house: House, stranger: TestClien
 @pytest.mark.parametrize("seconds", [0, 600])
 def test_rotated_key_is_valid_while_cached(seconds: int) -> None:
     house = House(msgspec.structs.replace(OPTIONS, key_cache_seconds=seconds))
-    http = TestClient(house.app, raise_server_exceptions=False)
+    http = watched(TestClient(house.app, raise_server_exceptions=False))
     assert opened(ask(http, "GET", "/speakers", X_Org_Key=ORG_KEY)) == []
     house.directory.organizations = {"a-new-key": "organization"}
     old = ask(http, "GET", "/speakers", X_Org_Key=ORG_KEY)

@@ -10,6 +10,7 @@ from starlette.testclient import TestClient
 from structlog.testing import capture_logs
 
 from app.speakers.passages import LONGEST_MS, alone, longest
+from tests.contract.answers import watched
 from tests.unit.app.conftest import ORG_KEY, House
 from tests.unit.app.jobs.conftest import Exchange, transcript
 from tests.unit.app.jobs.test_elsewhere import served
@@ -37,7 +38,7 @@ def point(http: TestClient, job: str, speaker: str = "Anna_Kim", job_speaker: st
 
 @pytest.fixture
 def http(house: House) -> TestClient:
-    return TestClient(house.app, headers={"X-Org-Key": ORG_KEY}, raise_server_exceptions=False)
+    return watched(TestClient(house.app, headers={"X-Org-Key": ORG_KEY}, raise_server_exceptions=False))
 
 
 def test_speaker_is_learnt_where_nobody_else_speaks(house: House, http: TestClient) -> None:

@@ -16,9 +16,8 @@ from starlette.testclient import TestClient
 from app.http.bodies import SMALL_BODY
 from app.http.uploads import UploadSpool
 from app.speakers import voice_form
-from tests.unit.app.conftest import OPTIONS, ORG_KEY, House, serving
+from tests.unit.app.conftest import OPTIONS, ORG_KEY, Exchange, House, serving
 from tests.unit.app.speakers.conftest import END, FORM, VOICE, form, named, opened, part, recorded, refused
-from tests.unit.asgi import Exchange
 
 INVALID = "speaker is invalid. only alphabet, number and underscore are allowed"
 TOO_LARGE = "one of uploaded files is bigger than 100 MB"

@@ -44,7 +44,8 @@ TEXT: Final = f"""\
 The log is Earshot's source of truth: everything accepted is on it. This is for its operators and readers; only \
 Earshot may write to it.
 
-- A value is one version byte ({record_codec.VERSION[0]}; rows: {rows.VERSION[0]}, or none in old ones), then msgpack.
+- A value is one version byte ({record_codec.VERSION[0]}; rows: {rows.VERSION[0]}, {rows.WITH_RECENT[0]} for heads \
+with `recent` references, or none in old ones), then msgpack.
 - A key is the id of the session or job; keys of the changelog are those of the table.
 - Records come at least once. New fields go last and have a default, so arrays may be shorter than their schema.
 - All topics are partitioned by CRC-32 of the id.

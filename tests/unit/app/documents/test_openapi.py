@@ -17,7 +17,7 @@ from app.documents.parts import EVERYTHING, OPERATOR, Part
 from app.options import EdgeOptions
 from tests.conftest import ROOT
 from tests.examples import golden
-from topics import catalog
+from topics import catalog, rows
 
 OPTIONS: Final = EdgeOptions(b"the secret of this deployment", Path("/the/spool"), admin_key=b"the operator's digest")
 DOCUMENT: Final = build.everything(OPTIONS, with_operator=True)
@@ -187,7 +187,9 @@ def judge(kind: str) -> Any:
 
 def unpacked(value: bytes) -> Any:
     """Return the msgpack of a record or row as JSON, binary in base64."""
-    return msgspec.to_builtins(msgspec.msgpack.decode(value[1:] if value[:1] == b"\x01" else value))
+    return msgspec.to_builtins(
+        msgspec.msgpack.decode(value[1:] if value[:1] in (rows.VERSION, rows.WITH_RECENT) else value)
+    )
 
 
 @pytest.mark.parametrize(

@@ -70,8 +70,6 @@ def write_draft(draft: Draft[H], fold: Fold[H]) -> None:
         draft.apply()
     except BaseException:
         fold.forget()
-        # Redelivered commands may have rewritten rows in this draft, which were not written.
-        draft.store.redelivered.clear()
         raise
     for offset in draft.released:
         fold.release(draft.store, offset)
@@ -85,7 +83,6 @@ def _fold(draft: Draft[H], record: StoredRecord, fold: Fold[H]) -> Exception | N
         fold.fold(draft, record)
     except (Unavailable, OSError, MemoryError) as error:
         fold.forget()
-        draft.store.redelivered.clear()  # As in `write_draft`.
         if isinstance(error, Unavailable):
             raise
         raise Unavailable(f"nothing can be folded now: {error}") from error

@@ -112,8 +112,6 @@ class HeadStore(ABC, Generic[H]):
         #: Projects of the counted (`Head.counted`) ids, except uploads whose project is not known yet.
         self.projects = ByProject()
         self.extents = ListExtents()
-        #: Ids with commands that were folded before this node took the partition over.
-        self.redelivered: set[str] = set()
         #: Ids with an unreadable row that was reported.
         self._unreadable: set[str] = set()
 

@@ -92,15 +92,6 @@ def test_machine_fault_does_not_park_record(fault: Exception) -> None:
     assert (house.parked, house.partition.rows, numbers.batches) == ([], {}, 0)
 
 
-def test_machine_fault_forgets_rows_that_were_to_be_written_again() -> None:
-    """Otherwise the next attempt would not write them, and the head would name audio without rows."""
-    house, numbers = House(), Numbers({1: [MemoryError()]})
-    house.store.redelivered.add("session")
-    with pytest.raises(Unavailable):
-        fold_batch(house.store, [StoredRecord(1, 0, b"a", b"")], numbers)
-    assert not house.store.redelivered
-
-
 def test_failed_parking_stops_batch() -> None:
     house, numbers = House(), Numbers({0: [RecordError("noise")]})
     park = mock.AsyncMock(side_effect=OSError("the log is gone"))

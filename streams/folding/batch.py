@@ -19,6 +19,8 @@ from topics.errors import RecordError, Unavailable
 
 ATTEMPTS: Final = 3
 PAUSE_SECONDS: Final = 0.05
+#: Rows that a batch changes in some 20 ms.
+BATCH_ROWS: Final = 4096
 
 log = structlog.get_logger(__name__)
 
@@ -29,6 +31,8 @@ Park = Callable[[int, StoredRecord, str], Awaitable[None]]
 def fold_batch(store: HeadStore[H], records: Sequence[StoredRecord], fold: Fold[H]) -> int:
     """Fold records of one partition up to the first that fails, and write them at once; return how many were folded.
 
+    Also end once they have changed `BATCH_ROWS` rows: a deletion may change a thousand.
+
     Raises:
         Unavailable: the table cannot be written or read; nothing was folded.
     """
@@ -38,6 +42,8 @@ def fold_batch(store: HeadStore[H], records: Sequence[StoredRecord], fold: Fold[
         if _fold(draft, record, fold) is not None:
             break
         folded += 1
+        if draft.size >= BATCH_ROWS:
+            break
     write_draft(draft, fold)
     return folded
 

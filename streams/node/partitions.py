@@ -198,7 +198,7 @@ class Partitions:
                     owner.take_rows(await self.standbys.promote(owner.number))
                 await self.takeover.run(owner, self._survey)
                 owner.serve()
-                unfinished = sum(work.begin(owner) for work in self._works)
+                unfinished = sum([await work.begin(owner) for work in self._works])
                 break
             except (DatabaseDamaged, TableOutdated) as error:
                 self._rebuild(owner, error)

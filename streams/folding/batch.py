@@ -20,7 +20,7 @@ from topics.errors import RecordError, Unavailable
 ATTEMPTS: Final = 3
 PAUSE_SECONDS: Final = 0.05
 #: Rows that a batch changes in some 20 ms.
-BATCH_ROWS: Final = 4096
+BATCH_ROWS: Final = 2048
 
 log = structlog.get_logger(__name__)
 

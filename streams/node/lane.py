@@ -130,11 +130,10 @@ class Lane:
             some = records[:FOLDED]
             folded = fold_batch(self._store, some, self._topic_fold)
             self._advance(some[:folded])
-            if folded < len(some):
-                await fold_patiently(self._store, some[folded], self._topic_fold, self._set_aside)
-                self._advance(some[folded : folded + 1])
-                folded += 1
-            records = records[folded:]
+            if not folded:
+                await fold_patiently(self._store, some[0], self._topic_fold, self._set_aside)
+                self._advance(some[:1])
+            records = records[max(folded, 1) :]
             await asyncio.sleep(0)
 
     def _advance(self, records: Sequence[StoredRecord]) -> None:

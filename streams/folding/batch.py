@@ -19,6 +19,8 @@ from topics.errors import RecordError, Unavailable
 
 ATTEMPTS: Final = 3
 PAUSE_SECONDS: Final = 0.05
+#: Rows that a batch changes in some 20 ms.
+BATCH_ROWS: Final = 2048
 
 log = structlog.get_logger(__name__)
 
@@ -29,6 +31,8 @@ Park = Callable[[int, StoredRecord, str], Awaitable[None]]
 def fold_batch(store: HeadStore[H], records: Sequence[StoredRecord], fold: Fold[H]) -> int:
     """Fold records of one partition up to the first that fails, and write them at once; return how many were folded.
 
+    Also end once they have changed `BATCH_ROWS` rows: a deletion may change a thousand.
+
     Raises:
         Unavailable: the table cannot be written or read; nothing was folded.
     """
@@ -38,6 +42,8 @@ def fold_batch(store: HeadStore[H], records: Sequence[StoredRecord], fold: Fold[
         if _fold(draft, record, fold) is not None:
             break
         folded += 1
+        if draft.size >= BATCH_ROWS:
+            break
     write_draft(draft, fold)
     return folded
 
@@ -70,8 +76,6 @@ def write_draft(draft: Draft[H], fold: Fold[H]) -> None:
         draft.apply()
     except BaseException:
         fold.forget()
-        # Redelivered commands may have rewritten rows in this draft, which were not written.
-        draft.store.redelivered.clear()
         raise
     for offset in draft.released:
         fold.release(draft.store, offset)
@@ -85,7 +89,6 @@ def _fold(draft: Draft[H], record: StoredRecord, fold: Fold[H]) -> Exception | N
         fold.fold(draft, record)
     except (Unavailable, OSError, MemoryError) as error:
         fold.forget()
-        draft.store.redelivered.clear()  # As in `write_draft`.
         if isinstance(error, Unavailable):
             raise
         raise Unavailable(f"nothing can be folded now: {error}") from error

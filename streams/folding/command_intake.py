@@ -68,16 +68,13 @@ class Intake(Fold[H], Generic[H, C]):
         self._answers.append((command.command, step.verdict))
 
     def _fold_again(self, draft: Draft[H], id: str, head: H, command: C, arrival: Arrival) -> None:
-        """Rewrite the rows of a command folded before the last stop, because the changelog may lack them."""
-        if id not in draft.store.redelivered:
-            # The head may reach the changelog before these rows. After a crash in between, they could not be
-            # recreated.
-            for number in head.audio:
-                for kind in (keys.AUDIO, keys.RECEIPT):
-                    key = draft.store.row_key(id, kind, number)
-                    if (value := draft.get(key)) is not None:
-                        draft.put(key, value)
-        draft.put_head(id, head, again=True)
+        """Rewrite the rows of a command folded before the last stop, because the changelog may lack them.
+
+        The head follows with its last command: rows of commands below it could not be recreated if the process died
+        before they reach the changelog.
+        """
+        if arrival.offset == head.command:
+            draft.put_head(id, head, again=True)
         if draft.store.is_erased(head):
             draft.mark_index_stale()
         self.write_again(draft, id, head, command, arrival)
@@ -86,7 +83,6 @@ class Intake(Fold[H], Generic[H, C]):
         if not isinstance(command, Chunk | Sealed) and not (isinstance(command, Part) and command.number):
             self._watch(draft, id, head)
         self.changes.changed[id] = self.changes.work[id] = None
-        draft.store.redelivered.add(id)
 
     @abstractmethod
     def write_again(self, draft: Draft[H], id: str, head: H, command: C, arrival: Arrival) -> None:

@@ -33,6 +33,11 @@ class Draft(Generic[H]):
         self.released: list[int] = []
         self.begin()
 
+    @property
+    def size(self) -> int:
+        """The number of rows that the batch changes so far."""
+        return len(self._changes)
+
     def begin(self) -> None:
         """Start a record; discard the writes of an unfinished one."""
         self._record_changes: dict[bytes, bytes | None] = {}

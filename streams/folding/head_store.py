@@ -28,6 +28,8 @@ log = structlog.get_logger(__name__)
 #: Decoded heads to cache: for all partitions of a node together, and the minimum for one partition.
 HEADS_CACHED: Final = 65_536
 HEADS_LEAST: Final = 256
+#: Unsettled ids to read at a time.
+PAGE_IDS: Final = 256
 #: Rows of an id to delete at a time.
 TIDIED_ROWS: Final = 1000
 
@@ -116,8 +118,6 @@ class HeadStore(ABC, Generic[H]):
         #: Projects of the counted (`Head.counted`) ids, except uploads whose project is not known yet.
         self.projects = ByProject()
         self.extents = ListExtents()
-        #: Ids with commands that were folded before this node took the partition over.
-        self.redelivered: set[str] = set()
         #: Ids with an unreadable row that was reported.
         self._unreadable: set[str] = set()
 
@@ -222,9 +222,13 @@ class HeadStore(ABC, Generic[H]):
             log.warning("row.unreadable", id=keys.shown(id), partition=self.partition.number, cause=str(error))
 
     def unsettled_ids(self) -> Iterator[str]:
-        """Yield the unsettled ids, and erased ids with remaining rows."""
-        for key, _ in self.partition.scan(self.unsettled, above(self.unsettled)):
-            yield key[1:].decode("ascii")
+        """Yield the unsettled ids, and erased ids with remaining rows. Rows may change in between."""
+        after, page = self.unsettled, [b""]
+        while page:
+            page = [key for key, _ in self.partition.scan(after, above(self.unsettled), PAGE_IDS)]
+            for key in page:
+                yield key[1:].decode("ascii")
+                after = key + b"\0"
 
     def all_ids(self) -> Iterator[str]:
         """Yield every id that has a row, at the cost of one seek per id."""

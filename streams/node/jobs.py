@@ -91,18 +91,17 @@ class JobWorkload(Workload[JobStore]):
     def store(self, owner: PartitionOwner) -> JobStore:
         return owner.jobs
 
-    def take_stock(self, store: JobStore, id: str, head: JobHead, early: Changes) -> None:
-        if head.needs_audio:
-            for row in store.audio(id, 0, head.parts):
-                store.references.add(row.offset)
+    def needed_audio(self, head: JobHead) -> range:
+        return head.audio if head.needs_audio else range(0)
+
+    def note_pending(self, id: str, head: JobHead, early: Changes) -> None:
         if head.unfinished:
             early.work[id] = None
         if head.unbilled:
             early.unbilled[id] = None
 
-    def suspect(self, ids: Iterable[str]) -> None:
-        for job in ids:
-            self.runner.suspect(job)
+    def suspect(self, id: str) -> None:
+        self.runner.suspect(id)
 
     def take_work(self, changes: Changes) -> None:
         self.biller.ready.add(changes.unbilled)

@@ -21,6 +21,8 @@ log = structlog.get_logger(__name__)
 #: A partition stops when a topic has this many unreadable records, and they are this share of all.
 PARKED_AT_LEAST: Final = 20
 PARKED_SHARE: Final = 0.05
+#: Records that `catch_up` folds before it yields to other tasks: as many as a group of the embedded log has.
+FOLDED: Final = 512
 #: Seconds between retries of a table on a full disk.
 DISK_SECONDS: Final = 0.25
 #: Consecutive failures of a table after which the node stops: about a minute, with the pauses.
@@ -125,14 +127,14 @@ class Lane:
 
     async def _fold(self, records: Sequence[StoredRecord]) -> None:
         while records and not self.closed:
-            folded = fold_batch(self._store, records, self._topic_fold)
-            self._advance(records[:folded])
-            records = records[folded:]
-            if records:
-                await fold_patiently(self._store, records[0], self._topic_fold, self._set_aside)
-                self._advance(records[:1])
-                records = records[1:]
-        await asyncio.sleep(0)
+            some = records[:FOLDED]
+            folded = fold_batch(self._store, some, self._topic_fold)
+            self._advance(some[:folded])
+            if not folded:
+                await fold_patiently(self._store, some[0], self._topic_fold, self._set_aside)
+                self._advance(some[:1])
+            records = records[max(folded, 1) :]
+            await asyncio.sleep(0)
 
     def _advance(self, records: Sequence[StoredRecord]) -> None:
         if records:

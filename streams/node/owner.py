@@ -89,8 +89,6 @@ class PartitionOwner:
         """Start answering requests; everything on the log at the takeover is folded."""
         self.serving = True
         self.waiting = None
-        for store in (self.sessions, self.jobs):
-            store.redelivered.clear()
 
     def close(self, reason: str) -> None:
         """Fail waiting requests with `reason` and cancel background work: another node owns the partition."""

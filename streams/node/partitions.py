@@ -31,6 +31,8 @@ log = structlog.get_logger(__name__)
 
 #: Seconds between notes of the folded positions: a crash repeats the work since the last note.
 NOTE_SECONDS: Final = 0.5
+#: Late rows that are rewritten before other tasks run.
+REWRITTEN: Final = 1024
 #: Seconds between checks for records that other nodes wrote to an owned partition.
 LOOK_SECONDS: Final = 5.0
 
@@ -198,7 +200,7 @@ class Partitions:
                     owner.take_rows(await self.standbys.promote(owner.number))
                 await self.takeover.run(owner, self._survey)
                 owner.serve()
-                unfinished = sum(work.begin(owner) for work in self._works)
+                unfinished = sum([await work.begin(owner) for work in self._works])
                 break
             except (DatabaseDamaged, TableOutdated) as error:
                 self._rebuild(owner, error)
@@ -294,7 +296,11 @@ class Partitions:
                 # The group may have given it back meanwhile: a new assignment settles the owner and starts over.
                 self._membership.rejoin()
             return
-        owner.rows.write_again(sorted({record.key for record in others if record.key is not None}))
+        late = sorted({record.key for record in others if record.key is not None})
+        for place in range(0, len(late), REWRITTEN):
+            if place:
+                await asyncio.sleep(0)
+            owner.rows.write_again(late[place : place + REWRITTEN])
         # A new set: positions noted before these rows do not confirm that the changelog has them.
         owner.unread_gaps = owner.unread_gaps - {(start, stop)}
         owner.noted = None

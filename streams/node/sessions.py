@@ -90,10 +90,10 @@ class SessionWorkload(Workload[SessionStore]):
     def store(self, owner: PartitionOwner) -> SessionStore:
         return owner.sessions
 
-    def take_stock(self, store: SessionStore, id: str, head: SessionHead, early: Changes) -> None:
-        if head.audio and not head.ended:
-            for row in store.audio(id, head.cursor.keep, head.next):
-                store.references.add(row.offset)
+    def needed_audio(self, head: SessionHead) -> range:
+        return range(0) if head.ended else head.audio
+
+    def note_pending(self, id: str, head: SessionHead, early: Changes) -> None:
         if head.analysable:
             early.work[id] = None
         if head.unmetered:

@@ -2,8 +2,9 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
+from itertools import islice
 from typing import Any, Final, Generic, TypeVar
 
 import mode
@@ -25,8 +26,10 @@ S = TypeVar("S", bound=HeadStore[Any])
 
 log = structlog.get_logger(__name__)
 
-#: Ids that a survey checks before it yields to other tasks.
+#: Ids, or pages of their audio, that a takeover looks at before it yields to other tasks.
 SURVEYED: Final = 64
+#: Rows in such a page.
+PAGE_ROWS: Final = 32
 #: Seconds between deletions of one id's rows, so that they fill neither the loop nor the log's queue.
 TIDY_SECONDS: Final = 0.05
 
@@ -65,37 +68,66 @@ class Workload(mode.Service, ABC, Generic[S]):  # type: ignore[misc]
         """Find pending work, and audio that must stay in the log. The cost grows with the unsettled ids only."""
         store = self.store(owner)
         if not store.indexed:
-            await self._index(store)
+            await _in_turns(store.build_index())
         with suppress(DiskFull):  # The next owner indexes the table again then.
             store.claim_lists()
-        early = owner.early.setdefault(self.commands, Changes())
-        for count, id in enumerate(filter(store.readable, list(store.unsettled_ids()))):
+        await _in_turns(self._take_stock(store, owner.early.setdefault(self.commands, Changes())))
+
+    def _take_stock(self, store: S, early: Changes) -> Iterator[None]:
+        """Look at one unsettled id, or one page of its audio, per step. Records may be folded between two steps."""
+        for id in filter(store.readable, store.unsettled_ids()):
             head = store.head(id)
             if head is None or not head.unsettled or store.is_erased(head):
                 early.leftovers[id] = None
             if head is not None and head.unsettled:
                 if head.counted and (project := store.project(id)) is not None:
                     store.projects.add(id, project)
-                self.take_stock(store, id, head, early)
-            if count % SURVEYED == 0:
-                await asyncio.sleep(0)
+                self.note_pending(id, head, early)
+                yield from self._hold_audio(store, id)
+            yield
 
-    async def _index(self, store: S) -> None:
-        for count, _ in enumerate(store.build_index()):
-            if count % SURVEYED == 0:
-                await asyncio.sleep(0)
+    def _hold_audio(self, store: S, id: str) -> Iterator[None]:
+        """Hold the audio in the log that an id still needs, one page of its rows per step."""
+        first = 0
+        while (head := store.head(id)) is not None and first < (numbers := self.needed_audio(head)).stop:
+            first = max(first, numbers.start)
+            stop = min(first + PAGE_ROWS, numbers.stop)
+            rows = store.audio(id, first, stop)
+            for row in rows:
+                store.references.add(row.offset)
+            first += len(rows)
+            if first < stop:
+                return
+            yield
 
     @abstractmethod
-    def take_stock(self, store: S, id: str, head: Any, early: Changes) -> None:
-        """Add references to the audio that an id still needs, and its pending work to `early`."""
+    def needed_audio(self, head: Any) -> range:
+        """Return the numbers of the chunks or parts that must stay in the log."""
 
-    def begin(self, owner: PartitionOwner) -> int:
-        """Begin the pending work of a partition that now serves; return the number of sessions or jobs with work."""
-        early = owner.early.get(self.commands, Changes())
-        self.suspect(early.work)
-        self._take(early)
-        owner.early.pop(self.commands, None)
-        return len(early.work)
+    @abstractmethod
+    def note_pending(self, id: str, head: Any, early: Changes) -> None:
+        """Add the pending work of an id to `early`."""
+
+    async def begin(self, owner: PartitionOwner) -> int:
+        """Begin the pending work of a partition that now serves; return the number of sessions or jobs with work.
+
+        Until it returns, `announce` leaves all work to it.
+        """
+        early = owner.early.setdefault(self.commands, Changes())
+        unfinished = list(early.work)
+        for count, id in enumerate(unfinished, 1):
+            self.suspect(id)
+            if count % SURVEYED == 0:
+                await asyncio.sleep(0)
+        while len(early.work) > SURVEYED and owner.serving:
+            some = dict.fromkeys(islice(early.work, SURVEYED))
+            for id in some:
+                del early.work[id]
+            self._take(Changes(work=some))
+            await asyncio.sleep(0)
+        if owner.serving:
+            self._take(owner.early.pop(self.commands))
+        return len(unfinished)
 
     def announce(self, changes: Changes) -> None:
         """Cancel work on ids that a batch removed, wake readers, and take new work or keep it for `begin`."""
@@ -110,7 +142,7 @@ class Workload(mode.Service, ABC, Generic[S]):  # type: ignore[misc]
         for ids in (changes.work, changes.unbilled, changes.leftovers):
             for id in [id for id in ids if not store.readable(id)]:
                 del ids[id]
-        if owner.serving:
+        if owner.serving and self.commands not in owner.early:
             self._take(changes)
         else:
             early = owner.early.setdefault(self.commands, Changes())
@@ -141,8 +173,8 @@ class Workload(mode.Service, ABC, Generic[S]):  # type: ignore[misc]
                     pause = DISK_SECONDS
                 await asyncio.sleep(pause)
 
-    def suspect(self, ids: Iterable[str]) -> None:
-        """Note that work on these ids may have killed a process. Sessions need no note: their workers die instead."""
+    def suspect(self, id: str) -> None:
+        """Note that work on an id may have killed a process. Sessions need no note: their workers die instead."""
 
     @abstractmethod
     def take_work(self, changes: Changes) -> None: ...
@@ -168,3 +200,10 @@ class Workload(mode.Service, ABC, Generic[S]):  # type: ignore[misc]
     @abstractmethod
     async def expire(self, id: str, due: int) -> None:
         """Append the command that ends an id whose index entry has this due time (ms)."""
+
+
+async def _in_turns(steps: Iterable[object]) -> None:
+    """Take some steps in each turn of the loop."""
+    for count, _ in enumerate(steps):
+        if count % SURVEYED == 0:
+            await asyncio.sleep(0)

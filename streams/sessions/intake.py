@@ -1,5 +1,6 @@
 """The intake of sessions: folds commands into heads and rows, and resolves the verdicts."""
 
+from bisect import bisect_left
 from collections import OrderedDict
 from typing import Final
 
@@ -9,7 +10,7 @@ from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.command_intake import Intake
 from streams.folding.draft import Draft
 from streams.folding.fold import Announce
-from streams.folding.head_store import HeadStore
+from streams.folding.head_store import HeadStore, audio_offsets
 from streams.sessions.audio import AudioCache
 from topics import keys, record_codec
 from topics.folding import Arrival
@@ -62,11 +63,22 @@ class SessionIntake(Intake[SessionHead, SessionCommand]):
                 rules_row = draft.get(draft.store.row_key(id, keys.RULES))
                 draft.put_request(id, sessions.with_rules(again, rules_row), arrival)
             case Chunk():
-                for number in head.audio if command.sequence is None else (command.sequence,):
-                    for kind in (keys.AUDIO, keys.RECEIPT):
-                        key = draft.store.row_key(id, kind, number)
-                        if (value := draft.get(key)) is not None:
-                            draft.put(key, value)
+                number = command.sequence
+                if number is None:
+                    number = self._number_at(draft, id, head.audio, arrival.offset)
+                for kind in (keys.AUDIO, keys.RECEIPT):
+                    key = draft.store.row_key(id, kind, number)
+                    if (value := draft.get(key)) is not None:
+                        draft.put(key, value)
+
+    def _number_at(self, draft: Draft[SessionHead], id: str, numbers: range, offset: int) -> int:
+        """Return the number of the chunk at an offset of the log, which has a session's chunks in order."""
+
+        def offset_of(number: int) -> int:
+            # The first rows are dropped first.
+            return next(audio_offsets([draft.get(draft.store.row_key(id, keys.AUDIO, number))]), -1)
+
+        return numbers.start + bisect_left(numbers, offset, key=offset_of)
 
     def release(self, store: HeadStore[SessionHead], offset: int) -> None:
         """Release the audio at an offset, in the log and in memory."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -74,14 +74,13 @@ class Sessions(SessionWorkload):
         async for ids in self.biller.ready:
             await self.biller.bill(ids)
 
-    def begin(self, owner: PartitionOwner) -> int:
+    async def begin(self, owner: PartitionOwner) -> int:
         """Begin as a real node does; it may have been paused since it last checked its clock."""
         self._node.stand_still()
-        return super().begin(owner)
+        return await super().begin(owner)
 
-    def suspect(self, ids: Iterable[str]) -> None:
-        for id in ids:
-            self.serving(id).head(id)
+    def suspect(self, id: str) -> None:
+        self.serving(id).head(id)
 
 
 class Node:

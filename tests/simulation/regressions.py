@@ -96,9 +96,9 @@ async def _read_for_anybody(self: Any, tp: TopicPartition, start: int, stop: int
 # --- 6: an error in the last step of a takeover is fatal ------------------------------------------------------------
 
 
-def _begin_or_end(real: Any, self: SessionWorkload, owner: PartitionOwner) -> int:
+async def _begin_or_end(real: Any, self: SessionWorkload, owner: PartitionOwner) -> int:
     try:
-        return int(real(self, owner))
+        return int(await real(self, owner))
     except Unavailable as error:
         raise RuntimeError("the last step of a takeover failed") from error
 

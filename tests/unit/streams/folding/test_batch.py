@@ -92,13 +92,14 @@ def test_machine_fault_does_not_park_record(fault: Exception) -> None:
     assert (house.parked, house.partition.rows, numbers.batches) == ([], {}, 0)
 
 
-def test_machine_fault_forgets_rows_that_were_to_be_written_again() -> None:
-    """Otherwise the next attempt would not write them, and the head would name audio without rows."""
-    house, numbers = House(), Numbers({1: [MemoryError()]})
-    house.store.redelivered.add("session")
-    with pytest.raises(Unavailable):
-        fold_batch(house.store, [StoredRecord(1, 0, b"a", b"")], numbers)
-    assert not house.store.redelivered
+def test_batch_ends_once_it_has_changed_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deletions of long sessions that come together must not hold the loop."""
+    monkeypatch.setattr("streams.folding.batch.BATCH_ROWS", 2)
+    house, numbers = House(), Numbers()
+    log = [StoredRecord(offset, 0, b"abbbc"[offset : offset + 1], b"") for offset in range(5)]
+    assert fold_batch(house.store, log, numbers) == 2
+    assert fold_batch(house.store, log[2:], numbers) == 3
+    assert house.partition.rows == {b"a": b"0", b"b": b"3", b"c": b"4"}
 
 
 def test_failed_parking_stops_batch() -> None:

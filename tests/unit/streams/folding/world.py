@@ -78,7 +78,6 @@ class PartitionWorld(Generic[H]):
             else:
                 for row in self.needed_audio(id, head):
                     self.store.references.add(row.offset)
-        self.store.redelivered.clear()
         self.assert_indexed()
 
     def assert_indexed(self) -> None:

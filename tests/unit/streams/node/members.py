@@ -66,7 +66,7 @@ class Work:
     async def survey(self, owner: PartitionOwner) -> None:
         self.surveyed.append(owner.number)
 
-    def begin(self, owner: PartitionOwner) -> int:
+    async def begin(self, owner: PartitionOwner) -> int:
         if self.faults:
             raise self.faults.pop(0)
         self.begun.append(owner.number)

@@ -1,12 +1,14 @@
 """A lane folds records delivered in order at once, fetches the rest, and folds nothing twice."""
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from streams.disk import DatabaseFailed
 from streams.folding.batch import ATTEMPTS
+from streams.folding.draft import Draft
 from streams.log import StoredRecord
 from streams.node.lane import PARKED_AT_LEAST, PARKED_SHARE, TABLE_ATTEMPTS, Lane, PartitionStopped
 from streams.sessions.store import SessionStore
@@ -179,6 +181,29 @@ async def test_other_log_errors_are_not_retried() -> None:
     with pytest.raises(OSError, match="damaged"):
         await house.lane.catch_up()
     assert not house.lane.level
+
+
+async def test_long_batch_is_folded_in_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streams.node.lane.FOLDED", 2)
+    house = behind(5)
+    house.topic.at_once = 5
+    catching_up, folded = asyncio.create_task(house.lane.catch_up()), [0]
+    while not catching_up.done():
+        await asyncio.sleep(0)
+        folded.append(len(house.offsets))
+    assert max(after - before for before, after in pairwise(folded)) == 2
+    assert house.offsets == [0, 1, 2, 3, 4]
+
+
+async def test_batch_that_changes_many_rows_is_folded_in_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streams.folding.batch.BATCH_ROWS", 1)
+    monkeypatch.setattr(Draft, "size", 1)
+    house = House()
+    assert not house.lane.deliver(house.append(4))
+    assert house.offsets == [0]
+    await house.lane.catch_up()
+    assert house.offsets == [0, 1, 2, 3]
+    assert house.parked == []
 
 
 async def test_expired_offsets_are_skipped() -> None:

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from unittest import mock
 
 import msgspec
 import pytest
@@ -108,6 +109,19 @@ async def test_positions_noted_before_gap_was_read_are_ignored(
     notes[-1][0].set_result(notes[-1][1])
     await until(lambda: owner.durable == owner.positions())
     assert owner.rows.applied.offset > gap[1]
+
+
+async def test_late_rows_are_rewritten_in_slices(holder: Shareholder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REWRITTEN", 1)
+    await holder.serve(2)
+    rows = holder.owners.here[2].rows
+    rows.write({K: b"good", L: b"fine"})
+    (start, _), (_, stop) = late(holder, 0), late(holder, 0, L)
+    with mock.patch.object(rows, "write_again", wraps=rows.write_again) as write_again:
+        holder.partitions.overtaken(ROWS, start, stop)
+        await until(lambda: not holder.owners.here[2].unread_gaps)
+    assert [call.args for call in write_again.call_args_list] == [([K],), ([L],)]
+    assert [logged(holder, key)[-1] for key in (K, L)] == [(b"good", rows.epoch), (b"fine", rows.epoch)]
 
 
 async def test_gap_with_later_epoch_closes_partition(holder: Shareholder) -> None:

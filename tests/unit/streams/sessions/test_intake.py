@@ -1,11 +1,14 @@
 """The intake agent: rows, verdicts and work that result from commands. The rules have their own tests."""
 
+from unittest import mock
+
 import msgspec
 import pytest
 import xxhash
 
+from streams.disk import DiskFull
 from streams.folding.awaited_verdicts import Verdicts
-from streams.folding.batch import write_draft
+from streams.folding.batch import fold_batch, write_draft
 from streams.folding.draft import ERASED_ROWS, Draft
 from streams.folding.fold import Changes
 from streams.sessions.audio import AudioCache
@@ -45,6 +48,13 @@ class House:
         assert not any(future.done() for future in futures)
         write_draft(draft, self.intake)
         return [future.result() for future in futures]
+
+    def redeliver(self, offset: int, *commands: SessionCommand) -> list[bytes]:
+        """Fold a batch of commands that were folded before, the first at `offset`; return the keys of logged rows."""
+        logged = len(self.partition.changelog)
+        records = [delivered(offset + place, SESSION, command) for place, command in enumerate(commands)]
+        assert fold_batch(self.store, records, self.intake) == len(records)
+        return [key for key, _ in self.partition.changelog[logged:]]
 
     def due(self) -> list[int]:
         return [due for due, _ in self.store.due(2**60, 100)]
@@ -115,6 +125,32 @@ async def test_audio_of_long_deleted_session_is_released_in_steps(house: House) 
     assert released == list(range(1 + ERASED_ROWS, 1 + chunks - MOST_RECENT)), "the head had the others"
     assert house.store.audio(SESSION, 0, chunks) == []
     assert list(house.store.unsettled_ids()) == []
+
+
+@pytest.mark.parametrize("is_numbered", [True, False])
+async def test_redelivered_chunk_of_long_session_rewrites_only_its_rows(house: House, is_numbered: bool) -> None:
+    """Otherwise the takeover of a long session would hold the loop and fill the log's queue."""
+    commands: list[SessionCommand] = [STREAM]
+    commands += [Chunk(str(number), number if is_numbered else None, b"s") for number in range(2 * ERASED_ROWS)]
+    await house.fold(*commands)
+    for number in (0, 1, ERASED_ROWS, 2 * ERASED_ROWS - 2):
+        row = house.store.row_key(SESSION, keys.AUDIO, number)
+        assert house.redeliver(1 + number, commands[1 + number]) == [row]
+
+
+async def test_head_follows_rows_of_redelivered_commands(house: House) -> None:
+    """The changelog never has a head whose commands lack rows there: nothing could recreate them after a crash."""
+    commands: list[SessionCommand] = [STREAM, Chunk("a", 0, b"a", b"key"), Chunk("b", 1, b"b"), Chunk("c", None, b"c")]
+    await house.fold(*commands)
+    head = house.store.row_key(SESSION, keys.HEAD)
+    assert head not in house.redeliver(0, *commands[:3])
+    with mock.patch.object(house.partition, "write", side_effect=DiskFull), pytest.raises(DiskFull):
+        house.redeliver(3, commands[3])
+    assert head not in house.redeliver(1, *commands[1:3])
+    logged = house.redeliver(1, *commands[1:])
+    audio = [house.store.row_key(SESSION, keys.AUDIO, number) for number in range(3)]
+    before_head = logged[: logged.index(head)]
+    assert {*audio, house.store.row_key(SESSION, keys.RECEIPT, 0)} <= set(before_head)
 
 
 async def test_deletion_releases_rows_references_and_cache(house: House) -> None:

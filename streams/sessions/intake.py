@@ -10,7 +10,7 @@ from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.command_intake import Intake
 from streams.folding.draft import Draft
 from streams.folding.fold import Announce
-from streams.folding.head_store import HeadStore, audio_offsets
+from streams.folding.head_store import HeadStore, audio_offsets, first_recent
 from streams.sessions.audio import AudioCache
 from topics import keys, record_codec
 from topics.folding import Arrival
@@ -65,20 +65,27 @@ class SessionIntake(Intake[SessionHead, SessionCommand]):
             case Chunk():
                 number = command.sequence
                 if number is None:
-                    number = self._number_at(draft, id, head.audio, arrival.offset)
-                for kind in (keys.AUDIO, keys.RECEIPT):
-                    key = draft.store.row_key(id, kind, number)
+                    number = self._number_at(draft, id, head, arrival.offset)
+                rows_of = [(keys.AUDIO, number), (keys.RECEIPT, number)]
+                if head.kind == "stream" and number >= rules.MOST_RECENT:
+                    # With this chunk, the reference to an earlier one may have left the head for a row.
+                    rows_of.append((keys.AUDIO, number - rules.MOST_RECENT))
+                for kind, of in rows_of:
+                    key = draft.store.row_key(id, kind, of)
                     if (value := draft.get(key)) is not None:
                         draft.put(key, value)
 
-    def _number_at(self, draft: Draft[SessionHead], id: str, numbers: range, offset: int) -> int:
+    def _number_at(self, draft: Draft[SessionHead], id: str, head: SessionHead, offset: int) -> int:
         """Return the number of the chunk at an offset of the log, which has a session's chunks in order."""
+        recent = first_recent(head)
 
         def offset_of(number: int) -> int:
+            if number >= recent:
+                return head.recent[number - recent].offset
             # The first rows are dropped first.
             return next(audio_offsets([draft.get(draft.store.row_key(id, keys.AUDIO, number))]), -1)
 
-        return numbers.start + bisect_left(numbers, offset, key=offset_of)
+        return head.audio.start + bisect_left(head.audio, offset, key=offset_of)
 
     def release(self, store: HeadStore[SessionHead], offset: int) -> None:
         """Release the audio at an offset, in the log and in memory."""

@@ -21,6 +21,7 @@ from streams.tables import partition_rows as rows
 from tests.simulation import group, librdkafka, threads
 from tests.simulation.loop import CURRENT
 from tests.simulation.world import current
+from topics.sessions import rules
 
 #: Modules that read the time or start threads.
 MODULES: tuple[ModuleType, ...] = (
@@ -91,6 +92,8 @@ def simulated() -> Iterator[None]:
         patch(backend, "ensure", _ensure)
         patch(membership, "AIOKafkaClient", _client)
         patch(partitions, "LOOK_SECONDS", 2.0)
+        # Chunks of short streams also have rows.
+        patch(rules, "MOST_RECENT", 1)
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
         stack.callback(partial(structlog.configure, **before))
         logging.disable(logging.CRITICAL)

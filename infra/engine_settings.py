@@ -80,7 +80,11 @@ class EngineSettings(BaseSettings):
         "other is refused, because the engine's key is the operator's.",
     )
     speech_timeout: float = Field(
-        default=30.0, gt=0, le=3600, description="Timeout of the speech engine for one piece, in seconds."
+        default=30.0,
+        gt=0,
+        le=3600,
+        description="Timeout of the speech engine for one piece, in seconds; the bundled one has the time of "
+        "all pieces that it decodes together.",
     )
     speech_concurrency: int = Field(default=4, ge=1, le=1024, description="Concurrent requests to the speech engine.")
     speech_piece_seconds: int = Field(

@@ -146,7 +146,7 @@ class JobServices:
         hearing = None
         if self._bundled is not None:
             limit = min(settings.speech_concurrency, TOGETHER)
-            address = self._here(self._bundled, SPEECH_MODEL, settings.speech_timeout, limit)
+            address = self._here(self._bundled, SPEECH_MODEL, settings.speech_timeout * limit, limit)
             hearing = self._noted(SpeechTranslationClient(address))
         return SpeechTranslationService(hearing, self._decoders.open_in_background, BUNDLED_PIECE_SECONDS, NEEDED)
 
@@ -202,15 +202,15 @@ class JobServices:
     ) -> EngineAddress | None:
         """Return the address of an engine, or None if there is none.
 
-        For the bundled engine, `bundled` is the model and `most` the calls it takes at once; more would miss their
-        deadlines.
+        For the bundled engine, `bundled` is the model and `most` the calls that it works on together, each in the time
+        of all; more would miss their deadlines.
         """
         if engine.url is not None:
             return self._elsewhere(engine)
         if self._bundled is None:
             return None
         limit = min(engine.concurrency, most or workers.default_threads())
-        return self._here(self._bundled, bundled, engine.timeout, limit)
+        return self._here(self._bundled, bundled, engine.timeout * (limit if most else 1), limit)
 
     def _here(self, server: EngineServer, model: str | None, timeout_s: float, limit: int) -> EngineAddress:
         return EngineAddress(

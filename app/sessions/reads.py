@@ -41,14 +41,18 @@ async def read_status(call: Call, context: SessionContext) -> Reply:
     """GET /audio_sessions/{id}/status: a page of windows.
 
     It waits while the page is empty and audio waits for inference. For a client that follows tokens, it also waits at
-    the end of an unfinished session, because the client would ask again at once.
+    the end of an unfinished session, because the client would ask again at once. The last page of a stream that is
+    about to end waits too: with a token, it would lead to an empty page, which some clients cannot read.
     """
     session = await allowed_session(call, context)
     page = _page_request(call, context, session)
 
     def complete(view: SessionView) -> bool:
+        total = readable_windows(view)
+        if view.head.ending and page.offset + page.count >= total:
+            return False
         pending = not view.head.finished if page.follows else view.head.in_progress
-        return readable_windows(view) > page.offset or not pending
+        return total > page.offset or not pending
 
     view = await awaited_view(call, context, session, complete)
     return _with_model(view, json_reply_of_bytes(_status(context, session, view, page)))

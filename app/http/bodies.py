@@ -15,9 +15,9 @@ T = TypeVar("T")
 
 #: Longest body without audio, in bytes.
 SMALL_BODY: Final = 64 * 1024
-#: An oversized body up to this length is refused, then discarded as it arrives, so that a client that writes before it
-#: reads sees the 413. For a longer one, the connection is closed.
-DISCARDED_BYTES: Final = 16 * 1024 * 1024
+#: Longest body whose rest is discarded after an early answer, so that a client that writes before it reads gets the
+#: answer. For a longer one, the connection is closed. Only recordings may be that long.
+DISCARDED_BYTES: Final = 128 * 1024 * 1024
 #: A project may hold this fraction of the memory for bodies, a session this fraction of its project's.
 SHARES: Final = 4
 

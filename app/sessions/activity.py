@@ -71,9 +71,8 @@ _part: Final = msgspec.json.Decoder(Part)
 
 async def session_activity(call: Call, context: SessionContext) -> Reply:
     """GET /audio_sessions/{id}/activity: a day of one session; needs no key, because the id is a secret too."""
-    session = await allowed_session(call, context)
+    session, view = await allowed_session(call, context)
     day = parse_day(query_parameters(call.scope))
-    view = session_view(context, session)
     hours, left_out = await context.activity.count(view.opened.project, [(session, view)], day)
     session_view(context, session)  # Fails if the session was deleted meanwhile.
     counted = any(tally for tally in hours)

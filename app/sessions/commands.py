@@ -14,7 +14,7 @@ from app.http.replies import NO_CONTENT, Reply, generic_error, json_reply, json_
 from app.sessions.answers import CreatedSession
 from app.sessions.requests import CREATE, UPDATE, CreateSession, chunk_audio
 from app.sessions.session_context import SessionContext
-from app.sessions.waiting import allowed_session, session_view
+from app.sessions.waiting import allowed_session
 from app.sound_rules import check_tags, rule_of, rules_of
 from topics import keys, media
 from topics.errors import BadRequest, TooLarge
@@ -49,9 +49,7 @@ async def create_session(call: Call, context: SessionContext) -> Reply:
 
 async def update_session(call: Call, context: SessionContext) -> Reply:
     """PATCH /audio_sessions/{id}: `make_readonly` closes the session; sound rules apply to later windows."""
-    session = await allowed_session(call, context)
-    # Check this first: do not read the body for a session that does not exist.
-    view = session_view(context, session)
+    session, view = await allowed_session(call, context)
     body = decode(UPDATE, await call.body(SMALL_BODY, view.opened.project, session))
     if body.sound_rule is not None or body.sound_rules is not None:
         tags = context.sessions.tags(view.opened.model or context.sessions.model())
@@ -67,16 +65,15 @@ async def update_session(call: Call, context: SessionContext) -> Reply:
 
 
 async def delete_session(call: Call, context: SessionContext) -> Reply:
-    return await _change_session(
-        context, await allowed_session(call, context), Deleted(next(context.commands)), "session deleted"
-    )
+    session, _ = await allowed_session(call, context)
+    return await _change_session(context, session, Deleted(next(context.commands)), "session deleted")
 
 
 async def upload_chunk(call: Call, context: SessionContext) -> Reply:
     """PUT /audio_sessions/{id}/chunks/{n}: append audio; only the next number is accepted."""
-    session = await allowed_session(call, context)
+    session, view = await allowed_session(call, context)
+    project = view.opened.project
     sequence = SEQUENCE.judge(call.path("chunk_sequence"))
-    project = session_view(context, session).opened.project
     with naming_limit(context.chunk_limit) as limit:
         audio = chunk_audio(await call.body(chunk_body(limit), project, session), limit)
     chunk = Chunk(next(context.commands), sequence, audio, idempotency_digest(call))

@@ -31,7 +31,7 @@ from app.sessions.rendering import readable_windows
 from app.sessions.session_context import SessionContext
 from app.sessions.socket_events import SOUNDS, EventReader, wanted_types
 from app.sessions.socket_room import RETRY_SECONDS
-from app.sessions.waiting import allowed_session, session_view
+from app.sessions.waiting import allowed_session
 from topics import keys
 from topics.errors import Unavailable
 from topics.ports.lists import ListQuery
@@ -75,8 +75,7 @@ async def follow_session(call: Call, context: SessionContext) -> Reply | StreamR
 
     With `events`, it has the events of a live socket, each with its cursor.
     """
-    session = await allowed_session(call, context)
-    view = session_view(context, session)
+    session, view = await allowed_session(call, context)
     project = view.opened.project
     if (types := query_parameters(call.scope).get(EVENTS)) is not None:
         events = EventReader(context.renderer, session, view.opened, *_first_event(call, session, view, types))

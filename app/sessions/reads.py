@@ -41,29 +41,33 @@ async def read_status(call: Call, context: SessionContext) -> Reply:
     """GET /audio_sessions/{id}/status: a page of windows.
 
     It waits while the page is empty and audio waits for inference. For a client that follows tokens, it also waits at
-    the end of an unfinished session, because the client would ask again at once.
+    the end of an unfinished session, because the client would ask again at once. The last page of a stream that is
+    about to end waits too: with a token, it would lead to an empty page, which some clients cannot read.
     """
-    session = await allowed_session(call, context)
+    session, view = await allowed_session(call, context)
     page = _page_request(call, context, session)
 
     def complete(view: SessionView) -> bool:
+        total = readable_windows(view)
+        if view.head.ending and page.offset + page.count >= total:
+            return False
         pending = not view.head.finished if page.follows else view.head.in_progress
-        return readable_windows(view) > page.offset or not pending
+        return total > page.offset or not pending
 
-    view = await awaited_view(call, context, session, complete)
+    view = await awaited_view(call, context, session, view, complete)
     return _with_model(view, json_reply_of_bytes(_status(context, session, view, page)))
 
 
 async def read_results(call: Call, context: SessionContext) -> Reply:
     """GET /audio_sessions/{id}/results: windows, and the progress of their session; waits for a closed one."""
-    session = await allowed_session(call, context)
+    session, view = await allowed_session(call, context)
     query = query_parameters(call.scope)
     offset, limit = _offset(session, query), LIMIT.read(query)
 
     def complete(view: SessionView) -> bool:
         return view.head.finished or view.head.state is SessionState.WRITABLE
 
-    view = await awaited_view(call, context, session, complete)
+    view = await awaited_view(call, context, session, view, complete)
     total = readable_windows(view)
     end = max(offset, min(offset + limit, total))
     more = end < total or not view.head.finished
@@ -83,8 +87,8 @@ def _with_model(view: SessionView, reply: Reply) -> Reply:
 
 async def predict(call: Call, context: SessionContext) -> Reply:
     """POST /audio_sessions/{id}/predict: score one independent window and return its events."""
-    session = await allowed_session(call, context)
-    project = session_view(context, session).opened.project
+    session, view = await allowed_session(call, context)
+    project = view.opened.project
     with naming_limit(context.chunk_limit) as limit:
         body = decode(PREDICT, await call.body(chunk_body(limit), project, session))
         audio = audio_bytes(body.data, limit)
@@ -97,7 +101,7 @@ async def predict(call: Call, context: SessionContext) -> Reply:
     def complete(view: SessionView) -> bool:
         return view.head.windows > window or view.head.finished
 
-    view = await awaited_view(call, context, session, complete)
+    view = await awaited_view(call, context, session, session_view(context, session), complete)
     if view.head.windows <= window:
         if view.head.error is not None:
             raise BadRequest(view.head.error)

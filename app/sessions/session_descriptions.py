@@ -225,8 +225,10 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     reads.read_status: Description(
         summary="Read a page of windows",
         text="While audio waits for analysis and the page is empty, the answer waits up to {poll_seconds} s. If it is "
-        "still empty, ask again. `next_token` overrides the other parameters; following it page by page returns every "
-        "window exactly once, in order. The last page has none. An empty `next_token` counts as absent.",
+        "still empty, ask again. The last page of a closed stream also waits for the end of the analysis, and a page "
+        "at the end of an open session waits if a `next_token` led there. `next_token` overrides the other parameters; "
+        "following it page by page returns every window exactly once, in order. The last page has none. An empty "
+        "`next_token` counts as absent.",
         origin="contract",
         key=SESSION_KEY,
         parameters=(

@@ -37,7 +37,7 @@ from app.sessions.session_context import SessionContext
 from app.sessions.socket import Socket, error_text, key_failure, retry_fields
 from app.sessions.socket_events import WINDOW, wanted_types
 from app.sessions.socket_room import KeyWatch, SocketRoom
-from app.sessions.waiting import allowed_session, session_view
+from app.sessions.waiting import allowed_session
 from topics.errors import BadRequest, Closed, EarshotError, Exhausted, Unavailable
 from topics.keys import ID_BITS, drawn_id, is_id
 from topics.ports.directory import Principal
@@ -190,8 +190,8 @@ async def _allowed(call: Call, context: SocketContext) -> tuple[str, str]:
         Unauthorized, DirectoryDown: a key is required, and is invalid or cannot be verified.
         NotFound: there is no such session, or another project has it.
     """
-    session = await allowed_session(call, context.sessions)
-    project = session_view(context.sessions, session).opened.project
+    _, view = await allowed_session(call, context.sessions)
+    project = view.opened.project
     keys = context.sessions.project_keys
     key = keys.key(call)
     if key and not context.sessions.options.sessions_need_key:

@@ -27,20 +27,22 @@ def session_id(call: Call) -> str:
     return session
 
 
-async def allowed_session(call: Call, context: SessionContext) -> str:
-    """Return the session id in the path, if the caller has its project's key or the deployment requires none.
+async def allowed_session(call: Call, context: SessionContext) -> tuple[str, SessionView]:
+    """Return the session in the path, if the caller has its project's key or the deployment requires none.
+
+    Call it before any other check: all requests for a deleted session get 404, whatever else is wrong.
 
     Raises:
         Unauthorized, DirectoryDown: a key is required, and is invalid or cannot be verified.
         NotFound: there is no such session, or another project has it.
     """
-    if not context.options.sessions_need_key:
-        return session_id(call)
-    principal = await context.project_keys.authenticate(call)
+    needs_key = context.options.sessions_need_key
+    principal = await context.project_keys.authenticate(call) if needs_key else None
     session = session_id(call)
-    if session_view(context, session).opened.project != principal.project:
+    view = session_view(context, session)
+    if principal is not None and view.opened.project != principal.project:
         raise NotFound(NO_SESSION)
-    return session
+    return session, view
 
 
 def session_view(context: SessionContext, session: str) -> SessionView:
@@ -56,16 +58,17 @@ def session_view(context: SessionContext, session: str) -> SessionView:
 
 
 async def awaited_view(
-    call: Call, context: SessionContext, session: str, complete: Callable[[SessionView], bool]
+    call: Call, context: SessionContext, session: str, view: SessionView, complete: Callable[[SessionView], bool]
 ) -> SessionView:
     """Return the session once it is `complete`, or its current state when the deployment's waiting time is over.
+
+    `view` is its state now.
 
     Raises:
         NotFound: it does not exist, or was deleted meanwhile.
         ClientGone: the client hung up while waiting.
         Unavailable: the partition moved to another node.
     """
-    view = session_view(context, session)
     if complete(view):
         return view
     loop = asyncio.get_running_loop()

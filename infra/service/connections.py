@@ -16,6 +16,8 @@ log = structlog.get_logger(__name__)
 #: Seconds between checks of a connection, and how many are checked at once.
 LOOK_SECONDS: Final = 1.0
 TOGETHER: Final = 64
+#: Bytes a second that all connections together discard of requests that are answered already.
+DISCARD_RATE: Final = 128 * 1024 * 1024
 #: Seconds between log lines about refusals.
 REPORT_SECONDS: Final = 60.0
 
@@ -58,6 +60,8 @@ class Connections:
         self._all: set[Guarded] = set()
         self._by_address: Counter[str] = Counter()
         self._reported: Counter[str] = Counter()
+        #: Loop time at which the next piece may be discarded.
+        self._discarded = 0.0
 
     def __len__(self) -> int:
         return len(self._all)
@@ -84,6 +88,15 @@ class Connections:
         self._by_address[whose] -= 1
         if not self._by_address[whose]:
             del self._by_address[whose]
+
+    def discard(self, size: int) -> float:
+        """Return the seconds for which a connection must not be read, after it has discarded `size` bytes.
+
+        Others get their turn meanwhile: discarding is quick, but clients can send without end.
+        """
+        now = asyncio.get_running_loop().time()
+        self._discarded = max(self._discarded, now) + size / DISCARD_RATE
+        return self._discarded - now
 
     async def watch(self) -> None:
         """Check all connections regularly; log refusals now and then.

@@ -27,7 +27,7 @@ CALLBACKS: Final = (
 METHODS: Final[Mapping[type, Collection[str]]] = {
     HttpToolsProtocol: (
         *CALLBACKS, "connection_made", "connection_lost", "data_received", "eof_received", "on_response_complete",
-        "shutdown", "_get_upgrade", "_unset_keepalive_if_required",
+        "shutdown", "_get_upgrade", "_start_asgi_task", "_unset_keepalive_if_required",
     ),
     FlowControl: ("pause_reading",),
 }  # fmt: skip
@@ -38,8 +38,8 @@ ATTRIBUTES: Final[Mapping[type, Collection[str]]] = {
         "scope", "server_state", "transport", "url",
     ),
     RequestResponseCycle: (
-        "disconnected", "message_event", "more_body", "response_complete", "response_started",
-        "waiting_for_100_continue",
+        "body", "chunked_encoding", "disconnected", "expected_content_length", "message_event", "more_body",
+        "response_complete", "response_started", "waiting_for_100_continue",
     ),
     FlowControl: ("read_paused",),
     # Stopping calls `shutdown` of each connection.

@@ -5,11 +5,13 @@ input except body data: request line, headers, chunk sizes, trailers.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Final, cast
 
 import httptools
 import msgspec
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, ASGISendEvent, Scope
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from app.http.addresses import client_address
@@ -56,12 +58,14 @@ class ClientConnection(HttpToolsProtocol):
         self._fault: tuple[int, str] | None = None
         #: Ends a connection that was refused.
         self._lingering: asyncio.TimerHandle | None = None
+        #: The connection closes at the end of a request that is answered already.
+        self._leaving = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start serving, or refuse with 503 if there are too many connections."""
         super().connection_made(transport)
         self._raw = transport
-        self.transport = PairingTransport(transport, self.loop)
+        self.transport = PairingTransport(transport, self.loop, self._leave)
         self.address = self.client[0] if self.client else ""
         if not self._door.admit(self):
             self._end_with(503, "this node has too many connections", b"retry-after: 1\r\n")
@@ -106,6 +110,18 @@ class ClientConnection(HttpToolsProtocol):
     def shutdown(self) -> None:
         self._handle_waiting()
         super().shutdown()
+        if self._leaving:
+            self._raw.close()
+
+    def _leave(self) -> bool:
+        """Return whether closing must wait for the rest of an answered request.
+
+        Closing at once would reset the connection, and a client that writes before it reads would lose the answer.
+        """
+        if self._discards and not self._leaving:
+            self._leaving = True
+            self._raw.write_eof()
+        return self._leaving
 
     def _handle_waiting(self) -> None:
         if self._waiting:
@@ -125,10 +141,26 @@ class ClientConnection(HttpToolsProtocol):
             # Until the upgrade is accepted, this is served as any other request.
             self.early = data[upgrade.args[0] :]
         except httptools.HttpParserError:
+            if self._raw.is_closing():  # What follows the last request is ignored.
+                return
             self.refuse(*(self._fault or (400, "the request is not HTTP")))
             return
         if self._framing > FRAMING_BYTES + self._body:
             self.refuse(*TOO_MUCH_FRAMING)
+        elif self._discards:
+            self.cycle.body.clear()
+            self.flow.pause_reading()
+            self.loop.call_later(self._door.discard(len(data)), self._read_on)
+
+    @property
+    def _discards(self) -> bool:
+        """Whether the rest of an answered request is arriving."""
+        cycle = self.cycle
+        return cycle is not None and cycle.response_complete and cycle.more_body and not self._raw.is_closing()
+
+    def _read_on(self) -> None:
+        if not self._raw.is_closing():
+            self.flow.resume_reading()
 
     def _check_header_size(self) -> None:
         """Refuse headers and trailers that are too large but arrived in one block, which may hold more than them."""
@@ -137,6 +169,8 @@ class ClientConnection(HttpToolsProtocol):
             raise ValueError(self._fault)
 
     def on_message_begin(self) -> None:
+        if self._raw.is_closing():
+            raise ValueError
         super().on_message_begin()
         self._receiving = True
         self._body = self._hosts = 0
@@ -149,7 +183,7 @@ class ClientConnection(HttpToolsProtocol):
             raise ValueError(self._fault)
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
-            self.expect_100_continue = True
+            self.expect_100_continue = self.parser.get_http_version() != "1.0"
         elif name == b"host":
             self._hosts += 1
         elif name == b"transfer-encoding" and value.strip().lower() != b"chunked":
@@ -174,6 +208,9 @@ class ClientConnection(HttpToolsProtocol):
             scope["extensions"] = {EXTENSION: SocketUpgrade(self, scope)}
         super().on_headers_complete()
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        super()._start_asgi_task(cycle, _unframed(cycle, app) if cycle.scope["http_version"] == "1.0" else app)
+
     def on_response_complete(self) -> None:
         """Start the next request; pause reading while requests wait."""
         super().on_response_complete()
@@ -188,13 +225,16 @@ class ClientConnection(HttpToolsProtocol):
         self._moved = self._door.now
         super().on_body(body)
         if self.cycle.response_complete and self._body > DISCARDED_BYTES:
-            self.refuse(413, "this operation takes no body, and this one is too large to discard")
+            self.refuse(413, "the rest of a request that was answered is too large to discard")
 
     def on_message_complete(self) -> None:
         self._check_header_size()
         self._receiving = False
         self._framing = 0
         super().on_message_complete()
+        self.cycle.more_body = False  # uvicorn leaves it if the request is answered already.
+        if self._leaving:
+            self._raw.close()
 
     # --- another protocol -------------------------------------------------------------------------------------------
 
@@ -244,7 +284,7 @@ class ClientConnection(HttpToolsProtocol):
         self._door.refused[message] += 1
         cycle = self.cycle
         if cycle is None or cycle.response_complete:
-            answered = bool(self._framing)
+            answered = bool(self._framing) and not self._discards
         else:
             # The client would take this answer for the answer to an earlier request.
             answered = cycle.more_body and not cycle.response_started and not self.pipeline
@@ -265,16 +305,35 @@ class ClientConnection(HttpToolsProtocol):
         self._lingering = self.loop.call_later(LINGER_SECONDS, self._raw.abort)
 
 
+def _unframed(cycle: RequestResponseCycle, app: ASGI3Application) -> ASGI3Application:
+    """Return an application whose answers of unknown length end with the connection: HTTP/1.0 knows no chunks."""
+
+    async def unframed(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        async def send_unframed(message: ASGISendEvent) -> None:
+            cycle.chunked_encoding = False
+            if message["type"] == "http.response.body":
+                cycle.expected_content_length = len(message.get("body", b""))
+            await send(message)
+
+        await app(scope, receive, send_unframed)
+
+    return unframed
+
+
 class PairingTransport(asyncio.Transport):
     """Joins two consecutive writes; the first waits for the second until the loop has nothing else to do.
 
     Writes to a client that has left are dropped, because uvloop's transport would raise.
     """
 
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, leave: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Write to `transport`. `leave` returns whether closing has to wait for the rest of the request."""
         super().__init__()
         self._transport = transport
         self._loop = loop
+        self._leave = leave
         self._first: bytes | bytearray | memoryview = b""
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -294,9 +353,10 @@ class PairingTransport(asyncio.Transport):
             self._transport.write(first)
 
     def close(self) -> None:
-        """Close once everything is written."""
+        """Close once everything is written, and what must be read has arrived."""
         self._write_first()
-        self._transport.close()
+        if not self._leave():
+            self._transport.close()
 
     def is_closing(self) -> bool:
         return self._transport.is_closing()

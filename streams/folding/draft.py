@@ -110,8 +110,6 @@ class Draft(Generic[H]):
         audio = self.store.row_key(id, keys.AUDIO)
         for offset in audio_offsets(self.get(key) for key in erased_keys if key.startswith(audio)):
             self.release(offset)
-        if self._came_back(id):
-            self.mark_index_stale()
         for key in erased_keys:
             self.delete(key)
         self._record_changes.update(spared_rows)
@@ -120,12 +118,6 @@ class Draft(Generic[H]):
             return True
         self.leave(id)
         return False
-
-    def _came_back(self, id: str) -> bool:
-        """Return whether an id was erased from this table before, and came back with the end of its changelog alone."""
-        head = self.store.head(id)
-        was_opened = head is not None and self.store.listed_as(head) is not None
-        return was_opened and self.get(self.store.row_key(id, keys.REQUEST)) is None
 
     def mark_index_stale(self) -> None:
         """Make the next takeover search the whole table.

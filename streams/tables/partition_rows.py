@@ -1,7 +1,7 @@
 """The rows of one partition, kept in its database and logged to the changelog."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -11,10 +11,12 @@ from streams.folding.head_store import above
 from streams.log import LogWriter, StoredRecord
 from streams.tables.database import TableDatabase
 from topics.catalog import CHANGELOG, KEEP_TOMBSTONES_MS
-from topics.keys import EPOCH, POSITIONS, is_head
+from topics.keys import EPOCH, ID_LENGTH, POSITIONS, is_head
 
 #: A table is too old once it has been behind its changelog for this share of the tombstones' lifetime.
 FRESH_SHARE: Final = 0.5
+#: Length of what the keys of all rows of a session or job begin with.
+PREFIX: Final = 1 + ID_LENGTH
 #: Key of `Applied`. Not a row: it is not in the changelog.
 APPLIED: Final = b"\x00applied"
 
@@ -171,20 +173,19 @@ class PartitionRows:
                 stale.discard(key)
                 changes[key] = record.value
             changes.pop(EPOCH, None)
-            changes = {**dict.fromkeys(self._rows_of_deleted(changes)), **changes}
+            changes.update(dict.fromkeys(self._rows_of_deleted(changes)))
             at = max(self.applied.at or self._now_ms(), self._fresh_ms, records[-1].timestamp)
             self._write_applied(changes, Applied(records[-1].offset + 1, epoch, at, tuple(stale)))
 
-    def _rows_of_deleted(self, changes: Mapping[bytes, bytes | None]) -> Iterator[bytes]:
-        """Yield the rows of sessions and jobs whose heads are deleted.
+    def _rows_of_deleted(self, changes: Mapping[bytes, bytes | None]) -> list[bytes]:
+        """Return the rows, in the table and in `changes`, of sessions and jobs whose heads are deleted.
 
-        This table may be of an owner that was killed before its last rows reached the changelog, so the owner that
-        deleted the session did not know them.
+        The owner that deleted a session may not have known them: this table may be of an owner that was killed before
+        its last rows reached the changelog, or the deleting owner's table had lost rows that the changelog has.
         """
-        for key, value in changes.items():
-            if value is None and is_head(key):
-                prefix = key[:-1]
-                yield from (row for row, _ in self.scan(prefix, above(prefix)))
+        prefixes = {key[:-1] for key, value in changes.items() if value is None and is_head(key)}
+        rows = [row for prefix in prefixes for row, _ in self.scan(prefix, above(prefix))]
+        return rows + [key for key in changes if key[:PREFIX] in prefixes]
 
     def _write_applied(self, changes: Mapping[bytes, bytes | None], applied: Applied) -> None:
         applied = msgspec.structs.replace(applied, log=self._log)

@@ -50,6 +50,14 @@ async def random_keys(session: str) -> Parts:
         await asyncio.sleep(0.005)
 
 
+async def refused_bodies(session: str) -> Parts:
+    """Gigabytes after a refusal, as fast as they are discarded."""
+    yield head("POST /api/v1/analyze_file", f"X-Api-Key: {secrets.token_hex(20)}", "Content-Length: 4000000000")
+    block = bytes(1 << 18)
+    while True:
+        yield block
+
+
 async def deaf_listeners(session: str) -> Parts:
     """Listeners that read nothing, and send more requests on the same connection."""
     while True:
@@ -107,6 +115,7 @@ ATTACKS: dict[str, tuple[Callable[[str], Parts], int, str]] = {
         (idle, 10_000, "closed"),
         (unread_pages, 64, "200"),
         (random_keys, 16, "401"),
+        (refused_bodies, 64, "401"),
         (deaf_listeners, 100, "200"),
         (upgrades, 64, "101"),
         (stalled_messages, 300, "101"),

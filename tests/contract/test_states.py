@@ -147,6 +147,12 @@ def test_deleted_session_returns_404_for_every_call(api: Api) -> None:
         api.status(session),
         api.results(session),
         api.http.post(f"/audio_sessions/{session}/predict", json={"data": "AAAA"}),
+        # The session is checked before anything else.
+        api.http.put(f"/audio_sessions/{session}/chunks/abc", json={"data": "AAAA"}),
+        api.http.get(f"/audio_sessions/{session}/status?count=0"),
+        api.http.get(f"/audio_sessions/{session}/status?next_token=zz"),
+        api.http.get(f"/audio_sessions/{session}/results?limit=0"),
+        api.http.get(f"/audio_sessions/{session}/activity?day=x"),
     ):
         generic(gone, 404)
 

@@ -99,6 +99,11 @@ class SessionHead(msgspec.Struct, frozen=True, array_like=True):
         return self.in_progress and (self.kind == "stream" or self.state is SessionState.READONLY)
 
     @property
+    def ending(self) -> bool:
+        """Whether all chunks of a readonly stream are analysed, so that its end follows at once."""
+        return self.kind == "stream" and self.in_progress and self.cursor.chunks >= self.next
+
+    @property
     def ended(self) -> bool:
         """Whether no more windows will follow, for whatever reason."""
         return self.finished or self.error is not None

@@ -13,7 +13,7 @@ from tests.unit.app.double import Watch
 from tests.unit.app.jobs.conftest import Exchange
 from tests.unit.app.sessions.sockets import opened
 from topics.errors import Unavailable
-from topics.sessions.records import Chunk
+from topics.sessions.records import Chunk, Sealed
 
 
 async def pending(house: House) -> str:
@@ -122,6 +122,35 @@ async def test_only_token_reader_waits_at_end_of_writable_session() -> None:
     house.sessions.analyse(session)
     await follower.end()
     assert b'"count":1,"offset":1,"total":2' in follower.body
+
+
+async def test_last_page_of_sealed_stream_waits_for_its_end() -> None:
+    """Otherwise a client would get all windows with a token, and then an empty page."""
+    house = patient()
+    session = await pending(house)
+    await house.sessions.submit(session, Chunk("c", 1, tone(1)))
+    house.sessions.analyse(session)
+    await house.sessions.submit(session, Sealed("s"))
+    path = f"/audio_sessions/{session}/status"
+    first = await Exchange(house, f"{path}?count=2").end()
+    assert b'"count":2,"offset":0,"total":3,"next_token":' in first.body, "more windows are here already"
+    last, past = Exchange(house, f"{path}?offset=2"), Exchange(house, f"{path}?offset=3")
+    await turns()
+    assert (last.status, past.status) == (0, 0)
+    house.sessions.analyse(session)
+    await last.end()
+    assert b'"in_progress":false,"page":{"count":1,"offset":2,"total":3}' in last.body
+    assert b'"count":0,"offset":3,"total":3}' in (await past.end()).body
+
+
+async def test_sealed_stream_with_pending_chunks_is_answered_at_once() -> None:
+    house = patient()
+    session = await pending(house)
+    house.sessions.analyse(session)
+    await house.sessions.submit(session, Chunk("c", 1, tone(1)))
+    await house.sessions.submit(session, Sealed("s"))
+    page = await Exchange(house, f"/audio_sessions/{session}/status").end()
+    assert b'"in_progress":true,"page":{"count":1,"offset":0,"total":1,"next_token":' in page.body
 
 
 async def test_read_without_pending_work_returns_at_once() -> None:

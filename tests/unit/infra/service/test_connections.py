@@ -11,7 +11,7 @@ from websockets.protocol import Protocol, Side
 
 from app.http.sockets import Receiver
 from infra.service import service
-from infra.service.connections import ConnectionLimits, Connections
+from infra.service.connections import DISCARD_RATE, ConnectionLimits, Connections
 from infra.service.http_hooks import METHODS
 from infra.service.http_protocol import ClientConnection
 from infra.service.loop_turns import ALONE, HELD_BYTES, SHARED, LoopTurns
@@ -71,6 +71,15 @@ async def test_waiting_bytes_are_bounded() -> None:
     turns.wait("loud", HELD_BYTES, lambda: None)
     assert taken == [True] * ALONE + [False]
     assert turns.take("loud", 0.0, 1)
+
+
+async def test_discarding_connections_share_a_rate() -> None:
+    """Gigabytes of refused bodies must not take the time of requests."""
+    door = Connections(ConnectionLimits(1000, None, 30.0, 1))
+    pauses = [door.discard(DISCARD_RATE // 100) for _ in range(100)]
+    assert pauses == sorted(pauses)
+    assert 0.005 < pauses[0] <= 0.01
+    assert 0.9 < pauses[-1] <= 1.0
 
 
 def test_overridden_methods_are_checked() -> None:

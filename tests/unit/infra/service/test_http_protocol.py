@@ -84,9 +84,14 @@ async def test_writes_are_paired(writes: list[bytes], calls: list[bytes], close:
     assert wire.calls == calls
 
 
+#: Paths of the requests that `application` got.
+SERVED: list[str] = []
+
+
 async def application(scope: dict[str, Any], receive: Any, send: Any) -> None:
     """Answer with a body, without one, in pieces, after the request, or with endless output."""
     path = scope["path"]
+    SERVED.append(path)
     if path == "/read":
         while (message := await receive())["type"] == "http.request" and message["more_body"]:
             pass
@@ -94,6 +99,11 @@ async def application(scope: dict[str, Any], receive: Any, send: Any) -> None:
             return
     if path == "/never":
         await asyncio.Event().wait()
+    if path == "/closing":
+        headers = [(b"connection", b"close"), (b"content-length", b"2")]
+        await send({"type": "http.response.start", "status": 413, "headers": headers})
+        await send({"type": "http.response.body", "body": b"ok"})
+        return
     if path == "/address":
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": scope["client"][0].encode()})
@@ -229,6 +239,21 @@ def test_http_1_0_request_needs_no_host() -> None:
     assert serve(lambda client: client.sends(b"GET /whole HTTP/1.0\r\n\r\n")).endswith(b"ok")
 
 
+@pytest.mark.parametrize(("method", "body"), [("GET", b"ab"), ("HEAD", b"")])
+def test_http_1_0_answer_in_pieces_ends_with_the_connection(method: str, body: bytes) -> None:
+    head, _, rest = serve(lambda client: client.sends(f"{method} /pieces HTTP/1.0\r\n\r\n".encode())).partition(
+        b"\r\n\r\n"
+    )
+    assert b"transfer-encoding" not in head
+    assert b"\r\nconnection: close" in head
+    assert rest == body
+
+
+def test_http_1_0_client_gets_no_interim_answer() -> None:
+    asked = b"POST /read HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\nx"
+    assert serve(lambda client: client.sends(asked)).startswith(b"HTTP/1.1 200")
+
+
 @pytest.mark.parametrize(("proxies", "expected"), [(0, b"127.0.0.1"), (1, b"192.0.2.1"), (2, b"127.0.0.1")])
 def test_client_address_comes_from_trusted_proxies(proxies: int, expected: bytes) -> None:
     asked = request("GET /address", "X-Forwarded-For: 192.0.2.1", CLOSE)
@@ -303,10 +328,61 @@ def test_pipelined_requests_are_bounded() -> None:
     serve(scene, msgspec.structs.replace(LIMITS, idle_seconds=30.0))
 
 
-def test_unread_body_is_discarded_up_to_limit() -> None:
+UNREAD = 40_000_000
+
+
+@pytest.mark.parametrize(
+    ("head", "status", "closes"),
+    [
+        pytest.param(request("POST /whole", f"Content-Length: {UNREAD}"), 200, False, id="kept open"),
+        pytest.param(request("POST /whole", f"Content-Length: {UNREAD}", CLOSE), 200, True, id="closed by the client"),
+        pytest.param(request("POST /closing", f"Content-Length: {UNREAD}"), 413, True, id="closed by the service"),
+        pytest.param(f"POST /whole HTTP/1.0\r\nContent-Length: {UNREAD}\r\n\r\n".encode(), 200, True, id="HTTP/1.0"),
+    ],
+)
+def test_client_that_writes_before_it_reads_gets_the_answer(head: bytes, status: int, closes: bool) -> None:
+    async def scene(client: Client) -> bytes:
+        reader, writer = await client.open()
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        writer.write(head)
+        for _ in range(UNREAD // 1_000_000 - 1):
+            await asyncio.sleep(0.002)
+            writer.write(bytes(1_000_000))
+            await writer.drain()
+        writer.write(bytes(1_000_000) + request("GET /none", CLOSE))
+        writer.transport.resume_reading()  # type: ignore[attr-defined]
+        return await reader.read()
+
+    SERVED.clear()
+    answer = serve(scene, msgspec.structs.replace(LIMITS, idle_seconds=30.0))
+    statuses = [int(found) for found in re.findall(rb"HTTP/1.1 (\d+)", answer)]
+    assert statuses == ([status] if closes else [status, 204])
+    assert len(SERVED) == len(statuses), "after a request that closes, the next one has no effect"
+
+
+def test_refused_client_that_stops_sending_is_closed_without_second_answer() -> None:
+    asked = request("POST /closing", "Content-Length: 9999") + b"1234"
+    assert serve(lambda client: client.sends(asked)).count(b"HTTP/1.1") == 1
+
+
+def test_discarding_does_not_delay_the_stop() -> None:
+    async def scene() -> float:
+        async with listening(application, msgspec.structs.replace(LIMITS, idle_seconds=30.0)) as (server, _):
+            reader, writer = await asyncio.open_connection(*server.servers[0].sockets[0].getsockname())
+            writer.write(request("POST /closing", "Content-Length: 9999") + b"1234")
+            assert (await reader.read()).endswith(b"ok")
+            stopping = time.monotonic()
+        writer.close()
+        return time.monotonic() - stopping
+
+    assert asyncio.run(scene()) < 2
+
+
+@pytest.mark.parametrize("path", ["/whole", "/closing"])
+def test_unread_body_is_discarded_up_to_limit(path: str) -> None:
     async def scene(client: Client) -> int:
         _, writer = await client.open()
-        writer.write(request("POST /whole", CHUNKED))
+        writer.write(request(f"POST {path}", CHUNKED))
         sent, block = 0, b"10000\r\n" + bytes(0x10000) + b"\r\n"
         with contextlib.suppress(OSError):
             while sent < 4 * DISCARDED_BYTES:

@@ -79,16 +79,6 @@ async def test_chunk_row_references_log_and_audio_is_cached(house: House) -> Non
     assert house.store.references.lowest() == 1
 
 
-async def test_deletion_of_head_without_opening_makes_the_index_stale(house: House) -> None:
-    """Another owner's table may have the opening: this one had deleted it before the end of the changelog came."""
-    await house.fold(STREAM, Chunk("a", 0, b"a"))
-    indexed = keys.INDEXED + keys.SESSION
-    house.partition.mark(indexed)
-    del house.partition.rows[house.store.row_key(SESSION, keys.REQUEST)]
-    await house.fold(Deleted("d"))
-    assert indexed not in house.partition.rows
-
-
 async def test_only_old_chunks_of_a_stream_have_rows(house: House) -> None:
     def numbers() -> list[int]:
         prefix = house.store.row_key(SESSION, keys.AUDIO)

@@ -189,6 +189,9 @@ def test_leftover_rows_are_deleted_with_session_head(rows: PartitionRows) -> Non
     rows._database.write_rows({lost: b"lost", kept: b"kept"})
     rows.apply(records((head, None, 2), first=1))
     assert content(rows) == {kept: b"kept"}
+    # The owner's table lacked a row that the changelog has, and both come together.
+    rows.apply(records((head, b"head", 2), (lost, b"lost", 2), (kept, b"new", 2), (head, None, 2), first=2))
+    assert content(rows) == {kept: b"new"}
 
 
 # --- age ------------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import soundfile
 
 from streams.audio import claims, container, mp3, pcm
+from streams.audio.links import Link, OggLink, following_flac
 from streams.audio.sources import DescriptorSource, GuardedSource
 from streams.models.protocol import Floats
 from topics.errors import AudioError, AudioTooLong
@@ -215,14 +216,16 @@ def open_file(
     guarded_source = source if isinstance(source, DescriptorSource) else GuardedSource(source)
     endless = mp3.open_endless(guarded_source) if kind == "mp3" else None
     replaced = endless is not None and isinstance(source, DescriptorSource) and source.replace(endless.beginning)
-    if endless is not None and isinstance(source, DescriptorSource) and not replaced:
-        # libsndfile now reads through Python, some hundred bytes at a time.
-        guarded_source = GuardedSource(io.BufferedReader(io.FileIO(source.descriptor, closefd=False), BUFFER_BYTES))
+    if endless is not None and not replaced:
+        guarded_source = _through_python(guarded_source)
         endless = mp3.open_endless(guarded_source)
+    elif kind == "ogg":
+        guarded_source = _through_python(guarded_source)
+    ogg = OggLink(guarded_source) if kind == "ogg" else None
     claim = _claim(guarded_source, kind)
     if replaced:
         source.seek(0)
-    file = _open_sound_file(guarded_source, None if replaced else endless)
+    file = _open_sound_file(guarded_source, ogg or (None if replaced else endless))
     if endless is not None and endless.claims:
         claim = Claim(endless.claimed_frames(file.frames))
     # A header of unknown length holds the largest possible number, and the length of an MP3 is unreliable. For these,
@@ -231,6 +234,10 @@ def open_file(
     check_limits(file.samplerate, file.channels, frames, longest_s)
     claimed_frames = endless.claimed_frames(file.frames) if endless else file.frames
     blocks = _file_blocks(file, claimed_frames, guarded_source, block_samples)
+    if ogg is not None:
+        claim = Claim(frames, claim.unfinished)
+    if kind in ("ogg", "flac"):
+        blocks = _linked_blocks(file, blocks, guarded_source, ogg, block_samples)
     return AudioFile(file.samplerate, file.channels, blocks, longest_s, frames, source.tell, claim)
 
 
@@ -258,14 +265,21 @@ def _claim(source: GuardedSource | DescriptorSource, kind: Container) -> Claim:
     return claim
 
 
+def _through_python(source: GuardedSource | DescriptorSource) -> GuardedSource:
+    """Return a source that libsndfile reads through Python, some hundred bytes at a time."""
+    if isinstance(source, GuardedSource):
+        return source
+    return GuardedSource(io.BufferedReader(io.FileIO(source.descriptor, closefd=False), BUFFER_BYTES))
+
+
 def _open_sound_file(
-    guarded_source: GuardedSource | DescriptorSource, endless: mp3.EndlessMp3 | None
+    guarded_source: GuardedSource | DescriptorSource, reader: mp3.EndlessMp3 | Link | None
 ) -> SequentialSoundFile:
     try:
-        if endless is None and isinstance(guarded_source, DescriptorSource):
+        if reader is None and isinstance(guarded_source, DescriptorSource):
             file = SequentialSoundFile(guarded_source.descriptor, closefd=False)
         else:
-            file = SequentialSoundFile(endless or guarded_source)
+            file = SequentialSoundFile(reader or guarded_source)
     except MemoryError:
         raise
     except Exception as error:  # libsndfile reports damage by several types
@@ -328,6 +342,31 @@ def _file_blocks(
                 return
             remaining = file.frames if at_end else max(0, remaining - len(frames))
             yield from mix(_floats(frames))
+
+
+def _linked_blocks(
+    file: SequentialSoundFile,
+    blocks: Iterator[Floats],
+    source: GuardedSource | DescriptorSource,
+    ogg: OggLink | None,
+    block_samples: int,
+) -> Iterator[Floats]:
+    """Yield the blocks of a file and of those that follow it."""
+    layout, start = (file.samplerate, file.channels), 0
+    while True:
+        yield from blocks
+        following = following_flac(source, start) if ogg is None else ogg.following()
+        source.check()
+        if ogg is not None and ogg.damage is not None:
+            raise AudioError(f"{DAMAGED}: {ogg.damage}")
+        if following is None:
+            return
+        source, start = _through_python(source), following
+        ogg = None if ogg is None else OggLink(source, start)
+        file = _open_sound_file(source, ogg or Link(source, start))
+        if (file.samplerate, file.channels) != layout:
+            raise AudioError(f"{DAMAGED}: its rate or its channels change")
+        blocks = _file_blocks(file, file.frames, source, block_samples)
 
 
 def _floats(frames: Floats | npt.NDArray[np.int16]) -> Floats:

@@ -77,7 +77,10 @@ def test_raw_audio_is_decoded() -> None:
 
 def test_empty_data_and_bare_header_are_rejected() -> None:
     nothing = dict.fromkeys([*KINDS, "application/octet-stream", "audio/x-raw; rate=8000; format=s16"], b"")
-    headers = {f"audio/{kind}": encoded(np.empty((0, 1)), RATE, kind.upper()) for kind in ("wav", "aiff", "flac")}
+    headers = {f"audio/{kind}": encoded(np.empty((0, 1)), RATE, kind.upper()) for kind in ("wav", "aiff", "ogg", "au")}
+    # libsndfile writes nothing for a FLAC without samples. Its first block of metadata is also the last.
+    flac = flac_claiming(0)[:42]
+    headers["audio/flac"] = flac[:4] + b"\x80" + flac[5:]
     for declared, data in (*nothing.items(), *headers.items()):
         with pytest.raises(AudioError, match="holds no audio"):
             decode_chunk(data, parse(declared))

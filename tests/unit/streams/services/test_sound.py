@@ -233,6 +233,21 @@ def test_work_of_dead_workers_is_rescored(tmp_path: Path, workers: int) -> None:
 # --- faults ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("coder", ["VORBIS", "OPUS"])
+@pytest.mark.usefixtures("small")
+def test_windows_before_a_lost_page_are_emitted(tmp_path: Path, coder: str) -> None:
+    path = written(tmp_path / "a", noise(60 * RATE), kind="OGG", subtype=coder)
+    samples, data = decoded(path), bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    path.write_bytes(data)
+    played = Performance(path).play()
+    at = float(played.error.removeprefix("the audio breaks at ").split()[0])
+    assert 25.0 < at < 33.0
+    assert played.error == f"the audio breaks at {at} s: a page of the Ogg file is damaged or missing"
+    assert int(at) - 2 <= len(played.scores) // TAGS <= int(at)
+    assert played.scores == truth(samples)[: len(played.scores)]
+
+
 @pytest.mark.usefixtures("small")
 def test_windows_before_a_break_are_emitted(tmp_path: Path) -> None:
     path = written(tmp_path / "a", noise(30 * RATE), kind="FLAC", subtype="PCM_16")

@@ -253,6 +253,10 @@ class SequentialSoundFile(soundfile.SoundFile):  # type: ignore[misc]
         """Return False: a seek in an MP3 is slow and inexact."""
         return False
 
+    def position(self) -> int:
+        """Return how many frames were read; 0 if libsndfile does not tell it, as for GSM 6.10."""
+        return self.tell() if super().seekable() else 0
+
 
 def _claim(source: GuardedSource | DescriptorSource, kind: Container) -> Claim:
     claim = NO_CLAIM
@@ -327,14 +331,14 @@ def _file_blocks(
                 # After damage, the decoder does not report how many frames it read; NaN marks their end.
                 frames.fill(np.nan)
             # An MP3's encoder padding follows the claimed end; if more follows, the claim is wrong.
-            at_end, before = file.format == "MP3" and not remaining, file.tell()
+            at_end, before = file.format == "MP3" and not remaining, file.position()
             try:
                 frames = frames[: file.buffer_read_into(frames, frames.dtype.name)]
             except Exception as error:  # as above
                 guarded_source.check()
                 if at_end:
                     return
-                count = int(np.isnan(frames[:, 0]).argmax()) if file.format == "MP3" else file.tell() - before
+                count = int(np.isnan(frames[:, 0]).argmax()) if file.format == "MP3" else file.position() - before
                 yield from mix(_floats(frames[: max(0, count)]))
                 raise AudioError(f"{DAMAGED}: {_cause(error)}") from error
             guarded_source.check()

@@ -85,7 +85,7 @@ def test_first_page_with_audio_may_not_be_lost(coder: str) -> None:
 def test_junk_around_pages_is_no_damage(coder: str) -> None:
     data = ogg(coder)
     whole = pages(data)
-    for junk in (b"\0" * 100_000, b"TAG" + bytes(125), b"Ogg" * 30_000):
+    for junk in (bytes(100_000), bytes(500_000), b"TAG" + bytes(125), b"Ogg" * 30_000):
         for padded in (data + junk, b"".join((*whole[:9], junk, *whole[9:]))):
             found, fault, audio = read(padded)
             assert (len(found), fault, audio.shortfall) == (30 * RATE, "", None)

@@ -28,6 +28,8 @@ MAX_CHUNK_FRAMES: Final = 1 << 25
 MAX_FILE_S: Final = 24 * 3600
 #: Samples decoded at a time, over all channels.
 BLOCK_SAMPLES: Final = 1 << 19
+#: Frames of a usual FLAC frame.
+FLAC_FRAMES: Final = 4096
 #: Bytes read from a file at a time.
 BUFFER_BYTES: Final = 1 << 16
 #: Prefix of messages about damage.
@@ -331,14 +333,23 @@ def _file_blocks(
                 # After damage, the decoder does not report how many frames it read; NaN marks their end.
                 frames.fill(np.nan)
             # An MP3's encoder padding follows the claimed end; if more follows, the claim is wrong.
-            at_end, before = file.format == "MP3" and not remaining, file.position()
+            at_end, count, before = file.format == "MP3" and not remaining, 0, 0
+            # libsndfile fills the rest of a read with what follows the damage, or with zeros, so read frame by frame.
+            step = FLAC_FRAMES if file.format == "FLAC" else len(frames)
             try:
-                frames = frames[: file.buffer_read_into(frames, frames.dtype.name)]
+                while count < len(frames):
+                    before, part = file.position(), frames[count : count + step]
+                    count += (read := file.buffer_read_into(part, frames.dtype.name))
+                    if read < len(part):
+                        break
+                frames = frames[:count]
             except Exception as error:  # as above
                 guarded_source.check()
                 if at_end:
                     return
-                count = int(np.isnan(frames[:, 0]).argmax()) if file.format == "MP3" else file.position() - before
+                count += file.position() - before
+                if file.format == "MP3":
+                    count = int(np.isnan(frames[:, 0]).argmax())
                 yield from mix(_floats(frames[: max(0, count)]))
                 raise AudioError(f"{DAMAGED}: {_cause(error)}") from error
             guarded_source.check()

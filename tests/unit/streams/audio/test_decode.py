@@ -142,6 +142,17 @@ def test_samples_before_damage_are_returned() -> None:
         assert (len(found), raw.broken_at, str(error)) == (frames, frames / 8000, cause)
 
 
+@pytest.mark.parametrize("frames", [4, 9, 20])
+def test_flac_breaks_within_a_frame_of_its_damage(frames: int) -> None:
+    """libsndfile fills the rest of a read with zeros, also if the read began seconds before."""
+    flac = bytearray(encoded(np.zeros(30 * 4096), RATE, "FLAC"))
+    size = flac.rindex(b"\xff\xf8") - flac.rindex(b"\xff\xf8", 0, -15)
+    flac[(frames - 30) * size + size // 2] ^= 0xFF
+    found, error = until_it_breaks(open_file(io.BytesIO(flac), ANY))
+    assert "flac decoder" in str(error)
+    assert abs(len(found) // 4096 - frames) <= 1
+
+
 @pytest.mark.parametrize("content_type", list(KINDS)[:7])
 def test_truncated_file_reports_shortfall(content_type: str) -> None:
     data = chirps(content_type, 9.0)

@@ -44,10 +44,13 @@ def wav_frames(source: Source) -> int | None:
 
 
 def ogg_is_unfinished(source: Source) -> bool:
-    """Return whether an Ogg file lacks a complete page flagged as the last."""
-    size = source.seek(0, io.SEEK_END)
-    source.seek(max(0, size - 2 * _PAGE_BYTES))
-    tail = source.read(2 * _PAGE_BYTES)
+    """Return whether an Ogg file lacks a complete page flagged as the last; padding may follow that page."""
+    tail = b""
+    for end in range(source.seek(0, io.SEEK_END), 0, -_PAGE_BYTES):
+        source.seek(max(0, end - 2 * _PAGE_BYTES))
+        tail = source.read(2 * _PAGE_BYTES)
+        if b"OggS" in tail:
+            break
     page = tail[max(0, tail.rfind(b"OggS")) :]
     if len(page) < _PAGE_HEADER or not page[5] & _LAST_PAGE:
         return True

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import soundfile
 
 from streams.audio import claims, container, mp3, pcm
+from streams.audio.links import Link, OggLink, following_flac
 from streams.audio.sources import DescriptorSource, GuardedSource
 from streams.models.protocol import Floats
 from topics.errors import AudioError, AudioTooLong
@@ -27,6 +28,8 @@ MAX_CHUNK_FRAMES: Final = 1 << 25
 MAX_FILE_S: Final = 24 * 3600
 #: Samples decoded at a time, over all channels.
 BLOCK_SAMPLES: Final = 1 << 19
+#: Frames of a usual FLAC frame.
+FLAC_FRAMES: Final = 4096
 #: Bytes read from a file at a time.
 BUFFER_BYTES: Final = 1 << 16
 #: Prefix of messages about damage.
@@ -215,14 +218,16 @@ def open_file(
     guarded_source = source if isinstance(source, DescriptorSource) else GuardedSource(source)
     endless = mp3.open_endless(guarded_source) if kind == "mp3" else None
     replaced = endless is not None and isinstance(source, DescriptorSource) and source.replace(endless.beginning)
-    if endless is not None and isinstance(source, DescriptorSource) and not replaced:
-        # libsndfile now reads through Python, some hundred bytes at a time.
-        guarded_source = GuardedSource(io.BufferedReader(io.FileIO(source.descriptor, closefd=False), BUFFER_BYTES))
+    if endless is not None and not replaced:
+        guarded_source = _through_python(guarded_source)
         endless = mp3.open_endless(guarded_source)
+    elif kind == "ogg":
+        guarded_source = _through_python(guarded_source)
+    ogg = OggLink(guarded_source) if kind == "ogg" else None
     claim = _claim(guarded_source, kind)
     if replaced:
         source.seek(0)
-    file = _open_sound_file(guarded_source, None if replaced else endless)
+    file = _open_sound_file(guarded_source, ogg or (None if replaced else endless))
     if endless is not None and endless.claims:
         claim = Claim(endless.claimed_frames(file.frames))
     # A header of unknown length holds the largest possible number, and the length of an MP3 is unreliable. For these,
@@ -231,6 +236,10 @@ def open_file(
     check_limits(file.samplerate, file.channels, frames, longest_s)
     claimed_frames = endless.claimed_frames(file.frames) if endless else file.frames
     blocks = _file_blocks(file, claimed_frames, guarded_source, block_samples)
+    if ogg is not None:
+        claim = Claim(frames, claim.unfinished)
+    if kind in ("ogg", "flac"):
+        blocks = _linked_blocks(file, blocks, guarded_source, ogg, block_samples)
     return AudioFile(file.samplerate, file.channels, blocks, longest_s, frames, source.tell, claim)
 
 
@@ -246,6 +255,10 @@ class SequentialSoundFile(soundfile.SoundFile):  # type: ignore[misc]
         """Return False: a seek in an MP3 is slow and inexact."""
         return False
 
+    def position(self) -> int:
+        """Return how many frames were read; 0 if libsndfile does not tell it, as for GSM 6.10."""
+        return self.tell() if super().seekable() else 0
+
 
 def _claim(source: GuardedSource | DescriptorSource, kind: Container) -> Claim:
     claim = NO_CLAIM
@@ -258,14 +271,21 @@ def _claim(source: GuardedSource | DescriptorSource, kind: Container) -> Claim:
     return claim
 
 
+def _through_python(source: GuardedSource | DescriptorSource) -> GuardedSource:
+    """Return a source that libsndfile reads through Python, some hundred bytes at a time."""
+    if isinstance(source, GuardedSource):
+        return source
+    return GuardedSource(io.BufferedReader(io.FileIO(source.descriptor, closefd=False), BUFFER_BYTES))
+
+
 def _open_sound_file(
-    guarded_source: GuardedSource | DescriptorSource, endless: mp3.EndlessMp3 | None
+    guarded_source: GuardedSource | DescriptorSource, reader: mp3.EndlessMp3 | Link | None
 ) -> SequentialSoundFile:
     try:
-        if endless is None and isinstance(guarded_source, DescriptorSource):
+        if reader is None and isinstance(guarded_source, DescriptorSource):
             file = SequentialSoundFile(guarded_source.descriptor, closefd=False)
         else:
-            file = SequentialSoundFile(endless or guarded_source)
+            file = SequentialSoundFile(reader or guarded_source)
     except MemoryError:
         raise
     except Exception as error:  # libsndfile reports damage by several types
@@ -313,14 +333,23 @@ def _file_blocks(
                 # After damage, the decoder does not report how many frames it read; NaN marks their end.
                 frames.fill(np.nan)
             # An MP3's encoder padding follows the claimed end; if more follows, the claim is wrong.
-            at_end, before = file.format == "MP3" and not remaining, file.tell()
+            at_end, count, before = file.format == "MP3" and not remaining, 0, 0
+            # libsndfile fills the rest of a read with what follows the damage, or with zeros, so read frame by frame.
+            step = FLAC_FRAMES if file.format == "FLAC" else len(frames)
             try:
-                frames = frames[: file.buffer_read_into(frames, frames.dtype.name)]
+                while count < len(frames):
+                    before, part = file.position(), frames[count : count + step]
+                    count += (read := file.buffer_read_into(part, frames.dtype.name))
+                    if read < len(part):
+                        break
+                frames = frames[:count]
             except Exception as error:  # as above
                 guarded_source.check()
                 if at_end:
                     return
-                count = int(np.isnan(frames[:, 0]).argmax()) if file.format == "MP3" else file.tell() - before
+                count += file.position() - before
+                if file.format == "MP3":
+                    count = int(np.isnan(frames[:, 0]).argmax())
                 yield from mix(_floats(frames[: max(0, count)]))
                 raise AudioError(f"{DAMAGED}: {_cause(error)}") from error
             guarded_source.check()
@@ -328,6 +357,31 @@ def _file_blocks(
                 return
             remaining = file.frames if at_end else max(0, remaining - len(frames))
             yield from mix(_floats(frames))
+
+
+def _linked_blocks(
+    file: SequentialSoundFile,
+    blocks: Iterator[Floats],
+    source: GuardedSource | DescriptorSource,
+    ogg: OggLink | None,
+    block_samples: int,
+) -> Iterator[Floats]:
+    """Yield the blocks of a file and of those that follow it."""
+    layout, start = (file.samplerate, file.channels), 0
+    while True:
+        yield from blocks
+        following = following_flac(source, start) if ogg is None else ogg.following()
+        source.check()
+        if ogg is not None and ogg.damage is not None:
+            raise AudioError(f"{DAMAGED}: {ogg.damage}")
+        if following is None:
+            return
+        source, start = _through_python(source), following
+        ogg = None if ogg is None else OggLink(source, start)
+        file = _open_sound_file(source, ogg or Link(source, start))
+        if (file.samplerate, file.channels) != layout:
+            raise AudioError(f"{DAMAGED}: its rate or its channels change")
+        blocks = _file_blocks(file, file.frames, source, block_samples)
 
 
 def _floats(frames: Floats | npt.NDArray[np.int16]) -> Floats:

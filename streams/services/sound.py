@@ -102,7 +102,8 @@ class SegmentReader:
                     for samples in audio.blocks():
                         self._share_read = audio.tell() / size
                         yield from cutter.feed(resampler.feed(samples))
-                        self.audio_ms = resampler.position * 1000 // audio.rate
+                        # A fraction of a millisecond is audio too; 0 stands for an unknown length.
+                        self.audio_ms = max(1, resampler.position * 1000 // audio.rate)
                 except AudioError as error:
                     self.fault = audio.fault(error)
             if self.fault is None:

@@ -26,7 +26,7 @@ from tests.contract.jobs import ALL
 from tests.unit.app.conftest import KEY, OPTIONS, Exchange, House, Running, client_of, service, serving
 from tests.unit.app.double import BEGINNING, MODEL
 from tests.waiting import until
-from topics.errors import AudioError, Unavailable
+from topics.errors import AudioError, AudioTooLong, Unavailable
 from topics.jobs.options import Options
 from topics.jobs.records import PART_BYTES, Accepted, Part, Source
 from topics.media import Media
@@ -152,6 +152,15 @@ def test_invalid_base64_returns_500(house: House, http: TestClient, text: bytes)
     answer = http.post("/api/v1/analyze", content=content)
     assert (answer.status_code, answer.text) == (500, "Internal Server Error")
     assert answer.headers["earshot-reason"] == ("the audio is not base64" if text else "the data holds no audio")
+    assert house.jobs.appended == []
+
+
+@pytest.mark.parametrize("fault", [AudioError("it is noise"), AudioTooLong("the audio is longer than 86400 s")])
+def test_unreadable_audio_returns_500_with_its_reason(house: House, http: TestClient, fault: AudioError) -> None:
+    house.prober.failure = fault
+    for answer in (sent(http), http.post("/api/v1/analyze", json=body())):
+        assert (answer.status_code, answer.text) == (500, "Internal Server Error")
+        assert answer.headers["earshot-reason"] == str(fault)
     assert house.jobs.appended == []
 
 

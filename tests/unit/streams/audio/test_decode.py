@@ -77,7 +77,10 @@ def test_raw_audio_is_decoded() -> None:
 
 def test_empty_data_and_bare_header_are_rejected() -> None:
     nothing = dict.fromkeys([*KINDS, "application/octet-stream", "audio/x-raw; rate=8000; format=s16"], b"")
-    headers = {f"audio/{kind}": encoded(np.empty((0, 1)), RATE, kind.upper()) for kind in ("wav", "aiff", "flac")}
+    headers = {f"audio/{kind}": encoded(np.empty((0, 1)), RATE, kind.upper()) for kind in ("wav", "aiff", "ogg", "au")}
+    # libsndfile writes nothing for a FLAC without samples. Its first block of metadata is also the last.
+    flac = flac_claiming(0)[:42]
+    headers["audio/flac"] = flac[:4] + b"\x80" + flac[5:]
     for declared, data in (*nothing.items(), *headers.items()):
         with pytest.raises(AudioError, match="holds no audio"):
             decode_chunk(data, parse(declared))
@@ -137,6 +140,17 @@ def test_samples_before_damage_are_returned() -> None:
         raw = open_file(io.BytesIO(data), parse(f"audio/x-raw; rate=8000; format={sample_format}; channels=2"))
         found, error = until_it_breaks(raw)
         assert (len(found), raw.broken_at, str(error)) == (frames, frames / 8000, cause)
+
+
+@pytest.mark.parametrize("frames", [4, 9, 20])
+def test_flac_breaks_within_a_frame_of_its_damage(frames: int) -> None:
+    """libsndfile fills the rest of a read with zeros, also if the read began seconds before."""
+    flac = bytearray(encoded(np.zeros(30 * 4096), RATE, "FLAC"))
+    size = flac.rindex(b"\xff\xf8") - flac.rindex(b"\xff\xf8", 0, -15)
+    flac[(frames - 30) * size + size // 2] ^= 0xFF
+    found, error = until_it_breaks(open_file(io.BytesIO(flac), ANY))
+    assert "flac decoder" in str(error)
+    assert abs(len(found) // 4096 - frames) <= 1
 
 
 @pytest.mark.parametrize("content_type", list(KINDS)[:7])

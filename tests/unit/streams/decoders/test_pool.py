@@ -49,10 +49,11 @@ def decoders() -> list[psutil.Process]:
 
 
 @pytest.mark.parametrize("seconds", [0.5, 20, 60])
-@pytest.mark.parametrize("kind", ["WAV", "FLAC", "OGG", "MP3", "AIFF"])
+@pytest.mark.parametrize("kind", ["WAV", "FLAC", "OGG", "MP3", "AIFF", "2 FLAC", "2 OGG"])
 def test_pool_returns_same_samples_as_decoder(pool: DecoderPool, kind: str, seconds: float) -> None:
     """In one message, in blocks that fill the memory several times, and from a file larger than the memory."""
-    data = encoded(noise(2 * int(seconds * 8000)).reshape(-1, 2), 8000, kind)
+    data = encoded(noise(2 * int(seconds * 8000)).reshape(-1, 2), 8000, kind.removeprefix("2 "))
+    data *= 1 + kind.startswith("2 ")
     want = decode.open_file(io.BytesIO(data), ANY)
     with TemporaryFile() as file:
         file.write(data)
@@ -73,6 +74,13 @@ def fault_of(open_file: OpenFile, data: bytes, longest_s: int) -> tuple[int, flo
     return len(found), audio.broken_at, type(damage), audio.fault(damage)
 
 
+def flipped(data: bytes) -> bytes:
+    """Return the data with another byte in its middle."""
+    middle = len(data) // 2
+    return data[:middle] + bytes([data[middle] ^ 0xFF]) + data[middle + 1 :]
+
+
+OGG = ("VORBIS", "OPUS")
 FLAC = encoded(noise(30 * RATE), RATE, "FLAC")
 NAN = np.where(np.arange(20 * RATE) == 123_456, np.nan, noise(20 * RATE)).astype(np.float32)
 FAULTS = {
@@ -82,6 +90,8 @@ FAULTS = {
     "a torn header": (FLAC[:30], 60),
     **{f"{magic!r} and noise": (magic + bytes(range(256)) * 8, 60) for magic in (b"OggS", b"fLaC", b"\xff\xfb")},
     "half": (FLAC[: len(FLAC) // 2], 60),
+    **{f"{coder} with a flipped byte": (flipped(encoded(noise(30 * RATE), RATE, "OGG", coder)), 60) for coder in OGG},
+    "two rates in a row": (FLAC + encoded(noise(900), 8000, "FLAC"), 60),
     "a sample that is no number": (encoded(NAN, RATE, "WAV", "FLOAT"), 60),
     "too long by its header": (FLAC, 20),
     "too long by its samples": (encoded(noise(30 * RATE), RATE, "MP3"), 20),
@@ -170,6 +180,24 @@ def test_killed_or_stopped_decoder_is_replaced(pool: DecoderPool, signal: Signal
             psutil.Process(audio._decoder.child.number).send_signal(signal)  # type: ignore[attr-defined]
         got += list(blocks)
     assert np.array_equal(np.concatenate(got), samples(decode.open_file(io.BytesIO(long), ANY)))
+
+
+@pytest.mark.parametrize("coder", OGG)
+def test_replaced_decoder_finds_the_same_damage(pool: DecoderPool, coder: str) -> None:
+    damaged = encoded(noise(30 * RATE), RATE, "OGG", coder) + flipped(encoded(noise(60 * RATE), RATE, "OGG", coder))
+    want = decode.open_file(io.BytesIO(damaged), ANY)
+    wanted, error = until_it_breaks(want)
+    assert 50 < len(wanted) / RATE < 70
+    got = []
+    with pool.open_file(io.BytesIO(damaged), ANY) as audio:
+        blocks = audio.blocks()
+        for _ in range(3):
+            got.append(next(blocks))
+            audio._decoder.child.kill()  # type: ignore[attr-defined]
+        with pytest.raises(AudioError, match=f"^{error}$"):
+            got.extend(blocks)
+    assert np.array_equal(np.concatenate(got), wanted)
+    assert audio.broken_at == want.broken_at
 
 
 def killing(audio: AudioFile) -> None:

@@ -78,6 +78,22 @@ async def test_containers_are_detected_by_content(prober: RecordingProber, kind:
     assert media.parse(found.content_type).container == format
 
 
+CODERS = {
+    "WAV": ("GSM610", "G721_32", "NMS_ADPCM_16", "NMS_ADPCM_24", "NMS_ADPCM_32"),
+    "AU": ("G721_32", "G723_24", "G723_40"),
+    "AIFF": ("GSM610",),
+}
+
+
+@pytest.mark.parametrize(("container", "coder"), [(kind, coder) for kind, coders in CODERS.items() for coder in coders])
+async def test_coders_that_cannot_seek_are_read(pool: DecoderPool, container: str, coder: str) -> None:
+    """The file and its decoder are as sound as any, and the tone is in it."""
+    with pool.open_file(io.BytesIO(tone(container, coder, 20.0)), ANY, block_samples=50_000) as audio:
+        found = np.concatenate(list(audio.blocks()))
+    assert len(found) / RATE == pytest.approx(20.0, abs=0.1)
+    assert np.sqrt(2 * np.mean(found**2)) == pytest.approx(0.5, rel=0.1)
+
+
 async def test_raw_audio_uses_declared_format(prober: RecordingProber) -> None:
     found = await probe(prober, bytes(32), "audio/x-raw; rate=8000; format=f32; channels=2")
     assert found == ProbeResult("audio/x-raw; rate=8000; format=f32le; channels=2", "raw", RATE, 2, 0)

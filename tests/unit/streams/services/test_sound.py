@@ -124,7 +124,8 @@ def test_scores_equal_session_analysis(tmp_path: Path, seconds: float, workers: 
     samples = noise(round(seconds * RATE))
     played = Performance(written(tmp_path / "a", samples), workers=workers).play()
     assert played.scores == truth(samples)
-    assert played.done == RunSummary(played.engine.manifest.model_id, len(samples) * 1000 // RATE)
+    # A length of 0 would be unknown, and the only window of such a recording would end after two seconds.
+    assert played.done == RunSummary(played.engine.manifest.model_id, max(1, len(samples) * 1000 // RATE))
 
 
 @pytest.mark.parametrize(("kind", "subtype"), [("FLAC", "PCM_16"), ("AIFF", "PCM_24"), ("MP3", "MPEG_LAYER_III")])
@@ -231,6 +232,21 @@ def test_work_of_dead_workers_is_rescored(tmp_path: Path, workers: int) -> None:
 
 
 # --- faults ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("coder", ["VORBIS", "OPUS"])
+@pytest.mark.usefixtures("small")
+def test_windows_before_a_lost_page_are_emitted(tmp_path: Path, coder: str) -> None:
+    path = written(tmp_path / "a", noise(60 * RATE), kind="OGG", subtype=coder)
+    samples, data = decoded(path), bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    path.write_bytes(data)
+    played = Performance(path).play()
+    at = float(played.error.removeprefix("the audio breaks at ").split()[0])
+    assert 25.0 < at < 33.0
+    assert played.error == f"the audio breaks at {at} s: a page of the Ogg file is damaged or missing"
+    assert int(at) - 2 <= len(played.scores) // TAGS <= int(at)
+    assert played.scores == truth(samples)[: len(played.scores)]
 
 
 @pytest.mark.usefixtures("small")

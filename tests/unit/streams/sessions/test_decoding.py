@@ -168,6 +168,22 @@ async def test_damaged_chunk_yields_no_windows(tmp_path: Path, pool: DecoderPool
     assert len(studio.scores(session(1))) == 5 * TAGS
 
 
+@pytest.mark.parametrize("coder", ["VORBIS", "OPUS"])
+async def test_damaged_ogg_ends_its_session_with_error(tmp_path: Path, pool: DecoderPool, coder: str) -> None:
+    whole = encoded(noise(30 * RATE), RATE, "OGG", coder)
+    damaged = whole[: len(whole) // 2] + bytes([whole[len(whole) // 2] ^ 0xFF]) + whole[len(whole) // 2 + 1 :]
+    async with playing(tmp_path) as studio:
+        await begin(studio, pool)
+        for number, (opened, data) in enumerate(((OPENED_FILE, damaged), (OPENED_FILE, whole), (OPENED, damaged))):
+            await studio.send(session(number), opened, Chunk("c", 0, data), Sealed("c"))
+        await studio.settle()
+    fault = "the audio is damaged: a page of the Ogg file is damaged or missing"
+    assert [studio.failures(session(number)) for number in range(3)] == [[fault], [], [f"chunk 0: {fault}"]]
+    found = studio.scores(session(0))
+    assert 12 < len(found) / TAGS / 2 < 17
+    assert found == truth(whole)[: len(found)] == studio.scores(session(1))[: len(found)]
+
+
 @pytest.mark.usefixtures("small")
 def test_chunk_with_too_many_frames_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streams.audio.decode.MAX_CHUNK_FRAMES", 50_000)

@@ -37,6 +37,17 @@ class _Pipe(io.FileIO):
             os._exit(128 + signal.SIGPIPE)
 
 
+def open_closed_streams() -> None:
+    """Open /dev/null for each standard stream that the caller closed, so that no file or socket takes its number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            os.dup2(null, number)  # Child processes inherit it.
+            if null != number:
+                os.close(null)
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
+
+
 def end_with_the_reader() -> None:
     """End this process when the reader of its output ends, as in `earshot detect FILES | head`.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from infra.cli import remote
-from topics.errors import BadRequest
+from topics.errors import BadRequest, EarshotError
 from topics.keys import shown
 
 if TYPE_CHECKING:
@@ -80,14 +80,19 @@ def analyze(
         for file in files:
             with remote.printed(file):
                 job = _send(client, file, options, idempotency_key)
-                whole += print_job(client, job, str(file), json, srt, vtt)
+                whole += print_job(client, job, str(file), json, srt, vtt, accepted=True)
     if whole < len(files):
         raise typer.Exit(1)
 
 
-def print_job(client: Client, job_id: str, title: str, json: bool, srt: Path | None, vtt: Path | None) -> bool:
-    """Wait for a job, print its result and write its captions; return True if none of its services failed."""
-    whole = _print_result(title, _completion(client, job_id), json)
+def print_job(
+    client: Client, job_id: str, title: str, json: bool, srt: Path | None, vtt: Path | None, accepted: bool = False
+) -> bool:
+    """Wait for a job, print its result and write its captions; return True if none of its services failed.
+
+    `accepted` means that the service has just accepted the job.
+    """
+    whole = _print_result(title, _completion(client, job_id, accepted), json)
     if srt:
         srt.write_text(client.job_captions(job_id, "srt"), encoding="utf-8")
     if vtt:
@@ -100,21 +105,27 @@ def _send(client: Client, file: Path, options: JobOptions, idempotency_key: str 
         return client.analyze_file(opened, options, name=file.name, idempotency_key=idempotency_key).id
 
 
-def _completion(client: Client, job_id: str) -> JobEvent:
-    """Return the event that completes a job. If waiting ends early, tell how to find the job, which goes on."""
+def _completion(client: Client, job_id: str, answered: bool) -> JobEvent:
+    """Return the event that completes a job. If waiting ends early, tell how to find the job, which goes on.
+
+    `answered` means that the service has answered, so its address is right.
+    """
     from earshot_client import ServiceUnreachable
 
     with _bar() as bar:
         task = bar.add_task("analysing", total=1.0)
         try:
             for event in client.job_events(job_id):
+                answered = True
                 if event.kind == "progress":
                     bar.update(task, completed=event.progress.progress)
-        except (KeyboardInterrupt, ServiceUnreachable):
+        except (KeyboardInterrupt, ServiceUnreachable) as error:
             # The id gives access to the job's events, so it is printed on a terminal but not into a log file.
             known = sys.stderr.isatty()
             read = f"`earshot jobs show {job_id}` shows it" if known else "`earshot jobs list` shows its id"
             typer.echo(f"earshot: the service continues job {shown(job_id)}; {read}", err=True)
+            if answered and isinstance(error, ServiceUnreachable):
+                raise EarshotError(f"the service does not answer any more: {error}") from None
             raise
     return event
 

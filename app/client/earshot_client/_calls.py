@@ -16,6 +16,8 @@ T = TypeVar("T")
 
 #: Seconds before each retry of a call that had no answer or found the service busy.
 RETRIES: Final = (0.1, 0.3, 1.0, 2.0, 4.0)
+#: Seconds without a connection after which a socket or a job's stream that was open gives up.
+PATIENCE: Final = 300.0
 #: Statuses of a busy service, or of a proxy that gave up waiting for it.
 BUSY: Final = frozenset({502, 503, 504})
 #: The status of a service that was too busy to do anything, unless `Answer.final` says that a write may still succeed.

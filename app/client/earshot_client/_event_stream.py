@@ -4,19 +4,16 @@ These are server-sent events (WHATWG HTML, 9.2): lines `event: `, `data: ` and `
 event.
 """
 
-import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Final, Generic, TypeVar
 
-from ._calls import BUSY, RETRIES, STABLE_SECONDS, Answer, Call, pause
+from ._calls import BUSY, RETRIES, STABLE_SECONDS, Answer, Call, log, pause
 from ._errors import ServiceUnreachable
 from ._job_values import JobEvent
 
 E = TypeVar("E")
-
-log: Final = logging.getLogger("earshot_client")
 
 #: The longest event in bytes. The result of a whole day's job is a fifth of it.
 LONGEST_EVENT: Final = 256 * 1024 * 1024

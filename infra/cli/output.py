@@ -42,9 +42,10 @@ def open_closed_streams() -> None:
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             null = os.open(os.devnull, os.O_RDWR)
-            os.dup2(null, number)  # Child processes inherit it.
             if null != number:
+                os.dup2(null, number)
                 os.close(null)
+            os.set_inheritable(number, True)
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
 
 

@@ -1,7 +1,9 @@
 """Logging: one line for each event, of ours and of libraries, without keys or audio."""
 
 import logging
+import os
 import re
+import select
 import sys
 import time
 from collections.abc import Iterable, Mapping
@@ -13,6 +15,9 @@ from structlog.stdlib import ProcessorFormatter
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from topics import apikeys, keys
+
+#: Seconds that a line waits for the reader of a full pipe, once; then lines are dropped until it reads again.
+READER_SECONDS: Final = 1.0
 
 #: Loggers of our own packages; all others log only warnings.
 ROOMS: Final = ("app", "streams", "topics", "infra", "earshot")
@@ -42,7 +47,7 @@ def configure(
         level: least severe event of ours; libraries log warnings and worse, unless it is `debug` or `error`.
         form: `json` or `console`.
         secrets: values to redact besides keys of our own form, such as keys that an operator chose.
-        stream: stderr by default.
+        stream: stderr by default, where lines are dropped if nobody reads them.
     """
     stream = stream or sys.stderr
     ours = logging.getLevelNamesMapping()[level.upper()]
@@ -63,7 +68,7 @@ def configure(
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
     )
-    handler = logging.StreamHandler(stream)
+    handler = logging.StreamHandler(_Unblocked(stream) if stream is sys.stderr else stream)
     if ours > logging.DEBUG:
         handler.addFilter(Repeats())
     handler.setFormatter(ProcessorFormatter(foreign_pre_chain=shared, processors=_last(form, stream, secrets)))
@@ -79,6 +84,29 @@ def configure(
 def _is_news(record: logging.LogRecord) -> bool:
     # An answer is cut off on purpose when its key ends or its body fails. The edge logs that with the reason.
     return record.msg != "ASGI callable returned without completing response."
+
+
+class _Unblocked:
+    """Writes to a stream's file, but drops lines while it is a full pipe: nothing may wait for the reader of a log."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._encoding = stream.encoding
+        self._file = stream.fileno()
+        self._poll = select.poll()
+        self._poll.register(self._file, select.POLLOUT)
+        self._is_read = True
+        self._is_torn = False
+
+    def write(self, text: str) -> None:
+        """Write a line, or drop the rest of it. The handler's lock is held."""
+        data = b"\n" * self._is_torn + text.encode(self._encoding, "backslashreplace")
+        for at in range(0, len(data), select.PIPE_BUF):
+            self._is_read = bool(self._poll.poll(READER_SECONDS * 1000 * self._is_read))
+            if not self._is_read:
+                self._is_torn |= at > 0
+                return
+            os.write(self._file, data[at : at + select.PIPE_BUF])
+        self._is_torn = False
 
 
 class Repeats(logging.Filter):

@@ -144,7 +144,10 @@ class AdminClient:
         try:
             yield
         except httpx2.RequestError as error:
-            raise DirectoryDown(f"no answer from {self._url}: {str(error) or type(error).__name__}") from None
+            fault = str(error) or type(error).__name__
+            raise DirectoryDown(
+                f"no answer from {self._url}: {fault}; set --url or EARSHOT_ADMIN_URL to the operator's interface"
+            ) from None
 
     def _decoded(self, answer: bytes, kind: type[T]) -> T:
         try:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from infra.cli import remote
-from topics.errors import BadRequest
+from topics.errors import BadRequest, EarshotError
 from topics.keys import shown
 
 if TYPE_CHECKING:
@@ -110,11 +110,14 @@ def _continuing(job_id: str) -> Iterator[None]:
 
     try:
         yield
-    except (KeyboardInterrupt, ServiceUnreachable):
+    except (KeyboardInterrupt, ServiceUnreachable) as error:
         # The id gives access to the job's events, so it is printed on a terminal but not into a log file.
         known = sys.stderr.isatty()
         read = f"`earshot jobs show {job_id}` shows it" if known else "`earshot jobs list` shows its id"
         typer.echo(f"earshot: the service continues job {shown(job_id)}; {read}", err=True)
+        if isinstance(error, ServiceUnreachable):
+            # It accepted the job, so its address is right.
+            raise EarshotError(f"the service does not answer any more: {error}") from None
         raise
 
 

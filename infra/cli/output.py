@@ -37,6 +37,18 @@ class _Pipe(io.FileIO):
             os._exit(128 + signal.SIGPIPE)
 
 
+def open_closed_streams() -> None:
+    """Open /dev/null for each standard stream that the caller closed, so that no file or socket takes its number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != number:
+                os.dup2(null, number)
+                os.close(null)
+            os.set_inheritable(number, True)
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
+
+
 def end_with_the_reader() -> None:
     """End this process when the reader of its output ends, as in `earshot detect FILES | head`.
 

@@ -216,6 +216,7 @@ def restore(settings: Settings, source: Path, aside: bool) -> tuple[Contents, li
             raise ServiceError(f"the backup cannot be restored: {error.strerror} ({error.filename})") from error
         finally:
             shutil.rmtree(staged, ignore_errors=True)
+        data_directory.note_left_out(settings)
     return contents, made
 
 

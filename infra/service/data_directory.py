@@ -27,6 +27,8 @@ LOG: Final = "log"
 HELD: Final = (DATABASE, VOICES, MODELS, LOG)
 #: Suffixes of a SQLite database's files.
 SUFFIXES: Final = ("", "-wal", "-shm")
+#: A file that a restore or a salvage leaves: the tables are missing on purpose until the next start has rebuilt them.
+LEFT_OUT: Final = "tables-left-out"
 SET_ASIDE: Final = "set-aside-"
 #: Prefix of directories that are renamed once they are complete.
 SCRATCH: Final = ".unfinished-"
@@ -43,6 +45,12 @@ def places(settings: Settings) -> dict[str, Path]:
 
 def tables(settings: Settings) -> Path:
     return settings.data / ("tables" if isinstance(settings.log, Embedded) else "tables-kafka")
+
+
+def note_left_out(settings: Settings) -> None:
+    """Note that the tables are missing on purpose, so that the next start does not report it."""
+    with suppress(OSError):
+        (settings.data / LEFT_OUT).touch()
 
 
 def lock(settings: Settings) -> DirectoryLock:
@@ -82,7 +90,7 @@ def contents(settings: Settings) -> list[Path]:
 
     Voices that a setting keeps elsewhere are not listed: they can stay, because their names are never used twice.
     """
-    found = [settings.data / name for name in (*OWN, LIVES, CRASH)]
+    found = [settings.data / name for name in (*OWN, LIVES, CRASH, LEFT_OUT)]
     if isinstance(settings.log, Embedded):
         # The directory around the log holds the lock and stays.
         found = [path for path in found if path != settings.log.directory] + [settings.log.directory / "log"]

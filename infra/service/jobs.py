@@ -1,10 +1,10 @@
 """Builds the services of jobs and the registered speakers, with their engines and child processes."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, TypeVar
 
-from infra.engine_settings import ChosenEngine
-from infra.engines import CHAT_MODEL, SPEECH_MODEL, SPEECH_MODELS
+from infra.engine_settings import ChosenEngine, EngineName
+from infra.engines import CHAT_MODEL, SPEAKER_MODEL, SPEECH_MODEL, SPEECH_MODELS
 from infra.engines.child import EngineServer
 from infra.engines.speech import workers
 from infra.engines.speech.speech_models import TOGETHER, SpeechSettings
@@ -62,7 +62,7 @@ class JobServices:
 
         Raises:
             OSError: there is no free port for the bundled engines.
-            WrongSetting: the store for voice files is not supported.
+            WrongSetting: the store for voice files is not supported, or the bundled engine lacks a model.
         """
         self._settings = settings
         #: The engines in use, for the operator's view.
@@ -73,6 +73,7 @@ class JobServices:
         self._bundled: EngineServer | None = None
         self._restarts = Restarts()
         if settings.bundled_engines:
+            _check_bundled_models(settings)
             self._bundled = EngineServer(
                 settings.log_level, settings.log_format, settings.data / "engines", self._speech_settings()
             )
@@ -151,20 +152,9 @@ class JobServices:
         return SpeechTranslationService(hearing, self._decoders.open_in_background, BUNDLED_PIECE_SECONDS, NEEDED)
 
     def _speech_settings(self) -> SpeechSettings:
-        """Return the settings of the bundled speech engine.
-
-        Raises:
-            WrongSetting: it has no such model.
-        """
+        """Return the settings of the bundled speech engine."""
         settings = self._settings
-        model = SPEECH_MODEL
-        if settings.speech_url is None and settings.speech_model is not None:
-            if settings.speech_model not in SPEECH_MODELS:
-                raise WrongSetting(
-                    "speech_model",
-                    f"must be one of {', '.join(SPEECH_MODELS)}, unless EARSHOT_SPEECH_URL names another engine",
-                )
-            model = settings.speech_model
+        model = (settings.speech_model if settings.speech_url is None else None) or SPEECH_MODEL
         return SpeechSettings(model, settings.speech_threads, settings.speech_batch, settings.speech_idle_seconds)
 
     def _speech_address(self) -> EngineAddress | None:
@@ -223,3 +213,22 @@ class JobServices:
         return EngineAddress(
             url=engine.url, key=key, model=engine.model, timeout_s=engine.timeout, limit=engine.concurrency
         )
+
+
+def _check_bundled_models(settings: Settings) -> None:
+    """Check that the bundled engine has the models that the settings ask of it.
+
+    Raises:
+        WrongSetting: it lacks one.
+    """
+    bundled: dict[EngineName, Collection[str]] = {
+        "speech": SPEECH_MODELS,
+        "caption": [CHAT_MODEL],
+        "speaker": [SPEAKER_MODEL],
+    }
+    for name, models in bundled.items():
+        chosen = settings.engine(name)
+        if chosen.url is None and chosen.model is not None and chosen.model not in models:
+            other = variable(f"{name}_url")
+            must = "must be one of" if len(models) > 1 else "must be"
+            raise WrongSetting(f"{name}_model", f"{must} {', '.join(models)}, unless {other} names another engine")

@@ -9,7 +9,7 @@ from app.options import EdgeOptions
 from infra.errors import variable
 from infra.service import limits, listener
 from infra.service.connections import ConnectionLimits
-from infra.service.data_directory import tables
+from infra.service.data_directory import LEFT_OUT, tables
 from infra.settings import Settings
 from infra.urls import Embedded
 from streams.node.options import NodeOptions
@@ -29,6 +29,7 @@ def node_options(settings: Settings, url: str, database: Path | None) -> NodeOpt
         files += [database]
     return NodeOptions(
         directory=directory,
+        tables_left_out=(settings.data / LEFT_OUT).exists(),
         files=tuple(files),
         partitions=settings.partition_count,
         idle_seconds=settings.session_idle_seconds,

@@ -83,6 +83,8 @@ def _salvage(settings: Settings, log: Path, database: Path | None, scratch: Path
     if database in instead and database is not None:
         aside[:0] = [database.with_name(database.name + suffix) for suffix in reversed(SUFFIXES)]
     made = data_directory.set_aside(settings, [*aside, tables if log in instead else tables / MARKS], instead)
+    if log in instead:
+        data_directory.note_left_out(settings)
     return [*lines, *(f"What was there is in {path}." for path in made)]
 
 

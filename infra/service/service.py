@@ -166,6 +166,8 @@ class EarshotService:
             await self._until(node.served)
             if node.ready() is None and not self.stopping.is_set():
                 log.info("service.ready", seconds=round(time.monotonic() - began, 2), url=self.url)
+                with contextlib.suppress(OSError):
+                    (self.settings.data / data_directory.LEFT_OUT).unlink()
                 async with self._first_keys(demo, private) as keys:
                     announce(self, demo, keys, await self._link() if private and self.settings.dashboard else None)
                 # Not earlier: no child is needed before the first job, and starting one slows our own start.

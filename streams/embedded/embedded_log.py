@@ -144,7 +144,7 @@ class EmbeddedLog:
         if existing != partitions:
             raise LogError(
                 f"topic {topic} has {existing} partitions in {self.directory}, {partitions} are asked for: keys would "
-                "change their partition; keep the number, or use another data directory"
+                f"change their partition; set EARSHOT_PARTITIONS={existing}, or use another data directory"
             )
         self.declarations[topic] = Declaration(partitions, compact, retention_ms)
         for number in range(partitions):

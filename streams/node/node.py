@@ -85,8 +85,9 @@ class Node(mode.Service):  # type: ignore[misc]
         agents.run_services(self.app, self.job_workload.runner)
         agents.bill(self.app, "bill_sessions", self.session_workload.biller)
         agents.bill(self.app, "bill_jobs", self.job_workload.biller)
+        databases = Databases(options.directory, options.tables_left_out)
         self.partitions = Partitions(
-            self.owners, backend, Databases(options.directory), self.workloads, self.followers, self.tasks, membership
+            self.owners, backend, databases, self.workloads, self.followers, self.tasks, membership
         )
         self.disks = DiskWatch(backend, self.owners, self.partitions.standbys)
         ports = (self.owners, self.sender, self.followers, models)

@@ -12,6 +12,8 @@ class NodeOptions(msgspec.Struct, frozen=True):
 
     directory: Path
     partitions: int
+    #: Whether tables may be missing on purpose.
+    tables_left_out: bool = False
     idle_seconds: float = 3600.0
     url: str = "http://127.0.0.1:8000"
     #: Seconds between sweeps of the expiry index.

@@ -87,7 +87,9 @@ class TableDatabase(DiskDatabase):
 class Databases:
     """Manages the directory of a node's tables. Any thread; one at a time for each partition."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, left_out: bool = False) -> None:
+        #: Whether tables may be missing on purpose.
+        self.left_out = left_out
         self._directory = directory / "partitions"
         # One shared cache, so that memory does not grow with the number of partitions.
         self._cache = rocksdict.Cache(BLOCK_CACHE)

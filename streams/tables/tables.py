@@ -76,7 +76,7 @@ class Tables:
         return self.open(rows.number)
 
     def note_missing(self, number: int) -> None:
-        if all(one.partition != number for one in self.rebuilt):
+        if not self._databases.left_out and all(one.partition != number for one in self.rebuilt):
             self._note(number, "its files were missing", "")
 
     def aside(self) -> list[Path]:

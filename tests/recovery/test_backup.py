@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import make_url
 
 from infra.examples import RECORDING
+from infra.service.data_directory import LEFT_OUT
 from tests.conftest import ROOT
 from tests.contract.api import Api, events, tone
 from tests.contract.jobs import SOUND, SPEECH, Jobs
@@ -124,6 +125,8 @@ def test_documented_backup_of_embedded_log_is_restored(tmp_path: Path, engines: 
     run_earshot(1, restored, tmp_path / "backup")
     assert not (restored.data / "tables").exists()
     with restored:
+        assert httpx2.get(f"{restored.url}/readyz").json() == {"status": "ok"}, "missing tables are no fault"
+        assert not (restored.data / LEFT_OUT).exists()
         assert story.answers(restored) == before
         with sessions(restored) as api:
             assert api.status(api.create()).headers["Earshot-Model"].startswith("sed-mini@")

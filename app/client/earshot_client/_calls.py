@@ -4,6 +4,7 @@ A flow is a generator that yields steps. The connection runs each step and sends
 the function's return value for work. `_connection` does so in threads, `_async_connection` on an event loop.
 """
 
+import logging
 import random
 from collections.abc import Callable, Generator, Mapping, Set
 from typing import Any, BinaryIO, Final, TypeVar
@@ -14,8 +15,12 @@ from ._errors import SESSION_ERRORS, ErrorClasses, RequestRefused, ServiceUnreac
 
 T = TypeVar("T")
 
+log: Final = logging.getLogger("earshot_client")
+
 #: Seconds before each retry of a call that had no answer or found the service busy.
 RETRIES: Final = (0.1, 0.3, 1.0, 2.0, 4.0)
+#: Seconds without a connection after which a socket or a job's stream that was open gives up.
+PATIENCE: Final = 300.0
 #: Statuses of a busy service, or of a proxy that gave up waiting for it.
 BUSY: Final = frozenset({502, 503, 504})
 #: The status of a service that was too busy to do anything, unless `Answer.final` says that a write may still succeed.
@@ -25,6 +30,8 @@ NOTHING_DONE: Final = frozenset({503})
 UNREADABLE: Final = 500
 #: The longest pause in seconds that a service may ask for.
 LONGEST_PAUSE: Final = 30.0
+#: The first pause of a busy call that is at least this long is logged.
+LONG_PAUSE: Final = 1.0
 #: Each pause is longer by up to this share, so that clients do not come back at the same moment.
 JITTER: Final = 0.25
 #: The decoder's errors for bytes that are not JSON of the expected type.
@@ -122,6 +129,7 @@ def ask(
     """
     if not repeatable:
         busy = busy & NOTHING_DONE
+    is_quiet = True
     for delay in (*RETRIES, None):
         reply: Answer | NoAnswer = yield call
         if isinstance(reply, Answer) and reply.status not in busy:
@@ -129,7 +137,11 @@ def ask(
         if delay is None or not (repeatable or (isinstance(reply, Answer) and not reply.final)):
             break
         least = reply.retry_after if isinstance(reply, Answer) else 0.0
-        yield Pause(pause(delay, least))
+        seconds = pause(delay, least)
+        if is_quiet and seconds >= LONG_PAUSE and isinstance(reply, Answer):
+            is_quiet = False
+            log.warning("the service is busy (%s); trying again", _message(reply))
+        yield Pause(seconds)
     if isinstance(reply, Answer):
         return checked(reply, errors)
     raise ServiceUnreachable(reply.reason)

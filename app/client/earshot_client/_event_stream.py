@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Final, Generic, TypeVar
 
-from ._calls import BUSY, RETRIES, STABLE_SECONDS, Answer, Call, pause
+from ._calls import BUSY, RETRIES, STABLE_SECONDS, Answer, Call, log, pause
 from ._errors import ServiceUnreachable
 from ._job_values import JobEvent
 
@@ -29,6 +29,8 @@ class EventStream(ABC, Generic[E]):
 
     #: The kinds of the last event.
     last: frozenset[str] = frozenset()
+    #: Seconds without a sign of life after which a stream that was open gives up, unless it has more tries.
+    patience = 0.0
 
     def __init__(
         self, path: str, key: str = "", last_event_id: str | None = None, query: Mapping[str, str] = {}
@@ -41,6 +43,7 @@ class EventStream(ABC, Generic[E]):
         self._query = query
         self._id = last_event_id
         self._tries = 0
+        self._down_since = 0.0
         self._retry_after = 0.0
         self._reason = "the stream ended"
         self._error = ""
@@ -79,6 +82,7 @@ class EventStream(ABC, Generic[E]):
         self.connected = True
         if self._began is None:
             self._began = time.monotonic()
+            self._reason = "the stream ended"
         self._size += len(data)
         if self._size > LONGEST_EVENT:
             raise ServiceUnreachable(f"an event is longer than {LONGEST_EVENT} bytes")
@@ -92,7 +96,7 @@ class EventStream(ABC, Generic[E]):
                 continue
             kind, data = said
             if kind == "error":
-                self._error = JobEvent(kind, data).message
+                self._error = self._reason = JobEvent(kind, data).message
                 return
             self._tries = 0
             self._error = ""
@@ -148,11 +152,19 @@ class EventStream(ABC, Generic[E]):
         """Return the seconds to wait before the next connection.
 
         Raises:
-            ServiceUnreachable: no event came over the last six connections, and none of them lasted.
+            ServiceUnreachable: no event came over the last six connections, none of them lasted, and a stream that was
+                open has had its `patience`.
         """
-        if self._began is not None and time.monotonic() - self._began >= STABLE_SECONDS:
+        now = time.monotonic()
+        if self._began is not None and now - self._began >= STABLE_SECONDS:
             self._tries = 0
-        if self._tries == len(RETRIES):
-            raise ServiceUnreachable(self._error or self._reason)
+        if self._tries == 0:
+            self._down_since = now
+        if self._tries >= len(RETRIES):
+            left = self.patience - (now - self._down_since) if self.connected else 0.0
+            if left <= 0:
+                raise ServiceUnreachable(self._reason)
+            if self._tries == len(RETRIES):
+                log.warning("the service does not answer (%s); trying for %.0f s more", self._reason, left)
         self._tries += 1
-        return pause(RETRIES[self._tries - 1], self._retry_after)
+        return pause(RETRIES[min(self._tries, len(RETRIES)) - 1], self._retry_after)

@@ -111,7 +111,9 @@ class JobCalls(Calls):
     def job_events(
         self, job_id: str, last_event_id: str | None = None, *, timeout: float | None = None
     ) -> Results[JobEvent]:
-        """Yield the events of a job as they come, until it ends. A stream that breaks off is resumed.
+        """Yield the events of a job as they come, until it ends.
+
+        A stream that breaks off is resumed, unless the service does not answer for five minutes.
 
         Args:
             job_id: the id of the job, which is the secret that opens its events.
@@ -131,6 +133,8 @@ class JobCalls(Calls):
     @both
     def job_result(self, job_id: str, *, timeout: float | None = None) -> Result[JobResult]:
         """Wait until a job ends and return the results of all its services; `errors` has the failed ones.
+
+        The wait goes on while the service restarts, for up to five minutes.
 
         Args:
             timeout: seconds to wait; no limit by default. The job goes on after them.

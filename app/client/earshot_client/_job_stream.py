@@ -1,6 +1,6 @@
 """The event stream of a job."""
 
-from ._calls import Answer, checked
+from ._calls import PATIENCE, Answer, checked
 from ._errors import JOB_ERRORS, JobDeleted
 from ._event_stream import EventStream
 from ._job_values import JobEvent
@@ -13,6 +13,7 @@ class JobStream(EventStream[JobEvent]):
     """
 
     last = frozenset({"completed"})
+    patience = PATIENCE
 
     def __init__(self, job_id: str, last_event_id: str | None = None, key: str = "", prefix: str = "/api/v1") -> None:
         super().__init__(f"{prefix}/jobs/{job_id}/stream", key, last_event_id)

@@ -4,10 +4,11 @@ from typing import cast
 
 from . import _session_flows
 from ._both import Calls, Result, Results, Sockets, both
+from ._calls import PATIENCE
 from ._live_stream import LiveStream
 from ._live_values import Activity, LiveEvent
 from ._session_values import MICROPHONE, SessionOptions
-from ._socket_state import PATIENCE, SocketRequest
+from ._socket_state import SocketRequest
 
 
 class LiveCalls(Calls):

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from ._calls import BUSY, RETRIES, STABLE_SECONDS, Answer, Call, checked, pause
+from ._calls import BUSY, PATIENCE, RETRIES, STABLE_SECONDS, Answer, Call, checked, pause
 from ._errors import (
     SOCKET_ERRORS,
     EarshotClientError,
@@ -39,8 +39,6 @@ END: Final = '{"type":"end"}'
 WAITING_EVENTS: Final = 1024
 #: Bytes of unacknowledged audio beyond which `send` waits: eight minutes of a microphone.
 KEPT_BYTES: Final = 16 * 1024 * 1024
-#: Seconds without a connection after which a socket that was open gives up.
-PATIENCE: Final = 300.0
 
 # Close codes.
 MOVED, TOO_BIG, TRY_LATER, OWN, READ_ONLY, IDLE, TAKEN = 1001, 1009, 1013, 4000, 4403, 4408, 4410

@@ -5,6 +5,8 @@ import inspect
 import io
 import json
 import logging
+import os
+import sys
 import warnings
 from collections.abc import Iterator
 
@@ -44,6 +46,28 @@ def test_event_is_one_json_line(lines: io.StringIO) -> None:
     (event,) = events(lines)
     assert event.pop("timestamp")
     assert event == {"event": "chunk accepted", **plain, "h": "bad", "level": "info", "logger": "app.sessions"}
+
+
+def test_lines_are_dropped_while_nobody_reads_them(lines: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "READER_SECONDS", 0.05)
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    monkeypatch.setattr(sys, "stderr", os.fdopen(writer, "w"))
+    logs.configure()
+    log = structlog.get_logger("app")
+    log.info("long", number=-1, text="word " * 10_000)
+    for number in range(1000):
+        log.info("short", number=number)
+    written = os.read(reader, 1 << 20)
+    log.info("last", number=1000)
+    long, *whole, last = (written + os.read(reader, 1 << 20)).splitlines()
+    numbers = [json.loads(line)["number"] for line in whole if line.endswith(b"}")]
+    assert len(long) > 50_000
+    assert numbers == list(range(len(numbers))), "what came before the pipe was full"
+    assert json.loads(last)["number"] == 1000
+    assert len(whole) - len(numbers) <= 1, "at most the line that was cut"
+    os.close(reader)
+    sys.stderr.close()
 
 
 def test_bound_context_is_on_every_event(lines: io.StringIO) -> None:

@@ -97,6 +97,12 @@ def test_retry_after_is_honoured_within_limits(asked: float, waited: float) -> N
     assert steps[1] == Pause(waited)
 
 
+def test_first_long_pause_of_busy_service_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    driven(_session_flows.seal("key", "s"), *[BUSY] * (len(RETRIES)), Answer(204))
+    driven(_session_flows.seal("key", "s"), BUSY, BUSY, Answer(204))
+    assert [record.getMessage() for record in caplog.records] == ["the service is busy (busy); trying again"]
+
+
 def test_persistent_connection_failure_raises() -> None:
     with pytest.raises(ServiceUnreachable, match="refused"):
         driven(_session_flows.status("key", "s", None), *[NoAnswer("refused")] * (len(RETRIES) + 1))

@@ -3,13 +3,15 @@
 import itertools
 from contextlib import nullcontext
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from earshot_client import JobDeleted, JobEvent, JobNotFound, ServiceUnreachable, _calls, _event_stream
-from earshot_client._calls import LONGEST_PAUSE, RETRIES, Answer
+from earshot_client._calls import LONGEST_PAUSE, PATIENCE, RETRIES, Answer
+from earshot_client._event_stream import EventStream
 from earshot_client._job_stream import JobStream
 from earshot_client._live_stream import LiveStream
 
@@ -66,13 +68,41 @@ def test_new_stream_sends_no_last_event_id() -> None:
 
 
 @pytest.mark.usefixtures("no_jitter")
-def test_backoff_resets_after_event_and_finally_gives_up() -> None:
-    stream = JobStream("j")
+@pytest.mark.parametrize("stream", [LiveStream.of_project("key", None), JobStream("j")])
+def test_backoff_resets_after_event_and_finally_gives_up(stream: EventStream[Any]) -> None:
+    stream.patience = 0.0
     assert [stream.pause(), stream.pause()] == [*RETRIES[:2]]
     list(stream.feed(b"data: a\n\n"))
     stream.disconnected("the line is dead")
     assert [stream.pause() for _ in RETRIES] == [*RETRIES]
     with pytest.raises(ServiceUnreachable, match="the line is dead"):
+        stream.pause()
+
+
+@pytest.mark.usefixtures("no_jitter")
+def test_wait_for_job_outlasts_slow_restart(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    now, waited, stream = 0.0, [], JobStream("j")
+    monkeypatch.setattr(_event_stream, "time", SimpleNamespace(monotonic=lambda: now))
+    list(stream.feed(b'data: a\n\nevent: error\ndata: {"error": "connect again with Last-Event-ID"}\n\n'))
+    while now < PATIENCE:
+        waited.append(stream.pause())
+        now += waited[-1]
+        stream.request()
+        stream.disconnected("connection refused")
+    with pytest.raises(ServiceUnreachable) as raised:
+        stream.pause()
+    assert waited == [*RETRIES, *[RETRIES[-1]] * (len(waited) - len(RETRIES))]
+    assert str(raised.value) == "connection refused", "not what the node said before it stopped"
+    assert [record.getMessage() for record in caplog.records] == [
+        "the service does not answer (connection refused); trying for 293 s more"
+    ]
+
+
+@pytest.mark.usefixtures("no_jitter")
+def test_stream_that_never_opened_soon_gives_up() -> None:
+    stream = JobStream("j")
+    assert [stream.pause() for _ in RETRIES] == [*RETRIES]
+    with pytest.raises(ServiceUnreachable):
         stream.pause()
 
 
@@ -86,6 +116,7 @@ def test_error_event_ends_connection_and_reports_removed_job() -> None:
     assert stream.request().headers["Last-Event-ID"] == "4"
     with pytest.raises(JobDeleted, match="the job was removed"):
         stream.refused(Answer(404, b'{"error": "Not Found"}'))
+    stream.patience = 0.0
     for _ in RETRIES:
         stream.pause()
     with pytest.raises(ServiceUnreachable, match="the job was removed"):
@@ -112,6 +143,7 @@ def test_connection_that_lasts_resets_backoff(
     now = 0.0
     monkeypatch.setattr(_event_stream, "time", SimpleNamespace(monotonic=lambda: now))
     stream, waited = JobStream("j"), []
+    stream.patience = 0.0
     with nullcontext() if pauses else pytest.raises(ServiceUnreachable):
         for _ in range(7):
             stream.request()

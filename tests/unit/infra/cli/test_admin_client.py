@@ -136,7 +136,9 @@ def test_timeout_is_reported() -> None:
 
     error = asked(lost)
     assert isinstance(error, DirectoryDown)
-    assert str(error) == f"no answer from {URL}: ReadTimeout"
+    assert (
+        str(error) == f"no answer from {URL}: ReadTimeout; set --url or EARSHOT_ADMIN_URL to the operator's interface"
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The command line: accounts and settings, as text and as JSON; errors in one line; commands without their extra."""
 
+import errno
 import json
 import os
 import re
@@ -25,7 +26,7 @@ from infra.settings import Settings
 from streams.embedded.lock import DirectoryLock
 from tests.unit.infra.conftest import app_of, invoked, run
 from topics import apikeys
-from topics.errors import BadRequest, EarshotError, ServiceError
+from topics.errors import BadRequest, ServiceError
 
 
 @pytest.fixture
@@ -82,16 +83,31 @@ def test_config_shows_settings_and_redacts_secrets(
     assert "secret-word" not in "".join(lines)
 
 
+def denied(path: str) -> PermissionError:
+    return PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+
+DENIED = "cannot be used: Permission denied"
+
+
 @pytest.mark.parametrize(
     ("error", "line", "status"),
     [
         (BadRequest("not like this"), "not like this: but otherwise", 1),
         (WrongSetting("model", "there is none"), "EARSHOT_MODEL: there is none: but otherwise", 2),
+        (
+            denied("/data/earshot.db"),
+            f"EARSHOT_DATA: /data/earshot.db {DENIED}: run this as the user of the service",
+            2,
+        ),
+        (denied("/"), f"EARSHOT_DATA: / {DENIED}: run this as the user of the service", 2),
+        (denied("/home/elsewhere.db"), f"/home/elsewhere.db {DENIED}", 2),
     ],
 )
 def test_known_error_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: EarshotError, line: str, status: int
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, line: str, status: int
 ) -> None:
+    monkeypatch.setenv("EARSHOT_DATA", "/data")
     error.add_note("but otherwise")
 
     def failing() -> typer.Typer:

@@ -185,6 +185,23 @@ def test_unreachable_service_is_reported(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "--url or EARSHOT_URL" in str(result.exception)
 
 
+@pytest.mark.parametrize("closed", ["<&- >&- 2>&-", ">&-", "2>&-", ""])
+def test_closed_streams_are_opened_for_children_too(closed: str, tmp_path: Path) -> None:
+    program = (
+        "import os, sys\n"
+        "from infra.cli.output import open_closed_streams\n"
+        "open_closed_streams()\n"
+        "print(sys.stdin.read(), file=sys.stderr)\n"
+        "print('', flush=True)\n"
+        "open(sys.argv[1], 'w').write(str([os.get_inheritable(number) for number in range(3)]))\n"
+    )
+    shell = ["sh", "-c", f'exec "$@" {closed}', "sh"]
+    subprocess.run(
+        [*shell, sys.executable, "-c", program, str(tmp_path / "said")], stdin=subprocess.DEVNULL, check=True
+    )
+    assert (tmp_path / "said").read_text() == "[True, True, True]"
+
+
 def test_long_cells_are_not_truncated_in_pipe(capsys: pytest.CaptureFixture[str]) -> None:
     tables.print_columns([["name", "text"], ["한국어", "word " * 60], ["[bold]", "a"]])
     lines = capsys.readouterr().out.splitlines()

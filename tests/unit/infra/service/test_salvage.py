@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from infra.db.intact import check
+from infra.service.data_directory import LEFT_OUT
 from infra.service.salvage import salvage
 from infra.settings import Settings
 from streams.embedded.marks import FILE
@@ -68,6 +69,9 @@ def salvaged(data: Path) -> list[str]:
     for name, was in before.items():
         assert was in (after.get(f"{aside.name}/{name}"), after.get(name)), name
     assert lines[-1] == f"What was there is in {aside}."
+    assert (data / LEFT_OUT).exists() is not (data / "tables" / "partitions").exists(), (
+        "no start reports them as missing"
+    )
     return lines
 
 

@@ -11,12 +11,13 @@ import socket
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 from unittest import mock
 
+import httpx2
 import pytest
 
 from infra.db import intact, keyring
@@ -36,12 +37,14 @@ KEY = re.compile(r"shown this once.*?(es[po]_\w+)")
 
 
 @contextmanager
-def serving(data: Path, stdout: int = subprocess.PIPE, /, **settings: str | int) -> Iterator[subprocess.Popen[str]]:
-    """Run `earshot serve` and stop it."""
+def serving(
+    data: Path, stdout: int = subprocess.PIPE, shell: Sequence[str] = (), /, **settings: str | int
+) -> Iterator[subprocess.Popen[str]]:
+    """Run `earshot serve`, perhaps by a shell, and stop it."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("EARSHOT_")}
     chosen = {f"EARSHOT_{name.upper()}": str(value) for name, value in settings.items()}
     with subprocess.Popen(
-        [sys.executable, "-m", "infra.cli", "serve"],
+        [*shell, sys.executable, "-m", "infra.cli", "serve"],
         env={**clean, "EARSHOT_DATA": str(data), "EARSHOT_BUNDLED_ENGINES": "0", "EARSHOT_PORT": "0", **chosen},
         stdout=stdout,
         stderr=subprocess.PIPE,
@@ -67,6 +70,36 @@ def test_service_process_does_not_import_worker_libraries() -> None:
     heavy = "{'numba', 'llvmlite', 'onnxruntime', 'scipy', 'av'}"
     program = f"import sys, infra.service.service; print(*{heavy} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "\n"
+
+
+@pytest.mark.slow
+def test_service_runs_without_standard_streams(tmp_path: Path) -> None:
+    port = free_port()
+    with serving(
+        tmp_path / "data", subprocess.PIPE, ("sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"), port=port
+    ) as process:
+        wait_for(lambda: process.poll() is not None or is_ready(port), 120)
+        process.terminate()
+        assert process.wait(60) == 0
+
+
+def is_ready(port: int) -> bool:
+    with suppress(httpx2.TransportError):
+        return ask("GET", f"http://127.0.0.1:{port}/readyz").status_code == 200
+    return False
+
+
+@pytest.mark.slow
+def test_service_stops_while_nobody_reads_its_log(tmp_path: Path) -> None:
+    with serving(tmp_path / "data") as process:
+        welcome(process)
+        full = os.open(f"/proc/{process.pid}/fd/2", os.O_WRONLY | os.O_NONBLOCK)
+        with suppress(BlockingIOError):
+            while os.write(full, b"x"):
+                pass
+        os.close(full)
+        process.terminate()
+        assert process.wait(60) == 0
 
 
 @pytest.mark.slow

@@ -150,11 +150,19 @@ def test_wrong_value_is_one_line_naming_setting(
     assert not (tmp_path / "missing").exists()
 
 
-def test_bundled_engine_rejects_unknown_speech_model(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+@pytest.mark.parametrize(
+    ("engine", "must"),
+    [
+        ("SPEECH", "must be one of whisper-base, whisper-tiny.en"),
+        ("CAPTION", "must be earshot-rules"),
+        ("SPEAKER", "must be speaker-pair"),
+    ],
+)
+def test_bundled_engine_rejects_unknown_model(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, engine: str, must: str
 ) -> None:
     monkeypatch.setenv("EARSHOT_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("EARSHOT_PORT", "0")
-    monkeypatch.setenv("EARSHOT_SPEECH_MODEL", "whisper-1")
+    monkeypatch.setenv(f"EARSHOT_{engine}_MODEL", "whisper-1")
     (line,) = refusal(capsys)
-    assert line.startswith("EARSHOT_SPEECH_MODEL: must be one of whisper-base, ")
+    assert line == f"EARSHOT_{engine}_MODEL: {must}, unless EARSHOT_{engine}_URL names another engine"

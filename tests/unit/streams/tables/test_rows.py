@@ -363,6 +363,13 @@ def test_table_that_somebody_removed_is_made_anew(mended: module.Tables, tmp_pat
     assert (mended.aside(), mended.rebuilt[-1].path) == ([], "")
 
 
+@pytest.mark.parametrize("left_out", [False, True])
+def test_missing_table_is_reported_unless_left_out(left_out: bool, tmp_path: Path) -> None:
+    tables = module.Tables(Databases(tmp_path, left_out), mock.Mock(spec=LogWriter), mock.Mock())
+    tables.note_missing(2)
+    assert len(tables.rebuilt) == (not left_out)
+
+
 @pytest.mark.parametrize("path", ["/data/log/000012.sst", "/data/my clone/log/000012.sst"])
 def test_errors_of_database_hide_its_directory(path: str) -> None:
     """Clients may see the message."""

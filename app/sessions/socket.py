@@ -263,7 +263,7 @@ class Socket:
         if self._phase is Phase.CLOSED or self._moved:
             return
         try:
-            kind = _decode(data).type
+            kind = _decode(data.decode()).type
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             self.fail(400, "a text message is a JSON object with a type")
             return

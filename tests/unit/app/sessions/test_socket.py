@@ -161,6 +161,14 @@ async def test_unknown_or_empty_message_is_rejected(house: House, message: str |
         await refused(line, 4400, 400)
 
 
+@pytest.mark.parametrize("text", [b'{"type":"end","x":"\xff"}', b'{"type":"end","\xed\xa0\x80":1}'])
+async def test_end_that_is_no_utf8_is_rejected(house: House, text: bytes) -> None:
+    async with greeted(house) as (session, line):
+        await line.socket.send(text, text=True)
+        await refused(line, 4400, 400)
+    assert house.sessions.sessions[session].head.state is SessionState.WRITABLE
+
+
 @pytest.mark.parametrize("message", [HALF, b"", END])
 async def test_listener_may_not_send(house: House, message: bytes | str) -> None:
     async with greeted(house, "?mode=listen") as (session, line):

@@ -244,6 +244,26 @@ async def test_taken_number_whose_row_is_unreadable_is_rejected(house: House, mo
         assert (await refused(line, 4410, 409))["next_chunk"] == 1
 
 
+async def test_taken_number_waits_for_verdicts_of_later_chunks(house: House) -> None:
+    async with greeted(house) as (session, line):
+        house.sessions.slow = True
+        await house.sessions.submit(session, Chunk("c", 0, tone(0.25)))
+        for message in (HALF, HALF, HALF):
+            await line.socket.send(message)
+        await until(lambda: len(house.sessions.unfolded) == 3)
+        later, house.sessions.unfolded[1:] = house.sessions.unfolded[1:], []
+        house.sessions.slow = False
+        house.sessions.fold_sent()
+        await line.socket.send(HALF)
+        await line.socket.send(END)
+        await line.socket.ping()
+        house.sessions.unfolded += later
+        house.sessions.fold_sent()
+        error = await refused(line, 4410, 409)
+    assert house.sessions.sessions[session].head.next == error["next_chunk"] == 3
+    assert house.sessions.sessions[session].head.state is SessionState.WRITABLE
+
+
 async def test_newer_sender_replaces_older_and_continues_after_it(house: House) -> None:
     session = await opened(house)
     house.sessions.slow = True

@@ -198,6 +198,35 @@ async def test_read_only_session_rejects_audio(house: House) -> None:
             await refused(second, 4403, 403)
 
 
+@pytest.mark.parametrize("query", ["", "?events=none", "?events=session", "?mode=listen"])
+async def test_failure_of_session_is_sent_whatever_events_were_asked_for(house: House, query: str) -> None:
+    session = await opened(house, content_type="audio/wav")
+    async with place(house) as here, here.greeted(path_of(session, query)) as line:
+        await house.sessions.submit(session, Chunk("c", 0, b"no WAV"))
+        told = [one for one in await line.rest() if one["type"] != "ack"]
+        assert await line.code() == 1000
+    error = house.sessions.sessions[session].head.error
+    assert error
+    assert [(one["type"], one.get("state"), one.get("error")) for one in told] == [
+        ("session", "readonly", error),
+        ("end", None, None),
+    ]
+    async with place(house) as here, here.greeted(path_of(session, f"?after={told[0]['cursor']}")) as line:
+        assert [one["type"] for one in await line.rest()] == ["end"]
+
+
+@pytest.mark.parametrize("first", [HALF, END], ids=["audio", "audio after end"])
+async def test_refusal_of_audio_names_error_of_session(house: House, first: bytes | str) -> None:
+    async with greeted(house) as (session, line):
+        head = house.sessions.sessions[session].head
+        house.sessions.sessions[session].head = msgspec.structs.replace(
+            head, state=SessionState.READONLY, error="chunk 0: not WAV", finished=True
+        )
+        await line.socket.send(first)
+        await line.socket.send(HALF)
+        assert "chunk 0: not WAV" in (await refused(line, 4403, 403))["error"]
+
+
 async def test_audio_after_end_is_rejected(house: House) -> None:
     house.sessions.slow = True
     async with greeted(house) as (_, line):

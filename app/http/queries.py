@@ -57,12 +57,12 @@ def query_parameters(scope: Scope, *, exact: bool = False) -> dict[str, str]:
     Raises:
         BadRequest: with `exact`, it is not UTF-8.
     """
-    try:
-        query = scope["query_string"].decode("utf-8" if exact else "latin-1")
-        if "%" in query or "+" in query:
+    query = scope["query_string"].decode("latin-1")
+    if "%" in query or "+" in query:
+        try:
             return dict(parse_qsl(query, keep_blank_values=True, errors="strict" if exact else "replace"))
-    except UnicodeDecodeError:
-        raise BadRequest("the query is not UTF-8: percent-encode the UTF-8 bytes of its parameters") from None
+        except UnicodeDecodeError:
+            raise BadRequest("the query is not UTF-8: percent-encode the UTF-8 bytes of its parameters") from None
     # Numbers and tokens need no unquoting, which costs more than the rest of a read.
     pairs = (pair.partition("=") for pair in query.split("&")) if query else ()
     return {name: value for name, _, value in pairs}

@@ -187,6 +187,10 @@ class Socket:
             return
         view = self._view()
         texts = self._audio.acknowledgement(None if view is None else view.head)
+        if status == 403 and view is not None:
+            # The last events say why the session takes no more chunks.
+            with suppress(EarshotError):
+                texts += [event.text for event in self._events.step(view, self._tap)]
         if status is not None:
             texts.append(error_text(status, reason, fields))
             log.info("socket closed", session=keys.shown(self._session), code=code, reason=reason)

@@ -215,16 +215,31 @@ async def test_failure_of_session_is_sent_whatever_events_were_asked_for(house: 
         assert [one["type"] for one in await line.rest()] == ["end"]
 
 
-@pytest.mark.parametrize("first", [HALF, END], ids=["audio", "audio after end"])
-async def test_refusal_of_audio_names_error_of_session(house: House, first: bytes | str) -> None:
+def fail(house: House, session: str) -> None:
+    """Note an error of a session; no socket is woken."""
+    known = house.sessions.sessions[session]
+    known.head = msgspec.structs.replace(known.head, state=SessionState.READONLY, error="not WAV", finished=True)
+
+
+async def test_sender_to_failed_session_learns_why(house: House) -> None:
     async with greeted(house) as (session, line):
-        head = house.sessions.sessions[session].head
-        house.sessions.sessions[session].head = msgspec.structs.replace(
-            head, state=SessionState.READONLY, error="chunk 0: not WAV", finished=True
-        )
-        await line.socket.send(first)
+        fail(house, session)
         await line.socket.send(HALF)
-        assert "chunk 0: not WAV" in (await refused(line, 4403, 403))["error"]
+        told = await line.rest()
+        assert await line.code() == 4403
+    assert [one["type"] for one in told] == ["session", "error"]
+    assert all("not WAV" in one["error"] for one in told)
+
+
+async def test_audio_after_end_of_failed_session_is_told_why(house: House) -> None:
+    house.sessions.slow = True
+    async with greeted(house) as (session, line):
+        await line.socket.send(HALF)
+        await until(lambda: house.sessions.unfolded)
+        fail(house, session)
+        await line.socket.send(END)
+        await line.socket.send(HALF)
+        assert "not WAV" in (await refused(line, 4403, 403))["error"]
 
 
 async def test_audio_after_end_is_rejected(house: House) -> None:

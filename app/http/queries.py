@@ -49,11 +49,20 @@ class IntegerParameter(msgspec.Struct, frozen=True):
         return value
 
 
-def query_parameters(scope: Scope) -> dict[str, str]:
-    """Return the parameters of a query string; the last value of a repeated one."""
+def query_parameters(scope: Scope, *, exact: bool = False) -> dict[str, str]:
+    """Return the parameters of a query string; the last value of a repeated one.
+
+    What is not UTF-8 comes garbled, which suffices for values that must be one of a few, or match something known.
+
+    Raises:
+        BadRequest: with `exact`, it is not UTF-8.
+    """
     query = scope["query_string"].decode("latin-1")
     if "%" in query or "+" in query:
-        return dict(parse_qsl(query, keep_blank_values=True))
+        try:
+            return dict(parse_qsl(query, keep_blank_values=True, errors="strict" if exact else "replace"))
+        except UnicodeDecodeError:
+            raise BadRequest("the query is not UTF-8: percent-encode the UTF-8 bytes of its parameters") from None
     # Numbers and tokens need no unquoting, which costs more than the rest of a read.
     pairs = (pair.partition("=") for pair in query.split("&")) if query else ()
     return {name: value for name, _, value in pairs}

@@ -1,8 +1,8 @@
 """One socket of a session: chunks in, acknowledgements and events out.
 
-Chunks go to the log as they arrive, each with its number, so the fold accepts them in order or not at all. Replies are
-read from the verdicts and the rows, and sent in one write per turn of the loop in which something changed. Only chunks
-without a verdict wait in memory; at their bound, the socket stops reading.
+Chunks go to the log as they arrive, each with its number; the fold accepts the next one. Replies are read from the
+verdicts and the rows, and sent in one write per turn of the loop in which something changed. Only chunks without a
+verdict wait in memory; at their bound, the socket stops reading.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from topics import keys
 from topics.errors import EarshotError, NotOwned, Unauthorized, Unavailable
 from topics.ports.live import SoundTap
 from topics.ports.sessions import SessionView
-from topics.sessions.rules import SessionHead, SessionState
+from topics.sessions.rules import SessionHead, SessionState, why_readonly
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -40,7 +40,6 @@ UNACKNOWLEDGED_BYTES: Final = 2 * 1024 * 1024
 ACK_SECONDS: Final = 0.03
 #: How long a socket waits for verdicts before it closes because its node is stopping.
 LEAVE_SECONDS: Final = 2.0
-READ_ONLY: Final = "the session is readonly and takes no more chunks"
 KEY_ENDED: Final = "the key that opened this socket is no longer valid"
 MOVED: Final = "the session goes on at another node; connect again"
 
@@ -188,6 +187,10 @@ class Socket:
             return
         view = self._view()
         texts = self._audio.acknowledgement(None if view is None else view.head)
+        if status == 403 and view is not None:
+            # The last events say why the session takes no more chunks.
+            with suppress(EarshotError):
+                texts += [event.text for event in self._events.step(view, self._tap)]
         if status is not None:
             texts.append(error_text(status, reason, fields))
             log.info("socket closed", session=keys.shown(self._session), code=code, reason=reason)
@@ -235,7 +238,8 @@ class Socket:
         elif not data:
             self.fail(400, "an empty message holds no audio")
         elif self._phase is Phase.ENDING:
-            self.fail(403, READ_ONLY)
+            view = self._view()
+            self.fail(403, why_readonly(None if view is None else view.head.error))
         else:
             self._audio.take(data)
             if self._is_full:
@@ -263,7 +267,7 @@ class Socket:
         if self._phase is Phase.CLOSED or self._moved:
             return
         try:
-            kind = _decode(data).type
+            kind = _decode(data.decode()).type
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             self.fail(400, "a text message is a JSON object with a type")
             return

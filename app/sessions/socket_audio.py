@@ -1,7 +1,7 @@
 """The chunks of one socket on their way to the log, and their state.
 
-Each chunk is appended on arrival, with its number, before the previous one has a verdict: the fold accepts them in
-order or not at all.
+Each chunk is appended on arrival, with its number, before the previous one has a verdict: the fold accepts it if its
+number is the next one.
 """
 
 import asyncio
@@ -48,6 +48,8 @@ class SentAudio:
         self.next = self.stored = self._told = 0
         #: Commands without a verdict.
         self.pending = 0
+        #: Why a number was refused. The socket closes once the later chunks have their verdicts.
+        self._taken: str | None = None
         #: Bytes of chunks without a verdict or waiting for room, including their overhead.
         self.size = 0
         #: Chunks for which the log had no room, the memory reserved for them, the log's message, and the deadline.
@@ -83,7 +85,9 @@ class SentAudio:
         return self._told != self.stored
 
     def take(self, data: bytes) -> None:
-        """Append the next chunk, or keep it until there is room."""
+        """Append the next chunk, or keep it until there is room; ignored after a number was refused."""
+        if self._taken is not None:
+            return
         number, self.next = self.next, self.next + 1
         self.size += len(data) + CHUNK_COST
         if self._waiting or not self._append(number, data):
@@ -173,16 +177,21 @@ class SentAudio:
 
     def _judge(self, number: int, data: bytes, verdict: Verdict) -> None:
         if verdict.status == 200:
-            self.stored = number + 1
+            if self._taken is None:
+                self.stored = number + 1
             self._context.meters.accepted(len(data))
             if self._context.options.log_chunks:
                 log.debug("chunk accepted", session=keys.shown(self._session), next=verdict.next, size=len(data))
-        elif verdict.status == 409 and number < verdict.next and self._is_stored(number, data):
-            self.stored = number + 1
-        elif verdict.status == 409:
-            self._sender.fail(409, verdict.error or "", {"next_chunk": verdict.next})
-        elif verdict.status != 204:
+        elif verdict.status == 409 and self._taken is None:
+            if number < verdict.next and self._is_stored(number, data):
+                self.stored = number + 1
+            else:
+                self._taken = verdict.error or ""
+                self.drop()
+        elif verdict.status not in (204, 409):
             self._sender.fail(verdict.status, verdict.error or NO_SESSION)
+        if self._taken is not None and not self.pending:
+            self._sender.fail(409, self._taken, {"next_chunk": verdict.next})
 
     def _is_stored(self, number: int, data: bytes) -> bool:
         with suppress(EarshotError):  # The partition has moved, or the row cannot be read.

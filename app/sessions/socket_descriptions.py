@@ -38,7 +38,7 @@ OPENING: Final = (
         "events",
         "query",
         Events,
-        f"Comma-separated types: {', '.join(TYPES)}; or `{NONE}`.",
+        f"Comma-separated types: {', '.join(TYPES)}; or `{NONE}`. A `session` with an error always comes.",
         default=WINDOW,
     ),
 )
@@ -92,7 +92,7 @@ SOCKET_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
                 "request_id",
                 "query",
                 RequestId,
-                "For an hour, the same value in a project joins the same session.",
+                "For an hour, the same value with the same key joins the same session.",
             ),
             *OPENING,
         ),

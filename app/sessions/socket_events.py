@@ -213,10 +213,12 @@ class EventReader:
         if first > total:
             return []
         events: list[Event] = []
-        if SESSION in self._wanted and not skipped:
+        error = view.head.error
+        # Every reader learns why a session failed, except one that is told of it with the state of its sessions.
+        if not skipped and (SESSION in self._wanted or (error is not None and not self._name)):
             at = cursor(self._session, (total, 1))
-            error = UNSET if view.head.error is None else view.head.error
-            events.append(Event(SESSION, at, encode(Change(at, shown_state(view.head.state), error))))
+            change = Change(at, shown_state(view.head.state), UNSET if error is None else error)
+            events.append(Event(SESSION, at, encode(change)))
         rest = [] if self._sounds is None else self._sounds.finish()
         events += self._heard(total, rest, skipped)
         self.place = total, max(1 + len(rest), skipped)

@@ -86,7 +86,7 @@ class Loudness(Message, frozen=True, tag="level"):
 
 
 class Change(Message, frozen=True, tag="session"):
-    """The session has changed its state; comes after the last window."""
+    """The session has changed its state; comes after the last window, with an `error` whatever `events` says."""
 
     cursor: Cursor
     state: Literal["writable", "readonly"]

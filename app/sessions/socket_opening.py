@@ -142,12 +142,12 @@ async def _join(call: Call, context: SocketContext, upgrade: Upgrade) -> Reply:
 
 async def _make(call: Call, context: SocketContext, upgrade: Upgrade) -> Reply:
     principal = await context.sessions.project_keys.authenticate(call)
-    query = query_parameters(call.scope)
+    query = query_parameters(call.scope, exact=True)
     body = _creation(query)
-    request_id = query.get("request_id", "")
+    request_id = query.get("request_id")
     sessions = context.sessions.sessions
     session, known = sessions.new_id(), False
-    if request_id:
+    if request_id is not None:
         if not 8 <= len(request_id) <= 64:
             raise BadRequest("request_id: has 8 to 64 characters")
         sent = context.sessions.project_keys.key(call)
@@ -164,7 +164,8 @@ async def _make(call: Call, context: SocketContext, upgrade: Upgrade) -> Reply:
         if principal.free_seconds is not None and await context.exhausted(principal):
             raise Exhausted()
         sessions.admit(principal.project)
-        opened = msgspec.structs.replace(opened_record(context.sessions, principal, body), derived=bool(request_id))
+        opened = opened_record(context.sessions, principal, body)
+        opened = msgspec.structs.replace(opened, derived=request_id is not None)
         verdict = await sessions.submit(session, opened)
         if verdict.status not in (200, 409):
             raise Unavailable(verdict.error or "the session cannot be opened now")
@@ -243,7 +244,7 @@ def _check_origin(call: Call, origins: tuple[str, ...]) -> None:
 
 
 def _wish(call: Call, session: str) -> Wish:
-    query = query_parameters(call.scope)
+    query = query_parameters(call.scope, exact=True)
     mode, after = query.get("mode", "send"), query.get("after")
     if mode not in ("send", "listen"):
         raise BadRequest("mode: must be send or listen")

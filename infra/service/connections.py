@@ -1,6 +1,7 @@
 """Limits the number of client connections, and ends those that take too long or send too much."""
 
 import asyncio
+import math
 from collections import Counter
 from typing import Final, Protocol
 
@@ -53,8 +54,9 @@ class Connections:
         self.turns = LoopTurns()
         #: Identifies the sender of a request by its ASGI scope.
         self.sender: SenderOf = lambda scope: ""
-        #: Seconds at the last check: precise enough for deadlines, and free. It stops while this process stands still.
+        #: Seconds at the last check: free. It stops while this process stands still.
         self.now = 0.0
+        self._looked = math.inf
         #: Refused or ended connections, by reason.
         self.refused: Counter[str] = Counter()
         self._all: set[Guarded] = set()
@@ -98,19 +100,22 @@ class Connections:
         self._discarded = max(self._discarded, now) + size / DISCARD_RATE
         return self._discarded - now
 
+    def precise_now(self) -> float:
+        """Return `now` without the delay of the next check."""
+        # A client is not late if this process stood still and did not read it.
+        return self.now + max(0.0, min(asyncio.get_running_loop().time() - self._looked, 2 * LOOK_SECONDS))
+
     async def watch(self) -> None:
         """Check all connections regularly; log refusals now and then.
 
         The checks run in small groups spread over the second: checking ten thousand at once would delay all requests.
         """
         loop = asyncio.get_running_loop()
-        looked, reported = loop.time(), self.now
+        self._looked, reported = loop.time(), self.now
         waiting: list[Guarded] = []
         while True:
             await asyncio.sleep(LOOK_SECONDS / max(1, -(-len(self._all) // TOGETHER)))
-            before, looked = looked, loop.time()
-            # A client is not late if this process stood still and did not read it.
-            self.now += min(looked - before, 2 * LOOK_SECONDS)
+            self.now, self._looked = self.precise_now(), loop.time()
             waiting = waiting or list(self._all)
             for connection in waiting[-TOGETHER:]:
                 if connection in self._all:

@@ -58,7 +58,7 @@ class SocketConnection(asyncio.Protocol):
         self._reading = False
         self.blocked = False
         #: When the client last sent something, was pinged, read something, and was sent the close frame.
-        self._moved = self._stuck = door.now
+        self._moved = self._stuck = door.precise_now()
         # Sockets that come together, after a restart for example, are pinged in turn.
         self._pinged = door.now - random() * door.limits.idle_seconds / PINGS
         self._untaken = 0
@@ -116,7 +116,7 @@ class SocketConnection(asyncio.Protocol):
 
     def resume_reading(self) -> None:
         if not self._reading and not self._transport.is_closing():
-            self._reading = True
+            self._reading, self._moved = True, self._door.precise_now()
             if self._backlog:
                 self._loop.call_soon(self._go_on_reading)
             else:
@@ -130,7 +130,7 @@ class SocketConnection(asyncio.Protocol):
     # --- what the transport does ------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        self._moved = self._door.now
+        self._moved = self._door.precise_now()
         self._backlog += data
         self._go_on()
 
@@ -255,10 +255,10 @@ class SocketConnection(asyncio.Protocol):
                 self._transport.abort()
             return
         untaken = self._transport.get_write_buffer_size()
-        if not untaken or untaken < self._untaken:
+        if not self._untaken or untaken < self._untaken:
             self._stuck = now
         self._untaken = untaken
-        if now - self._stuck > idle:
+        if now - self._stuck >= idle:
             self._give_up(f"nothing was taken for {idle:g} s")
             return
         if not self._reading:

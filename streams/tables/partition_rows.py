@@ -159,7 +159,7 @@ class PartitionRows:
             if not records or self.epoch:
                 return
             self._check_age()
-            # Most records are superseded by later ones of the same batch.
+            # Most records are superseded by later ones of the same batch. In the order of the last records.
             changes: dict[bytes, bytes | None] = {}
             epoch, stale = self.applied.epoch, set(self.applied.stale)
             for record in records:
@@ -171,21 +171,31 @@ class PartitionRows:
                     continue
                 epoch = record.epoch
                 stale.discard(key)
+                changes.pop(key, None)
                 changes[key] = record.value
             changes.pop(EPOCH, None)
-            changes.update(dict.fromkeys(self._rows_of_deleted(changes)))
+            in_table, in_batch = self._rows_of_deleted(changes)
+            changes = {**dict.fromkeys(in_table), **changes, **dict.fromkeys(in_batch)}
             at = max(self.applied.at or self._now_ms(), self._fresh_ms, records[-1].timestamp)
             self._write_applied(changes, Applied(records[-1].offset + 1, epoch, at, tuple(stale)))
 
-    def _rows_of_deleted(self, changes: Mapping[bytes, bytes | None]) -> list[bytes]:
-        """Return the rows, in the table and in `changes`, of sessions and jobs whose heads are deleted.
+    def _rows_of_deleted(self, changes: dict[bytes, bytes | None]) -> tuple[list[bytes], list[bytes]]:
+        """Return the rows of sessions and jobs whose heads are deleted: in the table, and those before in `changes`.
 
         The owner that deleted a session may not have known them: this table may be of an owner that was killed before
         its last rows reached the changelog, or the deleting owner's table had lost rows that the changelog has.
         """
-        prefixes = {key[:-1] for key, value in changes.items() if value is None and is_head(key)}
-        rows = [row for prefix in prefixes for row, _ in self.scan(prefix, above(prefix))]
-        return rows + [key for key in changes if key[:PREFIX] in prefixes]
+        deleted: set[bytes] = set()
+        in_table: list[bytes] = []
+        in_batch: list[bytes] = []
+        for key in reversed(changes):
+            if changes[key] is None and is_head(key):
+                prefix = key[:PREFIX]
+                deleted.add(prefix)
+                in_table += [row for row, _ in self.scan(prefix, above(prefix))]
+            elif key[:PREFIX] in deleted:
+                in_batch.append(key)
+        return in_table, in_batch
 
     def _write_applied(self, changes: Mapping[bytes, bytes | None], applied: Applied) -> None:
         applied = msgspec.structs.replace(applied, log=self._log)

@@ -174,6 +174,9 @@ class StreamProgress:
 
     def _take(self, data: bytes) -> bool:
         """Decode the next chunk within this step's limit; return whether another may follow."""
+        if not data:  # All of it lies beyond the last whole frame of the session.
+            self.taken += 1
+            return True
         audio = open_chunk(data, self.media, self._open_file)
         if isinstance(audio, DecodedAudio):
             self._begin(audio.rate)

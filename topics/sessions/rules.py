@@ -217,9 +217,12 @@ def _after(head: SessionHead, keep: int) -> tuple[AudioRow, ...]:
 
 def _refuse_chunk(head: SessionHead, command: Chunk, arrival: Arrival) -> Step[SessionHead]:
     first_answer = command.sequence is not None and _first_answer(head, command.sequence, command, arrival)
-    return first_answer or Step(
-        head, verdict=Verdict(403, head.next, "the session is readonly and takes no more chunks")
-    )
+    return first_answer or Step(head, verdict=Verdict(403, head.next, why_readonly(head.error)))
+
+
+def why_readonly(error: str | None) -> str:
+    """Return why a readonly session, which may have an error, refuses a chunk."""
+    return "the session is readonly and takes no more chunks" + (f": {error}" if error else "")
 
 
 def _first_answer(head: SessionHead, sequence: int, command: Chunk, arrival: Arrival) -> Step[SessionHead] | None:

@@ -257,6 +257,17 @@ async def test_sound_events_of_all_sessions_are_streamed(house: House, monkeypat
     await over(exchange, whole)
 
 
+async def test_project_stream_tells_once_why_session_failed(house: House) -> None:
+    session = await opened(house, content_type="audio/wav")
+    exchange = project_stream(house)
+    await exchange.until(lambda body: b"event: session" in body)
+    await house.sessions.submit(session, Chunk("c", 0, b"no WAV"))
+    await exchange.until(lambda body: b"event: ended" in body)
+    states = [data for name, data in events(exchange) if name == "session"]
+    assert [(data["session_id"], data["state"]) for data in states] == [(session, "writable"), (session, "readonly")]
+    await over(exchange)
+
+
 def jobs_told(exchange: Exchange, job: str) -> list[tuple[str, float]]:
     """Return status and progress of each event of a job."""
     told = [data for name, data in events(exchange) if name == "job" and data["job_id"] == job]

@@ -161,6 +161,14 @@ async def test_unknown_or_empty_message_is_rejected(house: House, message: str |
         await refused(line, 4400, 400)
 
 
+@pytest.mark.parametrize("text", [b'{"type":"end","x":"\xff"}', b'{"type":"end","\xed\xa0\x80":1}'])
+async def test_end_that_is_no_utf8_is_rejected(house: House, text: bytes) -> None:
+    async with greeted(house) as (session, line):
+        await line.socket.send(text, text=True)
+        await refused(line, 4400, 400)
+    assert house.sessions.sessions[session].head.state is SessionState.WRITABLE
+
+
 @pytest.mark.parametrize("message", [HALF, b"", END])
 async def test_listener_may_not_send(house: House, message: bytes | str) -> None:
     async with greeted(house, "?mode=listen") as (session, line):
@@ -188,6 +196,50 @@ async def test_read_only_session_rejects_audio(house: House) -> None:
             assert (await second.next())["state"] == "readonly"
             await second.socket.send(HALF)
             await refused(second, 4403, 403)
+
+
+@pytest.mark.parametrize("query", ["", "?events=none", "?events=session", "?mode=listen"])
+async def test_failure_of_session_is_sent_whatever_events_were_asked_for(house: House, query: str) -> None:
+    session = await opened(house, content_type="audio/wav")
+    async with place(house) as here, here.greeted(path_of(session, query)) as line:
+        await house.sessions.submit(session, Chunk("c", 0, b"no WAV"))
+        told = [one for one in await line.rest() if one["type"] != "ack"]
+        assert await line.code() == 1000
+    error = house.sessions.sessions[session].head.error
+    assert error
+    assert [(one["type"], one.get("state"), one.get("error")) for one in told] == [
+        ("session", "readonly", error),
+        ("end", None, None),
+    ]
+    async with place(house) as here, here.greeted(path_of(session, f"?after={told[0]['cursor']}")) as line:
+        assert [one["type"] for one in await line.rest()] == ["end"]
+
+
+def fail(house: House, session: str) -> None:
+    """Note an error of a session; no socket is woken."""
+    known = house.sessions.sessions[session]
+    known.head = msgspec.structs.replace(known.head, state=SessionState.READONLY, error="not WAV", finished=True)
+
+
+async def test_sender_to_failed_session_learns_why(house: House) -> None:
+    async with greeted(house) as (session, line):
+        fail(house, session)
+        await line.socket.send(HALF)
+        told = await line.rest()
+        assert await line.code() == 4403
+    assert [one["type"] for one in told] == ["session", "error"]
+    assert all("not WAV" in one["error"] for one in told)
+
+
+async def test_audio_after_end_of_failed_session_is_told_why(house: House) -> None:
+    house.sessions.slow = True
+    async with greeted(house) as (session, line):
+        await line.socket.send(HALF)
+        await until(lambda: house.sessions.unfolded)
+        fail(house, session)
+        await line.socket.send(END)
+        await line.socket.send(HALF)
+        assert "not WAV" in (await refused(line, 4403, 403))["error"]
 
 
 async def test_audio_after_end_is_rejected(house: House) -> None:
@@ -234,6 +286,26 @@ async def test_taken_number_whose_row_is_unreadable_is_rejected(house: House, mo
         await house.sessions.submit(session, Chunk("c", 0, HALF))
         await line.socket.send(HALF)
         assert (await refused(line, 4410, 409))["next_chunk"] == 1
+
+
+async def test_taken_number_waits_for_verdicts_of_later_chunks(house: House) -> None:
+    async with greeted(house) as (session, line):
+        house.sessions.slow = True
+        await house.sessions.submit(session, Chunk("c", 0, tone(0.25)))
+        for message in (HALF, HALF, HALF):
+            await line.socket.send(message)
+        await until(lambda: len(house.sessions.unfolded) == 3)
+        later, house.sessions.unfolded[1:] = house.sessions.unfolded[1:], []
+        house.sessions.slow = False
+        house.sessions.fold_sent()
+        await line.socket.send(HALF)
+        await line.socket.send(END)
+        await line.socket.ping()
+        house.sessions.unfolded += later
+        house.sessions.fold_sent()
+        error = await refused(line, 4410, 409)
+    assert house.sessions.sessions[session].head.next == error["next_chunk"] == 3
+    assert house.sessions.sessions[session].head.state is SessionState.WRITABLE
 
 
 async def test_newer_sender_replaces_older_and_continues_after_it(house: House) -> None:

@@ -210,3 +210,14 @@ async def test_session_uses_its_own_rules(house: House) -> None:
     ]
     assert {one["name"] for one in told} > {"Speech"}
     assert "Dog_bark" not in {one["name"] for one in told}, "one window of four reports it"
+
+
+async def test_event_stream_says_why_session_failed(house: House) -> None:
+    session = await opened(house, content_type="audio/wav")
+    await house.sessions.submit(session, Chunk("c", 0, b"no WAV"))
+    await until(lambda: house.sessions.sessions[session].head.error)
+    query = "?events=window&after=start"
+    async with place(house) as here, here.line(path_of(session, query)) as line:
+        told = (await line.next_of("session"))["cursor"]
+    stream = await Exchange(house, f"/audio_sessions/{session}/live{query}").end()
+    assert stream.body.startswith(b"event: session\nid: %s\n" % told.encode())

@@ -62,6 +62,9 @@ async def test_socket_creates_session(house: House) -> None:
         ("?content_type=audio/wav&events=all", "events"),
         ("?content_type=audio/wav&after=yesterday", "after"),
         ("?content_type=audio/wav&request_id=short", "request_id"),
+        ("?content_type=audio/wav&request_id=", "request_id"),
+        ("?content_type=audio/wav&request_id=request-%ff", "UTF-8"),
+        ("?content_type=audio/wav&file_name=%ed%a0%80", "UTF-8"),
         ("?content_type=audio/wav&total_size=0", "total_size"),
     ],
 )

@@ -10,7 +10,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from websockets.protocol import Protocol, Side
 
 from app.http.sockets import Receiver
-from infra.service import service
+from infra.service import connections, service
 from infra.service.connections import DISCARD_RATE, ConnectionLimits, Connections
 from infra.service.http_hooks import METHODS
 from infra.service.http_protocol import ClientConnection
@@ -111,3 +111,42 @@ async def test_pings_of_sockets_that_came_together_are_spread() -> None:
             socket.look(door.now)
     assert len(pinged) == len(sockets), "each once"
     assert max(pinged.count(second) for second in pinged) < len(sockets) / 2
+
+
+@pytest.mark.parametrize("begins", ["reading", "sending"])
+async def test_idle_socket_is_closed_on_time(monkeypatch: pytest.MonkeyPatch, begins: str) -> None:
+    """Never early, and at the next look."""
+    monkeypatch.setattr(connections, "LOOK_SECONDS", 0.5)
+    loop, closed = asyncio.get_running_loop(), asyncio.Event()
+    door = Connections(ConnectionLimits(1000, None, 0.75, 1))
+    transport = Mock(get_write_buffer_size=lambda: 0, is_closing=lambda: False)
+    receiver = Mock(spec=Receiver, ended=closed.set, closing_error=lambda code, text: b"{}")
+    watching = asyncio.create_task(door.watch())
+    socket = SocketConnection(transport, Protocol(Side.SERVER), receiver, door, Mock(), "10.0.0.1")
+    socket.take_over(b"", b"")
+    if begins == "sending":
+        socket.resume_reading()
+    await asyncio.sleep(0.95)
+    heard = loop.time()
+    if begins == "sending":
+        socket.data_received(b"")
+    else:
+        socket.resume_reading()
+    await asyncio.wait_for(closed.wait(), 5)
+    watching.cancel()
+    assert loop.time() - heard >= 0.75
+
+
+async def test_socket_that_takes_nothing_is_closed_on_time() -> None:
+    door = Connections(ConnectionLimits(1000, None, IDLE, 1))
+    untaken = [0]
+    transport = Mock(get_write_buffer_size=lambda: untaken[0], is_closing=lambda: False)
+    receiver = Mock(spec=Receiver, closing_error=lambda code, text: b"{}")
+    socket = SocketConnection(transport, Protocol(Side.SERVER), receiver, door, Mock(), "10.0.0.1")
+    socket.look(1.01)
+    untaken[0] = 100  # Written after this look, perhaps just before the next one.
+    first = now = 2.02
+    while not receiver.ended.called:
+        socket.look(now)
+        now += 1.01
+    assert first + IDLE < now - 1.01 < first + IDLE + 1.01

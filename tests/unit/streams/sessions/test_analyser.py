@@ -23,7 +23,7 @@ from topics.keys import new_id
 from topics.sessions.records import Chunk, Opened, Sealed
 
 ONE, TWO = "A" * 24, "B" * 24
-BAD = b""
+BAD = b"\0"
 
 
 class Counting(Fingerprint):
@@ -191,6 +191,18 @@ async def test_audio_beyond_total_size_is_ignored(tmp_path: Path, opened: Opened
     async with playing(tmp_path) as studio:
         await studio.send(ONE, sized)
         await studio.upload(ONE, [data[:32_000], data[32_000:] + bytes(5_000)])
+    assert studio.scores(ONE) == truth(data)
+    assert (studio.head(ONE).finished, studio.head(ONE).error) == (True, None)
+
+
+@pytest.mark.parametrize("last", [2, 3])
+@pytest.mark.parametrize("opened", [STREAM, FILE], ids=["stream", "file"])
+async def test_part_of_a_frame_before_total_size_is_ignored(tmp_path: Path, opened: Opened, last: int) -> None:
+    data = sound(1)
+    sized = Opened("c", opened.kind, opened.content_type, "p", 1000, 500, total_size=len(data) + 1)
+    async with playing(tmp_path) as studio:
+        await studio.send(ONE, sized)
+        await studio.upload(ONE, [data, bytes(last)])
     assert studio.scores(ONE) == truth(data)
     assert (studio.head(ONE).finished, studio.head(ONE).error) == (True, None)
 

@@ -192,6 +192,9 @@ def test_leftover_rows_are_deleted_with_session_head(rows: PartitionRows) -> Non
     # The owner's table lacked a row that the changelog has, and both come together.
     rows.apply(records((head, b"head", 2), (lost, b"lost", 2), (kept, b"new", 2), (head, None, 2), first=2))
     assert content(rows) == {kept: b"new"}
+    # An owner that logs rows of another owner again deletes what it does not have yet, and opens the session then.
+    rows.apply(records((lost, b"lost", 3), (head, None, 3), (lost, b"written after", 3), first=6))
+    assert content(rows) == {kept: b"new", lost: b"written after"}
 
 
 # --- age ------------------------------------------------------------------------------------------------------------

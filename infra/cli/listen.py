@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -70,7 +71,7 @@ def _source(file: str, speed: str, rate: int, sample_format: str, channels: int)
     factor = _factor(speed)
     try:
         if file == "-":
-            return pcm.from_pipe(remote.standard_input(), rate, sample_format, channels)
+            return pcm.from_pipe(sys.stdin.buffer, rate, sample_format, channels)
         source = pcm.from_file(Path(file))
     except OSError as error:
         raise EarshotError(f"{file}: {error.strerror}") from None

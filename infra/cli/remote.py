@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -69,22 +69,11 @@ def _key(field: str, whose: str, file: Path | None) -> tuple[str, str]:
     """Return the key and where it came from: a file or the environment; process lists would show an argument."""
     option = "--" + field.removeprefix("project_").replace("_", "-") + "-file"
     if file is not None:
-        key = secret_of(field, "standard input", standard_input()) if str(file) == "-" else read_secret(field, file)
+        key = secret_of(field, "standard input", sys.stdin.buffer) if str(file) == "-" else read_secret(field, file)
         return key, f"{option} {file}"
     if found := secret(field, os.environ):
         return found, variable(field if os.environ.get(variable(field)) else field + SUFFIX)
     raise EarshotError(f"no {whose} key: set {variable(field)}, or give {option} or {variable(field + SUFFIX)}")
-
-
-def standard_input() -> BinaryIO:
-    """Return the bytes of the standard input.
-
-    Raises:
-        EarshotError: it is closed.
-    """
-    if sys.stdin is None:
-        raise EarshotError("the standard input is closed: give a file, or pipe something in")
-    return sys.stdin.buffer
 
 
 @contextmanager

@@ -134,13 +134,19 @@ class Edge:
 
     async def _open(self) -> None:
         """Create a session with a chunk, and a finished job."""
-        content = json.dumps({"type": "stream", "content_type": RAW}).encode()
-        made = await Exchange(self._house, "/audio_sessions/", "POST", content, x_api_key=KEY).end()
+        made = await self._new_session()
+        if made.status == 401:  # An input has ended the key.
+            self._begin()
+            made = await self._new_session()
         job = self._house.jobs.create(BOTH, keep_audio_ms=1000)
         self._house.jobs.perform(job, Service.SOUND, sounds("Siren"))
         self._house.jobs.perform(job, Service.SPEECH, transcript(*TURNS))
         session = made.json["session_id"]
         self._ids = {b"jobs": job.encode(), b"audio_sessions": session.encode()}
+
+    async def _new_session(self) -> Exchange:
+        content = json.dumps({"type": "stream", "content_type": RAW}).encode()
+        return await Exchange(self._house, "/audio_sessions/", "POST", content, x_api_key=KEY).end()
 
     def _check(self, path: object, sent: list[Any]) -> None:
         status, headers = sent[0]["status"], dict(sent[0]["headers"])

@@ -75,6 +75,8 @@ class ClientConnection(HttpToolsProtocol):
         if self._lingering is not None:
             self._lingering.cancel()
         super().connection_lost(exc)
+        # Break the reference cycle; otherwise ten thousand connections would wait for a full garbage collection.
+        cast(PairingTransport, self.transport).leave = _at_once
 
     # --- what is received -------------------------------------------------------------------------------------------
 
@@ -320,6 +322,10 @@ def _unframed(cycle: RequestResponseCycle, app: ASGI3Application) -> ASGI3Applic
     return unframed
 
 
+def _at_once() -> bool:
+    return False
+
+
 class PairingTransport(asyncio.Transport):
     """Joins two consecutive writes; the first waits for the second until the loop has nothing else to do.
 
@@ -327,13 +333,14 @@ class PairingTransport(asyncio.Transport):
     """
 
     def __init__(
-        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, leave: Callable[[], bool] = lambda: False
+        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, leave: Callable[[], bool] | None = None
     ) -> None:
-        """Write to `transport`. `leave` returns whether closing has to wait for the rest of the request."""
+        """Write to `transport`."""
         super().__init__()
         self._transport = transport
         self._loop = loop
-        self._leave = leave
+        #: Returns whether closing has to wait for the rest of the request.
+        self.leave = leave or _at_once
         self._first: bytes | bytearray | memoryview = b""
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -355,7 +362,7 @@ class PairingTransport(asyncio.Transport):
     def close(self) -> None:
         """Close once everything is written, and what must be read has arrived."""
         self._write_first()
-        if not self._leave():
+        if not self.leave():
             self._transport.close()
 
     def is_closing(self) -> bool:

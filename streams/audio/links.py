@@ -70,7 +70,7 @@ def following_flac(source: Source, start: int) -> int | None:
 
 
 class OggLink(Link):
-    """Presents one link of an Ogg file, up to its first page that is damaged or missing."""
+    """Presents one link of an Ogg file, up to its first page that is damaged or missing. One thread at a time."""
 
     def __init__(self, source: Source, start: int = 0) -> None:
         super().__init__(source, start)

@@ -196,6 +196,7 @@ class IntegratedApi:
             HTTPError: the service knows no such job.
         """
         stream = JobStream(job_id, key=self._key, prefix="")
+        stream.patience = 0.0  # The vendor's client does not wait for a service that is gone either.
         try:
             for event in self._connection.server_events(stream, None):
                 if event.kind == "completed":

@@ -248,7 +248,10 @@ def test_ctrl_c_does_not_wait_for_answers(edge: Edge, ramp: Path) -> None:
     edge.faults.extend([b""] * 2)
     environment = {"EARSHOT_URL": edge.url, "EARSHOT_PROJECT_KEY": KEY}
     command = [sys.executable, "-m", "infra.cli", "detect", str(ramp), str(ramp)]
+    # A process that a shell started in the background, and its children, ignore the signal.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        signal.signal(signal.SIGINT, before)
         wait_for(lambda: edge.requests)
         process.send_signal(signal.SIGINT)
         start = time.monotonic()

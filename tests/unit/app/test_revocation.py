@@ -107,6 +107,7 @@ async def test_revocation_ends_key_session_tokens_links_and_streams(
     assert [answer.status_code for answer in again] == [401, 401]
 
 
+@pytest.mark.slow
 async def test_revocation_ends_forwarded_stream(house: RealHouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other node caches its verdict longer, and may require no key at all."""
 

@@ -255,6 +255,7 @@ async def test_flood_of_unknown_keys_neither_ends_nor_prolongs_stream() -> None:
         assert isinstance(await ended, Unauthorized)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0.0, 600.0])
 async def test_ended_key_is_refused_while_directory_is_down(desk: Desk, seconds: float) -> None:
     """And its streams end, also one that opens just then."""
@@ -275,6 +276,7 @@ async def test_ended_key_is_refused_while_directory_is_down(desk: Desk, seconds:
             await cache.holder(key)
 
 
+@pytest.mark.slow
 async def test_stream_is_open_no_longer_than_its_key_is_accepted(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
     """The directory goes down before the verdict expires, and stays so."""
     monkeypatch.setattr(keys, "STREAM_SECONDS", 0.001)
@@ -342,6 +344,7 @@ async def test_streams_of_one_key_share_lookup(monkeypatch: pytest.MonkeyPatch, 
     assert not desk.cache._streams
 
 
+@pytest.mark.slow
 async def test_keys_of_streams_are_looked_up_a_few_at_a_time(desk: Desk) -> None:
     """Otherwise the streams of thousands of keys would ask at once after an outage."""
     asked, most, answer = 0, 0, asyncio.Event()

@@ -214,6 +214,7 @@ async def test_sockets_per_project_are_limited(monkeypatch: pytest.MonkeyPatch) 
             assert (await four.next())["type"] == "hello"
 
 
+@pytest.mark.slow
 async def test_client_without_pong_is_disconnected(house: House) -> None:
     session = await opened(house)
     limits = msgspec.structs.replace(LIMITS, idle_seconds=1.5)
@@ -230,6 +231,7 @@ async def test_client_without_pong_is_disconnected(house: House) -> None:
     assert len(here.door) == 0
 
 
+@pytest.mark.slow
 async def test_stalled_reader_is_disconnected(house: House) -> None:
     session = await opened(house)
     await house.sessions.submit(session, Chunk("c", 0, tone(2000)))
@@ -283,6 +285,7 @@ async def test_tiny_frames_do_not_starve_other_sockets(house: House, monkeypatch
         writer.close()
 
 
+@pytest.mark.slow
 async def test_incomplete_messages_use_project_quota(house: House) -> None:
     """Each has one byte less than a mebibyte; past the share of a session the next one is refused."""
     small = House(msgspec.structs.replace(OPTIONS, body_bytes=8 * 1024 * 1024))
@@ -303,6 +306,7 @@ async def test_incomplete_messages_use_project_quota(house: House) -> None:
         await until(lambda: len(here.door) == 0)
 
 
+@pytest.mark.slow
 async def test_frames_per_message_are_limited(house: House) -> None:
     session = await opened(house)
     async with place(house) as here:

@@ -113,6 +113,7 @@ async def test_pings_of_sockets_that_came_together_are_spread() -> None:
     assert max(pinged.count(second) for second in pinged) < len(sockets) / 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("begins", ["reading", "sending"])
 async def test_idle_socket_is_closed_on_time(monkeypatch: pytest.MonkeyPatch, begins: str) -> None:
     """Never early, and at the next look."""

@@ -13,6 +13,8 @@ from tests.audio import RATE, encoded, noise, sine
 from topics.errors import AudioError
 from topics.media import parse
 
+pytestmark = pytest.mark.slow
+
 ANY = parse("application/octet-stream")
 LOST = "the audio is damaged: a page of the Ogg file is damaged or missing"
 CODERS = ("VORBIS", "OPUS")

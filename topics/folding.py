@@ -62,6 +62,11 @@ class Head(Protocol):
         """Return the log time (ms) after which the session or job, or its audio, may expire."""
 
 
+def first_recent(head: Head) -> int:
+    """Return the number of the first chunk or part that has its reference in the head."""
+    return head.audio.stop - len(head.recent)
+
+
 class Receipt(msgspec.Struct, frozen=True, array_like=True):
     """The record of an upload with an Idempotency-Key."""
 
@@ -79,6 +84,10 @@ class Arrival(msgspec.Struct, frozen=True):
     digest: bytes = b""
     #: The receipt of an earlier upload of the same chunk.
     receipt: Receipt | None = None
+
+    def row_of(self, data: bytes) -> AudioRow:
+        """Return the reference to the audio of the command."""
+        return AudioRow(self.offset, len(data), self.digest)
 
 
 class Verdict(msgspec.Struct, frozen=True):

@@ -214,7 +214,7 @@ class EventReader:
             return []
         events: list[Event] = []
         error = view.head.error
-        # Every reader learns why a session failed, except one that is told of it with the state of its sessions.
+        # Every reader learns why a session failed, except one that gets it with the state of its sessions.
         if not skipped and (SESSION in self._wanted or (error is not None and not self._name)):
             at = cursor(self._session, (total, 1))
             change = Change(at, shown_state(view.head.state), UNSET if error is None else error)

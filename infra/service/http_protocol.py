@@ -333,14 +333,14 @@ class PairingTransport(asyncio.Transport):
     """
 
     def __init__(
-        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, leave: Callable[[], bool] | None = None
+        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, leave: Callable[[], bool] = _at_once
     ) -> None:
         """Write to `transport`."""
         super().__init__()
         self._transport = transport
         self._loop = loop
         #: Returns whether closing has to wait for the rest of the request.
-        self.leave = leave or _at_once
+        self.leave = leave
         self._first: bytes | bytearray | memoryview = b""
 
     def write(self, data: bytes | bytearray | memoryview) -> None:

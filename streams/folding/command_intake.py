@@ -8,11 +8,11 @@ import xxhash
 from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.draft import Draft
 from streams.folding.fold import Announce, Fold
-from streams.folding.head_store import H, first_recent
+from streams.folding.head_store import H
 from streams.folding.record import id_of
 from streams.log import StoredRecord
 from topics import keys, rows
-from topics.folding import Arrival, AudioRow, Effect, Receipt, Step
+from topics.folding import Arrival, AudioRow, Effect, Receipt, Step, first_recent
 from topics.jobs.records import Accepted, JobCommand, Overdue, Part, Removed
 from topics.sessions.records import Chunk, Deleted, Expired, Opened, Sealed, SessionCommand
 
@@ -51,7 +51,7 @@ class Intake(Fold[H], Generic[H, C]):
                 # If another owner's results were folded before its commands, they have used the audio already.
                 case Effect.KEEP_AUDIO, Chunk() | Part(), new if new is not None and new.audio:
                     self.keep_audio(draft, id, new.audio[-1], command.data, arrival)
-                    _write_row(draft, id, head, new, AudioRow(arrival.offset, len(command.data), arrival.digest))
+                    _write_row(draft, id, head, new, command.data, arrival)
                 case Effect.KEEP_RECEIPT, Chunk(sequence=int() as number), _:
                     receipt = Receipt(command.idempotency, arrival.digest)
                     draft.put(draft.store.row_key(id, keys.RECEIPT, number), rows.encode(receipt))
@@ -100,10 +100,10 @@ def put_audio(draft: Draft[Any], id: str, number: int, row: AudioRow) -> None:
     draft.put(draft.store.row_key(id, keys.AUDIO, number), rows.encode(row))
 
 
-def _write_row(draft: Draft[H], id: str, before: H | None, head: H, row: AudioRow) -> None:
+def _write_row(draft: Draft[H], id: str, before: H | None, head: H, data: bytes, arrival: Arrival) -> None:
     """Write the row of a new chunk or part, or if its reference is in the head, of the one that had to leave there."""
     if not head.recent:
-        put_audio(draft, id, head.audio[-1], row)
+        put_audio(draft, id, head.audio[-1], arrival.row_of(data))
     elif before is not None and before.recent and first_recent(before) < first_recent(head):
         put_audio(draft, id, first_recent(before), before.recent[0])
 

@@ -8,10 +8,10 @@ import msgspec
 
 from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.draft import Draft
-from streams.folding.head_store import H, HeadStore, first_recent
+from streams.folding.head_store import H, HeadStore
 from streams.log import StoredRecord
 from topics import keys, rows
-from topics.folding import Effect, Verdict
+from topics.folding import Effect, Verdict, first_recent
 
 
 class Changes(msgspec.Struct):

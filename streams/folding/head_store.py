@@ -18,7 +18,7 @@ from streams.folding.extents import ListExtents
 from streams.folding.references import References
 from topics import keys, rows
 from topics.errors import RecordError
-from topics.folding import AudioRow, Head
+from topics.folding import AudioRow, Head, first_recent
 from topics.ports.lists import ListQuery
 
 H = TypeVar("H", bound=Head)
@@ -75,11 +75,6 @@ class Listed(NamedTuple, Generic[H]):
 def above(prefix: bytes) -> bytes:
     """Return the smallest key above all keys that begin with `prefix`."""
     return prefix[:-1] + bytes([prefix[-1] + 1])
-
-
-def first_recent(head: Head) -> int:
-    """Return the number of the first chunk or part that has its reference in the head."""
-    return head.audio.stop - len(head.recent)
 
 
 def audio_offsets(audio_rows: Iterable[bytes | None]) -> Iterator[int]:

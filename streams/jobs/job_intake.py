@@ -3,7 +3,7 @@
 from streams.folding.command_intake import Intake, put_audio
 from streams.folding.draft import Draft
 from topics import keys, record_codec, rows
-from topics.folding import Arrival, AudioRow
+from topics.folding import Arrival
 from topics.jobs import rules
 from topics.jobs.records import Accepted, JobCommand, Overdue, Part
 from topics.jobs.rules import JobHead, JobState
@@ -22,8 +22,7 @@ class JobIntake(Intake[JobHead, JobCommand]):
         """
         match command:
             case Part(upload=head.upload) if command.number in head.audio and head.needs_audio:
-                row = AudioRow(arrival.offset, len(command.data), arrival.digest)
-                put_audio(draft, id, command.number, row)
+                put_audio(draft, id, command.number, arrival.row_of(command.data))
             case Overdue() if head.state is JobState.COMPLETED and not head.keeps_audio:
                 self.drop_audio(draft, id, head, head.audio)
             case Accepted(upload=head.upload) if head.visible or head.unbilled:

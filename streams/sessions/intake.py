@@ -10,10 +10,10 @@ from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.command_intake import Intake
 from streams.folding.draft import Draft
 from streams.folding.fold import Announce
-from streams.folding.head_store import HeadStore, audio_offsets, first_recent
+from streams.folding.head_store import HeadStore, audio_offsets
 from streams.sessions.audio import AudioCache
 from topics import keys, record_codec
-from topics.folding import Arrival
+from topics.folding import Arrival, first_recent
 from topics.sessions import rows as sessions
 from topics.sessions import rules
 from topics.sessions.records import Chunk, Opened, SessionCommand

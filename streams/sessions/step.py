@@ -22,7 +22,6 @@ from streams.workers.messages import Scored as Analysed
 from streams.workers.process import WorkerDied
 from streams.workers.session import WorkerSession
 from streams.workers.workers import Workers
-from topics import media
 from topics.errors import AudioError, EngineError, Unavailable
 from topics.folding import AudioRow
 from topics.hearing import parts_of
@@ -90,13 +89,11 @@ class SessionSteps:
             return None
         if active.model is None:
             active.model = await self._model(opened)
-        if active.declared is None:
-            active.declared = media.parse(opened.content_type)
         if head.kind == "file":
             if head.state is not SessionState.READONLY:
                 return None
-            return await self._file_step(active, active.model, store, head, opened, active.declared)
-        return 0.0 if await self._stream_step(active, active.model, store, head, opened, active.declared) else None
+            return await self._file_step(active, active.model, store, head, opened)
+        return 0.0 if await self._stream_step(active, active.model, store, head, opened) else None
 
     async def _model(self, opened: Opened) -> Manifest:
         """Return the manifest of the model with which the session was opened.
@@ -132,14 +129,9 @@ class SessionSteps:
         return WorkerSession(self._workers, opened.project, beginning, rate is None and declared.container != "raw")
 
     async def _stream_step(
-        self,
-        active: ActiveSession,
-        model: Manifest,
-        store: SessionStore,
-        head: SessionHead,
-        opened: Opened,
-        declared: Media,
+        self, active: ActiveSession, model: Manifest, store: SessionStore, head: SessionHead, opened: Opened
     ) -> bool:
+        declared = active.media(opened)
         if active.analysis is None:
             active.analysis = self._begin(model, head, opened, declared)
             active.dropped, active.windows = head.cursor.keep, head.windows
@@ -198,13 +190,7 @@ class SessionSteps:
         return waiting[: len(chunks)], chunks
 
     async def _file_step(
-        self,
-        active: ActiveSession,
-        model: Manifest,
-        store: SessionStore,
-        head: SessionHead,
-        opened: Opened,
-        declared: Media,
+        self, active: ActiveSession, model: Manifest, store: SessionStore, head: SessionHead, opened: Opened
     ) -> float | None:
         if head.next == 0:
             await self._emit(active, model, head, opened, Analysed(0, b"", head.cursor, 0), final=True)
@@ -215,7 +201,7 @@ class SessionSteps:
                 return DECODER_FREE
         file = active.file
         if active.analysis is None:
-            active.analysis = self._begin(model, head, opened, declared, file.rate)
+            active.analysis = self._begin(model, head, opened, active.media(opened), file.rate)
             active.windows = head.windows
         samples = await self._files.read(file)
         scores = await active.analysis.take(

@@ -13,7 +13,9 @@ from streams.sessions.files import FileSessions, SessionFile
 from streams.sessions.ready import ReadySessions
 from streams.workers.process import Deaths
 from streams.workers.session import WorkerSession
+from topics import media
 from topics.media import Media
+from topics.sessions.records import Opened
 
 #: Idle sessions kept in memory (27 KiB each), and the limit on all. An evicted session reads its last chunks from the
 #: log again.
@@ -46,6 +48,12 @@ class ActiveSession(msgspec.Struct):
     deaths: Deaths = msgspec.field(default_factory=Deaths)
     #: When its last step began, monotonic.
     stepped: float = 0.0
+
+    def media(self, opened: Opened) -> Media:
+        """Return the parsed content type of its opening."""
+        if self.declared is None:
+            self.declared = media.parse(opened.content_type)
+        return self.declared
 
 
 class WarmSessions:

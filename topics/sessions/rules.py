@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from topics.errors import RecordError
-from topics.folding import Arrival, AudioRow, Effect, Step, Verdict, refusal
+from topics.folding import Arrival, AudioRow, Effect, Step, Verdict, first_recent, refusal
 from topics.sessions.records import (
     Begun,
     Chunk,
@@ -191,7 +191,7 @@ def _judge_chunk(head: SessionHead, command: Chunk, arrival: Arrival) -> Step[Se
         next=head.next + 1,
         received=received,
         predicts=command.predict,
-        recent=_with(head, AudioRow(arrival.offset, len(command.data), arrival.digest)),
+        recent=_with(head, arrival.row_of(command.data)),
     )
     effects = [Effect.KEEP_AUDIO]
     # A repeated upload without a number cannot be recognised.
@@ -212,7 +212,7 @@ def _with(head: SessionHead, chunk: AudioRow) -> tuple[AudioRow, ...]:
 
 def _after(head: SessionHead, keep: int) -> tuple[AudioRow, ...]:
     """Return the `recent` references from chunk number `keep` on."""
-    return head.recent[max(0, keep - head.next + len(head.recent)) :]
+    return head.recent[max(0, keep - first_recent(head)) :]
 
 
 def _refuse_chunk(head: SessionHead, command: Chunk, arrival: Arrival) -> Step[SessionHead]:

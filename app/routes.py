@@ -38,13 +38,7 @@ from app.sessions.reads import predict, read_results, read_status
 from app.sessions.session_context import SessionContext
 from app.sessions.socket_opening import SocketContext, join_session, open_session
 from app.speakers.errors import speaker_error
-from app.speakers.operations import (
-    list_speakers,
-    re_enroll_speaker,
-    recognize_speakers,
-    register_voice,
-    remove_speaker,
-)
+from app.speakers.operations import list_speakers, re_enroll_speaker, recognize_speakers, register_voice, remove_speaker
 from app.speakers.speaker_context import SpeakerContext
 
 SENSE_PREFIX: Final = "/sense/api/v1"

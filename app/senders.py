@@ -28,7 +28,7 @@ def sender_of(projects: Keyring[Principal], sessions: Sessions) -> SenderOf:
 
     def sender(scope: Scope) -> str:
         call = Call(scope, _no_body, _NO_ROOM)
-        holder = projects.known(own_header(call, projects.kind) or bearer(call, projects.kind))
+        holder = projects.known(own_header(call, projects.kind) or bearer(call))
         if holder is not None:
             return holder.project
         session = scope.get("path_params", {}).get("session_id", "")

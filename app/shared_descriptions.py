@@ -8,7 +8,7 @@ import msgspec
 from app.cluster.cursors import ListCursors
 from app.cluster.lists import COUNT, NOBODY, read_states, read_time
 from app.http.call import KEY_LENGTH
-from app.http.descriptions import Fault, Key, Parameter, fault_of
+from app.http.descriptions import Fault, Key, Parameter, fault_of, integer_query
 from app.http.errors import RequestTimeout
 from app.identity.keys import ORGANIZATION, PROJECT, KeyHeader
 from topics.errors import DirectoryDown, Unauthorized, Unavailable
@@ -30,6 +30,8 @@ KEY_FAULTS: Final = {
 #: Internal faults, and a lack of room or of an owner; nothing was accepted.
 BROKEN: Final = (500, Unavailable("the queue is full"))
 SLOW: Final = RequestTimeout("the request did not arrive in time")
+#: Headers of server-sent events.
+NO_BUFFERS: Final = {"Cache-Control": "Do not cache.", "X-Accel-Buffering": "Proxies must not buffer it."}
 
 IDEMPOTENCY_KEY: Final = Parameter(
     "Idempotency-Key",
@@ -58,7 +60,7 @@ def list_parameters(states: Sequence[str]) -> tuple[Parameter, ...]:
         Parameter("state", "query", several, f"States, comma-separated: {', '.join(states)}; by default all."),
         Parameter("since", "query", _Time, f"Created at this time or later: {_ZONELESS}"),
         Parameter("until", "query", _Time, f"Created before this time: {_ZONELESS}"),
-        Parameter(COUNT.name, "query", COUNT, COUNT.text),
+        integer_query(COUNT),
         Parameter("next_token", "query", str, "The token of the earlier page.", example=""),
     )
 

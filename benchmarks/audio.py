@@ -4,8 +4,6 @@ import random
 from pathlib import Path
 from typing import Final
 
-import pybase64
-
 RATE: Final = 16_000
 CONTENT_TYPE: Final = f"audio/x-raw; rate={RATE}; format=s16le"
 #: 0.5 s of 16-bit mono, about 16 KB.
@@ -28,7 +26,3 @@ def recorded(file: Path) -> list[bytes]:
     """Return the whole chunks in a file of raw audio of CONTENT_TYPE."""
     data = file.read_bytes()
     return [data[start : start + CHUNK_BYTES] for start in range(0, len(data) - CHUNK_BYTES + 1, CHUNK_BYTES)]
-
-
-def upload_body(data: bytes) -> bytes:
-    return b'{"data":"%s"}' % pybase64.b64encode(data)

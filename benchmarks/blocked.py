@@ -11,6 +11,7 @@ import asyncio
 import sys
 import threading
 import time
+import traceback
 from collections import defaultdict
 from pathlib import Path
 from types import FrameType
@@ -66,12 +67,9 @@ class LoopWatch:
                 self._stack = _shown(sys._current_frames()[self._thread])
 
 
-def _shown(frame: FrameType | None) -> str:
+def _shown(frame: FrameType) -> str:
     """Return the innermost frames of a stack, only those of this repository if it has any."""
-    frames = []
-    while frame is not None:
-        frames.append((Path(frame.f_code.co_filename), frame.f_lineno, frame.f_code.co_name))
-        frame = frame.f_back
+    frames = [(Path(one.f_code.co_filename), line, one.f_code.co_name) for one, line in traceback.walk_stack(frame)]
     lines = [
         f"{path.relative_to(ROOT)}:{line} {name}"
         for path, line, name in frames

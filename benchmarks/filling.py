@@ -32,6 +32,7 @@ FOUND: Final = 3
 
 def fill(data: Path, sizes: Iterable[int]) -> list[str]:
     """Write one session per number of windows; return their ids."""
+    make_project(data)  # A log without a database is refused.
     return asyncio.run(_fill(data, list(sizes)))
 
 

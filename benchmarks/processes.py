@@ -1,4 +1,6 @@
-"""The processes that the benchmark starts: the service, its bare counterparts, the load, and Kafka."""
+"""The processes that the benchmark starts: the service, its bare counterparts, the load, a browser, and Kafka."""
+
+from __future__ import annotations
 
 import http.client
 import os
@@ -7,18 +9,22 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from benchmarks import procfs
-from benchmarks.measures import Sample
+from benchmarks.measures import Sample, alternate
 from benchmarks.plans import AnyPlan, Target
 from tests.kafka_launcher.launcher import KafkaCluster
 from tests.ports import free_port
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 ROOT: Final = Path(__file__).parent.parent
 KEY: Final = "benchmarks-project-key-0123456789"
@@ -43,6 +49,8 @@ class ServerProcess:
         clean = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
         self.port = port
         self.log = log
+        #: Processes of the log that it uses.
+        self.brokers: tuple[int, ...] = ()
         with log.open("ab") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
@@ -56,8 +64,12 @@ class ServerProcess:
     def pid(self) -> int:
         return self.process.pid
 
-    def target(self, brokers: tuple[int, ...] = ()) -> Target:
-        return Target(self.port, (self.pid,), brokers, KEY)
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def target(self) -> Target:
+        return Target(self.port, (self.pid,), self.brokers, KEY)
 
     def wait(self, path: str = "/readyz") -> None:
         """Wait until a path answers 200.
@@ -102,10 +114,9 @@ def get(port: int, path: str, key: str = "") -> bytes:
     return body
 
 
-@contextmanager
 def service(
     directory: Path, command: Sequence[str] = ("infra.cli", "serve"), **settings: str
-) -> Iterator[ServerProcess]:
+) -> AbstractContextManager[ServerProcess]:
     """Run `earshot serve`, or another `command`, with its data under `directory`; yield when ready."""
     port = free_port()
     chosen = {
@@ -121,29 +132,21 @@ def service(
     }
     environment = {f"EARSHOT_{name.upper()}": value for name, value in chosen.items()}
     log = directory.with_name(f"{directory.name}.log")
-    with _ready(ServerProcess(*command, port=port, log=log, settings=environment)) as server:
-        yield server
+    return _ready(ServerProcess(*command, port=port, log=log, settings=environment))
 
 
-@contextmanager
-def bare(module: str, directory: Path, *arguments: str) -> Iterator[ServerProcess]:
+def bare(module: str, directory: Path, *arguments: str) -> AbstractContextManager[ServerProcess]:
     """Run a bare counterpart, `python -m benchmarks.bare.MODULE PORT ARGUMENT...`; yield when ready."""
     port = free_port()
     log = directory / f"{module}.log"
-    with _ready(
-        ServerProcess(f"benchmarks.bare.{module}", str(port), *arguments, port=port, log=log, settings={})
-    ) as server:
-        yield server
+    return _ready(ServerProcess(f"benchmarks.bare.{module}", str(port), *arguments, port=port, log=log, settings={}))
 
 
-@contextmanager
-def engines(directory: Path, port: int) -> Iterator[ServerProcess]:
+def engines(directory: Path, port: int) -> AbstractContextManager[ServerProcess]:
     """Run `earshot engines`; yield when ready."""
-    server = ServerProcess(
-        "infra.cli", "engines", "--port", str(port), port=port, log=directory / "engines.log", settings={}
-    )
-    with _ready(server, "/healthz"):
-        yield server
+    log = directory / "engines.log"
+    server = ServerProcess("infra.cli", "engines", "--port", str(port), port=port, log=log, settings={})
+    return _ready(server, "/healthz")
 
 
 @contextmanager
@@ -169,20 +172,33 @@ def temporary_directory() -> Iterator[Path]:
         yield Path(directory)
 
 
-def chromium() -> str:
-    """Return the path of a Chromium.
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """Run a Chromium.
 
     Raises:
         BenchmarkError: There is none on the PATH.
     """
+    from playwright.sync_api import sync_playwright  # `make check` installs it.
+
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:
         raise BenchmarkError(f"there is none of {', '.join(BROWSERS)} on the PATH")
-    return found
+    with (
+        sync_playwright() as playwright,
+        playwright.chromium.launch(executable_path=found, args=["--no-sandbox"]) as browser,
+    ):
+        yield browser
 
 
 def run_load(plan: AnyPlan) -> Sample:
     return _answer("benchmarks.load", plan=msgspec.json.encode(plan))
+
+
+def alternate_loads(plans: Iterable[AnyPlan], pairs: int) -> list[tuple[Sample, Sample]]:
+    """Run two plans alternately; return the pairs of samples."""
+    ours, other = (partial(run_load, plan) for plan in plans)
+    return alternate(ours, other, pairs)
 
 
 def run_bare(module: str, *arguments: str) -> Sample:

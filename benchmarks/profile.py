@@ -11,15 +11,16 @@ import re
 import signal
 import subprocess
 from collections import Counter, defaultdict
-from pathlib import Path
 from typing import Final
 
 from benchmarks import processes, procfs
-from benchmarks.cases.setup import Variant, running_log
+from benchmarks.cases.setup import Variant, running_service
 from benchmarks.measures import Sample
 from benchmarks.plans import LivePlan, Target, UploadPlan
 
 RATE: Final = 100
+#: Frames that are listed.
+SHOWN: Final = 40
 
 #: Frames of each stack, outermost first, and its sample count.
 Stacks = list[tuple[list[str], int]]
@@ -102,12 +103,12 @@ def table(spent: dict[str, float], sample: Sample) -> str:
     return "\n".join(["| component | us | share |", "| --- | --- | --- |", *lines, f"| all | {each:.0f} | 100% |"])
 
 
-def hottest(stacks: Stacks, most: int = 40) -> str:
+def hottest(stacks: Stacks) -> str:
     """Return the most frequent innermost frames, one a line."""
     counts: Counter[str] = Counter()
     for stack, count in stacks:
         counts[stack[-1]] += count
-    return "\n".join(f"{count / counts.total():6.1%} {frame}" for frame, count in counts.most_common(most))
+    return "\n".join(f"{count / counts.total():6.1%} {frame}" for frame, count in counts.most_common(SHOWN))
 
 
 def plans(target: Target) -> dict[str, LivePlan | UploadPlan]:
@@ -118,13 +119,10 @@ def thread_seconds(pid: int) -> dict[int, float]:
     return {thread: cpu for one in procfs.descendants(pid) for thread, cpu in procfs.thread_seconds(one).items()}
 
 
-def record(load: str, variant: Variant, directory: Path) -> tuple[Stacks, dict[int, float], Sample]:
+def record(load: str, variant: Variant) -> tuple[Stacks, dict[int, float], Sample]:
     """Load a service under py-spy; return stacks, the CPU seconds of each thread, and the load's sample."""
-    with (
-        running_log(variant.log) as beside,
-        processes.service(directory / "data", **beside.settings, **variant.settings) as server,
-    ):
-        plan = plans(server.target(beside.brokers))[load]
+    with running_service(variant.log, **variant.settings) as (server, directory):
+        plan = plans(server.target())[load]
         processes.run_load(LivePlan(server.target(), 32, 16))
         raw = directory / "stacks"
         options = f"record --threads --subprocesses -d 600 -f raw -r {RATE} -p {server.pid} -o {raw}"
@@ -146,8 +144,7 @@ def main() -> None:
     parser.add_argument("--kafka", type=int, metavar="PARTITIONS", help="on Kafka, not on the embedded log")
     chosen = parser.parse_args()
     variant = Variant(chosen.model, "kafka" if chosen.kafka else "embedded", chosen.kafka)
-    with processes.temporary_directory() as directory:
-        stacks, threads, sample = record(chosen.load, variant, directory)
+    stacks, threads, sample = record(chosen.load, variant)
     print(table(seconds(stacks, threads), sample), hottest(stacks), sep="\n\n")
 
 

@@ -44,7 +44,7 @@ def write_speech(file: Path, seconds: int) -> Path:
 
 
 def job_client(server: ServerProcess) -> Client:
-    return Client(f"http://127.0.0.1:{server.port}", processes.KEY)
+    return Client(server.url, processes.KEY)
 
 
 def time_job(client: Client, recording: bytes | Path, options: JobOptions) -> tuple[float, float]:
@@ -63,7 +63,7 @@ def time_job(client: Client, recording: bytes | Path, options: JobOptions) -> tu
     return accepted - began, ended - accepted
 
 
-def time_jobs(client: Client, recording: bytes, options: JobOptions, count: int) -> Iterator[tuple[float, float]]:
-    """Run `count` jobs one after another; yield the times of each, as `time_job` returns them."""
+def time_jobs(client: Client, recording: bytes, count: int) -> Iterator[tuple[float, float]]:
+    """Run `count` jobs of sound events one after another; yield the times of each, as `time_job` returns them."""
     for _ in range(count):
-        yield time_job(client, recording, options)
+        yield time_job(client, recording, SOUNDS)

@@ -70,10 +70,7 @@ class VoiceClient:
     def __init__(self, server: ServerProcess) -> None:
         self._http = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
 
-    def __enter__(self) -> VoiceClient:
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def close(self) -> None:
         self._http.close()
 
     def post(self, body: bytes | Iterable[bytes], headers: Mapping[str, str] = {}) -> str:

@@ -59,8 +59,7 @@ class EngineSettings(BaseSettings):
     """Settings of all engines."""
 
     bundled_engines: bool = Field(
-        default=True,
-        description="Start the bundled engine server, used for every engine below without a URL.",
+        default=True, description="Start the bundled engine server, used for every engine below without a URL."
     )
     speech_url: EngineUrl | None = Field(
         default=None,
@@ -109,6 +108,7 @@ class EngineSettings(BaseSettings):
     speech_idle_seconds: float = Field(
         default=300.0,
         ge=1,
+        allow_inf_nan=False,
         description="How long the bundled speech engine keeps its model in memory after use.",
     )
     caption_url: EngineUrl | None = Field(

@@ -16,6 +16,8 @@ from topics import apikeys, catalog
 MIB: Final = 1024 * 1024
 EMBEDDED_PARTITIONS: Final = 4
 KAFKA_PARTITIONS: Final = 16
+#: Longest time that rows and topics can hold, in seconds: some 300 years.
+LONGEST_S: Final = 10**10
 #: The vendor's clients send pieces of 5,000,000 bytes. Kafka's topics are sized for their largest record.
 ROOMY_CHUNK_LIMIT: Final = 5 * MIB
 
@@ -95,8 +97,7 @@ class ServiceSettings(BaseSettings):
         "`postgresql://user:password@host/name`; by default a SQLite file in the data directory.",
     )
     advertise: Annotated[str, AfterValidator(_node_url)] | None = Field(
-        default=None,
-        description="URL at which other nodes on the same Kafka reach this one; by default HOST and PORT.",
+        default=None, description="URL at which other nodes on the same Kafka reach this one; by default HOST and PORT."
     )
     partitions: int | None = Field(
         default=None,
@@ -120,11 +121,12 @@ class ServiceSettings(BaseSettings):
         f"clients, otherwise {catalog.DEFAULT_CHUNK_LIMIT}.",
     )
     session_idle_seconds: int = Field(
-        default=3600, ge=1, description="Seconds without a chunk after which a session is deleted."
+        default=3600, ge=1, le=LONGEST_S, description="Seconds without a chunk after which a session is deleted."
     )
     audio_retention_seconds: int = Field(
         default=86400,
         ge=1,
+        le=LONGEST_S,
         description="How long Kafka keeps audio and results. The embedded log keeps them as long as they are needed. "
         "Tables keep results of live sessions.",
     )
@@ -167,10 +169,7 @@ class ServiceSettings(BaseSettings):
         description="How long a status read waits for a result before it answers without one.",
     )
     workers: int = Field(
-        default_factory=_cores,
-        ge=1,
-        le=1024,
-        description="Processes that run the model; by default one per core.",
+        default_factory=_cores, ge=1, le=1024, description="Processes that run the model; by default one per core."
     )
     log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(str.lower)] = Field(
         default="info", description="Least severe event to log: `debug`, `info`, `warning` or `error`."
@@ -179,7 +178,10 @@ class ServiceSettings(BaseSettings):
         default="json", description="Form of the log: `json` lines, or `console` for people."
     )
     job_retention_seconds: int = Field(
-        default=30 * 86400, ge=1, description="How long a job and its result are kept after acceptance."
+        default=30 * 86400,
+        ge=1,
+        le=LONGEST_S,
+        description="How long a job and its result are kept after acceptance.",
     )
     job_audio_seconds: int = Field(
         default=0,

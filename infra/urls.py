@@ -19,6 +19,12 @@ _DRIVERS: Final = {
     "postgresql": "postgresql+asyncpg",
     "postgresql+asyncpg": "postgresql+asyncpg",
 }
+#: Options that a URL of PostgreSQL may have: asyncpg's, and one of SQLAlchemy.
+_POSTGRESQL_OPTIONS: Final = (
+    *("database", "gsslib", "host", "krbsrvname", "passfile", "password", "port", "prepared_statement_cache_size"),
+    *("service", "servicefile", "ssl", "ssl_max_protocol_version", "ssl_min_protocol_version", "sslcert", "sslcrl"),
+    *("sslkey", "sslmode", "sslnegotiation", "sslpassword", "sslrootcert", "target_session_attrs", "user"),
+)
 
 
 class Embedded(msgspec.Struct, frozen=True):
@@ -85,7 +91,8 @@ def database_url(url: str) -> str:
     """Return the URL with the asynchronous driver that it needs.
 
     Raises:
-        ValueError: neither SQLite nor PostgreSQL, a SQLite URL without a file or with a host, or a wrong port.
+        ValueError: neither SQLite nor PostgreSQL, a SQLite URL without a file or with a host, a wrong port, or an
+            unknown option of PostgreSQL.
     """
     parts = urlsplit(url)
     if parts.scheme not in _DRIVERS or "://" not in url:
@@ -109,6 +116,12 @@ def _query(parts: SplitResult, driver: str) -> str:
         return parts.query
     # libpq's `sslmode` is asyncpg's `ssl`, with the same values.
     options = parse_qsl(parts.query, keep_blank_values=True)
+    for name, value in options:
+        if name not in _POSTGRESQL_OPTIONS:
+            known = ", ".join(_POSTGRESQL_OPTIONS)
+            raise ValueError(f"has the unknown option {name}: remove it, or use one of {known}")
+        if name == "prepared_statement_cache_size" and not value.isdecimal():
+            raise ValueError(f"has {name}={value}, which must be a number")
     return urlencode([("ssl" if name == "sslmode" else name, value) for name, value in options])
 
 

@@ -25,6 +25,8 @@ READ_SECONDS: Final = 0.02
 _FULL: Final = ("No space left on device", "Disk quota exceeded")
 #: RocksDB's error texts for damaged or missing files.
 _DAMAGE: Final = ("Corruption", "No such file or directory")
+#: Files with data: tables, write-ahead logs and blob files. Those of an interrupted creation have none of them.
+FILLED: Final = "[0-9]*.[slb]*"
 #: RocksDB's error text while a reader still uses the earlier instance.
 _IN_USE: Final = "lock hold by current process"
 

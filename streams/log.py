@@ -9,6 +9,7 @@ from topics.catalog import TopicPartition
 
 #: Returns the lowest offset of a partition that is still needed, None while unknown.
 Floor = Callable[[TopicPartition], int | None]
+Needed = Callable[[TopicPartition, int, int], list[int]]
 
 #: Bytes that a record in a queue or cache takes besides its key and value.
 RECORD_COST: Final = 300
@@ -52,6 +53,12 @@ class LogUser(Protocol):
         """Note that another process wrote some of the records [start, stop) of a changelog."""
 
     def floor(self, tp: TopicPartition) -> int | None: ...
+
+    def needed(self, tp: TopicPartition, start: int, stop: int) -> list[int]:
+        """Return the offsets in [start, stop) with records that are needed, in order.
+
+        All records from the last one on may be needed. Return nothing if all of them may be.
+        """
 
     def may_append(self) -> bool:
         """Return whether this node certainly still owns its partitions; otherwise nothing may be appended."""

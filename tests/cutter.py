@@ -60,7 +60,14 @@ class Cutter:
             return
         self.connections += 1
         left = self.length()
-        from_service, to_service = await asyncio.open_connection("127.0.0.1", target)
+        self._open.add(writer)
+        try:
+            from_service, to_service = await asyncio.open_connection("127.0.0.1", target)
+        finally:
+            self._open.discard(writer)
+        if writer.is_closing():  # It was cut meanwhile.
+            to_service.transport.abort()
+            return
         ends = {writer, to_service}
         self._open |= ends
 

@@ -1,5 +1,7 @@
 """Ports for services that tests and benchmarks start, and servers in threads."""
 
+import itertools
+import os
 import random
 import socket
 from collections.abc import Iterator
@@ -10,15 +12,20 @@ from typing import Final, TypeVar
 
 Server = TypeVar("Server", bound=HTTPServer)
 
+#: This process's number among those of pytest-xdist, and how many there are.
+_WORKER: Final = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_WORKERS: Final = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 #: Below the ephemeral ports of the systems, where an outgoing connection could take a port that was just found, or one
-#: that a restarted service needs again.
-PORTS: Final = range(12_000, 32_000)
+#: that a restarted service needs again. Nor does another process of the tests find them.
+PORTS: Final = range(12_000 + _WORKER, 32_000, _WORKERS)
+#: In turn, because a port that was found may not be bound yet.
+_TURN: Final = itertools.cycle(random.SystemRandom().sample(PORTS, len(PORTS)))
 
 
 def free_ports(count: int) -> list[int]:
     """Return unbound ports of this machine."""
     held: list[socket.socket] = []
-    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+    for port in itertools.islice(_TURN, len(PORTS)):
         try:
             held.append(socket.create_server(("127.0.0.1", port)))
         except OSError:

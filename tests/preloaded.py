@@ -8,7 +8,7 @@ from streams.audio.warm import warm
 from tests.unit.streams.audio.engines import Fingerprint
 
 for name in (
-    *cli.MODULES,
+    *(f"infra.cli.{module}" for module in cli.COMMANDS),
     *("infra.service.service", "infra.examples", "streams.embedded.embedded_backend", "streams.kafka.kafka_backend"),
     *("aiosqlite", "httpcore2", "uvloop"),
 ):

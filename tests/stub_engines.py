@@ -23,6 +23,9 @@ SPEAKER: Final = "/v1/audio/speech/embedding"
 class Quiet(ThreadingHTTPServer):
     """A server that ignores connections broken by killed clients."""
 
+    #: Connections that wait, by default five: more are taken a second later, or three.
+    request_queue_size = 128
+
     def handle_error(self, request: object, client_address: object) -> None: ...
 
 
@@ -74,8 +77,9 @@ class StubEngines:
         self.failing, self.seconds = 0.0, 0.0
         self.sha256 = None
 
-    def fault(self, path: str) -> Fault | None:
+    def fault(self, path: str, size: int) -> Fault | None:
         with self._lock:
+            self.sizes[size] += 1
             self.calls[path] += 1
             chosen = self.faults.get(path)
             return chosen if chosen is not None or self._chance.random() >= self.failing else 500
@@ -88,10 +92,9 @@ class StubEngines:
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers.get("content-length", 0)))
-                engines.sizes[len(body)] += 1
                 engines.keys.append(self.headers.get("idempotency-key", ""))
                 path = self.path
-                fault = engines.fault(path)
+                fault = engines.fault(path, len(body))
                 engines.open.wait()
                 if engines.seconds:
                     engines._closing.wait(engines.seconds)

@@ -16,6 +16,8 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
+from topics.errors import EarshotError
+
 H = TypeVar("H")
 
 #: Work fails after this many starts without progress by processes that died.
@@ -96,6 +98,10 @@ class Verdict(msgspec.Struct, frozen=True):
     status: int
     next: int = 0
     error: str | None = None
+
+
+#: What the sender of a command gets.
+Answer = Verdict | EarshotError
 
 
 class Effect(StrEnum):

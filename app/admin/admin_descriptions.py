@@ -23,7 +23,7 @@ from app.admin.admin_bodies import (
 from app.admin.guard import INVALID, MISSING
 from app.admin.usage_rows import MONTH, LineRow, TotalRow
 from app.http.bodies import decode
-from app.http.descriptions import Answer, Body, Description, Fault, Key, Parameter, fault_of
+from app.http.descriptions import Answer, Description, Fault, Key, Parameter, fault_of, json_answer, json_body
 from app.http.operation import Handler
 from topics.errors import BadRequest, DirectoryDown, NotFound, Unauthorized
 from topics.ports.ledger import MeteredService
@@ -127,9 +127,15 @@ def _key(of: str) -> Description:
         key=OPERATOR_KEY,
         end="/key",
         parameters=(_named(of.rpartition(" ")[2]),),
-        answers={200: Answer("The key.", (IssuedKey,), {"key": IssuedKey(KEY)}, headers=ONCE)},
+        answers=json_answer("The key.", key=IssuedKey(KEY), headers=ONCE),
         faults=(*FAULTS, *_ambiguous(of), UNKNOWN),
     )
+
+
+STAYS: Final = (
+    "Sessions and jobs of a deleted project stay until they expire, and their ids open what they did before. "
+    "Delete them first, with the project's key: without one, nobody can list them or delete a job."
+)
 
 
 def _deletion(of: str, text: str) -> Description:
@@ -154,14 +160,14 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         summary="Create an organization",
         text="The answer has its key, which is shown only once.",
         key=OPERATOR_KEY,
-        bodies=(Body(NewOrganization, {"farm": NewOrganization("Farm")}),),
+        bodies=json_body(farm=NewOrganization("Farm")),
         answers={
             201: Answer("It, and its key.", (MadeOrganization,), {"farm": MadeOrganization(FARM, KEY)}, headers=ONCE)
         },
         faults=(*FAULTS, fault_of(decode, msgspec.json.Decoder(NewOrganization), b"{}")),
     ),
     operations.rotate_organization_key: _key("an organization"),
-    operations.delete_organization: _deletion("an organization", "With its projects, keys, and speakers."),
+    operations.delete_organization: _deletion("an organization", f"With its projects, keys, and speakers. {STAYS}"),
     operations.list_projects: Description(
         summary="List projects",
         key=OPERATOR_KEY,
@@ -173,7 +179,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         summary="Create a project",
         text="The answer has its key, which is shown only once.",
         key=OPERATOR_KEY,
-        bodies=(Body(NewProject, {"barn": NewProject("Barn", "Farm")}),),
+        bodies=json_body(barn=NewProject("Barn", "Farm")),
         answers={201: Answer("It, and its key.", (MadeProject,), {"barn": MadeProject(BARN, KEY)}, headers=ONCE)},
         faults=(*FAULTS, fault_of(decode, msgspec.json.Decoder(NewProject), b"{}"), UNKNOWN),
     ),
@@ -184,18 +190,18 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         key=OPERATOR_KEY,
         end="/plan",
         parameters=(_named("project"),),
-        bodies=(Body(Plan, {"free": Plan(1200), "unlimited": Plan(None)}),),
+        bodies=json_body(free=Plan(1200), unlimited=Plan(None)),
         answers={204: Answer("Set.")},
         faults=(*FAULTS, fault_of(decode, msgspec.json.Decoder(Plan), b"{}"), UNKNOWN),
     ),
-    operations.delete_project: _deletion("a project", "With its keys; its usage stays in the ledger."),
+    operations.delete_project: _deletion("a project", f"With its keys; its usage stays in the ledger. {STAYS}"),
     operations.list_nodes: Description(
         summary="See how the nodes are",
         text="For each node: its partitions and how far they are folded, its queues and their limits, workers, "
         f"engines, disks, and the newest {NEWEST_PARKED} unreadable records. The node you ask asks the others; one "
         "that does not answer is listed with the reason.",
         key=OPERATOR_KEY,
-        answers={200: Answer("The nodes.", (NodesReport,), {"two": NODES})},
+        answers=json_answer("The nodes.", two=NODES),
         faults=(*(fault for fault in FAULTS if not isinstance(fault, DirectoryDown)),),
     ),
     operations.read_usage: Description(

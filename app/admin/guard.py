@@ -12,6 +12,7 @@ from app.http.call import Call
 from app.http.operation import Handler
 from app.http.replies import Reply, StreamReply, json_reply, phrase
 from app.http.resource import Table
+from app.identity.authentication import bearer
 from topics import apikeys
 from topics.errors import EarshotError, Unauthorized
 
@@ -47,9 +48,7 @@ def check_key(call: Call, context: AdminContext) -> None:
         Unauthorized: no key, or a wrong one.
         Unavailable: too many failed attempts.
     """
-    scheme, _, key = call.header(b"authorization").decode("latin-1").strip().partition(" ")
-    key = key.strip()
-    if scheme.lower() != "bearer" or not key:
+    if not (key := bearer(call)):
         context.meters.key_failed("admin", "missing")
         raise Unauthorized(MISSING)
     context.tries.check(call.address)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 import msgspec
 from starlette.types import Scope
@@ -88,7 +89,9 @@ class Forwarder:
         import httpx2
 
         query = scope["query_string"].decode("latin-1")
-        url = owner.rstrip("/") + scope["path"] + (f"?{query}" if query else "")
+        # The path is decoded. Dots are quoted too, because `..` would lead to another path.
+        path = quote(scope["path"]).replace(".", "%2E")
+        url = owner.rstrip("/") + path + (f"?{query}" if query else "")
         headers = [(name, value) for name, value in scope["headers"] if name in PASSED_ON]
         headers += [(FORWARDED, b"1"), (b"accept-encoding", b"identity")]
         client = self._client()

@@ -8,7 +8,7 @@ import msgspec
 from app.dashboard import files, operations
 from app.dashboard.operations import INDEX, Link, Passes
 from app.http.bodies import decode
-from app.http.descriptions import Answer, Body, Description, Parameter, fault_of
+from app.http.descriptions import Answer, Description, Parameter, fault_of, json_answer, json_body
 from app.http.operation import Handler
 from app.identity.keys import CROWDED
 from topics.errors import DirectoryDown, NotFound, Unavailable
@@ -43,15 +43,12 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     operations.sign_in: Description(
         summary="Sign in by a link",
         text="Exchanges a printed link for session tokens, once. Send a token like a key, until it ends.",
-        bodies=(Body(Link, {"link": Link("0123456789abcdefghijABCD")}),),
-        answers={
-            200: Answer(
-                "Session tokens; null if the owner has no key.",
-                (SignIn,),
-                {"both": PASSES},
-                headers={"Cache-Control": "Do not cache: shown once."},
-            )
-        },
+        bodies=json_body(link=Link("0123456789abcdefghijABCD")),
+        answers=json_answer(
+            "Session tokens; null if the owner has no key.",
+            both=PASSES,
+            headers={"Cache-Control": "Do not cache: shown once."},
+        ),
         faults=(
             fault_of(decode, msgspec.json.Decoder(Link), b"{}"),
             NotFound("this link was used already, or is older than ten minutes"),
@@ -63,7 +60,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     operations.sign_out: Description(
         summary="Sign out",
         text="Ends tokens: here at once, on other nodes within {key_cache_seconds} s. Keys stay.",
-        bodies=(Body(Passes, {"both": Passes(PASSES.project, PASSES.organization)}),),
+        bodies=json_body(both=Passes(PASSES.project, PASSES.organization)),
         answers={204: Answer("The tokens are no longer valid.")},
         faults=(
             fault_of(decode, msgspec.json.Decoder(Passes), b"{}"),

@@ -33,13 +33,7 @@ RECORDS: Final[dict[str, tuple[type[msgspec.Struct], ...]]] = {
     catalog.CHANGELOG: (Opened, SessionHead, AudioRow, Block, Receipt, Accepted, JobHead),
 }
 #: Contents of the field `data` in rows and in records of services' portions.
-PORTIONS: Final = (
-    payloads.Sounds,
-    payloads.Transcript,
-    payloads.Insights,
-    payloads.Caption,
-    payloads.Translated,
-)
+PORTIONS: Final = (payloads.Sounds, payloads.Transcript, payloads.Insights, payloads.Caption, payloads.Translated)
 TEXT: Final = f"""\
 The log is Earshot's source of truth: everything accepted is on it. This is for its operators and readers; only \
 Earshot may write to it.
@@ -116,11 +110,7 @@ def _operations(topics: tuple[catalog.Topic, ...]) -> Iterator[tuple[str, Json]]
         if topic.consumer != "people":
             yield (
                 f"read-{_name(topic.name)}",
-                {
-                    "action": "receive",
-                    "channel": channel,
-                    "summary": f"By {topic.consumer}.",
-                },
+                {"action": "receive", "channel": channel, "summary": f"By {topic.consumer}."},
             )
 
 

@@ -6,23 +6,22 @@ from typing import Any, Final, Literal
 from app import probes
 from app.documents import operations
 from app.documents.operations import VERSIONS
-from app.http.descriptions import Answer, Description, Parameter, fault_of
+from app.http.descriptions import Answer, Description, Parameter, fault_of, json_answer
 from app.http.operation import Handler
 from topics.errors import Unavailable
 
 PROBES: Final[Mapping[Handler[Any], Description]] = {
     probes.about: Description(
-        summary="Service info",
-        answers={200: Answer("For a person with a browser.", (probes.About,), {"earshot": probes.ABOUT})},
+        summary="Service info", answers=json_answer("For a person with a browser.", earshot=probes.ABOUT)
     ),
     probes.healthz: Description(
         summary="Liveness probe",
-        answers={200: Answer("Live.", (probes.Health,), {"well": probes.WELL})},
+        answers=json_answer("Live.", well=probes.WELL),
         faults=(Unavailable("the service stops"),),
     ),
     probes.readyz: Description(
         summary="Readiness probe",
-        answers={200: Answer("Ready.", (probes.Readiness,), {"well": probes.READY, "noted": probes.NOTED})},
+        answers=json_answer("Ready.", well=probes.READY, noted=probes.NOTED),
         faults=(Unavailable("partitions are being taken over"),),
     ),
     probes.metrics: Description(
@@ -63,13 +62,7 @@ def _page(summary: str, media: str) -> Description:
         summary=summary,
         parameters=(_SEEN,),
         answers={
-            200: Answer(
-                "The file.",
-                (str,),
-                {},
-                media=media,
-                headers={**_TAG, **policy},
-            ),
+            200: Answer("The file.", (str,), {}, media=media, headers={**_TAG, **policy}),
             304: Answer("Not modified.", headers={**_TAG, **policy}),
         },
     )
@@ -80,8 +73,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         "Read this document", "The whole interface. `x-origin` says who defined an operation first."
     ),
     operations.sessions_openapi: _document(
-        "Read the document of audio sessions",
-        "Only the session interface, with its specification's version, 1.1.0.",
+        "Read the document of audio sessions", "Only the session interface, with its specification's version, 1.1.0."
     ),
     operations.asyncapi: _document(
         "Read the document of the log", "AsyncAPI 3.0: the topics of the log and their records.", openapi=False

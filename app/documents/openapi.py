@@ -33,6 +33,7 @@ HEADERS: Final = {
     "retry-after": "Nothing was accepted; retry after this many seconds.",
     "earshot-reason": "What is wrong with the audio, or the limit the body exceeds.",
     "x-should-retry": "`false`: a retry would end the same way, or a write may still succeed.",
+    "earshot-job": "The job behind the answer: `/api/v1/jobs/{job_id}` has all of it.",
     "content-range": "Total number of bytes.",
     "www-authenticate": "The scheme of the key.",
 }

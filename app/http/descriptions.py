@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from app.http.queries import IntegerParameter
 from app.http.replies import Reply
 from topics.errors import EarshotError
 
@@ -111,6 +112,29 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     answers: Mapping[int, Answer | tuple[Answer, ...]]
     #: Besides those that follow from the key and the body.
     faults: tuple[Fault, ...] = ()
+
+
+def json_answer(text: str, *, headers: Mapping[str, str] = {}, **examples: msgspec.Struct) -> Mapping[int, Answer]:
+    """Return the success 200 of an operation; the examples by name are all of its type."""
+    (kind,) = set(map(type, examples.values()))
+    return {200: Answer(text, (kind,), examples, headers=headers)}
+
+
+def event_answer(
+    events: Mapping[str, Any], examples: Mapping[str, str], headers: Mapping[str, str] = {}
+) -> Mapping[int, Answer]:
+    """Return the success 200 of an operation that answers with server-sent events, of these types by name."""
+    return {200: Answer("Events.", (str,), examples, "text/event-stream", headers, events)}
+
+
+def integer_query(parameter: IntegerParameter) -> Parameter:
+    return Parameter(parameter.name, "query", parameter, parameter.text)
+
+
+def json_body(*, small: bool = True, **examples: msgspec.Struct) -> tuple[Body]:
+    """Return a body without alternatives; the examples by name are all of its type."""
+    (kind,) = set(map(type, examples.values()))
+    return (Body(kind, examples, small),)
 
 
 def fault_of(judge: Callable[..., object], *arguments: Any, **named: Any) -> EarshotError:

@@ -71,13 +71,22 @@ def faults(schema: Any, text: Text, place: tuple[str, ...] = ()) -> Iterator[Bod
     try:
         msgspec.json.decode(text, type=schema)
     except msgspec.ValidationError as error:
-        fields = _fields(schema, text)
+        try:
+            fields = _fields(schema, text)
+        except NOT_JSON as failure:
+            # A decoder stops at an unknown field, and what follows may be no JSON.
+            yield _not_json(text, failure, place)
+            return
         if fields is None:
             yield BodyFault(place, _kind(schema, text), str(error))
         else:
             yield from _field_faults(schema, fields, place)
     except NOT_JSON as error:
-        yield BodyFault(place, "json_invalid", f"JSON decode error: {why_not_json(text, error)}")
+        yield _not_json(text, error, place)
+
+
+def _not_json(text: Text, error: Exception, place: tuple[str, ...]) -> BodyFault:
+    return BodyFault(place, "json_invalid", f"JSON decode error: {why_not_json(text, error)}")
 
 
 def _field_faults(
@@ -96,7 +105,10 @@ def _field_faults(
 
 
 def _fields(schema: Any, text: Text) -> Mapping[str, Text] | None:
-    """Return the fields of a struct as raw JSON, or None; includes unknown fields only if they are forbidden."""
+    """Return the fields of a struct as raw JSON, or None; includes unknown fields only if they are forbidden.
+
+    Raises one of `NOT_JSON` if the text is not JSON.
+    """
     if not (isinstance(schema, type) and issubclass(schema, msgspec.Struct)):
         return None
     fields: Mapping[str, Raw | UnsetType]
@@ -105,7 +117,7 @@ def _fields(schema: Any, text: Text) -> Mapping[str, Text] | None:
             fields = msgspec.json.decode(text, type=dict[str, Raw])
         else:
             fields = msgspec.structs.asdict(msgspec.json.decode(text, type=_unread(schema)))
-    except (msgspec.ValidationError, *NOT_JSON):
+    except msgspec.ValidationError:
         return None
     return {name: memoryview(value) for name, value in fields.items() if isinstance(value, Raw)}
 

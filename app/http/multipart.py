@@ -20,7 +20,8 @@ MAX_PARTS: Final = 100
 class Form:
     """A file and perhaps a text, each a part with its own name, in either order; other parts are ignored.
 
-    Parts named in `fields` are short texts, which may repeat.
+    Parts named in `fields` are texts, which may repeat. Together with the texts that are ignored, they are short. Texts
+    named in `unread` are ignored at any length.
     """
 
     def __init__(
@@ -30,6 +31,7 @@ class Form:
         take: Callable[[memoryview], None],
         text: str = "",
         fields: Collection[str] = (),
+        unread: Collection[str] = (),
     ) -> None:
         """Read a form of this Content-Type; `take` gets the file as it arrives.
 
@@ -45,11 +47,14 @@ class Form:
         self._names = {name for name in (file, text) if name}
         self._text = bytearray()
         self._fields = frozenset(fields)
+        self._unread = frozenset(unread)
         #: The values of each field, and the memory left for more.
         self._values: dict[str, list[bytearray]] = {}
         self._room = SMALL_BODY
         self._parts = 0
         self._part = ""
+        #: The current part counts towards the length of all texts.
+        self._counts = False
         self._field: list[bytes] = []
         self._value: list[bytes] = []
         self._headers: dict[bytes, bytes] = {}
@@ -94,6 +99,8 @@ class Form:
         """
         if not self._ended:
             raise BadRequest("the multipart form ends before its last boundary")
+        # Break the reference cycles; otherwise the file's owner would wait for a full garbage collection.
+        del self._parser, self._take
         return bytes(self._text)
 
     def values(self, field: str) -> list[str]:
@@ -113,6 +120,7 @@ class Form:
     def _headers_finished(self) -> None:
         _, parameters = parse_options_header(self._headers.get(b"content-disposition", b""))
         self._part = _name(parameters.get(b"name", b""))
+        self._counts = b"filename" not in parameters and self._part not in self._unread
         if self._part in self._fields:
             self._values.setdefault(self._part, []).append(bytearray())
         if self._part not in self._names:
@@ -129,11 +137,12 @@ class Form:
             self._take(memoryview(data)[start:end])
         elif self._part in self._names:
             self._text += data[start : min(end, start + _TEXT_BYTES - len(self._text))]
-        elif self._part in self._fields:
+        elif self._part in self._fields or self._counts:
             self._room -= end - start
             if self._room < 0:
                 raise BadRequest(f"the fields of the form are longer than {SMALL_BODY} bytes")
-            self._values[self._part][-1] += data[start:end]
+            if self._part in self._fields:
+                self._values[self._part][-1] += data[start:end]
 
     def _end(self) -> None:
         self._ended = True

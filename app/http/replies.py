@@ -44,8 +44,7 @@ class StreamReply(msgspec.Struct, frozen=True):
 
 
 Time = Annotated[
-    str,
-    msgspec.Meta(description="ISO 8601 in UTC, to the millisecond.", extra_json_schema={"format": "date-time"}),
+    str, msgspec.Meta(description="ISO 8601 in UTC, to the millisecond.", extra_json_schema={"format": "date-time"})
 ]
 #: Renders a status as an error in the shape of one part of the interface; names the fault if the client may know it.
 ErrorRenderer = Callable[[int, EarshotError | None], Reply]

@@ -68,31 +68,24 @@ class Receiver(Protocol):
 
     def received(self, data: bytes) -> None:
         """Handle a binary message."""
-        ...
 
     def received_text(self, data: bytes) -> None:
         """Handle a text message, which may be invalid UTF-8."""
-        ...
 
     def holds(self, size: int) -> None:
         """Note that `size` bytes of an incomplete message are buffered now."""
-        ...
 
     def writable(self) -> None:
         """The client reads again."""
-        ...
 
     def closing_error(self, code: int, text: str) -> bytes:
         """Return the `error` message to send before closing for a protocol fault or a timeout."""
-        ...
 
     def leave(self) -> None:
         """The server is stopping: close soon."""
-        ...
 
     def ended(self) -> None:
         """The connection is closed or closing: no more messages come."""
-        ...
 
 
 class Wire(Protocol):
@@ -101,23 +94,18 @@ class Wire(Protocol):
     @property
     def blocked(self) -> bool:
         """True while the client does not read: send nothing that can wait."""
-        ...
 
     def send(self, texts: list[bytes]) -> None:
         """Send text messages in one write; they are dropped if the connection is closing."""
-        ...
 
     def close(self, code: int, reason: str, texts: list[bytes]) -> None:
         """Send the last messages and close; idempotent."""
-        ...
 
     def pause_reading(self) -> None:
         """Stop reading, except messages already received; idempotent."""
-        ...
 
     def resume_reading(self) -> None:
         """Resume reading; idempotent."""
-        ...
 
 
 class Passage(Protocol):
@@ -128,7 +116,6 @@ class Passage(Protocol):
 
     def refuse(self, code: int, reason: str, text: bytes) -> None:
         """Send the client a last message, unless another message is incomplete, and close."""
-        ...
 
 
 class Upgrade(Protocol):
@@ -137,7 +124,13 @@ class Upgrade(Protocol):
     @property
     def idle_seconds(self) -> float:
         """A client that sends nothing for this long, not even a pong, is disconnected."""
-        ...
+
+    def check(self) -> None:
+        """Check the handshake, before the request has an effect.
+
+        Raises:
+            BadRequest: the request does not follow RFC 6455.
+        """
 
     def accept(self, protocol: str | None, receiver: Receiver, longest: int) -> Wire:
         """Answer 101 with one of the offered protocols or none; messages have at most `longest` bytes.
@@ -146,7 +139,6 @@ class Upgrade(Protocol):
             BadRequest: the request does not follow RFC 6455.
             ClientGone: the client has hung up.
         """
-        ...
 
     async def pass_on(self, url: str, headers: list[tuple[bytes, bytes]]) -> Reply | Passage:
         """Connect to another node and relay all bytes in both directions; return its answer if it refuses.
@@ -154,7 +146,6 @@ class Upgrade(Protocol):
         Raises:
             Unavailable: it does not answer.
         """
-        ...
 
 
 def upgrade_of(scope: Scope) -> Upgrade | None:

@@ -18,11 +18,7 @@ PIECE_BYTES: Final = 64 * 1024
 
 
 async def stream(
-    reply: StreamReply,
-    scope: Scope,
-    receive: Receive,
-    send: Send,
-    ended: KeyEnd | None = None,
+    reply: StreamReply, scope: Scope, receive: Receive, send: Send, ended: KeyEnd | None = None
 ) -> BaseException | None:
     """Send a body until it ends or fails, the client stops reading, or its key has `ended`; return the failure.
 

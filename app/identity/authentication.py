@@ -18,7 +18,7 @@ def own_header(call: Call, kind: KeyHeader) -> str:
     return call.header(kind.header).decode("latin-1").strip()
 
 
-def bearer(call: Call, kind: KeyHeader) -> str:
+def bearer(call: Call, kind: KeyHeader | None = None) -> str:
     """Return the key in `Authorization: Bearer` (RFC 6750), or ""."""
     scheme, _, key = call.header(b"authorization").decode("latin-1").strip().partition(" ")
     return key.strip() if scheme.lower() == "bearer" else ""

@@ -62,11 +62,7 @@ PROJECT: Final = KeyHeader(
 #: The token of a link, in the query.
 AUDIO: Final = KeyHeader("audio_link", b"", LINK_ENDED, LINK_ENDED, "link verification failed")
 ORGANIZATION: Final = KeyHeader(
-    "organization",
-    b"x-org-key",
-    "x_org_key required",
-    "organization not found",
-    "organization key verification failed",
+    "organization", b"x-org-key", "x_org_key required", "organization not found", "organization key verification failed"
 )
 
 

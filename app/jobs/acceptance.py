@@ -63,7 +63,9 @@ async def analyze_file(call: Call, context: JobContext) -> Reply | StreamReply:
 async def _answer(call: Call, context: JobContext, read: BodyReader, limit: int) -> Reply | StreamReply:
     principal = await context.project_keys.authenticate(call)
     job = await accept(call, context, principal, read, limit)
-    return _accepted_reply(job) if isinstance(job, JobReading) else job
+    if isinstance(job, JobReading):
+        return json_reply(AcceptedJob(job.job, "accepted", iso_time(job.head.created)))
+    return job
 
 
 async def accept(
@@ -200,7 +202,3 @@ def _repeated(job: str, view: JobView, digest: bytes) -> JobReading:
     if not hmac.compare_digest(view.head.digest, digest):
         raise Conflict(OTHER_REQUEST)
     return JobReading(job, view)
-
-
-def _accepted_reply(job: JobReading) -> Reply:
-    return json_reply(AcceptedJob(job.job, "accepted", iso_time(job.head.created)))

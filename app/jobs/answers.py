@@ -48,11 +48,16 @@ class SoundWindow(msgspec.Struct, frozen=True):
     classes: list[SoundClass]
 
 
-class SoundEntry(msgspec.Struct, frozen=True):
-    """The windows of the recording, in order; if it failed, those before the error."""
+class ServiceEntry(msgspec.Struct, frozen=True):
+    """What every service that has ended reports."""
 
     status: Literal["success", "error"]
     error: Reason | UnsetType = UNSET
+
+
+class SoundEntry(ServiceEntry, frozen=True):
+    """The windows of the recording, in order; if it failed, those before the error."""
+
     results: list[SoundWindow] | UnsetType = UNSET
 
 
@@ -89,8 +94,7 @@ class Turn(msgspec.Struct, frozen=True):
     item_ids: dict[str, str]
     translation: Annotated[str | UnsetType, Meta(description="If `translation` was requested and has ended.")] = UNSET
     words: Annotated[
-        list[Word] | UnsetType,
-        Meta(description="If `word_times` were requested; empty if the engine gives none."),
+        list[Word] | UnsetType, Meta(description="If `word_times` were requested; empty if the engine gives none.")
     ] = UNSET
     overlap_sec: Annotated[
         float | UnsetType, Meta(description="Seconds in which others speak too, as far as detected.")
@@ -98,14 +102,11 @@ class Turn(msgspec.Struct, frozen=True):
     overlaps: Annotated[list[Overlap] | UnsetType, Meta(description="When that is, and who they are.")] = UNSET
 
 
-class SpeechEntry(msgspec.Struct, frozen=True):
+class SpeechEntry(ServiceEntry, frozen=True):
     """The turns of the speakers, in order; if it failed, those before the error."""
 
-    status: Literal["success", "error"]
-    error: Reason | UnsetType = UNSET
     detected_language: Annotated[
-        str | UnsetType,
-        Meta(description="English names of languages, comma-separated, the most frequent first."),
+        str | UnsetType, Meta(description="English names of languages, comma-separated, the most frequent first.")
     ] = UNSET
     results: list[Turn] | UnsetType = UNSET
 
@@ -124,11 +125,9 @@ class InsightsResult(msgspec.Struct, frozen=True):
     keywords: list[str] | UnsetType = UNSET
 
 
-class InsightsEntry(msgspec.Struct, frozen=True):
+class InsightsEntry(ServiceEntry, frozen=True):
     """The subject of the recording, in sentences."""
 
-    status: Literal["success", "error"]
-    error: Reason | UnsetType = UNSET
     result: InsightsResult | UnsetType = UNSET
     item_ids: dict[str, str] | UnsetType = UNSET
 
@@ -139,11 +138,9 @@ class CaptionText(msgspec.Struct, frozen=True):
     caption: str
 
 
-class CaptionEntry(msgspec.Struct, frozen=True):
+class CaptionEntry(ServiceEntry, frozen=True):
     """The recording in one sentence."""
 
-    status: Literal["success", "error"]
-    error: Reason | UnsetType = UNSET
     result: CaptionText | UnsetType = UNSET
 
 
@@ -158,11 +155,9 @@ class TranslatedTurn(msgspec.Struct, frozen=True):
     end_time_sec: Seconds
 
 
-class TranslationEntry(msgspec.Struct, frozen=True):
+class TranslationEntry(ServiceEntry, frozen=True):
     """The turns in another language."""
 
-    status: Literal["success", "error"]
-    error: Reason | UnsetType = UNSET
     target_lang: str | UnsetType = UNSET
     results: list[TranslatedTurn] | UnsetType = UNSET
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from app.http.descriptions import Answer, Description, Parameter, fault_of
+from app.http.descriptions import Answer, Description, Parameter, fault_of, integer_query, json_answer
 from app.http.operation import Handler
 from app.http.ranges import RangeNotSatisfiable
 from app.identity.keys import LINK_ENDED
@@ -60,7 +60,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         f"{AUDIO_LINK_SECONDS} s. The project or operator sets how long audio is kept.",
         key=PROJECT_KEY,
         parameters=(JOB,),
-        answers={200: Answer("The link.", (AudioLink,), {"door": LINK}, headers={"Cache-Control": "Do not cache."})},
+        answers=json_answer("The link.", door=LINK, headers={"Cache-Control": "Do not cache."}),
         faults=HEARD_FAULTS,
     ),
     audio.read_audio: Description(
@@ -95,8 +95,8 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         summary="Read the waveform of a recording",
         text=f"Peaks of the recording or a part of it, in the data format of BBC audiowaveform. {DRAWN}",
         key=PROJECT_KEY,
-        parameters=(JOB, *STRETCH, Parameter(POINTS.name, "query", POINTS, POINTS.text)),
-        answers={200: Answer("The peaks.", (Waveform,), {"two": PEAKS}, headers=LENGTH)},
+        parameters=(JOB, *STRETCH, integer_query(POINTS)),
+        answers=json_answer("The peaks.", two=PEAKS, headers=LENGTH),
         faults=(fault_of(POINTS.read, {POINTS.name: "0"}), *PICTURE_FAULTS),
     ),
     pictures.read_spectrogram: Description(
@@ -105,7 +105,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         "scale, the highest on top. Black is -100 dB, white is full scale; a pixel shows the loudest value that it "
         f"covers. It is black after the end of the recording. {DRAWN}",
         key=PROJECT_KEY,
-        parameters=(JOB, *STRETCH, Parameter(COLUMNS.name, "query", COLUMNS, COLUMNS.text)),
+        parameters=(JOB, *STRETCH, integer_query(COLUMNS)),
         answers={200: Answer("The picture.", (bytes,), {}, media="image/png", headers=LENGTH)},
         faults=(fault_of(COLUMNS.read, {COLUMNS.name: "0"}), *PICTURE_FAULTS),
     ),

@@ -8,7 +8,19 @@ import msgspec
 
 from app.cluster.cursors import ListCursors
 from app.cluster.lists import MissingPart
-from app.http.descriptions import Answer, Body, Description, Form, Key, Parameter, Part, TooLong, fault_of
+from app.http.descriptions import (
+    Answer,
+    Description,
+    Form,
+    Key,
+    Parameter,
+    Part,
+    TooLong,
+    event_answer,
+    fault_of,
+    json_answer,
+    json_body,
+)
 from app.http.operation import Handler
 from app.http.server_sent import HEARTBEAT_SECONDS
 from app.job_progress import JobId, JobProgress, ServiceProgress
@@ -47,6 +59,7 @@ from app.shared_descriptions import (
     BROKEN,
     IDEMPOTENCY_KEY,
     LIST_TEXT,
+    NO_BUFFERS,
     PROJECT_KEY,
     SLOW,
     list_faults,
@@ -183,7 +196,23 @@ TEXT: Final = (
 )
 #: The project's key, if the deployment asks for it there too.
 SHARED_KEY: Final = Key("projectKey", only_with="job_reads_need_key")
-NOT_ENDED: Final = Conflict(captions.NOT_ENDED)
+
+
+def _captions(form: str, text: str, media: str, example: str) -> Description:
+    return Description(
+        summary=f"Read captions as {form}",
+        text=text,
+        key=SHARED_KEY,
+        parameters=(JOB,),
+        answers={200: Answer("Captions.", (str,), {"door": example}, media)},
+        faults=(job_not_found(), Conflict(captions.NOT_ENDED), *BROKEN),
+    )
+
+
+def _custom_sound(summary: str, text: str) -> Description:
+    faults = (custom_sounds.not_taught(),)
+    return Description(summary=summary, text=text, origin="public-clients", answers={}, faults=faults)
+
 
 OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     acceptance.analyze: Description(
@@ -192,15 +221,10 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         origin="contract",
         key=PROJECT_KEY,
         parameters=(IDEMPOTENCY_KEY,),
-        bodies=(
-            Body(
-                AnalyzeFields,
-                {
-                    "sounds": AnalyzeFields(16_000, WAV, SOUNDS, filename="door.wav"),
-                    "everything": AnalyzeFields(16_000, WAV, ALL),
-                },
-                small=False,
-            ),
+        bodies=json_body(
+            sounds=AnalyzeFields(16_000, WAV, SOUNDS, filename="door.wav"),
+            everything=AnalyzeFields(16_000, WAV, ALL),
+            small=False,
         ),
         answers=ANSWER,
         faults=(*FAULTS, TooLong("analyze_limit")),
@@ -230,17 +254,12 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         origin="contract",
         key=PROJECT_KEY,
         parameters=(JOB,),
-        answers={
-            200: Answer(
-                "The job.",
-                (JobReport,),
-                {
-                    "completed": JobReport(ID, "completed", CREATED, RESULT),
-                    "words": JobReport(ID, "completed", CREATED, WITH_WORDS),
-                    "failed": JobReport(ID, "completed", CREATED, FAILED),
-                },
-            )
-        },
+        answers=json_answer(
+            "The job.",
+            completed=JobReport(ID, "completed", CREATED, RESULT),
+            words=JobReport(ID, "completed", CREATED, WITH_WORDS),
+            failed=JobReport(ID, "completed", CREATED, FAILED),
+        ),
         faults=(job_not_found(), *BROKEN),
     ),
     reads.delete_job: Description(
@@ -256,17 +275,12 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         text=f"The jobs of the project, newest first. {LIST_TEXT}",
         key=PROJECT_KEY,
         parameters=list_parameters(VISIBLE_STATES),
-        answers={
-            200: Answer(
-                "A page.",
-                (JobPage,),
-                {
-                    "first": JobPage([LISTED], LIST_TOKEN),
-                    "last": JobPage([ENDED]),
-                    "incomplete": JobPage([ENDED], missing=MissingPart(21, 64)),
-                },
-            )
-        },
+        answers=json_answer(
+            "A page.",
+            first=JobPage([LISTED], LIST_TOKEN),
+            last=JobPage([ENDED]),
+            incomplete=JobPage([ENDED], missing=MissingPart(21, 64)),
+        ),
         faults=list_faults("jobs", VISIBLE_STATES),
     ),
     window_scores.read_scores: Description(
@@ -274,13 +288,8 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         text="Available once the sound events have ended; if they failed, up to the error.",
         key=PROJECT_KEY,
         parameters=(JOB,),
-        answers={200: Answer("The scores.", (JobScores,), {"two": SCORES})},
-        faults=(
-            job_not_found(),
-            NotFound(window_scores.NO_SOUNDS),
-            Conflict(window_scores.NOT_ENDED),
-            *BROKEN,
-        ),
+        answers=json_answer("The scores.", two=SCORES),
+        faults=(job_not_found(), NotFound(window_scores.NO_SOUNDS), Conflict(window_scores.NOT_ENDED), *BROKEN),
     ),
     events.follow_job: Description(
         summary="Follow a job",
@@ -291,63 +300,23 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         origin="public-clients",
         key=SHARED_KEY,
         parameters=(JOB, LAST_EVENT),
-        answers={
-            200: Answer(
-                "Events.",
-                (str,),
-                {"sounds": STREAM},
-                media="text/event-stream",
-                headers={
-                    "Cache-Control": "Do not cache.",
-                    "X-Accel-Buffering": "Proxies must not buffer it.",
-                },
-                events=EVENTS,
-            )
-        },
+        answers=event_answer(EVENTS, {"sounds": STREAM}, NO_BUFFERS),
         faults=(job_not_found(), *BROKEN),
     ),
-    captions.captions_vtt: Description(
-        summary="Read captions as WebVTT",
-        text="Speech by speaker, and other sounds. Needs a key only if the event stream does.",
-        key=SHARED_KEY,
-        parameters=(JOB,),
-        answers={
-            200: Answer(
-                "Captions.",
-                (str,),
-                {"door": "WEBVTT\n\n00:00:03.000 --> 00:00:07.000\n[Dog bark]\n"},
-                media="text/vtt",
-            )
-        },
-        faults=(job_not_found(), NOT_ENDED, *BROKEN),
+    captions.captions_vtt: _captions(
+        "WebVTT",
+        "Speech by speaker, and other sounds. Needs a key only if the event stream does.",
+        "text/vtt",
+        "WEBVTT\n\n00:00:03.000 --> 00:00:07.000\n[Dog bark]\n",
     ),
-    captions.captions_srt: Description(
-        summary="Read captions as SubRip",
-        text="The same; the first cue of a turn begins with the speaker.",
-        key=SHARED_KEY,
-        parameters=(JOB,),
-        answers={
-            200: Answer(
-                "Captions.",
-                (str,),
-                {"door": "1\n00:00:03,000 --> 00:00:07,000\n[Dog bark]\n"},
-                media="application/x-subrip",
-            )
-        },
-        faults=(job_not_found(), NOT_ENDED, *BROKEN),
+    captions.captions_srt: _captions(
+        "SubRip",
+        "The same; the first cue of a turn begins with the speaker.",
+        "application/x-subrip",
+        "1\n00:00:03,000 --> 00:00:07,000\n[Dog bark]\n",
     ),
-    custom_sounds.create_custom_sound: Description(
-        summary="Upload a custom sound",
-        text="Not supported; the answer tells the vendor's client why.",
-        origin="public-clients",
-        answers={},
-        faults=(custom_sounds.not_taught(),),
+    custom_sounds.create_custom_sound: _custom_sound(
+        "Upload a custom sound", "Not supported; the answer tells the vendor's client why."
     ),
-    custom_sounds.finish_custom_sound: Description(
-        summary="End the upload of a custom sound",
-        text="Not supported either.",
-        origin="public-clients",
-        answers={},
-        faults=(custom_sounds.not_taught(),),
-    ),
+    custom_sounds.finish_custom_sound: _custom_sound("End the upload of a custom sound", "Not supported either."),
 }

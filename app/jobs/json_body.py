@@ -90,8 +90,9 @@ def _without_recording(content: Body) -> bytes:
     for name in ("samplerate", "options", "content_type", "filename"):
         raw = getattr(content, name)
         if raw is not msgspec.UNSET:
-            check_length(memoryview(raw), name)
-            members.append((name, memoryview(raw)))
+            value = memoryview(raw)
+            check_length(value[1:-1] if value[0] == _QUOTE else value, name)
+            members.append((name, value))
     if content.recording is not None:
         members.append(("audio", b'""' if memoryview(content.recording)[0] == _QUOTE else b"null"))
     return b"{%s}" % b",".join(b'"%s":%s' % (name.encode("ascii"), text) for name, text in members)

@@ -41,8 +41,7 @@ class RequestOptions(Options, frozen=True, array_like=False, forbid_unknown_fiel
     ] = options.ANY_LANGUAGE
     translation_target_lang: Annotated[Language, Meta(description="Language code of the translation.")] = "en"
     audio_insights_prompt: Annotated[
-        Annotated[str, Meta(max_length=PROMPT_CHARACTERS)] | None,
-        Meta(description="What the insights should look at."),
+        Annotated[str, Meta(max_length=PROMPT_CHARACTERS)] | None, Meta(description="What the insights should look at.")
     ] = None
     speech_prompt: Annotated[
         Annotated[str, Meta(max_length=SPEECH_PROMPT_CHARACTERS)] | None,

@@ -54,7 +54,7 @@ class VerboseTranscription(msgspec.Struct, frozen=True):
     """The answer in `verbose_json`."""
 
     task: Task
-    language: Annotated[str, Meta(description="Empty if nothing was said.")]
+    language: Annotated[str, Meta(description="English name in lower case; empty if nothing was said.")]
     duration: Seconds
     text: str
     usage: DurationUsage

@@ -30,6 +30,10 @@ class UnreadableAudio(ParameterError):
 class TranscriptionFailed(EarshotError):
     """The job has ended without a result."""
 
+    def __init__(self, message: str, job: str) -> None:
+        super().__init__(message)
+        self.job = job
+
 
 class OpenAIFault(msgspec.Struct, frozen=True):
     """A fault, in OpenAI's words."""
@@ -47,6 +51,10 @@ class OpenAIError(msgspec.Struct, frozen=True):
     error: OpenAIFault
 
 
+def job_header(job: str) -> tuple[bytes, bytes]:
+    return b"earshot-job", job.encode("ascii")
+
+
 def openai_error(status: int, fault: EarshotError | None) -> Reply:
     """Return an error; internal faults are not explained."""
     public = fault is not None and (status != 500 or isinstance(fault, DirectoryDown | TranscriptionFailed))
@@ -54,7 +62,7 @@ def openai_error(status: int, fault: EarshotError | None) -> Reply:
     reply = json_reply(error_object(message, status, fault), status)
     if isinstance(fault, TranscriptionFailed):
         # The official clients retry after a 500, but must not send the whole recording again for the same answer.
-        reply.headers.append(FINAL)
+        reply.headers.extend((FINAL, job_header(fault.job)))
     return reply
 
 

@@ -21,12 +21,13 @@ from app.openai.answers import (
     VerboseTranscription,
 )
 from app.openai.errors import TranscriptionFailed
-from app.openai.requests import Format, Granularity, SpeechRequest, Task
+from app.openai.requests import FOUND, Format, Granularity, SpeechRequest, Task
 from topics.captions import subrip, webvtt
 from topics.jobs import payloads
-from topics.jobs.options import ANY_LANGUAGE, Service
+from topics.jobs.options import Service
 from topics.jobs.payloads import Segment
 from topics.jobs.rules import Entry, EntryState
+from topics.languages import name
 
 _TEXT: Final = (b"content-type", b"text/plain; charset=utf-8")
 _LETTERS: Final = 26
@@ -38,7 +39,7 @@ class Transcript(msgspec.Struct, frozen=True):
     #: In the requested language.
     segments: Sequence[Segment]
     audio_ms: int
-    #: The engine's name for it, or "" if nobody spoke.
+    #: Its English name in lower case, or "" if nobody spoke.
     language: str
 
     @property
@@ -59,24 +60,24 @@ async def transcript_of(renderer: ResultRenderer, reading: JobReading, task: Tas
     """
     speech = _succeeded(reading, Service.SPEECH)
     segments: list[Segment] = []
-    languages: tuple[str, ...] = ()
+    heard: tuple[str, ...] = ()
     for data in renderer.portions(reading, speech):
         portion = payloads.transcript(data)
         segments += portion.segments
         await asyncio.sleep(0)
-        languages = portion.languages or languages
+        heard = portion.languages or heard
     if task is Task.TRANSLATE:
         texts = renderer.translated_texts(reading, _succeeded(reading, Service.TRANSLATION))
         segments = [msgspec.structs.replace(segment, text=text) for segment, text in zip(segments, texts, strict=False)]
     asked = reading.view.accepted.options.speech_lang
-    known = asked if asked != ANY_LANGUAGE else next(iter(languages), "")
-    return Transcript(segments, speech.audio_ms, "english" if task is Task.TRANSLATE else known)
+    spoken = next(iter(heard), "") if asked.lower() in FOUND else asked
+    return Transcript(segments, speech.audio_ms, "english" if task is Task.TRANSLATE else name(spoken).lower())
 
 
 def _succeeded(reading: JobReading, service: Service) -> Entry:
     entry = reading.head.entry(service)
     if entry is None or entry.state is not EntryState.SUCCESS:
-        raise TranscriptionFailed(f"{service} failed: {None if entry is None else entry.error}")
+        raise TranscriptionFailed(f"{service} failed: {None if entry is None else entry.error}", reading.job)
     return entry
 
 

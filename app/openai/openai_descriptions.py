@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from app.http.descriptions import Answer, Description, Fault, Form, Key, Part, TooLong, fault_of
+from app.http.descriptions import Answer, Description, Fault, Form, Key, Part, TooLong, fault_of, json_answer
 from app.http.operation import Handler
 from app.jobs.acceptance import OTHER_REQUEST
 from app.jobs.errors import job_not_found
@@ -25,7 +25,7 @@ from app.openai.answers import (
 )
 from app.openai.errors import OpenAIError, TranscriptionFailed, UnreadableAudio
 from app.openai.requests import MAX_NAMES, OWN_MODEL, Format, Granularity, Task, read_fields
-from app.shared_descriptions import BROKEN, IDEMPOTENCY_KEY, SLOW
+from app.shared_descriptions import BROKEN, IDEMPOTENCY_KEY, NO_BUFFERS, SLOW
 from topics.errors import AudioError, Conflict, Exhausted
 
 BEARER: Final = Key("projectBearer")
@@ -62,9 +62,7 @@ def _form(task: Task) -> Form:
         "language": Part(str, "Spoken language; by default the engine detects it.", required=False),
         "prompt": Part(str, "Text that helps the engine with names and spelling.", required=False),
         "temperature": Part(
-            Annotated[float, msgspec.Meta(ge=0, le=1)],
-            "No effect; repeated in a verbose answer.",
-            required=False,
+            Annotated[float, msgspec.Meta(ge=0, le=1)], "No effect; repeated in a verbose answer.", required=False
         ),
         "timestamp_granularities[]": Part(
             list[Literal[tuple(map(str, Granularity))]],  # type: ignore[misc]
@@ -88,11 +86,7 @@ def _form(task: Task) -> Form:
 
 
 def _answers(task: Task) -> Mapping[int, tuple[Answer, ...]]:
-    language = "english" if task is Task.TRANSLATE else "en"
-    examples = {
-        "json": PLAIN,
-        "verbose_json": VerboseTranscription(task, language, 2.4, SAID, SEEN, WORDS, [SEGMENT]),
-    }
+    examples = {"json": PLAIN, "verbose_json": VerboseTranscription(task, "english", 2.4, SAID, SEEN, WORDS, [SEGMENT])}
     texts = Answer(
         "The text, with `text`, `srt` or `vtt`.",
         (str,),
@@ -109,11 +103,7 @@ def _answers(task: Task) -> Mapping[int, tuple[Answer, ...]]:
         (str,),
         {"text": STREAM},
         media="text/event-stream",
-        headers={
-            **JOB,
-            "Cache-Control": "Do not cache.",
-            "X-Accel-Buffering": "Proxies must not buffer it.",
-        },
+        headers={**JOB, **NO_BUFFERS},
         events=EVENTS,
     )
     return {200: (Answer("The text.", types, examples, headers=JOB), texts, stream)}
@@ -135,7 +125,7 @@ FAULTS: Final = (
     SLOW,
     Conflict(OTHER_REQUEST),
     TooLong("upload_limit"),
-    TranscriptionFailed("speech_analysis failed: ASR Engine API error: 500"),
+    TranscriptionFailed("speech_analysis failed: ASR Engine API error: 500", "4bG4kCD3jAgwG3rLuU1AvCkY"),
     *BROKEN,
 )
 
@@ -164,6 +154,6 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         summary="List speech models",
         text=f"Those that a request may name; `{OWN_MODEL}` is always there.",
         key=BEARER,
-        answers={200: Answer("The models.", (SpeechModels,), {"own": SpeechModels([SpeechModel(OWN_MODEL)])})},
+        answers=json_answer("The models.", own=SpeechModels([SpeechModel(OWN_MODEL)])),
     ),
 }

@@ -12,7 +12,7 @@ from app.jobs.acceptance import accept
 from app.jobs.job_context import JobContext
 from app.jobs.rendering import JobReading
 from app.openai.answers import SpeechModel, SpeechModels
-from app.openai.errors import ParameterError, UnreadableAudio
+from app.openai.errors import ParameterError, UnreadableAudio, job_header
 from app.openai.events import transcript_events
 from app.openai.formats import answer, transcript_of
 from app.openai.openai_context import OpenAIContext
@@ -60,7 +60,7 @@ async def _answer(call: Call, context: OpenAIContext, task: Task) -> Reply | Str
         raise UnreadableAudio(error) from error
     if not isinstance(job, JobReading):
         return job
-    request, keyed, id = form.request, bool(call.idempotency_key()), (b"earshot-job", job.job.encode("ascii"))
+    request, keyed, id = form.request, bool(call.idempotency_key()), job_header(job.job)
     if request.stream:
         return StreamReply(200, [*HEADERS, id], transcript_events(jobs, request, job.job, keyed))
     async with removed_unless_answered(jobs, job.job, keyed):

@@ -18,11 +18,15 @@ from app.jobs.job_context import JobContext
 from app.jobs.options import RequestOptions, consistent_options
 from app.jobs.requests import JobRequest
 from app.openai.errors import ParameterError, UnknownModel
+from topics import languages
+from topics.jobs.options import ANY_LANGUAGE
 
 E = TypeVar("E", bound=StrEnum)
 
 #: Means the deployment's own model.
 OWN_MODEL: Final = "whisper-1"
+#: Values of `language` that make the engine detect it.
+FOUND: Final = frozenset({"auto", ANY_LANGUAGE})
 #: Most registered speakers of an organization.
 MAX_NAMES: Final = 50
 _NUMBER: Final = re.compile(r"[0-9]{1,6}(\.[0-9]{1,18})?")
@@ -94,6 +98,8 @@ _FIELDS: Final = (
     "timestamp_granularities",
     *(f"{name}{end}" for name in ("known_speaker_names", "keywords", "languages") for end in ("[]", "")),
 )
+#: Recordings of speakers, as data URLs, which are ignored.
+_UNREAD: Final = ("known_speaker_references[]", "known_speaker_references")
 
 
 class SpeechForm:
@@ -116,7 +122,7 @@ class SpeechForm:
             BadRequest, ParameterError, UnknownModel: it is not a form, or a part is missing or wrong.
             TooLarge, RequestTimeout, ClientGone: the body cannot be read.
         """
-        form = Form(call.header(b"content-type"), "file", audio.write, fields=_FIELDS)
+        form = Form(call.header(b"content-type"), "file", audio.write, fields=_FIELDS, unread=_UNREAD)
         await context.uploads.receive(call, limit, form.feed)
         form.close()
         if "file" not in form.seen:
@@ -165,8 +171,10 @@ def read_fields(task: Task, values: Callable[[str], list[str]], models: Collecti
     if names and form is not Format.DIARIZED:
         raise ParameterError("known_speaker_names", "known_speaker_names needs the response_format diarized_json")
     # A single possible language is the language; among several the engine chooses.
-    languages = several("languages")
-    language = single("language") or (languages[0] if len(languages) == 1 else "")
+    possible = several("languages")
+    language = single("language") or (possible[0] if len(possible) == 1 else "")
+    if language and language.lower() not in FOUND and languages.code(language) is None:
+        raise ParameterError("language", f"language must be a code such as en or pt-BR, not {language[:40]!r}")
     return SpeechRequest(
         task,
         form,

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from app.http.bodies import decode
-from app.http.descriptions import Answer, Body, Description, Parameter, fault_of
+from app.http.descriptions import Answer, Body, Description, Parameter, fault_of, integer_query, json_answer, json_body
 from app.http.operation import Handler
 from app.own_sounds import kept_looks, operations
 from app.own_sounds.own_sound_bodies import (
@@ -82,8 +82,8 @@ def _finding(what: str, place: Parameter) -> Description:
         text=f"Where the sound would be reported if it were on. At most {operations.MOST_FOUND} passages; `more` says "
         "whether others follow.",
         key=PROJECT_KEY,
-        parameters=(NAME, place, Parameter(begin.name, "query", begin, begin.text)),
-        answers={200: Answer("Where it would be reported.", (Findings,), {"one": FOUND})},
+        parameters=(NAME, place, integer_query(begin)),
+        answers=json_answer("Where it would be reported.", one=FOUND),
         faults=(
             fault_of(begin.read, {begin.name: "x"}),
             NO_SOURCE,
@@ -102,7 +102,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         summary="List the project's own sounds",
         text="With their marks and, once learnt, their figures.",
         key=PROJECT_KEY,
-        answers={200: Answer("The sounds by name.", (SoundList,), {"one": SoundList([SOUND])})},
+        answers=json_answer("The sounds by name.", one=SoundList([SOUND])),
         faults=(DOWN, 500),
     ),
     operations.switch_sound: Description(
@@ -111,15 +111,9 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         "follow within {key_cache_seconds} s.",
         key=PROJECT_KEY,
         parameters=(NAME,),
-        bodies=(Body(Switch, {"on": Switch(True), "off": Switch(False)}),),
+        bodies=json_body(on=Switch(True), off=Switch(False)),
         answers={200: Answer("The sound.", (ShownSound,), SHOWN)},
-        faults=(
-            fault_of(decode, msgspec.json.Decoder(Switch), b"[]"),
-            UNKNOWN,
-            NOT_LEARNT,
-            DOWN,
-            500,
-        ),
+        faults=(fault_of(decode, msgspec.json.Decoder(Switch), b"[]"), UNKNOWN, NOT_LEARNT, DOWN, 500),
     ),
     operations.learn_sound: Description(
         summary="Learn an own sound",

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from app.http.bodies import decode
-from app.http.descriptions import Answer, Body, Description, Fault, Key, Parameter, fault_of
+from app.http.descriptions import Description, Fault, Key, Parameter, fault_of, json_answer, json_body
 from app.http.operation import Handler
 from app.projects import operations
 from app.projects.operations import DAYS, MOST_DAYS, check_keeping, days_of
@@ -68,7 +68,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         text="The project of the key: its plan, its jobs' usage this month, how long audio is kept, and a redacted "
         "key.",
         key=PROJECT_KEY,
-        answers={200: Answer("The project.", (ProjectReport,), {"barn": BARN})},
+        answers=json_answer("The project.", barn=BARN),
         faults=FAULTS,
     ),
     operations.change_project: Description(
@@ -78,18 +78,13 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         "keep the data that own sounds are learnt from. Applies to jobs and sessions created from now on; on other "
         "nodes within {key_cache_seconds} s.",
         key=PROJECT_KEY,
-        bodies=(
-            Body(
-                ProjectChange,
-                {
-                    "hour": ProjectChange(3600),
-                    "default": ProjectChange(None),
-                    "rule": ProjectChange(sound_rule=SoundRuleFields(2, 3)),
-                    "looks": ProjectChange(keep_looks=True),
-                },
-            ),
+        bodies=json_body(
+            hour=ProjectChange(3600),
+            default=ProjectChange(None),
+            rule=ProjectChange(sound_rule=SoundRuleFields(2, 3)),
+            looks=ProjectChange(keep_looks=True),
         ),
-        answers={200: Answer("The project.", (ProjectReport,), {"barn": BARN})},
+        answers=json_answer("The project.", barn=BARN),
         faults=(
             fault_of(decode, msgspec.json.Decoder(ProjectChange), b"[]"),
             BadRequest(operations.NO_CHANGE),
@@ -102,14 +97,11 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         text="It is shown once. Send the key itself, not a session token. The old key stops here at once, on other "
         "nodes within {key_cache_seconds} s; so do its session tokens, links and open streams.",
         key=PROJECT_KEY,
-        answers={
-            200: Answer(
-                "The key.",
-                (NewKey,),
-                {"key": NewKey("esp_0123456789abcdefghijklmnopqrstuv")},
-                headers={"Cache-Control": "Do not cache: shown once."},
-            )
-        },
+        answers=json_answer(
+            "The key.",
+            key=NewKey("esp_0123456789abcdefghijklmnopqrstuv"),
+            headers={"Cache-Control": "Do not cache: shown once."},
+        ),
         faults=FAULTS,
     ),
     operations.models_in_use: Description(
@@ -118,7 +110,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         "of sensitivity moves the logit of each point by `sensitivity_logits`: up for fewer reports. Without a "
         "project's key only models that come with the service are listed.",
         key=Key("projectKey", optional=True),
-        answers={200: Answer("The sound model for new sessions first.", (ModelList,), {"one": MODELS})},
+        answers=json_answer("The sound model for new sessions first.", one=MODELS),
         faults=(500,),
     ),
     operations.read_daily_usage: Description(
@@ -129,7 +121,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
             Parameter("since", "query", date, f"The first day, by default {DAYS - 1} before the last.", example=SHOWN),
             Parameter("until", "query", date, "The last day, by default today (UTC).", example=SHOWN),
         ),
-        answers={200: Answer("The usage.", (ShownUsage,), {"november": USAGE})},
+        answers=json_answer("The usage.", november=USAGE),
         faults=(
             fault_of(days_of, {"until": "yesterday"}),
             fault_of(days_of, {"since": "2026-11-23", "until": "2026-11-22"}),

@@ -21,7 +21,6 @@ SessionId = Annotated[
         description="Identifier in all paths of the session. Keep it secret: by default, requests need no key.",
     ),
 ]
-NextChunk = Annotated[int, Meta(ge=0, description="Number of the next chunk to upload.")]
 Seconds = Annotated[float, Meta(description="Seconds from the start of the audio; whole seconds are integers.")]
 SessionError = Annotated[str, Meta(description="Why the audio cannot be analysed; absent if it can.")]
 
@@ -30,14 +29,12 @@ class SessionRefs(msgspec.Struct, frozen=True):
     """The state of a session."""
 
     session_id: SessionId
-    chunk_sequence: NextChunk
+    chunk_sequence: Annotated[int, Meta(ge=0, description="Number of the next chunk to upload.")]
 
 
-class CreatedSession(msgspec.Struct, frozen=True):
+class CreatedSession(SessionRefs, frozen=True):
     """A new session: its SessionRefs, and the geometry of its windows."""
 
-    session_id: SessionId
-    chunk_sequence: NextChunk
     window_size: Annotated[float, Meta(description="Length of a window in seconds.")]
     window_hop: Annotated[float, Meta(description="Seconds from the start of one window to the next.")]
 
@@ -216,8 +213,7 @@ class LiveJob(JobProgress, frozen=True, kw_only=True):
     """The progress of a job: sent first, and at each change; `completed` is its end."""
 
     cursor: Annotated[
-        str,
-        Meta(description="Id in the job's own stream: send it there as `Last-Event-ID` for later events."),
+        str, Meta(description="Id in the job's own stream: send it there as `Last-Event-ID` for later events.")
     ]
 
 

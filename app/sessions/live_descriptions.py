@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from app.cluster.lists import NOBODY, MissingPart
-from app.http.descriptions import Answer, Description, Parameter, fault_of
+from app.http.descriptions import Description, Parameter, event_answer, fault_of, integer_query, json_answer
 from app.http.operation import Handler
 from app.http.server_sent import HEARTBEAT_SECONDS, json_event
 from app.job_progress import ServiceProgress
@@ -74,7 +74,7 @@ DAY: Final = activity.Activity(
 )
 DAY_PARAMETERS: Final = (
     Parameter("day", "query", activity.DayText, "The day; by default today.", example="2026-11-22"),
-    Parameter(activity.OFFSET.name, "query", activity.OFFSET, activity.OFFSET.text),
+    integer_query(activity.OFFSET),
 )
 DAY_TEXT: Final = (
     "A window counts until the next one. Its time is the session's opening plus its place in the audio. A node spends "
@@ -98,10 +98,6 @@ PROJECT_EVENTS: Final[Mapping[str, Any]] = {
     "missing": LiveMissing,
     "error": LiveFault,
 }
-#: With `events`.
-SOCKET_EVENTS: Final[Mapping[str, Any]] = {**SOUND_EVENTS, "level": Loudness}
-
-
 #: At the place of the sessions.
 SESSION_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     live.follow_session: Description(
@@ -111,7 +107,7 @@ SESSION_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         key=SESSION_KEY,
         parameters=(
             SESSION,
-            Parameter(live.FROM.name, "query", live.FROM, live.FROM.text),
+            integer_query(live.FROM),
             Parameter(
                 "Last-Event-ID",
                 "header",
@@ -128,19 +124,10 @@ SESSION_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
             ),
             Parameter("after", "query", str, "With `events`: events after this cursor; `start` for all."),
         ),
-        answers={
-            200: Answer(
-                "Events.",
-                (str,),
-                {
-                    "one window": _events(
-                        ("session", None, NOW), ("window", 17, HEARD), ("ended", None, LiveEnd(ID, 18))
-                    )
-                },
-                "text/event-stream",
-                events={**SESSION_EVENTS, **SOCKET_EVENTS},
-            )
-        },
+        answers=event_answer(
+            {**SESSION_EVENTS, **SOUND_EVENTS, "level": Loudness},
+            {"one window": _events(("session", None, NOW), ("window", 17, HEARD), ("ended", None, LiveEnd(ID, 18)))},
+        ),
         faults=(fault_of(live.FROM.judge, "now"), fault_of(wanted_types, "all"), NO_SUCH_SESSION, FULL, *BROKEN),
     ),
     activity.session_activity: Description(
@@ -148,7 +135,7 @@ SESSION_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         text=f"How long each sound was reported in each of {HOURS} hours. {DAY_TEXT}",
         key=SESSION_KEY,
         parameters=(SESSION, *DAY_PARAMETERS),
-        answers={200: Answer("The day.", (activity.Activity,), {"morning": DAY})},
+        answers=json_answer("The day.", morning=DAY),
         faults=(*DAY_FAULTS, NO_SUCH_SESSION, CROWDED, *BROKEN),
     ),
 }
@@ -166,18 +153,13 @@ PROJECT_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         parameters=(
             Parameter("strips", "query", str, "The session of the project whose spectrograms are sent.", example=""),
         ),
-        answers={
-            200: Answer(
-                "Events.",
-                (str,),
-                {
-                    "one window": _events(("session", None, NOW), ("window", None, HEARD)),
-                    "a job": _events(("job", None, JOB)),
-                },
-                "text/event-stream",
-                events=PROJECT_EVENTS,
-            )
-        },
+        answers=event_answer(
+            PROJECT_EVENTS,
+            {
+                "one window": _events(("session", None, NOW), ("window", None, HEARD)),
+                "a job": _events(("job", None, JOB)),
+            },
+        ),
         faults=(FULL, *BROKEN),
     ),
     activity.project_activity: Description(
@@ -186,16 +168,9 @@ PROJECT_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         "missing.",
         key=PROJECT_KEY,
         parameters=DAY_PARAMETERS,
-        answers={
-            200: Answer(
-                "The day.",
-                (activity.Activity,),
-                {
-                    "morning": DAY,
-                    "incomplete": msgspec.structs.replace(DAY, left_out=3, missing=MissingPart(21, 64)),
-                },
-            )
-        },
+        answers=json_answer(
+            "The day.", morning=DAY, incomplete=msgspec.structs.replace(DAY, left_out=3, missing=MissingPart(21, 64))
+        ),
         faults=(*DAY_FAULTS, Unavailable(NOBODY), CROWDED, *BROKEN),
     ),
 }

@@ -6,9 +6,18 @@ from typing import Any, Final
 from app.cluster.cursors import ListCursors
 from app.cluster.lists import MissingPart
 from app.http.bodies import decode
-from app.http.descriptions import Answer, Body, Description, Fault, Key, Parameter, fault_of
+from app.http.descriptions import (
+    Answer,
+    Description,
+    Fault,
+    Key,
+    Parameter,
+    fault_of,
+    integer_query,
+    json_answer,
+    json_body,
+)
 from app.http.operation import Handler
-from app.http.queries import IntegerParameter
 from app.sessions import catalogue, commands, lists, reads
 from app.sessions.answers import (
     ClientVersions,
@@ -31,14 +40,7 @@ from app.sessions.cursors import parse
 from app.sessions.requests import CREATE, UPDATE, AudioChunk, CreateSession, PredictRequest, UpdateSession, chunk_audio
 from app.sessions.tokens import PageTokens
 from app.sessions.waiting import NO_SESSION
-from app.shared_descriptions import (
-    BROKEN,
-    IDEMPOTENCY_KEY,
-    LIST_TEXT,
-    PROJECT_KEY,
-    list_faults,
-    list_parameters,
-)
+from app.shared_descriptions import BROKEN, IDEMPOTENCY_KEY, LIST_TEXT, PROJECT_KEY, list_faults, list_parameters
 from app.sound_rules import SoundRuleFields, rule_of
 from topics import media
 from topics.catalog import DEFAULT_CHUNK_LIMIT
@@ -72,18 +74,8 @@ FILE: Final = CreateSession("audio/wav", "file", total_size=320_044, default_sen
 CREATED_MS: Final = 1_795_330_174_481
 CREATED: Final = iso_time(CREATED_MS)
 LISTED: Final = SessionEntry(ID, "writable", "stream", RAW, CREATED, CREATED, None, 1.5, False)
-DAMAGED: Final = SessionEntry(
-    ID,
-    "readonly",
-    "file",
-    "audio/mp3",
-    CREATED,
-    CREATED,
-    "roof.mp3",
-    0,
-    False,
-    "the audio is not audio/mp3 as declared",
-)
+FAULT: Final = "the audio is not audio/mp3 as declared"
+DAMAGED: Final = SessionEntry(ID, "readonly", "file", "audio/mp3", CREATED, CREATED, "roof.mp3", 0, False, FAULT)
 LIST_TOKEN: Final = ListCursors(bytes(16)).issue("sessions", ListQuery("project"), (CREATED_MS, ID))
 
 #: The key that requests about a session need besides its id, if the deployment requires one.
@@ -121,10 +113,6 @@ _READONLY: Final = _refusal(_opened(), Sealed("2"), _chunk(0))
 _NOT_NEXT: Final = _refusal(_opened(), _chunk(0), _chunk(2))
 
 
-def _query(parameter: IntegerParameter) -> Parameter:
-    return Parameter(parameter.name, "query", parameter, parameter.text)
-
-
 def _offset(query: str) -> Fault:
     return fault_of(reads.OFFSET.read, {"offset": query})
 
@@ -137,8 +125,8 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         "every 0.5 s here, and 2 s every 1 s under `/sense/api/v1`.",
         origin="contract",
         key=PROJECT_KEY,
-        bodies=(Body(CreateSession, {"stream": STREAM, "file": FILE}),),
-        answers={200: Answer("The session.", (CreatedSession,), {"stream": CreatedSession(ID, 0, 1, 0.5)})},
+        bodies=json_body(stream=STREAM, file=FILE),
+        answers=json_answer("The session.", stream=CreatedSession(ID, 0, 1, 0.5)),
         faults=(
             fault_of(decode, CREATE, b'{"content_type":"audio/wav"}'),
             fault_of(media.parse, "audio/x-raw; rate=0; format=s16le"),
@@ -150,17 +138,12 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         text=f"The sessions of the project, newest first. {LIST_TEXT}",
         key=PROJECT_KEY,
         parameters=list_parameters(LISTED_STATES),
-        answers={
-            200: Answer(
-                "A page.",
-                (SessionPage,),
-                {
-                    "first": SessionPage([LISTED], LIST_TOKEN),
-                    "last": SessionPage([DAMAGED]),
-                    "incomplete": SessionPage([LISTED], missing=MissingPart(21, 64)),
-                },
-            )
-        },
+        answers=json_answer(
+            "A page.",
+            first=SessionPage([LISTED], LIST_TOKEN),
+            last=SessionPage([DAMAGED]),
+            incomplete=SessionPage([LISTED], missing=MissingPart(21, 64)),
+        ),
         faults=list_faults("sessions", LISTED_STATES),
     ),
     commands.update_session: Description(
@@ -171,12 +154,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         origin="contract",
         key=SESSION_KEY,
         parameters=(SESSION,),
-        bodies=(
-            Body(
-                UpdateSession,
-                {"readonly": UpdateSession(True), "rules": UpdateSession(sound_rule=SoundRuleFields(2, 3, 1.5))},
-            ),
-        ),
+        bodies=json_body(readonly=UpdateSession(True), rules=UpdateSession(sound_rule=SoundRuleFields(2, 3, 1.5))),
         answers={204: Answer("Done.")},
         faults=(
             fault_of(decode, UPDATE, b"[]"),
@@ -210,8 +188,8 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
             Parameter(commands.SEQUENCE.name, "path", commands.SEQUENCE, commands.SEQUENCE.text, True, 0),
             IDEMPOTENCY_KEY,
         ),
-        bodies=(Body(AudioChunk, {"silence": AudioChunk(BASE64)}, small=False),),
-        answers={200: Answer("The chunk is accepted.", (SessionRefs,), {"first": SessionRefs(ID, 1)})},
+        bodies=json_body(silence=AudioChunk(BASE64), small=False),
+        answers=json_answer("The chunk is accepted.", first=SessionRefs(ID, 1)),
         faults=(
             fault_of(commands.SEQUENCE.judge, "one"),
             NO_BASE64,
@@ -233,27 +211,22 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         key=SESSION_KEY,
         parameters=(
             SESSION,
-            _query(reads.OFFSET),
-            _query(reads.COUNT),
+            integer_query(reads.OFFSET),
+            integer_query(reads.COUNT),
             AFTER,
             Parameter("next_token", "query", str, "The token of the earlier page.", example=""),
         ),
-        answers={
-            200: Answer(
-                "The state, and windows.",
-                (SessionStatus,),
-                {
-                    "stream": SessionStatus("writable", SessionRefs(ID, 3), Sense(False, Page(2, 0, 2, TOKEN), EVENTS)),
-                    "damaged": SessionStatus(
-                        "readonly",
-                        SessionRefs(ID, 1),
-                        Sense(False, Page(0, 0, 0), []),
-                        "the audio is not audio/mp3 as declared",
-                    ),
-                },
-                headers=MODEL,
-            )
-        },
+        answers=json_answer(
+            "The state, and windows.",
+            stream=SessionStatus("writable", SessionRefs(ID, 3), Sense(False, Page(2, 0, 2, TOKEN), EVENTS)),
+            damaged=SessionStatus(
+                "readonly",
+                SessionRefs(ID, 1),
+                Sense(False, Page(0, 0, 0), []),
+                "the audio is not audio/mp3 as declared",
+            ),
+            headers=MODEL,
+        ),
         faults=(
             _offset("-1"),
             NO_CURSOR,
@@ -267,15 +240,10 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         text="While a `readonly` session is being analysed, the answer waits up to {poll_seconds} s.",
         origin="public-clients",
         key=SESSION_KEY,
-        parameters=(SESSION, _query(reads.OFFSET), AFTER, _query(reads.LIMIT)),
-        answers={
-            200: Answer(
-                "Windows, and the session's state.",
-                (SessionResults,),
-                {"done": SessionResults("done", EVENTS, False)},
-                headers=MODEL,
-            )
-        },
+        parameters=(SESSION, integer_query(reads.OFFSET), AFTER, integer_query(reads.LIMIT)),
+        answers=json_answer(
+            "Windows, and the session's state.", done=SessionResults("done", EVENTS, False), headers=MODEL
+        ),
         faults=(_offset("one"), NO_CURSOR, NO_SUCH_SESSION, *BROKEN),
     ),
     reads.predict: Description(
@@ -286,8 +254,8 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         origin="public-clients",
         key=SESSION_KEY,
         parameters=(SESSION, IDEMPOTENCY_KEY),
-        bodies=(Body(PredictRequest, {"window": PredictRequest(BASE64, 0)}, small=False),),
-        answers={200: Answer("The window.", (Prediction,), {"window": Prediction(EVENTS[0], 1)})},
+        bodies=json_body(window=PredictRequest(BASE64, 0), small=False),
+        answers=json_answer("The window.", window=Prediction(EVENTS[0], 1)),
         faults=(
             _refusal(_opened("file"), _chunk(0, predict=True)),
             NO_BASE64,
@@ -309,15 +277,11 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     catalogue.client_versions: Description(
         summary="List the supported client libraries",
         origin="public-clients",
-        answers={200: Answer("Versions.", (ClientVersions,), {"all": ClientVersions(catalogue.CLIENT_LIBRARIES)})},
+        answers=json_answer("Versions.", all=ClientVersions(catalogue.CLIENT_LIBRARIES)),
     ),
     catalogue.latest_client: Description(
         summary="Read the newest client library",
         origin="public-clients",
-        answers={
-            200: Answer(
-                "The newest version.", (LatestClient,), {"newest": LatestClient(catalogue.CLIENT_LIBRARIES[-1])}
-            )
-        },
+        answers=json_answer("The newest version.", newest=LatestClient(catalogue.CLIENT_LIBRARIES[-1])),
     ),
 }

@@ -17,7 +17,7 @@ from app.sessions.socket_room import RoomLine, Sender
 from app.sessions.waiting import NO_SESSION
 from topics import keys, media
 from topics.errors import EarshotError, NotOwned, Unavailable
-from topics.folding import Verdict
+from topics.folding import Answer, Verdict
 from topics.sessions.records import Chunk, Opened, Sealed, SessionCommand
 from topics.sessions.rules import SessionHead
 
@@ -164,7 +164,7 @@ class SentAudio:
         self._context.sessions.send(self._session, command, partial(self._answered, number, data))
         self.pending += 1
 
-    def _answered(self, number: int, data: bytes, answer: Verdict | EarshotError) -> None:
+    def _answered(self, number: int, data: bytes, answer: Answer) -> None:
         self.pending -= 1
         self.size -= len(data) + CHUNK_COST
         if isinstance(answer, NotOwned):

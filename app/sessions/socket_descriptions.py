@@ -28,11 +28,7 @@ OPENING: Final = (
         default="send",
     ),
     Parameter(
-        "after",
-        "query",
-        str,
-        "Events after this cursor; `start` for all. By default only new ones.",
-        example="start",
+        "after", "query", str, "Events after this cursor; `start` for all. By default only new ones.", example="start"
     ),
     Parameter(
         "events",

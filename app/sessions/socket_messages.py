@@ -9,8 +9,7 @@ from app.sessions.answers import SenseEventTag, SessionId
 from topics.sessions.rules import SessionState
 
 Cursor = Annotated[
-    str,
-    Meta(description="A place in the session's events: `after` continues after it.", pattern=r"^[0-9A-Za-z._-]+$"),
+    str, Meta(description="A place in the session's events: `after` continues after it.", pattern=r"^[0-9A-Za-z._-]+$")
 ]
 Number = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0)]

@@ -18,16 +18,7 @@ from app.http.call import Call
 from app.http.errors import status_of
 from app.http.queries import query_parameters
 from app.http.replies import Reply
-from app.http.sockets import (
-    SWITCHED,
-    Passage,
-    Upgrade,
-    close_code,
-    key_in_protocols,
-    offered,
-    reason_bytes,
-    upgrade_of,
-)
+from app.http.sockets import SWITCHED, Passage, Upgrade, close_code, key_in_protocols, offered, reason_bytes, upgrade_of
 from app.identity.authentication import bearer, own_header
 from app.identity.keys import KeyHeader
 from app.sessions.commands import opened_record
@@ -77,7 +68,7 @@ class Wish(msgspec.Struct, frozen=True):
 
 def socket_key(call: Call, kind: KeyHeader) -> str:
     """Return the key of a request for a socket, from its header, as a bearer, or from the protocols; or ""."""
-    return own_header(call, kind) or bearer(call, kind) or key_in_protocols(call.scope, KEY_PROTOCOL)
+    return own_header(call, kind) or bearer(call) or key_in_protocols(call.scope, KEY_PROTOCOL)
 
 
 async def join_session(call: Call, context: SocketContext) -> Reply:
@@ -161,6 +152,7 @@ async def _make(call: Call, context: SocketContext, upgrade: Upgrade) -> Reply:
             session, known = before, True
     wish = _wish(call, session)
     if not known:
+        upgrade.check()
         if principal.free_seconds is not None and await context.exhausted(principal):
             raise Exhausted()
         sessions.admit(principal.project)
@@ -238,9 +230,14 @@ def _check_origin(call: Call, origins: tuple[str, ...]) -> None:
     if call.header(FORWARDED):
         return
     with suppress(ValueError):  # It is malformed, and so foreign.
-        if urlsplit(origin).netloc.lower() == call.header(b"host").decode("latin-1").lower():
+        scheme, own = urlsplit(origin)[:2]
+        port = _DEFAULT_PORTS.get(scheme, "")  # Browsers leave it out, and some proxies add it to Host.
+        if own.lower().removesuffix(port) == call.header(b"host").decode("latin-1").lower().removesuffix(port):
             return
     raise ForeignOrigin(FOREIGN)
+
+
+_DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
 
 
 def _wish(call: Call, session: str) -> Wish:
@@ -259,10 +256,9 @@ def _creation(query: dict[str, str]) -> CreateSession:
         BadRequest: a field is missing or malformed.
     """
     fields: dict[str, object] = {}
-    for field in msgspec.structs.fields(CreateSession):
-        if (text := query.get(field.name)) is None:
-            continue
-        fields[field.name] = text if field.name in _TEXTS else _json(field.name, text)
+    for name in CreateSession.__struct_fields__:
+        if (text := query.get(name)) is not None:
+            fields[name] = text if name in _TEXTS else _json(name, text)
     if fields.setdefault("type", "stream") != "stream":
         raise BadRequest("type: must be stream")
     return decode(CREATE, msgspec.json.encode(fields))

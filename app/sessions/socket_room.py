@@ -28,27 +28,21 @@ class Sender(Protocol):
 
     def fail(self, status: int, text: str, fields: dict[str, int] | None = None) -> None:
         """Close with the close code of a status; `fields` are added to the error."""
-        ...
 
     def refuse_error(self, error: EarshotError) -> None:
         """Close because of an error."""
-        ...
 
     def leave(self) -> None:
         """The session continues on another node."""
-        ...
 
     def answered(self) -> None:
         """A chunk, or the end of the audio, has its verdict."""
-        ...
 
     def replace(self) -> None:
         """Close, because another socket now sends for the session."""
-        ...
 
     async def drained(self) -> None:
         """Return once nothing of it can be stored any more."""
-        ...
 
 
 class SocketRoom:

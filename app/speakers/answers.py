@@ -1,11 +1,13 @@
 """Answers about speakers: the envelope of the contract around the types of its data."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Generic, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from app.http.replies import Time
+
+T = TypeVar("T")
 
 Clock = Annotated[str, Meta(description="`MM:SS.ss` from the start of the recording.")]
 Milliseconds = Annotated[int, Meta(ge=0, description="From the start of the recording.")]
@@ -60,44 +62,32 @@ class Transcription(msgspec.Struct, frozen=True):
     transcription: list[RecognisedTurn]
 
 
-class SpeakerList(msgspec.Struct, frozen=True):
+class Success(msgspec.Struct, Generic[T], frozen=True):
+    """The envelope of the contract."""
+
+    data: T
+    error: Literal[""]
+    debug: str
+
+
+class SpeakerList(Success[list[SpeakerEntry]], frozen=True):
     """The speakers of the organization, by name."""
 
-    data: list[SpeakerEntry]
-    error: Literal[""]
-    debug: str
 
-
-class RegisteredVoice(msgspec.Struct, frozen=True):
+class RegisteredVoice(Success[SpeakerEntry], frozen=True):
     """The speaker with the new sample."""
 
-    data: SpeakerEntry
-    error: Literal[""]
-    debug: str
 
-
-class SpeakerRemoval(msgspec.Struct, frozen=True):
+class SpeakerRemoval(Success[RemovedSpeaker], frozen=True):
     """The speaker who was removed."""
 
-    data: RemovedSpeaker
-    error: Literal[""]
-    debug: str
 
-
-class ReEnrolment(msgspec.Struct, frozen=True):
+class ReEnrolment(Success[ReEnrolledSpeaker], frozen=True):
     """The speaker whose samples were embedded again."""
 
-    data: ReEnrolledSpeaker
-    error: Literal[""]
-    debug: str
 
-
-class Recognition(msgspec.Struct, frozen=True):
+class Recognition(Success[Transcription], frozen=True):
     """Who speaks when."""
-
-    data: Transcription
-    error: Literal[""]
-    debug: str
 
 
 class SpeakerFault(msgspec.Struct, frozen=True):

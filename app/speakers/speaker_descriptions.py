@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from app.http.bodies import decode
-from app.http.descriptions import Answer, Body, Description, Fault, Form, Parameter, Part, fault_of
+from app.http.descriptions import Body, Description, Fault, Form, Parameter, Part, fault_of, json_answer
 from app.http.multipart import MAX_PARTS
 from app.http.operation import Handler
 from app.shared_descriptions import BROKEN, ORGANIZATION_KEY, SLOW
@@ -44,10 +44,7 @@ TURN: Final = RecognisedTurn(
     speaker_is_unlabeled=False,
     org_pub_id="1f3a9c2e",
 )
-Name = Annotated[
-    str,
-    msgspec.Meta(min_length=1, max_length=NAME_CHARACTERS, pattern=rf"^{NAME.pattern}$"),
-]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_CHARACTERS, pattern=rf"^{NAME.pattern}$")]
 NAMED: Final = Parameter("speaker", "query", Name, "Name of the speaker.", required=True, example="Kim")
 FILE: Final = Part(bytes, f"A recording of at most {VOICE_BYTES // 2**20} MB and ten minutes, in any container.")
 NO_SPEAKER: Final = speaker_not_found()
@@ -71,17 +68,12 @@ RECORDING_FAULTS: Final[tuple[Fault, ...]] = (
 )
 #: Faults of a request that names a voice in a job.
 PASSAGE_FAULTS: Final[tuple[Fault, ...]] = (
-    *map(
-        RuleBroken,
-        (
-            passages.NO_JOB,
-            passages.NOT_ENDED,
-            passages.NOT_KEPT,
-            passages.NO_TRANSCRIPT,
-            passages.NO_SUCH_VOICE,
-            passages.TOO_LITTLE,
-        ),
-    ),
+    RuleBroken(passages.NO_JOB),
+    RuleBroken(passages.NOT_ENDED),
+    RuleBroken(passages.NOT_KEPT),
+    RuleBroken(passages.NO_TRANSCRIPT),
+    RuleBroken(passages.NO_SUCH_VOICE),
+    RuleBroken(passages.TOO_LITTLE),
     fault_of(decode, PASSAGE, b"[]"),
 )
 RULES: Final = "A broken rule is answered 200, with the rule in `error` and null in `data`."
@@ -92,7 +84,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         text="By name, for the organization of the key.",
         origin="public-clients",
         key=ORGANIZATION_KEY,
-        answers={200: Answer("The speakers.", (SpeakerList,), {"one": SpeakerList([KIM], "", "")})},
+        answers=json_answer("The speakers.", one=SpeakerList([KIM], "", "")),
         faults=BROKEN,
     ),
     operations.register_voice: Description(
@@ -110,7 +102,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
             ),
             Body(PassageRequest, {"pointed-at": PassageRequest("Kim", "4bG4kCD3jAgwG3rLuU1AvCkY", "SPEAKER_01")}),
         ),
-        answers={200: Answer("The speaker.", (RegisteredVoice,), {"kim": RegisteredVoice(KIM, "", "")})},
+        answers=json_answer("The speaker.", kim=RegisteredVoice(KIM, "", "")),
         faults=(
             fault_of(check_name, "Kim!"),
             *RECORDING_FAULTS,
@@ -126,7 +118,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         origin="public-clients",
         key=ORGANIZATION_KEY,
         parameters=(NAMED,),
-        answers={200: Answer("Removed.", (SpeakerRemoval,), {"kim": SpeakerRemoval(RemovedSpeaker("Kim"), "", "")})},
+        answers=json_answer("Removed.", kim=SpeakerRemoval(RemovedSpeaker("Kim"), "", "")),
         faults=(NO_SPEAKER, *BROKEN),
     ),
     operations.re_enroll_speaker: Description(
@@ -134,7 +126,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         text=f"Voices that another model embedded, if the deployment keeps recordings (`EARSHOT_KEEP_VOICE`). {RULES}",
         key=ORGANIZATION_KEY,
         parameters=(NAMED,),
-        answers={200: Answer("Done.", (ReEnrolment,), {"kim": ReEnrolment(ReEnrolledSpeaker("Kim", 1, 0), "", "")})},
+        answers=json_answer("Done.", kim=ReEnrolment(ReEnrolledSpeaker("Kim", 1, 0), "", "")),
         faults=(NO_SPEAKER, EngineAway(REGISTRATION), *BROKEN),
     ),
     operations.recognize_speakers: Description(
@@ -144,7 +136,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         origin="public-clients",
         key=ORGANIZATION_KEY,
         bodies=(Form({"file": FILE}, {"meeting": {"file": "meeting.ogg"}}),),
-        answers={200: Answer("The turns.", (Recognition,), {"meeting": Recognition(Transcription([TURN]), "", "")})},
+        answers=json_answer("The turns.", meeting=Recognition(Transcription([TURN]), "", "")),
         faults=(*RECORDING_FAULTS, EngineAway(RECOGNITION)),
     ),
 }

@@ -1,8 +1,10 @@
 """Shared by the bare HTTP handlers: Starlette on uvicorn, uvloop and httptools, without access log."""
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
 
 import uvicorn
+import uvloop
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
@@ -27,5 +29,11 @@ async def serve(port: int, *routes: tuple[str, str, Handler]) -> None:
         lifespan="off",
         log_config=None,
         access_log=False,
+        timeout_graceful_shutdown=1,
     )
     await uvicorn.Server(config).serve()
+
+
+def run(serving: Coroutine[object, object, None]) -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serving)

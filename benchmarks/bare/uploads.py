@@ -3,7 +3,6 @@
 LOG is the directory of an embedded log, or `kafka://host:port`. Like the service it answers once the record is durable.
 """
 
-import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -12,14 +11,13 @@ from typing import Final
 
 import orjson
 import pybase64
-import uvloop
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import for_code
 from starlette.requests import Request
 from starlette.responses import Response
 
-from benchmarks.bare.serving import serve
+from benchmarks.bare.serving import run, serve
 from streams.embedded.embedded_log import EmbeddedLog
 from topics.keys import new_id, partition_of
 
@@ -61,7 +59,7 @@ async def open_kafka(bootstrap: str, stack: AsyncExitStack) -> Append:
     return append
 
 
-async def run(port: int, place: str) -> None:
+async def serve_uploads(port: int, place: str) -> None:
     async with AsyncExitStack() as stack:
         kafka = place.startswith("kafka://")
         partitions = KAFKA_PARTITIONS if kafka else EMBEDDED_PARTITIONS
@@ -86,11 +84,5 @@ def _json(content: dict[str, object]) -> Response:
     return Response(orjson.dumps(content), media_type="application/json")
 
 
-def main() -> None:
-    port, place = sys.argv[1:]
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(run(int(port), place))
-
-
 if __name__ == "__main__":
-    main()
+    run(serve_uploads(int(sys.argv[1]), sys.argv[2]))

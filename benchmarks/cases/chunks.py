@@ -1,12 +1,11 @@
 """Accepted chunks, relative to a bare handler that decodes the same bodies and appends the same bytes."""
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Final
 
 from benchmarks import processes
 from benchmarks.cases.setup import Setup, running_log
-from benchmarks.measures import Row, alternate, ratio_row
+from benchmarks.measures import Row, ratio_row
 from benchmarks.plans import UploadPlan
 
 CONNECTIONS: Final = 32
@@ -23,8 +22,6 @@ def measure(setup: Setup) -> Iterator[Row]:
                 processes.service(directory / "data", **beside.settings) as server,
                 processes.bare("uploads", directory, place) as bare,
             ):
-                ours, theirs = (
-                    partial(processes.run_load, UploadPlan(one.target(beside.brokers), CONNECTIONS, chunks))
-                    for one in (server, bare)
-                )
-                yield ratio_row(f"chunks, {log}", alternate(ours, theirs, setup.pairs), "chunks", BARS[log])
+                server.brokers = bare.brokers = beside.brokers
+                plans = (UploadPlan(one.target(), CONNECTIONS, chunks) for one in (server, bare))
+                yield ratio_row(f"chunks, {log}", processes.alternate_loads(plans, setup.pairs), "chunks", BARS[log])

@@ -4,12 +4,11 @@ Each has eight chunks outstanding, 256 MB in all, more than any cache of recent 
 """
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Final
 
 from benchmarks import processes
-from benchmarks.cases.setup import Setup, Variant, running_log
-from benchmarks.measures import Row, alternate, ratio_row
+from benchmarks.cases.setup import Setup, Variant, running_service
+from benchmarks.measures import Row, ratio_row
 from benchmarks.plans import LivePlan
 
 #: Streams, and chunks per stream.
@@ -25,23 +24,9 @@ def measure(setup: Setup) -> Iterator[Row]:
 
 
 def row(setup: Setup, variant: Variant, bar: float, sockets: bool = False) -> Row:
-    with (
-        processes.temporary_directory() as directory,
-        running_log(variant.log) as beside,
-        processes.service(directory / "data", **beside.settings, **variant.settings) as server,
-    ):
-        many, few = (
-            partial(
-                processes.run_load,
-                LivePlan(server.target(beside.brokers), streams, setup.size(chunks), sockets=sockets),
-            )
-            for streams, chunks in (MANY, FEW)
-        )
-        pairs = alternate(many, few, setup.pairs)
-    return ratio_row(
-        f"{MANY[0]:,} streams over {FEW[0]}, {variant}{', sockets' if sockets else ''}",
-        pairs,
-        "windows",
-        bar,
-        f"{FEW[0]} streams",
-    )
+    with running_service(variant.log, **variant.settings) as (server, _):
+        target = server.target()
+        plans = (LivePlan(target, streams, setup.size(chunks), sockets=sockets) for streams, chunks in (MANY, FEW))
+        pairs = processes.alternate_loads(plans, setup.pairs)
+    name = f"{MANY[0]:,} streams over {FEW[0]}, {variant}{', sockets' if sockets else ''}"
+    return ratio_row(name, pairs, "windows", bar, f"{FEW[0]} streams")

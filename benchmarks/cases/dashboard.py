@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from statistics import median
 from typing import TYPE_CHECKING, Final
 
-import msgspec
 import psutil
 
 from benchmarks import long_job, processes, procfs
@@ -22,82 +22,65 @@ RESULT_MS_BAR: Final = 1000.0
 TAB_MB_BAR: Final = 200.0
 GIVE_UP_SECONDS: Final = 60
 MB: Final = 1e6
-#: Records when each element first appears, in milliseconds since the page was requested.
-WATCH: Final = """(() => {
-  const due = %s;
-  new MutationObserver(() => {
+ROWS: Final = (
+    "document.querySelectorAll('tbody tr').length >= 50 && document.querySelectorAll('.turns li').length >= 50"
+)
+PICTURE: Final = "document.querySelector('.timeline') && !document.querySelector('.timeline [role=status]')"
+#: Records when the result is first usable and its picture drawn, in milliseconds since the page was requested.
+WATCH: Final = f"""(() => {{
+  const due = {{ usable: () => {ROWS}, drawn: () => {ROWS} && {PICTURE} }};
+  new MutationObserver(() => {{
     for (const [name, test] of Object.entries(due))
-      if (!(name in window.there) && test()) requestAnimationFrame(() => { window.there[name] = performance.now(); });
-  }).observe(document, { childList: true, subtree: true, attributes: true });
-  window.there = {};
-})()"""
-
-
-class Dashboard(msgspec.Struct):
-    """A service, an hour-long job in it, and a browser."""
-
-    server: processes.ServerProcess
-    browser: Browser
-    job: str
-    setup: Setup
-
-    @contextmanager
-    def tab(self, view: str, **due: str) -> Iterator[Page]:
-        """Open a view with an empty cache, and wait until each of `due`, JavaScript conditions, has been true once."""
-        context = self.browser.new_context(viewport={"width": 1280, "height": 900})
-        tests = ", ".join(f"{name}: () => {test}" for name, test in due.items())
-        context.add_init_script(
-            f"sessionStorage.setItem('earshot.project', '{processes.KEY}'); {WATCH % f'{{ {tests} }}'}"
-        )
-        page = context.new_page()
-        page.goto(f"http://127.0.0.1:{self.server.port}/dashboard/#/{view}")
-        deadline = time.monotonic() + GIVE_UP_SECONDS
-        while len(_there(page)) < len(due):
-            if time.monotonic() > deadline:
-                raise processes.BenchmarkError(f"{view} has only {_there(page)} after {GIVE_UP_SECONDS} s")
-            page.wait_for_timeout(50)
-        yield page
-        context.close()
-
-    def renderer_bytes(self) -> int:
-        """Return the memory of a tab's largest process; shared memory counts proportionally."""
-        children = psutil.Process().children(recursive=True)
-        return max(procfs.proportional_bytes(one.pid) for one in children if "--type=renderer" in one.cmdline())
+      if (!(name in window.there) && test()) requestAnimationFrame(() => {{ window.there[name] = performance.now(); }});
+  }}).observe(document, {{ childList: true, subtree: true, attributes: true }});
+  window.there = {{}};
+}})()"""
 
 
 def measure(setup: Setup) -> Iterator[Row]:
-    """Yield the time until an hour's result is shown, and the memory of its tab."""
-    from playwright.sync_api import sync_playwright  # `make check` installs it.
-
-    seconds = setup.size(HOUR)
-    with processes.temporary_directory() as directory:
-        job = long_job.fill(directory / "data", seconds)
-        with processes.service(directory / "data") as server, sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=processes.chromium(), args=["--no-sandbox"])
-            yield from long_result(Dashboard(server, browser, job, setup))
-            browser.close()
-
-
-def long_result(dashboard: Dashboard) -> Iterator[Row]:
     """Yield the time until an hour's result is usable, and the memory of its tab; its picture exists before."""
-    rows = "document.querySelectorAll('tbody tr').length >= 50 && document.querySelectorAll('.turns li').length >= 50"
-    drawn = f"{rows} && document.querySelector('.timeline') && !document.querySelector('.timeline [role=status]')"
     times, pictures, memory = [], [], []
-    with dashboard.tab(f"jobs/{dashboard.job}", usable=rows, drawn=drawn) as page:
-        making = _there(page)["drawn"]
-    for _ in range(dashboard.setup.pairs):
-        with dashboard.tab(f"jobs/{dashboard.job}", usable=rows, drawn=drawn) as page:
-            there = _there(page)
-            times.append(there["usable"])
-            pictures.append(there["drawn"])
-            for _ in range(8):
-                page.get_by_role("button", name="Zoom in").click()
-                page.wait_for_timeout(300)
-            time.sleep(1.0)
-            memory.append(dashboard.renderer_bytes() / MB)
-    beside = {"its picture": sorted(pictures)[len(pictures) // 2], "its picture, made first": making}
+    with processes.temporary_directory() as directory:
+        job = long_job.fill(directory / "data", setup.size(HOUR))
+        with processes.service(directory / "data") as server, processes.chromium() as browser:
+            url = f"{server.url}/dashboard/#/jobs/{job}"
+            with _tab(browser, url) as page:
+                making = _there(page)["drawn"]
+            for _ in range(setup.pairs):
+                with _tab(browser, url) as page:
+                    there = _there(page)
+                    times.append(there["usable"])
+                    pictures.append(there["drawn"])
+                    for _ in range(8):
+                        page.get_by_role("button", name="Zoom in").click()
+                        page.wait_for_timeout(300)
+                    time.sleep(1.0)
+                    memory.append(_renderer_bytes() / MB)
+    beside = {"its picture": median(pictures), "its picture, made first": making}
     yield value_row("hour's result, to usable", times, "ms", RESULT_MS_BAR, beside)
     yield value_row("hour's result, memory of the tab", memory, "MB", TAB_MB_BAR)
+
+
+@contextmanager
+def _tab(browser: Browser, url: str) -> Iterator[Page]:
+    """Open a result with an empty cache, and wait until it has been usable, and its picture drawn."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    context.add_init_script(f"sessionStorage.setItem('earshot.project', '{processes.KEY}'); {WATCH}")
+    page = context.new_page()
+    page.goto(url)
+    deadline = time.monotonic() + GIVE_UP_SECONDS
+    while len(_there(page)) < 2:
+        if time.monotonic() > deadline:
+            raise processes.BenchmarkError(f"{url} has only {_there(page)} after {GIVE_UP_SECONDS} s")
+        page.wait_for_timeout(50)
+    yield page
+    context.close()
+
+
+def _renderer_bytes() -> int:
+    """Return the memory of a tab's largest process; shared memory counts proportionally."""
+    children = psutil.Process().children(recursive=True)
+    return max(procfs.proportional_bytes(one.pid) for one in children if "--type=renderer" in one.cmdline())
 
 
 def _there(page: Page) -> dict[str, float]:

@@ -9,7 +9,7 @@ import functools
 import io
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -83,7 +83,7 @@ def measure(setup: Setup) -> Iterator[Row]:
             for rate, channels in FORMATS:
                 yield asyncio.run(_chunk_row(zygote, kind, rate, channels, setup.size(CHUNKS), setup.pairs))
             file = _write(directory / kind, kind)
-            yield _row(f"decoding a file of {kind}", pool, functools.partial(_open, file), 1, setup.pairs)
+            yield _file_row(f"decoding a file of {kind}", pool, file, setup.pairs)
     pool.stop()
 
 
@@ -93,18 +93,16 @@ async def _chunk_row(zygote: Zygote, kind: str, rate: int, channels: int, times:
     raw_type = f"audio/x-raw; rate={rate}; format=s16le; channels={channels}"
     workers = Workers(1, functools.partial(zygote.fork_worker, memory_bytes(slot_bytes(0))))
     await workers.start()
-    ratios, beside = [], {"elsewhere CPU ms": 0.0, "here CPU ms": 0.0}
+    spent = []
     for _ in range(pairs):
         elsewhere = await _spend_in_worker(workers, f"audio/{kind.lower()}", chunk, times)
         elsewhere -= await _spend_in_worker(workers, raw_type, raw, times)
         began = time.process_time()
-        _decode(decode.open_file, functools.partial(io.BytesIO, chunk), times)
-        here = time.process_time() - began
-        ratios.append(elsewhere / here)
-        beside = {"elsewhere CPU ms": 1000 * elsewhere / times, "here CPU ms": 1000 * here / times}
+        for _ in range(times):
+            _decode(decode.open_file, io.BytesIO(chunk))
+        spent.append((elsewhere, time.process_time() - began))
     await workers.stop()
-    name = f"a chunk of {kind} in a worker, {rate} Hz, {channels} channels"
-    return value_row(name, ratios, "ratio", BAR, beside)
+    return _row(f"a chunk of {kind} in a worker, {rate} Hz, {channels} channels", spent, times)
 
 
 async def _spend_in_worker(workers: Workers, content_type: str, chunk: bytes, times: int) -> float:
@@ -121,10 +119,6 @@ async def _spend_in_worker(workers: Workers, content_type: str, chunk: bytes, ti
     return spent
 
 
-def _open(path: Path) -> BinaryIO:
-    return path.open("rb")
-
-
 def _write(path: Path, kind: str) -> Path:
     with soundfile.SoundFile(path, "w", RATE, 1, format=kind) as file:
         for seed in range(REPEATS):
@@ -132,26 +126,28 @@ def _write(path: Path, kind: str) -> Path:
     return path
 
 
-def _row(name: str, pool: CountingPool, source: Callable[[], BinaryIO], times: int, pairs: int) -> Row:
-    ratios, beside = [], {"elsewhere CPU ms": 0.0, "here CPU ms": 0.0}
-    _spend(pool, pool.open_file, source, times), _spend(pool, decode.open_file, source, times)
-    for _ in range(pairs):
-        elsewhere = _spend(pool, pool.open_file, source, times)
-        here = _spend(pool, decode.open_file, source, times)
-        ratios.append(elsewhere / here)
-        beside = {"elsewhere CPU ms": 1000 * elsewhere / times, "here CPU ms": 1000 * here / times}
-    return value_row(name, ratios, "ratio", BAR, beside)
+def _file_row(name: str, pool: CountingPool, file: Path, pairs: int) -> Row:
+    _spend(pool, pool.open_file, file), _spend(pool, decode.open_file, file)
+    spent = [(_spend(pool, pool.open_file, file), _spend(pool, decode.open_file, file)) for _ in range(pairs)]
+    return _row(name, spent, 1)
 
 
-def _spend(pool: CountingPool, open_file: OpenFile, source: Callable[[], BinaryIO], times: int) -> float:
-    """Return the processor seconds of decoding a source `times` times, in all processes."""
+def _row(name: str, spent: Sequence[tuple[float, float]], times: int) -> Row:
+    """Return the row of pairs of seconds elsewhere and here, each of decoding `times` times."""
+    elsewhere, here = (1000 * seconds / times for seconds in spent[-1])
+    ratios = [elsewhere / here for elsewhere, here in spent]
+    return value_row(name, ratios, "ratio", BAR, {"elsewhere CPU ms": elsewhere, "here CPU ms": here})
+
+
+def _spend(pool: CountingPool, open_file: OpenFile, file: Path) -> float:
+    """Return the processor seconds of decoding a file, in all processes."""
     began = time.process_time() + pool.seconds
-    _decode(open_file, source, times)
+    with file.open("rb") as source:
+        _decode(open_file, source)
     return time.process_time() + pool.seconds - began
 
 
-def _decode(open_file: OpenFile, source: Callable[[], BinaryIO], times: int) -> None:
-    for _ in range(times):
-        with source() as opened, open_file(opened, ANY) as audio:
-            for _ in audio.blocks():
-                pass
+def _decode(open_file: OpenFile, source: BinaryIO) -> None:
+    with open_file(source, ANY) as audio:
+        for _ in audio.blocks():
+            pass

@@ -7,7 +7,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from benchmarks import processes
-from benchmarks.cases.setup import Setup
+from benchmarks.cases.setup import Setup, running_service
 from benchmarks.measures import Row, value_row
 
 if TYPE_CHECKING:
@@ -32,25 +32,12 @@ SENT: Final = """() => performance.getEntriesByType("resource")
 
 
 def measure(setup: Setup) -> Iterator[Row]:
-    """Yield the bytes of the first view, its time until a file can be chosen, and the ratio to the other page.
-
-    Raises:
-        BenchmarkError: There is no Chromium.
-    """
-    from playwright.sync_api import sync_playwright
-
+    """Yield the bytes of the first view, its time until a file can be chosen, and the ratio to the other page."""
     contexts = setup.size(CONTEXTS, 2)
-    with (
-        processes.temporary_directory() as directory,
-        processes.service(directory / "data") as server,
-        sync_playwright() as playwright,
-    ):
-        browser = playwright.chromium.launch(executable_path=processes.chromium(), args=["--no-sandbox"])
-        base = f"http://127.0.0.1:{server.port}"
-        first, docs = (base + "/dashboard/#/try", "input[type=file]"), (base + "/docs", "main details")
+    with running_service() as (server, _), processes.chromium() as browser:
+        first, docs = (server.url + "/dashboard/#/try", "input[type=file]"), (server.url + "/docs", "main details")
         cold(browser, *first), cold(browser, *docs)
         pairs = [(cold(browser, *first), cold(browser, *docs)) for _ in range(contexts)]
-        browser.close()
     times, others = [ours[0] for ours, _ in pairs], [other[0] for _, other in pairs]
     yield value_row("first view, script and style, packed", [ours[1] / 1e3 for ours, _ in pairs], "KB", BAR_KB)
     yield value_row("first view, cold, usable", times, "ms", BAR_MS)

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Final
 
 from benchmarks import audio, processes, procfs
-from benchmarks.cases.setup import Setup
+from benchmarks.cases.setup import Setup, running_service
 from benchmarks.measures import Row, value_row
 from benchmarks.plans import IdlePlan, LivePlan
 
@@ -30,7 +30,7 @@ MB: Final = 1e6
 def written(setup: Setup) -> Iterator[Row]:
     """Yield the bytes written to disk per byte of audio accepted from live streams."""
     chunks = setup.size(CHUNKS)
-    with processes.temporary_directory() as directory, processes.service(directory / "data") as server:
+    with running_service() as (server, _):
         before = procfs.written_bytes(server.pid)
         processes.run_load(LivePlan(server.target(), STREAMS, chunks))
         os.sync()
@@ -42,7 +42,7 @@ def written(setup: Setup) -> Iterator[Row]:
 def memory(setup: Setup) -> Iterator[Row]:
     """Yield the growth of memory per session, from 1,000 to 20,000 idle sessions, and per worker."""
     more = setup.size(MORE - BASE)
-    with processes.temporary_directory() as directory, processes.service(directory / "data") as server:
+    with running_service() as (server, _):
         processes.run_load(IdlePlan(server.target(), BASE))
         first = procfs.resident_bytes(server.pid)
         processes.run_load(IdlePlan(server.target(), more))
@@ -56,10 +56,7 @@ def memory(setup: Setup) -> Iterator[Row]:
 
 def _after_work(workers: int) -> float:
     """Return the memory, in MB, of all processes of a service after each worker has had work."""
-    with (
-        processes.temporary_directory() as directory,
-        processes.service(directory / "data", workers=str(workers)) as server,
-    ):
+    with running_service(workers=str(workers)) as (server, _):
         processes.run_load(LivePlan(server.target(), STREAMS, 16))
         time.sleep(REST_SECONDS)
         return procfs.family_bytes(server.pid) / MB
@@ -70,7 +67,7 @@ def start(setup: Setup) -> Iterator[Row]:
     seconds, all_of_it, alone = [], [], []
     for _ in range(setup.pairs):
         began = time.perf_counter()
-        with processes.temporary_directory() as directory, processes.service(directory / "data") as server:
+        with running_service() as (server, _):
             seconds.append(time.perf_counter() - began)
             time.sleep(REST_SECONDS)
             all_of_it.append(procfs.family_bytes(server.pid) / MB)

@@ -11,7 +11,7 @@ from typing import Final
 import httpx2
 
 from benchmarks import processes
-from benchmarks.cases.setup import Setup, running_log
+from benchmarks.cases.setup import Setup, running_service
 from benchmarks.measures import Row, Sample, alternate, percentile, value_row
 from benchmarks.recordings import SOUNDS, SPEECH, job_client, time_job, time_jobs, write_noise, write_speech
 from earshot_client import Client
@@ -33,12 +33,7 @@ def sounds(setup: Setup) -> Iterator[Row]:
     """Yield the speed of sound events on an hour of audio, relative to ONNX Runtime alone."""
     seconds, threads = setup.size(HOUR), len(os.sched_getaffinity(0))
     for log in setup.logs():
-        with (
-            processes.temporary_directory() as directory,
-            running_log(log) as beside,
-            processes.service(directory / "data", model="yamnet", **beside.settings) as server,
-            job_client(server) as client,
-        ):
+        with running_service(log, model="yamnet") as (server, directory), job_client(server) as client:
             recording = write_noise(directory / "hour.wav", seconds)
 
             def ours(client: Client = client, recording: Path = recording) -> Sample:
@@ -62,12 +57,9 @@ def speech(setup: Setup) -> Iterator[Row]:
     port = free_port()
     for log in setup.logs():
         with (
-            processes.temporary_directory() as directory,
-            processes.engines(directory, port),
-            running_log(log) as beside,
-            processes.service(
-                directory / "data", speech_url=f"http://127.0.0.1:{port}", speech_timeout="300", **beside.settings
-            ) as server,
+            processes.temporary_directory() as scratch,
+            processes.engines(scratch, port),
+            running_service(log, speech_url=f"http://127.0.0.1:{port}", speech_timeout="300") as (server, directory),
             job_client(server) as client,
         ):
             audio = write_speech(directory / "talk.wav", MINUTE).read_bytes()
@@ -99,25 +91,19 @@ def hanging(setup: Setup) -> Iterator[Row]:
     others = setup.size(OTHERS)
     for log in setup.logs():
         with (
-            processes.temporary_directory() as directory,
-            processes.bare("engine", directory) as engine,
-            running_log(log) as beside,
-            processes.service(
-                directory / "data",
-                speech_url=f"http://127.0.0.1:{engine.port}",
-                speech_timeout="120",
-                **beside.settings,
-            ) as server,
+            processes.temporary_directory() as scratch,
+            processes.bare("engine", scratch) as engine,
+            running_service(log, speech_url=engine.url, speech_timeout="120") as (server, directory),
             job_client(server) as client,
         ):
             recording = write_noise(directory / "ten.wav", 10).read_bytes()
             spoken = write_speech(directory / "talk.wav", 10)
-            list(time_jobs(client, recording, SOUNDS, 5))
-            before = [sum(times) for times in time_jobs(client, recording, SOUNDS, others)]
+            list(time_jobs(client, recording, 5))
+            before = [sum(times) for times in time_jobs(client, recording, others)]
             for _ in range(16):
                 client.analyze_file(spoken, SPEECH)
             time.sleep(3.0)  # until each of them waits for the engine
-            during = [sum(times) for times in time_jobs(client, recording, SOUNDS, others)]
+            during = [sum(times) for times in time_jobs(client, recording, others)]
             p95 = [1000 * percentile(times, 0.95) for times in (before, during)]
             beside_ms = {"before ms": p95[0], "during ms": p95[1]}
             yield value_row(f"p95 while an engine hangs, {log}", [p95[1] / p95[0]], "ratio", HANGING_BAR, beside_ms)
@@ -127,16 +113,11 @@ def accepting(setup: Setup) -> Iterator[Row]:
     """Yield the milliseconds until a 10 s file is accepted, minus those of the probe and of one disk flush."""
     count = setup.size(ACCEPTED)
     for log in setup.logs():
-        with (
-            processes.temporary_directory() as directory,
-            running_log(log) as beside,
-            processes.service(directory / "data", **beside.settings) as server,
-            job_client(server) as client,
-        ):
+        with running_service(log) as (server, directory), job_client(server) as client:
             file = write_noise(directory / "ten.wav", 10)
             recording = file.read_bytes()
-            list(time_jobs(client, recording, SOUNDS, 5))
-            milliseconds = [1000 * accepted for accepted, _ in time_jobs(client, recording, SOUNDS, count)]
+            list(time_jobs(client, recording, 5))
+            milliseconds = [1000 * accepted for accepted, _ in time_jobs(client, recording, count)]
             probed = asyncio.run(_probe_ms(file, count))
             flushed = [_flush_ms(directory / "flush", recording) for _ in range(count)]
             beyond = median(milliseconds) - median(probed) - median(flushed)

@@ -5,7 +5,7 @@ from statistics import median
 from typing import Final
 
 from benchmarks import audio, processes
-from benchmarks.cases.setup import Setup, running_log
+from benchmarks.cases.setup import Setup, running_service
 from benchmarks.measures import Row, Sample, percentile, value_row
 from benchmarks.plans import PacedPlan
 from benchmarks.processes import ServerProcess
@@ -25,21 +25,17 @@ def measure(setup: Setup) -> Iterator[Row]:
     """Yield rows for one stream on an idle machine, and for many at half load."""
     seconds = setup.size(12, 4)
     for log in setup.logs():
-        with (
-            processes.temporary_directory() as directory,
-            running_log(log) as beside,
-            processes.service(directory / "data", model="yamnet", **beside.settings) as server,
-        ):
-            run(server, beside.brokers, 1, 4)
-            alone = run(server, beside.brokers, 1, 2 * seconds)
+        with running_service(log, model="yamnet") as (server, _):
+            run(server, 1, 4)
+            alone = run(server, 1, 2 * seconds)
             yield from rows(f"latency, {log}, one stream", alone, BARS[log])
-            streams = half_load(run(server, beside.brokers, CALIBRATION_STREAMS, 6))
-            busy = run(server, beside.brokers, streams, seconds)
+            streams = half_load(run(server, CALIBRATION_STREAMS, 6))
+            busy = run(server, streams, seconds)
             yield from rows(f"latency, {log}, {streams} streams", busy, HALF_LOAD_BARS[log])
 
 
-def run(server: ServerProcess, brokers: tuple[int, ...], streams: int, seconds: float) -> Sample:
-    return processes.run_load(PacedPlan(server.target(brokers), streams, seconds))
+def run(server: ServerProcess, streams: int, seconds: float) -> Sample:
+    return processes.run_load(PacedPlan(server.target(), streams, seconds))
 
 
 def half_load(sample: Sample) -> int:

@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -12,7 +11,7 @@ from typing import Final
 from benchmarks import processes, procfs
 from benchmarks.cases.setup import Setup
 from benchmarks.filling import append, make_project, opened_log
-from benchmarks.measures import Row, alternate, value_row
+from benchmarks.measures import Row, value_row
 from benchmarks.plans import ReadPlan
 from topics import keys, record_codec
 from topics.catalog import JOB_COMMANDS, JOB_RESULTS
@@ -39,11 +38,8 @@ def measure(setup: Setup) -> Iterator[Row]:
         for server in (many, few):
             _let_rest(server)
         paths = ("/api/v1/jobs?count=50",)
-        large, small = (
-            partial(processes.run_load, ReadPlan(server.target(), 1, paths, setup.size(READS), keyed=True))
-            for server in (many, few)
-        )
-        pairs = alternate(large, small, setup.pairs)
+        plans = (ReadPlan(server.target(), 1, paths, setup.size(READS), keyed=True) for server in (many, few))
+        pairs = processes.alternate_loads(plans, setup.pairs)
     ratios = [small.per_cpu / large.per_cpu for large, small in pairs]
     beside = {
         "p50 ms among 100,000": median(median(large.latencies) for large, _ in pairs),

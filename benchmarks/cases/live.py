@@ -7,16 +7,15 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from statistics import median
 from typing import Final, cast
 from urllib.parse import urlencode
 
 from benchmarks import audio, processes, procfs
 from benchmarks.cases import crowd, paced, windows
-from benchmarks.cases.setup import Setup, Variant
-from benchmarks.measures import Row, Sample, alternate, percentile, value_row
-from benchmarks.plans import LivePlan, PacedPlan, Target
+from benchmarks.cases.setup import Setup, Variant, running_service
+from benchmarks.measures import Row, Sample, percentile, value_row
+from benchmarks.plans import LivePlan, Target
 from benchmarks.sockets import PONG, opening
 
 WINDOWS_BARS: Final = {
@@ -48,14 +47,10 @@ def measure(setup: Setup) -> Iterator[Row]:
 def _against_requests(setup: Setup) -> Iterator[Row]:
     """Yield what a window costs outside of inference by socket over by requests, and the delay of its event."""
     variant = Variant("sed_mini", "embedded")
-    with (
-        processes.temporary_directory() as directory,
-        processes.service(directory / "data", **variant.settings) as server,
-    ):
+    with running_service(**variant.settings) as (server, _):
         chunks = setup.size(windows.CHUNKS[variant.model])
-        plans = [LivePlan(server.target(), windows.STREAMS, chunks, sockets=sockets) for sockets in (True, False)]
-        by_socket, by_requests = (partial(processes.run_load, plan) for plan in plans)
-        pairs = alternate(by_socket, by_requests, setup.pairs)
+        plans = (LivePlan(server.target(), windows.STREAMS, chunks, sockets=sockets) for sockets in (True, False))
+        pairs = processes.alternate_loads(plans, setup.pairs)
         paced_ones = [_paced(server.target(), setup) for _ in range(setup.pairs)]
     bare = processes.run_bare("windows", variant.model, str(windows.STREAMS), str(chunks))
     ratios = [(1 / ours.per_cpu - 1 / bare.per_cpu) / (1 / other.per_cpu - 1 / bare.per_cpu) for ours, other in pairs]
@@ -65,22 +60,21 @@ def _against_requests(setup: Setup) -> Iterator[Row]:
         "bare": 1e6 / bare.per_cpu,
     }
     name = f"live, {variant}, a window outside of inference, sockets over requests"
-    yield Row(name, median(ratios), min(ratios), max(ratios), bar=COST_BAR, at_most=True, beside=beside)
+    yield value_row(name, ratios, "ratio", COST_BAR, beside)
     for share, bar in zip((0.5, 0.99), DELAY_BARS, strict=True):
         delays = [percentile(sample.latencies, share) for sample in paced_ones]
         yield value_row(f"live, {paced.STREAMS} sockets, message to event, p{100 * share:.0f}", delays, "ms", bar)
 
 
 def _paced(target: Target, setup: Setup) -> Sample:
-    seconds = setup.size(paced.SECONDS, 4)
-    return processes.run_load(PacedPlan(target, paced.STREAMS, seconds, from_sent=True, warm=paced.WARM, sockets=True))
+    return paced.run_live(target, paced.STREAMS, setup.size(paced.SECONDS, 4), sockets=True)
 
 
 def _idle(setup: Setup) -> Iterator[Row]:
     """Yield the memory of an idle socket, and what many of them do to the delays of others."""
     count = setup.size(IDLE_SOCKETS)
     settings = {"connections_per_address": "10000", **Variant("sed_mini", "embedded").settings}
-    with processes.temporary_directory() as directory, processes.service(directory / "data", **settings) as server:
+    with running_service(**settings) as (server, _):
         target = server.target()
         alone = [percentile(_paced(target, setup).latencies, 0.99) for _ in range(setup.pairs + 1)][1:]
         with _idle_sockets(target, 100):
@@ -92,7 +86,7 @@ def _idle(setup: Setup) -> Iterator[Row]:
     ratios = [busy / median(alone) for busy in beside]
     p99 = {"p99 ms alone": median(alone), "beside": median(beside)}
     name = f"live, p99 beside {count:,} idle sockets over alone"
-    yield Row(name, median(ratios), min(ratios), max(ratios), bar=IDLE_BARS[1], at_most=True, beside=p99)
+    yield value_row(name, ratios, "ratio", IDLE_BARS[1], p99)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import psutil
 import soundfile
 
 from benchmarks import audio, processes, procfs
-from benchmarks.cases.setup import Setup
+from benchmarks.cases.setup import Setup, running_service
 from benchmarks.measures import Row, Sample, ratio_row, value_row
 from benchmarks.plans import PacedPlan
 
@@ -35,15 +35,15 @@ def measure(setup: Setup) -> Iterator[Row]:
     """Yield the cores of the browser, the share of reports it shows, and windows per CPU with and without it."""
     seconds = setup.size(SECONDS, 5)
     cores, shares, pairs = [], [], []
-    with processes.temporary_directory() as directory, processes.service(directory / "data") as server:
+    with running_service() as (server, directory):
         samples, rate = soundfile.read(RECORDING, dtype="int16")
         assert rate == audio.RATE
         pcm = directory / "door.pcm"
         pcm.write_bytes(samples.tobytes())
         plan = PacedPlan(server.target(), STREAMS, float(seconds), str(pcm))
-        with live_view(server.port) as (page, browser):
+        with live_view(server.url) as (page, browser):
             for _ in range(setup.pairs):
-                page.goto(f"http://127.0.0.1:{server.port}/dashboard/#/live")
+                page.goto(f"{server.url}/dashboard/#/live")
                 page.reload()
                 page.locator("#counted").wait_for()
                 before = procfs.cpu_seconds([browser])
@@ -60,23 +60,14 @@ def measure(setup: Setup) -> Iterator[Row]:
 
 
 @contextmanager
-def live_view(port: int) -> Iterator[tuple[Page, int]]:
-    """Open a signed-in browser; yield its page and its process."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=processes.chromium(), args=["--no-sandbox"])
+def live_view(url: str) -> Iterator[tuple[Page, int]]:
+    """Open a signed-in browser; yield its page and its root process."""
+    with processes.chromium() as browser:
         page = browser.new_page(viewport={"width": 1280, "height": 900})
-        page.goto(f"http://127.0.0.1:{port}/dashboard/#/models")
+        page.goto(f"{url}/dashboard/#/models")
         page.evaluate("key => sessionStorage.setItem('earshot.project', key)", processes.KEY)
-        yield page, _oldest_chromium()
-        browser.close()
-
-
-def _oldest_chromium() -> int:
-    """Return the browser's root process."""
-    children = psutil.Process().children(recursive=True)
-    return int(min(one.pid for one in children if one.name().startswith("chrom")))
+        children = psutil.Process().children(recursive=True)
+        yield page, min(one.pid for one in children if one.name().startswith("chrom"))
 
 
 def _share(page: Page, port: int, sample: Sample) -> float:

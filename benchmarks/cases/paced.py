@@ -13,8 +13,8 @@ from typing import Final
 from benchmarks import audio, processes
 from benchmarks.cases import windows
 from benchmarks.cases.setup import Setup, Variant, running_log
-from benchmarks.measures import Contender, Row, Sample, alternate, bracket, on_every_core, percentile
-from benchmarks.plans import PacedPlan
+from benchmarks.measures import Contender, Row, Sample, alternate, bracket, on_every_core, percentile, value_row
+from benchmarks.plans import PacedPlan, Target
 
 #: Streams of the row of costs.
 STREAMS: Final = 100
@@ -57,10 +57,8 @@ def _rows(setup: Setup, variant: Variant, cost: float | None, carried: float | N
             settings = beside.settings | ({"kafka_prefix": f"{name}-"} if beside.settings else {})
             seconds = setup.size(SECONDS, 4)
             with processes.service(directory / name, **settings, **variant.settings) as server:
-                target = server.target(beside.brokers)
-                return processes.run_load(
-                    PacedPlan(target, streams, seconds, from_sent=True, warm=WARM, sockets=sockets)
-                )
+                server.brokers = beside.brokers
+                return run_live(server.target(), streams, seconds, sockets)
 
         def bare() -> Sample:
             return processes.run_bare("windows", variant.model, str(windows.STREAMS), str(chunks))
@@ -69,6 +67,10 @@ def _rows(setup: Setup, variant: Variant, cost: float | None, carried: float | N
         yield _cost_row(f"{name}, {STREAMS} streams, cost of a window", pairs, cost, _at_pace(setup, variant.model))
         in_time = median(_p99(sample) for sample, _ in pairs) <= LIMIT_MS
         yield _carried_row(f"{name}, streams with p99 <= {LIMIT_MS:.0f} ms", ours, bare, in_time, carried)
+
+
+def run_live(target: Target, streams: int, seconds: float, sockets: bool) -> Sample:
+    return processes.run_load(PacedPlan(target, streams, seconds, from_sent=True, warm=WARM, sockets=sockets))
 
 
 def _at_pace(setup: Setup, model: str) -> Sample:
@@ -95,7 +97,7 @@ def _cost_row(name: str, pairs: Sequence[tuple[Sample, Sample]], bar: float | No
         "of the load": median(ours.load / ours.seconds for ours in samples),
         "of the broker": median(ours.broker / ours.seconds for ours in samples),
     }
-    return Row(name, median(ratios), min(ratios), max(ratios), bar=bar, at_most=True, beside=beside)
+    return value_row(name, ratios, "ratio", bar, beside)
 
 
 def _carried_row(name: str, ours: Callable[[int], Sample], bare: Contender, in_time: bool, bar: float | None) -> Row:

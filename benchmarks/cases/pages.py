@@ -1,13 +1,12 @@
 """The last pages of a session with a million windows, relative to a session with a thousand."""
 
 from collections.abc import Iterator
-from functools import partial
 from statistics import median
 from typing import Final
 
 from benchmarks import filling, processes
 from benchmarks.cases.setup import Setup
-from benchmarks.measures import Row, alternate, value_row
+from benchmarks.measures import Row, value_row
 from benchmarks.plans import ReadPlan, Target
 
 SHORT: Final = 1_000
@@ -18,15 +17,13 @@ BAR: Final = 1.5
 
 def measure(setup: Setup) -> Iterator[Row]:
     """Yield one row. Pages begin at all offsets in the last thousand windows, so that few are in the render cache."""
-    sizes = SHORT, setup.size(LONG)
+    sizes = setup.size(LONG), SHORT
     with processes.temporary_directory() as directory:
         sessions = filling.fill(directory / "data", sizes)
         with processes.service(directory / "data") as server:
-            small, large = (
-                partial(processes.run_load, last_pages(server.target(), session, windows))
-                for session, windows in zip(sessions, sizes, strict=True)
-            )
-            pairs = alternate(large, small, setup.pairs)
+            target = server.target()
+            plans = (last_pages(target, session, windows) for session, windows in zip(sessions, sizes, strict=True))
+            pairs = processes.alternate_loads(plans, setup.pairs)
     ratios = [small.per_cpu / large.per_cpu for large, small in pairs]
     beside = {
         "p50 ratio": median(median(large.latencies) / median(small.latencies) for large, small in pairs),

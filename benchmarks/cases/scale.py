@@ -11,7 +11,7 @@ from typing import Final
 
 from benchmarks import processes, procfs
 from benchmarks.cases import windows
-from benchmarks.cases.setup import Setup, Variant
+from benchmarks.cases.setup import Setup, Variant, running_service
 from benchmarks.measures import Row, value_row
 from benchmarks.plans import LivePlan
 from benchmarks.processes import ServerProcess
@@ -32,10 +32,7 @@ def _rows(setup: Setup, variant: Variant) -> Iterator[Row]:
     counts = sorted({most, *(1 << power for power in range(most.bit_length()))})
     loop, work, busy = [], [], []
     rates: dict[int, list[float]] = {count: [] for count in counts}
-    with (
-        processes.temporary_directory() as directory,
-        processes.service(directory / "data", **variant.settings) as server,
-    ):
+    with running_service(**variant.settings) as (server, _):
         plan = LivePlan(server.target(), STREAMS, setup.size(windows.CHUNKS[variant.model]), sockets=True)
         processes.run_load(plan)
         for _ in range(setup.pairs):

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import msgspec
 
 from benchmarks import processes
+from benchmarks.processes import ServerProcess
 from infra import models
 
 
@@ -54,3 +56,15 @@ def running_log(log: str) -> Iterator[Log]:
         return
     with processes.kafka() as (bootstrap, brokers):
         yield Log({"broker": f"kafka://{bootstrap}"}, brokers)
+
+
+@contextmanager
+def running_service(log: str = "embedded", **settings: str) -> Iterator[tuple[ServerProcess, Path]]:
+    """Run the service on a log; yield it and a temporary directory, which also holds its data."""
+    with (
+        processes.temporary_directory() as directory,
+        running_log(log) as beside,
+        processes.service(directory / "data", **beside.settings, **settings) as server,
+    ):
+        server.brokers = beside.brokers
+        yield server, directory

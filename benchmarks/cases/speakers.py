@@ -15,7 +15,7 @@ from app.http.metrics import Meters
 from app.identity.authentication import Authenticator
 from app.identity.keys import ORGANIZATION, KeyRateLimiter, Keyring
 from benchmarks import processes, procfs, voices
-from benchmarks.cases.setup import Setup
+from benchmarks.cases.setup import Setup, running_service
 from benchmarks.measures import Row, value_row
 from benchmarks.voices import ORG_KEY, VoiceClient, embedding_seconds
 from infra import models
@@ -49,9 +49,8 @@ def registering(setup: Setup) -> Iterator[Row]:
     count = setup.size(REGISTERED)
     alone, port = _embedding_timer(), free_port()
     with (
-        processes.temporary_directory() as directory,
-        processes.service(directory / "data", bundled_engines="true", bootstrap_org_key=ORG_KEY) as server,
-        VoiceClient(server) as client,
+        running_service(bundled_engines="true", bootstrap_org_key=ORG_KEY) as (server, directory),
+        closing(VoiceClient(server)) as client,
         processes.engines(directory, port),
         closing(HTTPConnection("127.0.0.1", port, timeout=60)) as route,
     ):
@@ -153,11 +152,7 @@ def refusing(setup: Setup) -> Iterator[Row]:
     """
     size = sum(map(len, voices.large(SPEAKER, TOO_LARGE_MIB)))
     forms = {"of known length": {"Content-Length": str(size)}, "in chunks": {}}
-    with (
-        processes.temporary_directory() as directory,
-        processes.service(directory / "data", bootstrap_org_key=ORG_KEY) as server,
-        VoiceClient(server) as client,
-    ):
+    with running_service(bootstrap_org_key=ORG_KEY) as (server, _), closing(VoiceClient(server)) as client:
         client.post(voices.form(SPEAKER, b""))
         for name, headers in forms.items():
             grown = [_memory_growth_mb(server.pid, client, headers) for _ in range(setup.pairs)]

@@ -1,12 +1,11 @@
 """Status reads, relative to a bare handler that returns the same bytes."""
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Final
 
 from benchmarks import filling, processes
 from benchmarks.cases.setup import Setup
-from benchmarks.measures import Row, alternate, ratio_row
+from benchmarks.measures import Row, ratio_row
 from benchmarks.plans import ReadPlan
 
 CONNECTIONS: Final = 32
@@ -25,8 +24,6 @@ def measure(setup: Setup) -> Iterator[Row]:
                 page = directory / "page"
                 page.write_bytes(processes.get(server.port, path))
                 with processes.bare("reads", directory, str(page)) as bare:
-                    ours, theirs = (
-                        partial(processes.run_load, ReadPlan(one.target(), CONNECTIONS, (path,), setup.size(rounds)))
-                        for one in (server, bare)
-                    )
-                    yield ratio_row(f"status, {name}", alternate(ours, theirs, setup.pairs), "reads", BAR)
+                    count = setup.size(rounds)
+                    plans = (ReadPlan(one.target(), CONNECTIONS, (path,), count) for one in (server, bare))
+                    yield ratio_row(f"status, {name}", processes.alternate_loads(plans, setup.pairs), "reads", BAR)

@@ -6,7 +6,7 @@ from statistics import mean, median
 from typing import Final
 
 from benchmarks import processes
-from benchmarks.cases.setup import Setup, Variant, running_log
+from benchmarks.cases.setup import Setup, Variant, running_service
 from benchmarks.measures import Row, alternate, on_every_core, ratio_row
 from benchmarks.plans import LivePlan
 
@@ -31,12 +31,8 @@ def measure(setup: Setup) -> Iterator[Row]:
 
 def row(setup: Setup, variant: Variant, bar: float, sockets: bool = False) -> Row:
     chunks = setup.size(CHUNKS[variant.model])
-    with (
-        processes.temporary_directory() as directory,
-        running_log(variant.log) as beside,
-        processes.service(directory / "data", **beside.settings, **variant.settings) as server,
-    ):
-        plan = LivePlan(server.target(beside.brokers), STREAMS, chunks, sockets=sockets)
+    with running_service(variant.log, **variant.settings) as (server, _):
+        plan = LivePlan(server.target(), STREAMS, chunks, sockets=sockets)
         bare = partial(processes.run_bare, "windows", variant.model, str(STREAMS), str(chunks))
         pairs = alternate(partial(processes.run_load, plan), bare, setup.pairs)
     row = ratio_row(f"windows, {variant}{', sockets' if sockets else ''}", pairs, "windows", bar)

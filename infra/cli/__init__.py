@@ -1,4 +1,4 @@
-"""The command `earshot`: each module listed here registers its commands, and imports heavy modules only inside them."""
+"""The command `earshot`: the modules listed here have its commands, and import heavy modules only inside them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import importlib
 import os
 import signal
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,26 +17,27 @@ from topics.errors import EarshotError
 if TYPE_CHECKING:
     import typer
 
-MODULES: Final = (
-    "infra.cli.serve",
-    "infra.cli.backup",
-    "infra.cli.listen",
-    "infra.cli.detect",
-    "infra.cli.analyze",
-    "infra.cli.jobs",
-    "infra.cli.speakers",
-    "infra.cli.explore",
-    "infra.cli.models",
-    "infra.cli.train_tag",
-    "infra.cli.evaluate",
-    "infra.cli.engines",
-    "infra.cli.accounts",
-    "infra.cli.link",
-    "infra.cli.usage",
-    "infra.cli.nodes",
-    "infra.cli.settings",
-    "infra.cli.interface",
-)
+#: The commands of each module, or groups of commands, in the order of the help.
+COMMANDS: Final[Mapping[str, Sequence[str]]] = {
+    "serve": ["serve"],
+    "backup": ["backup", "restore", "salvage", "set-aside"],
+    "listen": ["listen"],
+    "detect": ["detect"],
+    "analyze": ["analyze"],
+    "jobs": ["jobs"],
+    "speakers": ["speakers"],
+    "explore": ["explore"],
+    "models": ["models"],
+    "train_tag": [],  # It is one of `models`.
+    "evaluate": ["evaluate"],
+    "engines": ["engines"],
+    "accounts": ["org", "project", "projects", "key"],
+    "link": ["link"],
+    "usage": ["usage"],
+    "nodes": ["nodes"],
+    "settings": ["config"],
+    "interface": ["interface"],
+}
 
 
 def build() -> typer.Typer:
@@ -48,9 +50,22 @@ def build() -> typer.Typer:
         add_completion=False,
         pretty_exceptions_enable=False,
     )
-    for module in MODULES:
-        importlib.import_module(module).register(app)
+    for module in COMMANDS:
+        add_commands(app, module)
     return app
+
+
+def add_commands(app: typer.Typer, module: str) -> None:
+    """Import a module of this package and add its commands."""
+    import typer
+
+    imported = importlib.import_module(f"infra.cli.{module}")
+    for name in COMMANDS[module]:
+        command = getattr(imported, name.replace("-", "_"))
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name, hidden=name == "projects")  # Another name of `project`.
+        else:
+            app.command(name)(command)
 
 
 def main() -> None:
@@ -63,7 +78,7 @@ def main() -> None:
         from infra.cli import output
 
         output.open_closed_streams()
-        output.end_with_the_reader()
+        output.watch_output()
         build()()
     except KeyboardInterrupt:
         raise SystemExit(128 + signal.SIGINT) from None
@@ -71,8 +86,6 @@ def main() -> None:
         print(": ".join(["earshot", str(error), *getattr(error, "__notes__", ())]), file=sys.stderr)
         raise SystemExit(2 if isinstance(error, WrongSetting) else 1) from None
     except OSError as error:
-        # If the output failed, Python would report it once more when it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         print(f"earshot: {_fault(error)}", file=sys.stderr)
         raise SystemExit(2 if isinstance(error, PermissionError) and error.filename else 1) from None
     except ModuleNotFoundError as error:

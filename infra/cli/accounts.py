@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from infra.cli.administration import AdminUrl, administer
-from infra.cli.output import AsJson, Row, Yes, confirm, show, show_all
+from infra.cli.output import AsJson, Row, Yes, confirm, show, show_all, show_key
 
 if TYPE_CHECKING:
     from topics.ports.administration import Organization, Project
@@ -24,33 +25,25 @@ FreeSeconds = Annotated[
 Unlimited = Annotated[bool, typer.Option("--unlimited", help="Set no limit.")]
 
 org = typer.Typer(help="Organizations and their keys.", no_args_is_help=True)
-project = typer.Typer(help="Projects and their plans.", no_args_is_help=True)
+project = projects = typer.Typer(help="Projects and their plans.", no_args_is_help=True)
 key = typer.Typer(
     help="Keys of projects (of organizations: earshot org rotate-key); each is shown only once, when issued.",
     no_args_is_help=True,
 )
 
 
-def register(app: typer.Typer) -> None:
-    app.add_typer(org, name="org")
-    app.add_typer(project, name="project")
-    app.add_typer(project, name="projects", hidden=True)
-    app.add_typer(key, name="key")
-
-
 @org.command("create")
 def create_organization(
     name: Name,
     new: Annotated[
-        bool,
-        typer.Option("--new-database", help="Also make the database if there is none, as a service does."),
+        bool, typer.Option("--new-database", help="Also make the database if there is none, as a service does.")
     ] = False,
     url: AdminUrl = None,
     as_json: AsJson = False,
 ) -> None:
     """Make an organization and print its key."""
     organization, new_key = administer(url, lambda accounts: accounts.create_organization(name), new=new)
-    show({**_row(organization), "key": new_key}, as_json)
+    show_key({**_row(organization), "key": new_key}, as_json, f"earshot org rotate-key {organization.id}")
 
 
 @org.command("list")
@@ -63,7 +56,7 @@ def list_organizations(url: AdminUrl = None, as_json: AsJson = False) -> None:
 def rotate_organization_key(organization: OrganizationArgument, url: AdminUrl = None, as_json: AsJson = False) -> None:
     """Revoke an organization's key and print its new one; nodes refuse the old one within EARSHOT_KEY_CACHE_SECONDS."""
     new_key = administer(url, lambda accounts: accounts.rotate_organization_key(organization))
-    show({"organization": organization, "key": new_key}, as_json)
+    show_key({"organization": organization, "key": new_key}, as_json, f"earshot org rotate-key {quote(organization)}")
 
 
 @org.command("delete")
@@ -82,7 +75,7 @@ def create_project(
 ) -> None:
     """Make a project, in the only organization unless --org names one, and print its key."""
     created, new_key = administer(url, lambda accounts: accounts.create_project(name, organization))
-    show({**_with_plan(_row(created), as_json), "key": new_key}, as_json)
+    show_key({**_with_plan(_row(created), as_json), "key": new_key}, as_json, f"earshot key rotate {created.id}")
 
 
 @project.command("list")
@@ -112,7 +105,7 @@ def plan_project(
 
 @project.command("delete")
 def delete_project(name: ProjectArgument, yes: Yes = False, url: AdminUrl = None, as_json: AsJson = False) -> None:
-    """Delete a project and its key."""
+    """Delete a project and its key. Its jobs and sessions stay until they expire: delete them first."""
     confirm(yes, f"Delete project {name} and its key?")
     administer(url, lambda accounts: accounts.delete_project(name))
     show({"deleted": name}, as_json)
@@ -122,7 +115,7 @@ def delete_project(name: ProjectArgument, yes: Yes = False, url: AdminUrl = None
 def rotate_project_key(name: ProjectArgument, url: AdminUrl = None, as_json: AsJson = False) -> None:
     """Revoke a project's key and print its new one; nodes refuse the old one within EARSHOT_KEY_CACHE_SECONDS."""
     new_key = administer(url, lambda accounts: accounts.rotate_project_key(name))
-    show({"project": name, "key": new_key}, as_json)
+    show_key({"project": name, "key": new_key}, as_json, f"earshot key rotate {quote(name)}")
 
 
 def _row(one: Organization | Project) -> Row:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -20,8 +22,8 @@ if TYPE_CHECKING:
     from earshot_client import Client, JobEvent, JobOptions
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(analyze)
+#: The bundled engine's answer to a language that it does not know.
+LANGUAGE_REFUSED: Final = "ASR Engine API error: 400"
 
 
 def analyze(
@@ -38,8 +40,7 @@ def analyze(
         str | None, typer.Option(metavar="LANG", help="Translate speech into a language, as ko.")
     ] = None,
     lang: Annotated[
-        str | None,
-        typer.Option("--speech-lang", "--lang", help="Language of the speech; by default detected."),
+        str | None, typer.Option("--speech-lang", "--lang", help="Language of the speech; by default detected.")
     ] = None,
     speech_prompt: Annotated[
         str | None, typer.Option(help="Names and terms that may be said, as 'Anna Kowalczyk, Kubernetes'.")
@@ -61,6 +62,9 @@ def analyze(
         raise BadRequest("--srt, --vtt and --idempotency-key are for one file")
     if prompt and not insights:
         raise BadRequest("--prompt needs --insights")
+    if idempotency_key and not (idempotency_key.isascii() and idempotency_key.isprintable()):
+        raise BadRequest("--idempotency-key is sent in an HTTP header, so it must be printable ASCII")
+    check_captions(srt, vtt)
     from earshot_client import JobOptions
 
     options = JobOptions(
@@ -86,6 +90,24 @@ def analyze(
                     whole += print_job(client, job, str(file), json, srt, vtt)
     if whole < len(files):
         raise typer.Exit(1)
+
+
+def check_captions(*paths: Path | None) -> None:
+    """Check that captions can be written, before the work.
+
+    Raises:
+        EarshotError: one cannot.
+    """
+    for path in filter(None, paths):
+        fault = 0
+        if path.is_dir():
+            fault = errno.EISDIR
+        elif not path.parent.is_dir():
+            fault = errno.ENOENT
+        elif not os.access(path if path.exists() else path.parent, os.W_OK):
+            fault = errno.EACCES
+        if fault:
+            raise EarshotError(f"{path}: {os.strerror(fault)}")
 
 
 def print_job(client: Client, job_id: str, title: str, json: bool, srt: Path | None, vtt: Path | None) -> bool:
@@ -148,5 +170,6 @@ def _print_result(title: str, event: JobEvent, json: bool) -> bool:
 
         show(title, result)
     for service, why in result.errors.items():
-        typer.echo(f"earshot: {title}: {service}: {why}", err=True)
+        hint = "; the engine may not know this language" if why == LANGUAGE_REFUSED else ""
+        typer.echo(f"earshot: {title}: {service}: {why}{hint}", err=True)
     return not result.errors

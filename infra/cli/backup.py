@@ -17,13 +17,6 @@ if TYPE_CHECKING:
     from infra.settings import Settings
 
 
-def register(app: typer.Typer) -> None:
-    app.command("backup")(backup)
-    app.command("restore")(restore)
-    app.command("salvage")(salvage)
-    app.command("set-aside")(set_aside)
-
-
 def _settings() -> Settings:
     from infra.service.directories import UMASK
     from infra.settings import load

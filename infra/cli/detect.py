@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 import typer
@@ -15,7 +16,10 @@ import typer
 from infra.cli import remote
 
 if TYPE_CHECKING:
-    from earshot_client import Client, Event, Sensitivity
+    from earshot_client import Client, Event, Sensitivity, Session
+
+#: Seconds to delete sessions after Ctrl-C.
+DELETE_SECONDS: Final = 5.0
 
 
 class Report(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -26,12 +30,8 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str | None = None
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(detect)
-
-
 def detect(
-    files: Annotated[list[Path], typer.Argument(help="WAV, MP3, Ogg, FLAC or AIFF files.")],
+    files: Annotated[list[Path], typer.Argument(help="WAV, MP3, Ogg, FLAC, AIFF, AU or CAF files.")],
     url: remote.Url = None,
     key_file: remote.KeyFile = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line for each file.")] = False,
@@ -39,7 +39,10 @@ def detect(
     sensitivity: remote.DefaultSensitivity = 0,
     tag_sensitivity: remote.TagSensitivity = None,
 ) -> None:
-    """Send files and print the sounds in each, in the order given; exit status 1 if a file failed."""
+    """Send files and print the sounds in each, in the order given; exit status 1 if a file failed.
+
+    Ctrl-C deletes the sessions of files that are not done.
+    """
     sensitivities = remote.sensitivity(sensitivity, tag_sensitivity)
     failed = False
     with remote.connected(url, key_file) as client:
@@ -58,27 +61,52 @@ def detect(
 def _reports(client: Client, files: list[Path], sensitivity: Sensitivity, jobs: int) -> Iterator[Report]:
     """Yield the report of each file in order, while later files are in progress."""
     pool = ThreadPoolExecutor(jobs)
+    unfinished: dict[str, Path] = {}
     try:
-        yield from pool.map(lambda file: _report(client, file, sensitivity), files)
+        yield from pool.map(lambda file: _report(client, file, sensitivity, unfinished), files)
     except KeyboardInterrupt:
-        # The threads may wait for an answer for half a minute.
-        os._exit(128 + signal.SIGINT)
+        try:
+            pool.shutdown(wait=False, cancel_futures=True)
+            _delete(client, unfinished)
+        finally:
+            # The threads may wait for an answer for half a minute.
+            os._exit(128 + signal.SIGINT)
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _report(client: Client, file: Path, sensitivity: Sensitivity) -> Report:
+def _delete(client: Client, unfinished: Mapping[str, Path]) -> None:
+    from earshot_client import EarshotClientError
+
+    end = time.monotonic() + DELETE_SECONDS
+    for session_id, file in list(unfinished.items()):
+        try:
+            client.delete_session(session_id, timeout=max(end - time.monotonic(), 0.1))
+        except EarshotClientError as error:
+            typer.echo(f"earshot: {file}: its session is not deleted, and may still be analysed: {error}", err=True)
+
+
+def _report(client: Client, file: Path, sensitivity: Sensitivity, unfinished: dict[str, Path]) -> Report:
     """Send a file. Raise if the service is unreachable or rejects the key, because that is not the file's fault."""
     from earshot_client import EarshotClientError, ServiceUnreachable, WrongKey
 
+    sessions: list[str] = []
+
+    def begin(session: Session) -> None:
+        sessions.append(session.id)
+        unfinished[session.id] = file
+
     try:
-        return Report(str(file), tuple(client.detect(file, sensitivity)))
+        return Report(str(file), tuple(client.detect(file, sensitivity, on_session=begin)))
     except (ServiceUnreachable, WrongKey):
         raise
     except OSError as error:
         return Report(str(file), error=error.strerror or str(error))
     except EarshotClientError as error:
         return Report(str(file), error=str(error))
+    finally:
+        for session_id in sessions:
+            del unfinished[session_id]
 
 
 def _print_table(report: Report) -> None:

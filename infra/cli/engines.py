@@ -10,10 +10,6 @@ Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["json", "console"]
 
 
-def register(app: typer.Typer) -> None:
-    app.command("engines")(engines)
-
-
 def engines(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8100,

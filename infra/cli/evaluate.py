@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from infra.cli.models import models_app
+from infra.cli.models import models
 from topics.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -31,11 +31,6 @@ Table = Annotated[
 Labels = Annotated[
     Path | None, typer.Option(help="CSV label,tags[,tolerated]: meanings of labels that are no tags of the model.")
 ]
-
-
-def register(app: typer.Typer) -> None:
-    """Register `evaluate`; `calibrate` is registered under `models`."""
-    app.command()(evaluate)
 
 
 def evaluate(
@@ -83,7 +78,7 @@ def evaluate(
         typer.echo(model_card(bundled_manifests()))
 
 
-@models_app.command()
+@models.command()
 def calibrate(
     name: Annotated[str, typer.Argument(help="Model by name, id or directory.")],
     recordings: Annotated[Path, typer.Option(help="Folder of recordings, with --csv.")],
@@ -149,13 +144,13 @@ def _add(directory: Path, manifest: Manifest) -> RegistryEntry:
     import shutil
     import tempfile
 
-    from infra.lab.evaluation import manifest_files
+    from infra.models import manifests
     from infra.models.registry import Registry
     from infra.settings import load
 
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(shutil.copytree(directory, Path(scratch) / "model"))
-        manifest_files.write(copy, manifest)
+        manifests.write(copy, manifest)
         return Registry(load().data).add(copy)
 
 

@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from infra.cli import local
+from infra.cli.output import silence_libraries
 from topics.errors import BadRequest, EarshotError
 
 if TYPE_CHECKING:
     from infra.lab.explore.table import TagSummary
-
-
-def register(app: typer.Typer) -> None:
-    app.command()(explore)
 
 
 def explore(
@@ -42,9 +39,10 @@ def explore(
         from infra.lab.explore import picture
 
     engine, _ = local.engine(model)
+    silence_libraries()
     heard = section.analyse_section(file, engine, start, end)
     columns = table.choose_columns(heard, top, [name for name in tags.split(",") if name])
-    _print(table.tag_summaries(heard, columns, sensitivity))
+    _print([table.tag_summary(heard, column, sensitivity) for column in columns])
     if out is None:
         return
     try:

@@ -1,29 +1,17 @@
 """The command `earshot interface`: prints the documents of the interface without a running service."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from topics.errors import BadRequest
 
-
-class Kind(StrEnum):
-    """The documents to print."""
-
-    OPENAPI = "openapi"
-    SESSIONS = "sessions"
-    ASYNCAPI = "asyncapi"
-    MARKDOWN = "markdown"
-
-
-def register(app: typer.Typer) -> None:
-    app.command("interface")(interface)
+Kind = Literal["openapi", "sessions", "asyncapi", "markdown"]
 
 
 def interface(
-    document: Annotated[Kind, typer.Argument(help="Which document.")] = Kind.OPENAPI,
+    document: Annotated[Kind, typer.Argument(help="Which document.")] = "openapi",
     version: Annotated[str, typer.Option(help="Version of OpenAPI: 3.1 or 3.0.")] = "3.1",
 ) -> None:
     """Print a document of the interface, with the default limits."""
@@ -33,12 +21,12 @@ def interface(
     from app.options import EdgeOptions
 
     options = EdgeOptions(bytes(16), Path())
-    if document is Kind.MARKDOWN:
+    if document == "markdown":
         typer.echo(page(everything(options, with_operator=True)))
         return
     try:
         wanted_version({"version": version})
     except BadRequest as error:
         raise typer.BadParameter(str(error)) from None
-    name = document.value if document is Kind.ASYNCAPI else f"{document.value}-{version}"
+    name = document if document == "asyncapi" else f"{document}-{version}"
     typer.echo(build(name, options, with_operator=True).decode())

@@ -14,10 +14,6 @@ Id = Annotated[str, typer.Argument(metavar="ID", help="The id of a job.")]
 jobs = typer.Typer(help="Jobs of a project: list, read and delete them.", no_args_is_help=True)
 
 
-def register(app: typer.Typer) -> None:
-    app.add_typer(jobs, name="jobs")
-
-
 @jobs.command("list")
 def list_jobs(
     state: Annotated[str | None, typer.Option(help="Only these: accepted, processing or completed.")] = None,
@@ -56,6 +52,7 @@ def show_job(
 
     The exit status is 1 if a service of the job failed.
     """
+    analyze.check_captions(srt, vtt)
     with remote.connected(url, key_file) as client:
         whole = analyze.print_job(client, job, job, as_json, srt, vtt)
     if not whole:

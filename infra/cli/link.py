@@ -9,10 +9,6 @@ from infra.cli.administration import opened_database
 from infra.cli.remote import Url, checked_url
 
 
-def register(app: typer.Typer) -> None:
-    app.command("link")(link)
-
-
 def link(
     project: Annotated[
         str | None, typer.Argument(metavar="[PROJECT]", help="Id or name; by default the demo project.")

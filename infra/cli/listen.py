@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from infra.cli import remote
+from infra.cli.output import silence_libraries
 from topics.errors import EarshotError
 
 if TYPE_CHECKING:
@@ -20,10 +21,6 @@ if TYPE_CHECKING:
 
 Print = Callable[[str], None]
 Advance = Callable[[], None]
-
-
-def register(app: typer.Typer) -> None:
-    app.command()(listen)
 
 
 def listen(
@@ -71,7 +68,10 @@ def _source(file: str, speed: str, rate: int, sample_format: str, channels: int)
     factor = _factor(speed)
     try:
         if file == "-":
+            if not pcm.FORMAT.fullmatch(sample_format):
+                raise typer.BadParameter(pcm.NO_FORMAT.format(sample_format), param_hint="--format")
             return pcm.from_pipe(sys.stdin.buffer, rate, sample_format, channels)
+        silence_libraries()
         source = pcm.from_file(Path(file))
     except OSError as error:
         raise EarshotError(f"{file}: {error.strerror}") from None

@@ -18,16 +18,12 @@ if TYPE_CHECKING:
     from streams.models.manifest import Manifest
 
 #: Other modules add their commands to it.
-models_app = typer.Typer(help="Models: list and check them, and choose the one in use.", no_args_is_help=True)
+models = typer.Typer(help="Models: list and check them, and choose the one in use.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name or id of a model, or a directory with a manifest.")]
 
 
-def register(app: typer.Typer) -> None:
-    app.add_typer(models_app, name="models")
-
-
-@models_app.command("list")
+@models.command("list")
 def list_models(as_json: AsJson = False) -> None:
     """List the bundled and the added models."""
     registry, in_use = _opened()
@@ -42,7 +38,7 @@ def list_models(as_json: AsJson = False) -> None:
             typer.echo(f"earshot: {entry.fault}", err=True)
 
 
-@models_app.command("show")
+@models.command("show")
 def show_model(name: Name, as_json: AsJson = False) -> None:
     """Print everything about a model: licence, source, input, tags with their points, figures."""
     import msgspec
@@ -62,7 +58,7 @@ def show_model(name: Name, as_json: AsJson = False) -> None:
         _print_tags(manifest)
 
 
-@models_app.command("add")
+@models.command("add")
 def add(
     source: Annotated[
         str,
@@ -87,7 +83,7 @@ def add(
     show(_row(registry.add(source, name=name, recipe=made_by, sha256=sha256), in_use), as_json)
 
 
-@models_app.command("check")
+@models.command("check")
 def check(name: Name, as_json: AsJson = False) -> None:
     """Check all of a model: hashes, graph, shapes, and scores of silence and noise."""
     from infra.models import checks
@@ -97,7 +93,7 @@ def check(name: Name, as_json: AsJson = False) -> None:
     show({"model": passed.model_id, "result": "usable", "ms_per_window": round(passed.milliseconds, 2)}, as_json)
 
 
-@models_app.command("use")
+@models.command("use")
 def use(name: Name, as_json: AsJson = False) -> None:
     """Use a model for new sessions; a service that runs on the same EARSHOT_DATA switches within seconds.
 
@@ -113,7 +109,7 @@ def use(name: Name, as_json: AsJson = False) -> None:
     show({"in_use" if setting is None else "chosen": entry.model_id}, as_json)
 
 
-@models_app.command("remove")
+@models.command("remove")
 def remove(name: Name, as_json: AsJson = False) -> None:
     """Delete an added model that is not in use; its scores stay readable."""
     registry, _ = _opened()

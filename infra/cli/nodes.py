@@ -24,10 +24,6 @@ Url = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(nodes)
-
-
 def nodes(url: Url = None, as_json: AsJson = False) -> None:
     """Print the state of each node: faults, partitions, workers; exit status 1 if something is bad.
 

@@ -6,13 +6,14 @@ import io
 import json
 import os
 import signal
-import stat
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
 import typer
+
+from topics.errors import BadRequest, EarshotError
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -26,15 +27,22 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
-class _Pipe(io.FileIO):
-    """A pipe whose writer ends with its reader."""
+class _Output(io.FileIO):
+    """The standard output: its writer ends with its reader, and its errors name it."""
+
+    #: Any thread may end the process. That would hide that a key is lost.
+    may_end: ClassVar[bool] = True
 
     def write(self, data: ReadableBuffer, /) -> int:
         try:
             return super().write(data)
-        except BrokenPipeError:
-            # Like other tools: end quietly, with the status that shells report for SIGPIPE. Any thread may do this.
-            os._exit(128 + signal.SIGPIPE)
+        except OSError as error:
+            if isinstance(error, BrokenPipeError) and self.may_end:
+                # Like other tools: end quietly, with the status that shells report for SIGPIPE.
+                os._exit(128 + signal.SIGPIPE)
+            # Otherwise Python would report the error once more when it ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)
+            raise OSError(error.errno, error.strerror, "standard output") from None
 
 
 def open_closed_streams() -> None:
@@ -49,20 +57,44 @@ def open_closed_streams() -> None:
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
 
 
-def end_with_the_reader() -> None:
-    """End this process when the reader of its output ends, as in `earshot detect FILES | head`.
+def watch_output() -> None:
+    """Name the standard output in its errors, and end when its reader ends, as in `earshot detect FILES | head`.
 
     This covers only the output: Python ignores SIGPIPE because of sockets, whose peers may go at any time.
     """
-    with suppress(OSError):  # There may be no output.
-        if stat.S_ISFIFO(os.fstat(STDOUT).st_mode):
-            raw = _Pipe(STDOUT, "w", closefd=False)
-            sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), sys.stdout.encoding, sys.stdout.errors)
+    with suppress(OSError):  # It may be a directory, or something that captures the output of a test.
+        now = sys.stdout
+        buffer = io.BufferedWriter(_Output(now.fileno(), "w", closefd=False))
+        lines = isinstance(now, io.TextIOWrapper) and now.line_buffering
+        sys.stdout = io.TextIOWrapper(buffer, now.encoding, now.errors, line_buffering=lines)
+
+
+def silence_libraries() -> None:
+    """Drop what C libraries print about damaged audio, as the service's decoders do; `sys.stderr` still prints."""
+    with suppress(OSError):  # It may be something that captures the output of a test.
+        number = sys.stderr.fileno()
+        sys.stderr.flush()
+        sys.stderr = open(os.dup(number), "w", 1, sys.stderr.encoding, sys.stderr.errors)  # noqa: SIM115
+        os.dup2(os.open(os.devnull, os.O_WRONLY), number)
 
 
 def show(row: Row, as_json: bool) -> None:
     """Print one row, one line for each value."""
     _print(row, as_json, [[name, _text(value)] for name, value in row.items()])
+
+
+def show_key(row: Row, as_json: bool, again: str) -> None:
+    """Print one row with a new key, which nobody can read later.
+
+    Raises:
+        EarshotError: it cannot be printed; the message says that the command `again` makes another key.
+    """
+    _Output.may_end = False
+    try:
+        show(row, as_json)
+    except (OSError, UnicodeEncodeError) as error:
+        fault = f"standard output: {error.strerror if isinstance(error, OSError) else error}"
+        raise EarshotError(f"the new key is lost, it could not be printed: {fault}; `{again}` makes another") from None
 
 
 def show_all(rows: Sequence[Row], as_json: bool) -> None:
@@ -72,9 +104,20 @@ def show_all(rows: Sequence[Row], as_json: bool) -> None:
 
 
 def confirm(yes: bool, question: str) -> None:
-    """Ask for confirmation unless `yes` is set; end the command if it is denied."""
-    if not yes:
+    """Ask for confirmation unless `yes` is set; end the command if it is denied.
+
+    Raises:
+        BadRequest: there is no terminal that could answer, and the input does not either.
+    """
+    if yes:
+        return
+    try:
         typer.confirm(question, abort=True, err=True)
+    except typer.Abort:
+        if sys.stdin.isatty():
+            raise
+        typer.echo(err=True)  # The line has the question.
+        raise BadRequest("not confirmed, and nobody can be asked without a terminal: give --yes") from None
 
 
 def _print(value: Row | Sequence[Row], as_json: bool, lines: list[list[str]]) -> None:

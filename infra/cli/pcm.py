@@ -12,6 +12,7 @@ from topics.errors import AudioError
 
 BLOCK_SECONDS: Final = 0.5
 FORMAT: Final = re.compile(r"[suf](16|24|32)(le|be)?")
+NO_FORMAT: Final = "{!r} is not a sample format: s, u or f, then 16, 24 or 32, then le (which may be left out) or be"
 
 
 class PcmSource(msgspec.Struct, frozen=True):
@@ -36,7 +37,7 @@ def from_file(path: Path) -> PcmSource:
     try:
         info = soundfile.info(path)
     except soundfile.LibsndfileError as error:
-        raise AudioError(f"{path}: {error.error_string}") from None
+        raise AudioError(f"{path}: libsndfile cannot read it: {error.error_string}") from None
     return PcmSource(_content_type(info.samplerate, "s16le", info.channels), info.duration, _decoded(path))
 
 
@@ -48,7 +49,7 @@ def from_pipe(pipe: BinaryIO, rate: int, sample_format: str, channels: int) -> P
     """
     match = FORMAT.fullmatch(sample_format)
     if match is None:
-        raise AudioError(f"{sample_format!r} is not a sample format: s, u or f, then 16, 24 or 32, then le or be")
+        raise AudioError(NO_FORMAT.format(sample_format))
     frame = int(match[1]) // 8 * channels
     return PcmSource(_content_type(rate, sample_format, channels), None, _piped(pipe, rate, frame))
 

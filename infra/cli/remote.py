@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -27,12 +27,10 @@ Url = Annotated[
     ),
 ]
 KeyFile = Annotated[
-    Path | None,
-    typer.Option(help="File with the project key, - for standard input; by default EARSHOT_PROJECT_KEY."),
+    Path | None, typer.Option(help="File with the project key, - for standard input; by default EARSHOT_PROJECT_KEY.")
 ]
 OrgKeyFile = Annotated[
-    Path | None,
-    typer.Option(help="File with the organization key, - for standard input; by default EARSHOT_ORG_KEY."),
+    Path | None, typer.Option(help="File with the organization key, - for standard input; by default EARSHOT_ORG_KEY.")
 ]
 DefaultSensitivity = Annotated[
     int, typer.Option("--sensitivity", min=-2, max=2, help="2 reports the fewest sounds, -2 the most.")
@@ -44,25 +42,30 @@ TagSensitivity = Annotated[
 
 
 @contextmanager
-def connected(url: str | None, key_file: Path | None) -> Iterator[Client]:
-    """Yield a client of the service, with a project key.
+def connected(url: str | None, key_file: Path | None, whose: Literal["project", "org"] = "project") -> Iterator[Client]:
+    """Yield a client of the service, with the key of a project or of an organization.
 
     Raises:
         EarshotError: no key was given, or the service failed; the message says what to check.
     """
-    with _client(url, "project", *_key("project_key", "project", key_file)) as client:
-        yield client
+    from earshot_client import Client, EarshotClientError, WrongKey
 
-
-@contextmanager
-def connected_organization(url: str | None, org_key_file: Path | None) -> Iterator[Client]:
-    """Yield a client of the service, with an organization key.
-
-    Raises:
-        EarshotError: no key was given, or the service failed; the message says what to check.
-    """
-    with _client(url, "organization", *_key("org_key", "organization", org_key_file)) as client:
-        yield client
+    owner = "project" if whose == "project" else "organization"
+    key, source = _key(f"{whose}_key", owner, key_file)
+    url = checked_url(url or local_service(os.environ))
+    try:
+        client = Client(url, key) if whose == "project" else Client(url, org_key=key)
+    except WrongKey as error:
+        raise EarshotError(f"{owner} key ({source}): {error}") from None
+    try:
+        with client:
+            yield client
+    except (EarshotClientError, OSError) as error:
+        raise EarshotError(_message(error, redact_url(url), owner)) from None
+    except UnicodeEncodeError as error:
+        if error.encoding != "utf-8":  # an error of printing to a terminal with fewer letters
+            raise
+        raise EarshotError("an argument is not UTF-8") from None
 
 
 def _key(field: str, whose: str, file: Path | None) -> tuple[str, str]:
@@ -94,22 +97,6 @@ def printed(file: Path) -> Iterator[None]:
         typer.echo(f"earshot: {file}: {error}", err=True)
 
 
-@contextmanager
-def _client(url: str | None, whose: str, key: str, source: str) -> Iterator[Client]:
-    from earshot_client import Client, EarshotClientError, WrongKey
-
-    url = checked_url(url or local_service(os.environ))
-    try:
-        client = Client(url, key) if whose == "project" else Client(url, org_key=key)
-    except WrongKey as error:
-        raise EarshotError(f"{whose} key ({source}): {error}") from None
-    try:
-        with client:
-            yield client
-    except (EarshotClientError, OSError) as error:
-        raise EarshotError(_message(error, redact_url(url), whose)) from None
-
-
 def checked_url(url: str) -> str:
     """Return the URL of a service.
 
@@ -131,12 +118,14 @@ def local_service(environment: Mapping[str, str]) -> str:
 
 
 def _message(error: Exception, url: str, whose: str) -> str:
-    from earshot_client import ServiceUnreachable, WrongKey
+    from earshot_client import JobNotFound, ServiceUnreachable, WrongKey
 
     if isinstance(error, ServiceUnreachable):
         return f"no answer from {url}: {error}; set --url or EARSHOT_URL to the address of the service"
     if isinstance(error, WrongKey):
         return f"the service at {url} does not know this {whose} key ({error})"
+    if isinstance(error, JobNotFound):
+        return "there is no such job: it never existed, was deleted or has expired, or is another project's"
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     return str(error)

@@ -42,10 +42,6 @@ SHOWN: Final = "Keys were shown when they were made; `earshot key rotate PROJECT
 UNUSED: Final = "{setting} is ignored: the demo {whose} already has another key, or this one was revoked.\n"
 
 
-def register(app: typer.Typer) -> None:
-    app.command("serve")(serve)
-
-
 def serve() -> None:
     """Start the service; settings come from EARSHOT_... variables (see `earshot config`)."""
     from infra import settings

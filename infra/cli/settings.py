@@ -14,10 +14,6 @@ if TYPE_CHECKING:
     from infra.settings import Settings
 
 
-def register(app: typer.Typer) -> None:
-    app.command("config")(config)
-
-
 def config(
     as_json: AsJson = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print a table of all settings.")] = False,
@@ -54,9 +50,14 @@ def markdown() -> str:
 
     lines = ["| setting | default | meaning |", "| --- | --- | --- |"]
     for field, about in Settings.model_fields.items():
-        default = "" if about.default_factory or about.default is None else f"`{about.default}`"
+        default = "" if about.default_factory or about.default is None else f"`{_as_set(about.default)}`"
         lines.append(f"| `{variable(field)}` | {default} | {about.description} |")
     return "\n".join(lines)
+
+
+def _as_set(value: object) -> str:
+    """Return a value as a variable of the environment would have it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _plain(value: object) -> Value:

@@ -23,10 +23,6 @@ Name = Annotated[str, typer.Argument(help="Letters, digits and underscores.")]
 speakers = typer.Typer(help="Voices of an organization: register and recognise them.", no_args_is_help=True)
 
 
-def register(app: typer.Typer) -> None:
-    app.add_typer(speakers, name="speakers")
-
-
 @speakers.command("add")
 def add(
     name: Name,
@@ -43,7 +39,7 @@ def add(
     if (from_job is None) is not (speaker is None) or bool(files) is (from_job is not None):
         raise BadRequest("give recordings, or --from-job with --speaker")
     added: list[SpeakerProfile] = []
-    with remote.connected_organization(url, org_key_file) as client:
+    with remote.connected(url, org_key_file, "org") as client:
         if from_job is not None and speaker is not None:
             from earshot_client import JobVoice
 
@@ -61,7 +57,7 @@ def add(
 @speakers.command("list")
 def list_speakers(url: remote.Url = None, org_key_file: remote.OrgKeyFile = None, as_json: AsJson = False) -> None:
     """List the registered speakers."""
-    with remote.connected_organization(url, org_key_file) as client:
+    with remote.connected(url, org_key_file, "org") as client:
         show_all([_row(one) for one in client.speakers()], as_json)
 
 
@@ -75,7 +71,7 @@ def recognize(
     """Print who speaks when, and how similar the registered voice is."""
     from earshot_client import SpeakerRequestRefused, UnknownFormat
 
-    with remote.connected_organization(url, org_key_file) as client:
+    with remote.connected(url, org_key_file, "org") as client:
         try:
             turns = client.recognize(file)
             outdated = [one.name for one in client.speakers() if not one.is_compatible]
@@ -103,7 +99,7 @@ def remove(
 ) -> None:
     """Delete a speaker with all samples and recordings."""
     confirm(yes, f"Delete speaker {name} and all their voice samples?")
-    with remote.connected_organization(url, org_key_file) as client:
+    with remote.connected(url, org_key_file, "org") as client:
         client.delete_speaker(name)
     show({"deleted": name}, as_json)
 
@@ -119,10 +115,12 @@ def re_enroll(
 
     Exit status 1 if some samples cannot be: remove the speaker and add them again.
     """
-    with remote.connected_organization(url, org_key_file) as client:
+    with remote.connected(url, org_key_file, "org") as client:
         names = [name] if name else [one.name for one in client.speakers() if not one.is_compatible]
         done = [client.re_enroll(name) for name in names]
     show_all([_row(one) for one in done], as_json)
+    if not done:
+        typer.echo("earshot: the model knows the samples of all speakers; nothing was embedded again", err=True)
     if any(one.left for one in done):
         raise typer.Exit(1)
 

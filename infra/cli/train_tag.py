@@ -10,18 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from infra.cli import local
-from infra.cli.models import models_app
+from infra.cli.models import models
 
 if TYPE_CHECKING:
-    from infra.lab.evaluation.recordings import SkippedRecording
     from infra.lab.training.embeddings import Embedded
     from infra.teaching.tags import LearntTag
 
 
-def register(app: typer.Typer) -> None:
-    models_app.command("train-tag")(train_tag)
-
-
+@models.command("train-tag")
 def train_tag(
     name: Annotated[str, typer.Argument(help="Name of the tag, for example Espresso_machine.")],
     positives: Annotated[Path, typer.Option(help="Directory of 10 or more recordings with the sound.")],
@@ -90,15 +86,11 @@ def _embedded(embed: Callable[[Path], Embedded], directory: Path) -> list[Embedd
     from infra.lab.training.embeddings import embed_folder
 
     windows, skipped = embed_folder(embed, directory)
-    _print_skipped(directory, skipped)
-    return windows
-
-
-def _print_skipped(directory: Path, skipped: list[SkippedRecording]) -> None:
     for one in skipped:
         typer.echo(f"skipped {directory / one.name}: {one.cause}", err=True)
     if skipped:
         typer.echo(f"{directory}: {len(skipped)} files skipped", err=True)
+    return windows
 
 
 def _print(name: str, learnt: LearntTag) -> None:

@@ -32,10 +32,6 @@ class Format(StrEnum):
     JSON = "json"
 
 
-def register(app: typer.Typer) -> None:
-    app.command()(usage)
-
-
 def usage(
     project: Annotated[str | None, typer.Option(help="Id or name; also the id of a deleted one.")] = None,
     organization: Annotated[
@@ -104,6 +100,8 @@ async def _print(kind: type[msgspec.Struct], pages: AsyncIterable[Sequence[msgsp
                 names = [] if widths else [kind.__struct_fields__]
                 cells = [[text or "-" for text in texts(row)] for row in page]
                 widths = print_columns([*names, *cells], widths)
+            if not widths and kind in (LineRow, TotalRow):
+                typer.echo("earshot: there is no such usage", err=True)
 
 
 def _recount(form: Format) -> None:

@@ -209,7 +209,7 @@ async def _find(
     if organization is not None:
         query = query.where(table.c.organization_id == organization)
     if reference is None:
-        none, several = f"there is no {noun} yet", f"say which {noun}"
+        none, several = f"there is no {noun} yet", f"say which {noun}, by id or name (--org)"
     else:
         none, several = f"there is no {noun} {reference!r}", f"there are several {noun}s {reference!r}: give the id"
         query = query.where(or_(table.c.id == reference, table.c.name == reference))

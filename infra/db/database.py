@@ -9,15 +9,17 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
 from weakref import WeakSet
 
 from sqlalchemy import Connection, event, inspect, make_url, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from infra.db.schema import OLDEST, REVISION, metadata
+from infra.errors import WrongSetting
 from infra.extras import needed_for
 from topics.errors import DirectoryDown, ServiceError, Unavailable
 
@@ -273,14 +275,23 @@ class _Connection(sqlite3.Connection):
 
 
 def _postgresql(url: str) -> AsyncEngine:
-    with needed_for("a database on PostgreSQL"):
-        return create_async_engine(
-            url,
-            pool_pre_ping=True,
-            pool_timeout=CONNECT_SECONDS,
-            connect_args={"timeout": CONNECT_SECONDS, "command_timeout": COMMAND_SECONDS},
-            hide_parameters=True,
-        )
+    # asyncpg takes libpq's options of TLS, such as `sslrootcert`, in a URL only.
+    place = make_url(url)
+    files = {name: value for name, value in place.query.items() if name.startswith("ssl") and name != "ssl"}
+    options: dict[str, Any] = {"timeout": CONNECT_SECONDS, "command_timeout": COMMAND_SECONDS}
+    if files:
+        options["dsn"] = f"postgresql://?{urlencode(files)}"
+    try:
+        with needed_for("a database on PostgreSQL"):
+            return create_async_engine(
+                place.difference_update_query(files),
+                pool_pre_ping=True,
+                pool_timeout=CONNECT_SECONDS,
+                connect_args=options,
+                hide_parameters=True,
+            )
+    except ArgumentError as error:
+        raise WrongSetting("database_url", f"cannot be used ({error})") from error
 
 
 def _sqlite(file: str, url: str) -> AsyncEngine:

@@ -26,10 +26,7 @@ class SqlDirectory:
     """
 
     def __init__(
-        self,
-        database: Database,
-        timeout: float = ANSWER_SECONDS,
-        clock: Callable[[], float] = time.time,
+        self, database: Database, timeout: float = ANSWER_SECONDS, clock: Callable[[], float] = time.time
     ) -> None:
         """Answer within `timeout` seconds; session tokens count as their keys."""
         self._accounts = Accounts(database, clock)

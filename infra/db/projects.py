@@ -82,7 +82,7 @@ class SqlProjects(Store):
         async with self._database.reading() as connection:
             rows = await connection.execute(query)
             return [
-                DailyUsage(_date(number), MeteredService(service), jobs, int(audio_ms))
+                DailyUsage(utc_time(number * DAY_MS).date().isoformat(), MeteredService(service), jobs, int(audio_ms))
                 for number, service, jobs, audio_ms in rows
             ]
 
@@ -93,7 +93,3 @@ class SqlProjects(Store):
             for start in range(0, len(digests), PAGE):
                 some = keys.c.digest.in_(digests[start : start + PAGE])
                 await connection.execute(update(keys).where(some).values(last_used_at=now))
-
-
-def _date(number: int) -> str:
-    return utc_time(number * DAY_MS).date().isoformat()

@@ -46,11 +46,7 @@ async def issue(
     await connection.execute(delete(tokens).where((tokens.c.ends_at <= now) | tokens.c.digest.in_(oldest)))
     await connection.execute(
         insert(tokens).values(
-            digest=apikeys.digest(token),
-            purpose=purpose,
-            key_id=key,
-            job_id=job,
-            ends_at=now + SECONDS[purpose] * 1000,
+            digest=apikeys.digest(token), purpose=purpose, key_id=key, job_id=job, ends_at=now + SECONDS[purpose] * 1000
         )
     )
     return token

@@ -33,19 +33,11 @@ class EngineServer:
     refused. The child reads its key from standard input and ends with it, so it does not outlive a killed service.
     """
 
-    def __init__(
-        self,
-        level: str,
-        form: str,
-        directory: Path,
-        speech: SpeechSettings,
-    ) -> None:
+    def __init__(self, level: str, form: str, directory: Path, speech: SpeechSettings) -> None:
         """Open the listening socket, where connections wait until `start` has started a child.
 
-        Args:
-            level, form: Log level and format of the child, as in `infra.logs.configure`.
-            directory: Where the child keeps recordings while it works on them; emptied before each start.
-            speech: Settings of speech recognition.
+        The child logs by `level` and `form`, as in `infra.logs.configure`. It keeps recordings in `directory` while it
+        works on them; each start empties it.
 
         Raises:
             OSError: no port is free.

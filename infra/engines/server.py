@@ -1,5 +1,6 @@
 """The engine server as an ASGI application: one route for each public protocol, and its errors."""
 
+from functools import partial
 from typing import Final
 
 from starlette.applications import Starlette
@@ -11,9 +12,9 @@ from starlette.routing import Route
 
 from infra.engines import CHAT_MODEL, SMALL_MODEL, SPEAKER_MODEL, SPEECH_MODEL, errors
 from infra.engines.draining import DrainMiddleware
-from infra.engines.lock import KeyMiddleware, NoPagesMiddleware
+from infra.engines.lock import HEALTH, LockMiddleware
+from infra.engines.speech import transcription
 from infra.engines.speech.speech_models import SpeechModels
-from infra.engines.speech.transcription import Transcriptions
 from infra.engines.text import chat
 from infra.engines.voices.embeddings import Embeddings
 from topics.errors import EarshotError
@@ -33,24 +34,20 @@ def create_app(speech: SpeechModels, key: str | None = None) -> Starlette:
     """
     embeddings = Embeddings()
     routes = [
-        Route("/v1/audio/transcriptions", Transcriptions(speech, "transcribe").__call__, methods=["POST"]),
-        Route("/v1/audio/translations", Transcriptions(speech, "translate").__call__, methods=["POST"]),
+        Route("/v1/audio/transcriptions", partial(transcription.answer, speech, "transcribe"), methods=["POST"]),
+        Route("/v1/audio/translations", partial(transcription.answer, speech, "translate"), methods=["POST"]),
         Route("/v1/audio/speech/embedding", embeddings.answer_form, methods=["POST"]),
         Route("/v1/embeddings", embeddings.answer_json, methods=["POST"]),
         Route("/v1/chat/completions", chat.completions, methods=["POST"]),
         Route("/v1/models", models),
-        Route("/healthz", healthy),
+        Route(HEALTH, healthy),
     ]
     handlers = {
         EarshotError: errors.earshot_error,
         HTTPException: errors.http_exception,
         Exception: errors.unexpected_error,
     }
-    middleware = [Middleware(DrainMiddleware)]
-    if key is None:
-        middleware.append(Middleware(NoPagesMiddleware))
-    else:
-        middleware.append(Middleware(KeyMiddleware, key=key, open_paths=("/healthz",)))
+    middleware = [Middleware(DrainMiddleware), Middleware(LockMiddleware, key=key)]
     return Starlette(routes=routes, exception_handlers=handlers, middleware=middleware)
 
 

@@ -51,7 +51,9 @@ def unpack(archive: Path, target: Path, most: int = MAX_BYTES) -> None:
     left = most
     try:
         target.mkdir(parents=True, exist_ok=True)
-        for count, (name, file) in enumerate(_members(archive, target.parent, most)):
+        zipped = zipfile.is_zipfile(archive)
+        members = _zip_members(archive) if zipped else _tar_members(archive, target.parent, most)
+        for count, (name, file) in enumerate(members):
             path = _inside(archive, name)
             if count >= MOST_FILES:
                 raise EngineError(f"{archive.name}: holds more than {MOST_FILES} files")
@@ -65,10 +67,6 @@ def unpack(archive: Path, target: Path, most: int = MAX_BYTES) -> None:
                     out.write(block)
     except DAMAGE as error:
         raise EngineError(f"{archive.name}: cannot be unpacked: {' '.join(str(error).split())}") from error
-
-
-def _members(archive: Path, scratch: Path, most: int) -> Iterator[tuple[str, IO[bytes]]]:
-    yield from _zip_members(archive) if zipfile.is_zipfile(archive) else _tar_members(archive, scratch, most)
 
 
 def _zip_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:

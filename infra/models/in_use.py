@@ -74,7 +74,8 @@ class ModelInUse:
                 if isinstance(error, (Unavailable, OSError)):
                     continue
             else:
-                loaded.use(model)
+                # In a thread, because another model may be loading meanwhile.
+                await asyncio.to_thread(loaded.use, model)
                 log.info("model.used", model=model.manifest.model_id)
             refused, self._chosen_at = "", chosen_at
 

@@ -1,7 +1,8 @@
 """Manifests of every kind of model."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -19,6 +20,14 @@ from topics.errors import EngineError
 AnyManifest = Manifest | SpeakerManifest | OverlapManifest | SpeechManifest
 
 
+_READERS: Final[dict[str, Callable[[Path], AnyManifest]]] = {
+    "sound-events": sound.read,
+    "speaker-embedding": voice.read,
+    "overlap": overlap_manifest.read,
+    "speech-recognition": speech_manifest.read,
+}
+
+
 class _Kind(msgspec.Struct):
     kind: str = "sound-events"
 
@@ -31,16 +40,16 @@ def read(directory: Path) -> AnyManifest:
     """
     path = directory / FILE
     kind = sound.read_as(path, _Kind, lambda _: iter(())).kind
-    if kind == "sound-events":
-        return sound.read(directory)
-    if kind == "speaker-embedding":
-        return voice.read(directory)
-    if kind == "speech-recognition":
-        return speech_manifest.read(directory)
-    if kind == "overlap":
-        return overlap_manifest.read(directory)
-    expected = "sound-events, speaker-embedding, overlap or speech-recognition"
-    raise EngineError(f"{path}: kind is {kind!r}, expected {expected}")
+    if kind not in _READERS:
+        *some, last = _READERS
+        raise EngineError(f"{path}: kind is {kind!r}, expected {', '.join(some)} or {last}")
+    return _READERS[kind](directory)
+
+
+def write(directory: Path, manifest: AnyManifest) -> None:
+    """Write a manifest, indented; equal content gives equal bytes."""
+    text = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+    (directory / FILE).write_bytes(text + b"\n")
 
 
 def kind(manifest: AnyManifest) -> str:

@@ -247,8 +247,7 @@ def _copy(source: Path, manifest: AnyManifest, target: Path) -> None:
         if (source / name).stat().st_size > MAX_BYTES:
             raise EngineError(f"{source / name}: is larger than {MAX_BYTES} bytes")
         shutil.copyfile(source / name, target / name)
-    text = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
-    (target / FILE).write_bytes(text + b"\n")
+    manifests.write(target, manifest)
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -1,12 +1,11 @@
 """The manifest of a speech recognition model: its files, their origin, and its quality."""
 
 from collections.abc import Iterator
-from functools import cached_property
 from pathlib import Path
 
 import msgspec
 
-from streams.models.manifest import FILE, Graph, file_faults, read_as
+from streams.models.manifest import FILE, Graph, PublishedModel, file_faults, read_as
 
 
 class SpeechInput(msgspec.Struct, frozen=True, tag_field="kind", tag="log-mel"):
@@ -17,37 +16,23 @@ class SpeechInput(msgspec.Struct, frozen=True, tag_field="kind", tag="log-mel"):
     seconds: int = 30
 
 
-class SpeechManifest(
-    msgspec.Struct, frozen=True, dict=True, omit_defaults=True, tag_field="kind", tag="speech-recognition"
-):
-    """Everything that the engine server must know about a speech model in CTranslate2's format."""
+class SpeechManifest(PublishedModel, frozen=True, tag_field="kind", tag="speech-recognition"):
+    """Everything that the engine server must know about a speech model in CTranslate2's format.
 
-    name: str
-    version: str
-    licence: str
-    source: str
-    #: The weights.
-    graph: Graph
+    Its graph has the weights.
+    """
+
     #: Further files that the model needs.
     files: tuple[Graph, ...]
     input: SpeechInput
     #: False for a model that knows English only.
     multilingual: bool = True
     #: Measured figures of this model, by the names that evaluation prints.
-    figures: dict[str, float] = {}
-
-    @cached_property
-    def model_id(self) -> str:
-        """`name@graph`, with a prefix of the graph's SHA-256 in hex."""
-        return f"{self.name}@{self.graph.sha256[:8]}"
+    figures: dict[str, float] = msgspec.field(default_factory=dict)
 
 
 def read(directory: Path) -> SpeechManifest:
-    """Read and check the manifest in `directory`.
-
-    Raises:
-        EngineError: it is missing or wrong; one line naming the file and the fault.
-    """
+    """Read and check the manifest in `directory`, with the errors of `read_as`."""
     return read_as(directory / FILE, SpeechManifest, _faults)
 
 

@@ -81,11 +81,17 @@ def make(settings: Settings, target: Path) -> Contents:
         partial.rename(target)
         sync(target.parent)
     except OSError as error:
-        raise ServiceError(f"the backup cannot be written: {error.strerror} ({error.filename})") from error
+        raise ServiceError(f"the backup cannot be written: {_reason(error, partial)}") from error
     finally:
         if partial.exists():
             shutil.rmtree(partial, ignore_errors=True)
     return contents
+
+
+def _reason(error: OSError, place: Path) -> str:
+    """Return what failed with which files; `place` is where, if the error names none."""
+    files = " to ".join(str(file) for file in (error.filename, error.filename2) if file is not None)
+    return f"{error.strerror} ({files or place})"
 
 
 def _check_target(target: Path, places: dict[str, Path]) -> None:
@@ -158,10 +164,7 @@ def copy_database(source: Path, target: Path) -> None:
         ServiceError: it cannot be read or written.
     """
     try:
-        with (
-            closing(intact.read_only(source)) as there,
-            closing(sqlite3.connect(target)) as here,
-        ):
+        with closing(intact.read_only(source)) as there, closing(sqlite3.connect(target)) as here:
             there.backup(here)
             here.execute("PRAGMA journal_mode = DELETE")  # One file; a start switches it to a write-ahead log again.
     except sqlite3.Error as error:
@@ -213,7 +216,7 @@ def restore(settings: Settings, source: Path, aside: bool) -> tuple[Contents, li
             for name, copy in copies.items():
                 _put(copy, places[name])
         except OSError as error:
-            raise ServiceError(f"the backup cannot be restored: {error.strerror} ({error.filename})") from error
+            raise ServiceError(f"the backup cannot be restored: {_reason(error, staged)}") from error
         finally:
             shutil.rmtree(staged, ignore_errors=True)
         data_directory.note_left_out(settings)

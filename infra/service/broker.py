@@ -16,13 +16,7 @@ from topics import catalog, keys
 
 
 async def open_log(
-    settings: Settings,
-    directory: Path,
-    url: str,
-    secret: bytes,
-    database: Database,
-    marks: Marks,
-    lock: DirectoryLock,
+    settings: Settings, directory: Path, url: str, secret: bytes, database: Database, marks: Marks, lock: DirectoryLock
 ) -> tuple[LogBackend, Membership | None]:
     """Open the log and, on Kafka, this node's membership.
 

@@ -35,7 +35,7 @@ def prepare(settings: Settings) -> None:
     voices is made with the first voice, private to its owner.
 
     Raises:
-        WrongSetting: a directory is missing, is not a directory, or cannot be written.
+        WrongSetting: a directory is missing, is not a directory, or cannot be written; or a database is not a file.
         ServiceError: this user may not use something in it, or a file is in place of a directory.
     """
     _make("data", settings.data)
@@ -44,6 +44,8 @@ def prepare(settings: Settings) -> None:
     database = database_file(settings)
     if settings.database_url is not None and database is not None:
         _check("database_url", database.parent)
+        if database.exists() and not database.is_file():
+            raise WrongSetting("database_url", f"{database} is not a file")
     if settings.voices_url is not None and (voices := local_directory(settings.voices_url)):
         _check("voices_url", next(one for one in (voices, *voices.parents) if one.exists()))
     for path in _made(settings):

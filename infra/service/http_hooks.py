@@ -27,7 +27,7 @@ CALLBACKS: Final = (
 METHODS: Final[Mapping[type, Collection[str]]] = {
     HttpToolsProtocol: (
         *CALLBACKS, "connection_made", "connection_lost", "data_received", "eof_received", "on_response_complete",
-        "shutdown", "_get_upgrade", "_start_asgi_task", "_unset_keepalive_if_required",
+        "shutdown", "_start_asgi_task", "_unset_keepalive_if_required",
     ),
     FlowControl: ("pause_reading",),
 }  # fmt: skip

@@ -19,6 +19,7 @@ from app.http.bodies import DISCARDED_BYTES
 from app.http.sockets import EXTENSION
 from infra.service.connections import LOOK_SECONDS, Connections
 from infra.service.socket_upgrade import SocketUpgrade
+from infra.service.unread import Unread
 
 #: Framing bytes allowed in a request, plus one for each byte of its body: a body may come in chunks of a few bytes.
 FRAMING_BYTES: Final = 32 * 1024
@@ -46,11 +47,12 @@ class ClientConnection(HttpToolsProtocol):
         self._hosts = 0
         #: When the request began, and when its body last advanced.
         self._began = self._moved = door.now
-        #: Unread bytes of answers at the last check, and since when the client has read none.
-        self._untaken = 0
+        #: Since when the client has read nothing of its answers.
         self._stuck = door.now
         #: Input after a request that asks for another protocol.
         self.early = b""
+        #: The request asks for a protocol other than WebSocket, and is parsed again without that.
+        self._parses_again = False
         #: Who sends on this connection, as far as is known, and the input that waits for its turn.
         self._sender = ""
         self._waiting = b""
@@ -138,10 +140,7 @@ class ClientConnection(HttpToolsProtocol):
             return
         self._framing += len(data)
         try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            # Until the upgrade is accepted, this is served as any other request.
-            self.early = data[upgrade.args[0] :]
+            self._parse(data)
         except httptools.HttpParserError:
             if self._raw.is_closing():  # What follows the last request is ignored.
                 return
@@ -153,6 +152,26 @@ class ClientConnection(HttpToolsProtocol):
             self.cycle.body.clear()
             self.flow.pause_reading()
             self.loop.call_later(self._door.discard(len(data)), self._read_on)
+
+    def _parse(self, data: bytes) -> None:
+        """Parse input; `HttpParserError` passes through."""
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            rest = data[upgrade.args[0] :]
+            if self._parses_again:
+                self._parse(self._without_upgrade() + rest)
+            else:
+                # Until the upgrade is accepted, this is served as any other request.
+                self.early = rest
+
+    def _without_upgrade(self) -> bytes:
+        """Return the head of a request, and begin anew: the parser skips the body of a request with `Upgrade`."""
+        head = self.parser.get_method(), self.url, self.parser.get_http_version().encode("ascii")
+        lines = [b"%s: %s\r\n" % header for header in self.headers if header[0] != b"upgrade"]
+        self.parser, self._parses_again = httptools.HttpRequestParser(self), False
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # As uvicorn's.
+        return b"%s %s HTTP/%s\r\n%s\r\n" % (*head, b"".join(lines))
 
     @property
     def _discards(self) -> bool:
@@ -195,6 +214,12 @@ class ClientConnection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Serve a request, or queue it behind earlier ones."""
+        method = self.parser.get_method()
+        upgrades = self.parser.should_upgrade() and method != b"CONNECT"
+        wanted = [value.lower() for name, value in self.headers if name == b"upgrade"] if upgrades else []
+        self._parses_again = upgrades and (method != b"GET" or wanted != [b"websocket"])
+        if self._parses_again:
+            return
         if len(self.pipeline) >= PIPELINED:
             self._fault = 400, f"more than {PIPELINED} requests wait for the answer to the first"
             raise ValueError(self._fault)
@@ -204,7 +229,7 @@ class ClientConnection(HttpToolsProtocol):
             raise ValueError(self._fault)
         if proxies := self._door.limits.trusted_proxies:
             self.scope["client"] = client_address(self.address, self.headers, proxies), 0
-        if self.parser.should_upgrade() and self._get_upgrade() == b"websocket":
+        if upgrades:
             self.flow.pause_reading()
             scope = cast(dict[str, Any], self.scope)
             scope["extensions"] = {EXTENSION: SocketUpgrade(self, scope)}
@@ -230,6 +255,8 @@ class ClientConnection(HttpToolsProtocol):
             self.refuse(413, "the rest of a request that was answered is too large to discard")
 
     def on_message_complete(self) -> None:
+        if self._parses_again:
+            return
         self._check_header_size()
         self._receiving = False
         self._framing = 0
@@ -256,6 +283,10 @@ class ClientConnection(HttpToolsProtocol):
         cycle.response_started = cycle.response_complete = cycle.disconnected = True
         self.connections.discard(self)
         self._door.leave(self)
+        # Break the reference cycles: `connection_lost` is not called.
+        self.parser = None  # type: ignore[assignment]
+        cast(PairingTransport, self.transport).leave = _at_once
+        cast(dict[str, Any], self.scope)["extensions"].clear()
         return self._raw
 
     # --- deadlines --------------------------------------------------------------------------------------------------
@@ -263,9 +294,8 @@ class ClientConnection(HttpToolsProtocol):
     def look(self, now: float) -> None:
         """End whatever is late: an incomplete request, an unread answer, a client that does not leave."""
         limits, untaken = self._door.limits, self._raw.get_write_buffer_size()
-        if not untaken or untaken < self._untaken:
+        if cast(PairingTransport, self.transport).unread.is_read(untaken):
             self._stuck = now
-        self._untaken = untaken
         if untaken and now - self._stuck > limits.idle_seconds:
             self._door.refused["an answer that was not taken"] += 1
             self._raw.abort()
@@ -341,10 +371,12 @@ class PairingTransport(asyncio.Transport):
         self._loop = loop
         #: Returns whether closing has to wait for the rest of the request.
         self.leave = leave
+        self.unread = Unread()
         self._first: bytes | bytearray | memoryview = b""
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Write, now or soon, in the order of the calls."""
+        self.unread.written += len(data)
         if self._first:
             first, self._first = self._first, b""
             if not self._transport.is_closing():

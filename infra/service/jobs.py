@@ -51,12 +51,7 @@ class JobServices:
     """The job services and registered speakers of a node; starts and stops their engines."""
 
     def __init__(
-        self,
-        settings: Settings,
-        models: LoadedModels,
-        store: SpeakerStore,
-        decoders: DecoderPool,
-        workers: Workers,
+        self, settings: Settings, models: LoadedModels, store: SpeakerStore, decoders: DecoderPool, workers: Workers
     ) -> None:
         """Make the services; those without an engine are missing. `decoders` read recordings, `workers` score them.
 

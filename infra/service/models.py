@@ -45,7 +45,7 @@ class ModelsInUse:
         if self._speech in whisper_files.DIRECTORIES:
             with suppress(EngineError):  # It was not converted here; its engine reports that and uses another.
                 found.append(whisper_files.find(self._speech)[1])
-        return [_other(manifest) for manifest in found]
+        return [ModelFacts(**_common(one), sample_rate=one.input.sample_rate) for one in found]
 
 
 def _sound(manifest: Manifest) -> ModelFacts:
@@ -64,10 +64,6 @@ def _sound(manifest: Manifest) -> ModelFacts:
             for tag, point in zip(manifest.tags, manifest.points(recording=True), strict=True)
         ],
     )
-
-
-def _other(manifest: AnyManifest) -> ModelFacts:
-    return ModelFacts(**_common(manifest), sample_rate=manifest.input.sample_rate)
 
 
 def _common(manifest: AnyManifest) -> dict[str, Any]:

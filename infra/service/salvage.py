@@ -127,6 +127,11 @@ def _mend_log(settings: Settings, log: Path, scratch: Path, name: bytes | None) 
     with embedded.remains(log, scratch / "old") as old:
         name = name or old.name
         new = NewLog(scratch / "new", name, old.group)
+        written = Marks(data_directory.tables(settings) / MARKS).group
+        if cut := old.group < written:
+            lines.append(f"The log can be read to write {old.group} of {written}: what came later is lost.")
+        if not old.topics:
+            lines.append("No record of the log can be read: its list of topics is lost, and all audio with it.")
         try:
             partitions = next((count for _, count in old.topics.values()), settings.partition_count)
             topics = dict.fromkeys([*old.topics, *(topic.name for topic in catalog.topics(0))])
@@ -135,7 +140,7 @@ def _mend_log(settings: Settings, log: Path, scratch: Path, name: bytes | None) 
             for number in range(partitions):
                 rows = _Rows(number)
                 lines += rows.write(old, new, data_directory.tables(settings), name)
-                lost = not rows.whole
+                lost = cut or not old.topics or not rows.whole
                 for tp in (TopicPartition(topic, number) for topic in topics if topic != CHANGELOG):
                     kept = new.keep(tp, old, rows.positions.get(tp.topic, 0))
                     lines += _said(tp, kept)

@@ -144,7 +144,7 @@ class EarshotService:
             app = self._app(node, jobs, secret, nodes, models)
             stack.push_async_callback(app.state.forwarder.close)
             self.connections.sender = app.state.sender
-            stack.callback(self._note_end)
+            stack.callback(lambda: log.info("service.stopped", failed=self.failed))
             stack.push_async_callback(self._stop_node, node)
             fronts = (app, self._sockets, self.connections), (app.state.operator, self._admin_sockets, self._operators)
             for front, sockets, connections in fronts:
@@ -235,14 +235,13 @@ class EarshotService:
             async with asyncio.timeout(STOP_SECONDS):
                 await node.stop()
 
-    def _note_end(self) -> None:
-        log.info("service.stopped", failed=self.failed)
-
     async def _open(self, marks: Marks) -> tuple[Bootstrap | None, LoadedModels]:
         """Open the database and load the model concurrently; return once both have ended, even if one failed."""
         database = asyncio.create_task(self._open_database(marks))
         model = asyncio.create_task(asyncio.to_thread(self._open_model))
         await asyncio.wait({database, model})
+        if not model.cancelled():
+            model.exception()  # Otherwise asyncio logs it if the database failed too.
         return database.result(), model.result()
 
     async def _open_database(self, marks: Marks) -> Bootstrap | None:

@@ -15,6 +15,7 @@ from websockets.protocol import Protocol, State
 
 from app.http.sockets import IDLE, TOO_BIG, Receiver
 from infra.service.connections import Connections
+from infra.service.unread import Unread
 
 #: Seconds that a client has to read the close frame.
 LINGER_SECONDS: Final = 2.0
@@ -61,7 +62,7 @@ class SocketConnection(asyncio.Protocol):
         self._moved = self._stuck = door.precise_now()
         # Sockets that come together, after a restart for example, are pinged in turn.
         self._pinged = door.now - random() * door.limits.idle_seconds / PINGS
-        self._untaken = 0
+        self._unread = Unread()
         self._closing: float | None = None
         self._text = False
         #: Nothing more is read: both sides have closed, or the client broke the protocol.
@@ -125,6 +126,7 @@ class SocketConnection(asyncio.Protocol):
     def _flush(self) -> None:
         data = b"".join(self._protocol.data_to_send())
         if data and not self._transport.is_closing():
+            self._unread.written += len(data)
             self._transport.write(data)
 
     # --- what the transport does ------------------------------------------------------------------------------------
@@ -209,6 +211,9 @@ class SocketConnection(asyncio.Protocol):
         if self._closing is None:
             self._end()
             self._receiver.ended()
+        elif fault is not None:
+            # Close when the client does, or late: a proxy in between would end both sides, and lose the close frame.
+            return
         else:
             self._flush()
         if fault is None:
@@ -254,10 +259,9 @@ class SocketConnection(asyncio.Protocol):
             if now - self._closing > LINGER_SECONDS:
                 self._transport.abort()
             return
-        untaken = self._transport.get_write_buffer_size()
-        if not self._untaken or untaken < self._untaken:
+        waited = self._unread.left
+        if self._unread.is_read(self._transport.get_write_buffer_size()) or not waited:
             self._stuck = now
-        self._untaken = untaken
         if now - self._stuck >= idle:
             self._give_up(f"nothing was taken for {idle:g} s")
             return

@@ -1,11 +1,11 @@
 """Requests that ask for WebSocket: accepted here, or forwarded to the node that owns the session."""
 
 from http import HTTPStatus
-from typing import Final, cast
+from typing import Final
 
 from starlette.types import Scope
 from websockets.datastructures import Headers
-from websockets.http11 import Request
+from websockets.http11 import Request, Response
 from websockets.protocol import Protocol as FrameProtocol
 from websockets.protocol import Side
 from websockets.server import ServerProtocol
@@ -33,6 +33,14 @@ class SocketUpgrade:
     def idle_seconds(self) -> float:
         return self._connection.door.limits.idle_seconds
 
+    def check(self) -> None:
+        """Check the handshake.
+
+        Raises:
+            BadRequest: the request does not follow RFC 6455.
+        """
+        self._answer(None)
+
     def accept(self, protocol: str | None, receiver: Receiver, longest: int) -> SocketConnection:
         """Answer 101 and take over the connection.
 
@@ -40,15 +48,7 @@ class SocketUpgrade:
             BadRequest: the request does not follow RFC 6455.
             ClientGone: the client has hung up.
         """
-        handshake = ServerProtocol(select_subprotocol=lambda _, __: cast(Subprotocol | None, protocol))
-        headers = Headers(
-            (name.decode("latin-1"), value.decode("latin-1"))
-            for name, value in self._scope["headers"]
-            if name in _HANDSHAKE
-        )
-        answer = handshake.accept(Request("", headers, self._scope["method"]))
-        if answer.status_code != HTTPStatus.SWITCHING_PROTOCOLS:
-            raise BadRequest(f"not WebSocket: {handshake.handshake_exc}")
+        answer = self._answer(protocol)
         transport = self._connection.hand_over()
         if transport is None:
             raise ClientGone
@@ -57,6 +57,19 @@ class SocketUpgrade:
         connection = SocketConnection(transport, frames, receiver, door, state, self._connection.address)
         connection.take_over(answer.serialize(), self._connection.early)
         return connection
+
+    def _answer(self, protocol: str | None) -> Response:
+        handshake = ServerProtocol(subprotocols=[Subprotocol(protocol)] if protocol else None)
+        handshake.parser.close()  # It refers to the handshake.
+        headers = Headers(
+            (name.decode("latin-1"), value.decode("latin-1"))
+            for name, value in self._scope["headers"]
+            if name in _HANDSHAKE
+        )
+        answer = handshake.accept(Request("", headers, self._scope["method"]))
+        if answer.status_code != HTTPStatus.SWITCHING_PROTOCOLS:
+            raise BadRequest(f"not WebSocket: {handshake.handshake_exc}")
+        return answer
 
     async def pass_on(self, url: str, headers: list[tuple[bytes, bytes]]) -> Reply | End:
         """Forward the request to another node; once it accepts, relay all bytes both ways.

@@ -20,6 +20,7 @@ from app.http.errors import ClientGone
 from app.http.replies import Reply
 from app.http.sockets import PROTOCOLS
 from infra.service.connections import Connections
+from infra.service.unread import Unread
 from topics.errors import Unavailable
 
 #: Headers that the owner gets. The page's origin is not among them, because this node checked it.
@@ -103,7 +104,7 @@ class End(asyncio.Protocol):
         self._frames: FrameCount | None = None
         self._connections: set[object] = set()
         self._stuck = 0.0 if door is None else door.now
-        self._untaken = 0
+        self._unread = Unread()
         self._stopping = False
         self.on_end: Callable[[], None] = lambda: None
         self.head: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
@@ -133,6 +134,7 @@ class End(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         if self._transport is None or self._transport.is_closing() or self._stopping:
             return
+        self._unread.written += len(data)
         self._transport.write(data)
         if self._frames is not None:
             self._frames.feed(data)
@@ -185,10 +187,8 @@ class End(asyncio.Protocol):
         """End a client that reads nothing; the owner ends everything else that is late."""
         if self._transport is None or self._door is None:
             return
-        untaken = self._transport.get_write_buffer_size()
-        if not untaken or untaken < self._untaken:
+        if self._unread.is_read(self._transport.get_write_buffer_size()):
             self._stuck = now
-        self._untaken = untaken
         if now - self._stuck > 2 * self._door.limits.idle_seconds:
             self._transport.abort()
 

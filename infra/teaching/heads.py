@@ -47,8 +47,7 @@ class FeatureSpace(msgspec.Struct, frozen=True):
 
     def features(self, embeddings: Floats) -> Doubles:
         """Return float64[n, components] of float32[n, dimension]."""
-        whitened: Doubles = (embeddings - self.mean) @ self.axes
-        return whitened
+        return (embeddings - self.mean) @ self.axes
 
 
 def feature_space(material: Floats) -> FeatureSpace:
@@ -79,8 +78,7 @@ def learn_head(
     ]
     head = regress(*_regression_rows(features, chosen, others, weights))
     direction = within.axes @ head[:-1]
-    unwhitened: Floats = np.append(direction, head[-1] - within.mean @ direction).astype(np.float32)
-    return unwhitened
+    return np.append(direction, head[-1] - within.mean @ direction).astype(np.float32)
 
 
 def _likeliest(logits: Doubles, levels: Floats) -> Bools:

@@ -22,6 +22,9 @@ NAMES: Final[dict[Container, str]] = {
     "ac3": "AC-3",
     "wavpack": "WavPack",
 }
+#: Size of the header of an ID3 tag; and how many tags are skipped.
+_ID3_BYTES: Final = 10
+_MOST_TAGS: Final = 4
 _BEGINNINGS: Final[dict[bytes, Container]] = {
     b"OggS": "ogg",
     b"fLaC": "flac",
@@ -63,17 +66,36 @@ class Source(Protocol):
     def seek(self, offset: int, whence: int = 0, /) -> int: ...
 
 
+def detect_file(source: Source) -> Container | None:
+    """Return the container of a file, or None if unknown, and rewind it. A tag may precede FLAC."""
+    detected = detect(source.read(HEAD))
+    if detected == "mp3" and detect(skip_tags(source, HEAD)[1]) == "flac":
+        detected = "flac"
+    source.seek(0)
+    return detected
+
+
+def skip_tags(source: Source, size: int) -> tuple[int, bytes]:
+    """Return where the audio after ID3 tags begins, and its first `size` bytes, at least 10."""
+    source.seek(0)
+    start, head = 0, source.read(size)
+    for _ in range(_MOST_TAGS):
+        if head[:3] == b"ID3" and len(head) >= _ID3_BYTES and max(head[6:10]) < 0x80:
+            start += _ID3_BYTES + sum(byte << 7 * (3 - place) for place, byte in enumerate(head[6:10]))
+            source.seek(start)
+            head = source.read(size)
+    return start, head
+
+
 def check_declared(source: Source, media: Media) -> Container:
     """Check that `source` begins as declared, rewind it and return its container.
 
     Raises:
         AudioError: the source is empty, or its container is unknown or not the declared one.
     """
-    head = source.read(HEAD)
-    source.seek(0)
-    if not head:
+    detected = detect_file(source)
+    if detected is None and not source.read(1):
         raise AudioError("the data holds no audio")
-    detected = detect(head)
     if detected is None:
         raise AudioError(f"declared {media.declared}, but the data is not a supported audio file")
     if media.container not in ("any", detected):

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import soundfile
 
-from streams.audio import claims, container, mp3, pcm
-from streams.audio.links import Link, OggLink, following_flac
+from streams.audio import claims, container, flac, mp3, pcm
+from streams.audio.links import CafLink, Link, OggLink, following_flac
 from streams.audio.sources import DescriptorSource, GuardedSource
 from streams.models.protocol import Floats
 from topics.errors import AudioError, AudioTooLong
@@ -52,11 +52,13 @@ class Claim(msgspec.Struct, frozen=True, array_like=True):
     frames: int | None = None
     #: Whether the container lacks the mark of its end.
     unfinished: bool = False
+    #: Whether a whole file has exactly this length.
+    exact: bool = False
 
     def shortfall(self, frames: int, rate: int) -> str | None:
         """Return a warning if there is less audio than the file claims, else None."""
         ends = f"the audio ends at {frames / rate:.1f} s"
-        if self.frames is not None and self.frames - frames > SLACK_S * rate:
+        if self.frames is not None and self.frames - frames > (0 if self.exact else SLACK_S * rate):
             return f"{ends}, and its header says {self.frames / rate:.1f} s: it was cut off"
         return f"{ends}, without the mark of its end: it was cut off" if self.unfinished else None
 
@@ -160,7 +162,6 @@ class OpenFile(Protocol):
 
         A process that decoded a file of an `owner` decodes only that owner's files afterwards.
         """
-        ...
 
 
 def decode_chunk(data: bytes, media: Media) -> DecodedAudio:
@@ -221,13 +222,19 @@ def open_file(
     if endless is not None and not replaced:
         guarded_source = _through_python(guarded_source)
         endless = mp3.open_endless(guarded_source)
-    elif kind == "ogg":
+    start = container.skip_tags(guarded_source, container.HEAD)[0] if kind == "flac" else 0
+    claim, length = _claim(guarded_source, kind)
+    if kind == "ogg" or length is not None or start:
         guarded_source = _through_python(guarded_source)
     ogg = OggLink(guarded_source) if kind == "ogg" else None
-    claim = _claim(guarded_source, kind)
+    link: Link | None = ogg
+    if length is not None:
+        link = CafLink(guarded_source, *length)
+    elif start:
+        link = Link(guarded_source, start)
     if replaced:
         source.seek(0)
-    file = _open_sound_file(guarded_source, ogg or (None if replaced else endless))
+    file = _open_sound_file(guarded_source, link or (None if replaced else endless))
     if endless is not None and endless.claims:
         claim = Claim(endless.claimed_frames(file.frames))
     # A header of unknown length holds the largest possible number, and the length of an MP3 is unreliable. For these,
@@ -238,8 +245,10 @@ def open_file(
     blocks = _file_blocks(file, claimed_frames, guarded_source, block_samples)
     if ogg is not None:
         claim = Claim(frames, claim.unfinished)
+    elif kind == "flac":
+        claim = Claim(frames, exact=True)
     if kind in ("ogg", "flac"):
-        blocks = _linked_blocks(file, blocks, guarded_source, ogg, block_samples)
+        blocks = _linked_blocks(file, blocks, guarded_source, start, ogg, block_samples)
     return AudioFile(file.samplerate, file.channels, blocks, longest_s, frames, source.tell, claim)
 
 
@@ -260,15 +269,23 @@ class SequentialSoundFile(soundfile.SoundFile):  # type: ignore[misc]
         return self.tell() if super().seekable() else 0
 
 
-def _claim(source: GuardedSource | DescriptorSource, kind: Container) -> Claim:
-    claim = NO_CLAIM
+def _claim(source: GuardedSource | DescriptorSource, kind: Container) -> tuple[Claim, tuple[int, int] | None]:
+    """Return what a file claims; and for `CafLink`, where a wrong length stands and the right one."""
+    claim, length = NO_CLAIM, None
     if kind == "wav":
         claim = Claim(claims.wav_frames(source))
+    elif kind == "aiff":
+        claim = Claim(claims.aiff_frames(source))
+    elif kind == "au":
+        claim = Claim(claims.au_frames(source))
+    elif kind == "caf":
+        frames, length = claims.caf_frames(source)
+        claim = Claim(frames)
     elif kind == "ogg":
         claim = Claim(unfinished=claims.ogg_is_unfinished(source))
     if kind != "mp3":
         source.seek(0)
-    return claim
+    return claim, length
 
 
 def _through_python(source: GuardedSource | DescriptorSource) -> GuardedSource:
@@ -311,10 +328,7 @@ def check_limits(rate: int, channels: int, frames: int | None, longest_s: int) -
 
 
 def _file_blocks(
-    file: SequentialSoundFile,
-    claimed_frames: int,
-    guarded_source: GuardedSource | DescriptorSource,
-    block_samples: int,
+    file: SequentialSoundFile, claimed_frames: int, guarded_source: GuardedSource | DescriptorSource, block_samples: int
 ) -> Iterator[Floats]:
     most = max(1, block_samples // file.channels)
     if file.format == "MP3":
@@ -363,20 +377,32 @@ def _linked_blocks(
     file: SequentialSoundFile,
     blocks: Iterator[Floats],
     source: GuardedSource | DescriptorSource,
+    start: int,
     ogg: OggLink | None,
     block_samples: int,
 ) -> Iterator[Floats]:
-    """Yield the blocks of a file and of those that follow it."""
-    layout, start = (file.samplerate, file.channels), 0
+    """Yield the blocks of a file, which begins at `start`, and of those that follow it."""
+    layout, count = (file.samplerate, file.channels), 0
+    # Of the first FLAC file: only its claim is checked, so a later one may not end early.
+    claimed = file.frames if ogg is None else 0
     while True:
-        yield from blocks
+        try:
+            for block in blocks:
+                count += len(block)
+                yield block
+        except AudioError:
+            is_cut_off = 0 < claimed < 2**62 and flac.ends_after(source, count, claimed)
+            source.check()
+            if not is_cut_off:
+                raise
+            return
         following = following_flac(source, start) if ogg is None else ogg.following()
         source.check()
         if ogg is not None and ogg.damage is not None:
             raise AudioError(f"{DAMAGED}: {ogg.damage}")
         if following is None:
             return
-        source, start = _through_python(source), following
+        source, start, claimed = _through_python(source), following, 0
         ogg = None if ogg is None else OggLink(source, start)
         file = _open_sound_file(source, ogg or Link(source, start))
         if (file.samplerate, file.channels) != layout:
@@ -386,8 +412,7 @@ def _linked_blocks(
 
 def _floats(frames: Floats | npt.NDArray[np.int16]) -> Floats:
     if frames.dtype == np.int16:
-        scaled: Floats = np.multiply(frames, np.float32(2**-15), dtype=np.float32)
-        return scaled
+        return np.multiply(frames, np.float32(2**-15), dtype=np.float32)
     return frames.astype(np.float32, copy=False)
 
 

@@ -83,5 +83,4 @@ def design(rate_in: int, rate_out: int) -> Filter:
 
 
 def _kaiser(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    window: npt.NDArray[np.float64] = np.i0(BETA * np.sqrt(1.0 - x * x)) / np.i0(BETA)
-    return window
+    return np.i0(BETA * np.sqrt(1.0 - x * x)) / np.i0(BETA)

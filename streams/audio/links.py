@@ -61,6 +61,23 @@ class Link:
         return self._source.read(size)
 
 
+class CafLink(Link):
+    """Presents a CAF file with the length that its samples have. One thread at a time."""
+
+    def __init__(self, source: Source, place: int, length: int) -> None:
+        super().__init__(source)
+        self._place = place
+        self._length = length.to_bytes(8, "big")
+
+    def read(self, size: int) -> bytes:
+        first = self._place - self._at
+        data = bytearray(super().read(size))
+        for place, byte in enumerate(self._length, first):
+            if 0 <= place < len(data):
+                data[place] = byte
+        return bytes(data)
+
+
 def following_flac(source: Source, start: int) -> int | None:
     """Return where the next FLAC file begins, once libsndfile has read the one from `start` on; None at the end."""
     first = max(start + 1, source.seek(0, io.SEEK_CUR) - FLAC_AHEAD)

@@ -85,16 +85,14 @@ _SLANEY_STEP: Final = np.log(6.4) / 27.0
 
 def _to_mel(hertz: npt.NDArray[np.float64], scale: str) -> npt.NDArray[np.float64]:
     if scale == "htk":
-        mel: npt.NDArray[np.float64] = 1127.0 * np.log1p(hertz / 700.0)
-        return mel
+        return 1127.0 * np.log1p(hertz / 700.0)
     above = 15.0 + np.log(np.maximum(hertz, 1000.0) / 1000.0) / _SLANEY_STEP
     return np.where(hertz > 1000.0, above, 3.0 * hertz / 200.0)
 
 
 def _to_hertz(mel: npt.NDArray[np.float64], scale: str) -> npt.NDArray[np.float64]:
     if scale == "htk":
-        hertz: npt.NDArray[np.float64] = 700.0 * np.expm1(mel / 1127.0)
-        return hertz
+        return 700.0 * np.expm1(mel / 1127.0)
     return np.where(mel > 15.0, 1000.0 * np.exp(_SLANEY_STEP * (mel - 15.0)), 200.0 * mel / 3.0)
 
 

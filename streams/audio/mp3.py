@@ -20,9 +20,6 @@ PADDING: Final = (1 << 12) + 1152
 #: No frame is longer.
 FRAME_BYTES: Final = 2048
 _HEADER_BYTES: Final = 4
-#: Size of the header of a tag before the audio; and how many tags are skipped.
-_ID3_BYTES: Final = 10
-_MOST_TAGS: Final = 4
 #: More frames than any file has, and no byte of it looks like the beginning of a frame.
 _MANY_FRAMES: Final = 0x7F7F7F7F
 #: A size that, even with the longest frames, holds more audio than any file has.
@@ -89,13 +86,7 @@ class EndlessMp3:
 
 def open_endless(source: Source) -> EndlessMp3 | None:
     """Return the file for libsndfile; None, with the source at position 0, if it does not begin like an MP3."""
-    source.seek(0)
-    start, head = 0, source.read(FRAME_BYTES)
-    for _ in range(_MOST_TAGS):
-        if head[:3] == b"ID3" and len(head) >= _ID3_BYTES and max(head[6:10]) < 0x80:
-            start += _ID3_BYTES + sum(byte << 7 * (3 - place) for place, byte in enumerate(head[6:10]))
-            source.seek(start)
-            head = source.read(FRAME_BYTES)
+    start, head = container.skip_tags(source, FRAME_BYTES)
     if head[:3] == b"ID3" or container.detect(head) != "mp3" or len(head) < _HEADER_BYTES:
         source.seek(0)
         return None

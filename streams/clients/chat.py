@@ -63,10 +63,7 @@ class ChatClient(EngineClient):
         request: dict[str, object] = {
             "messages": [{"role": "system", "content": system}, {"role": "user", "content": user}],
             "temperature": 0,
-            "response_format": {
-                "type": "json_schema",
-                "json_schema": {"name": name, "strict": True, "schema": schema},
-            },
+            "response_format": {"type": "json_schema", "json_schema": {"name": name, "strict": True, "schema": schema}},
         }
         if self.address.model is not None:
             request["model"] = self.address.model

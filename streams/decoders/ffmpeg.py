@@ -62,9 +62,7 @@ def warm_up() -> None:
 
 def is_needed(source: DescriptorSource | GuardedSource) -> bool:
     """Return whether this module reads a file's container; rewind the file."""
-    kind = container.detect(source.read(container.HEAD))
-    source.seek(0)
-    return kind in FORMATS
+    return container.detect_file(source) in FORMATS
 
 
 def open_file(source: DescriptorSource | GuardedSource, media: Media, longest_s: int, block_samples: int) -> AudioFile:

@@ -26,8 +26,7 @@ def probe_recording(source: BinaryIO, declared: Media | None, open_file: OpenFil
     media = declared or UNDECLARED
     if media.container == "raw":
         return _raw(source, media)
-    kind = container.detect(source.read(container.HEAD))
-    source.seek(0)
+    kind = container.detect_file(source)
     if kind is None:
         # The decoder's message would name a declared type, but none was declared.
         raise AudioError("the data is not a supported audio file" if source.read(1) else "the data holds no audio")

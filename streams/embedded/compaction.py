@@ -43,7 +43,7 @@ class Superseded:
     def note(self, records: Iterable[tuple[Partition, StoredRecord]]) -> None:
         """Note the records of a group that is durable."""
         for partition, record in records:
-            if record.key is None or not partition.sparse:
+            if record.key is None or not partition.compacted:
                 continue
             name = partition.topic_id, partition.tp.partition, record.key
             before = self._newest.pop(name, None)
@@ -59,11 +59,7 @@ class Compaction:
     """Compacts one partition once, up to its durable end at the start. One thread at a time."""
 
     def __init__(
-        self,
-        store: Store,
-        partition: Partition,
-        stopped: Callable[[], bool],
-        tombstones_before_ms: int,
+        self, store: Store, partition: Partition, stopped: Callable[[], bool], tombstones_before_ms: int
     ) -> None:
         self._store = store
         self._partition = partition

@@ -29,15 +29,20 @@ class EmbeddedBackend:
             log.declare(topic.name, partitions, compact=topic.compact, retention_ms=retention_ms)
 
     async def start(self, user: LogUser) -> None:
-        """Start deliveries and maintenance. A failure of maintenance fails the node, because the log is damaged."""
+        """Start deliveries and maintenance. A failure of maintenance fails the node, because the log cannot go on."""
         self._log.deliver(FOLDED, user.deliver)
-        maintenance = Maintenance(self._log, floor=user.floor)
+        maintenance = Maintenance(self._log, user.floor, user.needed)
 
         def end(task: asyncio.Task[None]) -> None:
             if not task.cancelled() and (error := task.exception()) is not None:
                 user.fail(error)
 
-        for work, name in (maintenance.run(), "log-maintenance"), (maintenance.read_rest(), "log-reading"):
+        works = {
+            "log-maintenance": maintenance.run(),
+            "log-trimming": maintenance.trim(),
+            "log-reading": maintenance.read_rest(),
+        }
+        for name, work in works.items():
             task = asyncio.create_task(work, name=name)
             task.add_done_callback(end)
             self._tasks.append(task)

@@ -18,7 +18,7 @@ from streams.embedded import layout
 from streams.embedded.compaction import Compaction
 from streams.embedded.errors import LogDamaged, LogError
 from streams.embedded.group_writer import GroupWriter
-from streams.embedded.groups import Append, Group, Trim
+from streams.embedded.groups import Append, Group, Removal
 from streams.embedded.lock import DirectoryLock
 from streams.embedded.log_store import MIB, Store
 from streams.embedded.marks import Marks
@@ -127,6 +127,12 @@ class EmbeddedLog:
             name = key[1:].decode()
             self._topics[name] = layout.unpack_topic(value)
             self._add_partitions(name)
+        # Written again, because a salvage needs them even if the oldest table is lost.
+        batch = WriteBatch(raw_mode=True)
+        for name, topic in self._topics.items():
+            batch.put(layout.topic_key(name), layout.pack_topic(*topic))
+        with suppress(Unavailable):  # The disk is full; appends report it.
+            self.store.write_patiently(batch)
 
     def _add_partitions(self, topic: str) -> None:
         topic_id, partitions = self._topics[topic]
@@ -148,7 +154,10 @@ class EmbeddedLog:
             )
         self.declarations[topic] = Declaration(partitions, compact, retention_ms)
         for number in range(partitions):
-            self._partitions[TopicPartition(topic, number)].sparse |= compact
+            partition = self._partitions[TopicPartition(topic, number)]
+            partition.compacted = compact
+            if compact:
+                partition.sparse_to = layout.MAX_OFFSET
 
     def _create(self, topic: str, topic_id: int, partitions: int) -> None:
         batch = WriteBatch(raw_mode=True)
@@ -226,7 +235,7 @@ class EmbeddedLog:
             raise
         if data is not None:
             return layout.unpack_record(offset, data)
-        if partition.sparse or offset < partition.earliest:
+        if offset < max(partition.sparse_to, partition.earliest):
             return None
         raise partition.hole(offset)
 
@@ -257,8 +266,14 @@ class EmbeddedLog:
         partition = self._partition(*tp)
         before = min(before, partition.end)
         if before > partition.earliest:
-            partition.earliest = before
-            self._writer.put(Trim(partition, before))
+            since, partition.earliest = partition.earliest, before
+            self._writer.put(Removal(partition, since, before))
+
+    def make_hole(self, tp: TopicPartition, since: int, before: int) -> None:
+        """Remove the durable records in [since, before) although earlier ones stay; not in a compacted partition."""
+        partition = self._partition(*tp)
+        partition.sparse_to = max(partition.sparse_to, before)
+        self._writer.put(Removal(partition, since, before, is_hole=True))
 
     def compact(self, tp: TopicPartition) -> int:
         """Keep the last record of each key, without old tombstones; return the number removed. For a worker thread.
@@ -269,7 +284,7 @@ class EmbeddedLog:
         partition = self._partition(*tp)
         before = int(self.clock() * 1000) - TOMBSTONE_MS
         with self._compacting:
-            partition.sparse = True
+            partition.sparse_to = layout.MAX_OFFSET
             tombstones_before_ms = before if before >= self._opened_ms else 0
             return Compaction(self.store, partition, self._closing.is_set, tombstones_before_ms).run()
 
@@ -283,7 +298,7 @@ class EmbeddedLog:
         partition = self._partition(*tp)
         with self._compacting:
             if not self._closing.is_set():
-                self.store.reclaim(partition.key(0), partition.key(partition.earliest))
+                self.store.reclaim(partition.key(0), partition.key(max(partition.earliest, partition.sparse_to)))
 
     @property
     def failure(self) -> BaseException | None:

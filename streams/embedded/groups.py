@@ -42,17 +42,19 @@ class Barrier(NamedTuple):
     cost: int = 0
 
 
-class Trim(NamedTuple):
-    """The removal of a partition's records below an offset."""
+class Removal(NamedTuple):
+    """The removal of a partition's records [since, before): the earliest ones, or a hole behind earlier ones."""
 
     partition: Partition
+    since: int
     before: int
+    is_hole: bool = False
     future: None = None
     lasting: bool = True
     cost: int = 0
 
 
-Item = Append | Barrier | Trim
+Item = Append | Barrier | Removal
 
 
 class Group:
@@ -72,11 +74,8 @@ class Group:
         self.items.append(item)
         if type(item) is Append:
             self._append(item)
-        elif type(item) is Trim:
-            partition = item.partition
-            self.batch.delete_range(partition.key(0), partition.key(item.before))
-            mark = layout.earliest_key(partition.topic_id, partition.tp.partition)
-            self.batch.put(mark, layout.pack_pair(item.before, partition.timestamp))
+        elif type(item) is Removal:
+            self._remove(item)
 
     def _append(self, item: Append) -> None:
         partition, key, value = item[:3]
@@ -85,6 +84,15 @@ class Group:
         timestamp = partition.timestamp = max(self._now, partition.timestamp)
         self.batch.put(partition.key(offset), layout.pack_record(timestamp, key, value))
         self.records.append((partition, StoredRecord(offset, timestamp, key, value)))
+
+    def _remove(self, item: Removal) -> None:
+        partition = item.partition
+        self.batch.delete_range(partition.key(item.since), partition.key(item.before))
+        place = partition.topic_id, partition.tp.partition
+        if item.is_hole:
+            self.batch.put(layout.clean_key(*place), layout.pack_pair(partition.sparse_to, 0))
+        else:
+            self.batch.put(layout.earliest_key(*place), layout.pack_pair(item.before, partition.timestamp))
 
     def publish(self) -> None:
         """Make the records of a durable group visible, and resolve the futures."""

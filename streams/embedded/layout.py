@@ -8,7 +8,8 @@
 | `t` topic name                              | topic id, partitions                              |
 | `r` topic id, partition, offset             | timestamp, key length and flags, key, value       |
 | `e` topic id, partition                     | earliest offset, last timestamp when it was set   |
-| `c` topic id, partition                     | end of the compacted part, records kept in it     |
+| `c` topic id, partition                     | end of the compacted part, records kept in it;    |
+|                                             | else offset below which records may be missing, 0 |
 | `n` topic id, partition                     | lowest offset to append at after a salvage        |
 
 Numbers are big-endian, so that keys sort by offset. Records have no checksum, because RocksDB verifies one for every

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,17 +21,19 @@ from rocksdict import (
     WriteOptions,
 )
 
-from streams.disk import DatabaseDamaged, DatabaseFailed, DiskDatabase, DiskFull, failure_of, is_full, scan
+from streams.disk import FILLED, DatabaseDamaged, DatabaseFailed, DiskDatabase, DiskFull, failure_of, is_full, scan
 from streams.embedded import layout
 from streams.embedded.errors import REMEDIES, LogDamaged, LogError, LogLocked
+from streams.sequence import gap
 
 MIB: Final = 1024 * 1024
 DISK_FULL: Final = "the disk under the log is full"
 #: A log of at most this many bytes is read whole when it is opened.
 SMALL: Final = 64 * MIB
 _LOCKED: Final = ("lock hold by current process", "While lock file")
-#: The prefix of errors of the machine, such as too many open files or a disk fault. They may pass unless damage.
-_PASSING: Final = "IO error"
+#: Signs of errors of the machine, such as too many open files or a disk fault: those of RocksDB, and those of the
+#: operating system while it is opened. They may pass unless damage.
+_PASSING: Final = re.compile(r"IO error|.*\(os error \d+\)")
 
 
 #: RocksDB reads a write-ahead log up to a torn last write (`TOLERANT`), or up to any damage (`PREFIX`).
@@ -45,14 +48,15 @@ class Stalled(Exception):
 def options(recovery: DBRecoveryMode) -> Options:
     """Return the options of the database.
 
-    Values of at least 4 KiB are in blob files, which compaction does not rewrite: 2.2 bytes are written per byte of
-    16 KiB records, write-ahead log included, instead of 3.2 with plain tables.
+    Values of at least 4 KiB are in blob files, which compaction does not rewrite. Two write buffers are written
+    together, so that audio has more time to be trimmed from them.
     """
     opts = Options(raw_mode=True)
     opts.create_if_missing(True)
     opts.set_wal_recovery_mode(recovery)
-    opts.set_write_buffer_size(32 * MIB)
-    opts.set_max_write_buffer_number(3)
+    opts.set_write_buffer_size(24 * MIB)
+    opts.set_max_write_buffer_number(4)
+    opts.set_min_write_buffer_number_to_merge(2)
     opts.set_max_background_jobs(2)
     opts.set_compression_type(DBCompressionType.none())
     opts.set_enable_blob_files(True)
@@ -227,7 +231,7 @@ def _log_error(error: Exception) -> Exception:
     failure = failure_of(text)
     if isinstance(failure, DatabaseDamaged):
         return LogDamaged(f"the log is damaged ({text}): stop the service; then {REMEDIES}")
-    if not text.startswith(_PASSING):
+    if not _PASSING.match(text):
         return LogError(f"the log's database failed: {text}")
     return DatabaseFailed(f"the log's database fails now: {failure}")
 
@@ -240,7 +244,7 @@ def _unreadable(path: Path, error: Exception) -> LogError:
     if "Permission denied" in str(error):
         return LogError(f"the log in {path} cannot be opened ({error}): the user of the service must own its files")
     said = " ".join(str(error).split())  # May have several lines.
-    if said.startswith(_PASSING) and not isinstance(failure_of(said), DatabaseDamaged):
+    if _PASSING.match(said) and not isinstance(failure_of(said), DatabaseDamaged):
         return LogError(
             f"the log in {path} cannot be read now ({said}): start again; if that does not help, {REMEDIES}"
         )
@@ -261,7 +265,7 @@ def check(
     """
     log = f"the log in {shown or path}"
     if not (path / "CURRENT").exists():
-        if any(path.glob("[0-9]*")):  # RocksDB would delete them.
+        if any(path.glob(FILLED)):  # RocksDB would delete them.
             raise LogDamaged(f"{log} is damaged, its file CURRENT is missing: {REMEDIES}")
         if group or name:
             raise LogDamaged(f"{log} is missing, although there was one: {REMEDIES}")
@@ -297,6 +301,8 @@ def _look(path: Path, recovery: DBRecoveryMode, whole: bool = False) -> _There:
         values, noted = _size(path, "*.blob"), db.property_int_value("rocksdb.total-blob-file-size") or 0
         if values < noted:
             raise ValueError(f"its .blob files have {values} bytes, and had {noted}")
+        if missing := gap(path, lambda: options(recovery)):
+            raise ValueError(missing)
         marker = db.get(layout.MARKER_KEY)
         if whole or _size(path, "*.sst", "*.blob") <= SMALL:
             cursor = db.iter()

@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from typing import Final
 
 from streams.disk import DiskFull
-from streams.embedded.embedded_log import SLICE_BYTES, EmbeddedLog
+from streams.embedded.embedded_log import SLICE_BYTES, Declaration, EmbeddedLog
 from streams.embedded.errors import LogDamaged, LogError
 from streams.embedded.log_store import MIB
-from streams.log import Floor
+from streams.log import Floor, Needed
 from topics.catalog import TopicPartition
 from topics.errors import Unavailable
 
@@ -17,8 +18,15 @@ log: Final = logging.getLogger(__name__)
 #: A partition is compacted once this share of its records, and at least `DIRTY_RECORDS`, are new since the last time.
 DIRTY_SHARE: Final = 0.5
 DIRTY_RECORDS: Final = 50_000
-#: Seconds between rounds: audio trimmed before the write buffer is full never reaches a second file.
 ROUND_SECONDS: Final = 5.0
+#: Seconds between removals of audio that nobody needs. Audio removed from the write buffer never reaches a second file.
+TRIM_SECONDS: Final = 0.5
+#: Fewer records wait for the next round, because reads examine each removal that is still in the write buffer.
+TRIM_RECORDS: Final = 64
+#: Fewer records between two needed ones stay until both may go.
+HOLE_RECORDS: Final = 16
+#: Rounds of removals between those of records behind needed ones.
+HOLE_ROUNDS: Final = 4
 #: Rounds after which each partition is compacted even if little of it is new, so that deleted rows leave the log.
 THOROUGH_ROUNDS: Final = 6 * 720
 #: Rounds between reclaims of the disk space of trimmed records. Writes also free it, but later.
@@ -30,23 +38,41 @@ READ_BYTES: Final = 8 * MIB
 class Maintenance:
     """Maintains a log until cancelled. Loop only."""
 
-    def __init__(self, log_: EmbeddedLog, floor: Floor = lambda tp: None) -> None:
+    def __init__(
+        self,
+        log_: EmbeddedLog,
+        floor: Floor = lambda tp: None,
+        needed: Needed = lambda tp, start, stop: [],
+    ) -> None:
         """Maintain the topics that this process has declared.
 
-        Records below a partition's `floor` are removed at once, others when the retention of their topic, if any, ends.
+        Records below a partition's `floor` are removed at once, those between `needed` ones some seconds later, others
+        when the retention of their topic, if any, ends.
         """
         self._log = log_
         self._floor = floor
+        self._needed = needed
+        #: By partition, the offset up to which holes were made, and the end of the log in the last round.
+        self._holes: dict[TopicPartition, tuple[int, int]] = {}
         self._trimmed: set[TopicPartition] = set()
 
     async def run(self) -> None:
-        """Do a round every `ROUND_SECONDS`, and retry after failures. Raise LogDamaged if damage was found."""
+        """Do a round every `ROUND_SECONDS`, and retry after failures.
+
+        Raises:
+            LogDamaged: damage was found.
+            LogError: the log cannot be written any more.
+        """
         rounds = 0
         while True:
             await asyncio.sleep(ROUND_SECONDS)
             rounds += 1
+            if isinstance(self._log.failure, LogDamaged):
+                self._log.note_damage(self._log.failure)
             if self._log.damage is not None:
                 raise self._log.damage
+            if self._log.failure is not None:
+                raise LogError(str(self._log.failure))
             try:
                 await self.round(thorough=rounds % THOROUGH_ROUNDS == 0)
                 if rounds % RECLAIM_ROUNDS == 0:
@@ -57,6 +83,20 @@ class Maintenance:
                 self._log.note_damage(error)
             except (LogError, Unavailable) as error:
                 log.warning("maintenance of the log waits: %s", error)
+
+    async def trim(self) -> None:
+        """Remove records below the floors every `TRIM_SECONDS`, until the log fails."""
+        rounds = 0
+        while True:
+            await asyncio.sleep(TRIM_SECONDS)
+            rounds += 1
+            if self._log.failure is not None:
+                return
+            for tp, declaration in self._partitions():
+                if not declaration.compact:
+                    self._trim(tp, self._floor(tp) or 0, TRIM_RECORDS)
+                    if rounds % HOLE_ROUNDS == 0:
+                        self.make_holes(tp)
 
     async def read_rest(self) -> None:
         """Read slowly, once, what the start did not read, to find damage before a record is needed."""
@@ -75,27 +115,54 @@ class Maintenance:
 
     async def round(self, *, thorough: bool = False) -> None:
         """Trim and compact partitions that need it; if `thorough`, compact all that have new records."""
-        for topic, declaration in list(self._log.declarations.items()):
-            for number in range(declaration.partitions):
-                tp = TopicPartition(topic, number)
-                if not declaration.compact:
-                    self._trim(tp, declaration.retention_ms)
-                elif self._needs_compaction(tp, thorough):
-                    removed = await asyncio.to_thread(self._log.compact, tp)
-                    log.info("compacted %s/%d: %d records removed", topic, number, removed)
+        for tp, declaration in self._partitions():
+            if not declaration.compact:
+                self._trim(tp, max(self._floor(tp) or 0, self._expired(tp, declaration.retention_ms)))
+            elif self._needs_compaction(tp, thorough):
+                removed = await asyncio.to_thread(self._log.compact, tp)
+                log.info("compacted %s/%d: %d records removed", *tp, removed)
 
     async def reclaim(self) -> None:
         trimmed, self._trimmed = self._trimmed, set()
         for tp in trimmed:
             await asyncio.to_thread(self._log.reclaim, tp)
 
-    def _trim(self, tp: TopicPartition, retention_ms: int | None) -> None:
-        before = self._floor(tp) or 0
-        if retention_ms is not None:
-            before = max(before, first_since(self._log, tp, int(self._log.clock() * 1000) - retention_ms))
-        if before > self._log.earliest(tp):
+    def _partitions(self) -> Iterator[tuple[TopicPartition, Declaration]]:
+        for topic, declaration in list(self._log.declarations.items()):
+            for number in range(declaration.partitions):
+                yield TopicPartition(topic, number), declaration
+
+    def _expired(self, tp: TopicPartition, retention_ms: int | None) -> int:
+        return 0 if retention_ms is None else first_since(self._log, tp, int(self._log.clock() * 1000) - retention_ms)
+
+    def _trim(self, tp: TopicPartition, before: int, least: int = 1) -> None:
+        if before >= self._log.earliest(tp) + least:
             self._log.trim(tp, before)
             self._trimmed.add(tp)
+
+    def make_holes(self, tp: TopicPartition) -> None:
+        """Remove records between needed ones.
+
+        Those that came since the last call stay: a live stream needs its newest audio for a moment only, and a hole
+        that ends there would leave it behind.
+        """
+        start, stop = self._holes.get(tp, (0, 0))
+        start = max(start, self._log.earliest(tp))
+        if start < stop and (needed := self._needed(tp, start, stop)):
+            *needed, end = needed
+            for offset in needed:
+                self._make_hole(tp, start, offset)
+                start = offset + 1
+            start = self._make_hole(tp, start, end)
+        self._holes[tp] = start, self._log.end(tp)
+
+    def _make_hole(self, tp: TopicPartition, since: int, before: int) -> int:
+        """Remove a range of records unless it is short; return the first offset that stays."""
+        if before - since < HOLE_RECORDS:
+            return since
+        self._log.make_hole(tp, since, before)
+        self._trimmed.add(tp)
+        return before
 
     def _needs_compaction(self, tp: TopicPartition, thorough: bool) -> bool:
         dirty, kept = self._log.dirty(tp)

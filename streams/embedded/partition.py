@@ -18,12 +18,13 @@ class Partition:
 
     __slots__ = (
         "clean",
+        "compacted",
         "earliest",
         "end",
         "kept",
         "next",
         "recent",
-        "sparse",
+        "sparse_to",
         "superseded",
         "timestamp",
         "topic_id",
@@ -33,8 +34,10 @@ class Partition:
     def __init__(self, tp: TopicPartition, topic_id: int) -> None:
         self.tp = tp
         self.topic_id = topic_id
-        #: Whether offsets may be missing, because the partition is compacted.
-        self.sparse = False
+        #: Whether superseded records are deleted.
+        self.compacted = False
+        #: Offsets below may be missing: all if the partition is compacted, or an earlier version salvaged it.
+        self.sparse_to = 0
         #: Lowest readable offset.
         self.earliest = 0
         #: Offset after the last durable record.
@@ -56,7 +59,7 @@ class Partition:
             self.earliest, self.timestamp = layout.unpack_pair(mark)
         if clean := store.get(layout.clean_key(self.topic_id, number)):
             self.clean, self.kept = layout.unpack_pair(clean)
-            self.sparse = True
+            self.sparse_to = self.clean or layout.MAX_OFFSET
         self.end = self.earliest
         if last := store.last(self.key(self.earliest), self.key(layout.MAX_OFFSET)):
             record = layout.unpack_record(layout.record_offset(last[0]), last[1])
@@ -97,11 +100,13 @@ class Partition:
     def _stored(self, store: Store, offset: int) -> Iterator[StoredRecord]:
         for key, data in store.scan(self.key(offset), self.key(self.end)):
             record = layout.unpack_record(layout.record_offset(key), data)
-            if record.offset != offset and not self.sparse:
-                raise self.hole(offset)
+            self._check_hole(offset, record.offset)
             yield record
             offset = record.offset + 1
-        if offset < self.end and not self.sparse:
+        self._check_hole(offset, self.end)
+
+    def _check_hole(self, start: int, stop: int) -> None:
+        if (offset := max(start, self.sparse_to)) < stop:
             raise self.hole(offset)
 
     def hole(self, offset: int) -> LogDamaged:

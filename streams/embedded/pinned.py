@@ -32,20 +32,25 @@ def pinned(directory: Path) -> Iterator[Path]:
     except LogLocked as error:
         raise LogError(f"another backup of the log in {directory} is being made: wait for its end") from error
     try:
-        for _ in range(ATTEMPTS):
-            _remove(path)  # Also removes the remains of a killed backup.
-            if _link(directory / "log", path):
-                break
-            time.sleep(PAUSE_SECONDS)
-        else:
-            raise LogError(f"the files of the log in {directory} change too fast to be copied: try again")
+        _pin(directory, path)
         yield path
-    except OSError as error:
-        raise LogError(f"the log in {directory} cannot be copied: {error.strerror} ({error.filename})") from error
     finally:
         with suppress(OSError):
             shutil.rmtree(path)
         lock.release()
+
+
+def _pin(directory: Path, path: Path) -> None:
+    try:
+        for _ in range(ATTEMPTS):
+            _remove(path)  # Also removes the remains of a killed backup.
+            if _link(directory / "log", path):
+                return
+            time.sleep(PAUSE_SECONDS)
+    except OSError as error:  # A failed write names no file.
+        place = error.filename or path
+        raise LogError(f"the log in {directory} cannot be copied: {error.strerror} ({place})") from error
+    raise LogError(f"the files of the log in {directory} change too fast to be copied: try again")
 
 
 def _remove(path: Path) -> None:

@@ -6,8 +6,10 @@ because rows refer to them; the offsets of lost records are never reused.
 
 import os
 import shutil
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from heapq import merge
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -21,14 +23,16 @@ from topics.catalog import TopicPartition
 
 #: Offsets to skip, more than were ever assigned and lost.
 SKIPPED: Final = 1 << 20
-#: Keys to try after one with an unreadable value.
-TRIES: Final = 100_000
+#: Offsets to try in an unreadable block of a table, whose keys may be far apart.
+TRIES: Final = 1_000_000
+#: Offsets in a row that may be missing.
+LONGEST: Final = 1 << 40
 BATCH_BYTES: Final = 4 * MIB
 _IMMUTABLE: Final = (".sst", ".blob")
 
 
 class Kept(NamedTuple):
-    """What was kept of a partition: the number of records, and the missing offsets."""
+    """What was kept of a partition: the number of records, and the lost offsets, except those of an earlier salvage."""
 
     records: int
     first: int
@@ -36,89 +40,156 @@ class Kept(NamedTuple):
     gaps: Sequence[range]
 
 
-class Remains:
-    """Reads the intact records of a log. One thread at a time."""
+class _Part:
+    """The readable records of one open database. One thread at a time."""
 
-    def __init__(self, db: Rdict | None) -> None:
-        self._db = db
+    def __init__(self, db: Rdict) -> None:
+        self.db = db
         #: Id and number of partitions, by topic.
         self.topics: dict[str, tuple[int, int]] = {}
-        self.name = self._get(layout.NAME_KEY)
-        marker = self._get(layout.MARKER_KEY)
-        self.group = 0 if marker is None else layout.unpack_marker(marker)
-        if db is not None:
+        with suppress(Exception):  # rocksdict's errors have no common base.
             for key, value in scan(db, layout.TOPIC_PREFIX, layout.prefix_end(layout.TOPIC_PREFIX)):
                 self.topics[key[1:].decode()] = layout.unpack_topic(value)
 
-    def _get(self, key: bytes) -> bytes | None:
-        with suppress(Exception):  # rocksdict's errors have no common base.
-            return None if self._db is None else self._db.get(key)
+    def get(self, key: bytes) -> bytes | None:
+        with suppress(Exception):
+            value: bytes | None = self.db.get(key)
+            return value
         return None
+
+    def records(self, topic_id: int, partition: int, at: int, unreadable: set[int]) -> Iterator[StoredRecord]:
+        """Yield the readable records of a partition from `at` on; add the offsets of others to `unreadable`."""
+        tries = 0
+        while tries < TRIES:
+            try:
+                for record in self._scan(topic_id, partition, at, layout.MAX_OFFSET):
+                    at, tries = record.offset + 1, 0
+                    yield record
+            except Exception:
+                broken = self._first_unreadable(topic_id, partition, at)
+                unreadable.add(broken)
+                at, tries = broken + 1, tries + 1
+            else:
+                return
+
+    def _scan(self, topic_id: int, partition: int, start: int, stop: int) -> Iterator[StoredRecord]:
+        bounds = (layout.record_key(topic_id, partition, offset) for offset in (start, stop))
+        for key, data in scan(self.db, *bounds):
+            yield layout.unpack_record(layout.record_offset(key), data)
+
+    def _first_unreadable(self, topic_id: int, partition: int, start: int) -> int:
+        """Return the lowest offset from `start` on with which a scan from `start` fails."""
+
+        def fails(length: int) -> bool:
+            try:
+                next(self._scan(topic_id, partition, start, start + length), None)
+            except Exception:
+                return True
+            return False
+
+        longest = 1
+        while not fails(longest):
+            longest *= 2
+            if longest > LONGEST:
+                return start  # The fault has passed.
+        return start + bisect_left(range(longest), True, lo=longest // 2, key=lambda most: fails(most + 1))
+
+
+class Remains:
+    """Reads the intact records of a log from its databases, the best one first. One thread at a time."""
+
+    def __init__(self, dbs: Sequence[Rdict]) -> None:
+        self._parts = [_Part(db) for db in dbs]
+        #: Id and number of partitions, by topic.
+        self.topics = {name: topic for part in self._parts for name, topic in part.topics.items()}
+        self.name = next(iter(self._values(layout.NAME_KEY)), None)
+        self.group = max(map(layout.unpack_marker, self._values(layout.MARKER_KEY)), default=0)
+
+    def _values(self, key: bytes) -> list[bytes]:
+        return [value for part in self._parts if (value := part.get(key)) is not None]
 
     def earliest(self, tp: TopicPartition) -> int:
         """Return the lowest offset that may be readable."""
         topic = self.topics.get(tp.topic)
-        mark = None if topic is None else self._get(layout.earliest_key(topic[0], tp.partition))
+        marks = [] if topic is None else self._values(layout.earliest_key(topic[0], tp.partition))
+        return max((layout.unpack_pair(mark)[0] for mark in marks), default=0)
+
+    def sparse_to(self, tp: TopicPartition) -> int:
+        """Return the offset below which missing records were removed, or lost before an earlier salvage."""
+        topic = self.topics.get(tp.topic)
+        if topic is None or len(self._parts) != 1:  # Tables are missing, which may have had such records.
+            return 0
+        mark = self._parts[0].get(layout.clean_key(topic[0], tp.partition))
         return 0 if mark is None else layout.unpack_pair(mark)[0]
 
-    def records(self, tp: TopicPartition) -> Iterator[StoredRecord]:
-        """Yield the readable records of a partition, in order."""
+    def records(self, tp: TopicPartition, unreadable: set[int] | None = None) -> Iterator[StoredRecord]:
+        """Yield the readable records of a partition, in order; add the offsets of others to `unreadable`."""
         topic = self.topics.get(tp.topic)
-        if self._db is None or topic is None or tp.partition >= topic[1]:
+        if topic is None or tp.partition >= topic[1]:
             return
-        at, stop = self.earliest(tp), layout.record_key(topic[0], tp.partition, layout.MAX_OFFSET)
-        tries = 0
-        while tries < TRIES:
-            try:
-                for key, data in scan(self._db, layout.record_key(topic[0], tp.partition, at), stop):
-                    record = layout.unpack_record(layout.record_offset(key), data)
-                    at, tries = record.offset + 1, 0
-                    yield record
-            except Exception:  # The value at `at` or a later one is unreadable.
-                at, tries = at + 1, tries + 1
-            else:
-                return
+        at, broken = self.earliest(tp), set() if unreadable is None else unreadable
+        for record in merge(*(part.records(topic[0], tp.partition, at, broken) for part in self._parts), key=_offset):
+            if record.offset >= at:
+                at = record.offset + 1
+                yield record
+
+
+def _offset(record: StoredRecord) -> int:
+    return record.offset
 
 
 @contextmanager
 def remains(log: Path, scratch: Path) -> Iterator[Remains]:
     """Yield a reader of a log that no process has open; `scratch` is a new path on its file system."""
-    db = None
-    if log.is_dir():
-        db = _open(log, scratch)
+    dbs: list[Rdict] = []
     try:
-        yield Remains(db)
+        if log.is_dir():
+            dbs = list(_open(log, scratch))
+        yield Remains(dbs)
     finally:
-        if db is not None:
+        for db in dbs:
             db.close()
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _open(log: Path, scratch: Path) -> Rdict | None:
-    for attempt in _as_it_is, _repaired:
-        shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir(mode=0o700)
-        for file in log.iterdir():
-            if file.suffix in _IMMUTABLE:
-                os.link(file, scratch / file.name)
-            elif file.is_file() and not file.name.startswith(("LOG", "LOCK")):
-                shutil.copyfile(file, scratch / file.name)
+def _open(log: Path, scratch: Path) -> Iterator[Rdict]:
+    """Yield the database as its best list of files describes it, and a repaired one if that lacks tables."""
+    listed, is_readable = set(), False
+    for number, manifest in enumerate(_manifests(log)):
+        copy = _copy(log, scratch / f"listed-{number}")
+        (copy / "CURRENT").write_text(f"{manifest}\n")
         with suppress(Exception):  # rocksdict's errors have no common base.
-            return attempt(scratch)
-    return None
+            db = Rdict(str(copy), options(PREFIX), access_type=AccessType.read_only(False))
+            listed = {Path(file["name"]).name for file in db.live_files()}
+            is_readable = True
+            yield db
+            break
+    if not is_readable or any(file.name not in listed for file in log.glob("*.sst")):
+        copy = _copy(log, scratch / "repaired")
+        with suppress(Exception):
+            # A repair finds tables and write-ahead logs without their list, but loses the values in blob files.
+            Rdict.repair(str(copy), options(PREFIX))
+            yield Rdict(str(copy), options(PREFIX), access_type=AccessType.read_only(False))
 
 
-def _as_it_is(path: Path) -> Rdict:
-    manifests = [file for file in path.glob("MANIFEST-*") if file.stat().st_size]
-    if not (path / "CURRENT").exists() and manifests:
-        (path / "CURRENT").write_text(f"{max(manifests).name}\n")
-    return Rdict(str(path), options(PREFIX), access_type=AccessType.read_only(False))
+def _manifests(log: Path) -> list[str]:
+    """Return the names of the lists of files, the current one first, then from the newest on."""
+    names = sorted((file.name for file in log.glob("MANIFEST-*") if file.stat().st_size), reverse=True)
+    with suppress(OSError):
+        current = (log / "CURRENT").read_text(errors="replace").strip()
+        names.sort(key=lambda name: name != current)
+    return names
 
 
-def _repaired(path: Path) -> Rdict:
-    # A repair finds tables and write-ahead logs without their list, but loses the values in blob files.
-    Rdict.repair(str(path), options(PREFIX))
-    return Rdict(str(path), options(PREFIX), access_type=AccessType.read_only(False))
+def _copy(log: Path, copy: Path) -> Path:
+    """Return a copy that RocksDB may change; its tables are hard links."""
+    copy.mkdir(mode=0o700, parents=True)
+    for file in log.iterdir():
+        if file.suffix in _IMMUTABLE:
+            os.link(file, copy / file.name)
+        elif file.is_file() and not file.name.startswith(("LOG", "LOCK")):
+            shutil.copyfile(file, copy / file.name)
+    return copy
 
 
 class NewLog:
@@ -147,19 +218,26 @@ class NewLog:
         `end` is the offset after the last known record.
         """
         at = first = old.earliest(tp)
-        count, timestamp, gaps = 0, 0, []
-        for record in old.records(tp):
-            if record.offset > at:
-                gaps.append(range(at, record.offset))
+        sparse_to, unreadable = old.sparse_to(tp), set[int]()
+        count, timestamp, gaps = 0, 0, list[range]()
+
+        def lose(start: int, stop: int) -> None:
+            gaps.extend(range(offset, offset + 1) for offset in sorted(unreadable) if start <= offset < sparse_to)
+            unreadable.clear()
+            if max(start, sparse_to) < stop:
+                gaps.append(range(max(start, sparse_to), stop))
+
+        for record in old.records(tp, unreadable):
+            lose(at, record.offset)
             self.append(tp, record)
             at, timestamp, count = record.offset + 1, record.timestamp, count + 1
-        if end > at:
-            gaps.append(range(at, end))
+        lose(at, end)
         topic_id = self._topics[tp.topic]
         self._put(layout.earliest_key(topic_id, tp.partition), layout.pack_pair(first, timestamp))
-        self._put(layout.next_key(topic_id, tp.partition), layout.pack_offset(max(at, end) + SKIPPED))
-        # Marks the partition as sparse: missing offsets are not damage from now on.
-        self._put(layout.clean_key(topic_id, tp.partition), layout.pack_pair(0, 0))
+        goes_on = max(at, end) + SKIPPED
+        self._put(layout.next_key(topic_id, tp.partition), layout.pack_offset(goes_on))
+        # The missing offsets are not damage from now on.
+        self._put(layout.clean_key(topic_id, tp.partition), layout.pack_pair(goes_on, 0))
         return Kept(count, first, at, gaps)
 
     def _put(self, key: bytes, value: bytes) -> None:

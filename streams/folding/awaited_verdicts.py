@@ -4,29 +4,32 @@ import asyncio
 from collections.abc import Callable
 
 from topics.errors import EarshotError
-from topics.folding import Verdict
+from topics.folding import Answer, Verdict
 
 
 class VerdictCall:
     """Passes a verdict to a callback in the same turn of the loop; cheaper than a future. Loop only."""
 
-    __slots__ = ("_answered", "_done")
+    __slots__ = ("_answered",)
 
-    def __init__(self, answered: Callable[[Verdict | EarshotError], None]) -> None:
+    def __init__(self, answered: Callable[[Answer], None]) -> None:
         """Call `answered` once, with the verdict or an error; it must not raise."""
-        self._answered = answered
-        self._done = False
+        self._answered: Callable[[Answer], None] | None = answered
 
     def done(self) -> bool:
-        return self._done
+        return self._answered is None
 
     def set_result(self, verdict: Verdict) -> None:
-        self._done = True
-        self._answered(verdict)
+        self._answer(verdict)
 
     def set_exception(self, error: EarshotError) -> None:
-        self._done = True
-        self._answered(error)
+        self._answer(error)
+
+    def _answer(self, answer: Answer) -> None:
+        # The callback may refer to this call: a cycle would keep its chunk until the next garbage collection.
+        answered, self._answered = self._answered, None
+        if answered is not None:
+            answered(answer)
 
 
 class Verdicts:
@@ -44,7 +47,7 @@ class Verdicts:
         self._waiting[command] = future
         return future
 
-    def call(self, command: str, answered: Callable[[Verdict | EarshotError], None]) -> VerdictCall:
+    def call(self, command: str, answered: Callable[[Answer], None]) -> VerdictCall:
         call = self._waiting[command] = VerdictCall(answered)
         return call
 

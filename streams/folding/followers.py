@@ -25,6 +25,11 @@ class Watch:
     def close(self) -> None:
         """Stop watching. Idempotent."""
         self._followers.leave(self._id, self)
+        self.wake = _ignore  # A follower's own method refers to it: it would wait for the garbage collector.
+
+
+def _ignore(lost: bool) -> None:
+    pass
 
 
 class Follower(Watch):

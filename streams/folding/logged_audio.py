@@ -17,7 +17,7 @@ async def read_log(
     """Yield the audio of rows in order; `audio_of` extracts it from a record, or returns None.
 
     Raises:
-        AudioError: retention removed the record, or its bytes have changed.
+        AudioError: the record is gone, or its bytes have changed.
     """
     # Close at once even if a record is damaged, because the reader may hold a lock.
     async with aclosing(log.values(tp, [row.offset for row in rows])) as values:
@@ -30,7 +30,7 @@ async def read_log(
 def checked_audio(row: AudioRow, value: bytes | None, audio_of: Callable[[bytes], bytes | None]) -> bytes:
     """Return the audio of a record; raise AudioError if there is none, or if its bytes have changed."""
     if value is None:
-        raise AudioError("the audio is older than the retention time and was removed from the log")
+        raise AudioError("the audio is no longer in the log: its retention time is over, or the log was damaged")
     try:
         data = audio_of(value)
     except RecordError as error:

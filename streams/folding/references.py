@@ -29,6 +29,13 @@ class References:
     def held(self, offset: int) -> bool:
         return offset in self._live
 
+    def within(self, start: int, stop: int) -> list[int]:
+        """Return the live offsets in [start, stop), in order."""
+        return sorted(offset for offset in self._live if start <= offset < stop)
+
+    def __len__(self) -> int:
+        return len(self._live)
+
     def lowest(self) -> int | None:
         while self._order and self._order[0] not in self._live:
             heapq.heappop(self._order)

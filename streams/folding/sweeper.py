@@ -39,9 +39,11 @@ async def _sweep_store(store: HeadStore[Any], serving: Serving, now_ms: int, sen
     count, last = 0, None
     while _is_among(store, serving):
         due = store.due(now_ms, SWEEP, last)
-        await asyncio.gather(*(send(id, deadline) for deadline, id in due))
-        count += len(due)
-        if len(due) < SWEEP or not await _is_folded(store, serving, due[-1]):
+        # A command for an unreadable id would be parked, again in each sweep.
+        sent = [(deadline, id) for deadline, id in due if store.readable(id)]
+        await asyncio.gather(*(send(id, deadline) for deadline, id in sent))
+        count += len(sent)
+        if len(due) < SWEEP or (sent and not await _is_folded(store, serving, sent[-1])):
             break
         last = due[-1]
     return count

@@ -293,7 +293,14 @@ class Runner(mode.Service):  # type: ignore[misc]
 
     async def _run_service(self, run: JobRun, deaths: int = 0, lives: tuple[str, ...] = (), kills: int = 0) -> None:
         """Run a service after `deaths` suspected crashes and `kills` from outside."""
-        stopped = Stopped(run.service, run.run, deaths, lives)
+        try:
+            await self._run_to_end(run, deaths, lives, kills)
+        except (Unavailable, asyncio.CancelledError):
+            # The process is alive, or was asked to stop.
+            self.note(run.job, Stopped(run.service, run.run, deaths, lives))
+            raise
+
+    async def _run_to_end(self, run: JobRun, deaths: int, lives: tuple[str, ...], kills: int) -> None:
         try:
             await run.append(Started(run.service, run.run, deaths + 1, kills, (*lives, self.lives.this)))
             if deaths >= DEATHS:
@@ -309,9 +316,7 @@ class Runner(mode.Service):  # type: ignore[misc]
             await run.append(
                 Finished(run.service, run.run, run.count, None, summary.audio_ms, summary.model, summary.warnings)
             )
-        except (Unavailable, asyncio.CancelledError):
-            # The process is alive, or was asked to stop.
-            self.note(run.job, stopped)
+        except Unavailable:
             raise
         except Exception as error:
             if isinstance(error, EarshotError):

@@ -73,10 +73,7 @@ class KafkaConnection(msgspec.Struct, frozen=True):
         }
 
     def librdkafka(self) -> dict[str, str]:
-        wanted: dict[str, object] = {
-            "bootstrap.servers": self.addresses,
-            "security.protocol": self.security_protocol,
-        }
+        wanted: dict[str, object] = {"bootstrap.servers": self.addresses, "security.protocol": self.security_protocol}
         if self.security_protocol in AUTHENTICATED:
             wanted |= {
                 "sasl.mechanism": self.sasl_mechanism,

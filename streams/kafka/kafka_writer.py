@@ -138,6 +138,10 @@ class KafkaWriter:
 
     def _produce(self) -> None:
         self._flushing = None
+        if self._failure is not None:
+            # Records were lost: later ones, such as positions, would claim that they are there.
+            self.drop(str(self._failure))
+            return
         if self.user is not None and not self.user.may_append():
             reason = "this node may have lost its partitions"
             self.drop(reason)

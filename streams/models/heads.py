@@ -35,8 +35,7 @@ def scores(weights: Floats, embedding: Floats) -> Floats:
 
 def logits(weights: Floats, embedding: Floats) -> Floats:
     """Return the logits of `scores`, float32[heads]."""
-    margins: Floats = weights[:, :-1] @ embedding + weights[:, -1]
-    return margins
+    return weights[:, :-1] @ embedding + weights[:, -1]
 
 
 def logistic(logits: Floats) -> Floats:

@@ -155,18 +155,28 @@ class Look(msgspec.Struct, frozen=True, omit_defaults=True):
     points: tuple[float, ...]
 
 
-class SecondModel(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A model that hears longer pieces of the audio and contributes to each window's score.
-
-    The graph takes float32[1, bands, frames] or [1, frames, bands] with a dynamic number of frames. A window's logit is
-    `weight` times its look's logit plus 1 - `weight` times the first model's (`streams.models.second`).
-    """
+class PublishedModel(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
+    """The fields that every manifest begins with."""
 
     name: str
     version: str
     licence: str
     source: str
     graph: Graph
+
+    @property
+    def model_id(self) -> str:
+        """`name@graph`, with a prefix of the graph's SHA-256 in hex."""
+        return f"{self.name}@{self.graph.sha256[:8]}"
+
+
+class SecondModel(PublishedModel, frozen=True):
+    """A model that hears longer pieces of the audio and contributes to each window's score.
+
+    The graph takes float32[1, bands, frames] or [1, frames, bands] with a dynamic number of frames. A window's logit is
+    `weight` times its look's logit plus 1 - `weight` times the first model's (`streams.models.second`).
+    """
+
     #: `frames` is the length of the longest look.
     input: LogMel
     output: Output
@@ -212,14 +222,9 @@ class Evaluation(msgspec.Struct, frozen=True):
     tags: dict[str, TagEvaluation]
 
 
-class Manifest(msgspec.Struct, frozen=True, dict=True, omit_defaults=True, tag_field="kind", tag="sound-events"):
+class Manifest(PublishedModel, frozen=True, tag_field="kind", tag="sound-events"):
     """Everything the service must know about a sound-event model."""
 
-    name: str
-    version: str
-    licence: str
-    source: str
-    graph: Graph
     input: LogMel | Waveform
     classes: tuple[str, ...]
     tags: tuple[ModelTag, ...]
@@ -257,11 +262,7 @@ class Manifest(msgspec.Struct, frozen=True, dict=True, omit_defaults=True, tag_f
 
 
 def read(directory: Path) -> Manifest:
-    """Read and check the manifest in `directory`.
-
-    Raises:
-        EngineError: it is missing or wrong; the message names the file and the fault in one line.
-    """
+    """Read and check the manifest in `directory`, with the errors of `read_as`."""
     return read_as(directory / FILE, Manifest, faults)
 
 

@@ -44,5 +44,4 @@ def _operating_points(points: tuple[float, ...]) -> tuple[npt.NDArray[np.float64
 def _logit(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     # Not numpy's clip, which takes longer than everything else for one window.
     inside = np.minimum(np.maximum(scores, EDGE), 1.0 - EDGE)
-    logits: npt.NDArray[np.float64] = np.log(inside / (1.0 - inside))
-    return logits
+    return np.log(inside / (1.0 - inside))

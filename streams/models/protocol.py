@@ -20,14 +20,12 @@ class LookEngine(Protocol):
         Raises:
             EngineError: the model failed.
         """
-        ...
 
     def combine(self, scores: Floats, look: Callable[[], Floats]) -> Floats:
         """Combine a window's scores from the first model, float32[tags] in 0..1, with the logits that `look` returns.
 
         Call `look` only if the scores pass the gate; otherwise the second model does not run.
         """
-        ...
 
 
 class SoundEngine(Protocol):
@@ -49,7 +47,6 @@ class SoundEngine(Protocol):
         Raises:
             EngineError: the model failed on the patch.
         """
-        ...
 
     def scores_of(self, patches: Sequence[Floats]) -> Sequence[Floats]:
         """Score several patches, with the same bits as one by one, but faster if the model supports it.

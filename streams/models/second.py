@@ -97,5 +97,4 @@ def logit(scores: Floats) -> Floats:
     """Return ln(p / (1 - p)) of each score, kept away from 0 and 1."""
     one = np.float32(1.0)
     inside = np.minimum(np.maximum(scores, EDGE), one - EDGE)
-    logits: Floats = np.log(inside / (one - inside))
-    return logits
+    return np.log(inside / (one - inside))

@@ -17,5 +17,4 @@ class TagColumns:
 
     def highest(self, scores: Floats) -> Floats:
         """Reduce float32[..., columns] to float32[..., tags]."""
-        tags: Floats = np.maximum.reduceat(scores.take(self._columns, axis=-1), self._starts, axis=-1)
-        return tags
+        return np.maximum.reduceat(scores.take(self._columns, axis=-1), self._starts, axis=-1)

@@ -9,6 +9,7 @@ from streams.node.backend import LogBackend
 from streams.node.lane import DISK_SECONDS
 from streams.node.owners import Owners
 from streams.node.standbys import Standbys
+from streams.tables.database import DISK_FULL
 from streams.tables.partition_rows import PartitionRows
 
 log = structlog.get_logger(__name__)
@@ -24,7 +25,7 @@ class DiskWatch:
 
     def full(self) -> str | None:
         """Return which disk is full, None if no disk is known to be."""
-        return self._backend.refuses() or ("the disk under the tables is full" if self._full_tables() else None)
+        return self._backend.refuses() or (DISK_FULL if self._full_tables() else None)
 
     async def run(self) -> None:
         """Reopen tables once their disk has room, until cancelled; the log recovers by itself."""

@@ -56,14 +56,7 @@ class JobWorkload(Workload[JobStore]):
         self._keep_ms = options.job_keep_ms
         spool = Spool(options.directory / "spool", options.free_bytes)
         self.runner = Runner(
-            app,
-            services,
-            self.serving,
-            reader,
-            self._emit,
-            partial(sender.note, JOB_RESULTS),
-            spool,
-            options.lives,
+            app, services, self.serving, reader, self._emit, partial(sender.note, JOB_RESULTS), spool, options.lives
         )
         self.recordings = JobRecordings(self.serving, reader, spool)
         drawn = JobRecordings(self.serving, reader, spool)

@@ -8,6 +8,7 @@ from typing import Any, Final
 from streams.folding.awaited_verdicts import VerdictCall
 from streams.folding.fold import Changes
 from streams.folding.head_store import HeadStore
+from streams.folding.references import References
 from streams.jobs.job_store import JobStore
 from streams.node.lane import Lane
 from streams.sessions.store import SessionStore
@@ -17,6 +18,8 @@ from topics.errors import Unavailable
 
 #: A session or job counts as live for this long after it was last written.
 LIVE_SECONDS: Final = 10.0
+#: More references are not searched: their own audio takes more space than what is between it.
+REFERENCES_SEARCHED: Final = 10_000
 
 
 class PartitionOwner:
@@ -54,7 +57,7 @@ class PartitionOwner:
         self.unread_gaps: set[tuple[int, int]] = set()
         #: Background tasks, cancelled by `close`.
         self.tasks: set[asyncio.Task[None]] = set()
-        #: Held while records of other nodes are fetched.
+        #: Held while lanes catch up.
         self.catching_up = asyncio.Lock()
         #: Verdicts that requests wait for.
         self.awaited: set[asyncio.Future[Any] | VerdictCall] = set()
@@ -80,14 +83,25 @@ class PartitionOwner:
     def floor(self, topic: str) -> int | None:
         if not self.serving:
             return None
-        durable = self.durable.get(topic)
-        references = {COMMANDS: self.sessions.references, JOB_COMMANDS: self.jobs.references}.get(topic)
+        durable, references = self.durable.get(topic), self._references(topic)
         lowest = None if references is None else references.lowest()
         return durable if durable is None or lowest is None else min(durable, lowest)
 
+    def needed(self, topic: str, start: int, stop: int) -> list[int]:
+        durable, references = self.durable.get(topic), self._references(topic)
+        if not self.serving or durable is None or references is None or len(references) > REFERENCES_SEARCHED:
+            return []
+        stop = min(stop, durable)
+        return [*references.within(start, stop), stop]
+
+    def _references(self, topic: str) -> References | None:
+        if topic == COMMANDS:
+            return self.sessions.references
+        return self.jobs.references if topic == JOB_COMMANDS else None
+
     def serve(self) -> None:
-        """Start answering requests; everything on the log at the takeover is folded."""
-        self.serving = True
+        """Start answering requests, unless stopped; everything on the log at the takeover is folded."""
+        self.serving = self.stopped is None
         self.waiting = None
 
     def close(self, reason: str) -> None:

@@ -21,7 +21,7 @@ from streams.node.tasks import Tasks
 from streams.node.workload import Workload
 from streams.ownership import Assignment
 from streams.tables.database import Databases
-from streams.tables.partition_rows import PartitionRows, TableOutdated, encode_positions
+from streams.tables.partition_rows import TableOutdated, encode_positions
 from streams.tables.tables import Tables
 from topics.catalog import CHANGELOG, FOLD_ORDER, TopicPartition
 from topics.errors import Unavailable
@@ -311,7 +311,8 @@ class Partitions:
             await asyncio.sleep(LOOK_SECONDS)
             serving = self.owners.all_serving()
             lanes = {lane.tp: (owner, lane) for owner in serving for lane in owner.lanes.values() if lane.level}
-            tables = {TopicPartition(CHANGELOG, one.number): one for one in (*self._owned_tables(), *self.standbys)}
+            owned = [owner.rows for owner in serving]
+            tables = {TopicPartition(CHANGELOG, one.number): one for one in (*owned, *self.standbys)}
             asked = self.backend.now_ms()
             try:
                 bounds = await self.backend.bounds([*lanes, *tables]) if tables else {}
@@ -331,9 +332,10 @@ class Partitions:
                 if (now := self.owners.here.get(tp.partition)) is not None and now.serving:
                     self.backend.note_end(tp, end)
 
-    def _owned_tables(self) -> list[PartitionRows]:
-        return [owner.rows for owner in self.owners.all_serving()]
-
     def floor(self, tp: TopicPartition) -> int | None:
         owner = self.owners.here.get(tp.partition)
         return None if owner is None else owner.floor(tp.topic)
+
+    def needed(self, tp: TopicPartition, start: int, stop: int) -> list[int]:
+        owner = self.owners.here.get(tp.partition)
+        return [] if owner is None else owner.needed(tp.topic, start, stop)

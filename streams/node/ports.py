@@ -18,8 +18,8 @@ from streams.node.sender import RecordSender
 from streams.sessions.intake import SessionIntake
 from streams.sessions.listeners import Listeners
 from topics.catalog import COMMANDS, JOB_COMMANDS, RESULTS
-from topics.errors import AudioError, EarshotError, Unavailable
-from topics.folding import Verdict
+from topics.errors import AudioError, Unavailable
+from topics.folding import Answer, Verdict
 from topics.jobs import rows as job_rows
 from topics.jobs.options import Service
 from topics.jobs.records import JobCommand, Part
@@ -89,7 +89,7 @@ class SessionsPort(_Port):
         topic = RESULTS if isinstance(command, Tuned) else COMMANDS
         return await self._sender.submit(topic, session, command)
 
-    def send(self, session: str, command: SessionCommand, answered: Callable[[Verdict | EarshotError], None]) -> None:
+    def send(self, session: str, command: SessionCommand, answered: Callable[[Answer], None]) -> None:
         self._sender.send(COMMANDS, session, command, answered)
 
     def same_audio(self, session: str, number: int, data: bytes) -> bool:

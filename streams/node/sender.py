@@ -11,9 +11,10 @@ from streams.log import Ack, LogWriter, record_cost
 from streams.node.owner import PartitionOwner
 from streams.node.owners import Owners
 from streams.room import Room
+from streams.tables.database import DISK_FULL
 from topics import record_codec
 from topics.errors import EarshotError, Unavailable
-from topics.folding import Verdict
+from topics.folding import Answer, Verdict
 from topics.jobs.records import Accepted, JobCommand, Part, Removed
 from topics.records import Record
 from topics.sessions.records import Opened, SessionCommand, Tuned
@@ -51,7 +52,7 @@ class RecordSender:
         self, owner: PartitionOwner, topic: str, id: str, value: bytes, *, bounded: bool, project: str = ""
     ) -> asyncio.Future[Ack]:
         if bounded and owner.rows.disk_full is not None:
-            raise DiskFull("the disk under the tables is full")
+            raise DiskFull(DISK_FULL)
         owner.touch(id)
         return self.writer.append(topic, owner.number, id.encode(), value, bounded=bounded, project=project)
 
@@ -124,9 +125,7 @@ class RecordSender:
         finally:
             self.verdicts.forget(command.command)
 
-    def send(
-        self, topic: str, id: str, command: SessionCommand, answered: Callable[[Verdict | EarshotError], None]
-    ) -> None:
+    def send(self, topic: str, id: str, command: SessionCommand, answered: Callable[[Answer], None]) -> None:
         """Append a command and call `answered` later with its fold's verdict or an error; there is no timeout.
 
         Commands appear on the log in the order of the calls.
@@ -137,7 +136,7 @@ class RecordSender:
         """
         owner = self._owners.serving(id)
 
-        def finish(answer: Verdict | EarshotError) -> None:
+        def finish(answer: Answer) -> None:
             owner.awaited.discard(call)
             self.verdicts.forget(command.command)
             answered(answer)
@@ -180,7 +179,7 @@ class RecordSender:
 
 def _project(owner: PartitionOwner, id: str, command: SessionCommand | JobCommand | Tuned) -> str:
     """Return the project that sends a command, "" if unknown."""
-    if isinstance(command, Opened | Accepted):
+    if isinstance(command, (Opened, Accepted)):
         return command.project
     opened = None if isinstance(command, Removed) else owner.sessions.opened(id)
     return "" if opened is None else opened.project

@@ -59,14 +59,7 @@ class SessionWorkload(Workload[SessionStore]):
         self.folds = {COMMANDS: self.intake, RESULTS: self.results}
         self.audio = AudioSource(self.cache, reader, self._needed)
         self.analyser = Analyser(
-            app,
-            models,
-            self.audio,
-            self.serving,
-            self._emit,
-            workers,
-            options.directory,
-            open_file,
+            app, models, self.audio, self.serving, self._emit, workers, options.directory, open_file
         )
         self.listeners = Listeners(self.analyser.taps, self.serving)
         self.biller = SessionBiller(app, self.serving, ledger, self._emit)

@@ -65,10 +65,11 @@ class Takeover:
             owner.restored = True
         if not owner.lanes:
             await self._make_lanes(owner)
-        for topics in FOLD_ORDER:
-            for lane in (owner.lanes[topic] for topic in topics):
-                owner.waiting = f"records {lane.position} to {lane.end} of {lane.topic}"
-                await lane.catch_up()
+        async with owner.catching_up:  # If it served for a moment, a lane may be fetching a gap.
+            for topics in FOLD_ORDER:
+                for lane in (owner.lanes[topic] for topic in topics):
+                    owner.waiting = f"records {lane.position} to {lane.end} of {lane.topic}"
+                    await lane.catch_up()
         owner.waiting = "a look through its rows"
         await survey(owner)
 

@@ -42,6 +42,7 @@ WORD_CHARACTERS: Final = 10
 MAX_LANGUAGE_CHARACTERS: Final = 40
 #: A partial portion is emitted after this share of the work since the last one.
 STEP: Final = 0.05
+NOTHING_SAID: Final = "no words were recognised; hints such as repeated words can cause that: try without speech_prompt"
 
 
 class SpeechService:
@@ -141,6 +142,8 @@ class TranscriptionRun:
         self._warnings: list[str] = []
         self._finds_language = service.takes_likely_language and run.accepted.options.speech_lang == ANY_LANGUAGE
         self._sent = 0
+        #: The engine understood something.
+        self._said = False
         #: The piece that determines the language, once sent.
         self._longest: asyncio.Task[Transcription] | None = None
         #: Pieces sent to the engine whose answers are not read yet, in order of time.
@@ -188,6 +191,8 @@ class TranscriptionRun:
             if self._finds_language and first:
                 self._send_first(first)
             await self._collect(0)
+            if options.speech_prompt and self._sent and not self._said:
+                self._warnings.append(NOTHING_SAID)
             speakers = Diarization() if diarization is None else await diarization
             if speakers.warning is not None:
                 self._warnings.append(speakers.warning)
@@ -286,6 +291,7 @@ class TranscriptionRun:
             piece, task = self._pending[0]
             answer = await task
             self._pending.popleft()
+            self._said |= bool(answer.text.strip())
             if answer.language:
                 self._languages[answer.language[:MAX_LANGUAGE_CHARACTERS]] += piece.end_ms - piece.start_ms
             with_words = self._run.accepted.options.word_times

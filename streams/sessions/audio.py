@@ -17,13 +17,15 @@ from topics.sessions.records import Chunk
 #: Streams that are only behind must keep their audio, because it is analysed next.
 STALE_SECONDS: Final = 20.0
 STALE_STREAM_SECONDS: Final = 600.0
+#: Chunks in the cache: each takes some 250 bytes besides its audio, and most chunks of a file may be a byte long.
+MOST_CHUNKS: Final = 1 << 18
 #: Bytes read from the log at once, and kept from it at most.
 STRETCH_BYTES: Final = 4 * 1024 * 1024
 AHEAD_BYTES: Final = 32 * 1024 * 1024
 
 
 class AudioCache:
-    """Keeps fresh audio in memory, bounded in bytes. Loop only.
+    """Keeps fresh audio in memory, bounded in bytes and chunks. Loop only.
 
     Audio is analysed in order of arrival, so a full cache rejects new audio rather than evict the oldest; only stale
     audio is evicted. Files, which are analysed once complete, are evicted in favour of streams.
@@ -42,7 +44,7 @@ class AudioCache:
         if (partition, offset) in self:
             return
         now = self._clock()
-        while self.size + len(data) > self.limit:
+        while self.size + len(data) > self.limit or len(self._streams) + len(self._files) >= MOST_CHUNKS:
             oldest = self._gives_way(now, of_file)
             if oldest is None:
                 return

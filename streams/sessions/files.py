@@ -34,8 +34,9 @@ BLOCK_SAMPLES: Final = 1 << 17
 MOST_HELD: Final = 32
 #: Pause of a session that waits for a decoder; it is queued when one is free.
 DECODER_FREE: Final = math.inf
-#: Chunks of a file gathered in one turn of the loop.
+#: Chunks of a file whose references are read at a time, and bytes of them written at a time.
 GATHERED_CHUNKS: Final = 1000
+GATHERED_BYTES: Final = 4 * 1024 * 1024
 
 
 def bytes_to_analyse(head: SessionHead, declared: media.Media) -> int:
@@ -96,7 +97,8 @@ class SessionFile:
         packed, self._packed = self._packed, b""
         first = self._first
         self._first += len(packed) // tags
-        taken = chunks if self.ended else 0
+        # Damaged audio stays until the session has failed, because the failure may have to be found again.
+        taken = chunks if self.ended and self.error is None else 0
         return Scored(first, packed, Cursor(taken, taken, 0, self.rate), taken, error=self.error)
 
     def close(self) -> None:
@@ -147,14 +149,17 @@ class FileSessions:
             chunks = store.audio(session, taken, min(head.next, taken + GATHERED_CHUNKS))
             if not chunks:
                 raise LookupError(f"chunk {taken} of {head.next} has no row")
+            pieces, size = list[bytes](), 0
             for place, row in enumerate(chunks):
-                data = await self._audio.chunk(partition, row, chunks[place + 1 :])
-                spool.write(data[:rest])
-                rest -= len(data[:rest])
+                pieces.append((await self._audio.chunk(partition, row, chunks[place + 1 :]))[:rest])
+                rest, size = rest - len(pieces[-1]), size + len(pieces[-1])
+                if size >= GATHERED_BYTES or row is chunks[-1]:
+                    # In a thread: a disk takes seconds for a large file.
+                    await asyncio.get_running_loop().run_in_executor(self._threads, spool.writelines, pieces)
+                    pieces, size = [], 0
             for row in chunks:
                 self._audio.cache.drop(partition, row.offset)
             taken += len(chunks)
-            await asyncio.sleep(0)
         spool.seek(0)
 
     async def read(self, file: SessionFile) -> Floats:

@@ -19,7 +19,8 @@ from streams.sessions.taps import Taps
 from streams.sessions.warm import ActiveSession, WarmSessions
 from streams.workers.messages import Beginning
 from streams.workers.messages import Scored as Analysed
-from streams.workers.process import WorkerDied
+from streams.workers.process import StateLost, WorkerDied
+from streams.workers.progress import STEP_S
 from streams.workers.session import WorkerSession
 from streams.workers.workers import Workers
 from topics.errors import AudioError, EngineError, Unavailable
@@ -136,14 +137,21 @@ class SessionSteps:
             active.analysis = self._begin(model, head, opened, declared)
             active.dropped, active.windows = head.cursor.keep, head.windows
         analysis = active.analysis
-        rows, chunks = await self._fetch(store, active.id, head, declared, analysis)
+        try:
+            rows, chunks = await self._fetch(store, active.id, head, declared, analysis)
+        except AudioError:
+            now = store.head(active.id)
+            if now is not None and now.cursor.keep > head.cursor.keep:
+                # The last result was folded only now, and released audio that nothing needs any more.
+                raise StateLost from None
+            raise
         last = not chunks and not analysis.reading
         if last and (head.state is not SessionState.READONLY or analysis.taken < head.next):
             return False
         seconds, together = 1.0, False
         if declared.container == "raw":
             second = declared.rate * pcm.frame_bytes(declared.sample_format, declared.channels)
-            seconds = sum(map(len, chunks)) / second
+            seconds = STEP_S if analysis.reading else sum(map(len, chunks)) / second
             together = not last and seconds <= TOGETHER_S and not active.deaths.own
         try:
             scores = await analysis.take(

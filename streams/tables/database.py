@@ -9,12 +9,24 @@ from typing import Final
 
 import rocksdict
 
-from streams.disk import DatabaseDamaged, DatabaseFailed, DiskDatabase, failure_of, iterate, scan
+from streams.disk import (
+    FILLED,
+    DatabaseDamaged,
+    DatabaseFailed,
+    DiskDatabase,
+    DiskFull,
+    failure_of,
+    is_full,
+    iterate,
+    scan,
+)
+from streams.sequence import gap
 from topics.errors import Unavailable
 
 WRITE_BUFFER: Final = 8 * 1024 * 1024
 BLOCK_CACHE: Final = 32 * 1024 * 1024
 OPEN_FILES: Final = 64
+DISK_FULL: Final = "the disk under the tables is full"
 
 
 class TableDatabase(DiskDatabase):
@@ -26,9 +38,18 @@ class TableDatabase(DiskDatabase):
     def __init__(self, path: Path, options: Callable[[], rocksdict.Options]) -> None:
         self.damage: DatabaseDamaged | None = None
         with self._failing():
-            if path.exists() and any(path.iterdir()) and not (path / "CURRENT").exists():
+            if path.exists() and not path.is_dir():
+                raise DatabaseDamaged(f"{path.name} is not a directory")
+            if any(path.glob(FILLED)) and not (path / "CURRENT").exists():
                 raise DatabaseDamaged(f"{path.name}/CURRENT is missing")  # RocksDB would delete the other files.
-            super().__init__(path, options)
+            try:
+                if missing := gap(path, options):
+                    raise DatabaseDamaged(f"{path.name}: {missing}")
+                super().__init__(path, options)
+            except Exception as error:
+                if is_full(error):
+                    raise DiskFull(DISK_FULL) from error
+                raise
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
@@ -95,7 +116,7 @@ class Databases:
         self._cache = rocksdict.Cache(BLOCK_CACHE)
 
     def open(self, partition: int) -> TableDatabase:
-        """Open or create the database of a partition; raise DatabaseFailed or DatabaseDamaged."""
+        """Open or create the database of a partition; raise DiskFull, DatabaseFailed or DatabaseDamaged."""
         self._directory.mkdir(parents=True, exist_ok=True)
         return TableDatabase(self._path(partition), self._options)
 

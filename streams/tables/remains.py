@@ -8,6 +8,7 @@ import msgspec
 import rocksdict
 
 from streams.disk import scan
+from streams.sequence import gap
 from streams.tables.partition_rows import APPLIED, FRESH_SHARE, Applied
 from topics.catalog import KEEP_TOMBSTONES_MS
 from topics.keys import INDEXED, LISTED
@@ -50,7 +51,7 @@ def remains(directory: Path, partition: int) -> Iterator[Remains | None]:
         options = rocksdict.Options(raw_mode=True)
         try:
             db = rocksdict.Rdict(str(path), options, access_type=rocksdict.AccessType.read_only(False))
-            found = Remains(db)
+            found = None if gap(path, lambda: rocksdict.Options(raw_mode=True)) else Remains(db)
         except Exception:  # rocksdict's errors have no common base.
             found = None
     try:

@@ -46,6 +46,7 @@ class Tables:
         """Open the table of a partition; set a damaged one aside, and replace it by an empty one.
 
         Raises:
+            DiskFull: there is no room to open the table.
             DatabaseFailed: the table cannot be opened now.
         """
         try:

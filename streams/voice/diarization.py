@@ -145,10 +145,7 @@ def cut_windows(segment: SpeechSegment, settings: DiarizationSettings) -> list[E
 
 
 def diarization_turns(
-    windows: Sequence[EmbeddingWindow],
-    vectors: Floats,
-    settings: DiarizationSettings,
-    count: SpeakerCount = ANY_COUNT,
+    windows: Sequence[EmbeddingWindow], vectors: Floats, settings: DiarizationSettings, count: SpeakerCount = ANY_COUNT
 ) -> list[DiarizationTurn]:
     """Return turns from windows in order of time and their unit vectors, float32[windows, dimension].
 

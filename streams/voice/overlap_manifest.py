@@ -1,30 +1,24 @@
 """The manifest of a network that detects two voices at once: its windows and thresholds."""
 
 from collections.abc import Iterator
-from functools import cached_property
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from streams.models.manifest import FILE, Graph, Waveform, file_faults, read_as
+from streams.models.manifest import FILE, PublishedModel, Waveform, file_faults, read_as
 
 RATE: Final = 16_000
 #: Samples of the frames in which windows are averaged.
 FRAME: Final = 160
 
 
-class OverlapManifest(msgspec.Struct, frozen=True, dict=True, omit_defaults=True, tag_field="kind", tag="overlap"):
+class OverlapManifest(PublishedModel, frozen=True, tag_field="kind", tag="overlap"):
     """Everything the service must know about a network that detects two voices at once.
 
     The graph takes a window, float32[1, samples] in -1..1 at 16 kHz, and returns probabilities, float32[1, frames].
     """
 
-    name: str
-    version: str
-    licence: str
-    source: str
-    graph: Graph
     input: Waveform
     #: Sample at the centre of the first frame, and samples from one frame to the next.
     first: int
@@ -33,20 +27,11 @@ class OverlapManifest(msgspec.Struct, frozen=True, dict=True, omit_defaults=True
     onset: float
     point: float
     #: Measured figures of this model, by the names that evaluation prints.
-    figures: dict[str, float] = {}
-
-    @cached_property
-    def model_id(self) -> str:
-        """`name@graph`, with a prefix of the graph's SHA-256 in hex."""
-        return f"{self.name}@{self.graph.sha256[:8]}"
+    figures: dict[str, float] = msgspec.field(default_factory=dict)
 
 
 def read(directory: Path) -> OverlapManifest:
-    """Read and check the manifest in `directory`.
-
-    Raises:
-        EngineError: it is missing or wrong; the message names the file and the fault in one line.
-    """
+    """Read and check the manifest in `directory`, with the errors of `read_as`."""
     return read_as(directory / FILE, OverlapManifest, _faults)
 
 

@@ -82,8 +82,7 @@ class OnnxSpeakerEngine:
         length = np.linalg.norm(vector)
         if not (np.isfinite(length) and length > 0):
             raise EngineError(f"{self.manifest.model_id}: gave a vector of length {length}")
-        unit: Floats = vector / length
-        return unit
+        return vector / length
 
 
 def _checked_inputs(path: Path, session: onnxruntime.InferenceSession, manifest: SpeakerManifest) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from streams.models.manifest import FILE, Graph, file_faults, read_as
+from streams.models.manifest import FILE, PublishedModel, file_faults, read_as
 
 
 class UtteranceInput(msgspec.Struct, frozen=True, tag_field="kind", tag="waveform"):
@@ -80,16 +80,9 @@ class IdentificationSettings(msgspec.Struct, frozen=True):
     per_doubling: float = 0.0
 
 
-class SpeakerManifest(
-    msgspec.Struct, frozen=True, dict=True, omit_defaults=True, tag_field="kind", tag="speaker-embedding"
-):
+class SpeakerManifest(PublishedModel, frozen=True, tag_field="kind", tag="speaker-embedding"):
     """Everything the service must know about a speaker-embedding model."""
 
-    name: str
-    version: str
-    licence: str
-    source: str
-    graph: Graph
     input: UtteranceInput | FbankInput
     dimension: int
     #: Cosine from which two utterances count as one voice: the equal error rate point of verification, on readers
@@ -98,7 +91,7 @@ class SpeakerManifest(
     diarization: DiarizationSettings | None = None
     identification: IdentificationSettings | None = None
     #: Measured figures of this model, by the names that evaluation prints.
-    figures: dict[str, float] = {}
+    figures: dict[str, float] = msgspec.field(default_factory=dict)
 
     @cached_property
     def model_id(self) -> str:
@@ -116,11 +109,7 @@ class SpeakerManifest(
 
 
 def read(directory: Path) -> SpeakerManifest:
-    """Read and check the manifest in `directory`.
-
-    Raises:
-        EngineError: it is missing or wrong; the message names the file and the fault in one line.
-    """
+    """Read and check the manifest in `directory`, with the errors of `read_as`."""
     return read_as(directory / FILE, SpeakerManifest, faults)
 
 

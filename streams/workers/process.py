@@ -104,8 +104,11 @@ class Call(msgspec.Struct, eq=False):
 class WorkerProcess:
     """One worker, with the socket and memory shared with it. Loop only."""
 
-    def __init__(self, line: socket.socket, memory: int, died: Callable[[WorkerProcess], None]) -> None:
-        """Take over a socket and a memory's descriptor; call `died` if the process ends without `close`."""
+    def __init__(self, line: socket.socket, memory: int, died: Callable[[WorkerProcess], None], born: float) -> None:
+        """Take over a socket and a memory's descriptor; call `died` if the process ends without `close`.
+
+        `born` is a monotonic time before it was forked: it has at least the models that were loaded then.
+        """
         self._line = line
         self._memory = mmap.mmap(memory, 0)
         os.close(memory)
@@ -122,8 +125,7 @@ class WorkerProcess:
         #: Sessions with state in the worker, and those to drop with the next step.
         self.sessions: set[int] = set()
         self.forgotten: list[int] = []
-        #: When it was forked, monotonic.
-        self.born = time.monotonic()
+        self.born = born
         #: Work in progress: seconds of audio, and the number of segments.
         self.seconds = 0.0
         self.segments = 0

@@ -49,19 +49,15 @@ class Progress(Protocol):
     @property
     def reading(self) -> bool:
         """Whether a chunk is open; the next step continues it and takes no others."""
-        ...
 
     def take(self, chunks: Sequence[bytes]) -> Scored:
         """Analyse the next audio in order, up to the first chunk that does not decode or to the limit of a step."""
-        ...
 
     def finish(self, chunks: Sequence[bytes] = (), whole: bool = True) -> Scored:
         """Analyse the rest; no audio follows, or the audio is not `whole` because the rest cannot be read."""
-        ...
 
     def close(self) -> None:
         """Close the open chunk, if any. Idempotent."""
-        ...
 
 
 def open_chunk(data: bytes, declared: Media, open_file: OpenFile) -> AudioFile | DecodedAudio:

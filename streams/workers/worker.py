@@ -46,7 +46,8 @@ def open_file(
 ) -> AudioFile:
     """Open a chunk in memory, of any container; raises the errors of `streams.audio.decode.open_file`."""
     guarded = GuardedSource(source)
-    if ffmpeg.is_needed(guarded):
+    # Raw samples may begin like any container.
+    if media.container != "raw" and ffmpeg.is_needed(guarded):
         return ffmpeg.open_file(guarded, media, longest_s, block_samples or decode.BLOCK_SAMPLES)
     return decode.open_file(source, media, longest_s, block_samples)
 
@@ -54,12 +55,7 @@ def open_file(
 class Worker:
     """Answers one parent's requests; steps and segments take turns. One thread at a time."""
 
-    def __init__(
-        self,
-        line: socket.socket,
-        memory: mmap.mmap,
-        engines: Mapping[str, SoundEngine],
-    ) -> None:
+    def __init__(self, line: socket.socket, memory: mmap.mmap, engines: Mapping[str, SoundEngine]) -> None:
         self._line = line
         self._slots = messages.slots_of(memory)
         self._engines = engines

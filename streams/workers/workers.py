@@ -228,9 +228,10 @@ class Workers(mode.Service):  # type: ignore[misc]
         """Start a worker, retrying until it runs."""
         try:
             for pause in itertools.chain(PAUSES, itertools.repeat(PAUSES[-1])):
+                born = time.monotonic()
                 try:
                     line, memory = await self._forked()
-                    process = WorkerProcess(line, memory, lambda process: self._note_death(place, process))
+                    process = WorkerProcess(line, memory, lambda process: self._note_death(place, process), born)
                     await process.greet()
                     break
                 except (Unavailable, OSError) as error:

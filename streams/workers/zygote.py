@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import tempfile
+import time
 from collections import OrderedDict
 from contextlib import suppress
 from functools import cache
@@ -33,7 +34,9 @@ from topics.media import Media
 
 #: Address space of a worker beyond what it inherits: the state of its sessions, and arenas of the model.
 WORKER_BYTES: Final = 1 << 30
+#: How long an ended child can be looked at; the most if others end meanwhile.
 REAP_SECONDS: Final = 0.25
+MOST_REAP_SECONDS: Final = 2.0
 
 
 class Zygote:
@@ -116,16 +119,27 @@ class Zygote:
             os._exit(0)
 
 
-def _note_end(number: int, frame: object) -> None:
-    """Delay reaping an ended child, so that the parent can first see how it ended."""
-    if not signal.getitimer(signal.ITIMER_REAL)[0]:
-        signal.setitimer(signal.ITIMER_REAL, REAP_SECONDS)
+class Reaper:
+    """Reaps ended children late, so that the parent can first see how each ended. One thread at a time."""
 
+    def __init__(self) -> None:
+        #: When the first child ended that is not reaped, and the last, monotonic.
+        self._first = self._last = 0.0
 
-def _reap(number: int, frame: object) -> None:
-    with suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+    def note_end(self, number: int, frame: object) -> None:
+        self._last = time.monotonic()
+        if not signal.getitimer(signal.ITIMER_REAL)[0]:
+            self._first = self._last
+            signal.setitimer(signal.ITIMER_REAL, REAP_SECONDS)
+
+    def reap(self, number: int, frame: object) -> None:
+        due = min(self._last + REAP_SECONDS, self._first + MOST_REAP_SECONDS)
+        if (wait := due - time.monotonic()) > 0:
+            signal.setitimer(signal.ITIMER_REAL, wait)
+            return
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
 
 
 @cache
@@ -156,8 +170,9 @@ def main() -> None:
     """Run as the child of `streams.decoders.processes.ZygoteProcess`."""
     # What is loaded stays. Garbage collection would take a tenth of the time; only forked processes need it.
     gc.disable()
-    signal.signal(signal.SIGCHLD, _note_end)
-    signal.signal(signal.SIGALRM, _reap)
+    reaper = Reaper()
+    signal.signal(signal.SIGCHLD, reaper.note_end)
+    signal.signal(signal.SIGALRM, reaper.reap)
     warm_up()
     gc.freeze()
     with socket.socket(fileno=sys.stdin.fileno()) as control, suppress(ConnectionError):

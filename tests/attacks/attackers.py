@@ -1,6 +1,7 @@
 """Attacks without a client library: `python -m tests.attacks.attackers NAME HOST PORT SESSION`, until killed.
 
-Each attack keeps a number of connections open and replaces closed ones. At the end it prints the answers it got.
+Each attack keeps a number of connections open and replaces closed ones. It prints a line when it begins, and at the end
+the answers it got.
 """
 
 import asyncio
@@ -181,9 +182,10 @@ async def keep_going(name: str, host: str, port: int, session: str) -> None:
                 answers["not taken"] += 1
                 await asyncio.sleep(0.1)
 
-    lanes = [asyncio.create_task(lane()) for _ in range(connections)]
     ending = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ending.set)
+    print("begun", flush=True)
+    lanes = [asyncio.create_task(lane()) for _ in range(connections)]
     await ending.wait()
     for one in lanes:
         one.cancel()

@@ -1,9 +1,10 @@
 """Chunks of which every tenth crashes, stops, swells or spins its decoder, and their effect on the others."""
 
+import gc
 import io
 from collections import Counter
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -65,15 +66,16 @@ def attack(chunks: int) -> Outcome:
 
     with ThreadPoolExecutor(THREADS) as threads:
         said = Counter(threads.map(one, range(chunks)))
-    waiting = len(list(_decoders()))
+    waiting = sum(len(living(zygote)) for zygote in living(psutil.Process()))
     pool.stop()
-    return Outcome(said, _descriptors() - before, waiting)
+    return Outcome(said, len(_descriptors() - before), waiting)
 
 
-def _descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
-def _decoders() -> Iterable[psutil.Process]:
-    for zygote in living(psutil.Process()):
-        yield from living(zygote)
+def _descriptors() -> set[tuple[str, Path]]:
+    """Return each with what it refers to: those of other tests may close at any time."""
+    gc.collect()  # Cycles that other tests left may hold some.
+    found = set()
+    for one in list(Path("/proc/self/fd").iterdir()):
+        with suppress(FileNotFoundError):  # That of the listing itself.
+            found.add((one.name, one.readlink()))
+    return found

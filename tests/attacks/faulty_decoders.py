@@ -17,6 +17,8 @@ SPIN: Final = 11_002
 HANG: Final = 11_003
 SWELL: Final = 11_004
 FAULTS: Final = (CRASH, SPIN, HANG, SWELL)
+#: How long an ended process can be looked at: a test's process that stalls must still see how it ended.
+REAP_SECONDS: Final = 10.0
 
 _open_file = decode.open_file
 
@@ -47,4 +49,5 @@ def open_file(
 if __name__ == "__main__":
     # The zygote warms up with its own files, which have other rates.
     decode.open_file = open_file
+    zygote.REAP_SECONDS = REAP_SECONDS  # type: ignore[misc]
     zygote.main()

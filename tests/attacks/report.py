@@ -33,6 +33,9 @@ def attacking(name: str, service: ServiceProcess, session: str) -> Iterator[dict
     answers: dict[str, int] = {}
     with subprocess.Popen(command, stdout=subprocess.PIPE) as attacker:
         try:
+            # Until then, nothing is attacked, and the signal would end it without a word.
+            assert attacker.stdout is not None
+            assert attacker.stdout.readline() == b"begun\n"
             yield answers
         finally:
             attacker.terminate()

@@ -86,16 +86,11 @@ class Copy:
                 yield "".join(ALPHABET[number // base**place % base] for place in range(ID_LENGTH))
 
 
-def signed_in(service: ServiceProcess, link: str) -> dict[str, str]:
-    token = link.strip().rpartition("/")[2]
-    passes: dict[str, str] = httpx2.post(f"{service.url}/dashboard/sign-in", json={"token": token}, timeout=60).json()
-    return passes
-
-
 def test_stolen_copy_grants_no_access(tmp_path: Path) -> None:
     with ServiceProcess(tmp_path / "data", model="sed-mini", job_audio_seconds=3600, key_tries=1e6) as service:
-        passes = signed_in(service, service.command("link"))
+        token = service.command("link").strip().rpartition("/")[2]
         with httpx2.Client(base_url=service.url, timeout=60) as http:
+            passes: dict[str, str] = http.post("/dashboard/sign-in", json={"token": token}).json()
             keyed = {"X-Api-Key": KEY}
             job = http.post("/api/v1/analyze_file", files=FORM, headers=keyed).json()["job_id"]
             link = http.post(f"/api/v1/jobs/{job}/audio", headers=keyed).json()["url"]

@@ -29,10 +29,6 @@ async def _put(client: Client, streams: list[Stream]) -> None:
         await client.put(stream, 1)
 
 
-async def _statuses(client: Client, streams: list[Stream]) -> list[int]:
-    return [(await client.status(one.session)).status_code for one in streams]
-
-
 async def _takeover(dies: ServiceProcess, left: ServiceProcess) -> None:
     """Open sessions on both nodes, kill one, and find all in use at the other when an idle one has been deleted."""
     async with Client(dies) as there, Client(left) as here:
@@ -45,7 +41,7 @@ async def _takeover(dies: ServiceProcess, left: ServiceProcess) -> None:
                 # These uploads restart the idle time.
                 await _put(here, streams)
                 await asyncio.sleep(1)
-        assert await _statuses(here, streams) == [200] * len(streams)
+        assert [(await here.status(one.session)).status_code for one in streams] == [200] * len(streams)
 
 
 def test_sessions_survive_takeover_despite_clock_skew(nodes: list[ServiceProcess]) -> None:

@@ -56,7 +56,9 @@ async def listening(service: ServiceProcess) -> AsyncIterator[Listener]:
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def _story(one: ServiceProcess, two: ServiceProcess) -> None:
+async def test_one_stream_covers_sessions_of_all_nodes(nodes: Pair) -> None:
+    """One node serves the stream; the other one dies, and its sessions go on at the first."""
+    one, two = nodes
     async with Client(one) as first, Client(two) as second:
         streams: list[Stream] = [await (first if number % 2 else second).open() for number in range(SESSIONS)]
         ids = {stream.session for stream in streams}
@@ -77,8 +79,3 @@ async def _story(one: ServiceProcess, two: ServiceProcess) -> None:
             await heard.until(lambda: [data["partitions"] for name, data in heard.events if name == "missing"][-1] == 0)
         for session, windows in heard.windows.items():
             assert windows == set(range(max(windows) + 1)), f"{session} has holes"
-
-
-def test_one_stream_covers_sessions_of_all_nodes(nodes: Pair) -> None:
-    """One node serves the stream; the other one dies, and its sessions go on at the first."""
-    asyncio.run(_story(*nodes))

@@ -25,15 +25,6 @@ SESSIONS = 12
 AWAY_SECONDS = 25 * 3600
 
 
-async def _open(node: ServiceProcess) -> list[Stream]:
-    async with Client(node) as client:
-        streams = [await client.open() for _ in range(SESSIONS)]
-        for seed, stream in enumerate(streams):
-            await client.put(stream, seed)
-            await client.status(stream.session, count="1")
-        return streams
-
-
 async def _forget(cluster: KafkaCluster, node: ServiceProcess, streams: list[Stream]) -> None:
     """Delete sessions, and compact until their tombstones are gone."""
     async with Client(node) as client:
@@ -62,23 +53,23 @@ async def _tombstones(bootstrap: str, streams: list[Stream]) -> int:
     return sum(any(id in row.key for id in ids) for row in rows if row.key and row.value is None)
 
 
-async def _statuses(node: ServiceProcess, streams: list[Stream]) -> list[int]:
-    async with Client(node) as client:
-        return [(await client.status(one.session)).status_code for one in streams]
-
-
-def test_deleted_sessions_stay_deleted(tmp_path: Path) -> None:
+async def test_deleted_sessions_stay_deleted(tmp_path: Path) -> None:
     settings = {"partitions": 1, "session_idle_seconds": 10 * AWAY_SECONDS}
     with (
         launched_kafka(settings=QUICK_CLEANER) as cluster,
         service_nodes(tmp_path, {}, {}, cluster=cluster, **settings) as (away, other),
     ):
         away.start()
-        streams = asyncio.run(_open(away))
+        async with Client(away) as client:
+            streams = [await client.open() for _ in range(SESSIONS)]
+            for seed, stream in enumerate(streams):
+                await client.put(stream, seed)
+                await client.status(stream.session, count="1")
         assert away.stop() == 0, away.tail()
         other.start()
-        asyncio.run(_forget(cluster, other, streams))
+        await _forget(cluster, other, streams)
         assert other.stop() == 0, other.tail()
         away.environment |= ahead(AWAY_SECONDS)
         away.start()
-        assert asyncio.run(_statuses(away, streams)) == [404] * SESSIONS
+        async with Client(away) as client:
+            assert {(await client.status(one.session)).status_code for one in streams} == {404}

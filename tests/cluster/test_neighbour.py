@@ -50,8 +50,9 @@ async def _restart(neighbour: ServiceProcess, kill: bool) -> None:
 # --- jobs -------------------------------------------------------------------------------------------------------------
 
 
-async def _jobs(one: ServiceProcess, other: ServiceProcess, mine: StubEngines, others: StubEngines) -> Counter[int]:
-    """Return how often both engines were asked for each job that the first node had before the restarts."""
+async def test_jobs_run_once_across_neighbour_restarts(nodes: Pair, engines: tuple[StubEngines, StubEngines]) -> None:
+    """The engine gets each job of the first node once, however often the neighbour is killed, stopped and started."""
+    (one, other), (mine, others) = nodes, engines
     for stub in (mine, others):
         stub.open.clear()
     async with Client(one, give_up=JOB_SECONDS) as client:
@@ -73,12 +74,7 @@ async def _jobs(one: ServiceProcess, other: ServiceProcess, mine: StubEngines, o
             results = [await client.result(job) for job in jobs]
         assert all(result["speech_analysis"]["status"] == "success" for result in results), results
         asked = mine.sizes + others.sizes
-        return Counter({size: asked[size] for size in owned})
-
-
-def test_jobs_run_once_across_neighbour_restarts(nodes: Pair, engines: tuple[StubEngines, StubEngines]) -> None:
-    """The engine gets each job once, however often the neighbour is killed, stopped and started."""
-    assert set(asyncio.run(_jobs(*nodes, *engines)).values()) == {1}
+        assert {asked[size] for size in owned} == {1}
 
 
 # --- sessions ---------------------------------------------------------------------------------------------------------
@@ -129,7 +125,9 @@ async def _upload(one: ServiceProcess, owned: list[Stream], answers: Counter[str
             await asyncio.sleep(0.2)
 
 
-async def _through(one: ServiceProcess, other: ServiceProcess) -> tuple[Counter[str], Counter[str]]:
+async def test_kept_partitions_are_served_across_neighbour_restarts(nodes: Pair) -> None:
+    """Each read is answered 200, and so is each upload, possibly after a delay."""
+    one, other = nodes
     owned, foreign = await _owned(one, other)
     reads, uploads = Counter[str](), Counter[str]()
 
@@ -152,11 +150,5 @@ async def _through(one: ServiceProcess, other: ServiceProcess) -> tuple[Counter[
         finally:
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)
-    return reads, uploads
-
-
-def test_kept_partitions_are_served_across_neighbour_restarts(nodes: Pair) -> None:
-    """Each read is answered 200, and so is each upload, possibly after a delay."""
-    reads, uploads = asyncio.run(_through(*nodes))
     assert set(reads) == {"200"}, reads
     assert set(uploads) == {"200"}, uploads

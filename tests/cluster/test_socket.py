@@ -8,34 +8,12 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from tests.cluster.nodes import Pair
-from tests.process import ServiceProcess
 from tests.recovery.load import Client, half_second
 from tests.unit.app.sessions.sockets import END, Line, line_at, of_type
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 CHUNKS = [half_second(1, number) for number in range(12)]
-
-
-async def _story(one: ServiceProcess, two: ServiceProcess) -> None:
-    async with Client(one) as first, Client(two) as second:
-        stream = await first.open()
-        path, url = f"/audio_sessions/{stream.session}/socket", two.url.replace("http", "ws", 1)
-        async with line_at(url, f"{path}?after=start", x_api_key=two.key) as line:
-            hello = await line.next()
-            assert (hello["type"], hello["next_chunk"]) == ("hello", 0)
-            for chunk in CHUNKS[:6]:
-                await line.socket.send(chunk)
-            windows = [await line.next_of("window") for _ in range(5)]
-            one.kill()
-            # No more messages: the forwarding node tells the client to reconnect.
-            assert await line.rest() == []
-            assert await line.code() == 1001
-        windows += await _gone_on_with(url, f"{path}?after={windows[-1]['cursor']}")
-        assert [window["window"] for window in windows] == list(range(len(windows)))
-        read = await second.events(stream.session)
-        told = [{name: window[name] for name in ("start_time", "end_time", "tags")} for window in windows]
-        assert told == read
 
 
 async def _gone_on_with(url: str, path: str) -> list[dict[str, Any]]:
@@ -59,5 +37,23 @@ async def _rest(line: Line, next_chunk: int) -> list[dict[str, Any]]:
     return of_type(messages, "window")
 
 
-def test_socket_survives_death_of_session_owner(nodes: Pair) -> None:
-    asyncio.run(_story(*nodes))
+async def test_socket_survives_death_of_session_owner(nodes: Pair) -> None:
+    one, two = nodes
+    async with Client(one) as first, Client(two) as second:
+        stream = await first.open()
+        path, url = f"/audio_sessions/{stream.session}/socket", two.url.replace("http", "ws", 1)
+        async with line_at(url, f"{path}?after=start", x_api_key=two.key) as line:
+            hello = await line.next()
+            assert (hello["type"], hello["next_chunk"]) == ("hello", 0)
+            for chunk in CHUNKS[:6]:
+                await line.socket.send(chunk)
+            windows = [await line.next_of("window") for _ in range(5)]
+            one.kill()
+            # No more messages: the forwarding node tells the client to reconnect.
+            assert await line.rest() == []
+            assert await line.code() == 1001
+        windows += await _gone_on_with(url, f"{path}?after={windows[-1]['cursor']}")
+        assert [window["window"] for window in windows] == list(range(len(windows)))
+        read = await second.events(stream.session)
+        told = [{name: window[name] for name in ("start_time", "end_time", "tags")} for window in windows]
+        assert told == read

@@ -1,6 +1,6 @@
 """Two services with one PostgreSQL database and one voice store share their speakers."""
 
-from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -13,35 +13,20 @@ from tests.stub_engines import StubEngines
 
 pytestmark = pytest.mark.slow
 
-Pair = tuple[ServiceProcess, ServiceProcess]
 
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("store")
-
-
-@pytest.fixture(scope="module")
-def database() -> Iterator[str]:
-    with postgres_database() as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory, store: Path, database: str) -> Iterator[Pair]:
-    """Two services that share organizations, each with its own log."""
-    with StubEngines() as engines:
-        shared = {"database_url": database, "voices_url": str(store), "keep_voice": "true"}
-        own = {"model": "sed-mini", "key_cache_seconds": "0", **shared, **engines.settings}
-        first, second = (ServiceProcess(tmp_path_factory.mktemp(name) / "data", **own) for name in ("one", "two"))
-        with first, second:
-            yield first, second
-
-
-def test_speakers_are_shared_between_services(nodes: Pair, store: Path) -> None:
-    key = made(nodes[0], "both").key
-    before = set(store.rglob("*"))
-    with Speakers(nodes[0], key) as one, Speakers(nodes[1], key) as two:
+def test_speakers_are_shared_between_services(tmp_path: Path) -> None:
+    """They share organizations, and each has its own log."""
+    store = tmp_path / "store"
+    store.mkdir()
+    with ExitStack() as stack:
+        database, engines = stack.enter_context(postgres_database()), stack.enter_context(StubEngines())
+        shared = {"database_url": database, "voices_url": str(store), "keep_voice": "true", **engines.settings}
+        services = [
+            stack.enter_context(ServiceProcess(tmp_path / name, model="sed-mini", key_cache_seconds="0", **shared))
+            for name in ("one", "two")
+        ]
+        key, before = made(services[0], "both").key, set(store.rglob("*"))
+        one, two = (stack.enter_context(Speakers(service, key)) for service in services)
         data(one.add("Anna_Kim", voice(ANNA, 0.0, 3.0)))
         assert data(two.add("Anna_Kim", voice(ANNA, 3.0, 3.0)))["samples"] == 2
         assert one.entries() == two.entries()

@@ -8,7 +8,6 @@ from infra import models
 from tests import sse
 from tests.cluster.nodes import Pair
 from tests.contract.api import tone, wav
-from tests.process import ServiceProcess
 from tests.recovery.load import Client, Stream
 from tests.recovery.truth import expected_events
 
@@ -18,18 +17,9 @@ SESSIONS = 8
 CHUNKS = 6
 
 
-async def _open_on_each(first: Client, second: Client) -> list[Stream]:
-    return [await (first if number % 2 else second).open() for number in range(SESSIONS)]
-
-
 async def _put_all(client: Client, streams: list[Stream]) -> None:
     for seed, stream in enumerate(streams):
         await client.put(stream, seed)
-
-
-def _took_over(node: ServiceProcess, before: int) -> bool:
-    """Return whether a node has logged a takeover since its log had `before` characters."""
-    return "node.ready" in node.log.read_text()[before:]
 
 
 async def _check(client: Client, streams: list[Stream]) -> None:
@@ -37,9 +27,11 @@ async def _check(client: Client, streams: list[Stream]) -> None:
         assert await client.events(stream.session) == expected_events(stream.chunks, models.directory("sed_mini"))
 
 
-async def _story(one: ServiceProcess, two: ServiceProcess) -> None:
+async def test_sessions_reach_owner_and_survive_its_death(nodes: Pair) -> None:
+    """Uploads through both nodes; one dies; the other takes over; the first returns and serves again."""
+    one, two = nodes
     async with Client(one) as first, Client(two) as second:
-        streams = await _open_on_each(first, second)
+        streams = [await (first if number % 2 else second).open() for number in range(SESSIONS)]
         # Uploads alternate between the nodes, so half of them must be forwarded.
         for turn in range(CHUNKS):
             await _put_all(first if turn % 2 else second, streams)
@@ -50,7 +42,7 @@ async def _story(one: ServiceProcess, two: ServiceProcess) -> None:
         one.kill()
         listed, missing = await second.listed(3)
         if missing is None:
-            assert _took_over(two, before), "the partitions of a node that is away are missing"
+            assert "node.ready" in two.log.read_text()[before:], "the partitions of a node that is away are missing"
         else:
             assert set(listed) < {s.session for s in streams}
         await _put_all(second, streams)
@@ -60,11 +52,6 @@ async def _story(one: ServiceProcess, two: ServiceProcess) -> None:
         await _check(second, streams)
         await asyncio.to_thread(one.start)
         await _check(first, streams)
-
-
-def test_sessions_reach_owner_and_survive_its_death(nodes: Pair) -> None:
-    """Uploads through both nodes; one dies; the other takes over; the first returns and serves again."""
-    asyncio.run(_story(*nodes))
 
 
 JOBS = 6
@@ -87,7 +74,9 @@ async def _completed(client: Client, job: str) -> int:
             await asyncio.sleep(0.1)
 
 
-async def _jobs(one: ServiceProcess, two: ServiceProcess) -> None:
+async def test_jobs_are_accepted_anywhere_and_survive_node_death(nodes: Pair) -> None:
+    """Posted to either node, repeated at the other, followed through a node that does not own them."""
+    one, two = nodes
     async with Client(one) as first, Client(two) as second:
         early = [await _post(first if number % 2 else second, number) for number in range(JOBS)]
         # Each repeat goes to the other node.
@@ -96,8 +85,3 @@ async def _jobs(one: ServiceProcess, two: ServiceProcess) -> None:
         late = [await _post(first, number) for number in range(JOBS, 2 * JOBS)]
         one.kill()
         assert [await _completed(second, job) for job in (*early, *late)] == [4] * (2 * JOBS)
-
-
-def test_jobs_are_accepted_anywhere_and_survive_node_death(nodes: Pair) -> None:
-    """Posted to either node, repeated at the other, followed through a node that does not own them."""
-    asyncio.run(_jobs(*nodes))

@@ -94,11 +94,13 @@ class Api(Driver):
         return self.http.get(f"/audio_sessions/{session}/results", params=query)
 
     def page(self, session: str, **query: Any) -> dict[str, Any]:
-        """Read a page that must exist."""
-        answer = self.status(session, **query)
-        assert answer.status_code == 200, answer.text
-        content: dict[str, Any] = answer.json()
-        return content
+        """Read a page that must exist, again while a busy machine analyses its audio for longer than one read waits."""
+        while True:
+            answer = self.status(session, **query)
+            assert answer.status_code == 200, answer.text
+            content: dict[str, Any] = answer.json()
+            if content["inference"]["results"] or not content["inference"]["in_progress"]:
+                return content
 
     def follow(self, session: str, **query: Any) -> list[dict[str, Any]]:
         """Read pages, following tokens until there is none; return all pages."""

@@ -75,7 +75,7 @@ def test_repeated_request_gets_first_answer(jobs: Jobs) -> None:
 def test_exhausted_plan_returns_402(jobs: Jobs, poor_key: str) -> None:
     with Jobs(jobs.service, poor_key) as poor:
         poor.result(RECORDING)
-        refused = wait_for(lambda: answer if (answer := poor.file(RECORDING)).status_code != 200 else None, 10)
+        refused = wait_for(lambda: answer if (answer := poor.file(RECORDING)).status_code != 200 else None)
         error(refused, 402, "exceeded maximum usage limit")
         error(poor.analyze(json_body()), 402, "exceeded maximum usage limit")
         # Audio is validated before the balance.

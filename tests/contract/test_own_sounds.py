@@ -28,6 +28,7 @@ def test_own_sound_is_marked_learnt_and_enabled(api: Api, jobs: Jobs) -> None:
     session = api.create("stream", RAW)
     api.send(session, (32767 * warbles(TAKES)).astype("<i2").tobytes())
     api.seal(session)
+    api.follow(session)
     assert api.results(session).json()["state"] == "done"
     for place, noun in ((f"jobs/{job}", "jobs"), (f"sessions/{session}", "sessions")):
         mark(place, 0, 3)

@@ -36,9 +36,9 @@ def test_window_has_times_and_tags(api: Api) -> None:
 def test_read_waits_for_first_result_in_range(api: Api) -> None:
     session = api.create()
     api.send(session, tone(1))
-    assert api.page(session)["inference"]["page"]["count"] == 1
+    assert api.status(session).json()["inference"]["page"]["count"] == 1
     assert api.put(session, 1, tone(0.5)).status_code == 200
-    assert api.page(session, offset=1)["inference"]["page"] | {"next_token": ""} == {
+    assert api.status(session, offset=1).json()["inference"]["page"] | {"next_token": ""} == {
         "count": 1,
         "offset": 1,
         "total": 2,

@@ -9,10 +9,9 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from tests.contract.api import Api, silence, tone
-from tests.unit.app.sessions.sockets import Line, line_at
+from tests.unit.app.sessions.sockets import END, Line, line_at, refused
 
 PIECES = [tone(0.25), silence(0.25), tone(0.5), tone(0.1)]
-END = '{"type":"end"}'
 
 
 def socket_of(api: Api, session: str, query: str = "") -> Any:
@@ -31,12 +30,12 @@ async def streamed(api: Api, session: str, pieces: list[bytes]) -> list[dict[str
 
 
 @pytest.mark.both_logs
-def test_socket_results_match_requests(api: Api) -> None:
+async def test_socket_results_match_requests(api: Api) -> None:
     pieces = PIECES * 8
     by_requests, by_socket = api.create(), api.create()
     api.send(by_requests, *pieces)
     api.seal(by_requests)
-    messages = asyncio.run(streamed(api, by_socket, pieces))
+    messages = await streamed(api, by_socket, pieces)
     assert [one["next_chunk"] for one in messages if one["type"] == "ack"][-1] == len(pieces)
     heard = [one for one in messages if one["type"] == "window"]
     told = [{name: one[name] for name in ("start_time", "end_time", "tags")} for one in heard]
@@ -72,11 +71,11 @@ async def _with_breaks(api: Api, session: str, pieces: list[bytes], chance: rand
 
 
 @pytest.mark.both_logs
-def test_reconnects_lose_or_repeat_nothing(api: Api) -> None:
+async def test_reconnects_lose_or_repeat_nothing(api: Api) -> None:
     pieces = [tone(0.05 + 0.01 * (number % 7)) for number in range(60)]
     whole, broken = api.create(), api.create()
-    expected = asyncio.run(streamed(api, whole, pieces))
-    got = asyncio.run(_with_breaks(api, broken, pieces, random.Random(1)))
+    expected = await streamed(api, whole, pieces)
+    got = await _with_breaks(api, broken, pieces, random.Random(1))
     windows = [[one for one in some if one["type"] == "window"] for some in (expected, got)]
     assert [one["window"] for one in windows[1]] == list(range(len(windows[0])))
     assert [one["tags"] for one in windows[0]] == [one["tags"] for one in windows[1]]
@@ -84,34 +83,27 @@ def test_reconnects_lose_or_repeat_nothing(api: Api) -> None:
 
 
 @pytest.mark.both_logs
-def test_chunk_number_taken_by_request_closes_socket(api: Api) -> None:
-    async def fight(session: str) -> tuple[dict[str, Any], int]:
-        async with socket_of(api, session, "?events=none") as line:
-            await line.next()
-            await asyncio.to_thread(api.put, session, 0, tone(1))
-            await line.socket.send(tone(1))
-            assert (await line.next_of("ack"))["next_chunk"] == 1
-            await asyncio.to_thread(api.put, session, 1, tone(1))
-            await line.socket.send(silence(1))
-            messages = await line.rest()
-            return messages[-1], await line.code()
-
-    error, code = asyncio.run(fight(api.create()))
-    assert (code, error["status_code"], error["next_chunk"]) == (4410, 409, 2)
+async def test_chunk_number_taken_by_request_closes_socket(api: Api) -> None:
+    session = api.create()
+    async with socket_of(api, session, "?events=none") as line:
+        await line.next()
+        await asyncio.to_thread(api.put, session, 0, tone(1))
+        await line.socket.send(tone(1))
+        assert (await line.next_of("ack"))["next_chunk"] == 1
+        await asyncio.to_thread(api.put, session, 1, tone(1))
+        await line.socket.send(silence(1))
+        assert (await refused(line, 4410, 409))["next_chunk"] == 2
 
 
-def test_deleting_session_closes_its_socket(api: Api) -> None:
-    async def deleted(session: str) -> int:
-        async with socket_of(api, session) as line:
-            await line.next()
-            await asyncio.to_thread(api.delete, session)
-            code: int = await line.code()
-            return code
-
-    assert asyncio.run(deleted(api.create())) == 4404
+async def test_deleting_session_closes_its_socket(api: Api) -> None:
+    session = api.create()
+    async with socket_of(api, session) as line:
+        await line.next()
+        await asyncio.to_thread(api.delete, session)
+        assert await line.code() == 4404
 
 
-def test_competing_sockets_keep_chunks_consecutive(api: Api) -> None:
+async def test_competing_sockets_keep_chunks_consecutive(api: Api) -> None:
     """Each reconnects whenever the other replaced it; the numbers stay consecutive."""
 
     async def fighter(session: str, pieces: list[bytes], turns: int) -> None:
@@ -127,19 +119,16 @@ def test_competing_sockets_keep_chunks_consecutive(api: Api) -> None:
                     await line.socket.send(piece)
                     await asyncio.sleep(0.001)
 
-    async def fight(session: str) -> None:
-        pieces = [tone(0.01 + 0.001 * (number % 5)) for number in range(2000)]
-        await asyncio.gather(*(fighter(session, pieces, 25) for _ in range(2)))
-        async with socket_of(api, session) as line:
-            number = (await line.next())["next_chunk"]
-            await line.socket.send(pieces[number])
-            await line.socket.send(END)
-            await line.rest()
-        whole = await asyncio.to_thread(api.create)
-        await streamed(api, whole, pieces[: number + 1])
-        results = [
-            [event for page in api.follow(one) for event in page["inference"]["results"]] for one in (session, whole)
-        ]
-        assert results[0] == results[1]
-
-    asyncio.run(fight(api.create()))
+    session, whole = api.create(), api.create()
+    pieces = [tone(0.01 + 0.001 * (number % 5)) for number in range(2000)]
+    await asyncio.gather(*(fighter(session, pieces, 25) for _ in range(2)))
+    async with socket_of(api, session) as line:
+        number = (await line.next())["next_chunk"]
+        await line.socket.send(pieces[number])
+        await line.socket.send(END)
+        await line.rest()
+    await streamed(api, whole, pieces[: number + 1])
+    results = [
+        [event for page in api.follow(one) for event in page["inference"]["results"]] for one in (session, whole)
+    ]
+    assert results[0] == results[1]

@@ -4,6 +4,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import count, groupby
 from pathlib import Path
@@ -264,4 +265,11 @@ def unique(reader: Path) -> bytes:
 def found(folder: Path, clue: bytes) -> list[str]:
     """Return the files under a folder that contain some bytes."""
     assert clue
-    return [str(path) for path in folder.rglob("*") if path.is_file() and clue in path.read_bytes()]
+    return [str(path) for path in folder.rglob("*") if path.is_file() and clue in content(path)]
+
+
+def content(path: Path) -> bytes:
+    """Return the content of a file; nothing if the service has deleted it meanwhile."""
+    with suppress(FileNotFoundError):
+        return path.read_bytes()
+    return b""

@@ -111,6 +111,7 @@ async def write(directory: Path, end: str, done: bool) -> None:
             await post(node, story.jobs[-1])
             story.sessions.append(new_id())
             await send(node, story.sessions[-1], STREAM, Chunk("c", 0, sound(SECONDS)), Sealed("s"))
+        await send(node, new_id(), STREAM, Chunk("c", 0, sound(SECONDS)))  # Stays open.
         directory.with_suffix(".json").write_bytes(msgspec.json.encode(story))
         if end == "kill -9":
             os.kill(os.getpid(), signal.SIGKILL)

@@ -1,6 +1,7 @@
 """A service with the dashboard, and a real browser."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +15,7 @@ from tests.cutter import Cutter
 from tests.dashboard.browsers import FARAWAY as FARAWAY
 from tests.dashboard.browsers import arguments, chromium
 from tests.process import KEY, ORG_KEY, ServiceProcess
+from tests.waiting import wait_for
 
 DOOR = RECORDING.with_name("door.ogg")
 #: Text that would run if a page did not escape it.
@@ -90,6 +92,25 @@ def sign_in(page: Page, service: ServiceProcess | Cutter | SimpleNamespace, view
     # The page hears of no change here, so only the reload opens the view: a test's prepared answers are asked for once.
     page.evaluate("view => history.replaceState(null, '', `#/${view}`)", view)
     page.reload()
+
+
+def playable(page: Page) -> None:
+    """Wait until the player has its recording: a place that is chosen before is not played."""
+    wait_for(lambda: page.evaluate("document.querySelector('audio')?.readyState > 0"))
+
+
+@contextmanager
+def copied(page: Page) -> Iterator[None]:
+    """Check that a button says during the body that it copied: it says so for two seconds only."""
+    page.evaluate(
+        """() => {
+          window.copied = false;
+          const look = () => { window.copied ||= document.body.innerText.includes("Copied"); };
+          new MutationObserver(look).observe(document.body, { subtree: true, childList: true, characterData: true });
+        }"""
+    )
+    yield
+    wait_for(lambda: page.evaluate("window.copied"))
 
 
 def for_everybody(page: Page) -> None:

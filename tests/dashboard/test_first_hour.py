@@ -14,13 +14,14 @@ from playwright.sync_api import Browser, Page, Route, expect
 
 from benchmarks.cases.first_view import BAR_KB, SENT
 from tests.contract.api import Api, tone
-from tests.dashboard.conftest import DOOR, FARAWAY, sign_in
+from tests.dashboard.conftest import DOOR, FARAWAY, copied, playable, sign_in
 from tests.process import ADMIN_KEY, KEY, ServiceProcess
 from tests.waiting import wait_for
 
 #: Requests that get no answer.
 HANGING: list[Route] = []
 SOUNDS = {"status": "success", "results": []}
+TURNS = {"status": "success", "results": [{"start_time_sec": 1.0, "end_time_sec": 2.0, "transcript": "words"}]}
 
 
 def hang(route: Route) -> None:
@@ -100,8 +101,8 @@ def test_plain_http_disables_microphone_and_falls_back_for_copy(
     page.goto(f"{faraway.url}/dashboard/#/project")
     code = page.locator("pre").last.inner_text()
     copy = page.get_by_role("button", name="Copy").last
-    copy.click()
-    expect(page.get_by_text("Copied")).to_be_visible()
+    with copied(page):
+        copy.click()
     page.get_by_role("link", name="Models").click()
     search = page.get_by_role("searchbox")
     search.press("Control+v")
@@ -111,8 +112,8 @@ def test_plain_http_disables_microphone_and_falls_back_for_copy(
     copy.click()
     expect(page.get_by_text("Press Ctrl+C")).to_be_visible()
     assert page.evaluate("getSelection().toString() || document.activeElement.value") == code
-    page.keyboard.press("Control+c")
-    expect(page.get_by_text("Copied")).to_be_visible()
+    with copied(page):
+        page.keyboard.press("Control+c")
 
 
 def test_denied_microphone_creates_no_session(page: Page, dashboard: ServiceProcess) -> None:
@@ -122,9 +123,25 @@ def test_denied_microphone_creates_no_session(page: Page, dashboard: ServiceProc
     opened: list[str] = []
     page.on("request", lambda one: opened.append(one.url) if one.method == "POST" else None)
     sign_in(page, dashboard, "live/microphone")
+    expect(page).to_have_title("Microphone · Earshot")
     page.get_by_role("button", name="Listen").click()
     expect(page.get_by_role("alert")).to_contain_text("The microphone was refused.")
     assert opened == []
+
+
+def test_new_choice_clears_alert(page: Page, dashboard: ServiceProcess) -> None:
+    """At the third try the browser asks its user."""
+    page.add_init_script(
+        """let asked = 0;
+        navigator.mediaDevices.getUserMedia = () =>
+          asked++ < 2 ? Promise.reject(new Error("no")) : new Promise(() => {})"""
+    )
+    sign_in(page, dashboard)
+    for choose in (page.get_by_label("Summary").uncheck, page.get_by_role("button", name="Record", exact=True).click):
+        page.get_by_role("button", name="Record", exact=True).click()
+        expect(page.get_by_role("alert")).to_contain_text("The microphone cannot be used")
+        choose()
+        expect(page.get_by_role("alert")).to_have_count(0)
 
 
 def test_starter_program_runs_unmodified(page: Page, dashboard: ServiceProcess, tmp_path: Path) -> None:
@@ -188,7 +205,7 @@ def test_view_loads_once_service_is_back(page: Page, dashboard: ServiceProcess) 
     expect(page.get_by_role("heading", name="In use")).to_be_visible()
 
 
-def test_silent_session_is_listed_last(page: Page, dashboard: ServiceProcess, api: Api) -> None:
+def test_silent_session_is_listed_last_and_has_no_sound_on(page: Page, dashboard: ServiceProcess, api: Api) -> None:
     page.clock.install()
     sign_in(page, dashboard, "live")
     live, quiet = api.create(file_name="live"), api.create(file_name="quiet")
@@ -196,13 +213,28 @@ def test_silent_session_is_listed_last(page: Page, dashboard: ServiceProcess, ap
     card = cards.filter(has_text="quiet")
     # From here on the page receives events.
     expect(card).to_be_visible()
+    other = page.context.new_page()
+    sign_in(other, dashboard, f"live/{quiet}")
+    expect(other.get_by_text("Nothing was heard yet")).to_be_visible()
+    samples, rate = soundfile.read(DOOR, dtype="int16")
     for number in range(4):
-        api.put(quiet, number, tone(0.5))
+        api.put(quiet, number, samples[2 * rate + number * rate // 2 :][: rate // 2].tobytes())
     # All that come; a later window would end the silence.
     expect(page.locator("#counted")).to_contain_text("3 windows")
+    bark = other.get_by_role("row").filter(has=other.get_by_role("cell", name="Dog bark", exact=True))
+    for shown in (card, other.get_by_role("listitem"), bark):
+        expect(shown.filter(has_text="on since")).to_have_count(1)
     page.clock.run_for(40_000)
     expect(card).to_contain_text(re.compile(r"Silent since \d+:\d\d"))
     expect(card).to_have_class(re.compile("stale"))
+    expect(other.get_by_role("status").filter(has_text="Silent")).to_have_text(re.compile(r"Silent since \d+:\d\d"))
+    # A page that is opened later gets its windows at once, but they did not come now.
+    other.reload()
+    expect(other.get_by_role("status").filter(has_text="Silent")).to_have_text(re.compile(r"Silent since \d+:\d\d"))
+    expect(other.get_by_role("heading", name="Last heard")).to_be_visible()
+    expect(bark).to_contain_text("from")
+    for tab in (page, other):
+        expect(tab.get_by_text("on since")).to_have_count(0)
     for number in range(4):
         api.put(live, number, tone(0.5))
     expect(cards.filter(has_text="live")).not_to_contain_text("Silent since")
@@ -234,6 +266,48 @@ def test_one_failure_is_shown_once(page: Page, dashboard: ServiceProcess, made_u
     sign_in(page, dashboard, "jobs/made-up")
     expect(page.get_by_text("Not analysed: see above.")).to_be_visible()
     expect(page.locator(".problem")).to_have_text(["Speech was not analysed: its engine does not answer"])
+
+
+def test_place_past_the_end_is_the_end(page: Page, dashboard: ServiceProcess, made_up: dict[str, object]) -> None:
+    windows = [{"start_time_sec": 0.5 * n, "end_time_sec": 0.5 * n + 1, "classes": []} for n in range(9)]
+    made_up |= finished(sound_event_detection={"status": "success", "results": windows}, speech_analysis=TURNS)
+    sign_in(page, dashboard, "jobs/made-up?t=99999")
+    place = page.get_by_role("slider", name="Place")
+    expect(place).to_have_attribute("aria-valuetext", "0:05.0")
+    page.evaluate("location.hash = '#/jobs/made-up?t=3'")
+    expect(place).to_have_attribute("aria-valuetext", "0:03.0")
+    page.evaluate("location.hash = '#/jobs/made-up?t=77777'")
+    expect(place).to_have_attribute("aria-valuetext", "0:05.0")
+
+
+def test_length_is_shown_only_once_known(
+    page: Page, dashboard: ServiceProcess, made_up: dict[str, object], tmp_path: Path
+) -> None:
+    """While a long recording is analysed, its picture is being drawn, and only the player may know how long it is."""
+    samples, rate = soundfile.read(DOOR, dtype="int16")
+    soundfile.write(tmp_path / "door.wav", samples, rate)
+    recording = (tmp_path / "door.wav").read_bytes()
+    link: list[Route] = []
+
+    def play(route: Route) -> None:
+        # Without ranges, a browser may not find the place.
+        first = int(route.request.headers.get("range", "bytes=0-").removeprefix("bytes=").split("-")[0])
+        said = {"Content-Type": "audio/wav", "Content-Range": f"bytes {first}-{len(recording) - 1}/{len(recording)}"}
+        route.fulfill(status=206, headers=said, body=recording[first:])
+
+    made_up |= {**finished(), "status": "processing"}
+    page.route("**/api/v1/jobs/made-up/spectrogram?*", lambda route: route.fulfill(status=503, json={"error": "soon"}))
+    page.route("**/api/v1/jobs/made-up/stream", hang)
+    page.route("**/api/v1/jobs/made-up/audio", lambda route: link.append(route))
+    page.route("**/door.wav", play)
+    sign_in(page, dashboard, "jobs/made-up?t=3.5")
+    expect(page.get_by_text("The picture is being drawn")).to_be_visible()
+    place = page.get_by_role("slider", name="Place")
+    expect(place).to_have_count(0)
+    wait_for(lambda: page.evaluate("true") and link)
+    link.pop().fulfill(json={"url": "/door.wav"})
+    expect(place).to_have_value("3.5")
+    expect(page.get_by_text("0:00.0 to 0:06.7")).to_be_visible()
 
 
 def test_speaker_has_same_colour_everywhere(page: Page, dashboard: ServiceProcess, made_up: dict[str, object]) -> None:
@@ -294,10 +368,11 @@ def test_recording_positions_and_threshold_trials(page: Page, dashboard: Service
         begins, ends = re.findall(r"0:(\d\d)(?!\.)", text)
         assert int(begins) < int(ends) <= 6, text
     here = page.url.partition("?")[0]
+    playable(page)
     page.evaluate("document.querySelector('audio').currentTime = 4.4")
     expect(page.get_by_role("slider", name="Place")).to_have_value("4.4")
-    page.get_by_role("button", name="Copy a link to this place").click()
-    expect(page.get_by_text("Copied")).to_be_visible()
+    with copied(page):
+        page.get_by_role("button", name="Copy a link to this place").click()
     assert page.evaluate("navigator.clipboard.readText()") == f"{here}?t=4.4"
     page.evaluate("place => { location.href = place }", f"{here}?t=3&from=2&to=4")
     expect(page.get_by_role("slider", name="Place")).to_have_value("3")

@@ -8,8 +8,9 @@ from infra import models
 from tests.fencing.load import PATIENCE_SECONDS, Ended
 from tests.process import ServiceProcess
 from tests.recovery.load import Client, Stream
-from tests.recovery.truth import ZEROS, Events, expected_events, faults
+from tests.recovery.truth import ZEROS, Events, engine, expected_events, faults
 
+MODEL = models.directory("sed_mini")
 #: Timeout of a session's windows.
 WINDOWS_SECONDS = 60.0
 AT_ONCE = 8
@@ -29,6 +30,8 @@ async def compare(nodes: list[ServiceProcess], ended: Ended) -> Findings:
     """Compare every ended session, read through `nodes` in turn."""
     gate = asyncio.Semaphore(AT_ONCE)
     found = Findings()
+    # Before the threads: msgspec crashes if two are the first to decode a type.
+    engine(MODEL)
 
     async with Client(*nodes, patience=PATIENCE_SECONDS) as client:
 
@@ -64,4 +67,4 @@ async def _read(client: Client, session: str) -> Events:
 def _truth(kind: str, stream: Stream) -> Events:
     # The bytes of a file are one piece of audio.
     chunks = [b"".join(stream.chunks)] if kind == "file" else stream.chunks
-    return expected_events(chunks, models.directory("sed_mini"))
+    return expected_events(chunks, MODEL)

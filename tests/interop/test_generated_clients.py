@@ -11,11 +11,11 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
-import httpx2
 import pytest
 
 from infra.examples import RECORDING
 from tests.contract.api import Service
+from tests.process import ask
 
 #: Building Go's generator takes a minute of processor time, once.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -45,7 +45,7 @@ def documents(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Pat
         "sessions-3.0": "/audio_sessions/openapi.json?version=3.0",
         "asyncapi": "/asyncapi.json",
     }.items():
-        (folder / f"{name}.json").write_bytes(httpx2.get(service.url + path).content)
+        (folder / f"{name}.json").write_bytes(ask("GET", service.url + path).content)
     return folder
 
 

@@ -25,9 +25,9 @@ from tests.unit.app.sessions.sockets import END, HALF, MAKING, PROTOCOL, Line
 pytestmark = pytest.mark.slow
 
 HOST: Final = "sound.example.org"
-#: Seconds of silence after which the service, and the proxies here, close a socket.
+#: Seconds of silence after which the service, and the proxies here, close a socket. The service pings every two.
 IDLE: Final = 6
-PROXY_IDLE: Final = 4
+PROXY_IDLE: Final = 6
 NGINX: Final = """\
 daemon off;
 pid nginx.pid;
@@ -152,52 +152,42 @@ def wait_ready(proxy: Proxy, process: subprocess.Popen[bytes], log: Path) -> Non
     raise AssertionError(log.read_text())
 
 
-def test_proxy_passes_audio_and_events(proxy: Proxy) -> None:
-    async def talk() -> None:
-        async with proxy.socket(MAKING) as socket:
-            line = Line(socket)
-            hello = await line.next()
-            await socket.send(HALF)
-            await socket.send(HALF)
-            assert (await line.next_of("window"))["window"] == 0, "it is not held back"
-            await socket.send(bytes(hello["limits"]["frame_bytes"]))
-            await socket.send(END)
-            messages = await line.rest()
-            assert [one["next_chunk"] for one in messages if one["type"] == "ack"][-1:] == [3]
-            assert messages[-1]["type"] == "end"
-            assert await line.code() == 1000
-
-    asyncio.run(talk())
+async def test_proxy_passes_audio_and_events(proxy: Proxy) -> None:
+    async with proxy.socket(MAKING) as socket:
+        line = Line(socket)
+        hello = await line.next()
+        await socket.send(HALF)
+        await socket.send(HALF)
+        assert (await line.next_of("window"))["window"] == 0, "it is not held back"
+        await socket.send(bytes(hello["limits"]["frame_bytes"]))
+        await socket.send(END)
+        messages = await line.rest()
+        assert [one["next_chunk"] for one in messages if one["type"] == "ack"][-1:] == [3]
+        assert messages[-1]["type"] == "end"
+        assert await line.code() == 1000
 
 
-def test_idle_socket_stays_open(proxy: Proxy) -> None:
+async def test_idle_socket_stays_open(proxy: Proxy) -> None:
     """Longer than the timeouts of proxy and service: pings and pongs pass."""
-
-    async def talk() -> None:
-        async with proxy.socket(f"{MAKING}&events=none") as socket:
-            line = Line(socket)
-            await line.next()
-            await asyncio.sleep(2 + max(IDLE, PROXY_IDLE))
-            await socket.send(HALF)
-            assert (await line.next())["next_chunk"] == 1
-
-    asyncio.run(talk())
+    async with proxy.socket(f"{MAKING}&events=none") as socket:
+        line = Line(socket)
+        await line.next()
+        await asyncio.sleep(2 + max(IDLE, PROXY_IDLE))
+        await socket.send(HALF)
+        assert (await line.next())["next_chunk"] == 1
 
 
-def test_close_codes_pass_through_proxy(proxy: Proxy) -> None:
-    async def talk() -> None:
-        async with proxy.socket("/audio_sessions/0123456789abcdefghijABCD/socket") as socket:
-            line = Line(socket)
-            assert (await line.next())["status_code"] == 404
-            assert await line.code() == 4404
-        async with proxy.socket(MAKING) as socket:
-            line = Line(socket)
-            limit = (await line.next())["limits"]["frame_bytes"]
-            await socket.send(bytes(limit + 1))
-            assert (await line.next())["status_code"] == 413
-            assert await line.code() == 1009
-
-    asyncio.run(talk())
+async def test_close_codes_pass_through_proxy(proxy: Proxy) -> None:
+    async with proxy.socket("/audio_sessions/0123456789abcdefghijABCD/socket") as socket:
+        line = Line(socket)
+        assert (await line.next())["status_code"] == 404
+        assert await line.code() == 4404
+    async with proxy.socket(MAKING) as socket:
+        line = Line(socket)
+        limit = (await line.next())["limits"]["frame_bytes"]
+        await socket.send(bytes(limit + 1))
+        assert (await line.next())["status_code"] == 413
+        assert await line.code() == 1009
 
 
 def test_session_events_are_not_buffered(proxy: Proxy) -> None:

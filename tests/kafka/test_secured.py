@@ -19,6 +19,7 @@ from tests.kafka_launcher.security import MECHANISMS, BrokerSecurity
 from tests.process import ServiceProcess
 from tests.recovery.load import Client
 from tests.recovery.truth import stream_and_compare
+from tests.waiting import turn, until
 from topics import catalog
 from topics.errors import ServiceError, Unavailable
 
@@ -65,10 +66,13 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine and let connections close, which aiokafka does not wait for."""
 
     async def scene() -> T:
+        watched = asyncio.get_running_loop()._selector.get_map()  # type: ignore[attr-defined]
+        before = len(watched)
         try:
             return await work
         finally:
-            await asyncio.sleep(0.2)
+            await until(lambda: len(watched) <= before)
+            await turn()
 
     return asyncio.run(scene())
 
@@ -131,15 +135,11 @@ def test_hostname_mismatch_is_rejected_unless_check_is_off(secured: KafkaConnect
     run(topics_made(msgspec.structs.replace(elsewhere, ssl_check_hostname=False)))
 
 
-async def streamed(process: ServiceProcess) -> None:
-    async with Client(process) as client:
-        await stream_and_compare(client)
-
-
-def test_service_analyses_session_on_secured_brokers(settings: dict[str, str], tmp_path: Path) -> None:
+async def test_service_analyses_session_on_secured_brokers(settings: dict[str, str], tmp_path: Path) -> None:
     """Includes `usage --recount`, which reads the log beside the service."""
     with ServiceProcess(tmp_path / "data", **settings) as process:
-        asyncio.run(streamed(process))
+        async with Client(process) as client:
+            await stream_and_compare(client)
         process.command("usage", "--recount")
 
 

@@ -2,13 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.kafka.broker import launched_kafka
-from tests.kafka_launcher.launcher import KafkaCluster
 from tests.lengths import length
 from tests.process import ServiceProcess
 from tests.recovery.load import Client
@@ -21,19 +19,6 @@ REFUSED_SECONDS = 10.0
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(300 + 10 * REFUSALS)]
 
 
-@pytest.fixture
-def cluster() -> Iterator[KafkaCluster]:
-    """A Kafka of our launcher, because this test kills it."""
-    with launched_kafka() as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def process(cluster: KafkaCluster, tmp_path: Path) -> Iterator[ServiceProcess]:
-    with ServiceProcess(tmp_path / "data", broker=f"kafka://{cluster.bootstrap}", partitions=4) as process:
-        yield process
-
-
 async def _refused(client: Client, session: str, number: int) -> float:
     """Upload during the outage; return how long the refusal took."""
     began = time.monotonic()
@@ -43,24 +28,24 @@ async def _refused(client: Client, session: str, number: int) -> float:
     return time.monotonic() - began
 
 
-async def _through_an_absence(process: ServiceProcess, cluster: KafkaCluster) -> None:
-    async with Client(process) as client:
-        stream = await client.open()
-        for _ in range(4):
-            await client.put(stream, 1)
-        await asyncio.to_thread(cluster.kill)
-        for _ in range(REFUSALS):
-            # Not the next number, so that it can never count as a chunk.
-            assert await _refused(client, stream.session, 99) < REFUSED_SECONDS
-        await asyncio.to_thread(cluster.restart)
-        for _ in range(4):
-            await client.put(stream, 1)
-        await client.seal(stream)
-        assert await client.events(stream.session) == expected_events(stream.chunks)
-
-
-def test_service_recovers_from_broker_outage(process: ServiceProcess, cluster: KafkaCluster) -> None:
+async def test_service_recovers_from_broker_outage(tmp_path: Path) -> None:
     """503 in time during the outage; afterwards the same process goes on."""
-    asyncio.run(_through_an_absence(process, cluster))
-    assert process.process is not None
-    assert process.process.poll() is None, process.tail()
+    with (
+        launched_kafka() as cluster,
+        ServiceProcess(tmp_path / "data", broker=f"kafka://{cluster.bootstrap}", partitions=4) as process,
+    ):
+        async with Client(process) as client:
+            stream = await client.open()
+            for _ in range(4):
+                await client.put(stream, 1)
+            await asyncio.to_thread(cluster.kill)
+            for _ in range(REFUSALS):
+                # Not the next number, so that it can never count as a chunk.
+                assert await _refused(client, stream.session, 99) < REFUSED_SECONDS
+            await asyncio.to_thread(cluster.restart)
+            for _ in range(4):
+                await client.put(stream, 1)
+            await client.seal(stream)
+            assert await client.events(stream.session) == expected_events(stream.chunks)
+        assert process.process is not None
+        assert process.process.poll() is None, process.tail()

@@ -138,39 +138,31 @@ async def _read(victim: ServiceProcess, streams: list[Stream]) -> list[list[dict
         return [await client.events(stream.session) for stream in streams]
 
 
-def test_full_disk_loses_nothing_acknowledged(victim: ServiceProcess, disk: Disk) -> None:
-    async def scene() -> tuple[list[Stream], list[float]]:
-        stop = asyncio.Event()
-        async with Watch(victim, disk) as watch, Client(victim) as client, asyncio.TaskGroup() as tasks:
-            streams = [await client.open() for _ in range(STREAMS)]
-            for seed, stream in enumerate(streams):
-                tasks.create_task(_stream(client, seed, stream, stop))
-            waits = []
-            for _ in range(FILLS):
-                await _chunks(client, 2 * STREAMS)
-                await watch.fill(streams[0].session)
-                waits.append(await watch.free())
-            stop.set()
-        return streams, waits
-
-    streams, waits = asyncio.run(scene())
+async def test_full_disk_loses_nothing_acknowledged(victim: ServiceProcess, disk: Disk) -> None:
+    stop = asyncio.Event()
+    async with Watch(victim, disk) as watch, Client(victim) as client, asyncio.TaskGroup() as tasks:
+        streams = [await client.open() for _ in range(STREAMS)]
+        for seed, stream in enumerate(streams):
+            tasks.create_task(_stream(client, seed, stream, stop))
+        waits = []
+        for _ in range(FILLS):
+            await _chunks(client, 2 * STREAMS)
+            await watch.fill(streams[0].session)
+            waits.append(await watch.free())
+        stop.set()
     truth = [expected_events(stream.chunks) for stream in streams]
     print(f"{sum(len(stream.chunks) for stream in streams)} chunks; served again after {waits} s")
-    assert faults(asyncio.run(_read(victim, streams)), truth) == ZEROS
+    assert faults(await _read(victim, streams), truth) == ZEROS
     assert max(waits) < ROOM_SECONDS
     lines = [line for line in victim.log.read_text().splitlines() if "request refused" not in line]
     assert sum("disk.full" in line for line in lines) == sum("disk.has_room" in line for line in lines) <= 3 * FILLS
-
-    async def end() -> float:
-        async with Watch(victim, disk) as watch, asyncio.TaskGroup() as tasks:
-            await watch.fill(streams[0].session)
-            for _ in range(STREAMS):
-                tasks.create_task(watch.ask_until_it_ends())
-            began = time.monotonic()
-            assert await asyncio.to_thread(victim.stop) == 0
-            return time.monotonic() - began
-
-    assert asyncio.run(end()) < END_SECONDS
+    async with Watch(victim, disk) as watch, asyncio.TaskGroup() as tasks:
+        await watch.fill(streams[0].session)
+        for _ in range(STREAMS):
+            tasks.create_task(watch.ask_until_it_ends())
+        began = time.monotonic()
+        assert await asyncio.to_thread(victim.stop) == 0
+        assert time.monotonic() - began < END_SECONDS
     disk.free()
     victim.start()
-    assert faults(asyncio.run(_read(victim, streams)), truth) == ZEROS
+    assert faults(await _read(victim, streams), truth) == ZEROS

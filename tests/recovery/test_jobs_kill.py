@@ -41,9 +41,15 @@ def settings(engines: StubEngines) -> dict[str, str]:
     return {"model": "sed-mini", **engines.settings}
 
 
-async def _through_kills(victim: ServiceProcess, audio: bytes) -> Results:
-    numbers = iter(range(JOBS))
-    results: Results = {}
+async def _read_again(victim: ServiceProcess, results: Results) -> Results:
+    async with Client(victim) as client:
+        return {job: await client.result(job) for job in results}
+
+
+async def test_accepted_jobs_survive_kill_9(victim: ServiceProcess, engines: StubEngines) -> None:
+    """Kill at random while jobs run, then compare results, rebuilt tables, and the ledger with the log."""
+    print(f"seed {SEED}, {JOBS} jobs, {KILLS} kills")
+    audio, numbers, results = spoken(SECONDS), iter(range(JOBS)), Results()
 
     async def client_story() -> None:
         async with Client(victim, give_up=240) as client:
@@ -54,37 +60,21 @@ async def _through_kills(victim: ServiceProcess, audio: bytes) -> Results:
     work = asyncio.gather(*(client_story() for _ in range(CLIENTS)))
     await kill_on_the_way(victim, work, lambda: len(results), JOBS, KILLS, random.Random(SEED))
     await work
-    return results
-
-
-async def _read_again(victim: ServiceProcess, results: Results) -> Results:
-    async with Client(victim) as client:
-        return {job: await client.result(job) for job in results}
-
-
-def _entries(results: Results) -> list[tuple[str, str, str]]:
-    return [
+    assert len(results) == JOBS
+    entries = [
         (job, service, entry["status"])
         for job, result in results.items()
         for service, entry in result.items()
         if service != "metadata"
     ]
-
-
-def test_accepted_jobs_survive_kill_9(victim: ServiceProcess, engines: StubEngines) -> None:
-    """Kill at random while jobs run, then compare results, rebuilt tables, and the ledger with the log."""
-    print(f"seed {SEED}, {JOBS} jobs, {KILLS} kills")
-    results = asyncio.run(_through_kills(victim, spoken(SECONDS)))
-    assert len(results) == JOBS
-    entries = _entries(results)
     thirds = [len(range(start, JOBS, 3)) for start in range(3)]
     assert len(entries) == thirds[0] + 2 * thirds[1] + 5 * thirds[2]
     assert {status for _, _, status in entries} == {"success", "error"}
-    assert asyncio.run(_read_again(victim, results)) == results
+    assert await _read_again(victim, results) == results
     victim.kill()
     victim.drop_tables()
     victim.start()
-    assert asyncio.run(_read_again(victim, results)) == results
+    assert await _read_again(victim, results) == results
     assert victim.stop() == 0
     # The ledger has every success once, to the millisecond, and so does a recount from the log.
     lines = json.loads(victim.command("usage", "--lines", "--format", "json"))

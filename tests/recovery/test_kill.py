@@ -22,35 +22,16 @@ KILLS = max(1, CHUNKS // 100)
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + CHUNKS)]
 
 
-async def _stream_through_kills(victim: ServiceProcess) -> list[Stream]:
-    async with Client(victim) as client:
-        work = asyncio.gather(*(client.stream(SEED + number, EACH) for number in range(SESSIONS)))
-        await kill_on_the_way(victim, work, lambda: client.acknowledged, CHUNKS, KILLS, random.Random(SEED))
-        streams = await work
-        assert client.repeats >= KILLS, "each kill meets requests"
-        assert client.acknowledged == CHUNKS
-        return streams
-
-
-def _truth(streams: list[Stream]) -> list[Events]:
-    return [expected_events(stream.chunks) for stream in streams]
-
-
 async def _compare(victim: ServiceProcess, streams: list[Stream], truth: list[Events]) -> dict[str, int]:
-    """Compare every page of every session with the truth."""
+    """Compare every page of every session with the truth; the list has each once, and those of lost answers."""
     async with Client(victim) as client:
         read = [await client.events(stream.session) for stream in streams]
-        await _check_list(client, streams)
+        listed, _ = await client.listed(5)
+        assert len(set(listed)) == len(listed)
+        assert {stream.session for stream in streams} <= set(listed)
+        for session in listed:
+            assert (await client.status(session)).status_code == 200
     return faults(read, truth)
-
-
-async def _check_list(client: Client, streams: list[Stream]) -> None:
-    """Check that the project's list has every session once and no missing one; lost answers leave extra sessions."""
-    listed, _ = await client.listed(5)
-    assert len(set(listed)) == len(listed)
-    assert {stream.session for stream in streams} <= set(listed)
-    for session in listed:
-        assert (await client.status(session)).status_code == 200
 
 
 def test_every_fault_is_counted() -> None:
@@ -64,13 +45,18 @@ def test_every_fault_is_counted() -> None:
     assert faults([[one, {**two, "tags": ["Siren"]}], [*truth[1]]], truth) == {**ZEROS, "different": 1}
 
 
-def test_acknowledged_chunks_survive_kill_9(victim: ServiceProcess) -> None:
+async def test_acknowledged_chunks_survive_kill_9(victim: ServiceProcess) -> None:
     """Kill at random while sessions stream, then compare; compare again after deleting the local tables."""
     print(f"seed {SEED}, {CHUNKS} chunks, {SESSIONS} sessions, {KILLS} kills")
-    streams = asyncio.run(_stream_through_kills(victim))
-    truth = _truth(streams)
-    assert asyncio.run(_compare(victim, streams, truth)) == ZEROS
+    async with Client(victim) as client:
+        work = asyncio.gather(*(client.stream(SEED + number, EACH) for number in range(SESSIONS)))
+        await kill_on_the_way(victim, work, lambda: client.acknowledged, CHUNKS, KILLS, random.Random(SEED))
+        streams = await work
+        assert client.repeats >= KILLS, "each kill meets requests"
+        assert client.acknowledged == CHUNKS
+    truth = [expected_events(stream.chunks) for stream in streams]
+    assert await _compare(victim, streams, truth) == ZEROS
     victim.kill()
     victim.drop_tables()
     victim.start()
-    assert asyncio.run(_compare(victim, streams, truth)) == ZEROS
+    assert await _compare(victim, streams, truth) == ZEROS

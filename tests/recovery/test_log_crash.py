@@ -54,25 +54,21 @@ async def append_for_ever(directory: Path) -> None:
         os.write(1, b"%d\n" % acked)
 
 
-def check(directory: Path, acked: int) -> int:
+async def check(directory: Path, acked: int) -> int:
     """Open the log, and check that it has a prefix of whole groups with everything acknowledged; return its length."""
-
-    async def scenario() -> int:
-        log = EmbeddedLog.open(directory, cache_bytes=0)
-        try:
-            end = log.end(LEFT) if "t" in log.topics() else 0
-            assert end >= acked
-            if end:
-                assert log.end(RIGHT) == end, "half a group"
-                for tp in (LEFT, RIGHT):
-                    records = log.read(tp, 0, ALL, ALL)
-                    assert [record.offset for record in records] == list(range(end))
-                    assert all(record.value == value(record.offset) for record in records)
-            return end
-        finally:
-            await log.close()
-
-    return asyncio.run(scenario())
+    log = EmbeddedLog.open(directory, cache_bytes=0)
+    try:
+        end = log.end(LEFT) if "t" in log.topics() else 0
+        assert end >= acked
+        if end:
+            assert log.end(RIGHT) == end, "half a group"
+            for tp in (LEFT, RIGHT):
+                records = log.read(tp, 0, ALL, ALL)
+                assert [record.offset for record in records] == list(range(end))
+                assert all(record.value == value(record.offset) for record in records)
+        return end
+    finally:
+        await log.close()
 
 
 def kill_at_random(directory: Path, seconds: float) -> int:
@@ -87,13 +83,13 @@ def kill_at_random(directory: Path, seconds: float) -> int:
     return int([line for line in lines if line.endswith(b"\n")][-1])
 
 
-def test_kill_9_loses_nothing_acknowledged(tmp_path: Path) -> None:
+async def test_kill_9_loses_nothing_acknowledged(tmp_path: Path) -> None:
     print("seed", SEED)
     chance, end = random.Random(SEED), 0
     for _ in range(length("KILLS", 2)):
         acked = kill_at_random(tmp_path, chance.uniform(0.0, 0.4))
         assert acked > end
-        end = check(tmp_path, acked)
+        end = await check(tmp_path, acked)
 
 
 @pytest.fixture
@@ -130,15 +126,15 @@ def damage(directory: Path, start: int, stop: int) -> None:
         file.write(bytes(len(old)) if any(old) else b"\x55" * len(old))
 
 
-def test_truncated_wal_recovers_whole_groups(written: Callable[[], Path]) -> None:
+async def test_truncated_wal_recovers_whole_groups(written: Callable[[], Path]) -> None:
     directory = written()
     size = wal(directory).stat().st_size
-    assert check(directory, 60) == 60
+    assert await check(directory, 60) == 60
     ends = []
     for cut in sorted(random.Random(1).sample(range(size), 12)):
         directory = written()
         os.truncate(wal(directory), cut)
-        ends.append(check(directory, 0))
+        ends.append(await check(directory, 0))
     assert ends == sorted(ends)
     assert ends[0] < ends[-1] < 60
 
@@ -159,36 +155,32 @@ def test_wal_damage_is_reported_and_salvaged(written: Callable[[], Path], part: 
     assert [record.value for record in right] == [record.value for record in left], "half a group"
 
 
-def test_torn_last_group_is_dropped(written: Callable[[], Path]) -> None:
+async def test_torn_last_group_is_dropped(written: Callable[[], Path]) -> None:
     """Power loss may leave pages of the last write in any order: its start missing, its end present."""
     for back in (50, 3000, 9000):
         directory = written()
         size = wal(directory).stat().st_size
         damage(directory, size - back, size - back + 40)
-        assert check(directory, 0) == 58
+        assert await check(directory, 0) == 58
 
 
 @pytest.mark.parametrize("earlier", [False, True], ids=["this version", "earlier version"])
-def test_torn_last_group_is_dropped_despite_forged_marker(
+async def test_torn_last_group_is_dropped_despite_forged_marker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, earlier: bool
 ) -> None:
     """A client may put anything into a chunk. The markers of earlier versions can be forged, so they still count."""
     if earlier:
         pack = layout.pack_marker
         monkeypatch.setattr(layout, "pack_marker", lambda group, name=b"": pack(group))
-
-    async def scenario() -> None:
-        log = EmbeddedLog.open(tmp_path / "data")
-        log.declare("t", 2)
-        log.declare("chunks", 1)
-        await append_pairs(log, 20)
-        if not earlier:
-            await log.append("chunks", 0, None, layout.pack_marker(1 << 20))
-        await append_pairs(log, 2)
-        shutil.copytree(tmp_path / "data", tmp_path / "crashed")
-        await log.close()
-
-    asyncio.run(scenario())
+    log = EmbeddedLog.open(tmp_path / "data")
+    log.declare("t", 2)
+    log.declare("chunks", 1)
+    await append_pairs(log, 20)
+    if not earlier:
+        await log.append("chunks", 0, None, layout.pack_marker(1 << 20))
+    await append_pairs(log, 2)
+    shutil.copytree(tmp_path / "data", tmp_path / "crashed")
+    await log.close()
     monkeypatch.undo()
     size = wal(tmp_path / "crashed").stat().st_size
     damaged = Path(shutil.copytree(tmp_path / "crashed", tmp_path / "damaged"))
@@ -196,10 +188,10 @@ def test_torn_last_group_is_dropped_despite_forged_marker(
     with pytest.raises(LogError, match="is damaged"):
         EmbeddedLog.open(damaged)
     damage(tmp_path / "crashed", size - 50, size - 10)
-    assert check(tmp_path / "crashed", 20) == 20
+    assert await check(tmp_path / "crashed", 20) == 20
 
 
-def test_every_ack_follows_wal_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_ack_follows_wal_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[Options] = []
     plain = store.options
 
@@ -215,16 +207,13 @@ def test_every_ack_follows_wal_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         found = re.search(r"rocksdb\.wal\.synced COUNT : (\d+)", counted[0].get_statistics() or "")
         return int(found[1]) if found else -1
 
-    async def scenario() -> None:
-        log = EmbeddedLog.open(tmp_path)
-        log.declare("t", 2)
-        for number in range(20):
-            before = syncs()
-            await log.append("t", 0, None, value(number))
-            assert syncs() == before + 1
-        await log.close()
-
-    asyncio.run(scenario())
+    log = EmbeddedLog.open(tmp_path)
+    log.declare("t", 2)
+    for number in range(20):
+        before = syncs()
+        await log.append("t", 0, None, value(number))
+        assert syncs() == before + 1
+    await log.close()
 
 
 if __name__ == "__main__":

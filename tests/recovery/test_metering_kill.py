@@ -39,26 +39,22 @@ def usage(service: ServiceProcess) -> list[dict[str, object]]:
     return rows
 
 
-def test_sessions_are_billed_once_through_kills(victim: ServiceProcess) -> None:
-    async def story() -> list[tuple[str, float]]:
-        async with Client(victim, give_up=120) as client:
-            work = asyncio.gather(*(stream(client, seed) for seed in range(SESSIONS)))
-            total = SESSIONS * CHUNKS
-            await kill_on_the_way(victim, work, lambda: client.acknowledged, total, KILLS, random.Random(SEED))
-            ended = await work
-            # Half a second after its results a session may be deleted, and the node killed.
-            await asyncio.sleep(1)
-            for session, _ in ended[::2]:
-                await client.delete(session)
-            return ended
-
+async def test_sessions_are_billed_once_through_kills(victim: ServiceProcess) -> None:
     print(f"seed {SEED}, {KILLS} kills")
-    ended = dict(asyncio.run(story()))
+    async with Client(victim, give_up=120) as client:
+        work = asyncio.gather(*(stream(client, seed) for seed in range(SESSIONS)))
+        total = SESSIONS * CHUNKS
+        await kill_on_the_way(victim, work, lambda: client.acknowledged, total, KILLS, random.Random(SEED))
+        ended = await work
+        # Half a second after its results a session may be deleted, and the node killed.
+        await asyncio.sleep(1)
+        for session, _ in ended[::2]:
+            await client.delete(session)
     victim.kill()
     victim.start()
     wait_for(lambda: len(usage(victim)) >= SESSIONS)
     assert {row["job"]: row["audio_seconds"] for row in usage(victim)} == {
-        keys.shown(id): seconds for id, seconds in ended.items()
+        keys.shown(id): seconds for id, seconds in ended
     }
     victim.stop()
     assert json.loads(victim.command("usage", "--recount", "--format", "json")) == []

@@ -94,14 +94,6 @@ async def _poison_job(service: ServiceProcess) -> str:
         return f"/api/v1/jobs/{await client.job(wav_file(POISON, RATE), {'sound_event_detection': True})}"
 
 
-async def _neighbours(service: ServiceProcess) -> list[Stream]:
-    """Open sessions whose last chunks are probably not analysed yet when a worker dies."""
-    async with Client(service) as client:
-        streams = [await client.open() for _ in range(4)]
-        await asyncio.gather(*(_chunks(client, stream, seed) for seed, stream in enumerate(streams)))
-        return streams
-
-
 async def _chunks(client: Client, stream: Stream, seed: int) -> None:
     for _ in range(4):
         await client.put(stream, seed)
@@ -121,50 +113,41 @@ def _deaths(service: ServiceProcess) -> int:
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="no trap for an integer overflow on this processor")
-@pytest.mark.parametrize(("poison", "sentence"), [(_poison_session, DEADLY), (_poison_job, DEADLY)])
-def test_audio_that_kills_workers_fails_alone(tmp_path: Path, poison: Any, sentence: str) -> None:
+@pytest.mark.parametrize("poison", [_poison_session, _poison_job])
+async def test_audio_that_kills_workers_fails_alone(tmp_path: Path, poison: Any) -> None:
     data = tmp_path / "data"
     added = Registry(data).add(_model(tmp_path / "deadly"))
     with ServiceProcess(data, model=added.model_id) as service:
-        streams = asyncio.run(_neighbours(service))
-        place = asyncio.run(poison(service))
-        wait_for(partial(_failed, service, place, sentence), 120)
+        async with Client(service) as client:
+            # Their last chunks are probably not analysed yet when a worker dies.
+            streams = [await client.open() for _ in range(4)]
+            await asyncio.gather(*(_chunks(client, stream, seed) for seed, stream in enumerate(streams)))
+        place = await poison(service)
+        wait_for(partial(_failed, service, place, DEADLY), 120)
         assert _deaths(service) == DEATHS
-
-        async def rest() -> None:
-            async with Client(service) as client:
-                for seed, stream in enumerate(streams):
-                    await client.put(stream, seed)
-                    await client.seal(stream)
-                    expected = expected_events(stream.chunks, added.directory)
-                    assert await client.events(stream.session) == expected
-
-        asyncio.run(rest())
+        async with Client(service) as client:
+            for seed, stream in enumerate(streams):
+                await client.put(stream, seed)
+                await client.seal(stream)
+                assert await client.events(stream.session) == expected_events(stream.chunks, added.directory)
 
 
 def _asked(engines: StubEngines, times: int) -> bool:
     return engines.calls[SPEECH] >= times
 
 
-def test_long_job_survives_repeated_kills(tmp_path: Path) -> None:
+async def test_long_job_survives_repeated_kills(tmp_path: Path) -> None:
     """Its engine takes longer than the process lives, until the test releases it."""
     with StubEngines() as engines, ServiceProcess(tmp_path / "data", model="sed-mini", **engines.settings) as service:
         engines.faults[SPEECH] = "hang"
-
-        async def posted() -> str:
-            async with Client(service) as client:
-                return await client.job(spoken(2), {"speech_analysis": True})
-
-        async def finished(job: str) -> dict[str, Any]:
-            async with Client(service) as client, asyncio.timeout(60):
-                return await client.result(job)
-
-        job = asyncio.run(posted())
+        async with Client(service) as client:
+            job = await client.job(spoken(2), {"speech_analysis": True})
         for killed in range(KILLS):
             wait_for(partial(_asked, engines, killed + 1), 60)
             service.kill()
             if killed == KILLS - 1:
                 engines.heal()
             service.start()
-        result = asyncio.run(finished(job))
+        async with Client(service) as client, asyncio.timeout(60):
+            result = await client.result(job)
         assert result["speech_analysis"]["status"] == "success", result

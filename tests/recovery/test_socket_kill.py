@@ -15,7 +15,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake
 from tests.lengths import SEED, length
 from tests.process import ServiceProcess
 from tests.recovery.load import Client, Stream, half_second, kill_on_the_way
-from tests.recovery.truth import ZEROS, Events, expected_events, faults
+from tests.recovery.truth import ZEROS, expected_events, faults
 from tests.unit.app.sessions.sockets import END, Line, line_at
 
 SOCKETS = 16
@@ -89,7 +89,8 @@ class SocketClient:
                 return
 
 
-async def _stream_through_kills(victim: ServiceProcess) -> list[SocketClient]:
+async def test_socket_chunks_survive_kill_9(victim: ServiceProcess) -> None:
+    print(f"seed {SEED}, {CHUNKS} chunks, {SOCKETS} sockets, {KILLS} kills")
     async with Client(victim) as opener:
         sessions = [(await opener.open()).session for _ in range(SOCKETS)]
     clients = [SocketClient(victim, session, SEED + number) for number, session in enumerate(sessions)]
@@ -100,17 +101,6 @@ async def _stream_through_kills(victim: ServiceProcess) -> list[SocketClient]:
 
     await kill_on_the_way(victim, work, progress, CHUNKS, KILLS, random.Random(SEED))
     await work
-    return clients
-
-
-async def _pages(victim: ServiceProcess, clients: list[SocketClient]) -> list[Events]:
-    async with Client(victim) as reader:
-        return [await reader.events(client.stream.session) for client in clients]
-
-
-def test_socket_chunks_survive_kill_9(victim: ServiceProcess) -> None:
-    print(f"seed {SEED}, {CHUNKS} chunks, {SOCKETS} sockets, {KILLS} kills")
-    clients = asyncio.run(_stream_through_kills(victim))
     again = sum(client.connections for client in clients) - SOCKETS
     print(f"{again} connections after breaks")
     assert again > 0, "each kill and each cut meets sockets"
@@ -118,4 +108,5 @@ def test_socket_chunks_survive_kill_9(victim: ServiceProcess) -> None:
     names = ("start_time", "end_time", "tags")
     heard = [[{name: event[name] for name in names} for event in client.events] for client in clients]
     assert faults(heard, truth) == ZEROS
-    assert faults(asyncio.run(_pages(victim, clients)), truth) == ZEROS
+    async with Client(victim) as reader:
+        assert faults([await reader.events(client.stream.session) for client in clients], truth) == ZEROS

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import random
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -201,9 +202,23 @@ def run(seed: int) -> Outcome:
     # Remains of killed processes must not be collected, and so run on, in the middle of a history.
     gc.disable()
     try:
-        history = History(seed)
-        outcome = history.run()
-        history.world.close()
-        return outcome
+        return _outcome(seed)
     finally:
+        _forget_remains()
         gc.enable()
+
+
+def _outcome(seed: int) -> Outcome:
+    history = History(seed)
+    outcome = history.run()
+    history.world.close()
+    return outcome
+
+
+def _forget_remains() -> None:
+    """Collect what killed processes left. Without a loop, their last steps fail, which Python would report."""
+    hook, sys.unraisablehook = sys.unraisablehook, lambda failed: None
+    try:
+        gc.collect(0)  # What was made since `gc.disable`.
+    finally:
+        sys.unraisablehook = hook

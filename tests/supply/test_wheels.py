@@ -34,7 +34,7 @@ TYPED = """
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-from earshot_client import AsyncClient, Client, Event, JobResult
+from earshot_client import AsyncClient, Client, Event, JobResult, SocketEvent
 
 client = Client("http://127.0.0.1:8000", "key")
 events: Iterator[Event] = client.detect(Path("a.wav"), timeout=1.5)
@@ -45,6 +45,10 @@ async def events_of(client: AsyncClient) -> AsyncIterator[Event]:
     status = await client.session_status("s")
     for event in status.page.events:
         yield event
+
+
+def seconds(event: SocketEvent) -> float:
+    return event.end - event.start if event.kind == "sound.ended" else 0.0
 """
 MISTYPED = """
 from earshot_client import Client
@@ -147,7 +151,7 @@ def test_server_runs_without_extras(programs: Path, wheels: dict[str, Path], tmp
             [programs / "earshot", "serve"], env=environment, cwd=tmp_path, stdout=file, stderr=file
         )
     try:
-        wait_for(lambda: b"Earshot is listening" in log.read_bytes() or service.poll() is not None, 60)
+        wait_for(lambda: b"Earshot is listening" in log.read_bytes() or service.poll() is not None, 120)
         heard = earshot("detect", RECORDING)
         assert "Fire_smoke_alarm" in heard.stdout, heard.stderr + log.read_text()
         # A confined worker cannot import anything: it must not need a package that only tests install.

@@ -123,15 +123,11 @@ def classes(room: str) -> Iterator[tuple[Path, ast.ClassDef]]:
                 yield path.relative_to(ROOT), node
 
 
-def base_names(node: ast.ClassDef) -> set[str]:
-    """Return the last parts of the names of its bases, without type parameters."""
-    return {ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases}
-
-
 def test_each_class_documents_its_thread_safety() -> None:
     bases, streams = defaultdict[str, set[str]](set), list(classes("streams"))
     for _, node in (*classes("topics"), *streams):
-        bases[node.name] |= base_names(node)
+        # The last parts of their names, without type parameters.
+        bases[node.name] |= {ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases}
 
     def is_value(name: str) -> bool:
         return name in VALUES or any(map(is_value, bases.get(name, ())))

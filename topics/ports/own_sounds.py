@@ -88,4 +88,3 @@ class OwnSoundStore(Protocol):
 
     def scores(self, sound: OwnSound, looks: bytes, recording: bool) -> bytes:
         """Return the packed scores (`topics.scores`) of the embeddings kept with windows."""
-        ...

@@ -5,8 +5,7 @@ from typing import Protocol
 
 import msgspec
 
-from topics.errors import EarshotError
-from topics.folding import Verdict
+from topics.folding import Answer, Verdict
 from topics.hearing import Hearing, OwnSounds
 from topics.ports.follower import Follower, Watch
 from topics.ports.lists import Coverage, ListQuery
@@ -47,7 +46,7 @@ class Sessions(Protocol):
     async def submit(self, session: str, command: SessionCommand | Tuned) -> Verdict:
         """Append the command to the log and return its fold's verdict."""
 
-    def send(self, session: str, command: SessionCommand, answered: Callable[[Verdict | EarshotError], None]) -> None:
+    def send(self, session: str, command: SessionCommand, answered: Callable[[Answer], None]) -> None:
         """Append the command to the log now, in the order of the calls.
 
         Call `answered` later with the fold's verdict or an error; it must not raise.
@@ -56,18 +55,15 @@ class Sessions(Protocol):
             NotOwned: another node owns the partition.
             Unavailable: queues are full, or there is no ready owner; nothing was appended.
         """
-        ...
 
     def same_audio(self, session: str, number: int, data: bytes) -> bool:
         """Return whether an accepted chunk has these bytes; False if unknown by now."""
-        ...
 
     def watch(self, session: str, woken: Callable[[bool], None]) -> Watch:
         """Call `woken` when the session changes, with True once another node owns it.
 
         The windows and verdicts of a batch are readable when it is called. It must not raise.
         """
-        ...
 
     def view(self, session: str) -> SessionView | None:
         """Return a session, or None if it does not exist or was deleted."""

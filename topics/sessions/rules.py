@@ -357,6 +357,8 @@ def fold_result(head: SessionHead | None, result: SessionResult, windows: int) -
     if isinstance(result, Begun) or head.state is SessionState.DELETED:
         return Step(head)
     if isinstance(result, Failed):
+        if head.finished and head.error is None:
+            return Step(head)  # A former owner wrote it late; the next one has analysed everything.
         failed = msgspec.structs.replace(
             head, state=SessionState.READONLY, error=result.error, finished=True, recent=()
         )

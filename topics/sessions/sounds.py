@@ -59,8 +59,10 @@ class Heard(msgspec.Struct, frozen=True):
 class _Sound(msgspec.Struct):
     """The state of a sound."""
 
-    #: Numbers and starts of the windows that reported it, as far back as the rule needs.
-    recent: list[tuple[int, int]] = []
+    #: Numbers, starts and probabilities of the windows that reported it, as far back as the rule needs.
+    recent: list[tuple[int, int, float]] = []
+    #: Number of the window that ended it last; earlier windows are no part of the next sound.
+    off: int = -1
     is_on: bool = False
     start_ms: int = 0
     end_ms: int = 0
@@ -97,7 +99,7 @@ class SoundTracker:
             sound, rule = self._sounds[name], self._rule_of(name)
             sound.recent = [one for one in sound.recent if one[0] > number - rule.of]
             if sound.is_on and end_ms - sound.end_ms >= rule.margin_ms:
-                sound.is_on = False
+                sound.is_on, sound.off = False, number
                 ends.append(sound.heard(name))
             if not sound.is_on and not sound.recent:
                 del self._sounds[name]
@@ -113,13 +115,13 @@ class SoundTracker:
 
     def _report(self, name: str, number: int, start_ms: int, end_ms: int, probability: float) -> Heard | None:
         sound, rule = self._sounds.setdefault(name, _Sound()), self._rule_of(name)
-        sound.recent = [*(one for one in sound.recent if one[0] > number - rule.of), (number, start_ms)]
+        sound.recent = [*(one for one in sound.recent if one[0] > number - rule.of), (number, start_ms, probability)]
         sound.end_ms = end_ms
         if sound.is_on:
             sound.probability = max(sound.probability, probability)
             return None
-        sound.probability = probability if len(sound.recent) == 1 else max(sound.probability, probability)
         if len(sound.recent) < rule.windows:
             return None
-        sound.is_on, sound.start_ms = True, sound.recent[0][1]
+        own = [one for one in sound.recent if one[0] > sound.off]
+        sound.is_on, sound.start_ms, sound.probability = True, own[0][1], max(one[2] for one in own)
         return sound.heard(name)

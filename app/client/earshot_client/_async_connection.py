@@ -12,9 +12,10 @@ import httpx2
 from ._calls import Answer, Call, Flow, Items, NoAnswer, Pause, Step, Work
 from ._deadline import Deadline, within
 from ._event_stream import E, EventStream
-from ._http import answer, limits, multipart, no_answer, upload_headers
+from ._http import answer, check_open, limits, multipart, no_answer, upload_headers
 from ._job_stream import JobStream
 from ._job_values import JobResult
+from ._keys import checked_headers
 from ._session_values import Event
 
 if TYPE_CHECKING:
@@ -34,7 +35,9 @@ class AsyncConnection:
         transport: httpx2.AsyncBaseTransport | None,
         sleep: Callable[[float], Awaitable[None]] | None,
     ) -> None:
-        self._http = httpx2.AsyncClient(base_url=url, headers={"User-Agent": user_agent}, transport=transport)
+        self._http = httpx2.AsyncClient(
+            base_url=url, headers=checked_headers({"User-Agent": user_agent}), transport=transport
+        )
         self._sleep = sleep or asyncio.sleep
 
     async def close(self) -> None:
@@ -75,6 +78,7 @@ class AsyncConnection:
 
     def socket(self, wanted: SocketRequest, timeout: float | None) -> AsyncSocket:
         """Return a live socket, which connects on entry."""
+        check_open(self._http)
         # Imported here: most programs open no socket.
         from ._async_socket import AsyncSocket
 
@@ -152,7 +156,8 @@ class AsyncConnection:
 
     async def _send(self, call: Call) -> httpx2.Response:
         """Return the response to a call, with its body unread."""
-        headers = dict(call.headers)
+        check_open(self._http)
+        headers = checked_headers(call.headers)
         content: bytes | AsyncIterator[bytes] = call.body
         if call.upload:
             request = await asyncio.to_thread(multipart, call.upload)

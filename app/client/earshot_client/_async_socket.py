@@ -1,8 +1,10 @@
 """The live socket for asyncio. The blocking client's socket runs it in a thread."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
+from threading import Thread
 from typing import Final, Self
 from urllib.parse import urlencode
 
@@ -13,7 +15,7 @@ from websockets.typing import Subprotocol
 
 from ._deadline import Deadline, within
 from ._errors import EarshotClientError, ServiceUnreachable
-from ._http import CONNECT_LIMIT, READ_LIMIT, answer_of
+from ._http import CONNECT_LIMIT, NO_URL, READ_LIMIT, answer_of
 from ._media import Frames
 from ._session_values import SessionOptions
 from ._socket_state import PROTOCOL, SocketRequest, SocketState
@@ -26,8 +28,11 @@ PING_SECONDS: Final = 20.0
 PONG_SECONDS: Final = 40.0
 #: Seconds for the closing handshake.
 CLOSE_SECONDS: Final = 2.0
+#: Seconds for the source of a stream to end, or to give more audio, after the session has ended.
+SOURCE_SECONDS: Final = 5.0
 #: The code for a broken connection.
 CUT: Final = 1006
+NOT_OPEN: Final = "the socket is not open"
 
 
 class AsyncSocket:
@@ -49,6 +54,8 @@ class AsyncSocket:
         #: The error that ended the socket early, and the error of `stream`'s audio, raised after the last event.
         self._failure: Exception | None = None
         self._audio_failure: Exception | None = None
+        #: `stream` sends audio.
+        self._feeding = False
         self._failure_raised = False
         #: The cursor after the last event that was yielded; `after` before the first one.
         self.cursor = wanted.after
@@ -71,6 +78,7 @@ class AsyncSocket:
                 self._raise(self._failure)
         finally:
             await self.close()
+            self._tasks.clear()
 
     @property
     def session_id(self) -> str:
@@ -91,7 +99,7 @@ class AsyncSocket:
         """Send the next piece of the audio."""
         await self._until(lambda: not self._state.is_full or self._over)
         self._check()
-        if chunk := self._frames.feed(data):
+        for chunk in self._frames.feed(data, self._state.frame_bytes):
             self._state.keep(chunk)
             self._notify()
 
@@ -104,6 +112,7 @@ class AsyncSocket:
     def stream(self, audio: Audio | Iterable[bytes] | AsyncIterable[bytes]) -> Self:
         """Send audio in the background, end the session after it, and return the events."""
         self._check()
+        self._feeding = True
         self._tasks.append(asyncio.create_task(self._feed(audio)))
         return self
 
@@ -118,7 +127,8 @@ class AsyncSocket:
 
     async def finish(self, failure: Exception | None) -> None:
         """End the audio of a stream, which may have failed."""
-        self._audio_failure = failure
+        self._audio_failure, self._feeding = failure, False
+        self._notify()
         with suppress(EarshotClientError, ValueError):  # The events report what ended the socket.
             await self.end()
 
@@ -126,8 +136,11 @@ class AsyncSocket:
         return self
 
     async def __anext__(self) -> SocketEvent:
+        self._check_entered()
         await self._until(lambda: self._state.events or self._over)
         if not self._state.events:
+            if self._feeding and self._failure is None:
+                await self._end_of_audio()
             self._raise(self._failure or self._audio_failure)
             raise StopAsyncIteration
         event = self._state.events.popleft()
@@ -139,6 +152,18 @@ class AsyncSocket:
             self._notify()
         return event
 
+    async def _end_of_audio(self) -> None:
+        """Wait until the source of a stream says whether it has more audio, which the session does not take."""
+        giving_up = asyncio.get_running_loop().call_later(SOURCE_SECONDS, self._give_up)
+        try:
+            await self._until(lambda: not self._feeding or self._closed)
+        finally:
+            giving_up.cancel()
+
+    def _give_up(self) -> None:
+        self._audio_failure, self._feeding = self._state.failure(), False
+        self._notify()
+
     async def close(self) -> None:
         """Close the connection at once."""
         self._closed = self._over = True
@@ -147,10 +172,20 @@ class AsyncSocket:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    async def begin(self) -> None:
+        """Note that `stream` begins; raise the error that ended the socket, or ValueError if it is not open."""
+        self._check()
+        self._feeding = True
+
     def _check(self) -> None:
         self._raise(self._failure)
-        if self._closed or not self._tasks:
-            raise ValueError("the socket is not open")
+        if self._closed:
+            raise ValueError(NOT_OPEN)
+        self._check_entered()
+
+    def _check_entered(self) -> None:
+        if not self._tasks:
+            raise ValueError(NOT_OPEN)
 
     def _raise(self, failure: Exception | None) -> None:
         if failure is not None:
@@ -251,13 +286,30 @@ class _Connect(connect):
 
 
 async def _in_threads(blocks: Iterable[bytes]) -> AsyncGenerator[bytes, None]:
-    """Yield the items of an iterator that may block."""
-    iterator = iter(blocks)
-    while (block := await asyncio.to_thread(next, iterator, None)) is not None:
+    """Yield the items of an iterator that may block.
+
+    Nobody joins its threads, and they take no place of the loop's own, because a microphone may block forever.
+    """
+    loop, iterator = asyncio.get_running_loop(), iter(blocks)
+    while True:
+        taken: asyncio.Future[bytes | None] = loop.create_future()
+        Thread(target=_take, args=(iterator, taken, loop), name="earshot-audio", daemon=True).start()
+        if (block := await taken) is None:
+            return
         yield block
+
+
+def _take(iterator: Iterator[bytes], taken: asyncio.Future[bytes | None], loop: asyncio.AbstractEventLoop) -> None:
+    settle: Callable[[], None]
+    try:
+        settle = partial(taken.set_result, next(iterator, None))
+    except Exception as error:
+        settle = partial(taken.set_exception, error)
+    with suppress(RuntimeError):  # The loop is closed.
+        loop.call_soon_threadsafe(lambda: None if taken.done() else settle())
 
 
 def _socket_url(base: httpx2.URL) -> str:
     if base.scheme not in ("http", "https"):
-        raise ServiceUnreachable(f"{base} is no URL of a service: it begins with http:// or https://")
+        raise ServiceUnreachable(NO_URL.format(base))
     return f"{base.copy_with(scheme=base.scheme.replace('http', 'ws'))}".rstrip("/")

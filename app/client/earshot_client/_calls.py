@@ -8,6 +8,7 @@ import logging
 import random
 from collections.abc import Callable, Generator, Mapping, Set
 from typing import Any, BinaryIO, Final, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
@@ -181,6 +182,11 @@ def checked(answer: Answer, errors: ErrorClasses) -> Answer:
 def sendable(text: str) -> str:
     """Replace each byte of a file name or argument that is not UTF-8 by a question mark."""
     return text.encode(errors="replace").decode()
+
+
+def segment(text: str) -> str:
+    """Return an id or name as one segment of a path; dots are quoted too, because `..` would lead to another path."""
+    return quote(sendable(text), safe="").replace(".", "%2E")
 
 
 def _message(answer: Answer) -> str:

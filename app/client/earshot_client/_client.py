@@ -36,12 +36,12 @@ class Client(Blocking, LiveCalls, SessionCalls[Iterable[bytes]], JobCalls, Speak
     Timeouts: `timeout` is the number of seconds for a whole call, with all tries and pauses. For a method that yields,
     it runs from the request for the first event to the last event, including the caller's own time in between. When it
     passes, the call raises DeadlineExceeded. The service may or may not have carried out the last request; an accepted
-    job goes on. Independent of `timeout`, a single request ends after 5 s without a connection, or after 30 s (600 s
-    for a recording) in which no byte moved.
+    job goes on. An infinite timeout is no limit, and nan a ValueError. Independent of `timeout`, a single request ends
+    after 5 s without a connection, or after 30 s (600 s for a recording) in which no byte moved.
 
     Errors: each method that waits may raise DeadlineExceeded when its `timeout` passes, ServiceUnreachable if the last
     try had no answer, ServiceBusy if it found the service busy, and RequestRefused for any other error of the service.
-    All of them are an EarshotClientError.
+    All of them are an EarshotClientError. A client that was closed raises ValueError, as a closed socket does.
     """
 
     _connection: Connection

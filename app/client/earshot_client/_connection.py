@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
-from threading import Timer
+from threading import TIMEOUT_MAX, Timer
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx2
@@ -13,9 +13,10 @@ import httpx2
 from ._calls import Answer, Call, Flow, Items, NoAnswer, Pause, Step, Work
 from ._deadline import Deadline
 from ._event_stream import E, EventStream
-from ._http import answer, limits, multipart, no_answer, upload_headers
+from ._http import answer, check_open, limits, multipart, no_answer, upload_headers
 from ._job_stream import JobStream
 from ._job_values import JobResult
+from ._keys import checked_headers
 from ._session_values import Event
 
 if TYPE_CHECKING:
@@ -31,7 +32,9 @@ class Connection:
     def __init__(
         self, url: str, user_agent: str, transport: httpx2.BaseTransport | None, sleep: Callable[[float], None]
     ) -> None:
-        self._http = httpx2.Client(base_url=url, headers={"User-Agent": user_agent}, transport=transport)
+        self._http = httpx2.Client(
+            base_url=url, headers=checked_headers({"User-Agent": user_agent}), transport=transport
+        )
         self._sleep = sleep
 
     def close(self) -> None:
@@ -59,6 +62,7 @@ class Connection:
 
     def socket(self, wanted: SocketRequest, timeout: float | None) -> Socket:
         """Return a live socket, which connects on entry."""
+        check_open(self._http)
         # Imported here: most programs open no socket.
         from ._async_socket import AsyncSocket
         from ._socket import Socket
@@ -146,7 +150,8 @@ class Connection:
     @contextmanager
     def _response(self, call: Call, deadline: Deadline) -> Iterator[httpx2.Response]:
         """Yield the response to a call, with its body unread. The connection ends with the deadline."""
-        headers = dict(call.headers)
+        check_open(self._http)
+        headers = checked_headers(call.headers)
         content: bytes | Iterable[bytes] = call.body
         if call.upload:
             request = multipart(call.upload)
@@ -192,7 +197,7 @@ def _shut_down_at(deadline: Deadline, response: httpx2.Response) -> Iterator[Non
     if left is None or stream is None:
         yield
         return
-    timer = Timer(left, _shut_down, (stream.get_extra_info("socket"),))
+    timer = Timer(min(left, TIMEOUT_MAX), _shut_down, (stream.get_extra_info("socket"),))
     timer.daemon = True
     timer.start()
     try:

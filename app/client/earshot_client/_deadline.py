@@ -14,6 +14,8 @@ class Deadline:
     """The time by which a call must end: `timeout` seconds from now; None means never."""
 
     def __init__(self, timeout: float | None) -> None:
+        if timeout != timeout:
+            raise ValueError("the timeout is not a number")
         self._timeout = timeout
         self._end = None if timeout is None else time.monotonic() + timeout
         #: Why the last request of the call had no answer.

@@ -6,6 +6,7 @@ from typing import Final
 import httpx2
 
 from ._calls import Answer, Call, NoAnswer, Upload
+from ._errors import ServiceUnreachable
 
 #: Seconds to connect.
 CONNECT_LIMIT: Final = 5.0
@@ -13,6 +14,13 @@ CONNECT_LIMIT: Final = 5.0
 READ_LIMIT: Final = 30.0
 #: The same for an upload, because storing fast input may take the service a while.
 UPLOAD_LIMIT: Final = 600.0
+NO_URL: Final = "the URL of a service begins with http:// or https://, unlike {!r}"
+
+
+def check_open(client: httpx2.Client | httpx2.AsyncClient) -> None:
+    """Raise ValueError if a client was closed."""
+    if client.is_closed:
+        raise ValueError("the client is closed")
 
 
 def limits(call: Call, left: float | None = None) -> httpx2.Timeout:
@@ -51,4 +59,11 @@ def answer_of(status: int, body: bytes, headers: Mapping[str, str]) -> Answer:
 
 
 def no_answer(error: httpx2.RequestError) -> NoAnswer:
+    """Return a failed request as a value.
+
+    Raises:
+        ServiceUnreachable: no try can get an answer.
+    """
+    if isinstance(error, httpx2.UnsupportedProtocol):
+        raise ServiceUnreachable(NO_URL.format(error.request.url))
     return NoAnswer(str(error) or type(error).__name__)

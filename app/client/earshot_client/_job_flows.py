@@ -7,7 +7,7 @@ from typing import get_args
 
 import msgspec
 
-from ._calls import Call, Flow, ask
+from ._calls import Call, Flow, ask, segment
 from ._errors import JOB_ERRORS, JobNotFound
 from ._job_values import AudioLink, CaptionForm, Job, JobOptions, JobScores
 from ._json import done, fetch
@@ -53,11 +53,11 @@ def job(key: str, job_id: str) -> Flow[Job]:
 
 
 def scores(key: str, job_id: str) -> Flow[JobScores]:
-    return fetch(_call("GET", key, f"{job_id}/scores"), JobScores, JOB_ERRORS)
+    return fetch(_call("GET", key, job_id, "/scores"), JobScores, JOB_ERRORS)
 
 
 def audio_link(key: str, job_id: str) -> Flow[AudioLink]:
-    return fetch(_call("POST", key, f"{job_id}/audio"), AudioLink, JOB_ERRORS)
+    return fetch(_call("POST", key, job_id, "/audio"), AudioLink, JOB_ERRORS)
 
 
 def delete(key: str, job_id: str) -> Flow[None]:
@@ -72,9 +72,9 @@ def captions(key: str, job_id: str, form: CaptionForm) -> Flow[str]:
     """Read the captions of a job that has ended."""
     if form not in get_args(CaptionForm):
         raise ValueError(f"captions are srt or vtt, not {form!r}")
-    answer = yield from ask(_call("GET", key, f"{job_id}/captions.{form}"), errors=JOB_ERRORS)
+    answer = yield from ask(_call("GET", key, job_id, f"/captions.{form}"), errors=JOB_ERRORS)
     return answer.body.decode(errors="replace")
 
 
-def _call(method: str, key: str, path: str) -> Call:
-    return Call(method, f"/api/v1/jobs/{path}", headers={"X-Api-Key": key})
+def _call(method: str, key: str, job_id: str, end: str = "") -> Call:
+    return Call(method, f"/api/v1/jobs/{segment(job_id)}{end}", headers={"X-Api-Key": key})

@@ -1,6 +1,6 @@
 """The event stream of a job."""
 
-from ._calls import PATIENCE, Answer, checked
+from ._calls import PATIENCE, Answer, checked, segment
 from ._errors import JOB_ERRORS, JobDeleted
 from ._event_stream import EventStream
 from ._job_values import JobEvent
@@ -16,7 +16,7 @@ class JobStream(EventStream[JobEvent]):
     patience = PATIENCE
 
     def __init__(self, job_id: str, last_event_id: str | None = None, key: str = "", prefix: str = "/api/v1") -> None:
-        super().__init__(f"{prefix}/jobs/{job_id}/stream", key, last_event_id)
+        super().__init__(f"{prefix}/jobs/{segment(job_id)}/stream", key, last_event_id)
 
     def event(self, kind: str, data: bytes, id: str | None) -> JobEvent:
         return JobEvent(kind, data, id)

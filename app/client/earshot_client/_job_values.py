@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
+from ._errors import ServiceUnreachable
 from ._json import decoded
+
+T = TypeVar("T")
 
 #: Forms of captions: SubRip and WebVTT.
 CaptionForm = Literal["srt", "vtt"]
@@ -273,7 +276,7 @@ class JobEvent(msgspec.Struct, frozen=True):
         Raises:
             ServiceUnreachable: the event is of another kind.
         """
-        return decoded(self.data, JobProgress)
+        return self._decoded("progress", JobProgress)
 
     @property
     def result(self) -> JobResult:
@@ -282,7 +285,7 @@ class JobEvent(msgspec.Struct, frozen=True):
         Raises:
             ServiceUnreachable: the event is of another kind.
         """
-        return decoded(self.data, JobResult)
+        return self._decoded("completed", JobResult)
 
     @property
     def message(self) -> str:
@@ -291,7 +294,12 @@ class JobEvent(msgspec.Struct, frozen=True):
         Raises:
             ServiceUnreachable: the event is of another kind.
         """
-        return decoded(self.data, _Message).error
+        return self._decoded("error", _Message).error
+
+    def _decoded(self, kind: str, type_: type[T]) -> T:
+        if self.kind != kind:
+            raise ServiceUnreachable(f"the event is of the kind {self.kind}, not {kind}")
+        return decoded(self.data, type_)
 
 
 class JobEntry(msgspec.Struct, frozen=True, rename={"id": "job_id"}):

@@ -1,4 +1,6 @@
-"""Keys of projects and organizations."""
+"""Keys of projects and organizations, and other values of headers."""
+
+from collections.abc import Mapping
 
 from ._errors import WrongKey
 
@@ -9,12 +11,30 @@ def checked_key(key: str) -> str:
     Raises:
         WrongKey: no HTTP header can hold it. Unlike the HTTP library's message, ours does not show it.
     """
-    if "\n" in key or "\r" in key:
+    if fault := _fault(key):
+        raise WrongKey(401, f"the key has {fault}")
+    return key
+
+
+def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return headers that can be sent.
+
+    Raises:
+        ValueError: a value cannot.
+    """
+    for name, value in headers.items():
+        if fault := _fault(value):
+            raise ValueError(f"{name}: {value!r} has {fault}")
+    return dict(headers)
+
+
+def _fault(value: str) -> str:
+    if "\n" in value or "\r" in value:
         fault = "a line break"
-    elif key != key.strip():
+    elif value != value.strip():
         fault = "a space at its beginning or end"
-    elif not (key.isascii() and key.isprintable()):
+    elif not (value.isascii() and value.isprintable()):
         fault = "a character that is not printable ASCII"
     else:
-        return key
-    raise WrongKey(401, f"the key has {fault}, which cannot be sent in an HTTP header: remove it")
+        return ""
+    return f"{fault}, which cannot be sent in an HTTP header: remove it"

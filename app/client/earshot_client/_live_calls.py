@@ -35,16 +35,18 @@ class LiveCalls(Calls):
             events: any of `window`, `sound.started`, `sound.ended`, `level`, `session`; none for audio only.
             after: the session's cursor to begin after; `start` for all events. By default only new events come.
             listen: only receive events of an existing session.
-            patience: seconds without a connection after which a socket that was open gives up. The first connection is
-                tried six times.
+            patience: seconds without a connection after which a socket that was open makes its last try, which may take
+                40 s. The first connection is tried six times.
             timeout: seconds that the socket may be open; no limit by default.
 
         Raises:
-            ValueError: `listen` without the id of a session.
+            ValueError: `listen` without the id of a session; a time that is not a number.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused: when the socket is entered and used.
         """
         if listen and not isinstance(session, str):
             raise ValueError("listen: give the id of a session")
+        if patience != patience:
+            raise ValueError("the patience is not a number")
         wanted = SocketRequest(self._key, session, tuple(events), after, listen, patience)
         return cast("Sockets", self._connection.socket(wanted, timeout))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ._calls import Answer, checked
+from ._calls import Answer, checked, segment
 from ._errors import SESSION_ERRORS
 from ._event_stream import EventStream
 from ._json import decoded
@@ -22,7 +22,7 @@ class LiveStream(EventStream[LiveEvent]):
     def of_session(cls, key: str, session_id: str, first: int | None) -> LiveStream:
         """Return the stream of a session from window `first` on, by default the next window."""
         query = {} if first is None else {"from": str(first)}
-        stream = cls(f"/audio_sessions/{session_id}/live", key, query=query)
+        stream = cls(f"/audio_sessions/{segment(session_id)}/live", key, query=query)
         stream.last = frozenset({"ended", "deleted"})
         return stream
 

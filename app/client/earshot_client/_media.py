@@ -32,8 +32,8 @@ _CONTAINERS: Final = {
     (b"FORM", b"AIFC"): "audio/aiff",
 }
 
-_SAMPLE: Final = re.compile(r"(?i)^\s*audio/x-raw\s*;.*format\s*=\s*[suf](8|16|24|32)")
-_CHANNELS: Final = re.compile(r"(?i)channels\s*=\s*(\d{1,4})")
+_SAMPLE: Final = re.compile(r'(?i)^\s*audio/x-raw\s*;.*format\s*=\s*"?[suf](8|16|24|32)')
+_CHANNELS: Final = re.compile(r'(?i)channels\s*=\s*"?(\d{1,4})')
 
 
 def content_type(head: bytes) -> str | None:
@@ -59,15 +59,20 @@ class Frames:
         """Cut audio of this content type; types that the service will refuse pass through."""
         bits = _SAMPLE.search(content_type)
         channels = _CHANNELS.search(content_type)
-        self._length = int(bits[1]) // 8 * (int(channels[1]) if channels else 1) if bits else 1
+        self._length = (int(bits[1]) // 8 * (int(channels[1]) if channels else 1) if bits else 1) or 1
         self._rest = b""
 
-    def feed(self, block: bytes) -> bytes:
-        """Return the whole frames of the data received and not yet returned."""
+    def feed(self, block: bytes, longest: int) -> list[bytes]:
+        """Return the whole frames of the data received and not yet returned, as chunks.
+
+        A block of at most `longest` bytes never makes a longer chunk.
+        """
         data = self._rest + block
-        whole = len(data) - len(data) % (self._length or 1)
+        whole = len(data) - len(data) % self._length
         self._rest = data[whole:]
-        return data[:whole]
+        # The frame that the last block began may be too much for the chunk of this one.
+        first = self._length if len(block) <= longest < whole else 0
+        return [chunk for chunk in (data[:first], data[first:whole]) if chunk]
 
 
 def content_type_of(file: BinaryIO) -> str | None:
@@ -92,7 +97,7 @@ def session_options(file: BinaryIO, name: str, sensitivity: Sensitivity) -> Sess
     """
     kind = content_type_of(file)
     if kind is None:
-        raise UnknownFormat("not a WAV, MP3, Ogg, FLAC, AIFF, M4A, WebM or WMA file")
+        raise UnknownFormat("not a WAV, MP3, Ogg, FLAC, AIFF, AU, CAF, M4A, WebM, WMA, AC-3 or WavPack file")
     size = file.seek(0, SEEK_END)
     file.seek(0)
     return SessionOptions("file", kind, sensitivity, size, name)

@@ -1,11 +1,10 @@
 """Flows of requests about the project's own sounds."""
 
 from collections.abc import Mapping
-from urllib.parse import quote
 
 import msgspec
 
-from ._calls import Call, Flow, Items, sendable
+from ._calls import Call, Flow, Items, segment
 from ._errors import OWN_SOUND_ERRORS, SoundNotFound
 from ._json import done, fetch
 from ._own_sound_values import FoundPassage, OwnSound
@@ -79,6 +78,6 @@ def place(name: str, job_id: str | None, session_id: str | None) -> tuple[str, .
 
 
 def _call(method: str, key: str, *path: str, fields: object = None, query: Mapping[str, str] = {}) -> Call:
-    address = "/".join(["/api/v1/own_sounds", *(quote(sendable(part), safe="") for part in path)])
+    address = "/".join(["/api/v1/own_sounds", *map(segment, path)])
     body = b"" if fields is None else msgspec.json.encode(fields)
     return Call(method, address, body, {"X-Api-Key": key, "Content-Type": "application/json"}, query)

@@ -1,6 +1,6 @@
 """The methods of both clients for sessions."""
 
-from collections.abc import AsyncIterable, Iterable, Mapping
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar, cast
 
 from . import _session_flows
@@ -151,7 +151,12 @@ class SessionCalls(Calls, Generic[Blocks]):
 
     @both
     def detect(
-        self, audio: Audio, sensitivity: Sensitivity = DEFAULT_SENSITIVITY, *, timeout: float | None = None
+        self,
+        audio: Audio,
+        sensitivity: Sensitivity = DEFAULT_SENSITIVITY,
+        *,
+        on_session: Callable[[Session], object] | None = None,
+        timeout: float | None = None,
     ) -> Results[Event]:
         """Send a file as a session, with the project key, and yield its events.
 
@@ -159,6 +164,7 @@ class SessionCalls(Calls, Generic[Blocks]):
             audio: a path, a recording's bytes, or a file open for reading bytes, which is read from its beginning and
                 stays open. A file is sent in chunks of 1 MiB and never held in memory as a whole.
             sensitivity: how readily tags are reported.
+            on_session: called when the session is open; its id lets a program delete a session that it gives up.
             timeout: seconds for the upload and all events together; no limit by default.
 
         Yields:
@@ -171,7 +177,7 @@ class SessionCalls(Calls, Generic[Blocks]):
             OSError: the file cannot be read.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        return self._items(_session_flows.detect(self._key, audio, sensitivity), timeout)
+        return self._items(_session_flows.detect(self._key, audio, sensitivity, on_session), timeout)
 
     @both
     def stream(

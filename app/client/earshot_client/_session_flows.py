@@ -2,13 +2,14 @@
 
 import hashlib
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import BinaryIO, Final
 
 import msgspec
 
 from . import _media
-from ._calls import Call, Flow, Items, Pause, ask, sendable, work
+from ._calls import Call, Flow, Items, Pause, ask, segment, sendable, work
 from ._errors import ServiceBusy, SessionFailed, SessionNotFound
 from ._json import done, fetch
 from ._list_values import SessionPage
@@ -66,10 +67,9 @@ def put_chunk(key: str, session_id: str, sequence: int, data: bytes) -> Flow[int
     The Idempotency-Key is a digest of the request. So the same upload, even by a restarted client, gets the first
     answer again, and no other upload does.
     """
-    digest = hashlib.blake2b(f"{session_id} {sequence} ".encode() + data, digest_size=16)
+    digest = hashlib.blake2b(sendable(f"{session_id} {sequence} ").encode() + data, digest_size=16)
     headers = {"Idempotency-Key": digest.hexdigest(), **_keyed(key)}
-    path = f"/audio_sessions/{session_id}/chunks/{sequence}"
-    call = _call("PUT", path, {"data": b64encode(data).decode()}, headers)
+    call = _call("PUT", _path(session_id, f"/chunks/{sequence}"), {"data": b64encode(data).decode()}, headers)
     return (yield from fetch(call, _NextChunk)).chunk_sequence
 
 
@@ -79,13 +79,13 @@ def seal(key: str, session_id: str) -> Flow[None]:
 
 
 def change(key: str, session_id: str, **fields: object) -> Flow[None]:
-    return done(_call("PATCH", f"/audio_sessions/{session_id}", fields, _keyed(key)))
+    return done(_call("PATCH", _path(session_id), fields, _keyed(key)))
 
 
 def delete(key: str, session_id: str) -> Flow[None]:
     """Delete a session. A missing session counts as deleted: the answer to an earlier try may have been lost."""
     try:
-        yield from done(Call("DELETE", f"/audio_sessions/{session_id}", headers=_keyed(key)))
+        yield from done(Call("DELETE", _path(session_id), headers=_keyed(key)))
     except SessionNotFound:
         return
 
@@ -93,7 +93,7 @@ def delete(key: str, session_id: str) -> Flow[None]:
 def status(key: str, session_id: str, token: str | None) -> Flow[SessionStatus]:
     """Read one page; the service waits until it has something in it."""
     query = {"next_token": token} if token else {}
-    return fetch(Call("GET", f"/audio_sessions/{session_id}/status", headers=_keyed(key), query=query), SessionStatus)
+    return fetch(Call("GET", _path(session_id, "/status"), headers=_keyed(key), query=query), SessionStatus)
 
 
 def events(key: str, session_id: str) -> Flow[None]:
@@ -115,28 +115,38 @@ def events(key: str, session_id: str) -> Flow[None]:
             yield Pause(EMPTY_PAUSE)
 
 
-def send_file(key: str, file: BinaryIO, options: SessionOptions) -> Flow[Session]:
-    """Open a file session and upload its chunks. Its `total_size` makes it readonly."""
+def send_file(
+    key: str, file: BinaryIO, options: SessionOptions, on_session: Callable[[Session], object] | None = None
+) -> Flow[Session]:
+    """Open a file session and upload its chunks. Its `total_size` makes it readonly, even if the file grows."""
+    assert options.total_size is not None
     session = yield from create(key, options)
-    sequence = session.chunk_sequence
-    while chunk := (yield from work(lambda: file.read(_media.CHUNK))):
+    if on_session is not None:
+        on_session(session)
+    sequence, left = session.chunk_sequence, options.total_size
+    while chunk := (yield from work(partial(file.read, min(left, _media.CHUNK)))):
         sequence = yield from put_chunk(key, session.id, sequence, chunk)
+        left -= len(chunk)
+    if left:  # The file has become shorter.
+        yield from seal(key, session.id)
     return session
 
 
-def detect(key: str, audio: Audio, sensitivity: Sensitivity) -> Flow[None]:
+def detect(
+    key: str, audio: Audio, sensitivity: Sensitivity, on_session: Callable[[Session], object] | None
+) -> Flow[None]:
     """Send a file as a session and yield its pages."""
     with (yield from opened(audio)) as file:
         name = sendable(_media.name_of(file))
         options = yield from work(lambda: _media.session_options(file, name, sensitivity))
-        session = yield from send_file(key, file, options)
+        session = yield from send_file(key, file, options, on_session)
     yield from events(key, session.id)
 
 
 def results(key: str, session_id: str, offset: int, limit: int) -> Flow[SessionResults]:
     """Read events and the state of their session; for a closed session the service waits until all are there."""
     query = {"offset": str(offset), "limit": str(limit)}
-    return fetch(Call("GET", f"/audio_sessions/{session_id}/results", headers=_keyed(key), query=query), SessionResults)
+    return fetch(Call("GET", _path(session_id, "/results"), headers=_keyed(key), query=query), SessionResults)
 
 
 def predict(key: str, session_id: str, window: bytes, sequence: int | None) -> Flow[Prediction]:
@@ -144,7 +154,7 @@ def predict(key: str, session_id: str, window: bytes, sequence: int | None) -> F
     body: dict[str, object] = {"data": b64encode(window).decode()}
     if sequence is not None:
         body["sequence"] = sequence
-    call = _call("POST", f"/audio_sessions/{session_id}/predict", body, _keyed(key))
+    call = _call("POST", _path(session_id, "/predict"), body, _keyed(key))
     return fetch(call, Prediction, repeatable=False)
 
 
@@ -155,7 +165,7 @@ def listing(key: str, query: Mapping[str, str]) -> Flow[SessionPage]:
 
 def activity(session_id: str | None, key: str, day: str | None, offset_minutes: int) -> Flow[Activity]:
     """Read a day of a session, or of the whole project."""
-    path = "/api/v1/activity" if session_id is None else f"/audio_sessions/{session_id}/activity"
+    path = "/api/v1/activity" if session_id is None else _path(session_id, "/activity")
     query = {"offset_minutes": str(offset_minutes)} | ({} if day is None else {"day": day})
     return fetch(Call("GET", path, headers=_keyed(key), query=query), Activity)
 
@@ -171,6 +181,10 @@ def is_ready() -> Flow[bool]:
 
 def official_tags() -> Flow[tuple[str, ...]]:
     return tuple(tag.name for tag in (yield from fetch(Call("GET", "/tags/official"), list[OfficialTag])))
+
+
+def _path(session_id: str, end: str = "") -> str:
+    return f"/audio_sessions/{segment(session_id)}{end}"
 
 
 def _keyed(key: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Self, TypeVar
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from ._async_socket import AsyncSocket
+from ._async_socket import NOT_OPEN, AsyncSocket
 from ._socket_values import SocketEvent
 from ._uploads import Audio, pieces
 
@@ -91,8 +91,8 @@ class Socket:
         """Send the next piece of the audio. It returns at once, unless 16 MiB wait for their acknowledgement.
 
         Args:
-            data: half a second is best, and at most 1 MiB. Raw PCM of a new session may be cut anywhere; of other
-                audio each piece must be decodable alone, unless the session is a file.
+            data: half a second is best, and at most 1 MiB. Raw PCM of a new session may be cut anywhere, and so may the
+                audio of a session of the kind `file` that was joined by its id. Other pieces must be decodable alone.
         """
         self._call(self._socket.send, data)
 
@@ -106,8 +106,11 @@ class Socket:
         Errors of the audio are raised after the last event. Sending stops when the socket is left.
 
         Args:
-            audio: an iterator of pieces as for `send`; or a path, bytes, or a file or pipe open for reading bytes.
+            audio: an iterator of pieces as for `send`; or a path, bytes, or a file or pipe open for reading bytes. Not
+                `sys.stdin.buffer`: Python aborts at Ctrl-C while a thread reads it. Use
+                `open(0, "rb", buffering=0, closefd=False)`.
         """
+        self._call(self._socket.begin)
         Thread(target=self._feed, args=(audio,), name="earshot-audio", daemon=True).start()
         return self
 
@@ -133,14 +136,15 @@ class Socket:
 
     def close(self) -> None:
         """Close the connection at once. The session stays as it is; audio that was not stored is dropped."""
-        self._call(self._socket.close)
+        with suppress(ValueError):  # It was left.
+            self._call(self._socket.close)
 
     def _call(self, method: Callable[..., Awaitable[T]], *arguments: object) -> T:
         """Run a method on the loop, and wait for it."""
         try:
             future = self._portal.start_task_soon(method, *arguments)
         except (AttributeError, RuntimeError):
-            raise ValueError("the socket is not open") from None
+            raise ValueError(NOT_OPEN) from None
         try:
             return future.result()
         except BaseException:

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from ._calls import BUSY, PATIENCE, RETRIES, STABLE_SECONDS, Answer, Call, checked, pause
+from ._calls import BUSY, PATIENCE, RETRIES, STABLE_SECONDS, Answer, Call, checked, pause, segment
 from ._errors import (
     SOCKET_ERRORS,
     EarshotClientError,
@@ -69,7 +69,8 @@ class SocketState:
         self.over = False
         self._readonly = False
         self._error: str | None = None
-        self._frame_bytes = 0
+        #: The longest chunk.
+        self.frame_bytes = 0
         self._kept: deque[bytes] = deque()
         self._size = 0
         #: Every chunk below this number is on disk; it is the number of the first chunk that is kept.
@@ -107,9 +108,8 @@ class SocketState:
         query = {"events": ",".join(dict.fromkeys((*wanted.events, "session")))}
         if wanted.listens:
             query["mode"] = "listen"
-        path = f"/audio_sessions/{self.session_id}/socket"
-        if not self.session_id:
-            assert isinstance(wanted.session, SessionOptions)
+        path = f"/audio_sessions/{segment(self.session_id)}/socket"
+        if isinstance(wanted.session, SessionOptions) and not self.session_id:
             path = "/api/v1/socket"
             query |= {"after": "start", "request_id": self._request_id}
             query |= {name: _text(value) for name, value in creation(wanted.session).items()}
@@ -158,7 +158,7 @@ class SocketState:
         self.session_id = hello.session_id
         if self._cursor in (None, "start"):
             self._cursor = hello.cursor
-        self._frame_bytes = hello.limits.frame_bytes
+        self.frame_bytes = hello.limits.frame_bytes
         self._readonly = hello.state == "readonly"
         self._drop_below(hello.next_chunk)
         self._next, self._first_unsent_before, self._end_sent = self.acknowledged, self._first_unsent, False
@@ -187,9 +187,9 @@ class SocketState:
         """
         self._check_that_it_sends()
         if self._ending or self._readonly:
-            raise self._closed()
-        if len(data) > self._frame_bytes:
-            raise RequestRefused(413, f"a chunk has at most {self._frame_bytes} bytes, and this one {len(data)}")
+            raise self.failure()
+        if len(data) > self.frame_bytes:
+            raise RequestRefused(413, f"a chunk has at most {self.frame_bytes} bytes, and this one {len(data)}")
         self._kept.append(data)
         self._size += len(data)
 
@@ -224,7 +224,8 @@ class SocketState:
             self._size -= len(self._kept.popleft())
             self.acknowledged += 1
 
-    def _closed(self) -> SessionFailed | SessionClosed:
+    def failure(self) -> SessionFailed | SessionClosed:
+        """Return why the session takes no more chunks."""
         if self._error is not None:
             return SessionFailed(self._error)
         return SessionClosed(403, "the session is readonly and takes no more chunks")
@@ -265,7 +266,7 @@ class SocketState:
         if self._end_heard:
             self.over = not self._missed
             if self.over and (self._error is not None or self._kept):
-                raise self._closed()
+                raise self.failure()
             return
         text = self._fault.error or reason or f"the connection ended with {code}"
         # A chunk was refused because the session has ended. The next connection brings the last events, which say why.
@@ -315,13 +316,14 @@ class SocketState:
             ServiceUnreachable, ServiceBusy: there was no connection for too long.
         """
         down = 0.0 if self._down_since is None else time.monotonic() - self._down_since
-        if down > self._wanted.patience or (not self.opened and self._tries == len(RETRIES)):
+        left = self._wanted.patience - down
+        if left < 0 or (not self.opened and self._tries == len(RETRIES)):
             raise self._last
         delay = RETRIES[min(self._tries, len(RETRIES) - 1)]
         if self._at_once and not self._tries:
             delay = 0.0
         self._tries += 1
-        return pause(delay, self._least_pause)
+        return min(pause(delay, self._least_pause), left)
 
 
 def _text(value: object) -> str:

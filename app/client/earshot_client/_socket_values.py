@@ -1,6 +1,6 @@
 """The messages of a live socket: the events that it yields, and those of the protocol."""
 
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Literal
 
 import msgspec
 
@@ -18,7 +18,7 @@ class WindowHeard(Event, frozen=True, kw_only=True, tag_field="type", tag="windo
         window: its number.
     """
 
-    kind: ClassVar[str] = "window"
+    kind: ClassVar[Literal["window"]] = "window"
     cursor: str
     window: int
 
@@ -30,7 +30,7 @@ class _Message(msgspec.Struct, frozen=True, tag_field="type", rename={"start": "
 class SoundStarted(_Message, frozen=True, tag="sound.started"):
     """A sound is on, since the window that starts at `start` seconds of the audio."""
 
-    kind: ClassVar[str] = "sound.started"
+    kind: ClassVar[Literal["sound.started"]] = "sound.started"
     cursor: str
     name: str
     start: float
@@ -40,7 +40,7 @@ class SoundStarted(_Message, frozen=True, tag="sound.started"):
 class SoundEnded(_Message, frozen=True, tag="sound.ended"):
     """A sound is off: it was on from `start` to `end`, with `probability` as its highest."""
 
-    kind: ClassVar[str] = "sound.ended"
+    kind: ClassVar[Literal["sound.ended"]] = "sound.ended"
     cursor: str
     name: str
     start: float
@@ -51,7 +51,7 @@ class SoundEnded(_Message, frozen=True, tag="sound.ended"):
 class LevelHeard(_Message, frozen=True, tag="level"):
     """The loudness of a window in dBFS: root mean square and largest sample. A slow reader may miss some."""
 
-    kind: ClassVar[str] = "level"
+    kind: ClassVar[Literal["level"]] = "level"
     start: float
     end: float
     rms: float
@@ -61,7 +61,7 @@ class LevelHeard(_Message, frozen=True, tag="level"):
 class SessionChanged(_Message, frozen=True, tag="session"):
     """The session is `writable` or `readonly` now; `error` says why its audio cannot be analysed."""
 
-    kind: ClassVar[str] = "session"
+    kind: ClassVar[Literal["session"]] = "session"
     cursor: str
     state: str
     error: str | None = None

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from io import BytesIO
-from os import PathLike
+from os import SEEK_END, SEEK_SET, PathLike
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, cast
 
 from . import _media
 from ._calls import Flow, Upload, sendable, work
@@ -51,7 +51,11 @@ def pieces(audio: Audio | Iterable[bytes]) -> Iterator[bytes]:
         while piece := read(PIECE):
             yield piece
     else:
-        yield from audio
+        try:
+            yield from audio
+        except (SystemExit, KeyboardInterrupt) as error:
+            # It would end a thread, or a loop, without a word.
+            raise RuntimeError(f"the audio ended with {error!r}") from error
 
 
 def upload(
@@ -63,4 +67,26 @@ def upload(
         OSError: the file cannot be read.
     """
     kind = content_type or (yield from work(lambda: _media.content_type_of(file))) or OCTETS
-    return Upload(fields, part, sendable(name or _media.name_of(file)), kind, file)
+    found = cast("BinaryIO", (yield from work(lambda: _Found(file))))
+    return Upload(fields, part, sendable(name or _media.name_of(file)), kind, found)
+
+
+class _Found:
+    """An open file, no longer than it was found: a recording may grow while it is sent, but not its Content-Length."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._end = file.seek(0, SEEK_END)
+
+    def read(self, size: int) -> bytes:
+        left = self._end - self._file.tell()
+        data = self._file.read(min(size, left))
+        if left and size and not data:
+            raise OSError("the file became shorter while it was sent")
+        return data
+
+    def seek(self, offset: int, whence: int = SEEK_SET) -> int:
+        return self._file.seek(self._end if whence == SEEK_END else offset)
+
+    def tell(self) -> int:
+        return self._file.tell()

@@ -61,8 +61,6 @@ export const RETRY = 5000;
 /** Seconds after which a request without an answer has failed; one that sends a recording may take longer. */
 const PATIENCE = 30;
 const PATIENCE_WITH_AUDIO = 300;
-/** Seconds of silence after which a stream is broken: the service sends something every ten. */
-export const SILENCE = 25;
 
 /** @typedef {{as?: string | null, body?: any, signal?: AbortSignal, more?: Record<string, string>}} Options */
 
@@ -72,7 +70,7 @@ export function pause(failures, retryAfter = 0) {
 }
 
 /** A signal that aborts with `signal`, and `seconds` after the last call of `heard()` or the beginning. */
-function watch(signal, seconds) {
+export function watch(signal, seconds) {
   const silent = new AbortController();
   let timer;
   const end = () => clearTimeout(timer);
@@ -103,7 +101,7 @@ export async function request(method, path, /** @type {Options} */ { signal, bod
   }
 }
 
-async function ask(method, path, /** @type {Options} */ { as = "project", body, signal, more = {} }) {
+export async function ask(method, path, /** @type {Options} */ { as = "project", body, signal, more = {} }) {
   const json = body !== undefined && !(body instanceof FormData);
   const answer = await fetch(url(path), {
     method,
@@ -120,7 +118,7 @@ export async function get(path, /** @type {Options} */ options = {}) {
   return (await request("GET", path, options)).json();
 }
 
-export async function refusal(answer) {
+async function refusal(answer) {
   const text = await answer.text();
   return refusalOf(answer.status, text, (name) => answer.headers.get(name));
 }
@@ -159,47 +157,4 @@ export function upload(path, form, progress, signal, once) {
     watched.signal.addEventListener("abort", () => http.abort());
     http.send(form);
   });
-}
-
-/**
- * Yield {event, data} of a stream of server-sent events; it is asked for again where it broke off, until one of the
- * events that are its `last` came. Beside its own events there is `open` whenever it answers, and `broken` when it ends.
- * @returns {AsyncGenerator<{event: string, data?: any}>}
- */
-export async function* events(path, signal, /** @type {{as?: string | null, last?: string[]}} */ { as = "project", last: ends = ["completed"] } = {}) {
-  let last = "";
-  for (let failures = 0; !signal.aborted; ) {
-    /** @type {any} */
-    let problem = null;
-    const watched = watch(signal, SILENCE);
-    try {
-      const answer = await ask("GET", path, { signal: watched.signal, as, more: last ? { "Last-Event-ID": last } : {} });
-      yield { event: "open" };
-      const reader = /** @type {ReadableStream} */ (answer.body).pipeThrough(new TextDecoderStream()).getReader();
-      let held = "";
-      for (;;) {
-        const { value, done } = await reader.read();
-        if (done) break;
-        watched.heard();
-        failures = 0;
-        const blocks = (held + value).split("\n\n");
-        held = blocks.pop() ?? "";
-        for (const block of blocks) {
-          const said = Object.fromEntries(block.split("\n").map((line) => /^(.*?): ?(.*)$/s.exec(line)?.slice(1) ?? [line, ""]));
-          if (said.id) last = said.id;
-          if (!said.event) continue;
-          yield { event: said.event, data: JSON.parse(said.data) };
-          if (ends.includes(said.event)) return;
-        }
-      }
-    } catch (error) {
-      if (signal.aborted || (error instanceof Refused && error.status < 500)) throw error;
-      problem = error;
-    } finally {
-      watched.end();
-    }
-    failures += 1;
-    yield { event: "broken", data: problem };
-    await pause(failures, problem?.retryAfter);
-  }
 }

@@ -1,4 +1,4 @@
-// Enrolling a voice: five sentences, each recorded, judged for its level, and sent as a sample.
+// Enrolling a voice: five pairs of sentences, each recorded, judged for its level, and sent as a sample.
 import { clock, html, useEffect, useState } from "./lib.js";
 import { NO_MICROPHONE, decibels, rms, wav } from "./microphone.js";
 import { Problem, State } from "./parts.js";
@@ -66,16 +66,16 @@ export function FivePrompts({ name, send, onDone }) {
   const complete = takes.every((take) => take && !take.fault);
   return html`<div>
     ${sent !== null
-      ? html`<p role="status">Registering sentence ${sent + 1} of ${PROMPTS.length}…</p>`
+      ? html`<p role="status">Registering pair ${sent + 1} of ${PROMPTS.length}…</p>`
       : complete
         ? html`<p>All five are done.</p><p class="actions"><button class="main" onClick=${register}>Register ${name}</button></p>`
         : html`<p class="hint">Read it aloud as you speak every day; in another language any two sentences will do.</p>
             <blockquote aria-live="polite"><strong>${at + 1} of ${PROMPTS.length}</strong> ${PROMPTS[at]}</blockquote>
             ${level === null
-              ? html`<p class="actions"><button class="main" disabled=${!name || NO_MICROPHONE} onClick=${() => { setError(null); begin(); }}>${takes[at] ? `Record sentence ${at + 1} again` : `Record sentence ${at + 1}`}</button></p>${name ? null : html`<p class="hint">Enter a name first.</p>`}<${NoMicrophone} />`
+              ? html`<p class="actions"><button class="main" disabled=${!name || NO_MICROPHONE} onClick=${begin}>${takes[at] ? `Record pair ${at + 1} again` : `Record pair ${at + 1}`}</button></p>${name ? null : html`<p class="hint">Enter a name first.</p>`}<${NoMicrophone} />`
               : html`<p class="line"><meter min="-60" max="0" low=${QUIET} value=${level} aria-label="Level in dBFS"></meter> <span class="number" role="timer">${clock(Math.floor(seconds))}</span> <button class="main" onClick=${finish}>Done</button></p>`}`}
     <ol class="takes">${takes.map((take, number) => html`<li aria-current=${number === at && !complete ? "step" : null}>
       ${take ? html`<${State} state=${take.fault ? "bad" : "good"}>${take.fault ?? (take.sent ? "registered" : `${take.seconds.toFixed(1)} s, good`)}<//>` : html`<span class="hint">not yet</span>`}
-      ${take && !take.sent && level === null && sent === null ? html`<button class="quiet" aria-label=${`Record sentence ${number + 1} anew`} onClick=${() => { setTakes(takes.with(number, null)); setAt(number); }}>Anew</button>` : null}</li>`)}</ol>
+      ${take && !take.sent && level === null && sent === null ? html`<button class="quiet" aria-label=${`Record pair ${number + 1} anew`} onClick=${() => { setTakes(takes.with(number, null)); setAt(number); }}>Anew</button>` : null}</li>`)}</ol>
     <${Problem} error=${error} /></div>`;
 }

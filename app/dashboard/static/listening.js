@@ -1,8 +1,9 @@
 // Sessions as they are heard: what came, counted at once, and shown a few times a second.
 import { useEffect, useState } from "./lib.js";
-import { events, get } from "./api.js";
+import { get } from "./api.js";
 import { Sounds } from "./events.js";
 import { LiveSocket } from "./live-socket.js";
+import { events } from "./streams.js";
 
 /** Windows of a session that a table shows. */
 const WINDOWS = 100;
@@ -23,9 +24,10 @@ const TRIES = 5;
 export class Heard {
   /** The number of the window that comes next, null before the first. */
   next = null;
+  /** @type {any} */
   session = null;
   now = null;
-  /** When the last window came, or the last chunk before this page was opened: milliseconds since 1970. */
+  /** When the last window came, or the last chunk before this page was connected: milliseconds since 1970. */
   at = 0;
   windows = 0;
   /** Tags that were reported. */
@@ -45,11 +47,18 @@ export class Heard {
   /** The window up to which they are read. */
   stop = 0;
 
+  /** Take what the service says of the session. */
+  meet(session) {
+    this.session = session;
+    this.at = Math.max(this.at, Date.parse(session.updated_at));
+  }
+
   /** Take a window; one that came before is ignored. */
   take(window) {
     if (this.next !== null && window.window < this.next) return false;
     this.next = window.window + 1;
-    this.at = Date.now();
+    // One that was analysed before this page was connected does not come now.
+    if (window.end_time > (this.session?.seconds ?? 0)) this.at = Date.now();
     const tags = window.tags.filter((tag) => tag.name !== "Others");
     this.windows += 1;
     this.reported += tags.length;
@@ -99,7 +108,7 @@ export function useSession(id, from, sending = /** @type {LiveSocket | null} */ 
     const show = () => stop.signal.aborted || set({ heard, status, error, socket });
     const changed = paced(show);
     const meet = (session) => {
-      heard.session = session;
+      heard.meet(session);
       const first = session.next_window - SOUNDS_BEFORE;
       if (!socket) {
         socket = new LiveSocket({ session: id, after: first > 0 ? `${first}` : "start" }, changed);
@@ -122,6 +131,7 @@ export function useSession(id, from, sending = /** @type {LiveSocket | null} */ 
       }
     })().catch((problem) => {
       error = problem;
+      status = "over";
       changed();
     });
     return () => {
@@ -192,8 +202,7 @@ export class Listening {
   meet(session, signal) {
     let heard = this.sessions.get(session.session_id);
     if (!heard) this.sessions.set(session.session_id, (heard = new Heard()));
-    heard.session = session;
-    heard.at ||= Date.parse(session.updated_at);
+    heard.meet(session);
     heard.next ??= session.next_window;
     if (session.next_window <= heard.next) return;
     this.fill(heard, session.next_window, signal);

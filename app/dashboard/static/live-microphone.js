@@ -1,16 +1,16 @@
 // The microphone of this tab as a session of its own.
 import { html, useEffect, useRef, useState } from "./lib.js";
-import { HeardNow, Level, NoSocket, SessionState } from "./heard.js";
+import { HeardNow, Level, NoSocket, SessionState, stateOf } from "./heard.js";
 import { HeatMap } from "./heat-map.js";
 import { paced, useSession } from "./listening.js";
 import { LiveSocket } from "./live-socket.js";
 import { BLOCK, NO_MICROPHONE, RATE, decibels, openMicrophone } from "./microphone.js";
-import { Problem, State } from "./parts.js";
+import { Problem, State, useTitle } from "./parts.js";
 import { NoMicrophone } from "./recording.js";
 
 /** Seconds of sound that wait here while the service is away. */
 const LONGEST_WAIT = 600;
-const TOO_LONG = "The service took none of the last ten minutes of sound, so the microphone was closed. They are sent once it answers.";
+const TOO_LONG = "The service took none of the last ten minutes of sound, so the microphone was closed. The page sends it once the service answers.";
 /** Seconds that analysis may be late before the page says so. */
 const LATE = 5;
 
@@ -26,6 +26,8 @@ export function Microphone({ day, onDay }) {
   const opening = useRef(false);
   const id = socket?.session;
   const { heard, status, error: readError } = useSession(id, 0, socket);
+  const name = heard.session?.file_name ?? "Microphone";
+  useTitle(name);
   useEffect(() => () => {
     left.current = true;
     stop.current?.();
@@ -57,20 +59,32 @@ export function Microphone({ day, onDay }) {
     // Only now: without a microphone there would be a session that nothing is sent to.
     const fields = { content_type: `audio/x-raw; rate=${RATE}; format=s16le`, file_name: (microphone.name || "Microphone").slice(0, 200) };
     live = new LiveSocket({ fields }, paced(() => redraw((count) => count + 1)));
-    stop.current = () => {
-      stop.current = null;
+    let ended = false;
+    const end = () => {
+      if (ended) return;
+      ended = true;
       microphone.close();
       setOpen(false);
       const rest = microphone.flush();
       if (rest.length) live.send(rest);
       live.end();
     };
+    // The tab is closed, loaded anew, or kept for "Back": then its session has ended too.
+    const leave = () => {
+      end();
+      live.leave();
+    };
+    addEventListener("pagehide", leave);
+    stop.current = end;
     setSocket(live);
     setOpen(true);
-    live.run().then(() => stop.current?.());
+    live.run().then(() => {
+      removeEventListener("pagehide", leave);
+      end();
+    });
   };
-  return html`<p class="title"><a href="#/live">All sessions</a> <strong>${heard.session?.file_name ?? "Microphone"}</strong>
-      <span class="hint">${id ? heard.session?.state : ""}</span></p>
+  return html`<p class="title"><a href="#/live">All sessions</a> <strong>${name}</strong>
+      <span class="hint">${id ? stateOf(heard, socket.error ?? readError) : ""}</span></p>
     <${Problem} error=${error ?? socket?.error ?? readError} />
     <div class="card">
       <${Sending} socket=${socket} />

@@ -1,6 +1,7 @@
 // The live socket of a session: sound goes out, sounds that begin and end come in. It goes on by itself after any break.
-import { Refused, SILENCE, key, pause, request, url } from "./api.js";
+import { Refused, headers, key, pause, request, url } from "./api.js";
 import { Sounds } from "./events.js";
+import { SILENCE } from "./streams.js";
 
 const EVENTS = "sound.started,sound.ended";
 /** Milliseconds after which a connection has held: its break counts as the first. */
@@ -67,7 +68,7 @@ export class LiveSocket {
   /** Send a block of samples, now or once there is a connection. */
   send(block) {
     this.#blocks.push(block);
-    this.#socket?.send(block);
+    this.#say(block);
   }
 
   /** How many blocks the service has not acknowledged. */
@@ -78,7 +79,12 @@ export class LiveSocket {
   /** Nothing comes after what was sent. */
   end() {
     this.#ending = true;
-    this.#socket?.send('{"type":"end"}');
+    this.#say('{"type":"end"}');
+  }
+
+  /** Send it if there is a connection; one that is closing takes nothing, and the next one gets it all. */
+  #say(message) {
+    if (this.#socket?.readyState === WebSocket.OPEN) this.#socket.send(message);
   }
 
   /** Reconnect after an outage of the network: a listener would not notice that its connection is dead. */
@@ -89,6 +95,15 @@ export class LiveSocket {
   close() {
     this.#closed = true;
     this.#cut();
+  }
+
+  /** End the session although the page goes away: no acknowledgement would come in time, and nobody would reconnect. */
+  leave() {
+    this.close();
+    this.status = "over";
+    if (!this.session) return;
+    const sent = { method: "PATCH", keepalive: true, headers: { ...headers("project"), "Content-Type": "application/json" }, body: '{"make_readonly":true}' };
+    fetch(url(`/audio_sessions/${this.session}`), sent).catch(() => {});
   }
 
   /** Return, when a connection has ended, its {code, opened}. */
@@ -135,7 +150,7 @@ export class LiveSocket {
       this.session = message.session_id;
       this.status = "live";
       this.#socket = socket;
-      for (const block of this.#blocks) socket.send(block);
+      for (const block of this.#blocks) this.#say(block);
       if (this.#ending) this.end();
     } else if (message.type === "ack") this.behind = message.behind;
     else if (message.type === "error") this.error = new Refused(message.status_code, message.error, message.retry_after);

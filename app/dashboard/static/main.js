@@ -67,11 +67,12 @@ function App() {
     shareKeys();
     return stop;
   }, []);
+  const allowed = known && (known.needs === null || key(known.needs));
+  // Also when a key comes or goes, and with it the form in which the focus was.
   useEffect(() => {
     document.title = `${title} · Earshot`;
     heading.current?.focus();
-  }, [view, rest[0]]);
-  const allowed = known && (known.needs === null || key(known.needs));
+  }, [view, rest[0], Boolean(allowed)]);
   const anyKey = ["project", "organization", "operator"].some(key);
   let page;
   if (view === "welcome") page = html`<${Welcome} token=${rest[0]} />`;

@@ -44,6 +44,16 @@ export function usePages(path, name) {
   return { rows, value, error, loading, again, more, refresh };
 }
 
+/** A number and a noun that has its plural by an s. */
+export function some(count, noun) {
+  return `${count} ${noun}${count === 1 ? "" : "s"}`;
+}
+
+/** Name this tab after what it shows. */
+export function useTitle(name) {
+  useEffect(() => { if (name) document.title = `${name} · Earshot`; }, [name]);
+}
+
 /** A button that copies a text, or what `text()` returns, and says that it did; else the reader copies what it marks. */
 export function Copy({ text, label = "Copy" }) {
   const [said, say] = useState("");

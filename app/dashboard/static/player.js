@@ -33,7 +33,8 @@ export function usePlayer(at) {
   }, []);
 }
 
-export function Player({ job, player }) {
+/** `onLength(seconds)` is told how long the recording is, as soon as the browser knows, and again if it was an estimate. */
+export function Player({ job, player, onLength }) {
   const [source, setSource] = useState(null);
   const [fault, setFault] = useState("");
   const [speed, setSpeed] = useState(1);
@@ -109,7 +110,7 @@ export function Player({ job, player }) {
   };
   if (fault) return html`<p class="hint" role="status">${fault}</p>`;
   return html`<div class="player">
-    <audio ref=${element} controls preload="metadata" aria-label="The recording" onError=${broken}></audio>
+    <audio ref=${element} controls preload="metadata" aria-label="The recording" onDurationChange=${({ target }) => Number.isFinite(target.duration) && onLength(target.duration)} onError=${broken}></audio>
     <label>Speed <select value=${speed} onChange=${(event) => {
       setSpeed(Number(event.target.value));
       element.current.playbackRate = Number(event.target.value);

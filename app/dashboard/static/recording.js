@@ -32,6 +32,7 @@ export function useRecording({ longest, onDone, onError }) {
     if (opening.current) return; // A second click while the browser asks for the microphone.
     opening.current = true;
     blocks.current = [];
+    onError(null);
     try {
       open.current = await openMicrophone((block, rms) => {
         blocks.current.push(block);

@@ -1,7 +1,7 @@
 // Teaching a sound of one's own: which one is taught in this tab, and marks of passages.
 import { clock, html, tagName, useEffect, useState } from "./lib.js";
 import { get, request } from "./api.js";
-import { Problem } from "./parts.js";
+import { Problem, some } from "./parts.js";
 
 const KEPT = "earshot.teaching";
 /** Seconds of the longest passage. */
@@ -38,7 +38,7 @@ async function mark(name, source, start, end, right) {
 /** How many marks a sound has, in words. */
 export function counted({ marks }) {
   const right = marks.filter((one) => one.right).length;
-  return `${right} passages are marked as the sound, ${marks.length - right} as another. `;
+  return `${some(right, "passage")} ${right === 1 ? "is" : "are"} marked as the sound, ${marks.length - right} as another. `;
 }
 
 /** Buttons that say of a report whether the taught sound is there. */

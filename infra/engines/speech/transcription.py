@@ -38,55 +38,47 @@ class TranscriptionOptions(msgspec.Struct, frozen=True):
     timestamp_granularities: tuple[Granularity, ...] = ()
 
 
-class Transcriptions:
-    """The endpoint of one task."""
+async def answer(models: SpeechModels, task: Task, request: Request) -> Response:
+    """Answer one request for a task.
 
-    def __init__(self, models: SpeechModels, task: Task) -> None:
-        self._models = models
-        self._task: Task = task
-
-    async def __call__(self, request: Request) -> Response:
-        """Answer one request.
-
-        Raises:
-            AudioError: the recording cannot be decoded, or is too long.
-            EngineError: the model cannot be loaded.
-            BadRequest: the form has no recording or an unsupported option, or did not arrive in time.
-            TooLarge: the form is too long.
-            Unavailable: all slots are taken, the recogniser failed, or the client hung up.
-            UnknownModel: it names another model.
-        """
-        with self._models.admission.slot(), tempfile.TemporaryDirectory(prefix="earshot-engines-") as directory:
-            recording = Path(directory) / "recording"
-            async with uploads.form(request) as (form, file):
-                asked = _options(form)
-                texts = {name: value for name, value in form.multi_items() if isinstance(value, str)}
-                await asyncio.to_thread(_save, file, recording)
-            wanted = RecognitionRequest(
-                0,
-                str(recording),
-                language=_language(texts, "language"),
-                likely=_language(texts, "likely_language"),
-                task=self._task,
-                prompt=texts.get("prompt", "")[-PROMPT_CHARACTERS:],
-            )
-            model = texts.get("model") or self._models.default
-            try:
-                heard = await while_connected(request.receive, self._models.transcribe(model, wanted))
-            except ClientGone:
-                raise Unavailable("the client hung up") from None
-        return _reply(heard, asked, self._task)
+    Raises:
+        AudioError: the recording cannot be decoded, or is too long.
+        EngineError: the model cannot be loaded.
+        BadRequest: the form has no recording or an unsupported option, or did not arrive in time.
+        TooLarge: the form is too long.
+        Unavailable: all slots are taken, the recogniser failed, or the client hung up.
+        UnknownModel: it names another model.
+    """
+    with models.admission.slot(), tempfile.TemporaryDirectory(prefix="earshot-engines-") as directory:
+        recording = Path(directory) / "recording"
+        async with uploads.form(request) as (form, file):
+            asked = _options(form)
+            texts = {name: value for name, value in form.multi_items() if isinstance(value, str)}
+            await asyncio.to_thread(_save, file, recording)
+        wanted = RecognitionRequest(
+            0,
+            str(recording),
+            language=_language(texts, "language"),
+            likely=_language(texts, "likely_language"),
+            task=task,
+            prompt=texts.get("prompt", "")[-PROMPT_CHARACTERS:],
+        )
+        model = texts.get("model") or models.default
+        try:
+            heard = await while_connected(request.receive, models.transcribe(model, wanted))
+        except ClientGone:
+            raise Unavailable("the client hung up") from None
+    return _reply(heard, asked, task)
 
 
 def _options(form: FormData) -> TranscriptionOptions:
     if str(form.get("stream", "")).lower() == "true":
         raise BadRequest("stream: not supported")
-    answer = form.get("response_format") or "json"
+    response_format = form.get("response_format") or "json"
     granularities = form.getlist("timestamp_granularities[]") or form.getlist("timestamp_granularities")
     try:
-        return msgspec.convert(
-            {"response_format": answer, "timestamp_granularities": granularities}, TranscriptionOptions
-        )
+        fields = {"response_format": response_format, "timestamp_granularities": granularities}
+        return msgspec.convert(fields, TranscriptionOptions)
     except msgspec.ValidationError as error:
         raise BadRequest(str(error)) from None
 

@@ -1,16 +1,20 @@
-"""Cuts a recording in pauses into utterances: stretches of speech that a recogniser takes whole."""
+"""Cuts a recording in pauses into utterances, which a recogniser takes whole, and the pieces that Whisper gets."""
 
 from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
+from infra.engines.speech.transcripts import Word
+from infra.engines.speech.worker_protocol import Task
 from streams.models.protocol import Floats
 from streams.voice import activity
 from streams.voice.speech_segments import RATE, Hysteresis, SpeechSegment
 
 #: Silence kept on both sides of an utterance.
 MARGIN_S: Final = 0.15
+#: The longest utterance for Whisper; with the silence around it, it fits the 30 s of the model.
+UTTERANCE_S: Final = 28.0
 
 
 class Utterance(msgspec.Struct, frozen=True):
@@ -23,6 +27,28 @@ class Utterance(msgspec.Struct, frozen=True):
     def cut(self, samples: Floats) -> Floats:
         """Return the utterance's part of a recording, float32[n] at 16 kHz."""
         return samples[round(self.start_s * RATE) : round(self.end_s * RATE)]
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """An utterance to transcribe or translate."""
+
+    utterance: Utterance
+    #: float32[n] at 16 kHz.
+    samples: Floats
+    #: A language code of the model; None to detect it.
+    language: str | None = None
+    #: The language of the recording; for a short piece it overrides the detected language.
+    likely: str | None = None
+    task: Task = "transcribe"
+    #: Tokens from `Tokens.hints`.
+    hints: tuple[int, ...] = ()
+
+
+class PieceText(msgspec.Struct, frozen=True):
+    """The words of a piece: none if they would be invented; for a translation one word with all of the text."""
+
+    language: str
+    words: tuple[Word, ...] = ()
 
 
 def utterances(samples: Floats, longest_s: float) -> Iterator[Utterance]:

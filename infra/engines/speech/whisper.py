@@ -22,8 +22,7 @@ import msgspec
 import numpy as np
 
 from infra.engines.speech.transcripts import Word
-from infra.engines.speech.utterances import Utterance
-from infra.engines.speech.whisper_piece import Piece, PieceText
+from infra.engines.speech.utterances import Piece, PieceText, Utterance
 from infra.engines.speech.whisper_tokens import Tokens
 from infra.models import whisper_files
 from infra.models.speech_manifest import SpeechManifest

@@ -18,8 +18,7 @@ import msgspec
 from infra.engines import recording
 from infra.engines.speech import heap
 from infra.engines.speech.transcripts import RecognitionResult, Word
-from infra.engines.speech.utterances import utterances
-from infra.engines.speech.whisper_piece import UTTERANCE_S, Piece, PieceText
+from infra.engines.speech.utterances import UTTERANCE_S, Piece, PieceText, utterances
 from infra.engines.speech.worker_protocol import (
     FAILURES,
     Answer,
@@ -165,22 +164,16 @@ def _open(model: Whisper, request: RecognitionRequest) -> Recording:
     return Recording(request.number, len(samples) / RATE, pieces, deque(range(len(pieces))))
 
 
-def load(model: str, threads: int) -> Whisper:
-    """Return a loaded model.
-
-    Raises:
-        EngineError: a file is missing or differs, or the model cannot be loaded.
-        ImportError: the runtime cannot be loaded.
-    """
-    from infra.engines.speech.whisper import Whisper
-
-    return Whisper(*whisper_files.find(model), threads)
-
-
-def main(arguments: list[str] | None = None) -> None:
+def main() -> None:
     """Answer until the input ends, as it also does when the parent dies."""
-    model, threads, batch = arguments or sys.argv[1:]
-    WhisperWorker(Pipe(), lambda: load(model, int(threads)), int(threads), int(batch)).run()
+    model, threads, batch = sys.argv[1], *map(int, sys.argv[2:])
+
+    def load() -> Whisper:
+        from infra.engines.speech.whisper import Whisper
+
+        return Whisper(*whisper_files.find(model), threads)
+
+    WhisperWorker(Pipe(), load, threads, batch).run()
     # Threads may be in the middle of a piece.
     os._exit(0)
 

@@ -106,9 +106,11 @@ class Scene(msgspec.Struct, frozen=True):
 
 def build_scene(request: SceneRequest) -> Scene:
     duration = max((request.duration_seconds, *(event.end for event in request.events)))
-    sounds = _most_specific([_sound(tag, events) for tag, events in _by_tag(request.events)])
+    ordered = sorted(request.events, key=attrgetter("tag", "start"))
+    sounds = _most_specific([_sound(tag, list(events)) for tag, events in groupby(ordered, key=attrgetter("tag"))])
     others = [sound for sound in sounds if sound.phrase.kind != "voice"]
-    background = tuple(sound for sound in others if _is_background(sound, duration))
+    long = [sound for sound in others if sound.seconds >= BACKGROUND * duration]
+    background = tuple(sound for sound in long if sound.phrase.kind == "texture")
     return Scene(
         duration,
         background,
@@ -120,15 +122,6 @@ def build_scene(request: SceneRequest) -> Scene:
         "sound_event_detection" not in request.unavailable,
         "speech_analysis" not in request.unavailable,
     )
-
-
-def _is_background(sound: Sound, duration: float) -> bool:
-    return sound.phrase.kind == "texture" and sound.seconds >= BACKGROUND * duration
-
-
-def _by_tag(events: Iterable[TagEvent]) -> list[tuple[str, list[TagEvent]]]:
-    ordered = sorted(events, key=attrgetter("tag", "start"))
-    return [(tag, list(group)) for tag, group in groupby(ordered, key=attrgetter("tag"))]
 
 
 def _sound(tag: str, events: list[TagEvent]) -> Sound:

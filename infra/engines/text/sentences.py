@@ -6,14 +6,7 @@ from typing import Final
 
 from infra.engines.text import text_analysis
 from infra.engines.text.phrases import PLACES
-from infra.engines.text.scene import (
-    BACKGROUND,
-    Scene,
-    Sound,
-    Stretch,
-    merge_stretches,
-    seconds_together,
-)
+from infra.engines.text.scene import BACKGROUND, Scene, Sound, Stretch, merge_stretches, seconds_together
 from topics.jobs.payloads import Insights
 
 #: The most sounds in one sentence, in a list of nouns, and in the list of notable sounds.

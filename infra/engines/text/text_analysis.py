@@ -25,6 +25,7 @@ _SCRIPTS: Final = {
     "CYRILLIC": "Russian",
 }
 UNKNOWN: Final = "Unknown"
+MOST_KEYWORDS: Final = 8
 
 
 @cache
@@ -37,11 +38,11 @@ def words(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 
-def keywords(text: str, most: int = 8) -> list[str]:
+def keywords(text: str) -> list[str]:
     """Return the most frequent words except English stop words; of ties, the earlier word comes first."""
     stop = function_words()
     telling = (word for word in words(text) if word not in stop and len(word) > (2 if word.isascii() else 0))
-    return [word[:100] for word, _ in Counter(telling).most_common(most)]
+    return [word[:100] for word, _ in Counter(telling).most_common(MOST_KEYWORDS)]
 
 
 def language(text: str, languages: Sequence[str] = ()) -> str:

@@ -3,10 +3,15 @@
 from functools import cache
 from typing import BinaryIO
 
+import structlog
+
 from infra import models
 from infra.engines import recording
 from streams.models.protocol import Floats
 from streams.voice.speaker_engine import OnnxSpeakerEngine
+from topics.errors import EngineError
+
+log = structlog.get_logger("infra.engines")
 
 
 @cache
@@ -16,7 +21,11 @@ def bundled_engine() -> OnnxSpeakerEngine:
     Raises:
         EngineError: the model is missing or damaged.
     """
-    return OnnxSpeakerEngine(models.directory(models.SPEAKERS))
+    try:
+        return OnnxSpeakerEngine(models.directory(models.SPEAKERS))
+    except EngineError as error:
+        log.error("speaker.unusable", error=str(error))
+        raise
 
 
 def embed(file: BinaryIO) -> Floats:

@@ -24,13 +24,12 @@ class Builder:
     def model(
         self, name: str, inputs: list[onnx.ValueInfoProto], outputs: list[onnx.ValueInfoProto]
     ) -> onnx.ModelProto:
-        made: onnx.ModelProto = helper.make_model(
+        return helper.make_model(
             helper.make_graph(self.nodes, name, inputs, outputs, self.constants),
             opset_imports=[helper.make_opsetid("", OPSET)],
             ir_version=IR_VERSION,
             producer_name="earshot",
         )
-        return made
 
     def constant(self, name: str, value: npt.NDArray[np.generic]) -> str:
         self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))

@@ -15,7 +15,6 @@ is loaded, as in `convert_yamnet`, which makes the file four times smaller. The 
 
 import argparse
 import hashlib
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -25,8 +24,8 @@ import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from infra.lab.converters.builder import Builder
-from infra.lab.evaluation import manifest_files
-from infra.lab.script import script
+from infra.lab.script import run
+from infra.models import manifests
 from streams.models import runtime
 from streams.models.manifest import Graph, Waveform
 from streams.voice.overlap_manifest import RATE, OverlapManifest
@@ -75,8 +74,8 @@ LARGE: Final = 5000
 AXES: Final = {"Conv": (1, 2), "LSTM": (2,), "MatMul": (0,)}
 
 
-def build(source: onnx.ModelProto, samples: int = SAMPLES) -> onnx.ModelProto:
-    """Return the graph: `samples` float32[1, samples] in, `overlap` float32[1, frames] out.
+def build(source: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the graph: `samples` float32[1, SAMPLES] in, `overlap` float32[1, frames] out.
 
     Raises:
         EngineError: The source does not end in the logarithm of a softmax.
@@ -106,7 +105,7 @@ def build(source: onnx.ModelProto, samples: int = SAMPLES) -> onnx.ModelProto:
     graph.node("ReduceSum", ["of_two", axis], "overlap", keepdims=0)
     model = graph.model(
         "overlap",
-        [helper.make_tensor_value_info("samples", TensorProto.FLOAT, [1, samples])],
+        [helper.make_tensor_value_info("samples", TensorProto.FLOAT, [1, SAMPLES])],
         [helper.make_tensor_value_info("overlap", TensorProto.FLOAT, [1, "frames"])],
     )
     onnx.checker.check_model(model, full_check=True)
@@ -160,20 +159,18 @@ def convert(source: Path, out: Path) -> OverlapManifest:
     out.mkdir(parents=True, exist_ok=True)
     (out / manifest.graph.file).write_bytes(graph)
     (out / "NOTICE").write_text(NOTICE, encoding="utf-8")
-    manifest_files.write(out, manifest)
+    manifests.write(out, manifest)
     return manifest
 
 
-@script
-def main(arguments: list[str] | None) -> None:
-    """Run the converter from the command line."""
+def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m infra.lab.converters.convert_overlap", description=__doc__)
     parser.add_argument("segmentation", type=Path)
     parser.add_argument("out_dir", type=Path)
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     manifest = convert(options.segmentation, options.out_dir)
     print(f"{manifest.model_id}: {options.out_dir}")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

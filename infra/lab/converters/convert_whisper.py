@@ -15,7 +15,6 @@ import argparse
 import hashlib
 import io
 import struct
-import sys
 from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -26,8 +25,8 @@ import numpy as np
 import numpy.typing as npt
 
 from infra import models
-from infra.lab.evaluation import manifest_files
-from infra.lab.script import script
+from infra.lab.script import run
+from infra.models import manifests
 from infra.models.speech_manifest import SpeechInput, SpeechManifest
 from streams.models.manifest import Graph
 from topics.errors import EngineError
@@ -222,21 +221,19 @@ def convert(model: SourceModel, sources: Sequence[Path], out: Path) -> SpeechMan
     packages = " and ".join(name for name, _ in model.packages)
     notice = NOTICE.format(name=model.name, source=model.source, sha256=model.inputs["model.bin"], packages=packages)
     (out / "NOTICE").write_text(notice, encoding="utf-8")
-    manifest_files.write(out, manifest)
+    manifests.write(out, manifest)
     return manifest
 
 
-@script
-def main(arguments: list[str] | None) -> None:
-    """Run the converter from the command line."""
+def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m infra.lab.converters.convert_whisper", description=__doc__)
     parser.add_argument("model", choices=("base", "tiny"))
     parser.add_argument("out_dir", type=Path)
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     model = BASE if options.model == "base" else TINY
     manifest = convert(model, list(folders(model)), options.out_dir)
     print(f"{manifest.model_id}: {options.out_dir}")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 
 from infra import models
-from infra.lab.evaluation import manifest_files, overlap, report, transcription, voice
+from infra.lab.evaluation import overlap, report, transcription, voice
 from infra.lab.evaluation.report import EvaluationReport
 from infra.models import manifests, whisper_files
 from infra.models.manifests import AnyManifest
@@ -49,4 +49,4 @@ def write_figures(directory: Path, report: EvaluationReport) -> None:
     manifest = msgspec.structs.replace(manifests.read(directory), figures=report.figures)
     if isinstance(manifest, Manifest):
         manifest = msgspec.structs.replace(manifest, evaluation=report.evaluation)
-    manifest_files.write(directory, manifest)
+    manifests.write(directory, manifest)

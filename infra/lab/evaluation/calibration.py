@@ -65,13 +65,13 @@ class Evidence(msgspec.Struct, frozen=True):
     minutes: float
 
 
-def gather_evidence(scored: ScoredRecordings, rule: CalibrationRule = DEFAULT) -> Evidence:
+def gather_evidence(scored: ScoredRecordings) -> Evidence:
     levels, truth = scored.levels, scored.truth
     tags = range(levels.shape[1])
     return Evidence(
         clips=count_clips_found(truth.true, truth)[1],
-        found=np.array([_expected_found(levels[:, tag], truth, tag, rule.width) for tag in tags]),
-        false=np.array([_expected_false_events(levels[:, tag], truth, tag, rule.false_width) for tag in tags]),
+        found=np.array([_expected_found(levels[:, tag], truth, tag, DEFAULT.width) for tag in tags]),
+        false=np.array([_expected_false_events(levels[:, tag], truth, tag, DEFAULT.false_width) for tag in tags]),
         minutes=truth.minutes,
     )
 
@@ -95,14 +95,14 @@ def choose_points(material: Evidence, floor: Doubles, rule: CalibrationRule = DE
     )
 
 
-def calibrate_bundled(scored: ScoredRecordings, rule: CalibrationRule = DEFAULT) -> Calibration:
+def calibrate_bundled(scored: ScoredRecordings) -> Calibration:
     """Return the points of a bundled model; many of its tags have no recordings.
 
     In a model without a second one, tags with a head keep their points, which were set on held-out recordings; the
     heads were learnt from these ones. With a second model, all points are chosen anew.
     """
     tags = scored.manifest.tags
-    calibration = choose_points(gather_evidence(scored, rule), np.full(len(tags), BLIND), rule)
+    calibration = choose_points(gather_evidence(scored), np.full(len(tags), BLIND))
     has_head = [tag.head is not None and scored.manifest.second is None for tag in tags]
     return Calibration(
         points=tuple(np.where(has_head, [tag.point for tag in tags], calibration.points).tolist()),

@@ -46,8 +46,7 @@ def in_room(samples: Floats | Doubles, sample_rate: int, rng: np.random.Generato
     """Return samples, float[n], as they are heard in a random room."""
     echo = room(sample_rate, rng)
     size = 1 << (len(samples) + len(echo) - 1).bit_length()
-    heard: Doubles = np.fft.irfft(np.fft.rfft(samples, size) * np.fft.rfft(echo, size), size)[: len(samples)]
-    return heard
+    return np.fft.irfft(np.fft.rfft(samples, size) * np.fft.rfft(echo, size), size)[: len(samples)]
 
 
 def _microphone(hertz: Doubles, rng: np.random.Generator) -> Doubles:

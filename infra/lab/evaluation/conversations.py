@@ -32,10 +32,7 @@ class Conversation(msgspec.Struct, frozen=True):
     """A conversation at 16 kHz, float32[n], and its turns."""
 
     samples: Floats
-    #: Speech found by voice activity detection in the clean utterances.
     turns: tuple[DiarizationTurn, ...]
-    #: The turns from beginning to end, including pauses for breath.
-    spans: tuple[DiarizationTurn, ...]
 
 
 def make_conversations(
@@ -48,37 +45,34 @@ def make_conversations(
 ) -> Iterator[Conversation]:
     """Yield `count` conversations of 2, 3 and 4 speakers in rotation; equal arguments give equal conversations.
 
-    `overlapping` is the share of turns that begin before the previous one ends, `overlap_s` how early.
+    Turns are the speech that voice activity detection finds in the clean utterances. `overlapping` is the share of
+    turns that begin before the previous one ends, `overlap_s` how early.
 
     Raises:
         ValueError: Fewer than four speakers have enough speech.
     """
-    readers = select_readers(utterances, max(SPEAKERS))
+    readers = _readers(utterances)
     segments: dict[int, list[SpeechSegment]] = {}
     for number in range(count):
         rng = np.random.default_rng((seed, number))
         chosen = rng.choice(len(readers), SPEAKERS[number % len(SPEAKERS)], replace=False).tolist()
         for index in set(chosen) - segments.keys():
             segments[index] = list(activity.segments([readers[index]]))
-        voices = [scale_to_level(readers[index], rng.uniform(*LEVEL_DB)) for index in chosen]
+        voices = [_scale_to_level(readers[index], rng.uniform(*LEVEL_DB)) for index in chosen]
         noisy = number // len(SPEAKERS) % 2 == 1
         voice_segments = [segments[index] for index in chosen]
         yield _conversation(voices, voice_segments, rng, overlapping, overlap_s, noisy=noisy)
 
 
-def select_readers(utterances: Sequence[Utterance], least: int) -> list[Floats]:
-    """Return the speech of each speaker with at least SHORTEST_S of it, float32[n], in order of first appearance.
-
-    Raises:
-        ValueError: There are fewer than `least`.
-    """
+def _readers(utterances: Sequence[Utterance]) -> list[Floats]:
+    """Return the speech of each speaker with at least SHORTEST_S of it, float32[n], in order of first appearance."""
     voices: dict[str, Floats] = {}
     for utterance in utterances:
         before = voices.get(utterance.speaker, np.empty(0, np.float32))
         voices[utterance.speaker] = np.concatenate((before, utterance.samples))
     enough = [samples for samples in voices.values() if len(samples) >= SHORTEST_S * RATE]
-    if len(enough) < least:
-        raise ValueError(f"{len(enough)} speakers with {SHORTEST_S:g} s or more, expected {least}")
+    if len(enough) < max(SPEAKERS):
+        raise ValueError(f"{len(enough)} speakers with {SHORTEST_S:g} s or more, expected {max(SPEAKERS)}")
     return enough
 
 
@@ -92,7 +86,7 @@ def _conversation(
     noisy: bool,
 ) -> Conversation:
     used = np.zeros(len(voices))
-    pieces, spans, turns = [], [], []
+    pieces, turns = [], []
     at, speaker = rng.uniform(*PAUSE_S), -1
     for _ in range(TURNS):
         # Readers with more remaining speech are more likely to get the next turn, so that no reader runs out early.
@@ -106,10 +100,8 @@ def _conversation(
         length = min(rng.uniform(*TURN_S), remaining[speaker])
         first = used[speaker]
         used[speaker] += length
-        pieces.append(
-            (round(at * RATE), fade_ends(voices[speaker][round(first * RATE) : round((first + length) * RATE)]))
-        )
-        spans.append(DiarizationTurn(at, at + length, speaker))
+        piece = voices[speaker][round(first * RATE) : round((first + length) * RATE)]
+        pieces.append((round(at * RATE), _fade_ends(piece)))
         for segment in segments[speaker]:
             begin, end = max(segment.start_s, first), min(segment.end_s, first + length)
             if begin < end:
@@ -119,25 +111,9 @@ def _conversation(
     samples = np.zeros(max(start + len(piece) for start, piece in pieces) + RATE // 2)
     for start, piece in pieces:
         samples[start : start + len(piece)] += piece
-    return finish_conversation(samples, turns, spans, rng, noisy=noisy)
-
-
-def finish_conversation(
-    samples: Doubles,
-    turns: Sequence[DiarizationTurn],
-    spans: Sequence[DiarizationTurn],
-    rng: np.random.Generator,
-    *,
-    noisy: bool,
-) -> Conversation:
-    """Return the conversation with sorted turns and spans; `noisy` adds pink noise."""
     if noisy:
-        samples = samples + scale_to_level(_pink(len(samples), rng), _level(samples) - rng.uniform(*NOISE_DB))
-    return Conversation(samples.astype(np.float32), tuple(sorted(turns, key=_start)), tuple(sorted(spans, key=_start)))
-
-
-def _start(turn: DiarizationTurn) -> float:
-    return turn.start_s
+        samples += _scale_to_level(_pink(len(samples), rng), _level(samples) - rng.uniform(*NOISE_DB))
+    return Conversation(samples.astype(np.float32), tuple(sorted(turns, key=lambda turn: turn.start_s)))
 
 
 def _level(samples: Floats | Doubles) -> float:
@@ -145,21 +121,18 @@ def _level(samples: Floats | Doubles) -> float:
     return float(10 * np.log10(np.mean(np.square(samples, dtype=np.float64)) + 1e-12))
 
 
-def scale_to_level(samples: Floats | Doubles, level: float) -> Doubles:
+def _scale_to_level(samples: Floats | Doubles, level: float) -> Doubles:
     """Return samples scaled to a root mean square of `level` decibels of full scale."""
-    scaled: Doubles = samples.astype(np.float64) * 10 ** ((level - _level(samples)) / 20)
-    return scaled
+    return samples.astype(np.float64) * 10 ** ((level - _level(samples)) / 20)
 
 
-def fade_ends(samples: Doubles) -> Doubles:
+def _fade_ends(samples: Doubles) -> Doubles:
     """Return samples with short fades at both ends, because a cut through a vowel clicks."""
     ramp = np.minimum(1.0, np.arange(len(samples)) / (FADE_S * RATE))
-    soft: Doubles = samples * ramp * ramp[::-1]
-    return soft
+    return samples * ramp * ramp[::-1]
 
 
 def _pink(length: int, rng: np.random.Generator) -> Doubles:
     """Return noise of equal power in each octave, as most rooms have."""
     spectrum = np.fft.rfft(rng.normal(size=length))
-    noise: Doubles = np.fft.irfft(spectrum / np.sqrt(np.maximum(1, np.arange(len(spectrum)))), length)
-    return noise
+    return np.fft.irfft(spectrum / np.sqrt(np.maximum(1, np.arange(len(spectrum)))), length)

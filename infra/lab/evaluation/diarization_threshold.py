@@ -12,7 +12,6 @@ rates of all held-out folds in the manifest of a model.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -21,12 +20,13 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from infra.lab.evaluation import manifest_files, utterances
+from infra.lab.evaluation import utterances
 from infra.lab.evaluation.channels import through_channel
 from infra.lab.evaluation.conversations import Conversation, make_conversations
 from infra.lab.evaluation.diarization import COLLAR_S, DiarizationErrors, diarization_errors
 from infra.lab.evaluation.meetings import meeting_errors, read_meetings
-from infra.lab.script import script
+from infra.lab.script import run
+from infra.models import manifests
 from streams.models.protocol import Floats
 from streams.voice import loudness as levels
 from streams.voice import speaker_manifest as manifest
@@ -108,13 +108,12 @@ def choose_threshold(curve: Curve) -> float:
     return min(curve, key=lambda threshold: abs(threshold - (flat[0] + flat[-1]) / 2))
 
 
-@script
-def main(arguments: list[str] | None) -> None:
+def main() -> None:
     parser = argparse.ArgumentParser(prog="infra.lab.evaluation.diarization_threshold")
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--folds", type=Path, required=True)
     parser.add_argument("--write", type=Path, metavar="MODEL", help="directory of the model that the folds speak for")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     folders = sorted(path.parent for path in options.folds.glob("*/speakers.txt"))
     curves = [error_curve(folder, options.data, seed) for seed, folder in enumerate(folders)]
     if len(curves) < 2:
@@ -153,8 +152,8 @@ def _write(directory: Path, threshold: float, errors: Errors) -> None:
     }
     figures = model.figures | {name: round(kind.rate, 4) for name, kind in rates.items() if kind.speech_s}
     settings = model.diarization and msgspec.structs.replace(model.diarization, threshold=threshold)
-    manifest_files.write(directory, msgspec.structs.replace(model, diarization=settings, figures=figures))
+    manifests.write(directory, msgspec.structs.replace(model, diarization=settings, figures=figures))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -30,6 +30,8 @@ TIMES: Final = 4
 SAMPLES: Final = 3
 SAMPLE_S: Final = 2.5
 QUERY_S: Final = 4.0
+#: Samples of an utterance for the registered samples and the query.
+NEEDED: Final = round((SAMPLES * SAMPLE_S + QUERY_S) * SAMPLE_RATE)
 DRAWS: Final = 2000
 #: Share of unregistered speakers who get a name. A smaller share would lose many registered speakers on other
 #: microphones.
@@ -95,14 +97,12 @@ def threshold_growth(engine: SpeakerEngine, folder: Path, speakers: Iterable[str
     return (thresholds[1] - thresholds[0]) / math.log2(TIMES)
 
 
-def draw_matches(
-    scores: Scores, rng: np.random.Generator, count: int = DRAWS, registered: int = REGISTERED
-) -> BestMatches:
-    """Register some readers and query for them and for OTHERS more, `count` times.
+def draw_matches(scores: Scores, rng: np.random.Generator, registered: int = REGISTERED) -> BestMatches:
+    """Register some readers and query for them and for OTHERS more, DRAWS times.
 
     `scores` is float32[reader of the query, registered reader].
     """
-    everyone = np.tile(np.arange(len(scores)), (count, 1))
+    everyone = np.tile(np.arange(len(scores)), (DRAWS, 1))
     drawn = rng.permuted(everyone, axis=1)[:, : registered + OTHERS]
     cosines = scores[drawn[:, :, np.newaxis], drawn[:, np.newaxis, :registered]]
     best, own_cosines = cosines.max(axis=2), cosines[:, :registered]
@@ -117,17 +117,12 @@ def identification_figures(plain: BestMatches, cross: BestMatches, threshold: fl
     the share of queries of registered readers whose best match is right, `identified_10_open` those whose match also
     reaches the threshold. `refused_10` is the share of queries of others whose best match stays below it.
     """
-    shares = {"eer_open_10": open_set_error(plain)[0]}
+    shares = {"eer_open_10": equal_error(plain.known, plain.unknown)[0]}
     for end, side in (("", plain), ("_cross", cross)):
         shares[f"identified_10{end}"] = float(side.right.mean())
         shares[f"identified_10_open{end}"] = float((side.right & (side.known >= threshold)).mean())
         shares[f"refused_10{end}"] = float((side.unknown < threshold).mean())
     return shares
-
-
-def open_set_error(matches: BestMatches) -> tuple[float, float]:
-    """Return the (rate, threshold) at which missed registered readers and accepted others are equally frequent."""
-    return equal_error(matches.known, matches.unknown)
 
 
 def accept_point(matches: BestMatches) -> float:
@@ -148,9 +143,9 @@ def cross_checked_figures(folds: Sequence[tuple[BestMatches, BestMatches]]) -> t
 
 
 def _readers(folder: Path, speakers: Iterable[str] | None, least: int) -> list[Utterance]:
-    long_enough = [read for read in utterances.read(folder, speakers) if len(read.samples) >= _needed_samples()]
+    long_enough = [read for read in utterances.read(folder, speakers) if len(read.samples) >= NEEDED]
     if len(long_enough) < least:
-        raise ValueError(f"{len(long_enough)} readers have {_needed_samples() / SAMPLE_RATE:g} s, {least} are needed")
+        raise ValueError(f"{len(long_enough)} readers have {NEEDED / SAMPLE_RATE:g} s, {least} are needed")
     return long_enough
 
 
@@ -176,7 +171,3 @@ def _split_utterance(read: Utterance, query_at_end: bool) -> tuple[Sequence[Floa
     if query_at_end:
         return np.split(read.samples[:registered], SAMPLES), read.samples[-query:]
     return np.split(read.samples[-registered:], SAMPLES), read.samples[:query]
-
-
-def _needed_samples() -> int:
-    return round((SAMPLES * SAMPLE_S + QUERY_S) * SAMPLE_RATE)

@@ -4,11 +4,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
+from infra.lab.evaluation.conversations import Conversation
 from infra.lab.evaluation.diarization import COLLAR_S, DiarizationErrors, diarization_errors
 from infra.lab.evaluation.utterances import SAMPLE_RATE, read_samples
-from streams.models.protocol import Floats
 from streams.services.timed_text import PAUSE_MS
 from streams.voice import loudness as levels
 from streams.voice.diarization import DiarizationTurn, lengthen_turns
@@ -17,15 +15,8 @@ from streams.voice.diarization import DiarizationTurn, lengthen_turns
 TABLE: Final = "reference.rttm"
 
 
-class Meeting(msgspec.Struct, frozen=True):
-    """A recording at 16 kHz, float32[n], normalised to the level of jobs, and its turns."""
-
-    samples: Floats
-    turns: tuple[DiarizationTurn, ...]
-
-
-def read_meetings(folder: Path) -> list[Meeting]:
-    """Read the recordings that `reference.rttm` in `folder` names; none if the file is missing.
+def read_meetings(folder: Path) -> list[Conversation]:
+    """Read the recordings that `reference.rttm` in `folder` names, at the level of jobs; none if the file is missing.
 
     Raises:
         AudioError: A recording is missing, does not decode, or is not mono at 16 kHz.
@@ -41,11 +32,12 @@ def read_meetings(folder: Path) -> list[Meeting]:
             turn = DiarizationTurn(float(start), float(start) + float(length), number)
             by_name.setdefault(name, []).append(turn)
     return [
-        Meeting(levels.levelled(read_samples(folder / f"{name}.ogg")), tuple(turns)) for name, turns in by_name.items()
+        Conversation(levels.levelled(read_samples(folder / f"{name}.ogg")), tuple(turns))
+        for name, turns in by_name.items()
     ]
 
 
-def meeting_errors(meeting: Meeting, turns: Iterable[DiarizationTurn]) -> DiarizationErrors:
+def meeting_errors(meeting: Conversation, turns: Iterable[DiarizationTurn]) -> DiarizationErrors:
     """Return the errors of turns as served to users, with the collar used for meetings."""
     length_s = len(meeting.samples) / SAMPLE_RATE
     return diarization_errors(meeting.turns, lengthen_turns(list(turns), length_s, PAUSE_MS / 1000), COLLAR_S)

@@ -54,9 +54,8 @@ def figures(on: Bools, truth: Truth) -> DetectionFigures:
 
 def count_clips_found(on: Bools, truth: Truth) -> tuple[Indices, Indices]:
     """Return (recordings of each tag that are found, all recordings of the tag): intp[tags] each."""
-    starts = _starts(truth.recording)
-    hits = np.logical_or.reduceat(on & truth.true, starts, axis=0).sum(axis=0)
-    return hits, np.logical_or.reduceat(truth.true, starts, axis=0).sum(axis=0)
+    hits = any_by_recording(on & truth.true, truth.recording)
+    return hits.sum(axis=0), any_by_recording(truth.true, truth.recording).sum(axis=0)
 
 
 def count_clips_reported(on: Bools, truth: Truth) -> tuple[Indices, Indices]:
@@ -107,8 +106,7 @@ def naming_accuracy(scores: Doubles, recording: Indices, right: Indices) -> floa
 
 def any_by_recording(windows: Bools, recording: Indices) -> Bools:
     """Return which recordings have a true window: bool[recordings, ...] from bool[windows, ...]."""
-    any_window: Bools = np.logical_or.reduceat(windows, _starts(recording), axis=0)
-    return any_window
+    return np.logical_or.reduceat(windows, _starts(recording), axis=0)
 
 
 def _starts(recording: Indices) -> Indices:

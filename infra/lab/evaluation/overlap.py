@@ -6,13 +6,13 @@ Readers of `readings/` talk: often at once (`talks`), seldom (`conversations`), 
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 import numpy as np
 
 from infra import models
-from infra.lab.evaluation.conversations import make_conversations
+from infra.lab.evaluation.conversations import Conversation, make_conversations
 from infra.lab.evaluation.diarization import COLLAR_S, DiarizationErrors, diarization_errors
 from infra.lab.evaluation.lines import telephone
 from infra.lab.evaluation.meetings import read_meetings
@@ -20,7 +20,6 @@ from infra.lab.evaluation.report import EvaluationReport
 from infra.lab.evaluation.transcription import readings
 from infra.lab.evaluation.utterances import SAMPLE_RATE, Utterance
 from infra.teaching.operating_points import Indices
-from streams.models.protocol import Floats
 from streams.services.timed_text import PAUSE_MS
 from streams.voice import loudness as levels
 from streams.voice.activity import SileroDetector, bundled_detector
@@ -36,13 +35,6 @@ OVERLAP_S: Final = (0.3, 2.5)
 SEED: Final = 1
 #: Length of the frames in which overlaps are compared.
 FRAME_S: Final = 0.01
-
-
-class Recording(NamedTuple):
-    """A recording, float32[n] at 16 kHz, and its turns."""
-
-    samples: Floats
-    turns: tuple[DiarizationTurn, ...]
 
 
 class OverlapErrors(msgspec.Struct, frozen=True):
@@ -66,55 +58,54 @@ def evaluate_overlap_model(detector: OverlapDetector, data: Path) -> EvaluationR
     """
     engine, activity = OnnxSpeakerEngine(models.directory(models.SPEAKERS)), bundled_detector()
     measured = {}
-    for name, recordings in _material(data, activity):
-        errors = overlap_errors(recordings, engine, activity, detector, real=name == "meetings")
+    for name, talks in _material(data, activity):
+        errors = overlap_errors(talks, engine, activity, detector, real=name == "meetings")
         measured[f"diarization_error_{name}"] = errors.alone.rate
         measured[f"diarization_error_{name}_marked"] = errors.marked.rate
         if name == "talks":
             measured["overlap_found"] = errors.found_s / errors.true_s
             measured["overlap_precision"] = errors.found_s / max(errors.marked_s, FRAME_S)
     figures = {name: round(value, 4) for name, value in measured.items()}
-    return EvaluationReport(detector.manifest.model_id, (), (), figures, measured=measured)
+    return EvaluationReport(detector.manifest.model_id, figures, measured=measured)
 
 
-def _material(data: Path, activity: SileroDetector) -> Iterator[tuple[str, list[Recording]]]:
+def _material(data: Path, activity: SileroDetector) -> Iterator[tuple[str, list[Conversation]]]:
     read = [Utterance(one.reader, "", one.samples) for one in readings(data / "readings")]
-    talks = make_conversations(read, activity, TALKS, SEED, OVERLAPPING, OVERLAP_S)
-    yield "talks", [Recording(talk.samples, talk.turns) for talk in talks]
+    yield "talks", list(make_conversations(read, activity, TALKS, SEED, OVERLAPPING, OVERLAP_S))
     seldom = list(make_conversations(read, activity, CONVERSATIONS, SEED))
-    yield "conversations", [Recording(talk.samples, talk.turns) for talk in seldom]
+    yield "conversations", seldom
     rng = np.random.default_rng(SEED)
-    yield "calls", [Recording(telephone(talk.samples, rng), talk.turns) for talk in seldom]
+    yield "calls", [Conversation(telephone(talk.samples, rng), talk.turns) for talk in seldom]
     if meetings := read_meetings(data / "meeting"):
-        yield "meetings", [Recording(meeting.samples, meeting.turns) for meeting in meetings]
+        yield "meetings", meetings
 
 
 def overlap_errors(
-    recordings: Iterable[Recording],
+    talks: Iterable[Conversation],
     engine: SpeakerEngine,
     activity: SileroDetector,
     detector: OverlapDetector,
     *,
     real: bool,
 ) -> OverlapErrors:
-    """Return the errors over all recordings.
+    """Return the errors over all talks.
 
     Real ones are scored like meetings. Others are scored like conversations of readers: without a collar, before turns
     are lengthened.
     """
     total = OverlapErrors()
-    for samples, reference in recordings:
-        levelled = levels.levelled(samples)
-        seconds = len(samples) / SAMPLE_RATE
+    for talk in talks:
+        levelled = levels.levelled(talk.samples)
+        seconds = len(talk.samples) / SAMPLE_RATE
         turns = diarize([levelled], engine, activity)
         longer = lengthen_turns(turns, seconds, PAUSE_MS / 1000)
         overlaps = find_overlaps([levelled], detector, longer)
         second = [DiarizationTurn(one.start_s, one.end_s, one.other) for one in overlaps]
-        true, marked = _voices(reference, seconds) >= 2, _voices(second, seconds) >= 1
+        true, marked = _voices(talk.turns, seconds) >= 2, _voices(second, seconds) >= 1
         judged, collar_s = (longer, COLLAR_S) if real else (turns, 0.0)
         errors = OverlapErrors(
-            diarization_errors(reference, judged, collar_s),
-            diarization_errors(reference, [*judged, *second], collar_s),
+            diarization_errors(talk.turns, judged, collar_s),
+            diarization_errors(talk.turns, [*judged, *second], collar_s),
             *(FRAME_S * int(frames.sum()) for frames in (true, marked, true & marked)),
         )
         pairs = zip(msgspec.structs.astuple(total), msgspec.structs.astuple(errors), strict=True)

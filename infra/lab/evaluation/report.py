@@ -3,7 +3,7 @@
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +27,7 @@ from infra.lab.evaluation.recordings import Recording, SkippedRecording
 from infra.lab.evaluation.sound import ScoredRecordings, join_scored, score_recordings, sound_recall
 from infra.teaching.operating_points import Bools, average_precision
 from streams.models.manifest import Evaluation, ModelTag, TagEvaluation
-from streams.models.protocol import Floats, SoundEngine
+from streams.models.protocol import SoundEngine
 from topics.geometry import SESSIONS
 
 #: Number of calls whose median time is reported.
@@ -36,6 +36,8 @@ CALLS: Final = 200
 OURS: Final = "infra/lab/training/"
 #: Kinds of evaluation material, `clips` first.
 MATERIAL: Final = ("clips", "scenes", "speech")
+#: Half of the evaluation material for bundled models, by kind.
+MaterialHalf = Mapping[str, ScoredRecordings]
 #: Describes the counts of tags.
 HOW: Final = (
     "{clips} clips of five seconds of 50 sounds, most of them eight clips each, and {speech} readings of clean speech, "
@@ -68,10 +70,10 @@ class TagFigures(msgspec.Struct, frozen=True):
 
 class EvaluationReport(msgspec.Struct, frozen=True):
     model: str
-    lines: tuple[MaterialFigures, ...]
-    tags: tuple[TagFigures, ...]
     #: Figures for the manifest, by the names of the model card.
     figures: dict[str, float]
+    lines: tuple[MaterialFigures, ...] = ()
+    tags: tuple[TagFigures, ...] = ()
     skipped: tuple[SkippedRecording, ...] = ()
     #: The model was trained on these recordings, so the lines show training performance. The figures are then those of
     #: the manifest, measured on held-out recordings at training time.
@@ -95,8 +97,8 @@ def evaluate_bundled(engine: SoundEngine, data: Path, against: SoundEngine) -> E
     """
     parts = [_score_half(engine, clips, talk) for clips, talk in halves(data)]
     points = _points_of_the_other(parts)
-    clips = join_scored([part.clips for part in parts])
-    whole = join_scored([part.calibration_material for part in parts])
+    clips = join_scored([part["clips"] for part in parts])
+    whole = join_scored([_calibration_material(part) for part in parts])
     manifest = engine.manifest
     seen = manifest.source.startswith(OURS) or manifest.heads is not None
     return EvaluationReport(
@@ -143,18 +145,6 @@ def evaluate_recordings(
     )
 
 
-class MaterialHalf(msgspec.Struct, frozen=True):
-    """Half of the evaluation material for bundled models."""
-
-    clips: ScoredRecordings
-    scenes: ScoredRecordings
-    speech: ScoredRecordings
-
-    @property
-    def calibration_material(self) -> ScoredRecordings:
-        return join_scored([self.clips, self.speech])
-
-
 def halves(data: Path) -> Iterable[tuple[list[Recording], list[Recording]]]:
     """Yield (clips, speech) of both halves, with no common source."""
     return zip(
@@ -165,22 +155,23 @@ def halves(data: Path) -> Iterable[tuple[list[Recording], list[Recording]]]:
 
 
 def _score_half(engine: SoundEngine, clips: list[Recording], speech: list[Recording]) -> MaterialHalf:
-    return MaterialHalf(
-        score_recordings(engine, clips),
-        score_recordings(engine, scenes.build_scenes(clips, speech)),
-        score_recordings(engine, speech),
-    )
+    material = (clips, scenes.build_scenes(clips, speech), speech)
+    return {name: score_recordings(engine, kind) for name, kind in zip(MATERIAL, material, strict=True)}
+
+
+def _calibration_material(half: MaterialHalf) -> ScoredRecordings:
+    return join_scored([half["clips"], half["speech"]])
 
 
 def _points_of_the_other(parts: Sequence[MaterialHalf]) -> list[tuple[float, ...]]:
-    return [calibration.calibrate_bundled(part.calibration_material).points for part in reversed(parts)]
+    return [calibration.calibrate_bundled(_calibration_material(part)).points for part in reversed(parts)]
 
 
 def _lines(parts: Sequence[MaterialHalf], points: Sequence[Sequence[float]]) -> list[MaterialFigures]:
     """Return two lines per kind of material: at the model's points, and at each half's own."""
     lines = []
     for name in MATERIAL:
-        both = join_scored([getattr(part, name) for part in parts])
+        both = join_scored([part[name] for part in parts])
         lines += [material_figures(name, both, both.reported), _crossed_line(name, parts, points)]
     return lines
 
@@ -192,13 +183,13 @@ def _crossed_line(name: str, parts: Sequence[MaterialHalf], points: Sequence[Seq
 
 def _at(name: str, parts: Sequence[MaterialHalf], points: Sequence[Sequence[float]]) -> tuple[ScoredRecordings, Bools]:
     """Return one kind of material of both halves, and its detections at the points of each half."""
-    scored = [getattr(part, name) for part in parts]
+    scored = [part[name] for part in parts]
     return join_scored(scored), np.concatenate([half.reported_at(at) for half, at in zip(scored, points, strict=True)])
 
 
 def crossed_figures(parts: Sequence[MaterialHalf], points: Sequence[Sequence[float]]) -> dict[str, float]:
     """Return the figures of two halves at their points, by the names of the model card."""
-    ten = ten_class_accuracy(join_scored([part.clips for part in parts]))
+    ten = ten_class_accuracy(join_scored([part["clips"] for part in parts]))
     by_name = {} if ten is None else {"ten_class_clip_accuracy": round(ten, 4)}
     by_name |= card_figures(_crossed_line("clips", parts, points))
     for name in MATERIAL[1:]:
@@ -294,7 +285,8 @@ def _time_ratio(engine: SoundEngine, against: SoundEngine, recording: bool) -> f
 
 def _window(engine: SoundEngine, recording: bool) -> Callable[[], float]:
     """Return a function that scores a patch, hears a look if there is a second model, and returns seconds a window."""
-    patch, second, about = _patch(engine), engine.second, engine.manifest.second
+    patch = np.random.default_rng(0).standard_normal(engine.manifest.input.shape).astype(np.float32)
+    second, about = engine.second, engine.manifest.second
 
     def seconds() -> float:
         start = time.perf_counter()
@@ -308,7 +300,3 @@ def _window(engine: SoundEngine, recording: bool) -> Callable[[], float]:
     if about is not None:
         frames = np.zeros((about.look(recording).frames, about.input.bands), np.float32)
     return seconds
-
-
-def _patch(engine: SoundEngine) -> Floats:
-    return np.random.default_rng(0).standard_normal(engine.manifest.input.shape).astype(np.float32)

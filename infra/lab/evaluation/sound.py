@@ -14,9 +14,8 @@ from infra.lab.evaluation.metrics import Truth
 from infra.lab.evaluation.recordings import Recording, SkippedRecording, Span
 from infra.teaching.operating_points import Bools, Doubles
 from streams.audio.analysis import Analysis
-from streams.audio.decode import DecodedAudio
 from streams.models.manifest import Manifest
-from streams.models.protocol import SoundEngine
+from streams.models.protocol import Floats, SoundEngine
 from topics.errors import AudioError, BadRequest
 from topics.geometry import SESSIONS
 from topics.scores import STEP, ZERO
@@ -57,8 +56,7 @@ class ScoredRecordings(msgspec.Struct, frozen=True):
         A score of level n lies at `point_at(n)` or above. It is exact if the model's point is the point of a level;
         otherwise it may be a step too low.
         """
-        levels: Levels = self.stored.astype(np.int16) - np.int16(ZERO) + _level(self.manifest.points(self.recording))
-        return levels
+        return self.stored.astype(np.int16) - np.int16(ZERO) + _level(self.manifest.points(self.recording))
 
     def reported_at(self, points: Sequence[float]) -> Bools:
         """Return the detections at other operating points, as clients would see them: bool[windows, tags]."""
@@ -75,8 +73,7 @@ class ScoredRecordings(msgspec.Struct, frozen=True):
 
 def _level(points: Sequence[float]) -> Levels:
     at = np.asarray(points)
-    levels: Levels = np.floor(np.log(at / (1.0 - at)) / STEP + TOLERANCE).astype(np.int16)
-    return levels
+    return np.floor(np.log(at / (1.0 - at)) / STEP + TOLERANCE).astype(np.int16)
 
 
 def point_at(level: int) -> float:
@@ -93,32 +90,14 @@ def score_recordings(
         BadRequest: No recording is left.
         EngineError: The model failed.
     """
-    decoded, scored, skipped = [], [], []
     with ThreadPoolExecutor(workers) as pool:
-        outcomes = pool.map(lambda given: _score(engine, given, recording), recordings)
-        for given, windows in zip(recordings, outcomes, strict=True):
-            if isinstance(windows, SkippedRecording):
-                skipped.append(windows)
-            else:
-                decoded.append(given)
-                scored.append(windows)
-    if not decoded:
+        outcomes = list(pool.map(lambda given: _score(engine, given, recording), recordings))
+    scored = [one for one in outcomes if isinstance(one, ScoredRecordings)]
+    skipped = [one for one in outcomes if isinstance(one, SkippedRecording)]
+    if not scored:
         first = f", the first because {skipped[0].cause}" if skipped else ""
         raise BadRequest(f"no recording can be scored{first}")
-    return ScoredRecordings(
-        manifest=engine.manifest,
-        recordings=tuple(decoded),
-        skipped=tuple(skipped),
-        stored=np.concatenate([windows.stored for windows in scored]),
-        truth=Truth(
-            recording=np.repeat(np.arange(len(scored)), [len(windows.stored) for windows in scored]),
-            true=np.concatenate([windows.true for windows in scored]),
-            allowed=np.concatenate([windows.allowed for windows in scored]),
-            audible=np.concatenate([windows.audible for windows in scored]),
-            minutes=math.fsum(windows.seconds for windows in scored) / 60.0,
-        ),
-        recording=recording,
-    )
+    return msgspec.structs.replace(join_scored(scored), skipped=tuple(skipped))
 
 
 def join_scored(parts: Sequence[ScoredRecordings]) -> ScoredRecordings:
@@ -141,15 +120,7 @@ def join_scored(parts: Sequence[ScoredRecordings]) -> ScoredRecordings:
     )
 
 
-class _ScoredWindows(msgspec.Struct, frozen=True):
-    stored: Bytes
-    true: Bools
-    allowed: Bools
-    audible: Bools
-    seconds: float
-
-
-def _score(engine: SoundEngine, given: Recording, recording: bool) -> _ScoredWindows | SkippedRecording:
+def _score(engine: SoundEngine, given: Recording, recording: bool) -> ScoredRecordings | SkippedRecording:
     try:
         pcm = given.decode()
     except AudioError as error:
@@ -157,16 +128,18 @@ def _score(engine: SoundEngine, given: Recording, recording: bool) -> _ScoredWin
     analysis = Analysis(engine, SESSIONS, pcm.rate, recording=recording)
     packed = analysis.feed(pcm.samples) + analysis.finish()
     stored = np.frombuffer(packed, np.uint8).reshape(-1, len(engine.manifest.tags))
-    true, allowed = _truth(engine.manifest, given, len(stored))
-    return _ScoredWindows(stored, true, allowed, _audible(pcm, len(stored)), len(pcm.samples) / pcm.rate)
+    audible = window_power(pcm.samples, pcm.rate, len(stored)) >= 10.0 ** (SILENCE_DB / 10.0)
+    truth = _truth(engine.manifest, given, audible, len(pcm.samples) / pcm.rate / 60.0)
+    return ScoredRecordings(engine.manifest, (given,), (), stored, truth, recording)
 
 
-def _truth(manifest: Manifest, recording: Recording, windows: int) -> tuple[Bools, Bools]:
-    """Return where tags are (true, allowed), bool[windows, tags].
+def _truth(manifest: Manifest, recording: Recording, audible: Bools, minutes: float) -> Truth:
+    """Return the truth about one recording.
 
     A tag is true in windows that its span covers by half a second, or by the span's whole length, and allowed in all
     windows it touches.
     """
+    windows = len(audible)
     true = np.zeros((windows, len(manifest.tags)), np.bool_)
     allowed = np.zeros_like(true)
     for span in recording.spans:
@@ -174,14 +147,13 @@ def _truth(manifest: Manifest, recording: Recording, windows: int) -> tuple[Bool
         expected, tolerated = columns(span.meaning, manifest.tags)
         true[:, expected] |= (covered >= _enough(span))[:, None]
         allowed[:, tolerated] |= (covered > 0)[:, None]
-    return true, allowed
+    return Truth(np.zeros(windows, np.intp), true, allowed, audible, minutes)
 
 
 def _covered(span: Span, windows: int) -> Doubles:
     """Return how many seconds of each window a sound fills; negative if it is further away."""
     starts = np.arange(windows) * SESSIONS.hop_ms / 1000
-    seconds: Doubles = np.minimum(starts + SESSIONS.window_ms / 1000, span.end) - np.maximum(starts, span.start)
-    return seconds
+    return np.minimum(starts + SESSIONS.window_ms / 1000, span.end) - np.maximum(starts, span.start)
 
 
 def _enough(span: Span) -> float:
@@ -203,9 +175,9 @@ def sound_recall(scored: ScoredRecordings, on: Bools) -> float:
     return float(np.mean(found)) if found else float("nan")
 
 
-def _audible(pcm: DecodedAudio, windows: int) -> Bools:
-    power = np.concatenate(([0.0], np.cumsum(np.square(pcm.samples, dtype=np.float64))))
-    starts = np.arange(windows) * (pcm.rate * SESSIONS.hop_ms // 1000)
-    ends = np.minimum(starts + pcm.rate * SESSIONS.window_ms // 1000, len(pcm.samples))
-    audible: Bools = (power[ends] - power[starts]) / (ends - starts) >= 10.0 ** (SILENCE_DB / 10.0)
-    return audible
+def window_power(samples: Floats, rate: int, windows: int) -> Doubles:
+    """Return the mean power of each of the first windows, float64[windows]."""
+    energy = np.concatenate(([0.0], np.cumsum(np.square(samples, dtype=np.float64))))
+    starts = np.arange(windows) * (rate * SESSIONS.hop_ms // 1000)
+    ends = np.minimum(starts + rate * SESSIONS.window_ms // 1000, len(samples))
+    return (energy[ends] - energy[starts]) / (ends - starts)

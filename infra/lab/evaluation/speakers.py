@@ -22,27 +22,14 @@ SEED: Final = 1
 Scores = npt.NDArray[np.float32]
 
 
-class SpeakerFigures(msgspec.Struct, frozen=True):
-    """Equal error rates, 0..1, over all pairs of pieces; in `cross` the second piece went through another channel.
-
-    `4s`: non-overlapping pieces of 4 s. `whole`: whole utterances; a reader with only one contributes its two halves if
-    each has at least 4 s.
-    """
-
-    eer_4s: float
-    eer_4s_cross: float
-    eer_whole: float
-    eer_whole_cross: float
-    #: Cosine score at the equal error rate of 4 s pieces, over pairs within and across channels.
-    threshold: float
-    speakers: int
-    #: Same-reader pairs of 4 s pieces and of whole utterances; all other pairs have two readers.
-    pairs_4s: int
-    pairs_whole: int
-
-
-def evaluate_speakers(engine: SpeakerEngine, folder: Path, speakers: Iterable[str] | None = None) -> SpeakerFigures:
+def evaluate_speakers(
+    engine: SpeakerEngine, folder: Path, speakers: Iterable[str] | None = None
+) -> tuple[dict[str, float], float]:
     """Evaluate a model on the utterances of all or some readers in `folder`; repeatable.
+
+    Return equal error rates, 0..1, over all pairs of pieces; in `cross` the second piece went through another channel.
+    `4s`: non-overlapping pieces of 4 s. `whole`: whole utterances; a reader with only one contributes its two halves if
+    each has at least 4 s. Also return the cosine at the equal error rate of 4 s pieces, within and across channels.
 
     Raises:
         AudioError: An utterance does not decode.
@@ -54,26 +41,18 @@ def evaluate_speakers(engine: SpeakerEngine, folder: Path, speakers: Iterable[st
     rng = np.random.default_rng(SEED)
     other = [msgspec.structs.replace(u, samples=through_channel(u.samples, SAMPLE_RATE, rng)) for u in read]
     counts = Counter(utterance.speaker for utterance in read)
-    results = []
+    results: list[tuple[Scores, Scores]] = []
     for cut in (cut_segments, lambda u: _whole(u, alone=counts[u.speaker] == 1)):
         names = np.array([u.speaker for u in read for piece in cut(u) if len(piece) >= short])
         plain, distorted = (
             np.array([engine.embed(piece) for u in side for piece in cut(u) if len(piece) >= short])
             for side in (read, other)
         )
-        results.append((plain_pairs(plain, names), cross_pairs(plain, distorted, names)))
-    (plain_4s, cross_4s), (plain_whole, cross_whole) = results
-    both = (np.concatenate(scores) for scores in zip(plain_4s, cross_4s, strict=True))
-    return SpeakerFigures(
-        eer_4s=equal_error(*plain_4s)[0],
-        eer_4s_cross=equal_error(*cross_4s)[0],
-        eer_whole=equal_error(*plain_whole)[0],
-        eer_whole_cross=equal_error(*cross_whole)[0],
-        threshold=equal_error(*both)[1],
-        speakers=len(counts),
-        pairs_4s=len(plain_4s[0]),
-        pairs_whole=len(plain_whole[0]),
-    )
+        results += [_plain_pairs(plain, names), _cross_pairs(plain, distorted, names)]
+    names_of_rates = ("eer_4s", "eer_4s_cross", "eer_whole", "eer_whole_cross")
+    rates = {name: equal_error(*pairs)[0] for name, pairs in zip(names_of_rates, results, strict=True)}
+    both = (np.concatenate(scores) for scores in zip(*results[:2], strict=True))
+    return rates, equal_error(*both)[1]
 
 
 def channel_errors(engine: SpeakerEngine, folder: Path, speakers: Iterable[str] | None = None) -> dict[str, float]:
@@ -94,7 +73,7 @@ def channel_errors(engine: SpeakerEngine, folder: Path, speakers: Iterable[str] 
         rng = np.random.default_rng(SEED)
         heard = [msgspec.structs.replace(one, samples=channel(one.samples, rng)) for one in read]
         vectors = np.array([engine.embed(piece) for utterance in heard for piece in cut_segments(utterance)])
-        rates[f"eer_4s_{name}"] = equal_error(*cross_pairs(plain, vectors, names))[0]
+        rates[f"eer_4s_{name}"] = equal_error(*_cross_pairs(plain, vectors, names))[0]
     return rates
 
 
@@ -112,14 +91,14 @@ def _whole(utterance: Utterance, alone: bool) -> Sequence[Floats]:
     return halves if len(halves[1]) >= SEGMENT_S * SAMPLE_RATE else []
 
 
-def plain_pairs(vectors: Floats, names: npt.NDArray[np.str_]) -> tuple[Scores, Scores]:
+def _plain_pairs(vectors: Floats, names: npt.NDArray[np.str_]) -> tuple[Scores, Scores]:
     """Return cosines (same-speaker pairs, different-speaker pairs) of unit vectors float32[n, d], each pair once."""
     first, second = np.triu_indices(len(names), 1)
     scores, same = (vectors @ vectors.T)[first, second], names[first] == names[second]
     return scores[same], scores[~same]
 
 
-def cross_pairs(vectors: Floats, others: Floats, names: npt.NDArray[np.str_]) -> tuple[Scores, Scores]:
+def _cross_pairs(vectors: Floats, others: Floats, names: npt.NDArray[np.str_]) -> tuple[Scores, Scores]:
     """Return the cosines (same-speaker pairs, different-speaker pairs) between `vectors` and `others`, float32[n, d].
 
     Row i of both is the same piece, which is not paired with itself.

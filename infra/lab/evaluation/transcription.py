@@ -15,9 +15,8 @@ import jiwer
 import msgspec
 import numpy as np
 
-from infra.engines.speech.utterances import utterances
+from infra.engines.speech.utterances import UTTERANCE_S, Piece, PieceText, utterances
 from infra.engines.speech.whisper import Whisper
-from infra.engines.speech.whisper_piece import UTTERANCE_S, Piece, PieceText
 from infra.lab.evaluation import recordings
 from infra.lab.evaluation.recordings import Recording
 from infra.lab.evaluation.report import EvaluationReport
@@ -87,7 +86,7 @@ def evaluate_speech_model(directory: Path, data: Path) -> EvaluationReport:
     clips = [_samples(one) for one in recordings.sound_clips(data)]
     figures["invented"] = sum(bool(_text(transcribe(model, samples))) for samples in clips) / len(clips)
     figures = {name: round(value, 4) for name, value in figures.items()}
-    return EvaluationReport(model=manifest.model_id, lines=(), tags=(), figures=figures)
+    return EvaluationReport(manifest.model_id, figures)
 
 
 def word_errors(model: Whisper, read: list[Reading]) -> dict[str, float]:

@@ -44,11 +44,7 @@ def choose_columns(hearing: AnalysedSection, top: int, names: Sequence[str] = ()
     return [int(column) for column in order[::-1][:top]]
 
 
-def tag_summaries(hearing: AnalysedSection, columns: Sequence[int], sensitivity: int) -> list[TagSummary]:
-    return [_tag_summary(hearing, column, sensitivity) for column in columns]
-
-
-def _tag_summary(hearing: AnalysedSection, column: int, sensitivity: int) -> TagSummary:
+def tag_summary(hearing: AnalysedSection, column: int, sensitivity: int) -> TagSummary:
     stored = hearing.stored[:, column]
     peak = int(stored.max())
     return TagSummary(

@@ -1,5 +1,7 @@
 """Adds a tag to a model: the same graph with one more head."""
 
+import hashlib
+import io
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,7 +10,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from infra.lab.evaluation import manifest_files
+from infra.models import manifests
 from infra.teaching import background
 from infra.teaching.background import LookKind
 from streams.models import heads
@@ -97,11 +99,19 @@ def _with_tag(manifest: Manifest, tag: ModelTag) -> Manifest:
 
 def _with_head(rows: Floats, row: int, head: Floats, path: Path) -> Heads:
     """Write heads, float32[heads, dimension + 1], with a row replaced or appended."""
-    return manifest_files.write_heads(path, np.concatenate((rows[:row], head[None], rows[row + 1 :])))
+    return write_heads(path, np.concatenate((rows[:row], head[None], rows[row + 1 :])))
+
+
+def write_heads(path: Path, rows: Floats) -> Heads:
+    """Write heads, float32[heads, dimension + 1], and return their manifest entry."""
+    file = io.BytesIO()
+    np.save(file, rows)
+    path.write_bytes(file.getvalue())
+    return Heads(path.name, hashlib.sha256(file.getvalue()).hexdigest())
 
 
 def _finish(changed: Manifest, out: Path) -> Manifest:
-    manifest_files.write(out, changed)
+    manifests.write(out, changed)
     if background.path_for(changed).is_file():
         shutil.copyfile(background.HERE / background.ATTRIBUTION, out / background.ATTRIBUTION)
     return changed

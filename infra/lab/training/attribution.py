@@ -12,6 +12,14 @@ LICENCES: Final = {
     "CC-BY": "https://creativecommons.org/licenses/by/3.0/",
     "CC-BY-4.0": "https://creativecommons.org/licenses/by/4.0/",
 }
+#: What the recordings are, for notices of what was learnt from them.
+SOURCES: Final = """
+The sounds are of ESC-50 (K. J. Piczak, https://github.com/karolpiczak/ESC-50), {cc0} clips in the public domain (CC0)
+and {by} under Creative Commons Attribution (CC-BY), taken from freesound.org.
+The speech is of LibriSpeech (V. Panayotov, G. Chen, D. Povey, S. Khudanpur, https://www.openslr.org/12/), CC-BY-4.0,
+{speech} utterances read by volunteers of LibriVox.
+
+"""
 HEAD: Final = """\
 sed-mini
 Licensed under the Apache License, Version 2.0; the text is the file LICENSE at the root of this project.

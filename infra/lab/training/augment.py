@@ -44,7 +44,8 @@ def vary(
     chance, (near, far) = NOISE
     behind = random.random(len(patches)) < chance
     mixed = _put_behind(mixed, magnitudes(noise), np.where(behind, random.uniform(near, far, len(patches)), np.inf))
-    mixed *= _decibels(random.uniform(*GAIN_DB, (len(patches), 1, 1)) + _colour(len(patches), random))
+    gain_db = random.uniform(*GAIN_DB, (len(patches), 1, 1)) + _colour(len(patches), random)
+    mixed *= (10.0 ** (gain_db / 20.0)).astype(np.float32)
     return _masked(np.log(mixed + np.float32(FRONT_END.offset)), random), targets
 
 
@@ -54,8 +55,7 @@ def _put_behind(front: Floats, back: Floats, below_db: Doubles) -> Floats:
     # If the front is silent, the other sound keeps its level.
     ratio = np.where(level > 0, level, other) / np.maximum(other, 1e-9)
     gain = (ratio * 10.0 ** (-below_db / 20.0)).astype(np.float32)[:, np.newaxis, np.newaxis]
-    mixed: Floats = np.sqrt(front * front + (gain * back) ** 2)
-    return mixed
+    return np.sqrt(front * front + (gain * back) ** 2)
 
 
 def _colour(count: int, random: np.random.Generator) -> Doubles:
@@ -63,10 +63,6 @@ def _colour(count: int, random: np.random.Generator) -> Doubles:
     bands = np.arange(FRONT_END.bands)
     curves = [np.interp(bands, points, random.normal(0.0, COLOUR_DB, len(points))) for _ in range(count)]
     return np.stack(curves)[:, np.newaxis]
-
-
-def _decibels(level: Doubles) -> Floats:
-    return np.asarray(10.0 ** (level / 20.0), np.float32)
 
 
 def _masked(patches: Floats, random: np.random.Generator) -> Floats:

@@ -8,33 +8,26 @@ gives the same bytes.
 
 import argparse
 import lzma
-import sys
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from infra import models
-from infra.lab.script import script
+from infra.lab.script import run
 from infra.lab.training import attribution, clips
 from infra.lab.training.embeddings import embed, embed_looks
 from infra.teaching.background import ATTRIBUTION, HERE, STRIDES, LookKind, path_for, quantise
 from infra.teaching.heads import EmbeddedWindows
 from streams.models.sound_engine import OnnxSoundEngine
 
-CREDIT: Final = """\
+CREDIT: Final = f"""\
 Background of new tags
 
 The .npy.xz files hold embeddings that infra/lab/training/background.py made of the recordings named below with the
 bundled models: 1024 numbers a second, or 192 for two or five seconds. No recording can be made of them again. Heads
 that `earshot models train-tag` learns against them are learnt from these recordings too.
-
-The sounds are of ESC-50 (K. J. Piczak, https://github.com/karolpiczak/ESC-50), {cc0} clips in the public domain (CC0)
-and {by} under Creative Commons Attribution (CC-BY), taken from freesound.org.
-The speech is of LibriSpeech (V. Panayotov, G. Chen, D. Povey, S. Khudanpur, https://www.openslr.org/12/), CC-BY-4.0,
-{speech} utterances read by volunteers of LibriVox.
-
-"""
+{attribution.SOURCES}"""
 #: Maximum windows or looks kept per recording.
 MOST: Final = 6
 
@@ -67,12 +60,10 @@ def write(engine: OnnxSoundEngine, data: Path, look: LookKind = "") -> Path:
     return path
 
 
-@script
-def main(arguments: list[str] | None) -> None:
-    """Make the backgrounds from the command line."""
+def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m infra.lab.training.background", description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     engine = OnnxSoundEngine(models.directory())
     paths = [write(engine, options.data, look) for look in STRIDES]
     (HERE / ATTRIBUTION).write_text(attribution.notice(clips.read_clips(options.data), CREDIT), encoding="utf-8")
@@ -81,4 +72,4 @@ def main(arguments: list[str] | None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -9,7 +9,6 @@ know the sound better. Points are set and figures measured on held-out recording
 
 import argparse
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 from typing import Final
@@ -18,14 +17,15 @@ import msgspec
 import numpy as np
 
 from infra import models
-from infra.lab.evaluation import manifest_files, report
+from infra.lab.evaluation import report
 from infra.lab.evaluation.labels import LABELS
-from infra.lab.script import script
+from infra.lab.script import run
 from infra.lab.training import attribution
-from infra.lab.training.added_tag import HEADS
+from infra.lab.training.added_tag import HEADS, write_heads
 from infra.lab.training.background import CREDIT
 from infra.lab.training.clips import FOLDS, Clip, read_clips
 from infra.lab.training.embeddings import embed
+from infra.models import manifests
 from infra.teaching import heads
 from infra.teaching.heads import EmbeddedWindows
 from infra.teaching.operating_points import Bools, Doubles, lowest_point
@@ -127,8 +127,8 @@ def learn_heads(manifest: Manifest, graph: Path, material: EmbeddedClips) -> tup
 def write(base: Path, manifest: Manifest, rows: Floats, notice: str, out: Path) -> Manifest:
     """Write the model in `base` with other tags and heads into `out` and return its manifest."""
     shutil.copytree(base, out, dirs_exist_ok=True)
-    changed = msgspec.structs.replace(manifest, heads=manifest_files.write_heads(out / HEADS, rows))
-    manifest_files.write(out, changed)
+    changed = msgspec.structs.replace(manifest, heads=write_heads(out / HEADS, rows))
+    manifests.write(out, changed)
     (out / "ATTRIBUTION").write_text(notice, encoding="utf-8")
     return changed
 
@@ -159,13 +159,11 @@ def embed_clips(engine: OnnxSoundEngine, data: Path) -> EmbeddedClips:
     return EmbeddedClips(clips, tuple(embed(engine, clip.path) for clip in clips))
 
 
-@script
-def main(arguments: list[str] | None) -> None:
-    """Learn the heads from the command line."""
+def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m infra.lab.training.default_heads", description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     base = models.directory(models.YAMNET)
     engine = OnnxSoundEngine(base)
     material = embed_clips(engine, options.data)
@@ -178,4 +176,4 @@ def main(arguments: list[str] | None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

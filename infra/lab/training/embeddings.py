@@ -1,6 +1,6 @@
 """Embeddings of the windows of recordings, made by the service's own analysis."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from infra.lab.evaluation.recordings import SkippedRecording, read_audio
+from infra.lab.evaluation.sound import window_power
 from infra.teaching.heads import EmbeddedWindows
 from streams.audio.analysis import Analysis
 from streams.models.manifest import Manifest
@@ -87,7 +88,9 @@ def embed(engine: OnnxSoundEngine, path: Path) -> EmbeddedWindows:
     analysis = Analysis(notes, SESSIONS, pcm.rate)
     analysis.feed(pcm.samples)
     analysis.finish()
-    return EmbeddedWindows(np.stack(notes.kept), _levels(pcm.samples, pcm.rate, len(notes.kept)))
+    # -120 dB for digital silence.
+    levels = 10.0 * np.log10(window_power(pcm.samples, pcm.rate, len(notes.kept)) + 1e-12)
+    return EmbeddedWindows(np.stack(notes.kept), levels.astype(np.float32))
 
 
 def embed_looks(engine: OnnxSoundEngine, path: Path, recording: bool) -> EmbeddedLooks:
@@ -124,17 +127,3 @@ def embed_folder(embed: Callable[[Path], Embedded], directory: Path) -> tuple[li
         except AudioError as error:
             skipped.append(SkippedRecording(str(path.relative_to(directory)), str(error)))
     return windows, skipped
-
-
-def stack(recordings: Sequence[EmbeddedWindows]) -> Floats:
-    """Concatenate the embeddings of all recordings."""
-    return np.concatenate([recording.embeddings for recording in recordings])
-
-
-def _levels(samples: Floats, rate: int, windows: int) -> Floats:
-    power = np.concatenate(([0.0], np.cumsum(np.square(samples, dtype=np.float64))))
-    starts = np.arange(windows) * (rate * SESSIONS.hop_ms // 1000)
-    ends = np.minimum(starts + rate * SESSIONS.window_ms // 1000, len(samples))
-    mean = (power[ends] - power[starts]) / (ends - starts)
-    # -120 dB for digital silence.
-    return (10.0 * np.log10(mean + 1e-12)).astype(np.float32)

@@ -52,14 +52,14 @@ def group(clip: Clip) -> str:
     return "other" if clip.known is None else "known"
 
 
-def prepare(clips: Sequence[Clip], teacher: onnxruntime.InferenceSession, seed: int, effort: float = 1.0) -> Material:
-    """Return the material of all folds; `effort` scales the number of crops and synthetic sounds.
+def prepare(clips: Sequence[Clip], teacher: onnxruntime.InferenceSession, seed: int) -> Material:
+    """Return the material of all folds.
 
     Each recording has its own random numbers, so its crops do not depend on the other recordings.
     """
     patches, labels, groups, folds = [], [], [], []
     for number, clip in enumerate(clips):
-        count = max(1, round(CROPS[group(clip)] * effort))
+        count = CROPS[group(clip)]
         patches.append(crops(clip.samples(), count, np.random.default_rng((seed, number))).astype(np.float16))
         label = np.zeros(len(LABELS), np.float32)
         if clip.known is not None:
@@ -67,8 +67,8 @@ def prepare(clips: Sequence[Clip], teacher: onnxruntime.InferenceSession, seed: 
         labels += [label] * count
         groups += [list(SHARES).index(group(clip))] * count
         folds += [clip.fold] * count
-    count = max(1, round(CROPS["synthetic"] * effort))
-    for number in range(max(24, round(SYNTHETIC * effort))):
+    count = CROPS["synthetic"]
+    for number in range(SYNTHETIC):
         random = np.random.default_rng((seed, len(clips) + number))
         sound = synthetic(number, random, SYNTHETIC_SECONDS * RATE)
         patches.append(crops(sound, count, random).astype(np.float16))

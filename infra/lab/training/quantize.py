@@ -79,5 +79,4 @@ def quantise(net: SoundNet, calibration: Floats) -> bytes:
         )
         model = onnx.load(small)
     onnx.checker.check_model(model, full_check=True)
-    graph: bytes = model.SerializeToString(deterministic=True)
-    return graph
+    return model.SerializeToString(deterministic=True)

@@ -15,8 +15,7 @@ heads of the first model are crossed in the same way. The same input gives the s
 import argparse
 import hashlib
 import shutil
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -27,13 +26,14 @@ import onnxruntime
 from infra import models
 from infra.lab.converters import audioset, convert_ced
 from infra.lab.converters.recipes import RECIPES
-from infra.lab.evaluation import calibration, manifest_files, recordings, report, scenes
+from infra.lab.evaluation import calibration, recordings, report, scenes
 from infra.lab.evaluation.metrics import any_by_recording
 from infra.lab.evaluation.recordings import Recording
-from infra.lab.script import script
+from infra.lab.script import run
 from infra.lab.training import attribution, default_heads
-from infra.lab.training.clips import Clip
+from infra.lab.training.added_tag import write_heads
 from infra.lab.training.heard import HeardRecordings, hear, join_heard, tag_logits
+from infra.models import manifests
 from infra.teaching import heads
 from infra.teaching.operating_points import Bools, Doubles
 from streams.models import runtime
@@ -75,30 +75,16 @@ matrices have 7 bits. Class names are those of AudioSet (https://research.google
 
 The authors of the recordings that heads were learnt from are in the file ATTRIBUTION.
 """
-CREDIT: Final = """\
+CREDIT: Final = f"""\
 Heads of YAMNet and of CED-tiny
 
 The .npy files hold heads, weights of logistic regressions, that infra/lab/training/default_heads.py and second_heads.py
 learned from the recordings named below; no recording can be made of them again.
-
-The sounds are of ESC-50 (K. J. Piczak, https://github.com/karolpiczak/ESC-50), {cc0} clips in the public domain (CC0)
-and {by} under Creative Commons Attribution (CC-BY), taken from freesound.org.
-The speech is of LibriSpeech (V. Panayotov, G. Chen, D. Povey, S. Khudanpur, https://www.openslr.org/12/), CC-BY-4.0,
-{speech} utterances read by volunteers of LibriVox.
-
-"""
+{attribution.SOURCES}"""
 
 
-class HeardHalf(msgspec.Struct, frozen=True):
-    """Half of the material, in one way of looking."""
-
-    clips: HeardRecordings
-    scenes: HeardRecordings
-    speech: HeardRecordings
-
-    @property
-    def learnt_from(self) -> HeardRecordings:
-        return join_heard([self.clips, self.speech])
+#: Half of the material by kind, in one way of looking.
+HeardHalf = Mapping[str, HeardRecordings]
 
 
 class CrossedHalves(msgspec.Struct, frozen=True):
@@ -113,16 +99,18 @@ class CrossedHalves(msgspec.Struct, frozen=True):
     def figures(self, gate: float) -> dict[str, float]:
         """Return the figures of both models together."""
         points = [
-            calibration.calibrate_bundled(half.learnt_from.at(logits, WEIGHT, gate)).points
+            calibration.calibrate_bundled(learnt_from(half).at(logits, WEIGHT, gate)).points
             for half, logits in zip(self.halves, self.within, strict=True)
         ]
         parts = [
-            report.MaterialHalf(
-                **{kind: getattr(half, kind).at(of_kind, WEIGHT, gate) for kind, of_kind in logits.items()}
-            )
+            {kind: half[kind].at(of_kind, WEIGHT, gate) for kind, of_kind in logits.items()}
             for half, logits in zip(self.halves, self.other, strict=True)
         ]
         return report.crossed_figures(parts, points[::-1])
+
+
+def learnt_from(half: HeardHalf) -> HeardRecordings:
+    return join_heard([half["clips"], half["speech"]])
 
 
 def learn(heard: HeardRecordings, tags: Sequence[SecondTag], learnt: Bools) -> Floats:
@@ -175,13 +163,13 @@ def _quarters(given: Sequence[Recording]) -> list[list[Recording]]:
 
 
 def cross(halves: Sequence[HeardHalf], tags: Sequence[SecondTag]) -> CrossedHalves:
-    material = [half.learnt_from for half in halves]
+    material = [learnt_from(half) for half in halves]
     rows = [learn(heard, tags, np.ones(len(heard.scored.recordings), np.bool_)) for heard in material]
     return CrossedHalves(
         halves=tuple(halves),
         within=tuple(held_out_logits(heard, tags) for heard in material),
         other=tuple(
-            {kind: logits_of(getattr(half, kind), tags, other) for kind in report.MATERIAL}
+            {kind: logits_of(half[kind], tags, other) for kind in report.MATERIAL}
             for half, other in zip(halves, reversed(rows), strict=True)
         ),
     )
@@ -248,12 +236,11 @@ def hear_halves(
     Each half uses the first model trained on the other half.
     """
     return [
-        HeardHalf(
-            *(
-                hear(judge, session, second, kind, recording)
-                for kind in (clips, scenes.build_scenes(clips, speech), speech)
-            )
-        )
+        {
+            "clips": hear(judge, session, second, clips, recording),
+            "scenes": hear(judge, session, second, scenes.build_scenes(clips, speech), recording),
+            "speech": hear(judge, session, second, speech, recording),
+        }
         for judge, (clips, speech) in zip(judges, report.halves(data), strict=True)
     ]
 
@@ -265,9 +252,9 @@ def make(base: Path, graph: bytes, second: SecondModel, ways: Sequence[Sequence[
     gate = choose_gate([way.figures for way in crossed])
     found = []
     for halves, look in zip(ways, (second.stream, second.recording), strict=True):
-        heard = join_heard([half.learnt_from for half in halves])
+        heard = join_heard([learnt_from(half) for half in halves])
         rows = learn(heard, second.tags, np.ones(len(heard.scored.recordings), np.bool_))
-        learnt = manifest_files.write_heads(out / look.heads.file, rows)
+        learnt = write_heads(out / look.heads.file, rows)
         scored = heard.at(held_out_logits(heard, second.tags), WEIGHT, gate)
         found.append((msgspec.structs.replace(look, heads=learnt), calibration.calibrate_bundled(scored)))
     (stream, of_streams), (recording, of_recordings) = found
@@ -283,28 +270,16 @@ def make(base: Path, graph: bytes, second: SecondModel, ways: Sequence[Sequence[
     for name in (first.graph.file, first.heads.file if first.heads else None):
         if name is not None:
             shutil.copyfile(base / name, out / name)
-    manifest_files.write(out, manifest)
+    manifests.write(out, manifest)
     return manifest
 
 
-def write_notices(base: Path, clips: Sequence[Clip], out: Path) -> None:
-    """Write the authors of everything in the bundle.
-
-    Raises:
-        EngineError: A recording's licence does not allow training.
-    """
-    (out / "NOTICE").write_text((base / "NOTICE").read_text(encoding="utf-8") + NOTICE, encoding="utf-8")
-    (out / "ATTRIBUTION").write_text(attribution.notice(clips, CREDIT), encoding="utf-8")
-
-
-@script
-def main(arguments: list[str] | None) -> None:
-    """Make the bundle from the command line."""
+def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m infra.lab.training.second_heads", description=__doc__)
     parser.add_argument("crate", type=Path, help="models/tiny.onnx of the crate soundevents")
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     base = models.directory(models.YAMNET)
     graph = convert_ced.convert(options.crate)
     first = OnnxSoundEngine(base)
@@ -316,7 +291,9 @@ def main(arguments: list[str] | None) -> None:
     session = runtime.open_session(options.out / GRAPH, second.graph.sha256)
     ways = [hear_halves(judges, session, second, options.data, recording) for recording in (False, True)]
     manifest = make(base, graph, second, ways, options.out)
-    write_notices(base, material.clips, options.out)
+    notice = (base / "NOTICE").read_text(encoding="utf-8") + NOTICE
+    (options.out / "NOTICE").write_text(notice, encoding="utf-8")
+    (options.out / "ATTRIBUTION").write_text(attribution.notice(material.clips, CREDIT), encoding="utf-8")
     for name, figure in manifest.figures.items():
         print(f"{name:42} {figure:.4f}")
     assert manifest.second is not None
@@ -324,4 +301,4 @@ def main(arguments: list[str] | None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

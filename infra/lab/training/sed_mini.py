@@ -8,7 +8,6 @@ the figures and operating points of the manifest.
 
 import argparse
 import hashlib
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -20,12 +19,12 @@ import numpy as np
 
 from infra import models
 from infra.lab.converters.front_end import FRONT_END
-from infra.lab.evaluation import manifest_files
-from infra.lab.script import script
+from infra.lab.script import run
 from infra.lab.training import cross_check, material
 from infra.lab.training.attribution import notice
-from infra.lab.training.clips import FOLDS, KNOWN, Clip, read_clips
+from infra.lab.training.clips import FOLDS, KNOWN, read_clips
 from infra.lab.training.material import Material
+from infra.models import manifests
 from streams.models import manifest, runtime
 from streams.models.manifest import Graph, Manifest, ModelTag, Output
 
@@ -35,7 +34,7 @@ STEPS: Final = 2800
 CALIBRATION: Final = 400
 
 
-def train_int8(training_set: Material, steps: int, seed: int, held_out: int | None) -> bytes:
+def train_int8(training_set: Material, held_out: int | None) -> bytes:
     """Train a net on all of `known` except one fold, on one thread, and return its int8 ONNX file."""
     import torch
 
@@ -45,29 +44,25 @@ def train_int8(training_set: Material, steps: int, seed: int, held_out: int | No
     if held_out is not None:
         training_set = training_set.rows(training_set.folds != held_out)
     name = "all" if held_out is None else f"without fold {held_out}"
-    net = sound_net.train(training_set, steps, seed, report=partial(print, f"{name}:", flush=True))
-    rows = np.random.default_rng(seed).choice(
+    net = sound_net.train(training_set, STEPS, SEED, report=partial(print, f"{name}:", flush=True))
+    rows = np.random.default_rng(SEED).choice(
         len(training_set.folds), CALIBRATION, p=material.draw_chances(training_set)
     )
     return quantize.quantise(net, training_set.patches[rows].astype(np.float32))
 
 
-def prepare_material(clips: tuple[Clip, ...], seed: int) -> Material:
-    """Return the material of all clips, with the bundled YAMNet as the teacher."""
-    directory = models.directory("yamnet")
-    graph = manifest.read(directory).graph
-    return material.prepare(clips, runtime.open_session(directory / graph.file, graph.sha256), seed)
-
-
-def build(data: Path, out: Path, *, jobs: int, steps: int = STEPS, seed: int = SEED) -> None:
-    """Train and write the model, `jobs` nets at a time."""
+def build(data: Path, out: Path, *, jobs: int) -> None:
+    """Train and write the model, `jobs` nets at a time, with the bundled YAMNet as the teacher."""
     clips = read_clips(data)
     text = notice(clips)  # check licences before the work begins
-    material = prepare_material(clips, seed)
+    directory = models.directory("yamnet")
+    graph_file = manifest.read(directory).graph
+    teacher = runtime.open_session(directory / graph_file.file, graph_file.sha256)
+    training_set = material.prepare(clips, teacher, SEED)
     # Children are forked to share the material without a copy; only they import torch.
     with ProcessPoolExecutor(jobs, mp_context=get_context("fork")) as pool:
-        shipped = pool.submit(train_int8, material, steps, seed, None)
-        checks = {fold: pool.submit(train_int8, material, steps, seed, fold) for fold in FOLDS}
+        shipped = pool.submit(train_int8, training_set, None)
+        checks = {fold: pool.submit(train_int8, training_set, fold) for fold in FOLDS}
         graphs = {fold: check.result() for fold, check in checks.items()}
         graph = shipped.result()
     scores = cross_check.held_out_scores(clips, graphs)
@@ -99,20 +94,18 @@ def manifest_of(graph: bytes, points: Sequence[float], figures: dict[str, float]
 def write(out: Path, graph: bytes, model: Manifest, text: str) -> None:
     out.mkdir(parents=True, exist_ok=True)
     (out / model.graph.file).write_bytes(graph)
-    manifest_files.write(out, model)
+    manifests.write(out, model)
     (out / "NOTICE").write_text(text, encoding="utf-8")
 
 
-@script
-def main(arguments: list[str] | None) -> None:
-    """Run the training from the command line."""
+def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m infra.lab.training.sed_mini", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="directory with sound/ and speech/")
     parser.add_argument("--out", type=Path, required=True, help="directory of the model")
     parser.add_argument("--jobs", type=int, default=2, help="nets trained side by side, one core each")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     build(options.data, options.out, jobs=options.jobs)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -90,10 +90,7 @@ def _learning_rate_factor(progress: float) -> float:
 
 
 def _batch(
-    material: Material,
-    chances: Doubles,
-    made_up: Indices,
-    random: np.random.Generator,
+    material: Material, chances: Doubles, made_up: Indices, random: np.random.Generator
 ) -> tuple[torch.Tensor, ...]:
     """Return augmented patches, wanted class scores, and the teacher's scores and embedding.
 

@@ -19,21 +19,17 @@ import msgspec
 import numpy as np
 import onnx
 
-from infra.lab.evaluation import identification, manifest_files, utterances
+from infra.lab.evaluation import identification, utterances
 from infra.lab.evaluation.identification import evaluate_identification
-from infra.lab.evaluation.speakers import SpeakerFigures, evaluate_speakers
+from infra.lab.evaluation.speakers import evaluate_speakers
 from infra.lab.evaluation.utterances import SAMPLE_RATE, Utterance
-from infra.lab.script import script
+from infra.lab.script import run
 from infra.lab.training import speaker_graph, speaker_projection, speaker_trunk
 from infra.lab.training.speaker_statistics import CHANNELS, SPEEDS, Crops, crops
+from infra.models import manifests
 from streams.models.manifest import Graph
 from streams.voice.speaker_engine import OnnxSpeakerEngine
-from streams.voice.speaker_manifest import (
-    DiarizationSettings,
-    IdentificationSettings,
-    SpeakerManifest,
-    UtteranceInput,
-)
+from streams.voice.speaker_manifest import DiarizationSettings, IdentificationSettings, SpeakerManifest, UtteranceInput
 from topics.errors import BadRequest
 
 NAME: Final = "speaker-mini"
@@ -104,17 +100,17 @@ def cross_check(
     for name, held, net in folds:
         engine = write(net, describe(0.5, None, {}), out / name)
         (out / name / "speakers.txt").write_text("".join(f"{speaker}\n" for speaker in held))
-        rates = evaluate_speakers(engine, speech, held)
-        thresholds.append(rates.threshold)
+        rates, threshold = evaluate_speakers(engine, speech, held)
+        thresholds.append(threshold)
         matches.append(evaluate_identification(engine, speech, held))
         growths.append(identification.threshold_growth(engine, speech, held))
-        figures.append(equal_error_rates(rates) | further(engine, speech, held))
+        figures.append(rates | further(engine, speech, held))
         print(f"{name}: {figures[-1]}", file=sys.stderr, flush=True)
     if not figures:
         raise BadRequest("there is no fold to measure")
-    threshold, shares = identification.cross_checked_figures(matches)
+    accepting, shares = identification.cross_checked_figures(matches)
     means = {name: float(np.mean([one[name] for one in figures])) for name in figures[0]}
-    identifies = IdentificationSettings(threshold, float(np.mean(growths)))
+    identifies = IdentificationSettings(accepting, float(np.mean(growths)))
     return describe(float(np.mean(thresholds)), identifies, means | shares)
 
 
@@ -122,10 +118,6 @@ def without_readers(read: Sequence[Utterance], all_crops: Sequence[Crops], held:
     mask = np.array([utterance.speaker not in held for utterance in read])
     chosen = [mask[part.voices % len(read)] for part in all_crops]
     return [Crops(part.statistics[rows], part.voices[rows]) for part, rows in zip(all_crops, chosen, strict=True)]
-
-
-def equal_error_rates(figures: SpeakerFigures) -> dict[str, float]:
-    return {name: value for name, value in msgspec.structs.asdict(figures).items() if name.startswith("eer_")}
 
 
 def make_manifest(
@@ -154,16 +146,15 @@ def write(model: onnx.ModelProto, description: SpeakerManifest, folder: Path) ->
     graph = model.SerializeToString(deterministic=True)
     (folder / description.graph.file).write_bytes(graph)
     sha256 = hashlib.sha256(graph).hexdigest()
-    manifest_files.write(folder, msgspec.structs.replace(description, graph=Graph(description.graph.file, sha256)))
+    manifests.write(folder, msgspec.structs.replace(description, graph=Graph(description.graph.file, sha256)))
     return OnnxSpeakerEngine(folder)
 
 
-@script
-def main(arguments: list[str] | None) -> None:
+def main() -> None:
     parser = argparse.ArgumentParser(prog="infra.lab.training.speaker")
     parser.add_argument("--data", type=Path, required=True, help="directory with speech/utterances.csv")
     parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     read = utterances.read(options.data / "speech")
     all_crops = make_crops(read)
     model = cross_check(fold_nets(read, all_crops), options.data, options.out, make_manifest)
@@ -172,4 +163,4 @@ def main(arguments: list[str] | None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -10,7 +10,6 @@ codecs than the means were learnt with. The mean figures go into the manifest in
 """
 
 import argparse
-import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -24,7 +23,7 @@ import onnxruntime
 from infra.lab.evaluation import lines, utterances
 from infra.lab.evaluation.speakers import channel_errors, cut_segments
 from infra.lab.evaluation.utterances import Utterance
-from infra.lab.script import script
+from infra.lab.script import run
 from infra.lab.training import resemblyzer, speaker, speaker_pair_graph
 from infra.lab.training.resemblyzer import Weights
 from infra.lab.training.speaker import Fold
@@ -102,14 +101,13 @@ def fold_pairs(folds: Sequence[Path], read: Sequence[Utterance], weights: Weight
         yield Fold(folder.name, held, speaker_pair_graph.build(mini, weights, centres))
 
 
-@script
-def main(arguments: list[str] | None) -> None:
+def main() -> None:
     parser = argparse.ArgumentParser(prog="infra.lab.training.speaker_pair")
     parser.add_argument("--data", type=Path, required=True, help="directory with speech/utterances.csv")
     parser.add_argument("--mini", type=Path, required=True, help="directory of speaker-mini with its folds")
     parser.add_argument("--wheel", type=Path, required=True, help="wheel of resemblyzer 0.1.4")
     parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     folds = sorted(path.parent for path in options.mini.glob("*/speakers.txt"))
     weights = resemblyzer.read_weights(options.wheel)
     mini = onnx.load(options.mini / "model.onnx")
@@ -123,4 +121,4 @@ def main(arguments: list[str] | None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

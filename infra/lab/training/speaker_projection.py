@@ -45,8 +45,7 @@ def _principal(rows: Floats) -> Doubles:
     """Return float64[features, components]: projections of unit variance, by eigenvectors of the Gram matrix."""
     values, vectors = np.linalg.eigh((rows @ rows.T).astype(np.float64))
     values, vectors = values[::-1][:COMPONENTS], vectors[:, ::-1][:, :COMPONENTS]
-    components: Doubles = rows.T @ (vectors / values) * np.sqrt(len(rows))
-    return components
+    return rows.T @ (vectors / values) * np.sqrt(len(rows))
 
 
 def _discriminant(rows: Doubles, voices: Indices) -> Doubles:
@@ -60,5 +59,4 @@ def _discriminant(rows: Doubles, voices: Indices) -> Doubles:
     values, vectors = np.linalg.eigh(within)
     whitening = vectors / np.sqrt(values)
     _, axes = np.linalg.eigh(whitening.T @ np.cov(centres.T) @ whitening)
-    directions: Doubles = whitening @ axes[:, ::-1][:, :DIMENSION]
-    return directions
+    return whitening @ axes[:, ::-1][:, :DIMENSION]

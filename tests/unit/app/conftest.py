@@ -16,9 +16,11 @@ from starlette.testclient import TestClient
 from starlette.types import ASGIApp
 
 from app.admin.admin_descriptions import NODE
+from app.cluster import forwarding, lists
 from app.main import Ports, create_app
 from app.options import EdgeOptions
 from app.projects.project_descriptions import MODELS
+from infra.service import tunnel
 from tests.contract.answers import hold_answer, watched
 from tests.unit import asgi
 from tests.unit.app.double import MemoryDirectory, MemoryHealth, MemorySessions
@@ -80,6 +82,14 @@ class House:
         self.forget_keys()
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give nodes time to connect and to answer each other, because the machine may be busy."""
+    for module in (forwarding, tunnel):
+        monkeypatch.setattr(module, "CONNECT_SECONDS", 60.0)
+    monkeypatch.setattr(lists, "PART_SECONDS", 60.0)
+
+
 @pytest.fixture
 def house() -> House:
     return House()
@@ -130,6 +140,7 @@ def behind_a_server(app: ASGIApp) -> Iterator[str]:
         lifespan="off",
         ws="none",
         timeout_graceful_shutdown=1,
+        timeout_keep_alive=75,
         server_header=False,
     )
     server = uvicorn.Server(config)

@@ -20,7 +20,7 @@ import msgspec
 from topics import apikeys
 from topics.apikeys import KeyKind
 from topics.errors import AudioError, BadRequest, DirectoryDown, EarshotError, Unavailable
-from topics.folding import Arrival, Effect, Receipt, Verdict
+from topics.folding import Answer, Arrival, Effect, Receipt, Verdict
 from topics.hearing import Hearing, OwnSounds, model_with, parts_of
 from topics.keys import new_id
 from topics.ports.directory import AudioLink, Principal
@@ -158,7 +158,7 @@ class MemorySessions:
         self.paused = False
         self.failure: EarshotError | None = None
         #: Commands without a verdict; they get none while `slow`.
-        self.unfolded: list[tuple[str, SessionCommand, Callable[[Verdict | EarshotError], None]]] = []
+        self.unfolded: list[tuple[str, SessionCommand, Callable[[Answer], None]]] = []
         self.slow = False
         #: Sessions of another node, and its URL.
         self.elsewhere: dict[str, str] = {}
@@ -187,7 +187,7 @@ class MemorySessions:
             return self._tune(session, command)
         return self._fold(session, command)
 
-    def send(self, session: str, command: SessionCommand, answered: Callable[[Verdict | EarshotError], None]) -> None:
+    def send(self, session: str, command: SessionCommand, answered: Callable[[Answer], None]) -> None:
         if self.failure is not None:
             raise self.failure
         self.unfolded.append((session, command, answered))

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Final
@@ -10,9 +11,10 @@ import httpx2
 import pytest
 from structlog.testing import capture_logs
 
+from app import main
 from app.cluster.forwarding import Forwarder
 from app.http.replies import StreamReply
-from app.identity.keys import STREAM_SECONDS
+from app.identity.keys import STREAM_SECONDS, KeyRateLimiter
 from infra.db.bootstrap import bootstrap
 from infra.db.directory import SqlDirectory
 from tests.unit.app.jobs.conftest import SOUND, Exchange
@@ -76,7 +78,13 @@ OTHERS: Final = (rotated_by_the_operator, deleted, deleted_with_its_organization
 async def test_revocation_ends_key_session_tokens_links_and_streams(
     revoke: Callable[[RealHouse], Awaitable[object]], down: bool, house: RealHouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Even if the database fails just then."""
+    """Even if the database fails just then. `end` does not wait as long as a stream that waits for its heartbeat."""
+    for name in (
+        "app.identity.keys.STREAM_SECONDS",
+        "app.jobs.events.HEARTBEAT_SECONDS",
+        "app.sessions.live.HEARTBEAT_SECONDS",
+    ):
+        monkeypatch.setattr(name, 100.0)
     principal = await SqlDirectory(house.database, timeout=60.0).project(PROJECT_KEY)
     assert principal is not None
     job = house.jobs.create(SOUND, project=principal.project, organization=principal.organization, keep_audio_ms=60_000)
@@ -94,11 +102,9 @@ async def test_revocation_ends_key_session_tokens_links_and_streams(
         await stream.until(bool)
     with capture_logs() as lines:
         await revoke(house)
-        began = asyncio.get_running_loop().time()
         for stream in streams:
             await stream.end()
             assert not stream.whole, "it is cut off, so that a client asks again and learns why"
-    assert asyncio.get_running_loop().time() - began < 5, "it did not wait for its heartbeat or its hour"
     cut_off = [line["reason"] for line in lines if line["event"] == "response cut off"]
     assert cut_off == ["Unauthorized('the key has ended')"] * 4
     assert [await house.project(key) for key in keys] == [401, 401]
@@ -127,11 +133,9 @@ async def test_revocation_ends_forwarded_stream(house: RealHouse, monkeypatch: p
         await stream.until(bool)
     await asyncio.sleep(2 * STREAM_SECONDS)
     assert not mine.task.done()
-    began = asyncio.get_running_loop().time()
     await rotated_by_the_operator(house)
     await mine.end()
     assert not mine.whole
-    assert asyncio.get_running_loop().time() - began < 5
     assert not other.task.done()
     await other.leave()
 
@@ -188,14 +192,19 @@ async def test_plan_change_applies_immediately(house: RealHouse) -> None:
     assert (await house.analyze(PROJECT_KEY)).status_code == 402
 
 
-async def test_operator_key_guesses_are_limited(house: RealHouse) -> None:
-    statuses = [
-        (await house.http.get("/admin/v1/projects", headers={"Authorization": f"Bearer guess {n}"})).status_code
-        for n in range(200)
-    ]
-    assert statuses[0] == 401
-    assert statuses[-1] == 503
-    assert await house.project(PROJECT_KEY) == 200, "other keys have tries of their own"
+async def test_operator_key_guesses_are_limited(
+    house: RealHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock that stands still, because each tenth of a second allows another guess."""
+    monkeypatch.setattr(main, "KeyRateLimiter", partial(KeyRateLimiter, clock=lambda: 0.0))
+    async with opened(tmp_path, admin_key=apikeys.digest(ADMIN_KEY)) as still:
+        statuses = [
+            (await still.http.get("/admin/v1/projects", headers={"Authorization": f"Bearer guess {n}"})).status_code
+            for n in range(200)
+        ]
+        assert statuses[0] == 401
+        assert statuses[-1] == 503
+        assert await still.project(PROJECT_KEY) == 200, "other keys have tries of their own"
 
 
 async def test_job_id_depends_on_api_key(house: RealHouse) -> None:

@@ -12,6 +12,7 @@ from sqlalchemy import text
 from typer.testing import CliRunner, Result
 
 from infra import urls
+from infra.cli import add_commands
 from infra.db.database import Database
 from tests import postgres
 
@@ -53,6 +54,15 @@ def database(loop: asyncio.Runner, opened: Database) -> Database:
     return opened
 
 
+@pytest.fixture
+def others(loop: asyncio.Runner, database_url: str) -> Iterator[list[Database]]:
+    """The database as other nodes have it."""
+    made = [Database(database_url) for _ in range(3)]
+    yield made
+    for one in made:
+        loop.run(one.close())
+
+
 def stored(directory: Path) -> bytes:
     """Return all bytes of all files of a SQLite database."""
     return b"".join(path.read_bytes() for path in sorted((directory / "control").iterdir()))
@@ -86,7 +96,7 @@ def app_of(*modules: ModuleType) -> typer.Typer:
     """Return a command line with the commands of these modules only."""
     made = typer.Typer()
     for module in modules:
-        module.register(made)
+        add_commands(made, module.__name__.rpartition(".")[2])
     return made
 
 

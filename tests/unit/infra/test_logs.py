@@ -15,6 +15,7 @@ import structlog
 from uvicorn.protocols.http import httptools_impl
 
 from infra import logs
+from tests.garbage import uncollected
 from topics import apikeys
 from topics.apikeys import KeyKind
 
@@ -27,7 +28,8 @@ def lines() -> Iterator[io.StringIO]:
     root = logging.getLogger()
     before = root.handlers[:], root.level
     stream = io.StringIO()
-    yield stream
+    with uncollected():  # Tasks that an earlier test lost would log their errors here.
+        yield stream
     logging.captureWarnings(False)
     structlog.reset_defaults()
     root.handlers[:], root.level = before

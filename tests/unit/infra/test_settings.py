@@ -95,6 +95,23 @@ def test_each_wrong_setting_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys:
     assert [line.split(":")[0] for line in refused(capsys)] == ["EARSHOT_PORT", "EARSHOT_WORKERS"]
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("session_idle_seconds", "99999999999999999999"),
+        ("job_retention_seconds", "99999999999999999999"),
+        ("audio_retention_seconds", "99999999999999999999"),
+        ("speech_idle_seconds", "inf"),
+    ],
+)
+def test_times_that_cannot_be_stored_are_rejected(
+    field: str, value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(variable(field), value)
+    [line] = refused(capsys)
+    assert line.startswith(f"{variable(field)}: must be ")
+
+
 def test_identical_bootstrap_keys_are_rejected(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -309,13 +326,30 @@ def test_broker_urls_are_parsed(url: str, broker: Broker) -> None:
         ("sqlite:////var/e.db", "sqlite+aiosqlite:////var/e.db"),
         ("sqlite+aiosqlite:///e.db", "sqlite+aiosqlite:///e.db"),
         ("postgres://u:p@h/n", "postgresql+asyncpg://u:p@h/n"),
-        ("postgresql://u:p%40@h:5/n?sslmode=require&a=1", "postgresql+asyncpg://u:p%40@h:5/n?ssl=require&a=1"),
+        (
+            "postgresql://u:p%40@h:5/n?sslmode=require&target_session_attrs=any",
+            "postgresql+asyncpg://u:p%40@h:5/n?ssl=require&target_session_attrs=any",
+        ),
         ("postgresql+asyncpg://h/n", "postgresql+asyncpg://h/n"),
     ],
 )
 def test_database_urls_get_async_driver(url: str, driven: str) -> None:
     assert urls.database_url(url) == driven
     assert urls.database_url(driven) == driven
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("foo=bar", "has the unknown option foo: remove it, or use one of database, gsslib, host, "),
+        ("sslmode=require&Host=h", "has the unknown option Host: "),
+        ("statement_cache_size=0", "has the unknown option statement_cache_size: .* prepared_statement_cache_size, "),
+        ("prepared_statement_cache_size=x", "has prepared_statement_cache_size=x, which must be a number"),
+    ],
+)
+def test_wrong_options_of_postgresql_are_named(option: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        urls.database_url(f"postgresql://h/n?{option}")
 
 
 @pytest.mark.parametrize(

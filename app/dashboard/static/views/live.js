@@ -1,19 +1,17 @@
 // Sessions of the project as they are heard, one of them, and the microphone of this tab.
-import { clock, html, useEffect, useMemo, useState, when } from "../lib.js";
-import { HeardNow, OnSince, SessionState, When } from "../heard.js";
+import { clock, html, useEffect, useMemo, when } from "../lib.js";
+import { HeardNow, OnSince, SessionState, When, opened, saidSilent, silentSince, stateOf, useTime } from "../heard.js";
 import { HeatMap, today } from "../heat-map.js";
 import { Listening, useHeard, useSession } from "../listening.js";
 import { Microphone } from "../live-microphone.js";
 import { NO_MICROPHONE } from "../microphone.js";
-import { Dot, Problem, Table, usePages, useWhileSeen } from "../parts.js";
+import { Dot, Problem, Table, some, usePages, useTitle } from "../parts.js";
 import { NoMicrophone } from "../recording.js";
 
 /** Windows of before that a session begins with: two minutes. */
 const BEFORE = 240;
 /** Sessions that the first screen shows at a time. */
 const CARDS = 120;
-/** Milliseconds without a window after which a session is silent. */
-const SILENT = 30_000;
 
 export default function Live({ rest, query }) {
   const asked = query.get("day") ?? "";
@@ -27,8 +25,6 @@ export default function Live({ rest, query }) {
   return html`<${Overview} day=${day} onDay=${goTo} />`;
 }
 
-const CLOCK = new Intl.DateTimeFormat(undefined, { timeStyle: "short" });
-
 /** All that is heard now, what ended lately, and the day. */
 function Overview({ day, onDay }) {
   const listening = useMemo(() => new Listening(), []);
@@ -37,7 +33,7 @@ function Overview({ day, onDay }) {
     listening.run(stop.signal);
     return () => stop.abort();
   }, []);
-  return html`<p>${NO_MICROPHONE ? html`<${NoMicrophone} />` : html`<a class="button" href="#/live/microphone">Open the microphone</a>`}</p>
+  return html`<p>${NO_MICROPHONE ? html`<${NoMicrophone} />` : html`<a class="button" href="#/live/microphone">Listen with the microphone</a>`}</p>
     <${HearingNow} listening=${listening} />
     <${LastSounds} listening=${listening} />
     <${Day} listening=${listening} day=${day} onDay=${onDay} />
@@ -54,8 +50,7 @@ function Day({ listening, day, onDay }) {
 function HearingNow({ listening }) {
   useHeard(listening);
   const { sessions, status, error, missing } = listening;
-  const [now, setNow] = useState(Date.now());
-  useWhileSeen(() => setNow(Date.now()), SILENT / 6000);
+  const now = useTime();
   // Newest first, as they were met, then those from which nothing comes; what has ended stays until the page is left.
   const quiet = (id) => Number(silentSince(sessions.get(id), now) !== null);
   const ids = [...sessions.keys()].reverse().sort((one, other) => quiet(one) - quiet(other));
@@ -67,7 +62,7 @@ function HearingNow({ listening }) {
       ? html`<ul class="cards">${ids.slice(0, CARDS).map((id) => html`<${Card} key=${id} listening=${listening} id=${id} now=${now} />`)}</ul>
           ${ids.length > CARDS ? html`<p class="hint">And ${ids.length - CARDS} more.</p>` : null}`
       : error ? null : html`<p class="empty" role="status">${status === "loading" ? "Loading…" : "Nothing is streaming now."}</p>`}
-    <p class="hint" id="counted">${listening.windows} windows came since this page was opened, with ${listening.reported} reports of sounds.</p>
+    <p class="hint" id="counted">${some(listening.windows, "window")} came since this page was opened, with ${some(listening.reported, "report")} of sounds.</p>
   </section>`;
 }
 
@@ -80,20 +75,16 @@ function Missing({ missing, what }) {
 function LastSounds({ listening }) {
   useHeard(listening);
   const { sounds, sessions } = listening;
+  const time = useTime();
   if (!sounds.length) return null;
   return html`<section><h2>Events</h2><${Table} label="Sounds" head=${["Sound", "When", "Session"]}>
     ${sounds.toReversed().map(({ id, sound }) => {
       const heard = sessions.get(id);
-      const on = heard && !heard.ended && heard.sounds.on.get(sound.name) === sound;
+      const on = heard && !heard.ended && silentSince(heard, time) === null && heard.sounds.on.get(sound.name) === sound;
       return html`<tr key=${`${id} ${sound.name} ${sound.start}`}><td><${Dot} name=${sound.name} /></td>
-        <td><${When} session=${heard?.session} sound=${sound} on=${on} /></td>
+        <td><${When} heard=${heard} sound=${sound} on=${on} /></td>
         <td class="name"><a href=${`#/live/${id}`}>${heard?.session.file_name || id}</a></td></tr>`;
     })}<//></section>`;
-}
-
-/** Milliseconds since 1970 of the last window of an open session from which nothing comes, else null. */
-function silentSince(heard, time) {
-  return !heard.ended && time - heard.at > SILENT ? heard.at : null;
 }
 
 function Card({ listening, id, now: time }) {
@@ -102,21 +93,21 @@ function Card({ listening, id, now: time }) {
   const { session, now, ended } = heard;
   const silent = silentSince(heard, time);
   const level = now?.level?.rms;
-  const on = ended ? [] : [...heard.sounds.on.values()].slice(-3);
+  const on = ended || silent !== null ? [] : [...heard.sounds.on.values()].slice(-3);
   const top = (now?.top ?? []).filter((tag) => tag.probability >= 0.1 && !on.some((one) => one.name === tag.name)).slice(0, 3 - on.length);
-  const state = silent === null ? session.state : `Silent since ${CLOCK.format(silent)}`;
+  const state = ended ? ", ended" : silent === null ? "" : `. ${saidSilent(silent)}`;
   return html`<li class=${`card session ${silent === null ? "" : "stale"}`}>
-    <p class="title"><a href=${`#/live/${id}`}>${session.file_name || id}</a> <span class="hint">${ended ? "ended" : state}</span></p>
+    <p class="title"><a href=${`#/live/${id}`}>${session.file_name || id}</a> <span class="hint">${opened(session)}${state}</span></p>
     <label class="line"><meter min="-60" max="0" low="-50" value=${Math.max(-60, level ?? -60)}></meter>
       <span class="number">${level === undefined ? "–" : `${level.toFixed(0)} dBFS`}</span></label>
     ${session.error ? html`<p class="hint">${session.error}</p>` : null}
-    <ul class="plain">${on.map((one) => html`<li key=${one.name}><${OnSince} session=${session} sound=${one} /></li>`)}
+    <ul class="plain">${silent !== null && now ? html`<li class="hint">Last heard</li>` : null}${on.map((one) => html`<li key=${one.name}><${OnSince} heard=${heard} sound=${one} /></li>`)}
       ${top.map(
         (tag) => html`<li key=${tag.name} class=${tag.probability < 0.5 ? "faint" : ""}>
           <${Dot} name=${tag.name} /> ${Math.round(100 * tag.probability)} %</li>`,
       )}
-      ${top.length || on.length ? null : html`<li class="hint">${now ? "No sound that the model knows." : "No sound yet."}</li>`}</ul>
-    ${heard.missed ? html`<p class="hint">${heard.missed} windows of a break are not counted here.</p>` : null}
+      ${top.length || on.length ? null : html`<li class="hint">${now ? "No sound that the model knows." : session.seconds ? "No sound since this page was opened." : "No sound yet."}</li>`}</ul>
+    ${heard.missed ? html`<p class="hint">Not counted here: ${some(heard.missed, "window")} of a break.</p>` : null}
   </li>`;
 }
 
@@ -130,7 +121,7 @@ function Ended() {
       ? html`<${Table} label="Ended sessions" head=${["Session", "Kind", "State", "Length", "Opened"]}>
           ${rows.map((one) => html`<tr key=${one.session_id}>
             <td class="name"><a href=${`#/live/${one.session_id}`}>${one.file_name || one.session_id}</a></td><td>${one.type}</td>
-            <td>${one.error ? "error" : one.state}</td><td>${clock(one.seconds)}</td><td>${when(one.created_at ?? one.updated_at)}</td></tr>`)}<//>`
+            <td>${one.error ? "error" : "ended"}</td><td>${clock(one.seconds)}</td><td>${when(one.created_at ?? one.updated_at)}</td></tr>`)}<//>`
       : loading ? html`<p class="empty" role="status">Loading…</p>` : error ? null : html`<p class="empty">Nothing has ended lately.</p>`}
     <p class="actions">${more ? html`<button onClick=${more} disabled=${loading}>More</button>` : null}
       <button class="quiet" onClick=${refresh}>Refresh</button></p>
@@ -139,9 +130,11 @@ function Ended() {
 
 function Session({ id, day, onDay }) {
   const { heard, status, error, socket } = useSession(id, -BEFORE);
+  const name = heard.session?.file_name;
+  useTitle(name);
   const gone = new Error("There is no such session here: it was deleted, has expired, or never was.");
-  return html`<p class="title"><a href="#/live">All sessions</a> <strong>${heard.session?.file_name ?? id}</strong>
-      <span class="hint">${heard.session?.state ?? ""}</span></p>
+  return html`<p class="title"><a href="#/live">All sessions</a> <strong>${name ?? id}</strong>
+      <span class="hint">${stateOf(heard, error)}</span></p>
     <${Problem} error=${error?.status === 404 ? gone : error} />
     ${error ? null : html`<${SessionState} heard=${heard} status=${status} /><${HeardNow} heard=${heard} status=${status} socket=${socket} />
       <${HeatMap} path=${`/audio_sessions/${id}/activity`} day=${day} onDay=${onDay} sounds=${heard.names.size} />`}`;

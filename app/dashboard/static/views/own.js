@@ -1,12 +1,14 @@
 // Sounds that the project teaches: their marks, how well they are learnt, what they would have found, and whether they are on.
 import { clock, html, tagName, useEffect, useState, when } from "../lib.js";
 import { get, request } from "../api.js";
-import { Problem, Sure, Table, useLoaded } from "../parts.js";
+import { Problem, Sure, Table, some, useLoaded } from "../parts.js";
 import { Verdict, counted } from "../teaching.js";
 
 const DAY = 86_400_000;
 /** Recordings, and sessions, of the last day that are looked at. */
 const MOST = 100;
+/** Passages with the sound from which it can be learnt. */
+const FEWEST = 10;
 
 export default function Own() {
   const sounds = useLoaded((signal) => get("/api/v1/own_sounds", { signal }), []);
@@ -55,13 +57,13 @@ function Sound({ sound, onChange }) {
   };
   const right = sound.marks.filter((one) => one.right).length;
   return html`<section class="card"><h2>${tagName(sound.name)} <span class="hint">${sound.on ? "on" : sound.learnt_at ? "learnt" : "not learnt yet"}</span></h2>
-    <p>${counted(sound)}${right < 10 ? `${10 - right} more are needed.` : ""}</p>
+    <p>${counted(sound)}${right < FEWEST ? `${FEWEST - right} more ${FEWEST - right === 1 ? "is" : "are"} needed.` : ""}</p>
     ${sound.fits ? null : html`<p class="problem">The model has changed. Mark the sound in new recordings, and learn it again.</p>`}
     ${Object.entries(sound.figures).map(
       ([kind, one]) => html`<p key=${kind}>In ${kind}: ${Math.round(100 * one.found)} % of the passages are found, each learning only from the others. ${one.false_per_minute.toFixed(2)} false reports a minute in recordings of many other sounds.${one.left_out.length ? ` The model cannot tell it from: ${one.left_out.map(tagName).join(", ")}.` : ""}</p>`,
     )}
     <${Problem} error=${error} />
-    <p class="actions"><button disabled=${busy} onClick=${() => act("POST", "/learn")}>${busy ? "Wait…" : sound.learnt_at ? "Learn again" : "Learn"}</button>
+    <p class="actions"><button disabled=${busy || right < FEWEST} onClick=${() => act("POST", "/learn")}>${busy ? "Wait…" : sound.learnt_at ? "Learn again" : "Learn"}</button>
       <button disabled=${!sound.learnt_at} onClick=${() => setLooking((count) => count + 1)}>What it would have found since yesterday</button>
       <button disabled=${busy || !sound.learnt_at} onClick=${() => act("PATCH", "", { on: !sound.on })}>${sound.on ? "Switch off" : "Switch on"}</button>
       <button class="danger" onClick=${() => setSure(true)}>Delete…</button></p>
@@ -120,7 +122,7 @@ function Yesterday({ name, path }) {
   }, []);
   const { found, done, all, without, seconds } = state;
   return html`<${Problem} error=${error} />
-    <p role="status">${all === null ? "Looking…" : `${done} of ${all} recordings and sessions since ${when(new Date(Date.now() - DAY).toISOString())}: ${found.length} reports in ${clock(seconds)} of audio.`}${without ? ` ${without} have no data.` : ""}</p>
+    <p role="status">${all === null ? "Looking…" : `${done} of ${all} recordings and sessions since ${when(new Date(Date.now() - DAY).toISOString())}: ${some(found.length, "report")} in ${clock(seconds)} of audio.`}${without ? ` ${without} have no data.` : ""}</p>
     ${found.length
       ? html`<${Table} label="Reports" head=${["Where", "From", "To", "Surest", "Is it?"]}>
           ${found.map((one) => html`<tr key=${`${one.place} ${one.start}`}><td class="name"><${Where} job=${one.job} session=${one.session} at=${one.start} name=${one.name} /></td>

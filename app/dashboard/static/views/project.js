@@ -1,7 +1,10 @@
 // The project: its key, its plan, what it used.
 import { html, lengthInWords, tagName, useState, when } from "../lib.js";
 import { get, key, request, setKey, url } from "../api.js";
-import { Copy, Problem, Progress, Sure, useLoaded } from "../parts.js";
+import { Copy, Problem, Progress, Sure, some, useLoaded } from "../parts.js";
+
+const HOUR = 3600;
+const DAY = 24 * HOUR;
 
 export default function Project() {
   const project = useLoaded((signal) => get("/api/v1/project", { signal }), []);
@@ -52,7 +55,7 @@ export default function Project() {
     <${Usage} />
     <div class="card"><h2>A first program</h2>
       <p>Install the client in a checkout of Earshot, in a virtual environment; replace the dots with your project key:</p><pre>${install}</pre><${Copy} text=${install} />
-      <p>Then, with your recording:</p><pre>${snippet}</pre><${Copy} text=${snippet} /></div>
+      <p>Save this as <code>program.py</code> beside your recording, and run <code>.client/bin/python program.py</code>:</p><pre>${snippet}</pre><${Copy} text=${snippet} /></div>
     ${sure
       ? html`<${Sure} question="Make a new key?" action="Make a new key" onYes=${rotate} onNo=${() => setSure(false)}>
           <p>The current key stops working: here at once, on other nodes within a minute. This cannot be undone. Open sessions go on; browsers signed in by a link are signed out.</p>
@@ -65,7 +68,7 @@ export default function Project() {
 function Keeping({ project, onChange }) {
   const [error, setError] = useState(null);
   const { keep_audio_seconds: seconds, default_keep_audio_seconds: normal, longest_keep_audio_seconds: longest } = project;
-  const choices = [...new Set([seconds ?? 0, 0, 3600, 86_400, 604_800, longest])].filter((one) => one <= longest).sort((one, other) => one - other);
+  const choices = [...new Set([seconds ?? 0, 0, HOUR, DAY, 7 * DAY, longest])].filter((one) => one <= longest).sort((one, other) => one - other);
   const choose = async (event) => {
     setError(null);
     try {
@@ -75,7 +78,10 @@ function Keeping({ project, onChange }) {
     }
     onChange();
   };
-  const words = (one) => (one ? `for ${lengthInWords(one)}` : "only until it is analysed");
+  const words = (one) => {
+    if (!one) return "only until it is analysed";
+    return one % DAY || one === DAY ? `for ${some(Number((one / HOUR).toFixed(1)), "hour")}` : `for ${one / DAY} days`;
+  };
   return html`<div class="card"><h2>Audio of recordings</h2>
     <p><label>Keep it <select value=${seconds ?? ""} onChange=${choose}>
       <option value="">the operator's default: ${words(normal)}</option>

@@ -1,11 +1,12 @@
 // What is in a recording: how it looks and sounds, events over time, the transcript, the summary; and the ways to take it away.
 import { clock, download, html, speakerHues, speakerOf, tagName, useEffect, useMemo, useRef, useState } from "../lib.js";
-import { RETRY, events, get, request, url } from "../api.js";
+import { RETRY, get, request, url } from "../api.js";
 import { joined } from "../events.js";
 import { Paged, lastBegun } from "../paged.js";
-import { Copy, Dot, Problem, Progress, Sure } from "../parts.js";
+import { Copy, Dot, Problem, Progress, Sure, useTitle } from "../parts.js";
 import { usePicture } from "../picture.js";
 import { Player, usePlayer } from "../player.js";
+import { events } from "../streams.js";
 import { Teaching, Verdict, useTaught } from "../teaching.js";
 import { Thresholds, windowsAt } from "../thresholds.js";
 import { Timeline } from "../timeline.js";
@@ -79,14 +80,18 @@ export default function Result({ job, query }) {
   const trial = Object.values(thresholds).some((value) => value !== 0.5);
   const shown = useMemo(() => (scores ? windowsAt(scores, thresholds) : windows ?? NONE), [windows, scores, thresholds]);
   // The last window ends with the audio, but those of a trial go past its end.
-  const audioEnd = picture.seconds ?? result.sound_event_detection?.results?.at(-1)?.end_time_sec ?? Infinity;
+  const lastWindow = result.sound_event_detection?.results?.at(-1)?.end_time_sec;
+  const audioEnd = picture.seconds ?? lastWindow ?? Infinity;
   const bars = useMemo(() => eventBars(shown, audioEnd), [shown, audioEnd]);
   const [hop, long] = shown.length > 1 ? [shown[1].start_time_sec - shown[0].start_time_sec, shown[0].end_time_sec - shown[0].start_time_sec] : [0, 0];
   const turns = result.speech_analysis?.results ?? NONE;
-  const seconds = useMemo(
-    () => picture.seconds ?? [...bars, ...turns].reduce((most, one) => Math.max(most, one.end ?? one.end_time_sec), 1),
-    [bars, turns, picture.seconds],
+  // How long the recording is, as far as that is known: 0 until then.
+  const [played, setPlayed] = useState(0);
+  const length = useMemo(
+    () => picture.seconds ?? [...bars, ...turns].reduce((most, one) => Math.max(most, one.end ?? one.end_time_sec), Math.max(played, lastWindow ?? 0)),
+    [bars, turns, picture.seconds, played, lastWindow],
   );
+  const seconds = length || 1;
   const view = useMemo(() => {
     const end = Math.min(range?.end ?? seconds, seconds);
     return range && range.start < end ? { start: range.start, end } : { start: 0, end: seconds };
@@ -112,13 +117,22 @@ export default function Result({ job, query }) {
     setSecond(place.at);
     player.seek(place.at, false);
   }, [query]);
+  // An address may name a place past the end.
+  useEffect(() => {
+    if (player.second() <= audioEnd) return;
+    player.seek(audioEnd, false);
+    setSecond(audioEnd);
+  }, [query, audioEnd]);
   useEffect(() => player.follow((place) => {
     if (Math.floor(place * FOLLOWED) !== Math.floor(second * FOLLOWED)) setSecond(place);
     // What plays past the edge of what is shown takes it along.
     const playing = player.audio && !player.audio.paused;
     if (range && playing && place >= view.end && place < seconds) zoom({ start: view.end, end: Math.min(seconds, 2 * view.end - view.start) });
   }), [second, range, seconds]);
+  // A picture that could be had, and now cannot: the recording may have been deleted meanwhile.
+  useEffect(() => { if (picture.state === "none" && picture.seconds) again(); }, [picture.state]);
   const name = result.metadata?.audio?.input?.filename;
+  useTitle(name);
   if (error) return html`<${Problem} again=${error.status ? null : again} error=${error.status === 404 ? new Error("There is no such recording here: it was deleted, has expired, or belongs to another project.") : error} />`;
   return html`
     <p class="title"><strong>${name ?? "A recording"}</strong> <span class="hint">${job}</span></p>
@@ -127,11 +141,11 @@ export default function Result({ job, query }) {
     ${result.caption?.result?.caption ? html`<p class="caption">${result.caption.result.caption}</p>` : null}
     ${picture.state === "none"
       ? html`<p class="hint">The audio of this recording is not kept, so it cannot be seen or heard here. <a href="#/project">Keep the audio</a> of recordings sent from now on.</p>`
-      : html`<${Player} job=${job} player=${player} />`}
+      : html`<${Player} job=${job} player=${player} onLength=${setPlayed} />`}
     ${picture.state === "failed" ? html`<${Problem} error=${picture.error} />` : null}
-    ${picture.state !== "none" || bars.length || turns.length || scores
+    ${length && (picture.state !== "none" || bars.length || turns.length || scores)
       ? html`<${Timeline} bars=${bars} soft=${long - hop} turns=${turns} seconds=${seconds} at=${second} view=${view} onView=${zoom} onSeek=${seek} picture=${picture} player=${player} />`
-      : null}
+      : picture.state === "drawing" ? html`<p class="hint" role="status">The picture is being drawn…</p>` : null}
     ${trial ? html`<p class="problem" role="status">These are the sounds at trial thresholds, not the stored result. JSON, SRT, VTT and the summary have the stored one. <button class="quiet" onClick=${() => setThresholds({})}>Show the stored result</button></p>` : null}
     <div class="columns">
       <section><h2>Sounds${trial ? " (trial)" : ""}</h2><${Bars} entry=${result.sound_event_detection} done=${state.status === "completed"} bars=${bars} digits=${hop >= 1 ? 0 : 1} at=${second} onSeek=${seek} source=${`jobs/${job}`} />

@@ -9,9 +9,9 @@ const CHECKS = {
   operator: () => get("/admin/v1/organizations", { as: "operator" }),
 };
 const WHOSE = {
-  project: "The first start at a terminal printed the demo project's; the operator gives out others.",
-  organization: "The first start at a terminal printed the demo organization's; the operator gives out others.",
-  operator: "The operator chose it.",
+  project: "The first start printed the demo project's key in its terminal. Ask the operator for other keys.",
+  organization: "The first start printed the demo organization's key in its terminal. Ask the operator for other keys.",
+  operator: "It is the value of EARSHOT_ADMIN_KEY.",
 };
 const WHAT = {
   project: "Recordings, live audio, usage: begins with esp_",
@@ -38,12 +38,14 @@ export default function SignIn({ title, needs, back }) {
       if (back?.startsWith("#/sign-in") || !back) location.hash = chosen === "project" ? "#/try" : chosen === "organization" ? "#/speakers" : "#/operator";
     } catch (problem) {
       setKey(chosen, before);
-      setError(problem.status === 404 && chosen === "operator" ? new Error("The operator's interface is off here, or has its own address.") : problem);
+      if (problem.status === 401) setError(new Error("This key is unknown or no longer valid."));
+      else if (problem.status === 404 && chosen === "operator") setError(new Error("The operator's interface is off here, or has its own address."));
+      else setError(problem);
     }
     setBusy(false);
   };
   return html`<form class="card narrow" onSubmit=${submit}>
-    ${needs ? html`<p><strong>${title} needs the ${KEYS[needs].label.toLowerCase()}.</strong> ${WHOSE[needs]} <a href="#/sign-in">Sign in with another key</a></p>` : null}
+    ${needs ? html`<p><strong>${needs === "operator" ? "This view" : title} needs the ${KEYS[needs].label.toLowerCase()}.</strong> ${WHOSE[needs]} <a href="#/sign-in">Sign in with another key</a></p>` : null}
     <fieldset><legend>Which key</legend>
       ${Object.entries(KEYS).map(([name, one]) => html`<label class="choice">
         <input type="radio" name="kind" checked=${kind === name} onChange=${() => setKind(name)} />

@@ -85,7 +85,7 @@ function Enrol({ speakers, onDone }) {
   };
   const there = speakers.some((one) => one.speaker === name);
   return html`<section class="card"><h2>Enrol a voice</h2>
-    <label>Name <input value=${name} pattern="[A-Za-z0-9_]+" placeholder="Anna" aria-describedby="name-rule" onInput=${(event) => setName(event.target.value)} /></label>
+    <label>Name <input value=${name} pattern="[A-Za-z0-9_]+" maxlength="100" placeholder="Anna" aria-describedby="name-rule" onInput=${(event) => setName(event.target.value)} /></label>
     <p class="hint" id="name-rule">${name && !good ? "Use only letters, digits and underscores." : there ? `${name} is registered: what you record is added.` : "Use letters, digits and underscores."}</p>
     <h3>Read five pairs of sentences</h3>
     <${FivePrompts} name=${good ? name : ""} send=${register} onDone=${() => { setState({ done: `${name} is registered with five samples.` }); onDone(); }} />

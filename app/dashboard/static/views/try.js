@@ -1,6 +1,6 @@
 // A file, a recording, or the microphone as it is heard.
-import { clock, html, useEffect, useRef, useState } from "../lib.js";
-import { upload } from "../api.js";
+import { clock, html, useEffect, useState } from "../lib.js";
+import { key, onKeys, upload } from "../api.js";
 import { NO_MICROPHONE, wav } from "../microphone.js";
 import { Problem, Progress } from "../problem.js";
 import { NoMicrophone, useRecording } from "../recording.js";
@@ -29,14 +29,67 @@ function lengthOf(file) {
   });
 }
 
+/**
+ * An upload goes on while other views are open: {sending: {name, value}, sent: {name, job}, error, stop}.
+ * @type {any}
+ */
+let state = {};
+let unanswered = { what: "", name: "" };
+/** Draws the view while it is open. */
+let draw = /** @type {(() => void) | null} */ (null);
+
+function set(next) {
+  state = next;
+  draw?.();
+}
+
+/** Have the browser ask before it closes the page. */
+const ask = (event) => event.preventDefault();
+
+// What was sent is nothing for who signs in next.
+onKeys(() => key("project") || set({}));
+
+async function send(file, name, options) {
+  const stop = new AbortController();
+  const forget = onKeys(() => key("project") || stop.abort()); // Signing out ends it.
+  addEventListener("beforeunload", ask);
+  const progress = (value) => set({ sending: { name, value }, stop });
+  progress(0);
+  try {
+    const seconds = await lengthOf(file);
+    if (seconds > LONGEST_SECONDS)
+      throw new Error(`${name} is ${clock(seconds)} long. The dashboard takes an hour at most; nothing was sent. The interface itself has no such limit.`);
+    stop.signal.throwIfAborted();
+    const form = new FormData();
+    form.append("options", JSON.stringify(options));
+    form.append("audio", file, name);
+    // If no answer came, the job may exist: the same recording sent again is the same job.
+    const what = JSON.stringify([name, file.size, file.lastModified, options]);
+    if (unanswered.what !== what) unanswered = { what, name: crypto.getRandomValues(new Uint32Array(4)).join("-") };
+    const { job_id: job } = await upload("/api/v1/analyze_file", form, progress, stop.signal, unanswered.name);
+    unanswered.what = "";
+    if (draw) location.hash = `#/jobs/${job}`;
+    set(draw ? {} : { sent: { name, job } });
+  } catch (error) {
+    set(error.name === "AbortError" ? {} : { error });
+  }
+  removeEventListener("beforeunload", ask);
+  forget();
+}
+
 export default function TryIt() {
   const [wanted, setWanted] = useState({ sound_event_detection: true, speech_analysis: true, caption: true });
-  const [sending, setSending] = useState(null);
-  const [error, setError] = useState(null);
   const [over, setOver] = useState(false);
-  const stop = useRef(null);
-  const unanswered = useRef({ what: "", name: "" });
-  useEffect(() => () => stop.current?.abort(), []);
+  const [, redraw] = useState(0);
+  useEffect(() => {
+    draw = () => redraw((count) => count + 1);
+    return () => {
+      draw = null;
+      if (!state.sending) set({});
+    };
+  }, []);
+  const { sending, sent, error, stop } = state;
+  const setError = (problem) => set({ error: problem });
 
   const options = {
     sound_event_detection: wanted.sound_event_detection,
@@ -47,36 +100,13 @@ export default function TryIt() {
     speaker_profile: wanted.speech_analysis,
   };
 
-  async function send(file, name) {
-    setError(null);
-    const seconds = await lengthOf(file);
-    if (seconds > LONGEST_SECONDS) {
-      setError(new Error(`${name} is ${clock(seconds)} long. The dashboard takes an hour at most; nothing was sent. The interface itself has no such limit.`));
-      return;
-    }
-    const form = new FormData();
-    form.append("options", JSON.stringify(options));
-    form.append("audio", file, name);
-    // If no answer came, the job may exist: the same recording sent again is the same job.
-    const what = JSON.stringify([name, file.size, file.lastModified, options]);
-    if (unanswered.current.what !== what) unanswered.current = { what, name: crypto.getRandomValues(new Uint32Array(4)).join("-") };
-    stop.current = new AbortController();
-    setSending({ name, value: 0 });
-    try {
-      const job = await upload("/api/v1/analyze_file", form, (value) => setSending({ name, value }), stop.current.signal, unanswered.current.name);
-      unanswered.current.what = "";
-      location.hash = `#/jobs/${job.job_id}`;
-    } catch (problem) {
-      if (problem.name !== "AbortError") setError(problem);
-    }
-    setSending(null);
-  }
-
   const dropped = (event) => {
     event.preventDefault();
     setOver(false);
-    const file = event.dataTransfer.files[0];
-    if (file) send(file, file.name);
+    const { files } = event.dataTransfer;
+    if (none) setError(new Error("Nothing was sent: choose what to look for first."));
+    else if (files.length > 1) setError(new Error("Nothing was sent: drop one recording at a time."));
+    else if (files.length) send(files[0], files[0].name, options);
   };
   const none = !Object.values(wanted).some(Boolean);
 
@@ -88,19 +118,22 @@ export default function TryIt() {
           if (name === "caption" && next.caption) next.sound_event_detection = next.speech_analysis = true;
           if (name !== "caption" && !event.target.checked) next.caption = false;
           setWanted(next);
+          set({ sent });
         }} /><span>${label}<small>${what}</small></span></label>`)}
     </fieldset>
     <${Problem} error=${error} />
+    ${sent ? html`<p role="status">${sent.name} was sent. <a href=${`#/jobs/${sent.job}`}>See what is in it</a></p>` : null}
     ${sending
       ? html`<div class="card" role="status"><${Progress} label=${`Sending ${sending.name}`} value=${sending.value} />
-          <button onClick=${() => stop.current.abort()}>Stop</button></div>`
+          <button onClick=${() => stop.abort()}>Stop</button>
+          <p class="hint">It goes on while you look at other pages, but keep this tab open.</p></div>`
       : html`<div class="grid">
           <label class=${`drop ${over ? "over" : ""}`} onDragOver=${(event) => { event.preventDefault(); setOver(true); }} onDragLeave=${() => setOver(false)} onDrop=${dropped}>
             <strong>Drop a recording here</strong><span>or choose a file: WAV, MP3, Ogg, FLAC and others, an hour at most</span>
-            <input type="file" accept="audio/*,video/*" disabled=${none} onChange=${(event) => { const file = event.target.files[0]; if (file) send(file, file.name); event.target.value = ""; }} />
+            <input type="file" accept="audio/*,video/*" disabled=${none} onChange=${(event) => { const file = event.target.files[0]; if (file) send(file, file.name, options); event.target.value = ""; }} />
           </label>
-          <${Recorder} disabled=${none} onDone=${(blocks) => send(wav(blocks), `recording-${new Date().toISOString().slice(0, 19).replaceAll(":", "")}.wav`)} onError=${setError} />
-          <div class="card"><h2>Listen live</h2><p>Stream the microphone, and see sounds as they are heard.</p>${NO_MICROPHONE ? html`<${NoMicrophone} />` : html`<a class="button" href="#/live/microphone">Open the microphone</a>`}</div>
+          <${Recorder} disabled=${none} onDone=${(blocks) => send(wav(blocks), `recording-${new Date().toISOString().slice(0, 19).replaceAll(":", "")}.wav`, options)} onError=${setError} />
+          <div class="card"><h2>Listen live</h2><p>Stream the microphone, and see sounds as they are heard.</p>${NO_MICROPHONE ? html`<${NoMicrophone} />` : html`<a class="button" href="#/live/microphone">Listen with the microphone</a>`}</div>
         </div>`}
     ${none ? html`<p class="hint">Choose at least one thing to look for.</p>` : null}`;
 }
@@ -111,6 +144,6 @@ function Recorder({ disabled, onDone, onError }) {
   return html`<div class="card"><h2>Record</h2>
     ${level === null
       ? html`<p>Record from the microphone, then see what is in it.</p><${NoMicrophone} /><button disabled=${disabled || NO_MICROPHONE} onClick=${begin}>Record</button>`
-      : html`<p role="timer">${clock(seconds)}</p><meter min="-60" max="0" value=${level} aria-label="Level in dBFS"></meter><p><button class="main" onClick=${finish}>Stop and analyse</button></p>`}
+      : html`<p role="timer">${clock(seconds)}</p><meter min="-60" max="0" value=${level} aria-label="Level in dBFS"></meter><p><button class="main" disabled=${disabled} onClick=${finish}>Stop and analyse</button></p>`}
   </div>`;
 }

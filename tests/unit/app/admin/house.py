@@ -1,10 +1,9 @@
 """The operator's interface over a real database in a file, without a socket."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
 from unittest import mock
 
 import httpx2
@@ -26,8 +25,6 @@ from topics import apikeys
 from topics.ports.administration import LocalAdministration
 from topics.ports.ledger import Charge, MeteredService
 from topics.ports.nodes import Nodes
-
-T = TypeVar("T")
 
 KEY = "the operator's own key"
 URL = "http://elsewhere"
@@ -97,13 +94,3 @@ def house(loop: asyncio.Runner, tmp_path: Path) -> Iterator[House]:
     made = _house(tmp_path)
     yield loop.run(made.__aenter__())
     loop.run(made.__aexit__(None, None, None))
-
-
-def tell(directory: Path, story: Callable[[House], Awaitable[T]]) -> T:
-    """Return the result of `story` in a fresh house."""
-
-    async def told() -> T:
-        async with _house(directory) as house:
-            return await story(house)
-
-    return asyncio.run(told())

@@ -157,18 +157,14 @@ async def test_ledger_lines_are_read_lazily(monkeypatch: pytest.MonkeyPatch, for
     await reply.pieces.aclose()
 
 
-async def _strangers(house: House) -> list[dict[str, str]]:
+async def test_other_keys_are_rejected_on_every_route(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.main.ADMIN_TRIES", 10_000.0)
     _, eso = await house.accounts.create_organization("Zoo")
     _, esp = await house.accounts.create_project("Zoo")
     keys = [eso, esp, KEY[:-1], KEY + "x", KEY.upper(), "é" * len(KEY), "x" * 4096]
-    wrong = [{"Authorization": f"Bearer {key}"} for key in keys]
-    missing = [{}, {"Authorization": KEY}, {"Authorization": f"Basic {KEY}"}, {"Authorization": "Bearer "}]
-    return [*wrong, *missing, {"X-Api-Key": KEY}, {"X-Org-Key": KEY}, {"X-Api-Key": esp, "X-Org-Key": eso}]
-
-
-async def test_other_keys_are_rejected_on_every_route(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.main.ADMIN_TRIES", 10_000.0)
-    strangers = await _strangers(house)
+    strangers: list[dict[str, str]] = [{"Authorization": f"Bearer {key}"} for key in keys]
+    strangers += [{}, {"Authorization": KEY}, {"Authorization": f"Basic {KEY}"}, {"Authorization": "Bearer "}]
+    strangers += [{"X-Api-Key": KEY}, {"X-Org-Key": KEY}, {"X-Api-Key": esp, "X-Org-Key": eso}]
     before = await house.accounts.organizations(), await house.accounts.projects()
     transport = httpx2.ASGITransport(interface(house.accounts, house.meters))
     async with watched(httpx2.AsyncClient(transport=transport)) as http:

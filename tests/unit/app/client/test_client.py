@@ -1,10 +1,12 @@
 """Sessions, jobs and speakers through both clients, at an edge that loses answers, breaks streams and is busy."""
 
-import inspect
+import asyncio
 import io
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import unquote
 
 import httpx2
 import pytest
@@ -34,8 +36,7 @@ from earshot_client import (
     WrongKey,
     _media,
 )
-from earshot_client._calls import RETRIES
-from earshot_client._version import USER_AGENT
+from earshot_client._calls import RETRIES, sendable
 from tests.contract.api import silence, tone, wav
 from tests.unit.app.client.conftest import Shell
 from tests.unit.app.client.edge import BUSY, FAULTY, LOST, RESULTS, TURNS, WAV, Edge, Fault
@@ -87,6 +88,44 @@ def test_file_is_uploaded_in_chunks(url: str, house: House, tmp_path: Path, shel
     assert (session.opened.content_type, session.opened.file_name) == ("audio/wav", "street.wav")
 
 
+class Changing(io.BytesIO):
+    """A file that changes once its length is known."""
+
+    def __init__(self, first: bytes, later: bytes) -> None:
+        super().__init__(first)
+        self._later = later
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        place = super().seek(offset, whence)
+        if whence == io.SEEK_END:
+            super().__init__(self._later)
+        return place
+
+
+@pytest.mark.parametrize(("first", "later"), [(33.0, 70.0), (33.0, 20.0)])
+def test_file_that_changes_during_upload_is_analysed(
+    url: str, house: House, shell: Shell, first: float, later: float
+) -> None:
+    with shell(url, KEY) as client:
+        events = list(client.detect(Changing(wav(tone(first)), wav(tone(later))), timeout=10))
+    assert events[-1].end == min(first, later)
+    (session,) = house.sessions.sessions.values()
+    assert sum(map(len, session.chunks)) == len(wav(tone(min(first, later))))
+
+
+def test_recording_that_grows_during_upload_is_cut(url: str, house: House, shell: Shell) -> None:
+    with shell(url, KEY) as client:
+        job = client.analyze_file(Changing(WAV, WAV * 2))
+    accepted = house.jobs.jobs[job.id].accepted
+    assert accepted is not None
+    assert accepted.source.size == len(WAV)
+
+
+def test_recording_that_shrinks_during_upload_is_an_error_of_the_file(url: str, shell: Shell) -> None:
+    with shell(url, KEY) as client, pytest.raises(OSError, match="became shorter"):
+        client.analyze_file(Changing(WAV, WAV[:-100]))
+
+
 def test_failures_raise_typed_errors(url: str, tmp_path: Path, shell: Shell) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("not audio at all")
@@ -98,9 +137,6 @@ def test_failures_raise_typed_errors(url: str, tmp_path: Path, shell: Shell) -> 
             list(client.detect(path))
     with shell(url, "another key") as client, pytest.raises(WrongKey, match="Invalid API key"):
         client.create_session(PCM)
-
-
-def test_unreachable_service_raises(shell: Shell) -> None:
     with shell("http://127.0.0.1:9", KEY) as client, pytest.raises(ServiceUnreachable, match=r"refused|failed"):
         client.create_session(PCM)
 
@@ -129,23 +165,60 @@ def test_content_type_is_detected_from_first_bytes(head: bytes, kind: str | None
     assert _media.content_type(head) == kind
 
 
-@pytest.mark.parametrize("agent", [USER_AGENT, "kennel/2"])
-def test_user_agent_is_sent(agent: str, shell: Shell) -> None:
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [({}, r"earshot-client/\d+\.\d+\.\d+ python/3\.\d+\.\d+"), ({"user_agent": "kennel/2"}, "kennel/2")],
+)
+def test_user_agent_is_sent(given: dict[str, str], sent: str, shell: Shell) -> None:
     def answer(request: httpx2.Request) -> httpx2.Response:
         agents.append(request.headers["User-Agent"])
         return httpx2.Response(200, json=[])
 
     agents: list[str] = []
     transport = httpx2.MockTransport(answer)
-    with shell("http://earshot", transport=transport, user_agent=agent) as client:
+    with shell("http://earshot", transport=transport, **given) as client:
         client.official_tags()
-    assert agents == [agent]
+    assert re.fullmatch(sent, agents.pop())
 
 
-def test_default_user_agent() -> None:
-    assert re.fullmatch(r"earshot-client/\d+\.\d+\.\d+ python/3\.\d+\.\d+", USER_AGENT)
-    for cls in Client, AsyncClient:
-        assert inspect.signature(cls).parameters["user_agent"].default == USER_AGENT
+ASKED: list[tuple[Callable[[Any, str], object], str]] = [
+    (lambda client, id: client.put_chunk(id, 0, b".."), "/audio_sessions/ID/chunks/0"),
+    (lambda client, id: client.seal_session(id), "/audio_sessions/ID"),
+    (lambda client, id: client.delete_session(id), "/audio_sessions/ID"),
+    (lambda client, id: client.session_status(id), "/audio_sessions/ID/status"),
+    (lambda client, id: client.session_results(id), "/audio_sessions/ID/results"),
+    (lambda client, id: client.predict(id, b".."), "/audio_sessions/ID/predict"),
+    (lambda client, id: client.session_activity(id), "/audio_sessions/ID/activity"),
+    (lambda client, id: list(client.live(id)), "/audio_sessions/ID/live"),
+    (lambda client, id: client.job(id), "/api/v1/jobs/ID"),
+    (lambda client, id: client.delete_job(id), "/api/v1/jobs/ID"),
+    (lambda client, id: client.job_scores(id), "/api/v1/jobs/ID/scores"),
+    (lambda client, id: client.job_audio_link(id), "/api/v1/jobs/ID/audio"),
+    (lambda client, id: client.job_captions(id, "srt"), "/api/v1/jobs/ID/captions.srt"),
+    (lambda client, id: client.job_result(id), "/api/v1/jobs/ID/stream"),
+    (lambda client, id: client.delete_sound(id), "/api/v1/own_sounds/ID"),
+    (lambda client, id: client.delete_mark("Kettle", id), "/api/v1/own_sounds/Kettle/marks/ID"),
+]
+
+
+@pytest.mark.parametrize("id", ["..", "../own_sounds/Kettle", "a?b#c%2F\n\u00fc\udcff"])
+@pytest.mark.parametrize(("ask", "path"), ASKED)
+def test_ids_and_names_lead_to_no_other_path(ask: Callable[[Client, str], object], path: str, id: str) -> None:
+    """A program may take them from its own users."""
+
+    def refuse(request: httpx2.Request) -> httpx2.Response:
+        asked.append(request.url.raw_path.decode("ascii").partition("?")[0])
+        return httpx2.Response(400, json={"error": "no"})
+
+    asked: list[str] = []
+    client = Client("http://earshot", KEY, transport=httpx2.MockTransport(refuse))
+    with client, pytest.raises(RequestRefused, match="no"):
+        ask(client, id)
+    start, end = path.split("ID")
+    quoted = asked[0].removeprefix(start).removesuffix(end)
+    assert asked == [f"{start}{quoted}{end}"]
+    assert not set(quoted) & set("./")
+    assert unquote(quoted) == sendable(id)
 
 
 def test_job_lifecycle_survives_network_faults(edge: Edge, house: House, wav: Path, shell: Shell) -> None:
@@ -301,6 +374,53 @@ def test_unsendable_key_raises() -> None:
         for key, org_key in ("line\n", ""), ("", "kl\u00fc"):
             with pytest.raises(WrongKey):
                 make("http://127.0.0.1:9", key, org_key=org_key)
+
+
+@pytest.mark.parametrize("value", ["kl\u00fc", "two\nlines", " "])
+def test_unsendable_header_raises(value: str, unhurried: Shell) -> None:
+    with pytest.raises(ValueError, match=r"User-Agent: .* cannot be sent in an HTTP header"):
+        unhurried("http://127.0.0.1:9", user_agent=value)
+    with unhurried("http://127.0.0.1:9") as client:
+        for name, call in (
+            ("Idempotency-Key", lambda: client.analyze(b"", 16000, idempotency_key=value)),
+            ("Idempotency-Key", lambda: client.analyze_file(b"", idempotency_key=value)),
+            ("Last-Event-ID", lambda: list(client.job_events("j", value))),
+        ):
+            with pytest.raises(ValueError, match=rf"{name}: .* cannot be sent in an HTTP header"):
+                call()
+
+
+def test_closed_client_raises(url: str) -> None:
+    async def use_closed() -> None:
+        async with AsyncClient(url) as client:
+            pass
+        with pytest.raises(ValueError, match="the client is closed"):
+            await client.official_tags()
+        with pytest.raises(ValueError, match="the client is closed"):
+            await anext(client.live("s"))
+        with pytest.raises(ValueError, match="the client is closed"):
+            client.socket()
+
+    with Client(url) as client:
+        pass
+    for call in client.official_tags, client.socket, lambda: list(client.live("s")):
+        with pytest.raises(ValueError, match="the client is closed"):
+            call()
+    asyncio.run(use_closed())
+
+
+@pytest.mark.parametrize("url", ["localhost:8080", "ftp://nobody:secret@localhost"])
+@pytest.mark.parametrize(
+    "ask",
+    [lambda client: client.official_tags(), lambda client: list(client.live("s")), lambda client: client.socket()],
+)
+def test_url_of_no_service_is_not_tried_again(url: str, ask: Callable[[Client], object], unhurried: Shell) -> None:
+    def pause(seconds: float) -> None:
+        raise AssertionError
+
+    with unhurried(url, sleep=pause) as client, pytest.raises(ServiceUnreachable, match="http:// or https://") as error:
+        ask(client)
+    assert "secret" not in str(error.value)
 
 
 def test_unanswered_voice_upload_is_not_retried(edge: Edge, wav: Path, shell: Shell) -> None:

@@ -23,7 +23,7 @@ from tests.unit.app.client.edge import Edge
 from tests.unit.app.conftest import KEY, House
 from tests.unit.app.double import Session
 from tests.waiting import wait_for
-from topics.errors import AudioError
+from topics.errors import AudioError, BadRequest
 from topics.sessions.rules import SessionState
 
 pytestmark = pytest.mark.slow
@@ -176,7 +176,8 @@ def test_detect_continues_after_failed_file(url: str, ramp: Path, tmp_path: Path
     assert code == 1
     assert [line.split(": ", 2)[1] for line in err.splitlines()] == files[:2]
     first, second, third = map(json.loads, out)
-    assert first == {"file": str(notes), "error": "not a WAV, MP3, Ogg, FLAC, AIFF, M4A, WebM or WMA file"}
+    known = "not a WAV, MP3, Ogg, FLAC, AIFF, AU, CAF, M4A, WebM, WMA, AC-3 or WavPack file"
+    assert first == {"file": str(notes), "error": known}
     assert second == {"file": str(missing), "error": "No such file or directory"}
     assert third["events"][4] == {**FIRST_HEARD, "start_time": 2.0, "end_time": 3.0}
 
@@ -260,6 +261,35 @@ def test_ctrl_c_does_not_wait_for_answers(edge: Edge, ramp: Path) -> None:
     assert time.monotonic() - start < READ_LIMIT / 2
 
 
+@pytest.mark.parametrize("deletable", [True, False])
+def test_ctrl_c_deletes_unfinished_sessions(edge: Edge, house: House, ramp: Path, deletable: bool) -> None:
+    # The session opens, and its chunk gets no answer.
+    edge.faults.extend([None, b"", *([] if deletable else [BadRequest("not now")])])
+    environment = {"EARSHOT_URL": edge.url, "EARSHOT_PROJECT_KEY": KEY}
+    command = [sys.executable, "-m", "infra.cli", "detect", str(ramp)]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        signal.signal(signal.SIGINT, before)
+        wait_for(lambda: len(edge.requests) == 2)
+        assert len(house.sessions.sessions) == 1
+        process.send_signal(signal.SIGINT)
+        left = f"earshot: {ramp}: its session is not deleted, and may still be analysed: not now\n"
+        assert process.communicate(timeout=60)[0].decode() == ("" if deletable else left)
+    assert process.returncode == 128 + signal.SIGINT
+    assert [request.method for request in edge.requests] == ["POST", "PUT", "DELETE"]
+    assert len(house.sessions.sessions) == (0 if deletable else 1)
+
+
+def test_listen_prints_no_messages_of_the_decoder(cutter: Cutter, tmp_path: Path) -> None:
+    path = tmp_path / "noise.mp3"
+    # libmpg123 complains about frames of such a file.
+    soundfile.write(path, np.random.default_rng(1).uniform(-0.5, 0.5, RATE * 8), RATE, format="MP3")
+    command = [sys.executable, "-m", "infra.cli", "listen", "--speed", "max", str(path)]
+    environment = {"EARSHOT_URL": cutter.url, "EARSHOT_PROJECT_KEY": KEY}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_key_is_read_from_file(
     url: str, ramp: Path, tmp_path: Path, earshot: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,9 +310,12 @@ def test_key_is_read_from_file(
     assert KEY not in err
 
 
-@pytest.mark.parametrize("wrong", [["--speed", "0"], ["--speed", "fast"], ["--tag-sensitivity", "Speech=3"]])
+@pytest.mark.parametrize(
+    "wrong", [["--speed", "0"], ["--speed", "fast"], ["--tag-sensitivity", "Speech=3"], ["--format", "mp3", "-"]]
+)
 def test_invalid_options_are_rejected(wrong: list[str], ramp: Path, earshot: Command) -> None:
-    code, _, err = earshot("listen", ramp, *wrong, project_key=KEY)
+    file = [] if "-" in wrong else [ramp]
+    code, _, err = earshot("listen", *file, *wrong, project_key=KEY)
     assert code == 2
     assert wrong[0] in err
 

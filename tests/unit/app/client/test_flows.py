@@ -103,12 +103,9 @@ def test_first_long_pause_of_busy_service_is_logged(caplog: pytest.LogCaptureFix
     assert [record.getMessage() for record in caplog.records] == ["the service is busy (busy); trying again"]
 
 
-def test_persistent_connection_failure_raises() -> None:
+def test_persistent_failure_raises() -> None:
     with pytest.raises(ServiceUnreachable, match="refused"):
         driven(_session_flows.status("key", "s", None), *[NoAnswer("refused")] * (len(RETRIES) + 1))
-
-
-def test_persistent_busy_answer_raises() -> None:
     with pytest.raises(RequestRefused, match="busy") as raised:
         driven(_session_flows.status("key", "s", None), *[BUSY] * (len(RETRIES) + 1))
     assert raised.value.status == 503
@@ -198,12 +195,9 @@ def test_page_of_foreign_server_is_no_success(flow: Callable[[], Flow[None]]) ->
         driven(flow(), Answer(200, b"<html>"))
 
 
-def test_deleting_missing_session_succeeds() -> None:
-    driven(_session_flows.delete("key", "s"), NoAnswer("reset"), Answer(404, b'{"error": "gone"}'))
-
-
-def test_deleting_missing_mark_succeeds() -> None:
-    driven(_own_sound_flows.delete_mark("key", "Kettle", "m"), NoAnswer("reset"), Answer(404, b'{"error": "gone"}'))
+def test_deleting_what_is_missing_succeeds() -> None:
+    for flow in (_session_flows.delete("key", "s"), _own_sound_flows.delete_mark("key", "Kettle", "m")):
+        driven(flow, NoAnswer("reset"), Answer(404, b'{"error": "gone"}'))
 
 
 def test_events_fetch_pages_once_and_pause_after_empty_page() -> None:

@@ -5,7 +5,7 @@ import builtins
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +31,11 @@ def errors(docstring: str) -> list[str]:
     return [name for line in lines for name in re.split(r", ", re.sub(r"(: .*|\.)$", "", line.strip()))]
 
 
-def waiting() -> Iterator[Any]:
-    for cls in (Client, AsyncClient):
-        for name, method in methods(cls).items():
-            if name not in AT_ONCE:
-                yield pytest.param(method, id=f"{cls.__name__}.{name}")
-
-
-@pytest.mark.parametrize("method", list(waiting()))
+@pytest.mark.parametrize(
+    "method",
+    [one for cls in (Client, AsyncClient) for name, one in methods(cls).items() if name not in AT_ONCE],
+    ids=lambda method: method.__qualname__,
+)
 def test_waiting_methods_have_timeout_and_document_errors(method: Callable[..., Any]) -> None:
     timeout = inspect.signature(method).parameters["timeout"]
     assert (timeout.kind, timeout.default) == (inspect.Parameter.KEYWORD_ONLY, None)

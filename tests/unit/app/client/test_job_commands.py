@@ -35,7 +35,7 @@ def only(house: House) -> Accepted:
 
 
 def get(url: str, path: str) -> httpx2.Response:
-    return httpx2.get(f"{url}/api/v1/jobs/{path}", headers={"X-Api-Key": KEY})
+    return httpx2.get(f"{url}/api/v1/jobs/{path}", headers={"X-Api-Key": KEY}, timeout=60)
 
 
 def test_analyze_prints_summary(house: House, wav: Path, analyze: Command) -> None:
@@ -131,9 +131,27 @@ def test_captions_are_written_to_files(house: House, url: str, wav: Path, analyz
     for path in srt, vtt:
         assert "[good] dög" in path.read_text(encoding="utf-8")
         assert path.read_bytes() == get(url, f"{job}/captions{path.suffix}").content
-    code, out, err = analyze(wav, "--srt", tmp_path / "nowhere" / "yard.srt")
-    assert (code, err) == (1, f"earshot: {tmp_path / 'nowhere' / 'yard.srt'}: No such file or directory\n")
+    code, out, err = analyze(wav, "--srt", "/dev/full")
+    assert (code, err) == (1, f"earshot: {wav}: No space left on device\n")
     assert any("Dog_bark" in line for line in out), "the result was there"
+
+
+def test_captions_are_refused_before_the_work(
+    edge: Edge, known: list[str], wav: Path, analyze: Command, run: Command, tmp_path: Path
+) -> None:
+    edge.requests.clear()
+    for place, fault in ((tmp_path / "none" / "a.srt", "No such file or directory"), (tmp_path, "Is a directory")):
+        refused: tuple[int, list[str], str] = (1, [], f"earshot: {place}: {fault}\n")
+        assert analyze(wav, "--srt", place) == analyze(wav, "--vtt", place) == refused
+        assert run("show", known[0], "--srt", place) == refused
+    assert edge.requests == []
+
+
+def test_language_unknown_to_the_engine_is_suspected(edge: Edge, wav: Path, analyze: Command) -> None:
+    edge.results = {**RESULTS, Service.SPEECH: "ASR Engine API error: 400"}
+    code, _, err = analyze(wav, "--speech-lang", "xx")
+    hint = "the engine may not know this language"
+    assert (code, err) == (1, f"earshot: {wav}: speech_analysis: ASR Engine API error: 400; {hint}\n")
 
 
 def test_failed_file_does_not_stop_others(edge: Edge, wav: Path, analyze: Command, tmp_path: Path) -> None:
@@ -169,15 +187,28 @@ def test_lost_connection_reports_job_id(
     ]
 
 
-def test_single_file_options_reject_several_files(edge: Edge, wav: Path, analyze: Command) -> None:
-    code, _, err = analyze(wav, wav, "--srt", "a.srt")
-    assert (code, err) == (1, "earshot: --srt, --vtt and --idempotency-key are for one file\n")
-    assert edge.requests == []
-
-
-def test_prompt_without_insights_is_rejected(edge: Edge, wav: Path, analyze: Command) -> None:
+def test_contradictory_options_are_rejected(edge: Edge, wav: Path, analyze: Command) -> None:
+    one_file = "earshot: --srt, --vtt and --idempotency-key are for one file\n"
+    assert analyze(wav, wav, "--srt", "a.srt") == (1, [], one_file)
     assert analyze(wav, "--prompt", "dogs") == (1, [], "earshot: --prompt needs --insights\n")
     assert edge.requests == []
+
+
+@pytest.mark.parametrize(
+    ("option", "fault"),
+    [
+        (("--idempotency-key", "kl\u00fc"), "--idempotency-key is sent in an HTTP header"),
+        (("--idempotency-key", "a\nb"), "--idempotency-key is sent in an HTTP header"),
+        (("--speech-prompt", "M\udcfcller"), "an argument is not UTF-8"),
+    ],
+)
+def test_options_that_cannot_be_sent_are_rejected(
+    edge: Edge, wav: Path, analyze: Command, option: tuple[str, str], fault: str
+) -> None:
+    code, out, err = analyze(wav, *option)
+    assert (code, out, err.count("\n")) == (1, [], 1)
+    assert err.startswith(f"earshot: {fault}")
+    assert edge.asked == []
 
 
 def test_wrong_key_aborts_all_files(edge: Edge, wav: Path, earshot: Command) -> None:
@@ -236,6 +267,6 @@ def test_unreachable_service_is_one_line(earshot: Command, monkeypatch: pytest.M
 def test_job_is_deleted(house: House, known: list[str], run: Command) -> None:
     assert run("delete", known[0], "--yes")[0] == 0
     assert [house.jobs.view(job) is None for job in known] == [True, False]
-    code, out, err = run("show", known[0])
-    assert (code, out) == (1, [])
-    assert len(err.splitlines()) == 1
+    assert run("show", known[0]) == (
+        1, [], "earshot: there is no such job: it never existed, was deleted or has expired, or is another project's\n",
+    )  # fmt: skip

@@ -178,3 +178,5 @@ def test_oversized_event_raises(monkeypatch: pytest.MonkeyPatch, piece: bytes) -
 def test_invalid_result_raises() -> None:
     with pytest.raises(ServiceUnreachable, match="is not an Earshot service"):
         _ = JobEvent("completed", b"[]").result
+    with pytest.raises(ServiceUnreachable, match="of the kind progress"):
+        _ = JobEvent("progress", b"{}").result

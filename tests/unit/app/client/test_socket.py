@@ -2,11 +2,14 @@
 
 import asyncio
 import io
+import itertools
 import random
 import signal
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
+from websockets.protocol import State
 
 from earshot_client import (
     MICROPHONE,
@@ -40,15 +44,16 @@ from earshot_client import (
     WindowHeard,
     WrongKey,
     WrongSequence,
+    _async_socket,
     _socket_state,
 )
 from earshot_client._async_socket import AsyncSocket
 from earshot_client._socket_state import SocketRequest, SocketState
-from tests.contract.api import UNKNOWN, silence, tone
+from tests.contract.api import UNKNOWN, silence, tone, wav
 from tests.cutter import Cutter
 from tests.unit.app.client.edge import Edge
 from tests.unit.app.conftest import KEY, House, behind_a_server
-from tests.waiting import wait_for
+from tests.waiting import until, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -131,6 +136,14 @@ def test_recordings_are_sent_in_pieces(
     chunks = stored(house, socket.session_id)
     assert b"".join(chunks) == tone(3)
     assert max(map(len, chunks)) < 16_000
+
+
+def test_joined_session_of_a_file_takes_pieces_cut_anywhere(client: Client) -> None:
+    recording = wav(tone(3))
+    session = client.create_session(SessionOptions("file", "audio/wav", total_size=len(recording)))
+    with client.socket(session.id) as socket:
+        heard = list(socket.stream(recording[start : start + 7777] for start in range(0, len(recording), 7777)))
+    assert len(heard) == 5
 
 
 def test_listener_receives_levels_and_cannot_send(client: Client, house: House) -> None:
@@ -224,8 +237,8 @@ def test_socket_reconnects_after_outage(
 def test_outage_beyond_patience_raises(client: Client, cutter: Cutter) -> None:
     with client.socket(patience=0.5) as socket:
         cutter.away = True
-        cutter.cut()
         socket.send(HALF)
+        cutter.cut()
         with pytest.raises(ServiceUnreachable):
             next(socket)
 
@@ -286,6 +299,10 @@ def state() -> SocketState:
     return state
 
 
+def test_session_id_leads_to_no_other_path() -> None:
+    assert SocketState(SocketRequest("", "../a?")).request().path == "/audio_sessions/%2E%2E%2Fa%3F/socket"
+
+
 def test_nothing_is_sent_before_greeting(state: SocketState) -> None:
     """Its number would be wrong."""
     state.keep(b"more")
@@ -334,6 +351,13 @@ def test_transient_close_codes_reconnect(state: SocketState, code: int, error: t
     assert 15 <= state.pause() <= 25
 
 
+def test_pause_ends_with_patience(state: SocketState) -> None:
+    state._wanted = SocketRequest("", MICROPHONE, patience=2)
+    state.received(b'{"type":"error","status_code":503,"error":"full","retry_after":20}')
+    state.closed(1013, "")
+    assert state.pause() <= 2
+
+
 def _closed_by(state: SocketState, code: int) -> float:
     state.closed(code, "")
     return state.pause()
@@ -342,8 +366,9 @@ def _closed_by(state: SocketState, code: int) -> float:
 def test_rejections_on_open_raise_typed_errors(cutter: Cutter, client: Client) -> None:
     with Client(cutter.url, "nobody") as stranger, pytest.raises(WrongKey), stranger.socket():
         pass
-    with pytest.raises(SessionNotFound), client.socket(UNKNOWN):
-        pass
+    for unknown in UNKNOWN, "":
+        with pytest.raises(SessionNotFound), client.socket(unknown):
+            pass
     with pytest.raises(RequestRefused, match="content_type") as refused, client.socket(SessionOptions("stream", "?")):
         pass
     assert refused.value.status == 400
@@ -409,6 +434,32 @@ def test_session_end_during_send_raises_after_results(client: Client, house: Hou
     assert stored(house, socket.session_id) == [HALF] * 5
 
 
+@pytest.mark.parametrize("late", ["more", "nothing more", "nothing yet"])
+def test_session_end_before_audio_ends_raises_only_if_there_is_more(
+    client: Client, monkeypatch: pytest.MonkeyPatch, late: str
+) -> None:
+    left = threading.Event()
+
+    def audio() -> Iterator[bytes]:
+        yield from [HALF] * 5
+        while not socket._socket._over:
+            time.sleep(0.001)
+        if late == "nothing yet":
+            assert left.wait(60)
+        if late != "nothing more":
+            yield HALF
+
+    if late == "nothing yet":
+        monkeypatch.setattr("earshot_client._async_socket.SOURCE_SECONDS", 0.01)
+    heard: list[SocketEvent] = []
+    options = SessionOptions("stream", PCM, total_size=5 * len(HALF))
+    with client.socket(options) as socket:
+        with nullcontext() if late == "nothing more" else pytest.raises(SessionClosed, match="takes no more chunks"):
+            noted(socket.stream(audio()), heard)
+        left.set()
+    assert [event.kind for event in heard] == ["window"] * 4
+
+
 def test_unreadable_audio_fails_session(client: Client, house: House) -> None:
     options = SessionOptions("stream", "audio/wav")
     with client.socket(options) as socket, pytest.raises(SessionFailed, match="declared audio/wav"):
@@ -421,6 +472,17 @@ def test_oversized_chunk_is_rejected(client: Client) -> None:
     assert refused.value.status == 413
 
 
+def test_longest_blocks_may_end_within_a_frame(client: Client, house: House) -> None:
+    """A chunk has whole frames, so the third of these blocks comes with a frame that the earlier ones began."""
+    blocks = [bytes([number]) * (1 << 20) for number in range(1, 4)]
+    with client.socket(SessionOptions("stream", "audio/x-raw; rate=16000; format=s24le"), events=()) as socket:
+        for block in blocks:
+            socket.send(block)
+    chunks = stored(house, socket.session_id)
+    assert b"".join(chunks) == b"".join(blocks)
+    assert [len(chunk) % 3 for chunk in chunks] == [0] * 4
+
+
 # --- leaving --------------------------------------------------------------------------------------------------------
 
 
@@ -430,11 +492,30 @@ def test_close_while_reading_ends_iteration(client: Client, house: House) -> Non
         assert list(socket) == []
         with pytest.raises(ValueError, match="not open"):
             socket.send(HALF)
+        with pytest.raises(ValueError, match="not open"):
+            socket.stream(HALF)
         socket.close()
     for closed in (socket, client.socket()):
         with pytest.raises(ValueError, match="not open"):
             next(closed)
+        closed.close()
     assert not [thread for thread in threading.enumerate() if thread.name == "earshot-socket"]
+
+
+async def test_closed_asyncio_socket_raises_the_same(cutter: Cutter, house: House) -> None:
+    async with AsyncClient(cutter.url, KEY) as client:
+        async with client.socket() as socket:
+            asyncio.get_running_loop().call_later(0.2, asyncio.create_task, socket.close())
+            assert [event async for event in socket] == []
+            with pytest.raises(ValueError, match="not open"):
+                await socket.send(HALF)
+            with pytest.raises(ValueError, match="not open"):
+                socket.stream(HALF)
+            await socket.close()
+        for closed in (socket, client.socket()):
+            with pytest.raises(ValueError, match="not open"):
+                await asyncio.wait_for(anext(closed), 10)
+            await closed.close()
 
 
 def test_redirection_is_not_followed() -> None:
@@ -456,22 +537,33 @@ def test_redirection_is_not_followed() -> None:
 
 
 def test_ctrl_c_exits_immediately(client: Client, house: House, cutter: Cutter) -> None:
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    main, silent = threading.main_thread().ident, threading.Event()
+    main, silent, pressed = threading.main_thread().ident, threading.Event(), list[float]()
     assert main is not None
+
+    def blocks() -> Iterator[bytes]:
+        for number in itertools.count():
+            if number == 6:
+                # The main thread waits for events. A timer might end before it does.
+                pressed.append(time.monotonic())
+                signal.pthread_kill(main, signal.SIGINT)
+            yield HALF
+            silent.wait(0.05)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         house.sessions.slow = True
-        threading.Timer(0.3, signal.pthread_kill, (main, signal.SIGINT)).start()
-        start = time.monotonic()
         with pytest.raises(KeyboardInterrupt), client.socket() as socket:
-            list(socket.stream(HALF for _ in iter(lambda: silent.wait(0.05), None)))
-        assert time.monotonic() - start < 5
+            list(socket.stream(blocks()))
+        assert time.monotonic() - pressed[0] < 20
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-async def test_interrupted_closing_handshake_leaves_no_connection(cutter: Cutter) -> None:
+async def test_interrupted_closing_handshake_leaves_no_connection(
+    cutter: Cutter, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A task is cancelled twice: while it waits for events, and while it waits for the answer to its closing."""
+    monkeypatch.setattr(_async_socket, "CLOSE_SECONDS", 3600.0)
     async with AsyncClient(cutter.url, KEY) as client, client.socket() as socket:
         connection = socket._connection
         assert connection is not None
@@ -479,11 +571,23 @@ async def test_interrupted_closing_handshake_leaves_no_connection(cutter: Cutter
         cutter.call(answering.wait)
         (running,) = socket._tasks
         running.cancel()
-        await asyncio.sleep(0.1)
+        await until(lambda: connection.state >= State.CLOSING)
         running.cancel()
-        await asyncio.sleep(0.1)
-        answering.set()
-        assert connection.transport.get_extra_info("socket").fileno() == -1
+        try:
+            await until(lambda: connection.transport.get_extra_info("socket").fileno() == -1)
+        finally:
+            answering.set()
+
+
+def test_audio_that_exits_is_an_error(client: Client) -> None:
+    def blocks() -> Iterator[bytes]:
+        yield tone(1)
+        sys.exit("unplugged")
+
+    with client.socket(timeout=10) as socket:
+        events = socket.stream(blocks())
+        with pytest.raises(RuntimeError, match="unplugged"):
+            list(events)
 
 
 def test_silent_microphone_does_not_delay_events(client: Client) -> None:
@@ -495,6 +599,25 @@ def test_silent_microphone_does_not_delay_events(client: Client) -> None:
 
     with client.socket() as socket:
         assert next(socket.stream(blocks())).kind == "window"
+    silent.set()
+
+
+def test_silent_microphone_does_not_keep_the_loop(cutter: Cutter) -> None:
+    silent = threading.Event()
+
+    def blocks() -> Iterator[bytes]:
+        yield tone(1)
+        silent.wait()
+
+    async def hear() -> None:
+        async with AsyncClient(cutter.url, KEY) as client, client.socket() as socket:
+            assert (await anext(socket.stream(blocks()))).kind == "window"
+
+    timer = threading.Timer(10, silent.set)
+    timer.start()
+    asyncio.run(hear())
+    assert not silent.is_set()
+    timer.cancel()
     silent.set()
 
 

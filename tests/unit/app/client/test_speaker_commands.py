@@ -74,12 +74,16 @@ def test_voice_is_added_from_job(house: House, speakers: Speakers, wav: Path, ru
         assert err == "earshot: give recordings, or --from-job with --speaker\n"
 
 
-def test_removal_asks_for_confirmation(speakers: Speakers, run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("answer", ["n\n", ""])
+def test_removal_asks_for_confirmation(
+    answer: str, speakers: Speakers, run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     speakers["Anna_Kim"] = Registered(BEGINNING, [WAV])
-    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    monkeypatch.setattr("sys.stdin", io.StringIO(answer))
     code, _, err = run("remove", "Anna_Kim")
     assert code == 1
     assert "Delete speaker Anna_Kim and all their voice samples?" in err
+    assert "give --yes" in err
     assert list(speakers) == ["Anna_Kim"]
 
 
@@ -141,7 +145,8 @@ def test_speakers_of_other_model_are_re_enrolled(speakers: Speakers, run: Comman
         speakers[name] = Registered(BEGINNING, [WAV], compatible=name == "Bo")
     code, out, _ = run("re-enroll")
     assert (code, columns(out)[1:]) == (0, [["Anna_Kim", "1", "0"], ["Cy", "1", "0"]])
-    assert run("re-enroll") == (0, [], "")
+    nothing = "earshot: the model knows the samples of all speakers; nothing was embedded again\n"
+    assert run("re-enroll") == (0, [], nothing)
     speakers["Bo"] = Registered(BEGINNING, [WAV] * 3, compatible=False, lost=2)
     code, out, _ = run("re-enroll", "Bo", "--json")
     assert (code, json.loads("\n".join(out))) == (1, [{"speaker": "Bo", "done": 1, "left": 2}])

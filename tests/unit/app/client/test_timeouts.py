@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -62,20 +63,28 @@ def test_timeout_shortens_retry_pauses(edge: Edge, house: House, unhurried: Shel
     assert not house.jobs.jobs
 
 
-def test_timeout_error_names_cause(unhurried: Shell) -> None:
-    with (
-        unhurried("http://127.0.0.1:9") as client,
-        pytest.raises(DeadlineExceeded, match=r"s: .*(refused|failed)"),
-    ):
-        client.official_tags(timeout=TIMEOUT)
-
-
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The clock for deadlines, which tests advance."""
     now = [0.0]
     monkeypatch.setattr(_deadline, "time", SimpleNamespace(monotonic=lambda: now[0]))
     return now
+
+
+def test_timeout_error_names_cause(unhurried: Shell, now: list[float]) -> None:
+    """The time passes in the pause after the first try, which has failed."""
+
+    def pause(seconds: float) -> None:
+        now[0] = LATE
+
+    async def pause_on_loop(seconds: float) -> None:
+        pause(seconds)
+
+    with (
+        unhurried("http://127.0.0.1:9", sleep=pause if unhurried == Client else pause_on_loop) as client,
+        pytest.raises(DeadlineExceeded, match=r"s: .*(refused|failed)"),
+    ):
+        client.official_tags(timeout=LATE)
 
 
 def test_broken_stream_is_not_resumed_after_deadline(edge: Edge, now: list[float]) -> None:
@@ -105,6 +114,24 @@ def test_fast_calls_succeed(url: str, tmp_path: Path, unhurried: Shell) -> None:
     with unhurried(url, KEY) as client:
         assert len(list(client.detect(path, timeout=LATE))) == 5
         assert client.official_tags(timeout=LATE) == TAGS
+
+
+def test_infinite_timeout_is_no_limit(url: str, unhurried: Shell) -> None:
+    with unhurried(url, KEY) as client:
+        assert client.official_tags(timeout=math.inf) == TAGS
+
+
+def test_time_that_is_not_a_number_raises(unhurried: Shell) -> None:
+    with unhurried("http://127.0.0.1:9", KEY) as client:
+        for call in (
+            lambda: client.official_tags(timeout=math.nan),
+            lambda: list(client.session_events("s", timeout=math.nan)),
+            lambda: list(client.live("s", timeout=math.nan)),
+            lambda: client.socket(timeout=math.nan),
+            lambda: client.socket(patience=math.nan),
+        ):
+            with pytest.raises(ValueError, match="not a number"):
+                call()
 
 
 async def test_caller_timeout_is_not_converted(edge: Edge) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -37,7 +38,7 @@ from tests.unit.app.client.conftest import Shell
 from tests.unit.app.conftest import KEY, ORG_KEY, House
 from tests.unit.app.double import GRAPH, MODEL, Session
 from tests.unit.app.jobs.conftest import SOUND, sounds
-from tests.waiting import until
+from tests.waiting import until, wait_for
 from topics.errors import AudioError, Conflict, NotFound
 from topics.hearing import Hearing
 from topics.hearing import OwnSound as Learnt
@@ -195,6 +196,7 @@ def test_own_sound_rejections_raise_typed_errors(either: Client, house: House, a
     [
         ("audio/x-raw; rate=16000; format=s24be; channels=3", 9),
         ("Audio/X-RAW;channels=2;format=F32;rate=1", 8),
+        ('audio/x-raw; rate=16000; format="s24"; channels="2"', 6),
         ("audio/x-raw; rate=16000; format=u8", 1),
         ("audio/x-raw; format=s16; channels=0", 1),
         ("audio/wav", 1),
@@ -202,7 +204,7 @@ def test_own_sound_rejections_raise_typed_errors(either: Client, house: House, a
 )
 def test_frames_are_cut_by_content_type(content_type: str, frame: int) -> None:
     frames = Frames(content_type)
-    first, second = (len(frames.feed(b"x" * 50)) for _ in range(2))
+    first, second = (len(b"".join(frames.feed(b"x" * 50, 100))) for _ in range(2))
     assert (first, first + second) == (50 // frame * frame, 100 // frame * frame)
 
 
@@ -232,23 +234,29 @@ def test_error_of_block_iterator_follows_events(streamer: Client, cutter: Cutter
 def test_closing_iterator_stops_stream(streamer: Client, cutter: Cutter, house: House) -> None:
     sent: list[int] = []
 
-    def blocks() -> Iterator[bytes]:
-        while len(sent) < 1000:
+    def blocks(closed: threading.Event) -> Iterator[bytes]:
+        for number in range(500):
+            if number == 10:
+                closed.wait()
             sent.append(1)
             yield HALF_SECOND
 
-    async def scene() -> None:
+    async def scene(closed: threading.Event) -> None:
         async with AsyncClient(cutter.url, KEY) as other:
-            events = other.stream(blocks())
+            events = other.stream(blocks(closed))
             await anext(events)
             await events.aclose()  # type: ignore[attr-defined]
+            closed.set()
             await until(lambda: all(one.head.state == "readonly" for one in house.sessions.sessions.values()))
 
-    events = streamer.stream(blocks())
+    closed = threading.Event()
+    events = streamer.stream(blocks(closed))
     next(events)
     events.close()  # type: ignore[attr-defined]
-    asyncio.run(scene())
+    closed.set()
+    asyncio.run(scene(threading.Event()))
     assert len(house.sessions.sessions) == 2
+    wait_for(lambda: "earshot-audio" not in {thread.name for thread in threading.enumerate()})
     assert len(sent) < 900
 
 

@@ -1,5 +1,6 @@
 """Well-formed and malformed forms: each gets a clear answer and leaves nothing behind."""
 
+import weakref
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from app.http.multipart import Form
+from tests.garbage import uncollected
 from tests.unit.app.conftest import KEY, OPTIONS, Exchange, House, client_of
 from tests.waiting import until
 from topics.errors import BadRequest
@@ -119,6 +121,7 @@ INVALID = {
     "a list": ((part('name="options"', b"[]"), AUDIO_PART, END), "model_type", ["options"]),
     "not JSON": ((part('name="options"', b"{'a': 1}"), AUDIO_PART, END), "json_invalid", ["options"]),
     "no text": ((part('name="options"', b""), AUDIO_PART, END), "json_invalid", ["options"]),
+    "unknown and not JSON": ((part('name="options"', b'{"x": NaN}'), AUDIO_PART, END), "json_invalid", ["options"]),
     "unknown": ((part('name="options"', b'{"x": 1}'), AUDIO_PART, END), "extra_forbidden", ["options", "x"]),
     "long": ((part('name="options"', b" " * 65_537), AUDIO_PART, END), "too_long", ["options"]),
 }
@@ -182,6 +185,16 @@ def test_parsing_does_not_depend_on_block_boundaries(cuts: list[int]) -> None:
     assert (form.close(), bytes(audio)) == (SOUND, AUDIO)
 
 
+def test_read_form_is_freed_at_once() -> None:
+    with uncollected():
+        form = Form(FORM.encode(), "audio", lambda data: None)
+        form.feed(AUDIO_PART + END)
+        form.close()
+        freed = weakref.ref(form)
+        del form
+        assert freed() is None
+
+
 def test_repeated_fields_are_all_kept() -> None:
     form = Form(FORM.encode(), "file", lambda data: None, fields=("name[]", "model"))
     parts = [
@@ -193,8 +206,12 @@ def test_repeated_fields_are_all_kept() -> None:
     assert (form.values("name[]"), form.values("model"), form.values("other")) == (["Ä", ""], [], [])
 
 
-def test_fields_over_total_limit_are_rejected() -> None:
-    form = Form(FORM.encode(), "file", lambda data: None, fields=("name[]",))
-    form.feed(part('name="name[]"', b"x" * 65_000))
+@pytest.mark.parametrize("second", ["name[]", "ignored"])
+@pytest.mark.parametrize("first", ["name[]", "ignored"])
+def test_fields_over_total_limit_are_rejected(first: str, second: str) -> None:
+    form = Form(FORM.encode(), "file", lambda data: None, fields=("name[]",), unread=("references",))
+    form.feed(part('name="references"', b"x" * 100_000))
+    form.feed(part('name="a file of another name"; filename="x"', b"x" * 100_000))
+    form.feed(part(f'name="{first}"', b"x" * 65_000))
     with pytest.raises(BadRequest, match="fields of the form are longer"):
-        form.feed(part('name="name[]"', b"x" * 1000))
+        form.feed(part(f'name="{second}"', b"x" * 1000))

@@ -275,6 +275,7 @@ FAULTS: list[tuple[dict[str, object], list[tuple[str, list[str]]]]] = [
     ({"options": {"x" * 70_000: 1}}, [("too_long", ["options"])]),
     ({"content_type": 7}, [("string_type", ["content_type"])]),
     ({"filename": [[]] * 50_000}, [("too_long", ["filename"])]),
+    ({"filename": "f" * 65_537}, [("too_long", ["filename"])]),
 ]
 
 
@@ -325,6 +326,10 @@ def test_deeply_nested_bodies_return_422(http: TestClient, content: bytes) -> No
     answer = http.post("/api/v1/analyze", content=content)
     assert answer.status_code == 422
     assert {detail["type"] for detail in answer.json()["details"]} <= {"json_invalid", "missing"}
+
+
+def test_quotes_do_not_count_towards_the_length_of_a_field(http: TestClient) -> None:
+    assert http.post("/api/v1/analyze", json=body(filename="f" * 65_536)).status_code == 200
 
 
 def test_number_of_reported_errors_is_limited(http: TestClient) -> None:

@@ -1,6 +1,5 @@
 """The recording of a job: by key or link, whole or in ranges, as a waveform or spectrogram, and for no one else."""
 
-import asyncio
 import struct
 import time
 import zlib
@@ -151,8 +150,9 @@ async def parts(count: int) -> AsyncGenerator[bytes, None]:
         yield bytes(1 << 20)
 
 
-async def sent(bound: str) -> None:
-    """Check that one request beyond the bound is refused, and that room is released."""
+@pytest.mark.parametrize("bound", ["MOST_OF_PROJECT", "MOST_SENT"])
+async def test_concurrent_downloads_are_limited(bound: str) -> None:
+    """One beyond the bound is refused, and the end of another releases its room."""
     with mock.patch.object(audio, bound, 2):
         quota = download_quota()
         readers = [sent_pieces(quota, "p", parts(2)) for _ in range(3)]
@@ -164,11 +164,6 @@ async def sent(bound: str) -> None:
         assert sum([len(piece) async for piece in again]) == 2 << 20
         await readers[1].aclose()
     assert not quota._held
-
-
-@pytest.mark.parametrize("bound", ["MOST_OF_PROJECT", "MOST_SENT"])
-def test_concurrent_downloads_are_limited(bound: str) -> None:
-    asyncio.run(sent(bound))
 
 
 def test_error_in_first_piece_releases_quota(house: House, http: TestClient) -> None:

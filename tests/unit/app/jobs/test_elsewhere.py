@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Iterator
 import msgspec
 import pytest
 
-from tests.ports import free_port
 from tests.unit.app.conftest import KEY, House
 from tests.unit.app.jobs.conftest import SOUND, Exchange, sounds
 from tests.unit.app.jobs.double import RECORDING
@@ -132,7 +131,7 @@ async def test_rejections_and_removals_come_from_owner(house: House, owner: Hous
 
 async def test_unreachable_owner_returns_503(house: House) -> None:
     job = new_id()
-    house.jobs.elsewhere[job] = f"http://127.0.0.1:{free_port()}"
+    house.jobs.elsewhere[job] = "http://127.0.0.1:9"
     exchange = await Exchange(house, f"/api/v1/jobs/{job}/stream").end()
     assert (exchange.status, exchange.headers["content-type"]) == (503, "application/json")
     assert json.loads(exchange.body) == {"error": "the node that owns it does not answer"}

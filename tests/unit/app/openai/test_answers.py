@@ -67,16 +67,16 @@ async def test_text_and_caption_formats_omit_speakers(house: House, form: str, b
 
 
 async def test_verbose_json_answer(house: House) -> None:
-    content = (await reply(house, {"response_format": "verbose_json", "language": "de", "temperature": "0.2"})).json
+    content = (await reply(house, {"response_format": "verbose_json", "language": "DE", "temperature": "0.2"})).json
     segments = content.pop("segments")
-    assert content == {"task": "transcribe", "language": "de", "duration": 11.6, "text": TEXT, "usage": USAGE}
+    assert content == {"task": "transcribe", "language": "german", "duration": 11.6, "text": TEXT, "usage": USAGE}
     assert [(one["id"], one["start"], one["end"], one["text"]) for one in segments] == [
         (0, 4.6, 8.91, "Good morning."),
         (1, 9.0, 11.5, "Guten Tag."),
     ]
     assert segments[0]["temperature"] == 0.2
     assert segments[0]["compression_ratio"] > 0
-    assert options(house).speech_lang == "de"
+    assert options(house).speech_lang == "DE"
 
 
 @pytest.mark.parametrize("name", ["timestamp_granularities[]", "timestamp_granularities"])
@@ -98,7 +98,7 @@ async def test_unknown_speakers_get_letters_and_known_ones_names(house: House) -
     fields: Fields = {
         "response_format": "diarized_json",
         "known_speaker_names[]": ["Anna_Kim"],
-        "known_speaker_references[]": ["data:audio/wav;base64,AAAA"],
+        "known_speaker_references[]": ["data:audio/wav;base64," + "A" * 100_000],
         "chunking_strategy": "auto",
         "include[]": ["logprobs"],
     }
@@ -148,6 +148,7 @@ async def test_translation_without_engine_returns_error(house: House) -> None:
     house.jobs.perform(job, Service.TRANSLATION, error="translation is not available in this deployment")
     await post.end()
     assert (post.status, "not available" in post.json["error"]["message"]) == (500, True)
+    assert post.headers["earshot-job"] == job
 
 
 async def test_removed_job_returns_404(house: House) -> None:
@@ -165,6 +166,8 @@ WRONG: dict[str, tuple[Fields, int, str | None, str | None]] = {
     "two models": ({"model": ["whisper-1", "whisper-1"]}, 400, "model", None),
     "another format": ({"response_format": "xml"}, 400, "response_format", None),
     "no language": ({"language": "the one of my mother"}, 400, "language", None),
+    "no language's code": ({"language": "xx"}, 400, "language", None),
+    "no language's code with a region": ({"languages[]": ["zz-top"]}, 400, "language", None),
     "no temperature": ({"temperature": "hot"}, 400, "temperature", None),
     "a temperature too high": ({"temperature": "1.5"}, 400, "temperature", None),
     "not a number": ({"temperature": "nan"}, 400, "temperature", None),

@@ -61,7 +61,7 @@ class Line:
         self.socket = socket
 
     async def next(self) -> dict[str, Any]:
-        message = await asyncio.wait_for(self.socket.recv(), 10)
+        message = await asyncio.wait_for(self.socket.recv(), 30)
         assert isinstance(message, str)
         read: dict[str, Any] = json.loads(message)
         hold(read)
@@ -82,7 +82,7 @@ class Line:
 
     async def code(self) -> int:
         """Return the close code, sent by the server."""
-        await asyncio.wait_for(self.socket.wait_closed(), 10)
+        await asyncio.wait_for(self.socket.wait_closed(), 30)
         code = self.socket.close_code
         assert code is not None
         return code
@@ -134,6 +134,14 @@ async def line_at(url: str, path: str, protocols: tuple[str, ...] = (PROTOCOL,),
         yield Line(socket)
 
 
+class Server(uvicorn.Server):
+    """Begins to stop within milliseconds: uvicorn looks ten times a second."""
+
+    async def main_loop(self) -> None:
+        while not await self.on_tick(0):  # noqa: ASYNC110 (uvicorn sets a flag)
+            await asyncio.sleep(0.005)
+
+
 @asynccontextmanager
 async def listening(app: Any, limits: ConnectionLimits = LIMITS) -> AsyncIterator[tuple[uvicorn.Server, Connections]]:
     """Serve an application as the service does."""
@@ -150,7 +158,7 @@ async def listening(app: Any, limits: ConnectionLimits = LIMITS) -> AsyncIterato
         proxy_headers=False,
         timeout_graceful_shutdown=3,
     )
-    server = uvicorn.Server(config)
+    server = Server(config)
     serving = asyncio.create_task(server._serve())
     watching = asyncio.create_task(door.watch())
     await until(lambda: server.started)

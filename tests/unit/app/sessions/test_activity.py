@@ -14,7 +14,6 @@ from app.sessions.activity import parse_day
 from app.sessions.activity_counter import ActivityCounter, Day, hourly_windows
 from app.sessions.rendering import EventRenderer
 from tests.contract.api import RAW
-from tests.ports import free_port
 from tests.unit.app.conftest import KEY, OPTIONS, House, client_of, serving
 from tests.unit.app.sessions.sockets import opened
 from tests.unit.app.sessions.test_live import put
@@ -141,8 +140,7 @@ def test_day_is_merged_from_all_nodes(house: House, http: TestClient) -> None:
         asyncio.run(sound(one, 3.0))
     other.sessions.covered = Coverage(frozenset({1}), 3, frozenset())
     with serving(other) as running:
-        away = f"http://127.0.0.1:{free_port()}"
-        house.sessions.covered = Coverage(frozenset({0}), 3, frozenset({running.url, away}))
+        house.sessions.covered = Coverage(frozenset({0}), 3, frozenset({running.url, "http://127.0.0.1:9"}))
         day = http.get("/api/v1/activity", params={"day": DAY}).json()
     assert (day["sessions"], day["analysed"][3], day["missing"]) == (2, 5, {"partitions": 1, "of": 3})
     assert {tag["name"]: tag["seconds"][3] for tag in day["tags"]}["Dog_bark"] == 2

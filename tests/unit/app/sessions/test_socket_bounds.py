@@ -12,7 +12,7 @@ from websockets.frames import Frame, Opcode
 from app.http.bodies import BodyQuota
 from app.sessions import socket as socket_module
 from app.sessions import socket_audio, socket_room
-from infra.service import socket_connection
+from infra.service import connections, socket_connection
 from tests.contract.api import silence, tone
 from tests.unit.app.conftest import OPTIONS, House
 from tests.unit.app.sessions.sockets import END, HALF, LIMITS, greeted, handshake, opened, path_of, place, refused
@@ -54,6 +54,7 @@ async def test_unacknowledged_bytes_are_limited(
                 await line.socket.send(chunk)
 
         sending = asyncio.create_task(send())
+        await until(lambda: len(house.sessions.unfolded) in held)
         await asyncio.sleep(0.3)
         assert len(house.sessions.unfolded) in held
         assert len(chunk) == 1 or not sending.done()
@@ -214,8 +215,14 @@ async def test_sockets_per_project_are_limited(monkeypatch: pytest.MonkeyPatch) 
             assert (await four.next())["type"] == "hello"
 
 
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look after connections so often that the time for which the process stood still counts little."""
+    monkeypatch.setattr(connections, "LOOK_SECONDS", 0.1)
+
+
 @pytest.mark.slow
-async def test_client_without_pong_is_disconnected(house: House) -> None:
+async def test_client_without_pong_is_disconnected(house: House, looks: None) -> None:
     session = await opened(house)
     limits = msgspec.structs.replace(LIMITS, idle_seconds=1.5)
     async with place(house, limits) as here:
@@ -232,7 +239,7 @@ async def test_client_without_pong_is_disconnected(house: House) -> None:
 
 
 @pytest.mark.slow
-async def test_stalled_reader_is_disconnected(house: House) -> None:
+async def test_stalled_reader_is_disconnected(house: House, looks: None) -> None:
     session = await opened(house)
     await house.sessions.submit(session, Chunk("c", 0, tone(2000)))
     await until(lambda: house.sessions.sessions[session].scores)

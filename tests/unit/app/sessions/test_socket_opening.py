@@ -2,14 +2,17 @@
 
 import asyncio
 import base64
+import json
 from itertools import accumulate
 from unittest import mock
 
 import msgspec
 import pytest
 import uvloop
+from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 from websockets.frames import Frame, Opcode
+from websockets.typing import Subprotocol
 
 from app.identity import authentication
 from app.identity import keys as keys_module
@@ -22,6 +25,7 @@ from tests.unit.app.sessions.sockets import (
     END,
     HALF,
     MAKING,
+    PROTOCOL,
     forwarded,
     handshake,
     of_type,
@@ -179,6 +183,32 @@ async def test_only_allowed_origins_may_open_sockets(origin: str, welcome: bool)
             await refused_either_way(here, path_of(session), 4403, 403, origin=origin)
 
 
+@pytest.mark.parametrize(
+    ("host", "origin", "own"),
+    [
+        ("service.example:443", "https://service.example", True),
+        ("service.example", "http://service.example:80", True),
+        ("service.example:443", "http://service.example", False),
+        ("service.example:8443", "https://service.example", False),
+    ],
+)
+async def test_default_port_does_not_change_own_origin(host: str, origin: str, own: bool) -> None:
+    house = House()
+    url = f"ws://{host}{path_of(await opened(house))}"
+    async with (
+        place(house) as here,
+        connect(
+            url,
+            host="127.0.0.1",
+            port=here.port,
+            additional_headers={"Origin": origin},
+            subprotocols=[Subprotocol(PROTOCOL)],
+            proxy=None,
+        ) as socket,
+    ):
+        assert json.loads(await socket.recv())["type"] == ("hello" if own else "error")
+
+
 @pytest.mark.parametrize("session", ["nothing", "A" * 24])
 async def test_unknown_session_is_rejected(house: House, session: str) -> None:
     async with place(house) as here:
@@ -228,18 +258,28 @@ async def test_invalid_handshakes_are_rejected(house: House) -> None:
         ):
             reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
             writer.write(wrong)
-            answer = await asyncio.wait_for(reader.readuntil(b"}"), 5)
+            answer = await asyncio.wait_for(reader.readuntil(b"}"), 30)
             assert answer.startswith(b"HTTP/1.1 400 ")
             writer.close()
         reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
-        compressed = "Sec-WebSocket-Extensions: permessage-deflate"
-        writer.write(handshake(path_of(session), here.port, compressed))
-        answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+        unusual = "Sec-WebSocket-Extensions: permessage-deflate", "Connection: keep-alive"
+        writer.write(handshake(path_of(session), here.port, *unusual))
+        answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
         assert answer.startswith(b"HTTP/1.1 101 ")
         assert b"deflate" not in answer
         writer.write(b"\x81\x02{}")  # unmasked
-        assert (1002).to_bytes(2, "big") in await asyncio.wait_for(reader.read(), 5)
+        assert (1002).to_bytes(2, "big") in await asyncio.wait_for(reader.read(), 30)
         writer.close()
+
+
+async def test_invalid_handshake_creates_no_session(house: House) -> None:
+    async with place(house) as here:
+        for sent, invalid in ((b": 13", b": 12"), (b"dGhlIHNhbXBsZSBub25jZQ==", b"short")):
+            reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
+            writer.write(handshake(MAKING, here.port, f"X-Api-Key: {KEY}").replace(sent, invalid))
+            assert (await asyncio.wait_for(reader.readuntil(b"}"), 5)).startswith(b"HTTP/1.1 400 ")
+            writer.close()
+        assert not house.sessions.sessions
 
 
 async def test_message_sent_with_handshake_is_stored(house: House) -> None:
@@ -252,6 +292,18 @@ async def test_message_sent_with_handshake_is_stored(house: House) -> None:
         await until(lambda: house.sessions.sessions[session].chunks == [b"abcd"])
         writer.close()
         del reader
+
+
+async def test_refused_client_that_still_sends_audio_closes_first(house: House) -> None:
+    async with place(house) as here:
+        reader, writer = await here.raw(MAKING)
+        await reader.readuntil((4401).to_bytes(2, "big") + b"API key required")
+        writer.write(b"\x82\xfe\x7d\x00\0\0\0\0" + bytes(32_000))
+        await writer.drain()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(reader.read(), 0.5)
+        writer.close()
+        await until(lambda: len(here.door) == 0)
 
 
 async def test_socket_is_forwarded_to_owner(house: House) -> None:

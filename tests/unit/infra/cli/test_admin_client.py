@@ -18,7 +18,7 @@ from app.admin.usage_rows import LineRow
 from app.http.replies import session_error
 from infra.cli import accounts, admin_client, usage
 from infra.cli.admin_client import AdminClient
-from tests.unit.app.admin.house import KEY, URL, House, Transport, house, tell
+from tests.unit.app.admin.house import KEY, URL, House, Transport, house
 from tests.unit.infra.conftest import app_of
 from topics.errors import BadRequest, DirectoryDown, EarshotError, NotFound, RequestError, Unauthorized
 from topics.ports.administration import Administration, UsageFilter
@@ -95,16 +95,16 @@ async def test_malformed_usage_lines_are_reported(monkeypatch: pytest.MonkeyPatc
             await lines(client, UsageFilter())
 
 
-def asked(handler: Callable[[httpx2.Request], httpx2.Response], key: str = KEY) -> EarshotError:
+def asked(handler: Callable[[httpx2.Request], httpx2.Response]) -> EarshotError:
     """Return the error of a call that `handler` answers."""
 
     async def story() -> None:
-        async with AdminClient(URL, key, transport=httpx2.MockTransport(handler)) as client:
+        async with AdminClient(URL, KEY, transport=httpx2.MockTransport(handler)) as client:
             await client.organizations()
 
     with pytest.raises(EarshotError) as caught:
         asyncio.run(story())
-    assert key not in repr(caught.value)
+    assert KEY not in repr(caught.value)
     return caught.value
 
 
@@ -193,13 +193,13 @@ WRITING = [
 
 
 @pytest.fixture
-def app(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[typer.Typer]:
+def app(monkeypatch: pytest.MonkeyPatch, loop: asyncio.Runner, house: House, tmp_path: Path) -> Iterator[typer.Typer]:
     monkeypatch.delenv("EARSHOT_ADMIN_URL", raising=False)
     monkeypatch.setenv("EARSHOT_ADMIN_KEY", KEY)
     monkeypatch.setenv("EARSHOT_DATA", str(tmp_path))
     monkeypatch.setattr(admin_client, "AdminClient", lambda *to: AdminClient(*to, transport=Transport(tmp_path)))
     made = app_of(accounts, usage)
-    tell(tmp_path, House.used)
+    loop.run(house.used())
     with capture_logs():  # of the remote service, which runs in this process
         yield made
 

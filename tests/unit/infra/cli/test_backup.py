@@ -125,6 +125,17 @@ def test_unusable_backup_target_is_rejected(app: typer.Typer, data: Path, tmp_pa
     invoked(app, "backup", "empty")
 
 
+def test_backup_on_full_disk_names_both_files(app: typer.Typer, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def copyfile(source: Path, target: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(source), None, str(target))
+
+    monkeypatch.setattr(shutil, "copyfile", copyfile)
+    said = refused(app, "backup", "one")
+    assert said.startswith("the backup cannot be written: No space left on device (")
+    assert "/pinned/" in said
+    assert "one.incomplete/log/" in said.split(" to ")[1]
+
+
 def test_commands_report_missing_data(app: typer.Typer) -> None:
     assert "there is nothing to back up in data: set EARSHOT_DATA" in refused(app, "backup", "one")
     assert "one is not a whole backup" in refused(app, "restore", "one")

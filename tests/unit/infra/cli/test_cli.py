@@ -32,11 +32,7 @@ from topics.errors import BadRequest, ServiceError
 @pytest.fixture
 def app(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> typer.Typer:
     monkeypatch.setenv("EARSHOT_DATA", str(tmp_path))
-
-    async def story(database: Database) -> None:
-        await database.migrate()
-
-    run(Settings().database, story)
+    run(Settings().database, Database.migrate)
     return app_of(accounts, settings)
 
 
@@ -61,6 +57,32 @@ def test_account_commands_print_json(app: typer.Typer) -> None:
     assert called(app, "project", "delete", "apes", "--yes") == {"deleted": "apes"}
     assert called(app, "org", "delete", "Zoo", "--yes") == {"deleted": "Zoo"}
     assert called(app, "project", "list") == called(app, "org", "list") == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "again"),
+    [
+        ("org create Farm", r"earshot org rotate-key \w{24}"),
+        ("org rotate-key Zoo", "earshot org rotate-key Zoo"),
+        ("project create dogs", r"earshot key rotate \w{24}"),
+        ("key rotate apes", "earshot key rotate apes"),
+    ],
+)
+def test_key_that_cannot_be_printed_is_reported(app: typer.Typer, words: str, again: str) -> None:
+    called(app, "org", "create", "Zoo")
+    called(app, "project", "create", "apes")
+    unread, output = os.pipe()
+    os.close(unread)
+    full = os.open("/dev/full", os.O_WRONLY)
+    for stdout, fault in ((full, "No space left on device"), (output, "Broken pipe")):
+        command = [sys.executable, "-m", "infra.cli", *words.split()]
+        done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True)
+        os.close(stdout)
+        lost = "earshot: the new key is lost, it could not be printed: standard output"
+        assert done.returncode == 1
+        assert re.fullmatch(rf"{lost}: {fault}; `{again}` makes another\n", done.stderr), done.stderr
+        words = words.replace("Farm", "Field").replace("dogs", "cats")
 
 
 def test_config_shows_settings_and_redacts_secrets(
@@ -233,16 +255,6 @@ def test_default_database_path_is_printed(bare: typer.Typer, monkeypatch: pytest
     assert invoked(bare, "org", "list").stderr == ""
 
 
-BARE = f"import sys; sys.modules.update(dict.fromkeys({sorted(EXTRAS)}))"
-
-
-def run_bare(code: str, *arguments: str, directory: Path) -> subprocess.CompletedProcess[str]:
-    """Run a program in which no package of an extra can be imported."""
-    command = [sys.executable, "-c", f"{BARE}\n{code}", *arguments]
-    environment = {"EARSHOT_DATA": str(directory / "data"), "PYTHONPATH": str(Path.cwd())}
-    return subprocess.run(command, env=environment, cwd=directory, capture_output=True, text=True, timeout=60)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "package", "extra"),
@@ -259,7 +271,11 @@ def run_bare(code: str, *arguments: str, directory: Path) -> subprocess.Complete
 def test_missing_extra_is_named_in_one_line(
     arguments: tuple[str, ...], package: str, extra: str, tmp_path: Path
 ) -> None:
-    done = run_bare("import infra.cli; infra.cli.main()", *arguments, directory=tmp_path)
+    """In a program that can import no package of an extra."""
+    bare = f"import sys; sys.modules.update(dict.fromkeys({sorted(EXTRAS)}))\nimport infra.cli; infra.cli.main()"
+    environment = {"EARSHOT_DATA": str(tmp_path / "data"), "PYTHONPATH": str(Path.cwd())}
+    command = [sys.executable, "-c", bare, *arguments]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     line = done.stderr.strip().splitlines()[-1]
     assert (done.returncode, done.stdout) == (1, "")
     assert line.startswith(f"earshot: this needs the package {package}")

@@ -92,7 +92,7 @@ def test_errors_are_one_line(
     arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("EARSHOT_DATA", str(tmp_path))
-    monkeypatch.setattr(cli, "MODULES", ("infra.cli.models",))
+    monkeypatch.setattr(cli, "COMMANDS", {"models": ["models"]})
     monkeypatch.setattr(sys, "argv", ["earshot", "models", *arguments])
     with pytest.raises(SystemExit) as stopped:
         cli.main()

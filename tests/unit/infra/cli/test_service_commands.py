@@ -1,5 +1,6 @@
 """Commands around a running service: its nodes, engines and documents, and command-line conventions."""
 
+import os
 import signal
 import socket
 import subprocess
@@ -122,28 +123,25 @@ def test_engines_beyond_localhost_require_valid_key(
 
 @pytest.mark.parametrize("words", [["config", "--markdown"], ["config"], ["--help"]])
 def test_command_dies_silently_of_broken_pipe(words: list[str]) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-m", "infra.cli", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdout.close()
-        assert process.stderr.read() == ""
-    assert process.returncode == 128 + signal.SIGPIPE
+    unread, output = os.pipe()
+    os.close(unread)
+    done = subprocess.run([sys.executable, "-m", "infra.cli", *words], stdout=output, stderr=subprocess.PIPE, text=True)
+    os.close(output)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
 
 
 def test_full_disk_is_reported_in_one_line() -> None:
     command = [sys.executable, "-m", "infra.cli", "config", "--markdown"]
     with open("/dev/full", "wb") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
-    assert (done.returncode, done.stderr) == (1, "earshot: No space left on device\n")
+    assert (done.returncode, done.stderr) == (1, "earshot: standard output: No space left on device\n")
 
 
 def test_command_dies_silently_of_broken_pipe_in_any_thread() -> None:
     program = (
         "import sys, threading\n"
-        "from infra.cli.output import end_with_the_reader\n"
-        "end_with_the_reader()\n"
+        "from infra.cli.output import watch_output\n"
+        "watch_output()\n"
         "sys.stdin.read()\n"
         "threading.Thread(target=print, args=['a line'], kwargs={'flush': True}).start()\n"
         "threading.Event().wait()\n"
@@ -176,10 +174,12 @@ def test_local_url_follows_host_and_port(environment: dict[str, str], url: str) 
 def test_unreachable_service_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     app = app_of(detect)
 
-    port = free_port()
-    monkeypatch.setenv("EARSHOT_PORT", str(port))
     monkeypatch.setenv("EARSHOT_PROJECT_KEY", "any")
-    result = CliRunner().invoke(app, [str(RECORDING)])
+    with socket.socket() as taken:  # Nobody listens there, and nobody else can.
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        monkeypatch.setenv("EARSHOT_PORT", str(port))
+        result = CliRunner().invoke(app, [str(RECORDING)])
     assert isinstance(result.exception, EarshotError)
     assert str(result.exception).startswith(f"no answer from http://127.0.0.1:{port}: ")
     assert "--url or EARSHOT_URL" in str(result.exception)

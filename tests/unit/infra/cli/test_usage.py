@@ -128,7 +128,8 @@ def test_lines_are_printed_as_they_arrive(form: usage.Format, capsys: pytest.Cap
 def test_usage_of_deleted_and_unknown_projects(app: typer.Typer, project: str) -> None:
     invoked(app, "project", "delete", "apes", "--yes")
     assert len(json.loads(invoked(app, "usage", "--project", project, "--format", "json").stdout)) == 3
-    assert invoked(app, "usage", "--project", "b" * 24).output == ""
+    nothing = invoked(app, "usage", "--project", "b" * 24)
+    assert (nothing.stdout, nothing.stderr) == ("", "earshot: there is no such usage\n")
     failed = CliRunner().invoke(app, ["usage", "--project", "bats"])
     assert "there is no project 'bats'" in str(failed.exception)
 
@@ -172,8 +173,8 @@ class Writing:
             final = number == len(windows) - 1
             await self.put(session, Scored(sum(windows[:number]), "m", bytes(count), Cursor(), final=final, tags=1))
 
-    async def accept(self, job: str, upload: str = "u") -> None:
-        await self.put(job, Part("c", upload, 0, b"abc"), self.acceptance(upload))
+    async def accept(self, job: str) -> None:
+        await self.put(job, Part("c", "u", 0, b"abc"), self.acceptance())
 
     def acceptance(self, upload: str = "u") -> Accepted:
         source = Source("audio/wav", "wav", 3, 16000, 1)
@@ -330,7 +331,7 @@ def test_recount_falls_back_to_rows_for_missing_records(app: typer.Typer, tmp_pa
 
 
 def test_recount_requires_stopped_service(app: typer.Typer, tmp_path: Path) -> None:
-    run(Settings(data=tmp_path).database, lambda database: database.migrate())
+    run(Settings(data=tmp_path).database, Database.migrate)
     failed = CliRunner().invoke(app, ["usage", "--recount"])
     assert f"there is no log in {tmp_path / 'log'}" in str(failed.exception)
 

@@ -78,7 +78,7 @@ async def test_ambiguous_and_unknown_names_are_rejected(accounts: Accounts) -> N
     await accounts.create_organization("Park")
     for organization in "Zoo", "Park":
         await accounts.create_project("apes", organization)
-    with pytest.raises(BadRequest, match="say which organization"):
+    with pytest.raises(BadRequest, match=r"say which organization, by id or name \(--org\)"):
         await accounts.create_project("bats")
     with pytest.raises(BadRequest, match=r"several projects 'apes': give the id"):
         await accounts.delete_project("apes")
@@ -240,13 +240,10 @@ async def test_chosen_key_of_another_owner_is_rejected(database: Database, revok
         await bootstrap(database, 1, None, CHOSEN)
 
 
-async def test_concurrent_starts_create_one_demo_project(database_url: str, database: Database) -> None:
-    others = [Database(database_url) for _ in range(3)]
+async def test_concurrent_starts_create_one_demo_project(others: list[Database], database: Database) -> None:
     nodes = [database, *others]
     demos = await asyncio.gather(*(bootstrap(node, 0) for node in nodes))
     started = await asyncio.gather(*(show(node, demo) for node, demo in zip(nodes, demos, strict=True)))
-    for other in others:
-        await other.close()
     assert sum(one.project is not None for one in started) == 1
     assert len(await Accounts(database).projects()) == 1
 
@@ -259,11 +256,8 @@ async def test_keys_are_not_stored_in_plaintext(database: Database) -> None:
     assert CHOSEN_ORG[:-4] not in stored
 
 
-async def test_concurrent_starts_share_one_secret(database_url: str, database: Database) -> None:
-    others = [Database(database_url) for _ in range(3)]
+async def test_concurrent_starts_share_one_secret(others: list[Database], database: Database) -> None:
     found = await asyncio.gather(*(token_secret(node) for node in (database, *others)))
-    for other in others:
-        await other.close()
     (secret,) = {*found, await token_secret(database)}
     assert len(secret) == 32
 

@@ -26,13 +26,10 @@ from infra.db import database, intact
 from infra.db.database import Database
 from infra.db.intact import check
 from infra.db.schema import OLDEST, REVISION, metadata
+from infra.errors import WrongSetting
 from tests.damage.files import cut, emptied, flipped
 from tests.unit.infra.conftest import AWAY, SQLITE, run
 from topics.errors import DirectoryDown, ServiceError, Unavailable
-
-
-async def migrate(opened: Database) -> None:
-    await opened.migrate()
 
 
 def test_code_names_latest_revision() -> None:
@@ -67,11 +64,8 @@ async def test_rows_of_oldest_revision_are_kept(opened: Database) -> None:
         assert rows.all() == [("apes", 1200, None, False, "esp_…", True)]
 
 
-async def test_concurrent_starts_migrate_once(database_url: str, opened: Database) -> None:
-    others = [Database(database_url) for _ in range(3)]
+async def test_concurrent_starts_migrate_once(others: list[Database], opened: Database) -> None:
     await asyncio.gather(*(one.migrate() for one in (opened, *others)))
-    for other in others:
-        await other.close()
     async with opened.reading() as connection:
         assert await connection.scalar(text("SELECT count(*) FROM alembic_version")) == 1
 
@@ -96,7 +90,7 @@ def test_busy_wal_switch_is_retried_until_timeout(
         monkeypatch.setattr(database, "BUSY_SECONDS", 0.1)
     monkeypatch.setattr(sqlite3, "connect", functools.partial(sqlite3.connect, factory=Busy))
     with pytest.raises(DirectoryDown) if refused else contextlib.nullcontext():
-        run(f"sqlite+aiosqlite:///{tmp_path / 'earshot.db'}", migrate)
+        run(f"sqlite+aiosqlite:///{tmp_path / 'earshot.db'}", Database.migrate)
 
 
 async def test_failed_revision_is_rolled_back(opened: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,19 +109,18 @@ async def test_failed_revision_is_rolled_back(opened: Database, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("revision", "expected"), [("9999", "knows them up to 0010"), ("0006", "knows them from 0007 on: .*commit 57b4648")]
 )
-async def test_database_of_other_version_is_rejected(opened: Database, revision: str, expected: str) -> None:
-    await opened.migrate()
-    async with opened.writing() as connection:
+async def test_database_of_other_version_is_rejected(database: Database, revision: str, expected: str) -> None:
+    async with database.writing() as connection:
         await connection.execute(text(f"UPDATE alembic_version SET version_num = '{revision}'"))
     with pytest.raises(ServiceError, match=f"revision {revision}, this version {expected}"):
-        await opened.migrate()
-    assert await opened.revision() == revision
+        await database.migrate()
+    assert await database.revision() == revision
 
 
 @pytest.mark.slow
 def test_current_database_needs_no_alembic(tmp_path: Path) -> None:
     url = f"sqlite+aiosqlite:///{tmp_path / 'earshot.db'}"
-    run(url, migrate)
+    run(url, Database.migrate)
     program = (
         "import asyncio, sys; from infra.db.database import Database; opened = Database(sys.argv[1])\n"
         "async def main(): await opened.migrate(); await opened.close()\n"
@@ -166,12 +159,11 @@ async def test_queued_writers_leave_connections_for_readers(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("missing", ["nowhere", "organizations"])
-async def test_errors_do_not_contain_written_values(missing: str, opened: Database) -> None:
+async def test_errors_do_not_contain_written_values(missing: str, database: Database) -> None:
     """Clients get the sentence; the log has the cause."""
-    await opened.migrate()
     statement = text(f"INSERT INTO {missing} (name) VALUES (:name)")
     with pytest.raises((DirectoryDown, IntegrityError)) as caught:
-        async with opened.writing() as connection:
+        async with database.writing() as connection:
             await connection.execute(statement, {"name": "Persephone"})
     told, logged = str(caught.value), str(caught.value.__cause__)
     if missing == "nowhere":
@@ -180,21 +172,19 @@ async def test_errors_do_not_contain_written_values(missing: str, opened: Databa
     assert "Persephone" not in told
 
 
-async def test_error_rolls_back_transaction(opened: Database) -> None:
-    await opened.migrate()
+async def test_error_rolls_back_transaction(database: Database) -> None:
     with contextlib.suppress(KeyError):
-        async with opened.writing() as connection:
+        async with database.writing() as connection:
             await connection.execute(text("INSERT INTO organizations VALUES ('1', 'one', 0)"))
             raise KeyError
-    async with opened.reading() as connection:
+    async with database.reading() as connection:
         assert await connection.scalar(text("SELECT count(*) FROM organizations")) == 0
 
 
 @SQLITE
 @pytest.mark.parametrize("writes", [True, False])
-async def test_cancelled_caller_leaves_no_open_transaction(tmp_path: Path, writes: bool, opened: Database) -> None:
+async def test_cancelled_caller_leaves_no_open_transaction(tmp_path: Path, writes: bool, database: Database) -> None:
     """The statement goes on in its thread, and the error kept here holds its cursor."""
-    await opened.migrate()
     loop, begun, end = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
 
     def held() -> bool:
@@ -202,7 +192,7 @@ async def test_cancelled_caller_leaves_no_open_transaction(tmp_path: Path, write
         return end.wait(10)
 
     async def ask() -> None:
-        async with opened.writing() if writes else opened.reading() as connection:
+        async with database.writing() if writes else database.reading() as connection:
             driver: Any = (await connection.get_raw_connection()).driver_connection
             await driver.create_function("held", 0, held)
             await connection.execute(text("SELECT held() FROM sqlite_schema"))
@@ -219,16 +209,10 @@ async def test_cancelled_caller_leaves_no_open_transaction(tmp_path: Path, write
         assert other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
 
 
-def test_file_that_is_not_a_database_is_rejected(tmp_path: Path) -> None:
-    (tmp_path / "earshot.db").write_bytes(b"not a database" * 100)
-    with pytest.raises(DirectoryDown, match="not a database"):
-        run(f"sqlite+aiosqlite:///{tmp_path / 'earshot.db'}", migrate)
-
-
 def test_lock_held_by_another_writer_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "BUSY_SECONDS", 0.01)
     url = f"sqlite+aiosqlite:///{tmp_path / 'earshot.db'}"
-    run(url, migrate)
+    run(url, Database.migrate)
     other = sqlite3.connect(tmp_path / "earshot.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
 
@@ -242,15 +226,29 @@ def test_lock_held_by_another_writer_times_out(tmp_path: Path, monkeypatch: pyte
     other.close()
 
 
-def test_missing_directory_is_not_created(tmp_path: Path) -> None:
-    with pytest.raises(DirectoryDown, match=f"cannot be opened\n{tmp_path}/wrong/earshot.db: "):
-        run(f"sqlite+aiosqlite:///{tmp_path / 'wrong' / 'earshot.db'}", migrate)
-    assert not (tmp_path / "wrong").exists()
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("sqlite+aiosqlite:///{}/earshot.db", "not a database"),
+        ("sqlite+aiosqlite:///{}/wrong/earshot.db", "cannot be opened\n{}/wrong/earshot.db: "),
+        (AWAY, "does not answer"),
+        (
+            "postgresql+asyncpg://u@127.0.0.1:1/n?ssl=verify-full&sslrootcert={}/no.crt",
+            "does not answer\n.*No such file or directory",
+        ),
+    ],
+)
+def test_unusable_database_is_reported(tmp_path: Path, url: str, said: str) -> None:
+    (tmp_path / "earshot.db").write_bytes(b"not a database" * 100)
+    with pytest.raises(DirectoryDown, match=said.format(tmp_path)):
+        run(url.format(tmp_path), Database.migrate)
+    assert not (tmp_path / "wrong").exists(), "a missing directory is not made"
 
 
-def test_unreachable_server_is_reported() -> None:
-    with pytest.raises(DirectoryDown, match="does not answer"):
-        run(AWAY, migrate)
+@pytest.mark.parametrize("query", ["port=x", "host=a&host=b"])
+def test_url_that_sqlalchemy_refuses_is_a_wrong_setting(query: str) -> None:
+    with pytest.raises(WrongSetting, match=r"EARSHOT_DATABASE_URL: cannot be used \(.*port"):
+        Database(f"postgresql+asyncpg://u@h/n?{query}")
 
 
 @pytest.mark.slow

@@ -52,12 +52,9 @@ async def test_each_session_step_is_one_line(ledger: SqlLedger) -> None:
     assert (total.service, total.jobs, total.audio_ms) == (MeteredService.SESSION, 1, 3 * CHARGE.audio_ms)
 
 
-async def test_concurrent_identical_charges_are_recorded_once(database_url: str, ledger: SqlLedger) -> None:
-    others = [Database(database_url) for _ in range(3)]
+async def test_concurrent_identical_charges_are_recorded_once(others: list[Database], ledger: SqlLedger) -> None:
     charges = [charge(f"j{n}") for n in range(5)]
     await asyncio.gather(*(SqlLedger(one).record(charges) for one in others))
-    for other in others:
-        await other.close()
     assert [one.job for one in await lines(ledger)] == [f"j{n}" for n in range(5)]
 
 

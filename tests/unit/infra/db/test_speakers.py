@@ -115,13 +115,11 @@ async def test_sample_vector_is_replaced(store: SpeakerStore, zoo: str) -> None:
     ],
 )
 async def test_caps_hold_under_concurrent_adds(
-    database_url: str, most: int, words: str, name: str, store: SpeakerStore, zoo: str
+    others: list[Database], most: int, words: str, name: str, store: SpeakerStore, zoo: str
 ) -> None:
-    other = Database(database_url)
-    rosters = store, SqlSpeakerStore(other)
+    rosters = store, SqlSpeakerStore(others[0])
     adding = (rosters[n % 2].add(zoo, name.format(n), sample(n)) for n in range(60))
     ended = await asyncio.gather(*adding, return_exceptions=True)
-    await other.close()
     refused = [str(one) for one in ended if isinstance(one, RuleBroken)]
     assert refused == [words] * (60 - most)
     assert sum(isinstance(one, EnrolledSpeaker) for one in ended) == most
@@ -261,9 +259,5 @@ async def test_postgresql_frees_space_of_removed_speaker(database: Database, sto
 
 
 def test_scrub_never_fails(tmp_path: Path) -> None:
-    async def story(database: Database) -> None:
-        await database.scrub()
-
-    run(f"sqlite+aiosqlite:///{tmp_path / 'earshot.db'}", story)
-    run(f"sqlite+aiosqlite:///{tmp_path}", story)
-    run(AWAY, story)
+    for url in (f"sqlite+aiosqlite:///{tmp_path / 'earshot.db'}", f"sqlite+aiosqlite:///{tmp_path}", AWAY):
+        run(url, Database.scrub)

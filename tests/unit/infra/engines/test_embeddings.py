@@ -3,10 +3,12 @@
 import asyncio
 import base64
 import threading
+from pathlib import Path
 
 import httpx2
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
 
 from infra import models
 from infra.engines import SPEAKER_MODEL, uploads
@@ -93,6 +95,19 @@ async def test_invalid_form_request_is_rejected_in_openai_format(client: httpx2.
     for path, most in ((FORM, uploads.MOST_BYTES), (JSON, embeddings.MOST_BYTES)):
         long = await client.post(path, headers={"content-length": str(most + 1)}, content=b"x")
         assert long.status_code == 413
+
+
+async def test_missing_model_is_logged(
+    client: httpx2.AsyncClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(models, "directory", lambda _: tmp_path)
+    voice_embedding.bundled_engine.cache_clear()
+    with capture_logs() as logs:
+        answer = await embedded(client, encoded(noise(RATE), subtype="FLOAT"))
+    assert answer.status_code == 500
+    ((event, error),) = [(line["event"], line["error"]) for line in logs]
+    assert event == "speaker.unusable"
+    assert str(tmp_path) in error
 
 
 async def test_full_queue_returns_503(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:

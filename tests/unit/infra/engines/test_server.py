@@ -19,7 +19,7 @@ from infra.engines.draining import DrainMiddleware
 from infra.engines.server import create_app
 from infra.engines.speech.speech_models import TOGETHER, SpeechModels, SpeechSettings, make_workers
 from infra.engines.speech.worker_protocol import RecognitionRequest
-from infra.engines.speech.workers import WAITING, Workers
+from infra.engines.speech.workers import LIMIT_S, WAITING, Workers
 from infra.engines.text import chat
 from tests.unit.asgi import Exchange
 from tests.waiting import until
@@ -130,10 +130,13 @@ async def test_long_form_of_unknown_length_is_rejected(speech: SpeechModels, mon
     [({}, "die", "stopped"), ({"limit": 0.7}, "hang", "too long"), ({}, "broken", "no decoder")],
     indirect=["workers"],
 )
-async def test_failed_worker_fails_only_its_own_request(client: httpx2.AsyncClient, order: str, why: str) -> None:
+async def test_failed_worker_fails_only_its_own_request(
+    client: httpx2.AsyncClient, workers: Workers, order: str, why: str
+) -> None:
     answer = await transcribed(client, order)
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
     assert why in answer.json()["error"]["message"]
+    workers._limit = LIMIT_S  # A busy machine starts the next process late.
     assert (await transcribed(client)).json() == {"text": "good day"}
 
 
@@ -151,7 +154,8 @@ async def test_request_is_retried_if_another_killed_its_worker(client: httpx2.As
 
 
 async def test_full_queue_returns_503(client: httpx2.AsyncClient, speech: SpeechModels) -> None:
-    first = [asyncio.create_task(transcribed(client, "hang")) for _ in range(TOGETHER + WAITING)]
+    # The process may have read some: one that hangs could not answer the last request.
+    first = [asyncio.create_task(transcribed(client, "hold")) for _ in range(TOGETHER + WAITING)]
     await until(lambda: speech.admission.inside == len(first))
     late = await transcribed(client)
     assert (late.status_code, late.headers["retry-after"]) == (503, "5")
@@ -166,7 +170,7 @@ async def test_idle_worker_ends(client: httpx2.AsyncClient, workers: Workers) ->
     await transcribed(client)
     worker = workers.worker
     assert worker is not None
-    assert await asyncio.wait_for(worker.process.wait(), 5) == 0
+    assert await asyncio.wait_for(worker.process.wait(), 60) == 0
     assert (await transcribed(client)).status_code == 200
 
 
@@ -176,7 +180,7 @@ async def test_stopping_server_answers_waiting_requests_with_503(
     waiting = [asyncio.create_task(transcribed(client, "hang")) for _ in range(3)]
     await until(lambda: speech.admission.inside == 3 and loads(workers) == 1)
     await workers.close()
-    answers = await asyncio.wait_for(asyncio.gather(*waiting), 5)
+    answers = await asyncio.wait_for(asyncio.gather(*waiting), 15)
     assert [answer.status_code for answer in answers] == [503] * 3
 
 

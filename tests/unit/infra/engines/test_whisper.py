@@ -9,9 +9,8 @@ import pytest
 import soundfile
 
 from infra.engines.speech import speech_models, whisper, whisper_tokens
-from infra.engines.speech.utterances import Utterance, utterances
+from infra.engines.speech.utterances import UTTERANCE_S, Piece, PieceText, Utterance, utterances
 from infra.engines.speech.whisper import Whisper, into_speech
-from infra.engines.speech.whisper_piece import UTTERANCE_S, Piece, PieceText
 from infra.engines.speech.whisper_tokens import Tokens
 from infra.lab.evaluation.transcription import transcribe, word_error_rate
 from infra.models import whisper_files

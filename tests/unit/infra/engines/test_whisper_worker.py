@@ -20,8 +20,7 @@ import soundfile
 from infra.engines.speech import heap, whisper_worker
 from infra.engines.speech.heap import KEPT_HEAP
 from infra.engines.speech.transcripts import RecognitionResult, Word
-from infra.engines.speech.utterances import Utterance
-from infra.engines.speech.whisper_piece import Piece, PieceText
+from infra.engines.speech.utterances import Piece, PieceText, Utterance
 from infra.engines.speech.whisper_worker import WhisperWorker
 from infra.engines.speech.worker_protocol import Answer, EngineFailure, Pipe, RecognitionRequest
 from streams.voice.speech_segments import RATE, SpeechSegment
@@ -46,7 +45,7 @@ class Wires:
         self.sent.put(msgspec.json.encode(RecognitionRequest(number, str(path))))
 
     def next(self) -> tuple[int, Answer]:
-        return self.answers.get(timeout=10)
+        return self.answers.get(timeout=60)
 
 
 class Model:
@@ -65,7 +64,7 @@ class Model:
         for piece in pieces:
             second = int(piece.utterance.start_s)
             self.begun.put(second)
-            assert self.held[second].wait(10)
+            assert self.held[second].wait(60)
             if second == 9:
                 raise EngineError("it broke")
             if second == 8:
@@ -90,7 +89,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Wires, Model]]:
     thread.start()
     yield wires, model
     wires.sent.put(b"")
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
 
 
@@ -108,7 +107,7 @@ def said(numbered: tuple[int, Answer]) -> tuple[int, list[str]]:
 def test_concurrently_decoded_pieces_stay_in_order(world: tuple[Wires, Model], tmp_path: Path) -> None:
     wires, model = world
     wires.ask(1, recording(tmp_path / "a", 1, 2))
-    assert {model.begun.get(timeout=10), model.begun.get(timeout=10)} == {1, 2}
+    assert {model.begun.get(timeout=60), model.begun.get(timeout=60)} == {1, 2}
     model.held[2].set()
     model.held[1].set()
     assert said(wires.next()) == (1, ["1", "2"])
@@ -129,10 +128,10 @@ def test_long_recording_does_not_block_others(world: tuple[Wires, Model], tmp_pa
 def test_cancelled_and_failed_requests_do_not_affect_others(world: tuple[Wires, Model], tmp_path: Path) -> None:
     wires, model = world
     wires.ask(1, recording(tmp_path / "a", 1))
-    assert model.begun.get(timeout=10) == 1
+    assert model.begun.get(timeout=60) == 1
     wires.ask(1, "")
     wires.ask(2, recording(tmp_path / "b", 9))
-    assert model.begun.get(timeout=10) == 9
+    assert model.begun.get(timeout=60) == 9
     wires.ask(3, recording(tmp_path / "c", 3))
     for second in (1, 9, 3):
         model.held[second].set()
@@ -164,7 +163,7 @@ def test_idle_worker_releases_memory(
         model.held[second].set()
         wires.ask(second, recording(tmp_path / "a", second))
         assert said(wires.next())[0] == second
-        given.get(timeout=10)
+        given.get(timeout=60)
 
 
 #: Takes and frees 64 MB three times; prints the pages that the kernel supplied each time, and the resident MB before

@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import threading
 from pathlib import Path
 from unittest import mock
 
@@ -92,4 +93,31 @@ async def test_failed_change_is_repeated(tmp_path: Path, monkeypatch: pytest.Mon
             Registry(tmp_path).use("yamnet")
         await until(lambda: loaded.current.manifest.name == "yamnet")
     finally:
+        watching.cancel()
+
+
+async def test_change_does_not_stop_loop_while_another_model_loads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(in_use, "WATCH_SECONDS", 0.01)
+    begun, may_end = threading.Event(), threading.Event()
+    slow = models.directory("sed_mini")
+
+    def load(directory: Path) -> None:
+        if directory == slow:
+            begun.set()
+            assert may_end.wait(60), "the loop waits for the model"
+
+    model = ModelInUse(tmp_path, None, mock.Mock(spec=Zygote, load=load))
+    loaded = model.open()
+    watching = asyncio.create_task(model.watch(loaded))
+    try:
+        loading = asyncio.create_task(asyncio.to_thread(loaded.engine, manifest.read(slow).model_id))
+        await until(begun.is_set)
+        Registry(tmp_path).use("yamnet")
+        await until(lambda: loaded.current.manifest.name == "yamnet")
+        may_end.set()
+        await loading
+    finally:
+        may_end.set()
         watching.cancel()

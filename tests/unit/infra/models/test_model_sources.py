@@ -145,10 +145,8 @@ def long_name(length: int) -> bytes:
     return header.tobuf() + b"a" * length + bytes(-length % 512)
 
 
-def members(count: int, kind: bytes = tarfile.REGTYPE) -> bytes:
-    header = tarfile.TarInfo("a")
-    header.type = kind
-    return header.tobuf() * count
+def members(count: int) -> bytes:
+    return tarfile.TarInfo("a").tobuf() * count
 
 
 def gnu_sparse() -> bytes:

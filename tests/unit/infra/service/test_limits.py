@@ -120,6 +120,8 @@ def test_voice_and_database_directories_are_not_created(tmp_path: Path) -> None:
     database = urls.database_url(f"sqlite:///{tmp_path}/wrong/earshot.db")
     with pytest.raises(WrongSetting, match=r"^EARSHOT_DATABASE_URL: .*/wrong is not a directory$"):
         prepare(Settings(data=tmp_path / "data", database_url=database))
+    with pytest.raises(WrongSetting, match=r"^EARSHOT_DATABASE_URL: /dev/null is not a file$"):
+        prepare(Settings(data=tmp_path / "data", database_url=urls.database_url("sqlite:////dev/null")))
     prepare(Settings(data=tmp_path / "data", voices_url=f"file://{tmp_path}/voices/here"))
     assert {path.name for path in tmp_path.iterdir()} == {"data"}
 

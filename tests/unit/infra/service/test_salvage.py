@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -99,6 +100,27 @@ def test_damaged_log_is_salvaged_from_tables(data: Path, story: Story, damage: C
     assert asyncio.run(start(data, story)) == READY
 
 
+@pytest.mark.parametrize("end", ["kill -9"])
+def test_lost_end_of_log_is_reported(data: Path) -> None:
+    """Also if no position in a table is beyond the end that can be read."""
+    cut_wal(data / "log" / "log")
+    lines = salvaged(data)
+    assert any(
+        re.fullmatch(r"The log can be read to write \d+ of \d+: what came later is lost\.", line) for line in lines
+    )
+    assert any("that may lack some of it" in line for line in lines)
+
+
+@pytest.mark.parametrize("end", ["SIGTERM"])
+def test_lost_topics_are_reported(data: Path) -> None:
+    """Also if no position in a table says that there were records."""
+    no_tables(data / "log" / "log")
+    (data / "tables" / FILE).unlink()
+    lines = salvaged(data)
+    assert "No record of the log can be read: its list of topics is lost, and all audio with it." in lines
+    assert any("that may lack some of it" in line for line in lines)
+
+
 def test_salvage_without_tables_reads_intact_part_of_log(data: Path, story: Story) -> None:
     shutil.rmtree(data / "tables" / "partitions")
     no_current(data / "log" / "log")
@@ -159,6 +181,19 @@ def test_intact_data_is_left_unchanged(data: Path) -> None:
         salvage(Settings(data=data, broker="kafka://k:9092"))
     assert content(data) == before
     assert not list(data.glob("set-aside-*"))
+
+
+@pytest.mark.parametrize("end", ["kill -9"])
+def test_second_salvage_names_no_session_again(data: Path, story: Story) -> None:
+    cut_wal(data / "log" / "log")
+    first = salvage(Settings(data=data))
+    asyncio.run(start(data, story))
+    (data / "tables").mkdir(exist_ok=True)
+    (data / "partitions").rename(data / "tables" / "partitions")
+    no_current(data / "log" / "log")
+    second = salvage(Settings(data=data))
+    assert any("that may lack some of it" in line for line in first)
+    assert not any(said in line for said in (": lost offset", "that may lack some of it") for line in second)
 
 
 def test_repeated_damage_is_salvaged_again(data: Path, story: Story) -> None:

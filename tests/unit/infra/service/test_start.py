@@ -3,9 +3,9 @@
 import asyncio
 import errno
 import faulthandler
+import gc
 import os
 import re
-import resource
 import signal
 import socket
 import sqlite3
@@ -32,6 +32,7 @@ from streams.folding.lives import Lives
 from tests.ports import free_port
 from tests.process import ask, terminal
 from tests.waiting import wait_for
+from topics.errors import EngineError, Unavailable
 
 KEY = re.compile(r"shown this once.*?(es[po]_\w+)")
 
@@ -125,8 +126,7 @@ def test_data_directory_in_use_is_not_touched(tmp_path: Path, broker: str, held:
 
 @pytest.mark.slow
 def test_low_open_file_limit_is_one_line(tmp_path: Path) -> None:
-    with serving(tmp_path / "data") as process:
-        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (256, 256))
+    with serving(tmp_path / "data", subprocess.PIPE, ("sh", "-c", 'ulimit -n 256; exec "$@"', "sh")) as process:
         out, err = process.communicate(timeout=120)
     assert (process.returncode, out) == (1, "")
     assert err.splitlines()[-1] == "earshot: 256 open files are allowed (ulimit -n), at least 576 are needed"
@@ -165,7 +165,7 @@ def test_first_successful_start_shows_keys(tmp_path: Path) -> None:
     assert "/dashboard/#/welcome/link_" in said
     with welcomed(data) as said:
         assert KEY.findall(said) == []
-        open_to_others = [path for path in (data, *data.rglob("*")) if path.lstat().st_mode & 0o077]
+        open_to_others = [path for path in (data, *data.rglob("*")) if is_open_to_others(path)]
         assert not open_to_others, "whatever the umask was"
 
 
@@ -248,11 +248,38 @@ def test_signal_ends_database_check_and_start(tmp_path: Path, monkeypatch: pytes
     assert not (tmp_path / "data" / "earshot.db").exists()
 
 
+async def test_start_on_full_disk_logs_no_second_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Database and model may both fail; the error of the database is the one to report."""
+
+    async def open_database(*_: object) -> None:
+        raise Unavailable("the disk under the database is full")
+
+    def open_model(_: object) -> None:
+        raise EngineError("No space left on device")
+
+    monkeypatch.setattr(EarshotService, "_open_database", open_database)
+    monkeypatch.setattr(EarshotService, "_open_model", open_model)
+    reported = mock.Mock()
+    asyncio.get_running_loop().set_exception_handler(reported)
+    started = EarshotService(Settings(data=tmp_path / "data", port=0, bundled_engines=False), mock.Mock(spec=Zygote))
+    with pytest.raises(Unavailable, match="the disk under the database is full"):
+        await started.run(lambda *_: None, private=False)
+    gc.collect()
+    assert not reported.called
+
+
 @pytest.mark.parametrize(("host", "url"), [("::", "http://[::]:8000"), ("10.0.0.1", "http://10.0.0.1:8000")])
 def test_other_nodes_can_read_the_address(host: str, url: str, tmp_path: Path) -> None:
     node = EarshotService(Settings(data=tmp_path, host=host), mock.Mock(spec=Zygote))
     node._sockets = [mock.Mock(getsockname=lambda: (host, 8000))]
     assert node._node_url == url
+
+
+def is_open_to_others(path: Path) -> bool:
+    """Return whether other users have rights to a file, which a running service may have deleted meanwhile."""
+    with suppress(FileNotFoundError):
+        return bool(path.lstat().st_mode & 0o077)
+    return False
 
 
 def unseen(data: Path) -> int:
@@ -307,7 +334,9 @@ LIFE = """
 import ctypes, sys, time
 from pathlib import Path
 from infra.service.lives import begin_life
+from streams import memory
 
+memory.ended_for_it = lambda: 0
 with begin_life(Path(sys.argv[1])) as life:
     print("life", life.this, flush=True)
     sys.stdin.read()
@@ -344,6 +373,13 @@ def traced() -> object:
         faulthandler.enable(sys.__stderr__)
 
 
+@pytest.fixture
+def roomy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel counts the processes that memory ended on the whole machine, others' too."""
+    monkeypatch.setattr(memory, "ended_for_it", lambda: 0)
+
+
+@pytest.mark.usefixtures("roomy")
 def test_killed_runs_are_distinguished_from_crashes(tmp_path: Path) -> None:
     assert known(tmp_path).killed == frozenset()
     ends = (signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM, signal.SIGABRT)
@@ -367,6 +403,7 @@ def test_crash_trace_is_logged_once(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "service.crashed" not in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("roomy")
 def test_out_of_memory_kill_counts_as_crash_unless_rebooted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = known(tmp_path).this
     monkeypatch.setattr(memory, "ended_for_it", lambda: 10**9)
@@ -398,6 +435,7 @@ def test_unwritable_run_file_does_not_block_start(tmp_path: Path) -> None:
     assert known(tmp_path).killed == frozenset()
 
 
+@pytest.mark.usefixtures("roomy")
 def test_remembered_runs_are_bounded(tmp_path: Path) -> None:
     names = [known(tmp_path).this for _ in range(MOST_KILLED + 3)]
     assert known(tmp_path).killed == set(names[-MOST_KILLED:])

@@ -72,7 +72,7 @@ class HttpEngine:
         self.connections: set[asyncio.Task[None]] = set()
 
     def address(self, **given: Any) -> EngineAddress:
-        return EngineAddress(**{"url": self.url, "timeout_s": 5.0, **given})
+        return EngineAddress(**{"url": self.url, "timeout_s": 60.0, **given})
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[HttpEngine]:

@@ -6,6 +6,7 @@ import io
 import os
 import subprocess
 import sys
+import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,12 +22,14 @@ import pytest
 from streams.audio import decode
 from streams.audio.decode import BROKEN_LIMIT, AudioFile, OpenFile
 from streams.decoders import confinement, messages
+from streams.decoders.child import IDLE, TOO_LONG, Child, Deadlines, Watch
 from streams.decoders.decoder_process import DecoderDied, DecoderProcess
 from streams.decoders.pool import MAX_IDLE, DecoderPool
 from streams.decoders.processes import Zygote
 from tests.attacks.decoders import DEADLINES, SENTENCES
 from tests.attacks.faulty_decoders import COMMAND
 from tests.audio import encoded, noise
+from tests.garbage import uncollected
 from tests.process import living
 from tests.unit.streams.audio.test_decode import ANY, Broken, samples, until_it_breaks
 from topics.errors import AudioError, AudioTooLong, Unavailable
@@ -49,10 +52,13 @@ def decoders() -> list[psutil.Process]:
 
 
 @pytest.mark.parametrize("seconds", [0.5, 20, 60])
-@pytest.mark.parametrize("kind", ["WAV", "FLAC", "OGG", "MP3", "AIFF", "2 FLAC", "2 OGG"])
+@pytest.mark.parametrize("kind", ["WAV", "FLAC", "OGG", "MP3", "AIFF", "2 FLAC", "2 OGG", "half FLAC", "half CAF"])
 def test_pool_returns_same_samples_as_decoder(pool: DecoderPool, kind: str, seconds: float) -> None:
     """In one message, in blocks that fill the memory several times, and from a file larger than the memory."""
-    data = encoded(noise(2 * int(seconds * 8000)).reshape(-1, 2), 8000, kind.removeprefix("2 "))
+    seconds = max(seconds, 2 * kind.startswith("half "))
+    data = encoded(noise(2 * int(seconds * 8000)).reshape(-1, 2), 8000, kind.removeprefix("2 ").removeprefix("half "))
+    if kind.startswith("half "):
+        data = data[: len(data) // 2]
     data *= 1 + kind.startswith("2 ")
     want = decode.open_file(io.BytesIO(data), ANY)
     with TemporaryFile() as file:
@@ -63,6 +69,7 @@ def test_pool_returns_same_samples_as_decoder(pool: DecoderPool, kind: str, seco
             blocks = samples(got)
             assert got.tell() > 0.9 * len(data)
             assert np.array_equal(blocks, samples(decode.open_file(io.BytesIO(data), ANY)))
+            assert (got.shortfall is not None) is kind.startswith("half ")
 
 
 def fault_of(open_file: OpenFile, data: bytes, longest_s: int) -> tuple[int, float | None, type, str]:
@@ -89,7 +96,9 @@ FAULTS = {
     "a header alone": (encoded(np.empty((0, 1), np.float32), RATE), 60),
     "a torn header": (FLAC[:30], 60),
     **{f"{magic!r} and noise": (magic + bytes(range(256)) * 8, 60) for magic in (b"OggS", b"fLaC", b"\xff\xfb")},
-    "half": (FLAC[: len(FLAC) // 2], 60),
+    "FLAC with a flipped byte": (flipped(FLAC), 60),
+    "a CAF chunk of impossible length": (b"caff\0\1\0\0name\x7f" + b"\xff" * 7 + bytes(100), 60),
+    "a CAF chunk of negative length": (b"caff\0\1\0\0name\x80" + bytes(107), 60),
     **{f"{coder} with a flipped byte": (flipped(encoded(noise(30 * RATE), RATE, "OGG", coder)), 60) for coder in OGG},
     "two rates in a row": (FLAC + encoded(noise(900), 8000, "FLAC"), 60),
     "a sample that is no number": (encoded(NAN, RATE, "WAV", "FLOAT"), 60),
@@ -144,16 +153,13 @@ def test_closing_file_early_ends_its_decoder(pool: DecoderPool) -> None:
 @pytest.mark.parametrize("whole", [False, True])
 def test_file_is_freed_with_its_last_reference(pool: DecoderPool, whole: bool) -> None:
     gc.collect()
-    gc.disable()
-    try:
+    with uncollected():
         with pool.open_file(io.BytesIO(FLAC), ANY) as audio:
             blocks = audio.blocks()
             assert len(list(blocks) if whole else next(blocks))
         file = weakref.ref(audio)
         del audio, blocks
         assert file() is None
-    finally:
-        gc.enable()
 
 
 def wav(rate: int) -> BinaryIO:
@@ -214,6 +220,20 @@ def test_repeatedly_killed_decoder_fails_file(pool: DecoderPool, monkeypatch: py
         assert audio._kills == 3  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("stuck", [True, False])
+def test_pause_of_whole_service_does_not_count(monkeypatch: pytest.MonkeyPatch, stuck: bool) -> None:
+    """A paused container stops both; the decoder has done nothing wrong."""
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    child = mock.Mock(spec=Child, processor_seconds=lambda: 0.1, is_stuck=lambda: stuck)
+    watch = Watch(child, Deadlines(processor=1, idle=2, wall=3))
+    faults = []
+    for seconds in (0.5, 600, 0.5, 0.5, 0.5, 0.5):
+        now += seconds
+        faults.append(watch.fault())
+    assert faults == [None, None, None, *([IDLE, IDLE] if stuck else [None, None]), TOO_LONG]
+
+
 def test_decoder_killed_at_startup_is_replaced(pool: DecoderPool) -> None:
     greet, dead = DecoderProcess.greet, iter([True])
 
@@ -236,8 +256,8 @@ def test_killed_zygote_is_replaced(pool: DecoderPool) -> None:
 
 
 def test_decoders_run_outside_process_group_of_service(pool: DecoderPool) -> None:
-    with pool.open_file(io.BytesIO(FLAC), ANY):
-        assert os.getpgrp() not in {os.getpgid(decoder.pid) for decoder in decoders()}
+    with pool.open_file(io.BytesIO(FLAC), ANY) as audio:
+        assert os.getpgid(audio._decoder.child.number) != os.getpgrp()  # type: ignore[attr-defined]
     assert pool._zygote._process is not None
     assert os.getpgid(pool._zygote._process.process) != os.getpgrp()
 
@@ -326,7 +346,7 @@ def test_decoders_end_when_service_is_killed() -> None:
         processes = [psutil.Process(int(number)) for number in child.stdout.readline().split()]
         child.kill()
         assert len(processes) == 2
-        psutil.wait_procs(processes, timeout=10)
+        psutil.wait_procs(processes, timeout=60)
         assert not [process for process in processes if process.is_running()]
 
 
@@ -345,14 +365,17 @@ def test_background_decoders_run_at_lower_priority(pool: DecoderPool) -> None:
     background = DecoderPool(nice=7, deadlines=DEADLINES)
     with background.open_in_background(io.BytesIO(FLAC), ANY) as audio:
         next(audio.blocks())
-        assert {decoder.nice() for decoder in decoders()} >= {os.getpriority(os.PRIO_PROCESS, 0) + 7}
+        decoder = audio._decoder.child.number  # type: ignore[attr-defined]
+        # 19 is the lowest priority, and the tests themselves may run at a low one.
+        assert os.getpriority(os.PRIO_PROCESS, decoder) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + 7)
     background.stop()
 
 
 def test_decoder_cpu_time_is_limited(pool: DecoderPool) -> None:
+    # Its decoder takes 9 ms on an EPYC, and this thread half a millisecond.
     long = encoded(noise(60 * RATE), RATE, "MP3")
     with pool.open_file(io.BytesIO(long), ANY) as audio, pytest.raises(AudioError, match=BROKEN_LIMIT):
-        list(audio.blocks(0.004))
+        list(audio.blocks(0.002))
 
 
 CONFINED = """
@@ -381,7 +404,7 @@ os._exit(7 if filtered else 8)
 
 
 def test_confined_decoder_cannot_use_system_resources() -> None:
-    child = subprocess.run([sys.executable, "-c", CONFINED], stderr=subprocess.PIPE, timeout=20)
+    child = subprocess.run([sys.executable, "-c", CONFINED], stderr=subprocess.PIPE, timeout=60)
     assert child.returncode in (7, 8), child.stderr
     if child.returncode == 8:
         pytest.skip("this kernel filters no system calls")

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -230,6 +231,38 @@ async def test_salvage_keeps_offset_gaps(tmp_path: Path) -> None:
     await log.close()
 
 
+async def test_second_salvage_reports_only_what_was_lost_since(tmp_path: Path) -> None:
+    write(tmp_path / "broken", 0, 1, 4, 6)
+    gaps = []
+    for number, source in enumerate(("broken", "0/log", "1/log")):
+        with remains(tmp_path / source, tmp_path / "scratch") as old:
+            (tmp_path / str(number)).mkdir()
+            new = NewLog(tmp_path / str(number) / "log", old.name, old.group)
+            new.topic("t", 1)
+            gaps.append(list(new.keep(TP, old, 9 if number < 2 else 13 + SKIPPED).gaps))
+            new.close()
+        log = EmbeddedLog.open(tmp_path / str(number))
+        log.declare("t", 1)
+        if number == 1:
+            assert (await log.append("t", 0, b"key", b"new")).offset == 9 + SKIPPED
+        await log.close()
+    assert gaps == [[range(2, 4), range(5, 6), range(7, 9)], [], [range(10 + SKIPPED, 13 + SKIPPED)]]
+
+
+async def test_salvaged_log_keeps_all_records_of_a_key(tmp_path: Path) -> None:
+    write(tmp_path / "broken", 0, 1)
+    with remains(tmp_path / "broken", tmp_path / "scratch") as old:
+        new = NewLog(tmp_path / "log", old.name, old.group)
+        new.topic("t", 1)
+        new.keep(TP, old, 2)
+        new.close()
+    log = EmbeddedLog.open(tmp_path, cache_bytes=0)
+    log.declare("t", 1)
+    chunks = [(await log.append("t", 0, b"key", b"chunk")).offset for _ in range(4)]
+    assert [record.offset for record in log.read(TP, 0, 100, 1 << 20)] == [0, 1, *chunks]
+    await log.close()
+
+
 async def test_salvage_skips_unreadable_values(tmp_path: Path) -> None:
     write(tmp_path / "broken", *range(10))
     each("*.blob", flipped)(tmp_path / "broken")
@@ -237,6 +270,41 @@ async def test_salvage_skips_unreadable_values(tmp_path: Path) -> None:
         offsets = [record.offset for record in old.records(TP)]
     assert len(offsets) == 9
     assert not (tmp_path / "scratch").exists()
+
+
+def renamed(manifest: str, current: Path) -> None:
+    current.write_text(f"{manifest}\n")
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, emptied, flipped, partial(renamed, "MANIFEST-999999")])
+async def test_salvage_finds_the_list_of_files_without_current(tmp_path: Path, damage: Damage) -> None:
+    directory = await fill(tmp_path / "data", clean=True)
+    each("CURRENT", damage)(directory / "log" / "log")
+    with remains(directory / "log" / "log", tmp_path / "scratch") as old:
+        assert [record.offset for record in old.records(TP)] == [0, 1, 2, 3, 4]
+
+
+async def test_salvage_reports_what_was_lost_beside_what_was_removed(tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    directory.mkdir()
+    log = reopen(directory)
+    log.declare("t", 1)
+    for number in range(12):
+        await log.append("t", 0, b"key", bytes([number]) * 9000)
+    log.make_hole(TP, 1, 3)
+    log.make_hole(TP, 5, 8)
+    await log.close()
+    (blobs,) = (directory / "log" / "log").glob("*.blob")
+    data = bytearray(blobs.read_bytes())
+    for lost in (3, 9, 10):
+        data[data.index(bytes([lost]) * 9000)] ^= 1
+    blobs.write_bytes(data)
+    with remains(directory / "log" / "log", tmp_path / "scratch") as old:
+        new = NewLog(tmp_path / "new", old.name, old.group)
+        new.topic("t", 1)
+        kept = new.keep(TP, old, 13)
+        new.close()
+    assert (kept.records, list(kept.gaps)) == (4, [range(3, 4), range(9, 11), range(12, 13)])
 
 
 def test_salvage_of_missing_log_is_empty(tmp_path: Path) -> None:
@@ -300,5 +368,15 @@ async def test_copy_fails_without_hard_links(tmp_path: Path, monkeypatch: pytest
     log = await filled(tmp_path)
     monkeypatch.setattr(os, "link", mock.Mock(side_effect=OSError(1, "Operation not permitted", "a table")))
     with pytest.raises(LogError, match="cannot be copied: Operation not permitted"), pinned(tmp_path):
+        pass
+    await log.close()
+
+
+async def test_copy_on_full_disk_names_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error of a failed write has no file name."""
+    log = await filled(tmp_path)
+    monkeypatch.setattr(Path, "write_bytes", mock.Mock(side_effect=OSError(28, "No space left on device")))
+    place = re.escape(str(tmp_path / PINNED))
+    with pytest.raises(LogError, match=rf"No space left on device \({place}\)"), pinned(tmp_path):
         pass
     await log.close()

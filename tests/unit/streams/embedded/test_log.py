@@ -103,6 +103,24 @@ async def test_trim_hides_records_and_deletes_them_on_flush(reopen: Reopen) -> N
     assert list(again.store.scan(layout.record_key(1, 0, 0), layout.record_key(1, 0, 4))) == []
 
 
+async def test_records_behind_needed_ones_can_be_removed(reopen: Reopen) -> None:
+    log = await reopen(cache_bytes=0)
+    await fill(log, 10)
+    log.make_hole(T0, 2, 5)
+    await log.flush()
+    assert offsets(log) == [0, 1, 5, 6, 7, 8, 9]
+    log = await reopen(cache_bytes=0)
+    assert offsets(log) == [0, 1, 5, 6, 7, 8, 9]
+    assert [record.offset for record in log.read(T0, 3, 2, ALL)] == [5, 6]
+    assert (log.earliest(T0), log.get(T0, 3)) == (0, None)
+    log.store._db.rocks.delete(layout.record_key(1, 0, 7))
+    with pytest.raises(LogDamaged, match="record 7 of t/0 is missing"):
+        log.read(T0, 3, ALL, ALL)
+    log.make_hole(T0, 5, 8)
+    await log.flush()
+    assert offsets(await reopen()) == [0, 1, 8, 9]
+
+
 async def test_durable_records_are_delivered_per_partition(log: EmbeddedLog) -> None:
     """Records of a partition in order, once readable; other topics are skipped."""
     log.declare("other", 1)
@@ -177,6 +195,7 @@ async def test_missing_record_raises_log_error(reopen: Reopen, missing: int) -> 
     [
         ("IO error: While open a file for random read: /data/log/000012.blob: Too many open files", DatabaseFailed),
         ("IO error: While pread offset 1 len 9: /data/log/000012.sst: Input/output error", DatabaseFailed),
+        ("Too many open files (os error 24)", DatabaseFailed),
         ("IO error: No such file or directory: While open a file for random read: /data/log/000012.blob", LogDamaged),
         ("Corruption: block checksum mismatch in /data/log/000012.sst", LogDamaged),
     ],
@@ -300,6 +319,18 @@ class LogMachine(RuleBasedStateMachine):
         self.runner.run(scenario())
         self.earliest[tp] = max(self.earliest[tp], min(before, self.ends[tp]))
         self.model[tp] = [record for record in self.model[tp] if record.offset >= self.earliest[tp]]
+
+    @rule(tp=partitions.filter(lambda tp: tp.topic == "audio"), since=st.integers(0, 20), length=st.integers(1, 10))
+    def make_hole(self, tp: TopicPartition, since: int, length: int) -> None:
+        since, before = max(since, self.earliest[tp]), min(since + length, self.ends[tp])
+        if since < before:
+
+            async def scenario() -> None:
+                self.log.make_hole(tp, since, before)
+
+            self.runner.run(scenario())
+            self.reopen()  # Removed records may stay in the cache.
+            self.model[tp] = [record for record in self.model[tp] if not since <= record.offset < before]
 
     @rule()
     def compact(self) -> None:

@@ -136,7 +136,6 @@ def test_compaction_matches_naive_model(pairs: list[tuple[str, str]], map_keys: 
             loop.run(put(log, " ".join(part)))
             before = log.read(ROWS, 0, ALL, ALL)
             partition = log._partitions[ROWS]
-            partition.sparse = True
             Compaction(log.store, partition, lambda: False, tombstones_before_ms=0).run()
             assert log.read(ROWS, 0, ALL, ALL) == compacted(before)
         loop.run(log.close())
@@ -205,6 +204,54 @@ async def test_records_are_trimmed_by_retention_or_floor(
     assert len(aged.read(AUDIO, 0, 99, 999)) == 10 - earliest
 
 
+async def test_audio_trimmed_from_the_write_buffer_reaches_no_second_file(
+    aged: EmbeddedLog, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(module, "TRIM_SECONDS", 0.0)
+    monkeypatch.setattr(module, "TRIM_RECORDS", 8)
+    for _ in range(10):
+        append_soon(aged, "audio", 0, b"k", bytes(10_000))
+    await aged.flush()
+    floor = 7
+    task = asyncio.create_task(Maintenance(aged, floor=lambda tp: floor if tp == AUDIO else None).trim())
+    await asyncio.sleep(0.01)
+    assert aged.earliest(AUDIO) == 0
+    floor = 18
+    await until(lambda: aged.earliest(AUDIO) == 18)
+    task.cancel()
+    await aged.flush()
+    await asyncio.to_thread(aged.reclaim, AUDIO)
+    assert [record.offset for record in aged.read(AUDIO, 0, 99, 1 << 20)] == [18, 19]
+    assert 20_000 < sum(file.stat().st_size for file in tmp_path.rglob("*.blob")) < 30_000
+
+
+async def test_records_between_needed_ones_are_removed(aged: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "HOLE_RECORDS", 2)
+    aged.declare("audio", 1)
+    folded, references = 9, [1, 5, 7]
+
+    def needed(tp: TopicPartition, start: int, stop: int) -> list[int]:
+        assert tp == AUDIO
+        stop = min(stop, folded)
+        return [*(offset for offset in references if start <= offset < stop), stop]
+
+    maintenance = Maintenance(aged, needed=needed)
+    aged.trim(AUDIO, 1)
+
+    async def offsets() -> list[int]:
+        maintenance.make_holes(AUDIO)
+        await aged.flush()
+        return [offset for offset in range(20) if aged.store.get(aged._partitions[AUDIO].key(offset))]
+
+    assert await offsets() == list(range(1, 10)), "those that came since the last call stay"
+    assert await offsets() == [1, 5, 6, 7, 8, 9], "2 to 4 are a hole; 6 alone is too short"
+    for _ in range(4):
+        await aged.append("audio", 0, b"k", b"v")
+    assert await offsets() == [1, 5, 6, 7, 8, 9, 10, 11, 12, 13]
+    folded, references = 12, [5]
+    assert await offsets() == [1, 5, 6, 7, 12, 13], "7 was needed when its range was examined"
+
+
 @pytest.mark.parametrize(("dirty_records", "thorough", "left"), [(11, False, 10), (10, False, 1), (11, True, 1)])
 async def test_compaction_waits_for_enough_dirty_records_or_a_thorough_round(
     aged: EmbeddedLog, monkeypatch: pytest.MonkeyPatch, dirty_records: int, thorough: bool, left: int
@@ -226,6 +273,15 @@ async def test_mostly_clean_partition_is_not_compacted(aged: EmbeddedLog, monkey
     await aged.flush()
     await maintenance.round()
     assert aged.dirty(ROWS) == (5, 31)
+
+
+async def test_log_that_cannot_go_on_ends_its_node(aged: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ROUND_SECONDS", 0.0)
+    aged.store._db.rocks = FailingRocks(aged.store._db.rocks, "write", "a fault")  # type: ignore[assignment]
+    with pytest.raises(LogError):
+        await aged.append("rows", 0, b"a", b"v")
+    with pytest.raises(LogError, match="a fault"):
+        await asyncio.wait_for(Maintenance(aged).run(), 5)
 
 
 async def test_maintenance_continues_after_failed_round(aged: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -274,10 +274,10 @@ class World:
 
     def _waiting(self, blocks: Iterator[Any]) -> Iterator[Any]:
         for block in blocks:
-            assert self.open.wait(10)
+            assert self.open.wait(60)
             yield block
 
-    async def get(self, job: str, project: str = "p", wait_s: float = 10) -> JobPicture:
+    async def get(self, job: str, project: str = "p", wait_s: float = 60) -> JobPicture:
         return await self.pictures.picture(job, view(project), wait_s)
 
     def files(self) -> int:
@@ -434,7 +434,7 @@ async def test_stop_does_not_wait_for_endless_recording(world: World, monkeypatc
     world.open.clear()
     asked = asyncio.create_task(world.get("a"))
     await until(lambda: world.opened == 1)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await world.pictures.stop()
     assert world.recordings.held == ["a"]
     world.open.set()

@@ -254,6 +254,15 @@ async def test_persistent_append_failure_starts_new_run(tmp_path: Path) -> None:
     assert len(scripted.works) == 2
 
 
+async def test_failure_that_log_refuses_is_not_counted_as_crash(tmp_path: Path) -> None:
+    scripted = ScriptedService(failing(ServiceFault("the engine failed")), nothing)
+    async with playing(tmp_path, {Service.SOUND: scripted}) as desk:
+        desk.refusals = [None, *[Unavailable("the log is away")] * run_context.APPENDS]
+        await accepted_and_ended(desk)
+    assert [result.times for _, result in desk.noted if isinstance(result, Stopped)] == [0]
+    assert len(scripted.works) == 2
+
+
 async def test_long_outage_is_retried_every_thirty_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Readers of the job see each attempt, and it stays on the log."""
     monkeypatch.undo()

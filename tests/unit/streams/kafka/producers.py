@@ -145,5 +145,8 @@ class User:
     def floor(self, tp: TopicPartition) -> int | None:
         return None
 
+    def needed(self, tp: TopicPartition, start: int, stop: int) -> list[int]:
+        return []
+
     def may_append(self) -> bool:
         return self.valid

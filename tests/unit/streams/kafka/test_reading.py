@@ -248,14 +248,14 @@ async def test_cancelled_read_waits_for_its_thread(monkeypatch: pytest.MonkeyPat
     def batches(self: Consumers, ranges: Any) -> Iterator[dict[TopicPartition, list[StoredRecord]]]:
         try:
             polling.set()
-            assert polled.wait(5)
+            assert polled.wait(60)
             yield {ONE: []}
         finally:
             closed.set()
 
     monkeypatch.setattr(Consumers, "batches", batches)
     reading = asyncio.ensure_future(anext(consumers().read(ONE, 0, 9)))
-    await asyncio.to_thread(polling.wait, 5)
+    assert await asyncio.to_thread(polling.wait, 60)
     reading.cancel()
     await asyncio.sleep(0.01)
     polled.set()

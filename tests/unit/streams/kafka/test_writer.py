@@ -17,6 +17,7 @@ from tests.unit.streams.kafka.producers import Cluster, User
 from tests.waiting import turn
 from topics.catalog import CHANGELOG, COMMANDS, COMMANDS_PARKED, JOB_COMMANDS, RESULTS, TopicPartition
 from topics.errors import ServiceError, Unavailable
+from topics.keys import POSITIONS
 
 LOST = KafkaError(KafkaError._MSG_TIMED_OUT)
 
@@ -54,7 +55,7 @@ async def settle(cluster: Cluster, count: int = 1000) -> None:
 async def all_fail(*waiting: Awaitable[object], match: str) -> None:
     for one in waiting:
         with pytest.raises(Unavailable, match=match):
-            await asyncio.wait_for(one, 1)
+            await asyncio.wait_for(one, 60)
 
 
 # --- producing ------------------------------------------------------------------------------------------------------
@@ -234,7 +235,7 @@ async def test_flush_waits_only_for_earlier_records(writer: KafkaWriter, cluster
     await settle(cluster, 2)
     assert not flush.done()
     await settle(cluster, 1)
-    await asyncio.wait_for(flush, 1)
+    await asyncio.wait_for(flush, 60)
     assert writer.queued_bytes == RECORD_COST + len(b"kafter")
 
 
@@ -260,7 +261,7 @@ async def test_dropped_records_fail_and_are_forgotten(writer: KafkaWriter, clust
     assert b"pending" not in [record.value for record in old.waiting]
     # It was in flight, and was written after all.
     cluster.ends[tp] += 1
-    await asyncio.wait_for(writer.flush(), 1)
+    await asyncio.wait_for(writer.flush(), 60)
     again = writer.append(*tp, b"k", b"again")
     await settle(cluster)
     assert (await again).offset == 2
@@ -309,6 +310,22 @@ async def test_lost_record_fails_waiters_and_stops_node(writer: KafkaWriter, clu
     [failure] = user.failures
     assert isinstance(failure, ServiceError)
     assert writer.queued_bytes == 0
+
+
+async def test_nothing_follows_lost_record_while_node_stops(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
+    """Positions after a lost row would tell the next owner that its command is folded."""
+    append_soon(writer, CHANGELOG, 0, b"k", b"row")
+    await turn()
+    cluster.lose(LOST)
+    await turn()
+    assert len(user.failures) == 1
+    producers = len(cluster.producers)
+    append_soon(writer, CHANGELOG, 0, b"k", b"later row")
+    positions = writer.append(CHANGELOG, 0, POSITIONS, b"positions", bounded=False)
+    await all_fail(positions, match=f"{CHANGELOG}/0 does not take records")
+    assert len(cluster.producers) == producers
+    assert (writer.queued_bytes, user.lapses) == (0, [])
+    await asyncio.wait_for(writer.flush(), 60)
 
 
 @pytest.mark.parametrize("refused", ["all", "one of a batch"])

@@ -12,6 +12,7 @@ from streams.embedded.embedded_backend import EmbeddedBackend
 from streams.embedded.embedded_log import EmbeddedLog
 from streams.models.loaded_models import LoadedModels
 from streams.node import partitions as module
+from streams.node import sender
 from streams.node.node import Node
 from streams.node.options import NodeOptions
 from streams.services.service import JobService
@@ -72,8 +73,8 @@ class Home:
     async def starting(self, **options: Any) -> AsyncIterator[Node]:
         """Run a node during the body."""
         node = self.node(**options)
-        # Often, so that tests need not wait.
-        with mock.patch.object(module, "NOTE_SECONDS", 0.05):
+        # Often, so that tests need not wait; late, because a busy machine is no slow log.
+        with mock.patch.object(module, "NOTE_SECONDS", 0.05), mock.patch.object(sender, "VERDICT_SECONDS", 60.0):
             try:
                 await node.start()
                 yield node

@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from structlog.testing import capture_logs
@@ -76,7 +77,7 @@ async def test_withdrawn_node_rejects_readers_but_accepts_commands(tmp_path: Pat
         node.withdraw()
         for reader in (follower, node.sessions.follow(session)):
             with pytest.raises(Unavailable):
-                await reader.changed(5)
+                await reader.changed(60)
         assert (node.ready(), node.alive()) == ("the node is about to stop", None)
         assert [verdict.status for verdict in await send(node, session, Chunk("c", 0, sound(1)))] == [200]
 
@@ -112,6 +113,7 @@ async def test_full_tables_reject_writes_until_disk_has_room(tmp_path: Path, mon
             await until(lambda: view(node, session).head.cursor.chunks == 3)
             await until(lambda: (noted(node, *at) or 0) >= 4)
             assert node.session_workload.results.windows == view(node, session).head.windows
+            await until(lambda: any(line["event"] == "disk.has_room" for line in lines))
         assert [line["event"] for line in lines if "disk" in line["event"]] == ["disk.full", "disk.has_room"]
     assert home.failures == 0
     async with home.serving() as node:
@@ -200,12 +202,15 @@ async def test_removed_or_replaced_file_fails_node_and_rejects_commands(
     tmp_path: Path, change: Callable[[Path], object], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files_watch, "LOOK_SECONDS", 0.01)
+    look = mock.Mock(wraps=files_watch._look)
+    monkeypatch.setattr(files_watch, "_look", look)
     database = tmp_path / "earshot.db"
     database.touch()
     home, session = Home(tmp_path), new_id()
     async with home.serving(files=(tmp_path / "log" / "log", database, tmp_path / "never")) as node:
         await send(node, session, STREAM, Chunk("c0", 0, sound(1)))
         database.write_bytes(b"more")
+        await until(lambda: look.call_count > 1)  # It has seen what is there.
         with capture_logs() as lines:
             change(tmp_path)
             await until(node.alive)

@@ -20,6 +20,11 @@ from topics.records import Parked
 from topics.sessions.records import Chunk
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inspection, "LOG_SECONDS", 60.0)
+
+
 async def told(look: Inspection) -> LogFacts:
     facts = await look.log_facts()
     assert isinstance(facts, LogFacts), facts
@@ -100,7 +105,6 @@ async def test_parked_records_are_counted_and_newest_shown(tmp_path: Path) -> No
 
 
 async def test_silent_log_is_reported_and_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inspection, "LOG_SECONDS", 0.05)
     async with Home(tmp_path).serving() as node:
         look, asked = Inspection(node, 1000), 0
 
@@ -109,7 +113,8 @@ async def test_silent_log_is_reported_and_asked_once(tmp_path: Path, monkeypatch
             asked += 1
             await asyncio.sleep(60)
 
-        with mock.patch.object(node.backend, "bounds", silent):
+        with mock.patch.object(node.backend, "bounds", silent), monkeypatch.context() as patch:
+            patch.setattr(inspection, "LOG_SECONDS", 0.05)
             first, second = await asyncio.gather(look.log_facts(), look.log_facts())
             assert first == second == "the log did not answer within 0.05 s"
             assert asked == 1

@@ -135,7 +135,7 @@ async def test_job_is_completed_billed_and_its_audio_trimmed(house: House) -> No
         follower = node.jobs.follow(job)
         house.echo.open.set()
         while not is_completed(node, job):
-            assert await follower.changed(5)
+            assert await follower.changed(60)
         assert result(node, job) == FOUND
         billed = {(line.job, line.service.value): line.audio_ms for line in house.books.lines}
         assert billed == {(job, service.value): 1500 for service in FOUND}
@@ -157,7 +157,7 @@ async def test_removed_job_is_cancelled_and_gone(house: House) -> None:
         await until(lambda: len(house.echo.begun) == 2)
         follower = node.jobs.follow(job)
         assert (await node.jobs.submit(job, Removed("r"))).status == 204
-        assert await follower.changed(5)
+        assert await follower.changed(60)
         assert node.jobs.view(job) is None
         await until(lambda: house.echo.cancelled == [job, job])
         assert (await node.jobs.submit(job, Removed("r2"))).status == 404

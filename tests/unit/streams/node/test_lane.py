@@ -235,7 +235,7 @@ async def test_closed_lane_stops_catching_up(what: str) -> None:
     while house.lane.position < 2:  # noqa: ASYNC110 (it is looked at between any two steps)
         await asyncio.sleep(0)
     house.lane.closed = True
-    await asyncio.wait_for(catching_up, 1)
+    await asyncio.wait_for(catching_up, 60)
     assert house.lane.position < 5
     assert len(house.parked) <= 2
     assert not house.lane.level

@@ -155,13 +155,13 @@ async def test_only_idle_sessions_expire(node: Node, home: Home, monkeypatch: py
     sweep = mock.AsyncMock(wraps=node.session_workload.sweep)
     monkeypatch.setattr(node.session_workload, "sweep", sweep)
     # Two more sweeps have ended when the third begins.
-    await until(lambda: sweep.await_count == 3)
+    await until(lambda: sweep.await_count >= 3)
     # Exactly an hour is not more than an hour.
     assert node.sessions.view(idle) is not None
     clock.now += 1
     follower = node.sessions.follow(idle)
     await until(lambda: node.sessions.view(idle) is None)
-    assert await follower.changed(5)
+    assert await follower.changed(60)
     follower.close()
     assert node.sessions.view(used) is not None
     clock.now += IDLE_SECONDS
@@ -194,6 +194,41 @@ async def test_log_is_trimmed_up_to_needed_audio(tmp_path: Path) -> None:
         await until(lambda: node.partitions.floor(at) == log.end(at))
         await keeper.round()
         assert log.earliest(at) == log.end(at)
+
+
+async def test_idle_session_keeps_no_audio_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streams.embedded.maintenance.HOLE_RECORDS", 1)
+    monkeypatch.setattr("streams.embedded.maintenance.TRIM_SECONDS", 0.01)
+    home, data = Home(tmp_path), sound(2)
+    idle = new_id()
+    at = tp(COMMANDS, idle)
+    used = next(session for session in iter(new_id, None) if tp(COMMANDS, session) == at)
+    async with home.serving(idle_seconds=1e9) as node:
+        log = log_of(node)
+        partition = log._partitions[at]
+        await send(node, idle, FILE, *uploads(data, 2))
+        needed = range(1, log.end(at))
+        await send(node, used, FILE, *uploads(data, 8), Sealed("s"))
+        await until(lambda: view(node, used).head.finished)
+        await until(lambda: [n for n in range(log.end(at)) if log.store.get(partition.key(n))] == [*needed])
+    async with home.serving(idle_seconds=1e9) as node:
+        log = log_of(node)
+        assert [record.offset for record in log.read(at, 0, 99, 1 << 30)] == [*needed]
+        await send(node, idle, Sealed("s"))
+        await until(lambda: view(node, idle).head.finished)
+        assert scores(node, idle) == truth(data)
+
+
+async def test_many_references_are_not_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streams.node.owner.REFERENCES_SEARCHED", 2)
+    async with Home(tmp_path).serving() as node:
+        session = new_id()
+        at = tp(COMMANDS, session)
+        await send(node, session, FILE, *uploads(sound(2), 2))
+        await until(lambda: noted(node, *at) == log_of(node).end(at))
+        assert node.partitions.needed(at, 0, 99) == [1, 2, 3]
+        await send(node, session, Chunk("c", 2, sound(1)))
+        assert node.partitions.needed(at, 0, 99) == []
 
 
 async def test_log_keeps_needed_records_beyond_retention(tmp_path: Path) -> None:
@@ -256,7 +291,7 @@ async def next_change(node: Node, session: str) -> None:
     """Read changes until the partition is revoked."""
     follower = node.sessions.follow(session)
     while True:
-        assert await follower.changed(5)
+        assert await follower.changed(60)
 
 
 async def assign(node: Node, assignment: Assignment) -> None:
@@ -277,7 +312,7 @@ async def test_revoked_partition_rejects_readers_and_kept_one_continues(node: No
     await asyncio.sleep(0.01)
     node.partitions.assign(elsewhere)
     with pytest.raises(Unavailable, match="no longer serves it"):
-        await asyncio.wait_for(gone, 5)
+        await asyncio.wait_for(gone, 60)
     assert node.ready() is None
     assert node.owners.here == {0: owner}
     assert node.sessions.owner(going) == "http://there:1"
@@ -306,7 +341,7 @@ async def test_command_waits_for_partition_takeover(node: Node, monkeypatch: pyt
     node.partitions.assign(Assignment(frozenset({0, 1})))
     monkeypatch.setattr(node.job_workload, "survey", survey)
     node.partitions.assign(ALL)
-    await asyncio.wait_for(surveying.wait(), 5)
+    await asyncio.wait_for(surveying.wait(), 60)
     await until(lambda: node.ready() == "partition 2, 3: a look through its rows")
     with pytest.raises(Unavailable, match="partition 2 has no ready owner here: a look through its rows"):
         node.sessions.view(session)

@@ -96,7 +96,7 @@ def test_node_without_valid_lease_serves_nothing() -> None:
 async def test_request_waits_until_partition_serves() -> None:
     one, other = owner(1, serving=False), owner(2, serving=False)
     made = owners(one, other)
-    waiting = asyncio.create_task(made.ready(in_partition(1), 5.0))
+    waiting = asyncio.create_task(made.ready(in_partition(1), 60.0))
     await asyncio.sleep(0)
     other.serve()
     made.note_change()
@@ -104,7 +104,7 @@ async def test_request_waits_until_partition_serves() -> None:
     assert not waiting.done()
     one.serve()
     made.note_change()
-    assert await asyncio.wait_for(waiting, 1) is one
+    assert await asyncio.wait_for(waiting, 60) is one
     assert await made.ready(in_partition(1), 0.0) is one
 
 
@@ -122,7 +122,7 @@ async def test_request_does_not_wait_for_lost_or_stopped_partition(what: str) ->
     made = owners(one)
     if what == "has stopped":
         one.stopped = "20 of 21 records cannot be read"
-    waiting = asyncio.create_task(made.ready(in_partition(1), 60.0))
+    waiting = asyncio.create_task(made.ready(in_partition(1), 600.0))
     await asyncio.sleep(0)
     if what == "goes":
         del made.here[1]
@@ -131,7 +131,7 @@ async def test_request_does_not_wait_for_lost_or_stopped_partition(what: str) ->
         one.close("it is stopped")
     made.note_change()
     with pytest.raises(Unavailable, match="another node's" if what == "goes" else "cannot be read"):
-        await asyncio.wait_for(waiting, 1)
+        await asyncio.wait_for(waiting, 60)
     with pytest.raises(NotOwned):
         await made.ready(in_partition(3), 60.0)
 

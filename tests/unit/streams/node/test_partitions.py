@@ -13,9 +13,11 @@ import pytest
 from streams.disk import DatabaseDamaged
 from streams.log import Ack, StoredRecord
 from streams.node import partitions as module
+from streams.node.lane import PARKED_AT_LEAST
+from streams.node.owner import PartitionOwner
 from streams.tables.database import Databases, TableDatabase
 from streams.tables.partition_rows import APPLIED, Applied
-from tests.unit.streams.node.logs import AWAY, MemoryLog
+from tests.unit.streams.node.logs import AWAY, POISON, MemoryLog
 from tests.unit.streams.node.members import Shareholder
 from tests.waiting import until
 from topics.catalog import CHANGELOG, COMMANDS, KEEP_TOMBSTONES_MS, TopicPartition
@@ -275,6 +277,24 @@ async def test_last_step_of_takeover_is_retried(holder: Shareholder) -> None:
     holder.assign(2)
     await until(lambda: holder.work.begun == [2])
     assert (holder.serving(), holder.failures) == ([2], 0)
+
+
+async def test_partition_that_stops_during_takeover_does_not_serve(
+    holder: Shareholder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = TopicPartition(COMMANDS, 2)
+
+    async def survey(owner: PartitionOwner) -> None:
+        for _ in range(PARKED_AT_LEAST):
+            holder.log.add(*commands, b"k", POISON)
+        holder.partitions.deliver(commands, holder.log.records[commands][-1:])
+        await until(lambda: owner.stopped is not None)
+
+    monkeypatch.setattr(holder.work, "survey", survey)
+    holder.assign(2)
+    await until(lambda: holder.work.begun == [2])
+    assert holder.serving() == [], "nobody would fold what it accepts"
+    assert "cannot be read" in (holder.partitions.waits() or "")
 
 
 async def test_idle_table_stays_fresh_while_log_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

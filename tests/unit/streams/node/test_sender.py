@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,11 +14,13 @@ from streams.node import sender as module
 from streams.node.owner import PartitionOwner
 from streams.node.sender import RecordSender
 from streams.room import Room
+from tests.garbage import uncollected
 from tests.unit.streams.jobs.world import accepted
+from tests.waiting import turn
 from topics import keys, record_codec
 from topics.catalog import COMMANDS, JOB_COMMANDS
-from topics.errors import EarshotError, Unavailable
-from topics.folding import Verdict
+from topics.errors import Unavailable
+from topics.folding import Answer, Verdict
 from topics.jobs.records import Accepted, Part
 from topics.sessions.records import Chunk, Opened, Sealed
 
@@ -91,8 +94,9 @@ async def test_abandoned_part_holds_room_until_it_leaves_queue(monkeypatch: pyte
         await upload(uploads, 2, 60)
     assert len(writer.waiting) == 2
     writer.waiting[0].set_exception(Unavailable("dropped"))
+    monkeypatch.setattr(module, "VERDICT_SECONDS", 60.0)
     task = upload(uploads, 2, 60)
-    await asyncio.sleep(0.01)
+    await turn()
     writer.waiting[2].set_result(Ack(0, 0))
     await task
 
@@ -131,7 +135,7 @@ async def test_project_over_its_queue_share_is_rejected_alone() -> None:
     assert len(writer.waiting) == 2
     # A durable record has left the queue.
     writer.waiting[0].set_result(Ack(0, 0))
-    await asyncio.sleep(0.01)
+    await turn()
     third = submit("loud")
     await asyncio.sleep(0)
     assert len(writer.waiting) == 3
@@ -146,7 +150,7 @@ async def test_parts_wait_for_room_and_oversized_part_goes_alone(room: int) -> N
     uploads = sender(writer, room)
     tasks = [upload(uploads, number, 60) for number in range(3)]
     for durable in range(3):
-        await asyncio.sleep(0.01)
+        await turn()
         assert len(writer.waiting) == durable + 1
         writer.waiting[durable].set_result(Ack(durable, 0))
     await asyncio.gather(*tasks)
@@ -158,7 +162,7 @@ async def test_acceptance_does_not_overtake_waiting_parts() -> None:
     tasks: list[asyncio.Task[Any]] = [upload(uploads, number, 60) for number in range(2)]
     tasks.append(asyncio.create_task(uploads.submit(JOB_COMMANDS, JOB, accepted("u", 2))))
     for durable in range(3):
-        await asyncio.sleep(0.01)
+        await turn()
         writer.waiting[durable].set_result(Ack(durable, 0))
     await asyncio.gather(*tasks[:2])
     tasks[2].cancel()
@@ -171,7 +175,7 @@ async def test_acceptance_does_not_overtake_waiting_parts() -> None:
 
 async def test_projects_enter_in_turn() -> None:
     room, order = Room(10), []
-    deadline = asyncio.get_running_loop().time() + 10
+    deadline = asyncio.get_running_loop().time() + 60
     await room.enter("loud", 10, deadline)
 
     async def enter(project: str) -> None:
@@ -189,7 +193,7 @@ async def test_projects_enter_in_turn() -> None:
 
 async def test_requests_of_one_project_enter_in_order() -> None:
     room, order = Room(10), []
-    deadline = asyncio.get_running_loop().time() + 10
+    deadline = asyncio.get_running_loop().time() + 60
     await room.enter("p", 10, deadline)
 
     async def enter(number: int, size: int) -> None:
@@ -198,7 +202,7 @@ async def test_requests_of_one_project_enter_in_order() -> None:
 
     # An acceptance has no size, and waits for the parts before it.
     tasks = [asyncio.create_task(enter(number, size)) for number, size in enumerate((6, 3, 0))]
-    await asyncio.sleep(0.01)
+    await turn()
     assert order == []
     room.leave(10)
     await asyncio.gather(*tasks)
@@ -215,7 +219,7 @@ async def test_cancelled_waits_leak_no_room_and_limit_holds(seed: int) -> None:
         nonlocal used
         size = chance.randrange(1, 12)
         try:
-            await room.enter(chance.choice("abc"), size, loop.time() + chance.choice((0.001, 5)))
+            await room.enter(chance.choice("abc"), size, loop.time() + chance.choice((0.001, 60)))
         except Unavailable:
             return
         used += size
@@ -233,12 +237,12 @@ async def test_cancelled_waits_leak_no_room_and_limit_holds(seed: int) -> None:
     ends = await asyncio.gather(*tasks, return_exceptions=True)
     assert {type(end) for end in ends if end is not None} <= {asyncio.CancelledError}
     # All room has been released.
-    await room.enter("d", 10, loop.time() + 1)
+    await room.enter("d", 10, loop.time() + 60)
 
 
 async def test_sent_commands_are_appended_in_order_and_answered_once() -> None:
     writer = Writer()
-    sends, answers = sender(writer, 100), list[Verdict | EarshotError]()
+    sends, answers = sender(writer, 100), list[Answer]()
     for number in range(3):
         sends.send(COMMANDS, JOB, Chunk(f"c{number}", number, b"audio"), answers.append)
     assert writer.values == [record_codec.encode(Chunk(f"c{number}", number, b"audio")) for number in range(3)]
@@ -255,11 +259,24 @@ async def test_sent_commands_are_appended_in_order_and_answered_once() -> None:
     assert len(answers) == 3, "each is answered once"
 
 
+async def test_answered_command_is_freed_at_once() -> None:
+    writer = Writer()
+    sends, data = sender(writer, 100), bytes(1000)
+    held = sys.getrefcount(data)
+    with uncollected():
+        sends.send(COMMANDS, JOB, Chunk("c", 0, data), lambda answer: None)
+        writer.waiting.pop().set_result(Ack(0, 0))
+        await asyncio.sleep(0)
+        assert sys.getrefcount(data) > held
+        sends.verdicts.resolve("c", Verdict(200, 1))
+        assert sys.getrefcount(data) == held
+
+
 def test_lost_partition_answers_pending_commands() -> None:
-    owner, answers = PartitionOwner(0), list[Verdict | EarshotError]()
+    owner, answers = PartitionOwner(0), list[Answer]()
     verdicts = Verdicts()
 
-    def finish(answer: Verdict | EarshotError) -> None:
+    def finish(answer: Answer) -> None:
         owner.awaited.discard(call)
         answers.append(answer)
 

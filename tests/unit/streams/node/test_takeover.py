@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from streams.node import lane as lane_module
 from streams.node.owner import PartitionOwner
 from streams.tables.partition_rows import encode_positions
 from tests.unit.streams.node.logs import AWAY, MemoryLog, MemoryNode
@@ -195,3 +196,19 @@ async def test_unavailable_log_is_raised_and_takeover_can_be_retried(street: Str
     await node.take_over(owner)
     assert owner.positions() == dict.fromkeys(FOLDED, 2)
     assert owner.rows.epoch == 1
+
+
+async def test_retried_takeover_folds_nothing_twice(street: Street, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a moment of service, a lane may be fetching a gap. Folding it again could bring back what it deletes."""
+    monkeypatch.setattr(lane_module, "FOLDED", 1)
+    node, owner = await street.take_over()
+    fill(street.log, 4)
+    lane = owner.lanes[COMMANDS]
+    lane.fall_behind(4)
+
+    async def fetch_gap() -> None:
+        async with owner.catching_up:
+            await lane.catch_up()
+
+    await asyncio.gather(fetch_gap(), node.take_over(owner))
+    assert [offset for of, offset in node.folded if of == COMMANDS] == [0, 1, 2, 3]

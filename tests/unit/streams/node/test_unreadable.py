@@ -10,6 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from streams.disk import DatabaseFailed
+from streams.folding import sweeper
 from streams.folding.fold import Changes
 from streams.node import node as module
 from streams.node.inspection import Inspection
@@ -75,6 +76,20 @@ async def test_unreadable_head_affects_only_its_session(tmp_path: Path, value: b
         assert record_codec.decode_parked(record.value).cause.startswith("RecordError: ")
         stored = node.owners.here[NUMBER].rows.get(keys.row_key(keys.SESSION, bad, keys.HEAD))
         assert stored == value, "a newer node may read it"
+
+
+async def test_sweeper_skips_unreadable_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each sweep used to park a command for it, until the partition stopped; others were never expired."""
+    monkeypatch.setattr(sweeper, "SWEEP", 1)
+    home, bad = Home(tmp_path), [in_partition(NUMBER) for _ in range(2)]
+    gone = keys.due_key(3, in_partition(NUMBER))
+    heads = {keys.row_key(keys.SESSION, id, keys.HEAD): b"\x03of a later version" for id in bad}
+    due = {keys.due_key(at, id): b"" for at, id in enumerate(bad, 1)}
+    async with beside(home, heads | due | {gone: b""}, *bad) as node:
+        rows = node.owners.here[NUMBER].rows
+        await until(lambda: rows.get(gone) is None)
+        assert all(rows.get(key) is not None for key in due), "a newer node may read it"
+        assert log_of(node).end(tp(COMMANDS_PARKED, bad[0])) == 0
 
 
 async def test_unreadable_audio_row_affects_only_its_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

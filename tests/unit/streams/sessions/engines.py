@@ -29,7 +29,7 @@ class Gated(Fingerprint):
 
     def scores(self, patch: Floats) -> Floats:
         self.begun.set()
-        assert self.gate.wait(10)
+        assert self.gate.wait(60)
         return super().scores(patch)
 
 
@@ -39,7 +39,7 @@ class Meeting(Fingerprint):
     def __init__(self) -> None:
         super().__init__()
         self.threads: set[int] = set()
-        self.barrier = threading.Barrier(2, timeout=10)
+        self.barrier = threading.Barrier(2, timeout=60)
 
     def scores(self, patch: Floats) -> Floats:
         if (thread := threading.get_ident()) not in self.threads:

@@ -1,7 +1,10 @@
 """The analyser: order, concurrent sessions, and faults."""
 
 import asyncio
-from collections.abc import Sequence
+import math
+import tempfile
+import threading
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from unittest import mock
 
@@ -12,7 +15,7 @@ import pytest
 from streams.embedded.errors import LogDamaged
 from streams.models.protocol import Floats
 from streams.sessions import audio as audio_source
-from streams.sessions import files
+from streams.sessions import files, step
 from tests.audio import encoded
 from tests.unit.streams.audio.engines import TAGS, Fingerprint
 from tests.unit.streams.sessions.engines import Faulty, Gated, Meeting
@@ -20,7 +23,7 @@ from tests.unit.streams.sessions.studio import FILE, STREAM, Studio, pieces, pla
 from tests.waiting import until
 from topics.errors import EngineError, RecordError, Unavailable
 from topics.keys import new_id
-from topics.sessions.records import Chunk, Opened, Sealed
+from topics.sessions.records import Chunk, Failed, Opened, Sealed, SessionResult
 
 ONE, TWO = "A" * 24, "B" * 24
 BAD = b"\0"
@@ -99,6 +102,16 @@ async def test_long_step_does_not_delay_other_streams(tmp_path: Path) -> None:
             await studio.send(session, Chunk("c", 0, audio))
     assert {studio.scores(session) == truth(audio) for session, audio in sounds.items()} == {True}
     assert engine.together == [7] * len(sounds)
+
+
+async def test_rest_of_long_chunk_does_not_delay_other_streams(tmp_path: Path) -> None:
+    sounds = {f"{number:024}": sound(40, number) for number in range(4)}
+    engine = Counting()
+    async with playing(tmp_path, engine, workers=1) as studio:
+        for session, audio in sounds.items():
+            await studio.send(session, STREAM, Chunk("c", 0, audio))
+    assert {studio.scores(session) == truth(audio) for session, audio in sounds.items()} == {True}
+    assert max(engine.together) <= 16
 
 
 async def test_unreadable_row_does_not_end_lane(tmp_path: Path) -> None:
@@ -183,26 +196,36 @@ async def test_long_file_is_gathered_in_several_turns(tmp_path: Path, monkeypatc
     assert [call.args[1:] for call in audio.call_args_list] == [(0, 3), (3, 6), (6, 8)]
 
 
-@pytest.mark.parametrize("rest", [0, 1], ids=["whole frames", "part of a frame"])
+async def test_slow_disk_does_not_stop_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, went_on = asyncio.get_running_loop(), threading.Event()
+
+    class Slow(tempfile.SpooledTemporaryFile[bytes]):
+        def writelines(self, iterable: Iterable[bytes]) -> None:  # type: ignore[override]
+            loop.call_soon_threadsafe(went_on.set)
+            assert went_on.wait(60), "the loop waits for the disk"
+            super().writelines(iterable)
+
+    monkeypatch.setattr(tempfile, "SpooledTemporaryFile", Slow)
+    monkeypatch.setattr(files, "GATHERED_BYTES", 40_000)
+    async with playing(tmp_path) as studio:
+        await studio.send(ONE, FILE)
+        await studio.upload(ONE, pieces(sound(4)))
+        await studio.send(ONE, Sealed("c"))
+    assert studio.scores(ONE) == truth(sound(4))
+    assert went_on.is_set()
+
+
+@pytest.mark.parametrize(("seconds", "rest", "sent"), [(1.75, 0, 5000), (1.75, 1, 5000), (1.0, 1, 2), (1.0, 1, 3)])
 @pytest.mark.parametrize("opened", [STREAM, FILE], ids=["stream", "file"])
-async def test_audio_beyond_total_size_is_ignored(tmp_path: Path, opened: Opened, rest: int) -> None:
-    data = sound(1.75)
+async def test_audio_beyond_total_size_is_ignored(
+    tmp_path: Path, opened: Opened, seconds: float, rest: int, sent: int
+) -> None:
+    """So is a part of a frame before it; the last chunk may hold no more than that."""
+    data = sound(seconds)
     sized = Opened("c", opened.kind, opened.content_type, "p", 1000, 500, total_size=len(data) + rest)
     async with playing(tmp_path) as studio:
         await studio.send(ONE, sized)
-        await studio.upload(ONE, [data[:32_000], data[32_000:] + bytes(5_000)])
-    assert studio.scores(ONE) == truth(data)
-    assert (studio.head(ONE).finished, studio.head(ONE).error) == (True, None)
-
-
-@pytest.mark.parametrize("last", [2, 3])
-@pytest.mark.parametrize("opened", [STREAM, FILE], ids=["stream", "file"])
-async def test_part_of_a_frame_before_total_size_is_ignored(tmp_path: Path, opened: Opened, last: int) -> None:
-    data = sound(1)
-    sized = Opened("c", opened.kind, opened.content_type, "p", 1000, 500, total_size=len(data) + 1)
-    async with playing(tmp_path) as studio:
-        await studio.send(ONE, sized)
-        await studio.upload(ONE, [data, bytes(last)])
+        await studio.upload(ONE, [data[:32_000], data[32_000:] + bytes(sent)])
     assert studio.scores(ONE) == truth(data)
     assert (studio.head(ONE).finished, studio.head(ONE).error) == (True, None)
 
@@ -296,6 +319,23 @@ async def test_rejected_failure_record_is_retried(tmp_path: Path) -> None:
     assert studio.head(ONE).error is not None
 
 
+async def test_rejected_failure_of_damaged_file_keeps_its_reason(tmp_path: Path) -> None:
+    """Its windows are in the log then, and its audio is decoded again."""
+    refusals = [Unavailable("the broker is away")]
+    async with playing(tmp_path) as studio:
+
+        async def refuse_failure(session: str, result: SessionResult) -> None:
+            if isinstance(result, Failed) and refusals:
+                raise refusals.pop()
+            await studio._emit(session, result)
+
+        studio.analyser.steps.emit = refuse_failure
+        await studio.send(ONE, FILE, Chunk("c", 0, sound(2) + b"\0"), Sealed("c"))
+    assert studio.failures(ONE) == ["the audio is damaged: its last frame has 1 of 2 bytes"]
+    assert studio.scores(ONE) == truth(sound(2))[: 3 * TAGS]
+    assert studio.store.audio(ONE, 0, 1) == []
+
+
 async def test_crashed_lane_is_reported(tmp_path: Path) -> None:
     studio = Studio(Fingerprint(), tmp_path)
     async with studio:
@@ -317,7 +357,10 @@ async def test_busy_project_does_not_delay_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("projects", "steps"), [(["one"], 1), (["one", "two"], 6)])
-async def test_steps_are_short_while_projects_compete(tmp_path: Path, projects: list[str], steps: int) -> None:
+async def test_steps_are_short_while_projects_compete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, projects: list[str], steps: int
+) -> None:
+    monkeypatch.setattr(step, "SHARED_SECONDS", math.inf)
     async with playing(tmp_path, cache_bytes=10**9) as studio:
         for number in range(2):
             opened = msgspec.structs.replace(STREAM, project=projects[number % len(projects)])

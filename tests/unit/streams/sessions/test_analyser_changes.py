@@ -1,11 +1,14 @@
 """The analyser while sessions end, are deleted or move to another node, and while models change."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
+from unittest import mock
 
 import msgspec
 import pytest
 
+from streams.log import StoredRecord
 from streams.models.protocol import Floats, SoundEngine
 from streams.sessions import analyser as module
 from streams.sessions import warm
@@ -14,8 +17,9 @@ from tests.unit.streams.audio.engines import Fingerprint, fingerprint
 from tests.unit.streams.sessions.engines import Gated
 from tests.unit.streams.sessions.studio import FILE, STREAM, Studio, pieces, playing, sound, truth
 from tests.waiting import until
+from topics.catalog import TopicPartition
 from topics.errors import EngineError, NotOwned, Unavailable
-from topics.sessions.records import Chunk, Deleted, Opened, Scored, Sealed
+from topics.sessions.records import Chunk, Deleted, Opened, Scored, Sealed, SessionResult
 
 ONE, TWO = "A" * 24, "B" * 24
 
@@ -58,6 +62,40 @@ async def test_session_of_lost_partition_is_not_retried(tmp_path: Path) -> None:
         await until(lambda: not studio.analyser.sessions() and not len(studio.analyser.ready))
         studio.analyser.steps.store_of = here
         studio.analyser.enqueue(ONE)
+    assert studio.scores(ONE) == truth(data)
+
+
+async def test_audio_released_after_head_was_read_fails_no_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker ends before its last result is folded, so the next step begins at an old place."""
+    data, late = sound(6), list[tuple[str, SessionResult]]()
+
+    async def emit(session: str, result: SessionResult) -> None:
+        late.append((session, result))
+
+    async with playing(tmp_path) as studio:
+        stretch = studio.commands.stretch
+
+        async def fold_first(tp: TopicPartition, offsets: Sequence[int], size: int) -> Sequence[StoredRecord]:
+            while late:
+                await studio._emit(*late.pop(0))
+                held = studio.store.references.held
+                values = enumerate(studio.commands.values)
+                studio.commands.values = [value if held(offset) else None for offset, value in values]
+            return await stretch(tp, offsets, size)
+
+        monkeypatch.setattr(studio.commands, "stretch", fold_first)
+        with mock.patch.object(studio.analyser.steps, "emit", emit):
+            await studio.send(ONE, STREAM)
+            await studio.upload(ONE, pieces(data)[:6])
+            await studio.settle()
+        active = studio.analyser.warm.get(ONE)
+        assert active is not None
+        studio.analyser.warm.close(active)
+        await studio.upload(ONE, pieces(data)[6:], 6)
+        await studio.send(ONE, Sealed("c"))
+    assert studio.failures(ONE) == []
     assert studio.scores(ONE) == truth(data)
 
 
@@ -125,6 +163,7 @@ async def test_warm_session_state_is_bounded(tmp_path: Path, monkeypatch: pytest
 async def test_many_streams_keep_their_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise each of them would read its last chunks from the log again, each time."""
     monkeypatch.setattr(warm, "IDLE_SESSIONS", 2)
+    monkeypatch.setattr(warm, "PAUSE_SECONDS", 600.0)
     monkeypatch.setattr(module, "TIDY_SECONDS", 0.001)
     sessions = [f"{number:024}" for number in range(10)]
     async with playing(tmp_path, cache_bytes=10**9) as studio:

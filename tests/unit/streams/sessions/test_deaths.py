@@ -66,7 +66,7 @@ async def test_suspects_are_retried_alone_after_death(tmp_path: Path) -> None:
         """Begins after many requests have arrived."""
 
         def scores_of(self, patches: Sequence[Floats]) -> Sequence[Floats]:
-            assert gate.wait(10)
+            assert gate.wait(60)
             return super().scores_of(patches)
 
     studio = Studio(Guarded(), tmp_path, workers=1)

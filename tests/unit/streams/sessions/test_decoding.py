@@ -156,13 +156,24 @@ async def test_file_that_breaks_decoder_fails_only_its_session(tmp_path: Path, p
             assert studio.scores(key) == truth(flac(1.3, number))
 
 
+async def test_file_that_was_cut_off_is_analysed_to_its_end(tmp_path: Path, pool: DecoderPool) -> None:
+    half = flac(6)[: len(flac(6)) // 2]
+    async with playing(tmp_path) as studio:
+        await begin(studio, pool)
+        await studio.send(session(1), OPENED_FILE, Chunk("c", 0, half), Sealed("c"))
+        await studio.settle()
+    assert studio.failures(session(1)) == []
+    assert studio.scores(session(1)) == truth(half)
+    assert len(studio.scores(session(1))) > 3 * TAGS
+
+
 async def test_damaged_chunk_yields_no_windows(tmp_path: Path, pool: DecoderPool) -> None:
     """Audio no longer than a step is decoded completely before it is scored."""
     sound, damaged = flac(3), flac(3, 1)
     async with playing(tmp_path) as studio:
         await begin(studio, pool)
         await studio.send(session(1), OPENED)
-        await studio.upload(session(1), [sound, damaged[: len(damaged) // 2]])
+        await studio.upload(session(1), [sound, damaged[: len(damaged) // 2] + bytes(1 << 17)])
     assert studio.failures(session(1)) == ["chunk 1: the audio is damaged: flac decoder lost sync"]
     assert studio.scores(session(1)) == truth(sound)[: len(studio.scores(session(1)))]
     assert len(studio.scores(session(1))) == 5 * TAGS

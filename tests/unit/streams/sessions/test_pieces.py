@@ -1,6 +1,7 @@
 """The small parts beside the agents: references, audio, followers, verdicts, the sweeper."""
 
 import asyncio
+import weakref
 from collections.abc import Sequence
 from unittest import mock
 
@@ -16,6 +17,7 @@ from streams.folding.references import References
 from streams.folding.sweeper import SWEEP, sweep
 from streams.sessions.audio import STALE_SECONDS, STALE_STREAM_SECONDS, AudioCache, AudioSource
 from streams.sessions.store import SessionStore
+from tests.garbage import uncollected
 from tests.unit.streams.sessions.rows import MemoryPartition, drafting
 from tests.unit.streams.sessions.studio import Commands
 from tests.waiting import until
@@ -42,6 +44,8 @@ def test_lowest_reference_is_minimum_held(slack: int, changes: list[tuple[bool, 
             if look:
                 assert held.lowest() == min(kept, default=None)
     assert held.lowest() == min(kept, default=None)
+    assert held.within(3, 9) == sorted(kept & set(range(3, 9)))
+    assert len(held) == len(kept)
 
 
 def test_references_stay_bounded_without_lowest_queries() -> None:
@@ -87,6 +91,16 @@ def test_full_cache_keeps_first_entries_until_stale(of_file: bool, patience: flo
     assert cache.size == 0
 
 
+def test_tiny_chunks_in_cache_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streams.sessions.audio.MOST_CHUNKS", 3)
+    cache = AudioCache(1000, lambda: 0.0)
+    for offset in range(5):
+        cache.put(0, offset, b"f", of_file=True)
+    cache.put(0, 5, b"s")
+    assert [offset for offset in range(6) if (0, offset) in cache] == [1, 2, 5]
+    assert cache.size == 3
+
+
 def test_streams_evict_files_from_full_cache() -> None:
     """A file's audio is needed once it is complete; a stream without its audio would fall further behind."""
     cache = AudioCache(4, lambda: 0.0)
@@ -126,7 +140,7 @@ async def test_audio_is_read_from_cache_then_log() -> None:
 @pytest.mark.parametrize(
     ("value", "cause"),
     [
-        (None, "older than the retention time"),
+        (None, "no longer in the log: its retention time is over, or the log was damaged"),
         (b"\x01noise", "cannot be read from the log"),
         (record_codec.encode(Chunk("c", 0, b"other")), "damaged in the log"),
         (record_codec.encode(Sealed("c")), "damaged in the log"),
@@ -187,6 +201,15 @@ async def test_closed_reader_is_forgotten() -> None:
     follower.close()
     follower.close()
     assert len(followers._by_id) == 0
+
+
+async def test_closed_reader_is_freed_at_once() -> None:
+    with uncollected():
+        follower = Followers().follow("a")
+        follower.close()
+        freed = weakref.ref(follower)
+        del follower
+        assert freed() is None
 
 
 # --- verdicts -------------------------------------------------------------------------------------------------------
@@ -256,7 +279,8 @@ async def test_sweeper_expires_due_sessions_of_every_partition() -> None:
     assert (await swept([one, other], 51))[-1] == ("C" * 24, 51)
 
 
-async def test_large_sweep_keeps_pace_with_fold() -> None:
+async def test_large_sweep_keeps_pace_with_fold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweeper, "FOLD_SECONDS", 60.0)
     due = {f"{number:024d}": number for number in range(4 * SWEEP + 5)}
     log = Folding(store_with(due))
     folding = asyncio.create_task(log.fold())

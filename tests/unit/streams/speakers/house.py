@@ -85,7 +85,7 @@ class House:
         return reply({"object": "list", "data": [found], **told})
 
     @asynccontextmanager
-    async def open(self, *, timeout_s: float = 5.0, **given: Any) -> AsyncIterator[SpeakerService]:
+    async def open(self, *, timeout_s: float = 60.0, **given: Any) -> AsyncIterator[SpeakerService]:
         given = {"keep": True, "load_detector": Ear, **given}
         async with self.engine.running():
             engine = EmbeddingClient(self.engine.address(timeout_s=timeout_s))

@@ -4,6 +4,8 @@ import asyncio
 import io
 import threading
 import tracemalloc
+from collections.abc import Iterator
+from functools import partial
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -19,8 +21,10 @@ from streams.speakers.registered_speakers import SpeakerService
 from streams.voice.speech_segments import RATE
 from tests.unit.streams.audio.test_decode import flac_claiming
 from tests.unit.streams.clients.http_engine import Asked, reply
+from tests.unit.streams.clocks import turn_clock
 from tests.unit.streams.speakers.house import MODEL, ORGANIZATION, Here, House, heard, recorded, register, sent
 from tests.unit.streams.voice.tones import Ear, talk
+from tests.waiting import turn, until
 from topics import media
 from topics.errors import AudioError, AudioTooLong, DirectoryDown, EngineAway, RuleBroken, Unavailable
 from topics.media import Media
@@ -39,12 +43,7 @@ def house() -> House:
 
 def learnt(data: bytes, house: House | None = None, **given: Any) -> tuple[House, Profile]:
     house = house or House()
-
-    async def scene(service: SpeakerService) -> Profile:
-        made: Profile = await register(service, "Anna_Kim", data)
-        return made
-
-    return house, house.run(scene, **given)
+    return house, house.run(lambda service: register(service, "Anna_Kim", data), **given)
 
 
 def refused(data: bytes, kind: type[Exception], house: House | None = None, **given: Any) -> str:
@@ -72,7 +71,7 @@ def test_short_recording_is_embedded_during_speech_detection(kind: str) -> None:
 
     class Waiting(Ear):
         def run(self, frames: Floats, state: Floats) -> tuple[Floats, Floats]:
-            assert asked.wait(5)
+            assert asked.wait(60)
             return super().run(frames, state)
 
     def answer(request: Asked) -> bytes:
@@ -101,6 +100,13 @@ def test_any_container_is_enrolled(kind: str, rate: int) -> None:
     (sample,) = house.store.of[ORGANIZATION]["Anna_Kim"].samples
     assert sample.voice == f"{ORGANIZATION}/{sample.id}.{kind.lower()}"
     assert house.files.held == {sample.voice: data}
+
+
+@pytest.mark.parametrize("kind", ["WAV", "FLAC", "AIFF", "CAF"])
+def test_recording_that_was_cut_off_is_enrolled(kind: str) -> None:
+    data = recorded(SPEECH, kind)
+    _, profile = learnt(data[: len(data) * 4 // 5])
+    assert 3500 < profile.length_ms < 4500
 
 
 def test_second_sample_lengthens_profile(house: House) -> None:
@@ -169,35 +175,33 @@ def test_failed_file_write_stores_no_sample(house: House) -> None:
     assert len(house.store.reserved) == 1, "the note stays: something of the file may be there"
 
 
-async def test_waiting_for_a_call_is_not_part_of_its_deadline(house: House) -> None:
+async def test_waiting_for_a_call_is_not_part_of_its_deadline(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     async with house.engine.running():
-        client = EmbeddingClient(house.engine.address(timeout_s=1.0, limit=1))
+        client = EmbeddingClient(house.engine.address(timeout_s=60.0, limit=1))
         embedder = VoiceEmbedder(client)
         async with client.slots:
             embedding = asyncio.create_task(embedder.embed(talk((0, 1.0))))
-            await asyncio.sleep(1.1)
+            await until(lambda: client.slots._waiters)
+            turn_clock(monkeypatch, 61.0)
+            await turn()
         assert (await embedding).model == house.model
         await embedder.close()
 
 
-def test_concurrent_enrolments_over_limit_leave_nothing(house: House) -> None:
+async def test_concurrent_enrolments_over_limit_leave_nothing(house: House) -> None:
     """There was room when the work began, and none when it ended: 60 register at a time."""
-
-    async def scene(service: SpeakerService) -> list[Any]:
+    async with house.open() as service:
         all_of_them = (register(service, f"s{number}", recorded(SPEECH)) for number in range(60))
-        return await asyncio.gather(*all_of_them, return_exceptions=True)
-
-    found = house.run(scene)
+        found = await asyncio.gather(*all_of_them, return_exceptions=True)
     assert sum(isinstance(each, Profile) for each in found) == 50
     assert {str(each) for each in found if not isinstance(each, Profile)} == {"speaker_max_count(50) exceeded"}
     assert len(house.files.held) == 50
     assert house.store.reserved == []
 
 
-def test_too_many_waiting_recordings_are_rejected(house: House) -> None:
+async def test_too_many_waiting_recordings_are_rejected(house: House) -> None:
     house.engine.answer = None
-
-    async def scene(service: SpeakerService) -> None:
+    async with house.open() as service:
         tasks = [asyncio.create_task(register(service, "Anna", recorded(SPEECH))) for _ in range(8 + 64 + 1)]
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         with pytest.raises(Unavailable, match="too many such requests wait"):
@@ -208,8 +212,6 @@ def test_too_many_waiting_recordings_are_rejected(house: House) -> None:
         house.engine.answer = house.answer
         await register(service, "Anna", recorded(SPEECH))
 
-    house.run(scene)
-
 
 def test_enrolment_fails_without_database(house: House) -> None:
     house.store.down = True
@@ -217,44 +219,35 @@ def test_enrolment_fails_without_database(house: House) -> None:
 
 
 def test_samples_are_reenrolled_with_new_model(house: House) -> None:
-
-    async def first(service: SpeakerService) -> None:
-        await register(service, "Anna", recorded(PAUSES))
-        await register(service, "Anna", recorded(SPEECH, "FLAC"))
-        await register(service, "Anna", recorded(SPEECH))
-
-    async def second(service: SpeakerService) -> Any:
+    async def again(service: SpeakerService) -> Any:
         return await service.re_enroll(ORGANIZATION, "Anna"), await service.profiles(ORGANIZATION)
 
-    house.run(first)
+    for data in (recorded(PAUSES), recorded(SPEECH, "FLAC"), recorded(SPEECH)):
+        house.run(partial(register, speaker="Anna", data=data))
     house.model = EmbeddingModel("other", "1" * 64)
     house.files.held.popitem()
-    (found, (profile,)) = house.run(second)
+    (found, (profile,)) = house.run(again)
     assert (found.done, found.left) == (2, 1)
     assert not profile.compatible
     samples = house.store.of[ORGANIZATION]["Anna"].samples
     assert [sample.model.name for sample in samples] == ["other", "other", "tones"]
-    found, _ = house.run(second)
+    found, _ = house.run(again)
     assert (found.done, found.left) == (0, 1)
     house.engine.answer = reply({}, 500)
     with pytest.raises(EngineAway):
-        house.run(second)
+        house.run(again)
 
 
 @pytest.mark.parametrize("kind", ["WAV", "FLAC"])
-def test_passages_are_enrolled_as_one_sample(kind: str) -> None:
+async def test_passages_are_enrolled_as_one_sample(kind: str) -> None:
     """The rate differs, and the recording continues after the last stretch."""
     house = House()
     data = recorded(talk((0, 3.0), (1, 3.0), (0, 3.0), (1, 30.0)), kind)
-
-    async def scene(service: SpeakerService) -> Profile:
-        spans = [(500, 2500), (6500, 8500)]
-        made: Profile = await sent(
+    spans = [(500, 2500), (6500, 8500)]
+    async with house.open() as service:
+        profile = await sent(
             lambda file: service.register_passage(ORGANIZATION, "Anna", file, f"audio/{kind.lower()}", spans), data
         )
-        return made
-
-    profile = house.run(scene)
     assert (profile.length_ms, profile.samples) == (4000, 1)
     (sample,) = house.store.of[ORGANIZATION]["Anna"].samples
     assert sample.vector.tolist() == pytest.approx([1, 0, 0, 0, 0], abs=0.01)
@@ -277,12 +270,16 @@ def test_passage_of_long_recording_takes_little_memory() -> None:
 
 
 async def test_cancelled_registration_of_passage_stops_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
-    house, opened = House(), threading.Event()
-    blocks = iter([np.zeros(RATE, np.float32)] * 36_000)
+    house, opened, cancelled = House(), threading.Event(), threading.Event()
+    rest = iter([np.zeros(RATE, np.float32)] * 36_000)
+
+    def blocks() -> Iterator[Floats]:
+        opened.set()
+        assert cancelled.wait(60)
+        yield from rest
 
     def endless(source: BinaryIO, declared: Media) -> AudioFile:
-        opened.set()
-        return AudioFile(RATE, 1, blocks, 36_000)
+        return AudioFile(RATE, 1, blocks(), 36_000)
 
     monkeypatch.setattr("tests.unit.streams.speakers.house.open_file", endless)
     async with house.open() as service:
@@ -292,9 +289,10 @@ async def test_cancelled_registration_of_passage_stops_decoding(monkeypatch: pyt
         )
         await asyncio.to_thread(opened.wait)
         learning.cancel()
+        cancelled.set()
         await asyncio.wait([learning])
     assert learning.cancelled()
-    assert next(blocks, None) is not None
+    assert next(rest, None) is not None
 
 
 def test_passages_with_little_speech_or_damage_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,7 +309,7 @@ def test_passages_with_little_speech_or_damage_are_rejected(monkeypatch: pytest.
     with pytest.raises(RuleBroken, match="too little speech"):
         learn(data, (4000, 7000))
     with pytest.raises(AudioError):
-        learn(data[: len(data) // 3], (0, 8000))
+        learn(data[: len(data) // 3] + bytes(1 << 17), (0, 8000))
     monkeypatch.setattr(recording_reader, "PASSAGE_CPU_SECONDS", -1.0)
     with pytest.raises(AudioError, match="exceeded its CPU or memory limit"):
         learn(data, (0, 3000))

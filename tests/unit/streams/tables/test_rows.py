@@ -3,18 +3,22 @@
 import shutil
 import threading
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from streams.disk import DatabaseDamaged, DatabaseFailed, failure_of
+from streams.disk import DatabaseDamaged, DatabaseFailed, DiskFull, failure_of
 from streams.log import LogWriter, StoredRecord
 from streams.tables import tables as module
 from streams.tables.database import Databases
-from streams.tables.partition_rows import Applied, PartitionRows, TableOutdated, TableUnfit
+from streams.tables.partition_rows import APPLIED, Applied, PartitionRows, TableOutdated, TableUnfit
+from streams.tables.remains import remains
+from tests.damage.files import cut, each
 from tests.unit.streams.sessions.rows import MemoryPartition
 from tests.unit.streams.tables.changelogs import NUMBER, Changelog, Tables, content, pairs, replay
 from topics import keys
@@ -23,7 +27,9 @@ from topics.keys import EPOCH
 
 short_keys = st.binary(min_size=1, max_size=3)
 batches = st.lists(st.dictionaries(short_keys, st.none() | st.binary(max_size=4), max_size=6), max_size=5)
-one_directory = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+one_directory = settings(
+    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 
 K, L, M = b"\x01k", b"\x01l", b"\x01m"
 
@@ -82,6 +88,13 @@ def test_rows_match_sorted_dict(
 def test_opening_locked_table_fails(tables: Tables, tmp_path: Path) -> None:
     tables.open("a", Changelog())
     with pytest.raises(DatabaseFailed, match="lock hold by current process"):
+        Tables(tmp_path).open("a", Changelog())
+
+
+def test_opening_table_on_full_disk_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = Exception("IO error: No space left on device: While appending to file: /data/0.db/000010.sst")
+    monkeypatch.setattr("streams.disk.Rdict", mock.Mock(side_effect=error))
+    with pytest.raises(DiskFull, match="the disk under the tables is full"):
         Tables(tmp_path).open("a", Changelog())
 
 
@@ -275,7 +288,7 @@ def taken_over(
     return log, old, new
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(one_directory, max_examples=150)
 @given(
     before=st.lists(changes, max_size=4),
     after=writes,
@@ -321,7 +334,7 @@ def test_late_writes_of_former_owner_never_show(
     assert content(replay(tables.again("resumed", log), kept, size)) == truth
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(one_directory, max_examples=100)
 @given(before=st.lists(changes, max_size=4), after=writes, prefix=st.integers(0, 60), size=st.integers(1, 5))
 @example(before=[{K: b"a"}], after=[("old", {K: b"b"})], prefix=4, size=1)
 def test_next_owner_rewrites_rows_left_overtaken(
@@ -357,6 +370,41 @@ def test_damaged_tables_are_set_aside(mended: module.Tables, tmp_path: Path) -> 
         (tmp_path / "partitions" / "2.db" / "CURRENT").unlink()
     assert all((path / "LOCK").exists() for path in mended.aside())
     assert mended.rebuilt[-1].sentence().endswith(f"CURRENT is missing); the old one is {mended.aside()[-1]}")
+
+
+def test_table_whose_list_of_files_lost_its_end_is_set_aside(tmp_path: Path) -> None:
+    for number in range(3):
+        database = Databases(tmp_path / str(number)).open(2)
+        database.write_rows({b"%d" % number: b"row", APPLIED: msgspec.msgpack.encode(Applied(number))})
+        shutil.copytree(tmp_path / str(number), tmp_path / str(number + 1))  # As if it were killed.
+        database.close()
+    with remains(tmp_path / "3", 2) as table:
+        assert table is not None
+    each("MANIFEST-*", partial(cut, size=20))(tmp_path / "3")
+    with remains(tmp_path / "3", 2) as table:
+        assert table is None
+    tables = module.Tables(Databases(tmp_path / "3"), mock.Mock(spec=LogWriter), mock.Mock())
+    tables.open(2).close()
+    assert "are missing before those in" in tables.rebuilt[-1].reason
+
+
+def test_file_in_place_of_a_table_is_set_aside(tmp_path: Path) -> None:
+    (tmp_path / "partitions").mkdir()
+    (tmp_path / "partitions" / "2.db").write_bytes(b"")
+    tables = module.Tables(Databases(tmp_path), mock.Mock(spec=LogWriter), mock.Mock())
+    tables.open(2).close()
+    assert (len(tables.aside()), tables.rebuilt[-1].reason) == (1, "2.db is not a directory")
+
+
+def test_table_whose_creation_was_interrupted_is_created(tmp_path: Path) -> None:
+    """A full disk leaves such files; setting them aside at each attempt would fill it more."""
+    path = tmp_path / "partitions" / "2.db"
+    path.mkdir(parents=True)
+    for name in "MANIFEST-000001", "LOG", "LOCK", "IDENTITY", "000001.dbtmp":
+        (path / name).write_bytes(b"")
+    tables = module.Tables(Databases(tmp_path), mock.Mock(spec=LogWriter), mock.Mock())
+    tables.open(2).close()
+    assert (tables.aside(), tables.rebuilt) == ([], [])
 
 
 def test_table_that_somebody_removed_is_made_anew(mended: module.Tables, tmp_path: Path) -> None:

@@ -98,4 +98,5 @@ class Misbehaving(Fingerprint):
 if __name__ == "__main__":
     sound_engine.OnnxSoundEngine = Misbehaving  # type: ignore[assignment,misc]
     decode.open_file = faulty_decoders.open_file
+    zygote.REAP_SECONDS = faulty_decoders.REAP_SECONDS  # type: ignore[misc]
     zygote.main()

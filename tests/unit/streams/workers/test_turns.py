@@ -1,10 +1,13 @@
 """The order of requests and their workers: turns by project, exclusive requests, workers of one project."""
 
 import asyncio
+import math
+import socket
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import count
+from itertools import count, groupby
 
 import msgspec
 import numpy as np
@@ -20,19 +23,15 @@ from tests.unit.streams.sessions.engines import Gated
 from tests.unit.streams.sessions.studio import RATE, sound, truth
 from tests.unit.streams.workers.asking import Ordered, level, segment, session
 from tests.unit.streams.workers.double import WorkerThreads, working
-from tests.waiting import until
+from tests.waiting import turn, until
 from topics.folding import DEATHS
 
 # --- turns ----------------------------------------------------------------------------------------------------------
 
 
-def owners_of(order: list[int]) -> list[int]:
-    """Return the owners of scored patches, each once for consecutive patches."""
-    return [one for at, one in enumerate(order) if at == 0 or order[at - 1] != one]
-
-
 @pytest.mark.parametrize("known", [True, False])
-async def test_steps_of_projects_take_turns(known: bool) -> None:
+async def test_steps_of_projects_take_turns(monkeypatch: pytest.MonkeyPatch, known: bool) -> None:
+    monkeypatch.setattr(places, "SHARED_SECONDS", math.inf)
     engine = Ordered()
     async with working(engine) as workers:
         if known:
@@ -51,7 +50,7 @@ async def test_steps_of_projects_take_turns(known: bool) -> None:
         engine.gate.set()
         await asyncio.gather(*steps)
     # One more loud request may have its turn before each quiet one.
-    assert owners_of(engine.order)[:4] == [1, 2, 1, 2]
+    assert [owner for owner, _ in groupby(engine.order)][:4] == [1, 2, 1, 2]
     assert len(engine.order) == 14 * 3
     assert engine.order[: (running + 4) * 3].count(2) == 2 * 3
 
@@ -248,6 +247,29 @@ async def test_worker_is_renewed_for_new_model() -> None:
     assert (await session(workers, later).take([sound(1)], 1.0)).packed == truth(sound(1))
     assert len(threads.lines) == 2
     assert workers.deaths == 0
+    await workers.stop()
+
+
+async def test_worker_forked_before_model_was_loaded_is_renewed() -> None:
+    """Even if its start ends after the model's first request: that one would wait for ten seconds."""
+    engine, later = Fingerprint(), Fingerprint(name="later")
+    engines = [engine]
+    threads, forked, gate = WorkerThreads(lambda: list(engines)), threading.Event(), threading.Event()
+
+    def fork() -> tuple[socket.socket, int]:
+        ends = threads.fork()
+        forked.set()
+        assert gate.wait(60)
+        return ends
+
+    workers = Workers(1, fork)
+    await workers.start()
+    await asyncio.to_thread(forked.wait, 60)
+    engines.append(later)
+    step = asyncio.create_task(session(workers, later).take([sound(1)], 1.0))
+    await turn()
+    gate.set()
+    assert (await step).packed == truth(sound(1))
     await workers.stop()
 
 

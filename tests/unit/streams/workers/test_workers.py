@@ -24,12 +24,13 @@ from streams.workers import messages, worker
 from streams.workers import workers as module
 from streams.workers.messages import Answer, Forgotten, Scored
 from streams.workers.process import Deaths, StateLost, WorkerDied
+from streams.workers.progress import StreamProgress
 from streams.workers.session import WorkerSession
 from streams.workers.workers import Workers
 from tests.audio import noise
 from tests.unit.streams.audio.engines import TAGS, Fingerprint
 from tests.unit.streams.sessions.engines import Gated
-from tests.unit.streams.sessions.studio import RATE, pieces, sound, truth
+from tests.unit.streams.sessions.studio import RATE, RAW, pieces, sound, truth
 from tests.unit.streams.workers.asking import Ordered, beginning, level, segment, session
 from tests.unit.streams.workers.double import NOBODY, WorkerThreads, working
 from tests.waiting import until
@@ -68,6 +69,17 @@ async def test_largest_requests_fill_all_slots_without_overlap() -> None:
     for end, data in zip(ends, sounds, strict=True):
         analysis = Analysis(Fingerprint(), SESSIONS, WIDE.rate)
         assert end.packed == analysis.feed(decode_chunk(data, WIDE).samples) + analysis.finish()
+
+
+@pytest.mark.parametrize("head", [b"\xff\xf1", b"\x0b\x77", b"\0\0\0\0ftyp", b"wvpk", b"ID3", b"RIFF\0\0\0\0WAVE"])
+def test_long_raw_chunk_may_begin_like_a_container(head: bytes) -> None:
+    data = head + sound(20)[len(head) :]
+    stream = StreamProgress(Fingerprint(), SESSIONS, media.parse(RAW), Cursor(), 0, worker.open_file)
+    scores = [stream.take([data])]
+    while stream.reading:
+        scores.append(stream.take([]))
+    assert [scored.error for scored in scores] == [None] * len(scores)
+    assert b"".join(scored.packed for scored in (*scores, stream.finish())) == truth(data)
 
 
 async def test_oversized_request_is_rejected_alone() -> None:

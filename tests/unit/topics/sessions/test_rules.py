@@ -280,6 +280,12 @@ def test_starts_noted_by_earlier_versions_are_ignored() -> None:
     assert after((Begun(2, 3, 3), 0), head=ended) == ended
 
 
+def test_late_failure_does_not_change_finished_session() -> None:
+    finished = after((scored(0, 1), 2), (scored(2, 2, final=True), 1))
+    assert finished.finished
+    assert after((Failed("a former owner's worker died three times"), 0), head=finished) == finished
+
+
 def rules(rule: SoundRule, first: int = 0, **by_name: SoundRule) -> SoundRules:
     return SoundRules(first, "c", rule, by_name)
 
@@ -308,6 +314,22 @@ def test_rule_requires_n_of_m_windows() -> None:
     assert run(rule, "x..x..x") == []
     assert run(rule, "x.x....") == [(True, 0, 2000), (False, 0, 2000)]
     assert run(SoundRule(3, 3), "xx.xx.xxx") == [(True, 3000, 5000), (False, 3000, 5000)]
+
+
+def test_next_sound_begins_after_the_last_one_ended() -> None:
+    """Windows of the last sound count for the rule, but are no part of the next sound."""
+    assert run(SoundRule(2, 3, 500), "xx.x..") == [
+        (True, 0, 1500),
+        (False, 0, 1500),
+        (True, 1500, 2500),
+        (False, 1500, 2500),
+    ]
+    tracker, peaks = SoundTracker([rules(SoundRule(2, 3, 500))]), []
+    for number, probability in enumerate((0.9, 0.6, 0.0, 0.7, 0.0, 0.6, 0.8)):
+        reported = [("Dog_bark", probability)] if probability else []
+        heard = tracker.take(number, 500 * number, 500 * number + 1000, reported)
+        peaks += [(one.is_on, one.probability) for one in heard]
+    assert peaks == [(True, 0.9), (False, 0.9), (True, 0.7), (False, 0.7), (True, 0.6)]
 
 
 def test_margin_joins_close_sounds() -> None:

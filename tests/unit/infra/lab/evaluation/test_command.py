@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 import typer
-from typer.testing import CliRunner
 
 from infra import models
 from infra.cli import evaluate
-from infra.cli.models import models_app
+from infra.cli import models as models_commands
 from tests.conftest import ROOT
-from tests.unit.infra.conftest import app_of
+from tests.unit.infra.conftest import app_of, invoked
 from topics.errors import BadRequest, EarshotError
 
 pytestmark = pytest.mark.slow
@@ -22,9 +21,7 @@ ALARM = ROOT / "infra" / "examples" / "smoke-alarm.flac"
 
 @pytest.fixture(scope="module")
 def app() -> typer.Typer:
-    made = app_of(evaluate)
-    made.add_typer(models_app, name="models")
-    return made
+    return app_of(evaluate, models_commands)
 
 
 @pytest.fixture
@@ -42,8 +39,7 @@ def mine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 
 
 def test_evaluate_prints_json(app: typer.Typer, mine: list[str]) -> None:
-    done = CliRunner().invoke(app, ["evaluate", *mine, "--json"], catch_exceptions=False)
-    (report,) = json.loads(done.stdout)
+    (report,) = json.loads(invoked(app, "evaluate", *mine, "--json").stdout)
     assert report["figures"]["clip_recall"] == 1.0
     (line,) = report["lines"]
     assert line["recordings"] == 2
@@ -53,15 +49,14 @@ def test_evaluate_prints_json(app: typer.Typer, mine: list[str]) -> None:
 
 
 def test_evaluate_prints_text(app: typer.Typer, mine: list[str]) -> None:
-    done = CliRunner().invoke(app, ["evaluate", *mine, "--model", "yamnet"], catch_exceptions=False)
+    done = invoked(app, "evaluate", *mine, "--model", "yamnet")
     assert "yamnet@" in done.stdout
     assert "2 recordings were skipped:\n  d.wav: unknown label zebra\n  c.wav: " in done.stdout
     assert "0 = only negatives" in done.stdout
 
 
 def test_calibrate_adds_model(app: typer.Typer, mine: list[str], tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["models", "calibrate", "yamnet", *mine, "--json"], catch_exceptions=False)
-    made = json.loads(done.stdout)["model"]
+    made = json.loads(invoked(app, "models", "calibrate", "yamnet", *mine, "--json").stdout)["model"]
     manifest = json.loads((tmp_path / "data" / "models" / made / "manifest.json").read_text())
     assert manifest["name"] == "yamnet"
     (alarm,) = [tag for tag in manifest["tags"] if tag["name"] == "Fire_smoke_alarm"]
@@ -89,18 +84,16 @@ def test_errors_are_one_line(
 ) -> None:
     monkeypatch.setenv("EARSHOT_DATA", str(tmp_path))
     with pytest.raises(EarshotError) as refused:
-        CliRunner().invoke(app, arguments, catch_exceptions=False)
+        invoked(app, *arguments)
     assert fault in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 def test_figures_are_written_to_bundled_models_only(app: typer.Typer, tmp_path: Path) -> None:
     mine = shutil.copytree(models.directory("sed_mini"), tmp_path / "mine")
-    arguments = ["evaluate", "--data", ".", "--model", str(mine), "--write"]
     with pytest.raises(BadRequest, match="mine is not a bundled model"):
-        CliRunner().invoke(app, arguments, catch_exceptions=False)
+        invoked(app, "evaluate", "--data", ".", "--model", mine, "--write")
 
 
 def test_card_prints_model_table(app: typer.Typer) -> None:
-    done = CliRunner().invoke(app, ["evaluate", "--card"], catch_exceptions=False)
-    assert done.stdout.startswith("| sound events | `yamnet-ced` |")
+    assert invoked(app, "evaluate", "--card").stdout.startswith("| sound events | `yamnet-ced` |")

@@ -18,7 +18,7 @@ from streams.audio.analysis import Analysis
 from streams.audio.decode import DecodedAudio, decode_chunk
 from streams.models.protocol import Floats
 from streams.models.sound_engine import OnnxSoundEngine
-from tests.unit.infra.conftest import app_of
+from tests.unit.infra.conftest import app_of, invoked
 from topics.geometry import SESSIONS
 from topics.media import parse
 
@@ -68,22 +68,21 @@ def app(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> typer.Typer:
 
 def test_command_prints_tags_and_writes_no_file(app: typer.Typer, tmp_path: Path) -> None:
     before = set(tmp_path.iterdir())
-    result = CliRunner().invoke(app, [str(RECORDING), "--tags", "Alarm,Rain"], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
+    result = invoked(app, RECORDING, "--tags", "Alarm,Rain")
     assert [line.split()[0] for line in result.stdout.splitlines()] == ["tag", "Alarm", "Rain"]
     assert set(tmp_path.iterdir()) == before
 
 
 def test_command_overwrites_picture_only_with_force(app: typer.Typer, tmp_path: Path) -> None:
     drawn = [str(RECORDING), "--tags", "Alarm", "-o", "alarm.png"]
-    result = CliRunner().invoke(app, drawn, catch_exceptions=False)
+    result = invoked(app, *drawn)
     assert result.stdout.splitlines()[-1] == "alarm.png"
     assert (tmp_path / "alarm.png").stat().st_size > 10_000
     (tmp_path / "alarm.png").write_text("mine")
     result = CliRunner().invoke(app, drawn)
     assert str(result.exception) == "alarm.png is there already: --force replaces it"
     assert (tmp_path / "alarm.png").read_text() == "mine"
-    assert CliRunner().invoke(app, [*drawn, "--force"]).exit_code == 0
+    invoked(app, *drawn, "--force")
     assert (tmp_path / "alarm.png").stat().st_size > 10_000
 
 

@@ -21,10 +21,10 @@ from infra.teaching.heads import EmbeddedWindows
 from infra.teaching.negatives import FOLDS, USER_LABEL, Negatives, gather
 from streams.audio.analysis import Analysis
 from streams.models import manifest as manifests
-from streams.models.manifest import Manifest, ModelTag, SecondModel
+from streams.models.manifest import Manifest, ModelTag
 from streams.models.protocol import Floats
 from streams.models.sound_engine import OnnxSoundEngine
-from tests.unit.infra.conftest import app_of
+from tests.unit.infra.conftest import app_of, invoked
 from topics.errors import BadRequest
 from topics.geometry import SESSIONS
 from topics.scores import ZERO
@@ -105,13 +105,9 @@ def engine() -> OnnxSoundEngine:
     return OnnxSoundEngine(models.directory(models.YAMNET))
 
 
-def embedding() -> tuple[Floats, Floats]:
-    patch = np.random.default_rng(5).normal(-4, 2, (96, 64)).astype(np.float32)
-    return patch, engine().embed(patch)[1]
-
-
 def test_tags_can_be_stacked_and_replaced(tmp_path: Path) -> None:
-    patch, found = embedding()
+    patch = np.random.default_rng(5).normal(-4, 2, (96, 64)).astype(np.float32)
+    found = engine().embed(patch)[1]
     zero = np.zeros(1025, np.float32)
     high, low = np.append(found, 0).astype(np.float32), np.append(-found, 0).astype(np.float32)
     base = engine().manifest
@@ -183,8 +179,7 @@ def app(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> typer.Typer:
 def test_train_tag_command_adds_model(app: typer.Typer, tmp_path: Path, model: str, kinds: list[str]) -> None:
     folders = ["--positives", str(tmp_path / "with"), "--negatives", str(tmp_path / "without")]
     arguments = ["models", "train-tag", "Warble", "--model", model, *folders]
-    result = CliRunner().invoke(app, [*arguments, "--use"], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
+    result = invoked(app, *arguments, "--use")
     for kind in kinds:
         assert f"Warble{kind}: learnt from 10 recordings" in result.stdout
     assert "with: 2 files skipped" in result.stderr
@@ -204,21 +199,16 @@ def test_train_tag_command_adds_model(app: typer.Typer, tmp_path: Path, model: s
 
     if manifest.second is not None:
         assert reported(loaded, warble(6.5), recording=True) == [True] * 3
-        assert manifest.second.gate <= yamnet_ced().gate
+        bundled = manifests.read(models.directory()).second
+        assert bundled is not None
+        assert manifest.second.gate <= bundled.gate
         assert (manifest.tags[-1].head, manifest.second.tags[-1].classes) == (None, ())
 
     # The name is taken now. Equal recordings give equal models.
     refused = CliRunner().invoke(app, arguments)
     assert isinstance(refused.exception, BadRequest)
     assert str(refused.exception) == "the model knows a sound Warble already: learn it again with --replace"
-    again = CliRunner().invoke(app, [*arguments, "--replace"], catch_exceptions=False)
-    assert f"added {chosen}" in again.stdout
-
-
-def yamnet_ced() -> SecondModel:
-    second = manifests.read(models.directory()).second
-    assert second is not None
-    return second
+    assert f"added {chosen}" in invoked(app, *arguments, "--replace").stdout
 
 
 def reported(loaded: OnnxSoundEngine, samples: Floats, recording: bool = False) -> list[bool]:

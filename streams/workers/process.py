@@ -258,7 +258,7 @@ class WorkerProcess:
         return forgotten
 
     def look(self, deadlines: Deadlines) -> None:
-        """Update its load, and kill it if an answer takes too long; the socket then reports its end."""
+        """Update its load, and end it if an answer takes too long."""
         now, spent = time.monotonic(), self.child.processor_seconds()
         past = min(1.0, (now - self._looked) / LOAD_SECONDS)
         self.load += past * (min(1.0, (spent - self._spent) / max(1e-3, now - self._looked)) - self.load)
@@ -269,7 +269,8 @@ class WorkerProcess:
             self._watch = Watch(self.child, deadlines)
         elif (fault := self._watch.fault()) is not None:
             self.fault = fault
-            self.child.kill()
+            # Its socket may not report its end: the process that forked it may hold that socket and be stopped.
+            self._end()
 
     def _end(self) -> None:
         if not self.closed:

@@ -5,6 +5,7 @@ import errno
 import os
 import random
 import signal
+import socket
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -180,6 +181,30 @@ async def test_stopped_zygote_is_replaced_when_needed(
         psutil.Process(zygote._process.process).suspend()
         studio.workers.processes()[0].child.kill()
         await studio.send(ONE, Chunk("c", 2, sound(1, 1)))
+    assert studio.failures(ONE) == []
+    assert studio.scores(ONE) == truth(sound(1) + sound(1, 1), model())
+
+
+async def test_dead_worker_with_open_socket_is_replaced(
+    zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A zygote that is stopped right after it forked keeps the socket open. Then the socket reports no end."""
+    kept, pair = list[socket.socket](), socket.socketpair
+
+    def pair_with_third(*options: int, **more: int) -> tuple[socket.socket, socket.socket]:
+        ours, theirs = pair(*options, **more)
+        kept.append(theirs.dup())
+        return ours, theirs
+
+    monkeypatch.setattr(socket, "socketpair", pair_with_third)
+    async with playing(zygote, tmp_path, workers=1) as studio:
+        await studio.send(ONE, STREAM)
+        await studio.upload(ONE, pieces(sound(1)))
+        await studio.settle()
+        studio.workers.processes()[0].child.kill()
+        await studio.send(ONE, Chunk("c", 2, sound(1, 1)))
+    for end in kept:
+        end.close()
     assert studio.failures(ONE) == []
     assert studio.scores(ONE) == truth(sound(1) + sound(1, 1), model())
 

@@ -36,6 +36,7 @@ HEADERS: Final = {
     "earshot-job": "The job behind the answer: `/api/v1/jobs/{job_id}` has all of it.",
     "content-range": "Total number of bytes.",
     "www-authenticate": "The scheme of the key.",
+    "sec-websocket-version": "The version of WebSocket that the service speaks.",
 }
 #: Bodies that are raw files.
 BINARY: Final[Json] = {"type": "string", "format": "binary"}

@@ -21,7 +21,7 @@ from app.http.errors import ClientGone, RequestTimeout, TooLargeToRead, status_o
 from app.http.metrics import Meters
 from app.http.ranges import RangeNotSatisfiable
 from app.http.replies import CLOSE, FINAL, ErrorRenderer, Headers, Reply, StreamReply
-from app.http.sockets import SWITCHED
+from app.http.sockets import SWITCHED, NotWebSocket
 from app.http.streaming import stream
 from topics.errors import EarshotError, Unauthorized, Unavailable
 
@@ -134,6 +134,8 @@ def _error_headers(error: EarshotError) -> Headers:
         return [(b"retry-after", b"%d" % error.retry_after), *([FINAL] if error.uncertain else [])]
     if isinstance(error, RangeNotSatisfiable):
         return [(b"content-range", b"bytes */%d" % error.size)]
+    if isinstance(error, NotWebSocket):
+        return [(b"sec-websocket-version", b"13")]
     return [CLOSE] if isinstance(error, TooLargeToRead | RequestTimeout) else []
 
 

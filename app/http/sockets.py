@@ -12,6 +12,7 @@ from typing import Final, Protocol
 from starlette.types import Scope
 
 from app.http.replies import Reply
+from topics.errors import BadRequest
 
 #: Key of the upgrade in a scope's extensions.
 EXTENSION: Final = "earshot.upgrade"
@@ -34,6 +35,10 @@ REPLACED: Final = 4409
 PROTOCOLS: Final = b"sec-websocket-protocol"
 #: Longest reason in a close frame, in bytes.
 REASON_BYTES: Final = 123
+
+
+class NotWebSocket(BadRequest):
+    """The request does not follow RFC 6455; the answer names the version that does."""
 
 
 def close_code(status: int) -> int:
@@ -129,14 +134,14 @@ class Upgrade(Protocol):
         """Check the handshake, before the request has an effect.
 
         Raises:
-            BadRequest: the request does not follow RFC 6455.
+            NotWebSocket: the request does not follow RFC 6455.
         """
 
     def accept(self, protocol: str | None, receiver: Receiver, longest: int) -> Wire:
         """Answer 101 with one of the offered protocols or none; messages have at most `longest` bytes.
 
         Raises:
-            BadRequest: the request does not follow RFC 6455.
+            NotWebSocket: the request does not follow RFC 6455.
             ClientGone: the client has hung up.
         """
 

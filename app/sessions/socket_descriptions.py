@@ -8,12 +8,13 @@ from msgspec import Meta
 
 from app.http.descriptions import Answer, Description, Key, Parameter, fault_of
 from app.http.operation import Handler
+from app.http.sockets import NotWebSocket
 from app.sessions import cursors, socket_opening, socket_room
 from app.sessions.requests import CreateSession
 from app.sessions.session_descriptions import ID, NO_SUCH_SESSION, RAW, SESSION, SESSION_KEY
 from app.sessions.socket_events import NONE, TYPES, WINDOW
 from app.shared_descriptions import BROKEN
-from topics.errors import BadRequest, Exhausted, Unavailable
+from topics.errors import Exhausted, Unavailable
 
 Events = Annotated[str, Meta(pattern=r"^[a-z.,]*$")]
 RequestId = Annotated[str, Meta(min_length=8, max_length=64)]
@@ -46,7 +47,7 @@ TEXT: Final = (
 )
 SWITCHED: Final = {101: Answer("Switched to WebSocket.")}
 FAULTS: Final = (
-    BadRequest(socket_opening.NO_UPGRADE),
+    NotWebSocket(socket_opening.NO_UPGRADE),
     fault_of(cursors.parse, "after", ID, "yesterday"),
     socket_opening.ForeignOrigin(socket_opening.FOREIGN),
     Unavailable(socket_room.FULL),

@@ -18,7 +18,17 @@ from app.http.call import Call
 from app.http.errors import status_of
 from app.http.queries import query_parameters
 from app.http.replies import Reply
-from app.http.sockets import SWITCHED, Passage, Upgrade, close_code, key_in_protocols, offered, reason_bytes, upgrade_of
+from app.http.sockets import (
+    SWITCHED,
+    NotWebSocket,
+    Passage,
+    Upgrade,
+    close_code,
+    key_in_protocols,
+    offered,
+    reason_bytes,
+    upgrade_of,
+)
 from app.identity.authentication import bearer, own_header
 from app.identity.keys import KeyHeader
 from app.sessions.commands import opened_record
@@ -84,7 +94,7 @@ async def open_session(call: Call, context: SocketContext) -> Reply:
 async def _opened(call: Call, context: SocketContext, find: Find) -> Reply:
     upgrade = upgrade_of(call.scope)
     if upgrade is None:
-        raise BadRequest(NO_UPGRADE)
+        raise NotWebSocket(NO_UPGRADE)
     try:
         _check_origin(call, context.sessions.options.cors_origins)
         return await find(upgrade)

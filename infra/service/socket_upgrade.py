@@ -13,10 +13,9 @@ from websockets.typing import Subprotocol
 
 from app.http.errors import ClientGone
 from app.http.replies import Reply
-from app.http.sockets import PROTOCOLS, Receiver
+from app.http.sockets import PROTOCOLS, NotWebSocket, Receiver
 from infra.service.socket_connection import SocketConnection
 from infra.service.tunnel import End, Upgradable, open_tunnel
-from topics.errors import BadRequest
 
 #: Request headers of the handshake. Compression is not offered.
 _HANDSHAKE: Final = frozenset({b"connection", b"upgrade", b"sec-websocket-key", b"sec-websocket-version", PROTOCOLS})
@@ -37,7 +36,7 @@ class SocketUpgrade:
         """Check the handshake.
 
         Raises:
-            BadRequest: the request does not follow RFC 6455.
+            NotWebSocket: the request does not follow RFC 6455.
         """
         self._answer(None)
 
@@ -45,7 +44,7 @@ class SocketUpgrade:
         """Answer 101 and take over the connection.
 
         Raises:
-            BadRequest: the request does not follow RFC 6455.
+            NotWebSocket: the request does not follow RFC 6455.
             ClientGone: the client has hung up.
         """
         answer = self._answer(protocol)
@@ -68,7 +67,7 @@ class SocketUpgrade:
         )
         answer = handshake.accept(Request("", headers, self._scope["method"]))
         if answer.status_code != HTTPStatus.SWITCHING_PROTOCOLS:
-            raise BadRequest(f"not WebSocket: {handshake.handshake_exc}")
+            raise NotWebSocket(f"not WebSocket: {handshake.handshake_exc}")
         return answer
 
     async def pass_on(self, url: str, headers: list[tuple[bytes, bytes]]) -> Reply | End:

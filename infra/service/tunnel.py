@@ -274,5 +274,5 @@ async def _refusal(owner: End, status: int, body_at: int) -> Reply:
             await asyncio.sleep(0.01)
             body += owner.take_first()
     owner.close()
-    kept = (b"content-type", b"content-length", b"retry-after", b"x-request-id")
+    kept = (b"content-type", b"content-length", b"retry-after", b"sec-websocket-version", b"x-request-id")
     return Reply(status, [pair for pair in pairs if pair[0] in kept], body)

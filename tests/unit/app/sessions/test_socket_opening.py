@@ -282,6 +282,20 @@ async def test_invalid_handshake_creates_no_session(house: House) -> None:
         assert not house.sessions.sessions
 
 
+@pytest.mark.parametrize("protocol", ["earshot.v1", "other"])
+async def test_refused_version_names_the_supported_one(house: House, protocol: str) -> None:
+    """RFC 6455, section 4.4; also if another node refuses."""
+    async with forwarded(house) as (_, there, here, session):
+        for node, path in ((there, path_of(session)), (here, path_of(session)), (there, MAKING)):
+            sent = handshake(path, node.port, f"X-Api-Key: {KEY}").replace(b": 13", b": 8")
+            reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
+            writer.write(sent.replace(b"earshot.v1", protocol.encode()))
+            answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
+            assert answer.startswith(b"HTTP/1.1 400 ")
+            assert b"\r\nsec-websocket-version: 13\r\n" in answer
+            writer.close()
+
+
 async def test_message_sent_with_handshake_is_stored(house: House) -> None:
     session = await opened(house)
     async with place(house) as here:

@@ -93,6 +93,8 @@ class Socket:
         #: Resolved once no chunk of this socket or of those it replaced can still be stored.
         self._drained: asyncio.Future[None] = self._loop.create_future()
         self._entered = asyncio.Event()
+        #: The client was sent `hello`.
+        self.greeted = False
 
     # --- opening and closing ----------------------------------------------------------------------------------------
 
@@ -138,6 +140,7 @@ class Socket:
         hello = Hello(self._session, view.head.next, self._events.cursor, state, limits)
         self._phase = Phase.OPEN
         self.wire.send([encode(hello)])
+        self.greeted = True
         self.wire.resume_reading()
         self._wake()
 

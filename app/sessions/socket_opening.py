@@ -42,6 +42,7 @@ from app.sessions.waiting import allowed_session
 from topics.errors import BadRequest, Closed, EarshotError, Exhausted, Unavailable
 from topics.keys import ID_BITS, drawn_id, is_id
 from topics.ports.directory import Principal
+from topics.sessions.records import Deleted
 
 PROTOCOL: Final = "earshot.v1"
 KEY_PROTOCOL: Final = "earshot.key64."
@@ -160,30 +161,42 @@ async def _make(call: Call, context: SocketContext, upgrade: Upgrade) -> Reply:
         earlier = None if known else sessions.view(before)
         if earlier is not None and earlier.opened.at > (time.time() - REQUEST_SECONDS) * 1000:
             session, known = before, True
-    wish = _wish(call, session)
-    if not known:
-        upgrade.check()
-        if principal.free_seconds is not None and await context.exhausted(principal):
-            raise Exhausted()
-        sessions.admit(principal.project)
-        opened = opened_record(context.sessions, principal, body)
-        opened = msgspec.structs.replace(opened, derived=request_id is not None)
+    wish, key = _wish(call, session), context.sessions.project_keys.key(call)
+    start = partial(_start, call, context, upgrade, session, principal.project, wish, key)
+    if known:
+        await start()
+        return SWITCHED
+    upgrade.check()
+    if principal.free_seconds is not None and await context.exhausted(principal):
+        raise Exhausted()
+    sessions.admit(principal.project)
+    opened = opened_record(context.sessions, principal, body)
+    opened = msgspec.structs.replace(opened, derived=request_id is not None)
+    greeted = False
+    try:
         verdict = await sessions.submit(session, opened)
         if verdict.status not in (200, 409):
             raise Unavailable(verdict.error or "the session cannot be opened now")
-    await _start(call, context, upgrade, session, principal.project, wish, context.sessions.project_keys.key(call))
+        greeted = await start()
+    finally:
+        if not greeted and request_id is None:
+            # Nobody has its id. If the log has no room for this, the session expires.
+            with suppress(EarshotError):
+                sessions.send(session, Deleted(next(context.sessions.commands)), lambda _: None)
     return SWITCHED
 
 
 async def _start(
     call: Call, context: SocketContext, upgrade: Upgrade, session: str, project: str, wish: Wish, key: str
-) -> None:
+) -> bool:
+    """Upgrade and open the socket; return whether the client was sent `hello`, and with it the session's id."""
     socket = Socket(context.sessions, context.sockets, call.room, session, project, wish.sends)
     protocol = PROTOCOL if PROTOCOL in offered(call.scope) else None
     socket.wire = upgrade.accept(protocol, socket, context.sessions.chunk_limit)
     if key and call.ended is not None:
         socket.watch_key(context.key_watch, key, call.ended)
     await socket.open(wish.place, wish.wanted, upgrade.idle_seconds)
+    return socket.greeted
 
 
 async def _allowed(call: Call, context: SocketContext) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+from collections.abc import Awaitable
 from itertools import accumulate
 from unittest import mock
 
@@ -14,9 +15,11 @@ from websockets.exceptions import InvalidStatus
 from websockets.frames import Frame, Opcode
 from websockets.typing import Subprotocol
 
+from app.http.errors import ClientGone
 from app.identity import authentication
 from app.identity import keys as keys_module
-from app.sessions import socket_opening
+from app.sessions import live, socket_opening, socket_room
+from infra.service.socket_upgrade import SocketUpgrade
 from infra.service.tunnel import FrameCount
 from tests.contract.api import RAW, tone
 from tests.unit.app.conftest import KEY, OPTIONS, House
@@ -35,11 +38,13 @@ from tests.unit.app.sessions.sockets import (
     refused,
     refused_either_way,
 )
-from tests.waiting import until
+from tests.waiting import turn, until
 from topics import keys
+from topics.errors import Unavailable
+from topics.folding import Verdict
 from topics.ports.directory import Principal
 from topics.ports.lists import Coverage
-from topics.sessions.records import Chunk, Deleted
+from topics.sessions.records import Chunk, Deleted, Opened
 
 
 async def test_socket_creates_session(house: House) -> None:
@@ -77,6 +82,36 @@ async def test_invalid_parameters_are_rejected(house: House, query: str, named: 
         for error in await refused_either_way(here, "/api/v1/socket" + query, 4400, 400, x_api_key=KEY):
             assert named in error
     assert not house.sessions.sessions
+
+
+@pytest.mark.parametrize("why", ["no socket", "no listener", "no verdict", "hung up"])
+async def test_refused_creation_leaves_no_session(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+    """The session is stored before the refusal; without a `request_id`, nobody has its id."""
+    if why == "no socket":
+        monkeypatch.setattr(socket_room, "PROJECT_SOCKETS", 0)
+    elif why == "no listener":
+        monkeypatch.setattr(live, "PROJECT_LISTENERS", 0)
+    elif why == "hung up":
+        monkeypatch.setattr(SocketUpgrade, "accept", mock.Mock(side_effect=ClientGone))
+    house = House()
+    if why == "no verdict":
+        store = house.sessions.submit
+        monkeypatch.setattr(house.sessions, "submit", lambda *command: _without_verdict(store(*command)))
+    async with place(house) as here:
+        for query, appended in (("", [Opened, Deleted]), ("&request_id=request-1", [Opened])):
+            house.sessions.appended.clear()
+            reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
+            writer.write(handshake(f"{MAKING}&events=level{query}", here.port, f"X-Api-Key: {KEY}"))
+            await asyncio.wait_for(reader.read(1), 30)
+            await turn()
+            writer.close()
+            assert [type(command) for command in house.sessions.appended] == appended
+    assert len(house.sessions.sessions) == 1
+
+
+async def _without_verdict(submitted: Awaitable[Verdict]) -> Verdict:
+    await submitted
+    raise Unavailable("the log was too slow", uncertain=True)
 
 
 async def test_same_request_id_joins_same_session(house: House) -> None:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import msgspec
 from starlette.types import Scope
 
-from app.http.bodies import SMALL_BODY, body_pieces, check_encoding
+from app.http.bodies import SMALL_BODY, body_pieces
 from app.http.call import Call
 from app.http.replies import Headers, Reply, StreamReply
 from app.identity.authentication import Authenticator
@@ -25,6 +25,7 @@ PASSED_ON: Final = frozenset(
     {
         b"accept",
         b"authorization",
+        b"content-encoding",
         b"content-type",
         b"idempotency-key",
         b"if-range",
@@ -127,7 +128,7 @@ class Placement(msgspec.Struct, frozen=True):
     owners: Mapping[str, Callable[[str], str | None]]
     #: The forwarding node is the first to notice that a key changed on it, so it must end streamed answers.
     keys: Authenticator[Any]
-    #: Longest body that is forwarded, in bytes.
+    #: Longest body that any owner reads, in bytes. Of a longer one, enough is forwarded for the owner to refuse it.
     body_limit: int = SMALL_BODY
 
     def other_owner(self, call: Call) -> str | None:
@@ -144,14 +145,13 @@ class Placement(msgspec.Struct, frozen=True):
 
         Raises:
             Unavailable: the owner does not answer.
-            TooLarge, UnsupportedEncoding, ClientGone: the body cannot be read.
+            ClientGone: the client hung up before the end of the body.
         """
         self.keys.watch(call)
         if call.scope["method"] in _WITHOUT_BODY:
             return await self.forwarder.forward(call.scope, owner, b"")
-        # Only the owner knows the session and its key, so only the owner buffers the body.
-        check_encoding(call.header(b"content-encoding"))
-        pieces = body_pieces(call.receive, call.header(b"content-length"), self.body_limit)
+        # Only the owner knows the session and its key, so only the owner checks and buffers the body.
+        pieces = body_pieces(call.receive, self.body_limit)
         return await self.forwarder.forward(call.scope, owner, pieces, small=True)
 
 

@@ -127,22 +127,19 @@ def declared_length(content_length: bytes) -> int:
     return int(content_length[:20]) if content_length.isdigit() else 0
 
 
-async def body_pieces(receive: Receive, content_length: bytes, limit: int) -> AsyncGenerator[bytes, None]:
-    """Yield a request body as it arrives, without buffering it.
+async def body_pieces(receive: Receive, limit: int) -> AsyncGenerator[bytes, None]:
+    """Yield a request body as it arrives, without buffering it; of one longer than `limit` bytes, `limit` + 1.
 
     Raises:
-        TooLarge, ClientGone: as in `read_body`.
+        ClientGone: the client hung up before the end.
     """
-    check_length(content_length, limit)
-    size, more = 0, True
-    while more:
+    room, more = limit + 1, True
+    while more and room:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientGone
-        part, more = message.get("body", b""), message.get("more_body", False)
-        size += len(part)
-        if size > limit:
-            raise too_long(limit)
+        part, more = message.get("body", b"")[:room], message.get("more_body", False)
+        room -= len(part)
         yield part
 
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterable
 from unittest import mock
 
 import httpx2
+import msgspec
 import pytest
 from starlette.testclient import TestClient
 
@@ -16,8 +17,9 @@ from app.http.errors import ClientGone
 from app.http.replies import NO_CONTENT, StreamReply
 from tests.contract.api import RAW, Api, tone
 from tests.contract.conftest import api
-from tests.unit.app.conftest import KEY, House, Running, behind_a_server
-from topics.errors import TooLarge, Unavailable
+from tests.unit.app.conftest import KEY, OPTIONS, House, Running, behind_a_server
+from tests.unit.app.sessions.sockets import opened, place
+from topics.errors import Unavailable
 
 __all__ = ["api"]
 
@@ -118,6 +120,23 @@ def test_answer_keeps_its_headers(http: TestClient, house: House) -> None:
     assert set(own.headers) - set(passed.headers) == {"date"}
 
 
+@pytest.mark.parametrize("path", ["/audio_sessions/{}/chunks/0", "/sense/api/v1/audio_sessions/{}/predict"])
+@pytest.mark.parametrize(("body", "encoding", "status"), [(bytes(9 << 20), "identity", 413), (b"{}", "gzip", 415)])
+async def test_owner_checks_key_and_session_before_body(path: str, body: bytes, encoding: str, status: int) -> None:
+    locked = msgspec.structs.replace(OPTIONS, sessions_need_key=True)
+    owner, house, unknown = House(locked), House(locked), "A" * 24
+    session = await opened(owner)
+    method = "POST" if path.endswith("predict") else "PUT"
+    async with place(owner) as there, place(house) as here, httpx2.AsyncClient(timeout=60) as client:
+        house.sessions.elsewhere = dict.fromkeys((session, unknown), f"http://127.0.0.1:{there.port}")
+        for key, id, wanted in (("wrong", session, 401), (KEY, unknown, 404), (KEY, session, status)):
+            headers = {"X-Api-Key": key, "Content-Encoding": encoding}
+            for node in (there, here):
+                url = f"http://127.0.0.1:{node.port}{path.format(id)}"
+                answer = await client.request(method, url, content=body, headers=headers)
+                assert (node, answer.status_code) == (node, wanted)
+
+
 def test_request_is_forwarded_only_once(http: TestClient, house: House, far: str) -> None:
     """If two nodes disagree about the owner, the second answers."""
     answer = http.get(f"/audio_sessions/{far}/status", headers={"X-Earshot-Forwarded": "1"})
@@ -145,7 +164,6 @@ def forwarded(*parts: bytes, gone: bool = False) -> bytes:
 def test_body_is_streamed_without_using_memory() -> None:
     """This node can check neither the session nor its key, so forwarded bodies must not use its memory."""
     assert forwarded(b"one ", b"two ", b"3") == b"one two 3"
-    with pytest.raises(TooLarge, match="longer than 10 bytes"):
-        forwarded(b"one ", b"two ", b"three")
+    assert forwarded(b"one ", b"two ", b"three", b"four") == b"one two thr", "enough for the owner to refuse it"
     with pytest.raises(ClientGone):
         forwarded(b"one ", gone=True)

@@ -9,8 +9,8 @@ from urllib.parse import quote
 import msgspec
 from starlette.types import Scope
 
-from app.http.bodies import SMALL_BODY, body_pieces
-from app.http.call import Call
+from app.http.bodies import SMALL_BODY, body_pieces, declared_length
+from app.http.call import DECLARED, Call
 from app.http.replies import Headers, Reply, StreamReply
 from app.identity.authentication import Authenticator
 from topics.errors import Unavailable
@@ -94,6 +94,7 @@ class Forwarder:
         path = quote(scope["path"]).replace(".", "%2E")
         url = owner.rstrip("/") + path + (f"?{query}" if query else "")
         headers = [(name, value) for name, value in scope["headers"] if name in PASSED_ON]
+        headers += [(DECLARED, value) for name, value in scope["headers"] if name == b"content-length"]
         headers += [(FORWARDED, b"1"), (b"accept-encoding", b"identity")]
         client = self._client()
         quick = self._seconds if small or isinstance(body, bytes) else UPLOAD_SECONDS
@@ -128,7 +129,7 @@ class Placement(msgspec.Struct, frozen=True):
     owners: Mapping[str, Callable[[str], str | None]]
     #: The forwarding node is the first to notice that a key changed on it, so it must end streamed answers.
     keys: Authenticator[Any]
-    #: Longest body that any owner reads, in bytes. Of a longer one, enough is forwarded for the owner to refuse it.
+    #: Longest body that is forwarded whole, in bytes: no owner reads a longer one.
     body_limit: int = SMALL_BODY
 
     def other_owner(self, call: Call) -> str | None:
@@ -148,7 +149,7 @@ class Placement(msgspec.Struct, frozen=True):
             ClientGone: the client hung up before the end of the body.
         """
         self.keys.watch(call)
-        if call.scope["method"] in _WITHOUT_BODY:
+        if call.scope["method"] in _WITHOUT_BODY or declared_length(call.header(b"content-length")) > self.body_limit:
             return await self.forwarder.forward(call.scope, owner, b"")
         # Only the owner knows the session and its key, so only the owner checks and buffers the body.
         pieces = body_pieces(call.receive, self.body_limit)

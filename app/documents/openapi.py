@@ -36,12 +36,11 @@ HEADERS: Final = {
     "earshot-job": "The job behind the answer: `/api/v1/jobs/{job_id}` has all of it.",
     "content-range": "Total number of bytes.",
     "www-authenticate": "The scheme of the key.",
-    "sec-websocket-version": "The version of WebSocket that the service speaks.",
 }
 #: Bodies that are raw files.
 BINARY: Final[Json] = {"type": "string", "format": "binary"}
 #: Headers that the documents omit.
-PLAIN: Final = frozenset({"content-type", "content-length", "connection"})
+PLAIN: Final = frozenset({"content-type", "content-length", "connection", "sec-websocket-version"})
 TEXT: Final = """\
 {what}
 

@@ -6,6 +6,8 @@ from starlette.types import Receive, Scope
 from app.http.bodies import BodyQuota, check_encoding, read_body
 from topics.errors import BadRequest, EarshotError
 
+#: In a forwarded request, the Content-Length that the client declared: a body that is too long is not forwarded whole.
+DECLARED: Final = b"x-earshot-content-length"
 #: Longest Idempotency-Key.
 KEY_LENGTH: Final = 255
 
@@ -62,4 +64,5 @@ class Call:
             ClientGone: the client hung up before the end.
         """
         check_encoding(self.header(b"content-encoding"))
-        return await read_body(self.receive, self.header(b"content-length"), limit, self.room, senders or ("",))
+        length = self.header(DECLARED) or self.header(b"content-length")
+        return await read_body(self.receive, length, limit, self.room, senders or ("",))

@@ -207,6 +207,11 @@ def test_view_loads_once_service_is_back(page: Page, dashboard: ServiceProcess) 
 
 def test_silent_session_is_listed_last_and_has_no_sound_on(page: Page, dashboard: ServiceProcess, api: Api) -> None:
     page.clock.install()
+    # The service's clock does not move with the page's, so the page must not know it.
+    page.context.add_init_script(
+        "const { get } = Headers.prototype;"
+        "Headers.prototype.get = function (name) { return name === 'Date' ? null : get.call(this, name); };"
+    )
     sign_in(page, dashboard, "live")
     live, quiet = api.create(file_name="live"), api.create(file_name="quiet")
     cards = page.locator(".card.session")

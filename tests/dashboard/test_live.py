@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from functools import partial
 from types import SimpleNamespace
 
 import msgspec
@@ -328,6 +330,22 @@ def test_live_stream_sounds_appear_on_card_and_table(page: Page, dashboard: Serv
     # After a pause of the sender, only the place is known.
     answers.append([("session", {**yard, **times, "seconds": heard - 60, "next_window": 9})])
     expect(table.get_by_role("row").filter(has_text="Siren")).to_contain_text(re.compile("Siren0:08.0 to 0:09.5Yard$"))
+
+
+def test_clock_of_browser_makes_no_session_silent(page: Page, dashboard: ServiceProcess) -> None:
+    """It is an hour ahead of the service's."""
+    page.add_init_script("const { now } = Date; Date.now = () => now() + 3_600_000;")
+    sent = datetime.now(UTC) + timedelta(minutes=5)  # It is not silent while this test runs.
+    yard = {"session_id": "yard", "file_name": "Yard", "type": "stream", "state": "writable", "next_window": 0}
+    times = {"created_at": sent.isoformat(), "updated_at": sent.isoformat(), "seconds": 0}
+    event = f"event: session\ndata: {json.dumps({**yard, **times})}\n\n"
+    headers = {"date": format_datetime(datetime.now(UTC), usegmt=True)}
+    stream = partial(Route.fulfill, content_type="text/event-stream", headers=headers, body=event)
+    page.route("**/api/v1/live*", stream)
+    sign_in(page, dashboard, "live")
+    card = page.locator(".card.session").filter(has_text="Yard")
+    expect(card).to_contain_text("Opened")
+    expect(card).not_to_contain_text("Silent since")
 
 
 def test_selected_day_is_kept_in_url(page: Page, dashboard: ServiceProcess) -> None:

@@ -2,6 +2,7 @@
 import { clock, html, tagName, useState, when } from "./lib.js";
 import { Dot, Table, some, useWhileSeen } from "./parts.js";
 import { Spectrogram } from "./spectrogram.js";
+import { serviceTime } from "./streams.js";
 import { Teaching, Verdict, useTaught } from "./teaching.js";
 
 const TIME = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
@@ -9,11 +10,11 @@ const CLOCK = new Intl.DateTimeFormat(undefined, { timeStyle: "short" });
 /** Milliseconds without a window after which a session is silent. */
 const SILENT = 30_000;
 
-/** The time as `silentSince` needs it: read again every five seconds. */
+/** The time as `silentSince` needs it: drawn again every five seconds. */
 export function useTime() {
-  const [time, setTime] = useState(Date.now());
-  useWhileSeen(() => setTime(Date.now()), SILENT / 6000);
-  return time;
+  const [, redraw] = useState(0);
+  useWhileSeen(() => redraw((count) => count + 1), SILENT / 6000);
+  return serviceTime();
 }
 
 /** Milliseconds since 1970 of the last window of an open session from which nothing comes, else null. */

@@ -3,7 +3,7 @@ import { useEffect, useState } from "./lib.js";
 import { get } from "./api.js";
 import { Sounds } from "./events.js";
 import { LiveSocket } from "./live-socket.js";
-import { events } from "./streams.js";
+import { events, serviceTime } from "./streams.js";
 
 /** Windows of a session that a table shows. */
 const WINDOWS = 100;
@@ -27,7 +27,7 @@ export class Heard {
   /** @type {any} */
   session = null;
   now = null;
-  /** When the last window came, or the last chunk before this page was connected: milliseconds since 1970. */
+  /** When the last window came, or the last chunk before this page was connected, by the service's clock. */
   at = 0;
   windows = 0;
   /** Tags that were reported. */
@@ -58,7 +58,7 @@ export class Heard {
     if (this.next !== null && window.window < this.next) return false;
     this.next = window.window + 1;
     // One that was analysed before this page was connected does not come now.
-    if (window.end_time > (this.session?.seconds ?? 0)) this.at = Date.now();
+    if (window.end_time > (this.session?.seconds ?? 0)) this.at = serviceTime();
     const tags = window.tags.filter((tag) => tag.name !== "Others");
     this.windows += 1;
     this.reported += tags.length;

@@ -4,6 +4,14 @@ import { Refused, ask, pause, watch } from "./api.js";
 /** Seconds of silence after which a stream is broken: the service sends something every ten. */
 export const SILENCE = 25;
 
+/** Milliseconds by which the service's clock is ahead of the browser's. */
+let ahead = 0;
+
+/** The time by the service's clock, as its sessions have it: milliseconds since 1970. */
+export function serviceTime() {
+  return Date.now() + ahead;
+}
+
 /**
  * Yield {event, data} of a stream of server-sent events; it is asked for again where it broke off, until one of the
  * events that are its `last` came. Beside its own events there is `open` whenever it answers, and `broken` when it ends.
@@ -17,6 +25,7 @@ export async function* events(path, signal, /** @type {{as?: string | null, last
     const watched = watch(signal, SILENCE);
     try {
       const answer = await ask("GET", path, { signal: watched.signal, as, more: last ? { "Last-Event-ID": last } : {} });
+      ahead = Date.parse(answer.headers.get("Date") ?? "") - Date.now() || ahead;
       yield { event: "open" };
       const reader = /** @type {ReadableStream} */ (answer.body).pipeThrough(new TextDecoderStream()).getReader();
       let held = "";

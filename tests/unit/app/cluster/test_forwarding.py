@@ -121,7 +121,7 @@ def test_answer_keeps_its_headers(http: TestClient, house: House) -> None:
 
 
 @pytest.mark.parametrize("path", ["/audio_sessions/{}/chunks/0", "/sense/api/v1/audio_sessions/{}/predict"])
-@pytest.mark.parametrize(("body", "encoding", "status"), [(bytes(9 << 20), "identity", 413), (b"{}", "gzip", 415)])
+@pytest.mark.parametrize(("body", "encoding", "status"), [(bytes(4 << 20), "identity", 413), (b"{}", "gzip", 415)])
 async def test_owner_checks_key_and_session_before_body(path: str, body: bytes, encoding: str, status: int) -> None:
     locked = msgspec.structs.replace(OPTIONS, sessions_need_key=True)
     owner, house, unknown = House(locked), House(locked), "A" * 24

@@ -19,6 +19,7 @@ from streams.disk import scan
 from streams.embedded import layout
 from streams.embedded.log_store import MIB, PREFIX, Store, options
 from streams.log import StoredRecord
+from streams.sequence import lacks_tables
 from topics.catalog import TopicPartition
 
 #: Offsets to skip, more than were ever assigned and lost.
@@ -154,17 +155,15 @@ def remains(log: Path, scratch: Path) -> Iterator[Remains]:
 
 def _open(log: Path, scratch: Path) -> Iterator[Rdict]:
     """Yield the database as its best list of files describes it, and a repaired one if that lacks tables."""
-    listed, is_readable = set(), False
+    db = None
     for number, manifest in enumerate(_manifests(log)):
         copy = _copy(log, scratch / f"listed-{number}")
         (copy / "CURRENT").write_text(f"{manifest}\n")
         with suppress(Exception):  # rocksdict's errors have no common base.
             db = Rdict(str(copy), options(PREFIX), access_type=AccessType.read_only(False))
-            listed = {Path(file["name"]).name for file in db.live_files()}
-            is_readable = True
             yield db
             break
-    if not is_readable or any(file.name not in listed for file in log.glob("*.sst")):
+    if db is None or lacks_tables(copy, db, lambda: options(PREFIX)):
         copy = _copy(log, scratch / "repaired")
         with suppress(Exception):
             # A repair finds tables and write-ahead logs without their list, but loses the values in blob files.

@@ -307,6 +307,56 @@ async def test_salvage_reports_what_was_lost_beside_what_was_removed(tmp_path: P
     assert (kept.records, list(kept.gaps)) == (4, [range(3, 4), range(9, 11), range(12, 13)])
 
 
+def finished(log: Path, old: Path) -> None:
+    """Leave a table that was compacted away."""
+    shutil.copy(old, log)
+
+
+def unlisted(log: Path, old: Path, size: int) -> None:
+    """Leave a new table of `size` bytes that is not on the list yet."""
+    (log / "999999.sst").write_bytes(old.read_bytes()[:size])
+
+
+@pytest.mark.parametrize("leave", [finished, partial(unlisted, size=500), partial(unlisted, size=1 << 20)])
+async def test_salvage_ignores_tables_that_a_kill_left(tmp_path: Path, leave: Callable[[Path, Path], None]) -> None:
+    """Otherwise removed records come back, or are reported as lost."""
+    log = EmbeddedLog.open(tmp_path / "data")
+    log.declare("t", 1)
+    for _ in range(12):
+        await log.append("t", 0, b"key", b"small")
+    log.store._db.rocks.flush()
+    (table,) = (tmp_path / "data" / "log").glob("*.sst")
+    shutil.copy(table, tmp_path)
+    log.make_hole(TP, 3, 8)
+    await log.flush()
+    log.reclaim(TP)
+    assert not table.exists()
+    await log.append("t", 0, b"key", b"in the write-ahead log")
+    killed = Path(shutil.copytree(tmp_path / "data", tmp_path / "killed"))
+    await log.close()
+    leave(killed / "log", tmp_path / table.name)
+    with remains(killed / "log", tmp_path / "scratch") as old:
+        assert [record.offset for record in old.records(TP)] == [0, 1, 2, 8, 9, 10, 11, 12]
+        new = NewLog(tmp_path / "new", old.name, old.group)
+        new.topic("t", 1)
+        assert list(new.keep(TP, old, 13).gaps) == []
+        new.close()
+
+
+async def test_salvage_finds_tables_that_the_list_lost(tmp_path: Path) -> None:
+    log = EmbeddedLog.open(tmp_path / "data")
+    log.declare("t", 1)
+    await log.append("t", 0, b"key", b"listed")
+    log.store._db.rocks.flush()
+    (manifest,) = (tmp_path / "data" / "log").glob("MANIFEST-*")
+    before = manifest.read_bytes()
+    await log.append("t", 0, b"key", b"lost")
+    await log.close()  # Writes a table.
+    manifest.write_bytes(before)
+    with remains(tmp_path / "data" / "log", tmp_path / "scratch") as old:
+        assert [record.value for record in old.records(TP)] == [b"listed", b"lost"]
+
+
 def test_salvage_of_missing_log_is_empty(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for name in "none", "empty":

@@ -13,7 +13,7 @@ from heapq import merge
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from rocksdict import AccessType, Rdict, WriteBatch
+from rocksdict import AccessType, Rdict
 
 from streams.disk import scan
 from streams.embedded import layout
@@ -197,7 +197,8 @@ class NewLog:
     def __init__(self, path: Path, name: bytes | None, group: int) -> None:
         path.mkdir(mode=0o700)
         self._store = Store.open(path)
-        self._batch, self._bytes = WriteBatch(raw_mode=True), 0
+        self._rows: dict[bytes, bytes] = {}
+        self._bytes = 0
         self._topics: dict[str, int] = {}
         self._put(layout.MARKER_KEY, layout.pack_marker(group, name or b""))
         if name is not None:
@@ -240,14 +241,14 @@ class NewLog:
         return Kept(count, first, at, gaps)
 
     def _put(self, key: bytes, value: bytes) -> None:
-        self._batch.put(key, value)
+        self._rows[key] = value
         self._bytes += len(key) + len(value)
         if self._bytes > BATCH_BYTES:
             self._flush()
 
     def _flush(self) -> None:
-        self._store.write_patiently(self._batch)
-        self._batch, self._bytes = WriteBatch(raw_mode=True), 0
+        self._store.write_patiently(self._rows)
+        self._rows, self._bytes = {}, 0
 
     def close(self) -> None:
         """Wait until the log is on the disk; raise ServiceError if it cannot be written."""

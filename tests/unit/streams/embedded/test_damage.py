@@ -12,6 +12,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from rocksdict import WriteBatch
 
 from streams.embedded import embedded_log as log_module
 from streams.embedded import log_store as store
@@ -210,6 +211,23 @@ def write(path: Path, *offsets: int) -> None:
     for offset in offsets:
         new.append(TP, StoredRecord(offset, offset, b"key", bytes(5000)))
     new.close()
+
+
+def test_salvage_waits_while_the_database_is_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RocksDB consumes a batch that it refuses."""
+    inner, calls = store.Store.write, 0
+
+    def write_when_asked_again(log: store.Store, batch: WriteBatch) -> None:
+        nonlocal calls
+        inner(log, batch)
+        calls += 1
+        if calls % 2:
+            raise store.Stalled
+
+    monkeypatch.setattr(store.Store, "write", write_when_asked_again)
+    write(tmp_path / "log", 0, 1)
+    with remains(tmp_path / "log", tmp_path / "scratch") as old:
+        assert [record.offset for record in old.records(TP)] == [0, 1]
 
 
 async def test_salvage_keeps_offset_gaps(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Finds a gap in the writes of a closed RocksDB, which numbers them.
+"""Finds what a closed RocksDB lost, because it numbers its changes and its files.
 
 RocksDB notices neither a list of files (MANIFEST) that lost its last entries, nor a write-ahead log that lost its end
 while a newer one exists. It opens what is left, and deletes the files that are not on the list.
@@ -25,9 +25,7 @@ def gap(path: Path, options: Callable[[], Options]) -> str | None:
 
     This changes no files. RocksDB's exceptions pass through.
     """
-    files = (file for file in path.glob("*.log") if file.stem.isdecimal())
-    begun = ((file, first) for file in files if (first := _first(file)) is not None)
-    logs = sorted(begun, key=lambda one: int(one[0].stem))
+    logs = _begun(path)
     if not logs:
         return None
     expected = _listed(path, options) + 1
@@ -37,6 +35,29 @@ def gap(path: Path, options: Callable[[], Options]) -> str | None:
         if index + 1 < len(logs):
             expected = max(expected, _end(file))
     return None
+
+
+def lacks_tables(path: Path, db: Rdict, options: Callable[[], Options]) -> bool:
+    """Return whether the list of files may have lost tables; `db` is the open database of `path`.
+
+    A kill leaves unlisted tables too: older ones were compacted away, newer ones are unfinished, and the write-ahead
+    logs still have their changes.
+    """
+    newest = max((int(Path(file["name"]).stem) for file in db.live_files()), default=-1)
+    if all(int(file.stem) <= newest for file in _numbered(path, "*.sst")):
+        return False
+    return not _begun(path) or gap(path, options) is not None
+
+
+def _numbered(path: Path, kind: str) -> list[Path]:
+    """Return the files of a kind, the oldest first."""
+    files = (file for file in path.glob(kind) if file.stem.isdecimal())
+    return sorted(files, key=lambda file: int(file.stem))
+
+
+def _begun(path: Path) -> list[tuple[Path, int]]:
+    """Return the write-ahead logs that have changes, the oldest first, with the numbers of their first changes."""
+    return [(file, first) for file in _numbered(path, "*.log") if (first := _first(file)) is not None]
 
 
 def _listed(path: Path, options: Callable[[], Options]) -> int:

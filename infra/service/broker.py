@@ -67,10 +67,10 @@ async def open_log(
 
 
 def _node_name(directory: Path) -> str:
-    """Return the name of the node that owns a directory; the first start chooses it."""
+    """Return the name of the node that owns a directory; the first start, or one that finds it damaged, chooses it."""
     file = directory / "node-id"
-    name = file.read_text().strip() if file.exists() else ""
-    if not name:
+    name = file.read_text(errors="replace").strip() if file.exists() else ""
+    if not keys.is_id(name):
         name = keys.new_id()
         replace_file(file, name.encode())
     return name

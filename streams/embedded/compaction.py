@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Final
 
-from rocksdict import WriteBatch
-
 from streams.embedded import layout
 from streams.embedded.log_store import Store
 from streams.embedded.partition import Partition
@@ -112,10 +110,7 @@ class Compaction:
     def _delete(self, offsets: list[int]) -> None:
         if not offsets:
             return
-        batch = WriteBatch(raw_mode=True)
-        for offset in offsets:
-            batch.delete(self._partition.key(offset))
-        self._store.write_patiently(batch)
+        self._store.write_patiently(dict.fromkeys(map(self._partition.key, offsets)))
         for offset in offsets:
             self._partition.recent.pop(offset, None)
 
@@ -133,7 +128,6 @@ class Compaction:
 
     def _remember(self, clean: int, kept: int) -> None:
         partition = self._partition
-        batch = WriteBatch(raw_mode=True)
-        batch.put(layout.clean_key(partition.topic_id, partition.tp.partition), layout.pack_pair(clean, kept))
-        self._store.write_patiently(batch)
+        key = layout.clean_key(partition.topic_id, partition.tp.partition)
+        self._store.write_patiently({key: layout.pack_pair(clean, kept)})
         partition.clean, partition.kept, partition.superseded = clean, kept, 0

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from rocksdict import WriteBatch
 
 from streams.embedded import layout
 from streams.embedded.compaction import Compaction
@@ -128,11 +127,9 @@ class EmbeddedLog:
             self._topics[name] = layout.unpack_topic(value)
             self._add_partitions(name)
         # Written again, because a salvage needs them even if the oldest table is lost.
-        batch = WriteBatch(raw_mode=True)
-        for name, topic in self._topics.items():
-            batch.put(layout.topic_key(name), layout.pack_topic(*topic))
+        rows = {layout.topic_key(name): layout.pack_topic(*topic) for name, topic in self._topics.items()}
         with suppress(Unavailable):  # The disk is full; appends report it.
-            self.store.write_patiently(batch)
+            self.store.write_patiently(rows)
 
     def _add_partitions(self, topic: str) -> None:
         topic_id, partitions = self._topics[topic]
@@ -160,9 +157,7 @@ class EmbeddedLog:
                 partition.sparse_to = layout.MAX_OFFSET
 
     def _create(self, topic: str, topic_id: int, partitions: int) -> None:
-        batch = WriteBatch(raw_mode=True)
-        batch.put(layout.topic_key(topic), layout.pack_topic(topic_id, partitions))
-        self.store.write_patiently(batch)
+        self.store.write_patiently({layout.topic_key(topic): layout.pack_topic(topic_id, partitions)})
         self.store.sync()
         self._topics[topic] = topic_id, partitions
         self._add_partitions(topic)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -118,18 +118,14 @@ class Store:
         """Return the identity of this log; choose one on the first call."""
         name = self.get(layout.NAME_KEY)
         if name is None:
-            batch = WriteBatch(raw_mode=True)
-            batch.put(layout.NAME_KEY, name := os.urandom(16))
-            self.write_patiently(batch)
+            self.write_patiently({layout.NAME_KEY: (name := os.urandom(16))})
             self.sync()
         return name
 
     def _check_format(self, path: Path) -> None:
         version = self.get(layout.FORMAT_KEY)
         if version is None:
-            batch = WriteBatch(raw_mode=True)
-            batch.put(layout.FORMAT_KEY, layout.FORMAT)
-            self.write_patiently(batch)
+            self.write_patiently({layout.FORMAT_KEY: layout.FORMAT})
             self.sync()
         elif version != layout.FORMAT:
             raise LogError(
@@ -159,9 +155,15 @@ class Store:
                 self._db.full = str(failure)
             raise failure from error
 
-    def write_patiently(self, batch: WriteBatch) -> None:
-        """Apply a batch like `write`, but wait while RocksDB is behind. Not for the event loop."""
+    def write_patiently(self, rows: Mapping[bytes, bytes | None]) -> None:
+        """Put rows, or delete those without a value, like `write`; wait while RocksDB is behind. Not for the loop."""
         while True:
+            batch = WriteBatch(raw_mode=True)  # A new one each time, because RocksDB consumes those it refuses too.
+            for key, value in rows.items():
+                if value is None:
+                    batch.delete(key)
+                else:
+                    batch.put(key, value)
             try:
                 return self.write(batch)
             except Stalled:

@@ -13,12 +13,13 @@ from heapq import merge
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from rocksdict import AccessType, Rdict, WriteBatch
+from rocksdict import AccessType, Rdict
 
 from streams.disk import scan
 from streams.embedded import layout
 from streams.embedded.log_store import MIB, PREFIX, Store, options
 from streams.log import StoredRecord
+from streams.sequence import lacks_tables
 from topics.catalog import TopicPartition
 
 #: Offsets to skip, more than were ever assigned and lost.
@@ -154,17 +155,15 @@ def remains(log: Path, scratch: Path) -> Iterator[Remains]:
 
 def _open(log: Path, scratch: Path) -> Iterator[Rdict]:
     """Yield the database as its best list of files describes it, and a repaired one if that lacks tables."""
-    listed, is_readable = set(), False
+    db = None
     for number, manifest in enumerate(_manifests(log)):
         copy = _copy(log, scratch / f"listed-{number}")
         (copy / "CURRENT").write_text(f"{manifest}\n")
         with suppress(Exception):  # rocksdict's errors have no common base.
             db = Rdict(str(copy), options(PREFIX), access_type=AccessType.read_only(False))
-            listed = {Path(file["name"]).name for file in db.live_files()}
-            is_readable = True
             yield db
             break
-    if not is_readable or any(file.name not in listed for file in log.glob("*.sst")):
+    if db is None or lacks_tables(copy, db, lambda: options(PREFIX)):
         copy = _copy(log, scratch / "repaired")
         with suppress(Exception):
             # A repair finds tables and write-ahead logs without their list, but loses the values in blob files.
@@ -198,7 +197,8 @@ class NewLog:
     def __init__(self, path: Path, name: bytes | None, group: int) -> None:
         path.mkdir(mode=0o700)
         self._store = Store.open(path)
-        self._batch, self._bytes = WriteBatch(raw_mode=True), 0
+        self._rows: dict[bytes, bytes] = {}
+        self._bytes = 0
         self._topics: dict[str, int] = {}
         self._put(layout.MARKER_KEY, layout.pack_marker(group, name or b""))
         if name is not None:
@@ -241,14 +241,14 @@ class NewLog:
         return Kept(count, first, at, gaps)
 
     def _put(self, key: bytes, value: bytes) -> None:
-        self._batch.put(key, value)
+        self._rows[key] = value
         self._bytes += len(key) + len(value)
         if self._bytes > BATCH_BYTES:
             self._flush()
 
     def _flush(self) -> None:
-        self._store.write_patiently(self._batch)
-        self._batch, self._bytes = WriteBatch(raw_mode=True), 0
+        self._store.write_patiently(self._rows)
+        self._rows, self._bytes = {}, 0
 
     def close(self) -> None:
         """Wait until the log is on the disk; raise ServiceError if it cannot be written."""

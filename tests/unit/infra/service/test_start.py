@@ -33,6 +33,7 @@ from tests.ports import free_port
 from tests.process import ask, terminal
 from tests.waiting import wait_for
 from topics.errors import EngineError, Unavailable
+from topics.keys import is_id
 
 KEY = re.compile(r"shown this once.*?(es[po]_\w+)")
 
@@ -328,6 +329,9 @@ def test_name_of_node_is_kept_after_failed_first_start(tmp_path: Path, monkeypat
     assert broker._node_name(tmp_path) == name
     (tmp_path / "node-id").write_text(f"{name}\n")  # As an editor saves it.
     assert broker._node_name(tmp_path) == name
+    for damaged in name[:12].encode(), b"\xff" * 24:
+        (tmp_path / "node-id").write_bytes(damaged)
+        assert is_id(broker._node_name(tmp_path))
 
 
 LIFE = """

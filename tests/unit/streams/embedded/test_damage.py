@@ -12,6 +12,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from rocksdict import WriteBatch
 
 from streams.embedded import embedded_log as log_module
 from streams.embedded import log_store as store
@@ -212,6 +213,23 @@ def write(path: Path, *offsets: int) -> None:
     new.close()
 
 
+def test_salvage_waits_while_the_database_is_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RocksDB consumes a batch that it refuses."""
+    inner, calls = store.Store.write, 0
+
+    def write_when_asked_again(log: store.Store, batch: WriteBatch) -> None:
+        nonlocal calls
+        inner(log, batch)
+        calls += 1
+        if calls % 2:
+            raise store.Stalled
+
+    monkeypatch.setattr(store.Store, "write", write_when_asked_again)
+    write(tmp_path / "log", 0, 1)
+    with remains(tmp_path / "log", tmp_path / "scratch") as old:
+        assert [record.offset for record in old.records(TP)] == [0, 1]
+
+
 async def test_salvage_keeps_offset_gaps(tmp_path: Path) -> None:
     write(tmp_path / "broken", 0, 1, 4, 6)
     with remains(tmp_path / "broken", tmp_path / "scratch") as old:
@@ -305,6 +323,56 @@ async def test_salvage_reports_what_was_lost_beside_what_was_removed(tmp_path: P
         kept = new.keep(TP, old, 13)
         new.close()
     assert (kept.records, list(kept.gaps)) == (4, [range(3, 4), range(9, 11), range(12, 13)])
+
+
+def finished(log: Path, old: Path) -> None:
+    """Leave a table that was compacted away."""
+    shutil.copy(old, log)
+
+
+def unlisted(log: Path, old: Path, size: int) -> None:
+    """Leave a new table of `size` bytes that is not on the list yet."""
+    (log / "999999.sst").write_bytes(old.read_bytes()[:size])
+
+
+@pytest.mark.parametrize("leave", [finished, partial(unlisted, size=500), partial(unlisted, size=1 << 20)])
+async def test_salvage_ignores_tables_that_a_kill_left(tmp_path: Path, leave: Callable[[Path, Path], None]) -> None:
+    """Otherwise removed records come back, or are reported as lost."""
+    log = EmbeddedLog.open(tmp_path / "data")
+    log.declare("t", 1)
+    for _ in range(12):
+        await log.append("t", 0, b"key", b"small")
+    log.store._db.rocks.flush()
+    (table,) = (tmp_path / "data" / "log").glob("*.sst")
+    shutil.copy(table, tmp_path)
+    log.make_hole(TP, 3, 8)
+    await log.flush()
+    log.reclaim(TP)
+    assert not table.exists()
+    await log.append("t", 0, b"key", b"in the write-ahead log")
+    killed = Path(shutil.copytree(tmp_path / "data", tmp_path / "killed"))
+    await log.close()
+    leave(killed / "log", tmp_path / table.name)
+    with remains(killed / "log", tmp_path / "scratch") as old:
+        assert [record.offset for record in old.records(TP)] == [0, 1, 2, 8, 9, 10, 11, 12]
+        new = NewLog(tmp_path / "new", old.name, old.group)
+        new.topic("t", 1)
+        assert list(new.keep(TP, old, 13).gaps) == []
+        new.close()
+
+
+async def test_salvage_finds_tables_that_the_list_lost(tmp_path: Path) -> None:
+    log = EmbeddedLog.open(tmp_path / "data")
+    log.declare("t", 1)
+    await log.append("t", 0, b"key", b"listed")
+    log.store._db.rocks.flush()
+    (manifest,) = (tmp_path / "data" / "log").glob("MANIFEST-*")
+    before = manifest.read_bytes()
+    await log.append("t", 0, b"key", b"lost")
+    await log.close()  # Writes a table.
+    manifest.write_bytes(before)
+    with remains(tmp_path / "data" / "log", tmp_path / "scratch") as old:
+        assert [record.value for record in old.records(TP)] == [b"listed", b"lost"]
 
 
 def test_salvage_of_missing_log_is_empty(tmp_path: Path) -> None:

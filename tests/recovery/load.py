@@ -41,7 +41,7 @@ def half_second(seed: int, number: int) -> bytes:
 class Client:
     """Repeats unanswered requests with an Idempotency-Key, as docs/sessions.md tells clients to."""
 
-    def __init__(self, service: ServiceProcess, *others: ServiceProcess, give_up: float = 240.0, patience: float = 20.0):
+    def __init__(self, service: ServiceProcess, *others: ServiceProcess, give_up: float = 240, patience: float = 20):
         """Use `service`, and the next of `others` after `patience` seconds without an answer."""
         self.service = service
         self.give_up = give_up

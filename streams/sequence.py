@@ -37,16 +37,16 @@ def gap(path: Path, options: Callable[[], Options]) -> str | None:
     return None
 
 
-def lacks_tables(path: Path, db: Rdict, options: Callable[[], Options]) -> bool:
-    """Return whether the list of files may have lost tables; `db` is the open database of `path`.
+def is_complete(path: Path, db: Rdict, options: Callable[[], Options]) -> bool:
+    """Return whether the list of files has all tables, and no changes are missing after them.
 
-    A kill leaves unlisted tables too: older ones were compacted away, newer ones are unfinished, and the write-ahead
-    logs still have their changes.
+    `db` is the open database of `path`. A kill leaves unlisted tables too: older ones were compacted away, newer ones
+    are unfinished, and the write-ahead logs still have their changes.
     """
-    newest = max((int(Path(file["name"]).stem) for file in db.live_files()), default=-1)
-    if all(int(file.stem) <= newest for file in _numbered(path, "*.sst")):
+    if gap(path, options) is not None:
         return False
-    return not _begun(path) or gap(path, options) is not None
+    newest = max((int(Path(file["name"]).stem) for file in db.live_files()), default=-1)
+    return bool(_begun(path)) or all(int(file.stem) <= newest for file in _numbered(path, "*.sst"))
 
 
 def _numbered(path: Path, kind: str) -> list[Path]:

@@ -80,7 +80,9 @@ class EmbeddedLog:
         self._topics: dict[str, tuple[int, int]] = {}
         self._partitions: dict[TopicPartition, Partition] = {}
         self._load_topics()
-        self._writer = GroupWriter(store, self._publish, sync=sync, queue_bytes=queue_bytes, clock=clock, marks=marks)
+        self._writer = GroupWriter(
+            store, self._publish, self._topic_rows, sync=sync, queue_bytes=queue_bytes, clock=clock, marks=marks
+        )
 
     @classmethod
     def open(
@@ -126,10 +128,12 @@ class EmbeddedLog:
             name = key[1:].decode()
             self._topics[name] = layout.unpack_topic(value)
             self._add_partitions(name)
-        # Written again, because a salvage needs them even if the oldest table is lost.
-        rows = {layout.topic_key(name): layout.pack_topic(*topic) for name, topic in self._topics.items()}
         with suppress(Unavailable):  # The disk is full; appends report it.
-            self.store.write_patiently(rows)
+            self.store.write_patiently(self._topic_rows())
+
+    def _topic_rows(self) -> dict[bytes, bytes]:
+        """Return the rows that name the topics: written again and again, so that a lost table does not lose them."""
+        return {layout.topic_key(name): layout.pack_topic(*topic) for name, topic in self._topics.items()}
 
     def _add_partitions(self, topic: str) -> None:
         topic_id, partitions = self._topics[topic]

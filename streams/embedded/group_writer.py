@@ -11,7 +11,7 @@ sync may be whole in the write-ahead log, and would come back if the process die
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from queue import SimpleQueue
 from threading import Thread
@@ -41,6 +41,8 @@ SLOWEST_PACE: Final = 0.005
 #: The minimum if several sessions append: their records within this time are written and folded together.
 GATHER: Final = 0.003
 SPACE_RETRY: Final = 0.5
+#: Groups between two that name the topics: each table has several.
+TOPICS_GROUPS: Final = 16
 #: Appended to the error of items whose sync failed.
 UNCERTAIN: Final = "; the write may still succeed"
 
@@ -55,6 +57,7 @@ class GroupWriter:
         self,
         store: Store,
         published: Callable[[Group], None],
+        topics: Callable[[], Mapping[bytes, bytes]],
         *,
         sync: bool,
         queue_bytes: int,
@@ -64,6 +67,7 @@ class GroupWriter:
         self.failure: BaseException | None = None
         self._store = store
         self._published = published
+        self._topics = topics
         self._sync = sync
         self._limit = queue_bytes
         self._clock = clock
@@ -175,6 +179,9 @@ class GroupWriter:
             self._syncs.put(partial(self._revive, asyncio.get_running_loop()))
             return
         group = Group(self._number + 1, int(self._clock() * 1000), self._name)
+        if self._number % TOPICS_GROUPS == 0:
+            for key, value in self._topics().items():
+                group.batch.put(key, value)
         try:
             self._undo(group)
             self._queue.fill(group)

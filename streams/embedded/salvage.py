@@ -19,7 +19,7 @@ from streams.disk import scan
 from streams.embedded import layout
 from streams.embedded.log_store import MIB, PREFIX, Store, options
 from streams.log import StoredRecord
-from streams.sequence import lacks_tables
+from streams.sequence import is_complete
 from topics.catalog import TopicPartition
 
 #: Offsets to skip, more than were ever assigned and lost.
@@ -99,8 +99,9 @@ class _Part:
 class Remains:
     """Reads the intact records of a log from its databases, the best one first. One thread at a time."""
 
-    def __init__(self, dbs: Sequence[Rdict]) -> None:
+    def __init__(self, dbs: Sequence[Rdict], *, is_complete: bool) -> None:
         self._parts = [_Part(db) for db in dbs]
+        self._is_complete = is_complete
         #: Id and number of partitions, by topic.
         self.topics = {name: topic for part in self._parts for name, topic in part.topics.items()}
         self.name = next(iter(self._values(layout.NAME_KEY)), None)
@@ -118,7 +119,7 @@ class Remains:
     def sparse_to(self, tp: TopicPartition) -> int:
         """Return the offset below which missing records were removed, or lost before an earlier salvage."""
         topic = self.topics.get(tp.topic)
-        if topic is None or len(self._parts) != 1:  # Tables are missing, which may have had such records.
+        if topic is None or not self._is_complete:  # What is missing may have had such records.
             return 0
         mark = self._parts[0].get(layout.clean_key(topic[0], tp.partition))
         return 0 if mark is None else layout.unpack_pair(mark)[0]
@@ -144,31 +145,33 @@ def remains(log: Path, scratch: Path) -> Iterator[Remains]:
     """Yield a reader of a log that no process has open; `scratch` is a new path on its file system."""
     dbs: list[Rdict] = []
     try:
-        if log.is_dir():
-            dbs = list(_open(log, scratch))
-        yield Remains(dbs)
+        is_complete = log.is_dir() and _open(log, scratch, dbs)
+        yield Remains(dbs, is_complete=is_complete)
     finally:
         for db in dbs:
             db.close()
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _open(log: Path, scratch: Path) -> Iterator[Rdict]:
-    """Yield the database as its best list of files describes it, and a repaired one if that lacks tables."""
-    db = None
+def _open(log: Path, scratch: Path, dbs: list[Rdict]) -> bool:
+    """Open the database as its best list of files describes it, and a repaired one if that lacks changes.
+
+    Add them to `dbs`, and return whether the first is complete up to a point in time: it lacks values at most.
+    """
     for number, manifest in enumerate(_manifests(log)):
         copy = _copy(log, scratch / f"listed-{number}")
         (copy / "CURRENT").write_text(f"{manifest}\n")
         with suppress(Exception):  # rocksdict's errors have no common base.
-            db = Rdict(str(copy), options(PREFIX), access_type=AccessType.read_only(False))
-            yield db
+            dbs.append(Rdict(str(copy), options(PREFIX), access_type=AccessType.read_only(False)))
+            if is_complete(copy, dbs[-1], lambda: options(PREFIX)):
+                return True
             break
-    if db is None or lacks_tables(copy, db, lambda: options(PREFIX)):
-        copy = _copy(log, scratch / "repaired")
-        with suppress(Exception):
-            # A repair finds tables and write-ahead logs without their list, but loses the values in blob files.
-            Rdict.repair(str(copy), options(PREFIX))
-            yield Rdict(str(copy), options(PREFIX), access_type=AccessType.read_only(False))
+    copy = _copy(log, scratch / "repaired")
+    with suppress(Exception):
+        # A repair finds tables and write-ahead logs without their list, but loses the values in blob files.
+        Rdict.repair(str(copy), options(PREFIX))
+        dbs.append(Rdict(str(copy), options(PREFIX), access_type=AccessType.read_only(False)))
+    return False
 
 
 def _manifests(log: Path) -> list[str]:

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from unittest import mock
@@ -21,6 +21,7 @@ from streams.embedded import pinned as module
 from streams.embedded.embedded_backend import EmbeddedBackend
 from streams.embedded.embedded_log import EmbeddedLog
 from streams.embedded.errors import LogDamaged, LogError, LogLocked
+from streams.embedded.group_writer import TOPICS_GROUPS
 from streams.embedded.lock import DirectoryLock
 from streams.embedded.maintenance import first_since
 from streams.embedded.marks import Marks
@@ -373,6 +374,61 @@ async def test_salvage_finds_tables_that_the_list_lost(tmp_path: Path) -> None:
     manifest.write_bytes(before)
     with remains(tmp_path / "data" / "log", tmp_path / "scratch") as old:
         assert [record.value for record in old.records(TP)] == [b"listed", b"lost"]
+
+
+async def test_salvage_knows_topics_without_the_oldest_table(tmp_path: Path) -> None:
+    log = EmbeddedLog.open(tmp_path / "data")
+    log.declare("t", 1)
+    for number in range(TOPICS_GROUPS + 1):
+        await log.append("t", 0, b"key", b"%d" % number)
+        if number == 0:
+            log.store._db.rocks.flush()
+    await log.close()
+    min((tmp_path / "data" / "log").glob("*.sst")).unlink()
+    with remains(tmp_path / "data" / "log", tmp_path / "scratch") as old:
+        assert [record.offset for record in old.records(TP)] == list(range(1, TOPICS_GROUPS + 1))
+
+
+async def lost_log(directory: Path) -> Path:
+    """Return a log of two write-ahead logs that has lost the first: five records, of which a hole took two."""
+    log = EmbeddedLog.open(directory)
+    log.declare("t", 1)
+    log.store._db.rocks.flush()
+    for size in (1, 1, 1, 25 * store.MIB):  # The last one fills a write buffer.
+        await log.append("t", 0, b"key", bytes(size))
+    await log.append("t", 0, b"key", b"kept")
+    log.make_hole(TP, 1, 3)
+    await log.flush()
+    killed = Path(shutil.copytree(directory / "log", directory.with_name("killed")))
+    await log.close()
+    min(killed.glob("*.log")).unlink()
+    return killed
+
+
+async def lost_table(directory: Path) -> Path:
+    """Return such a log of two tables that has lost the older one."""
+    for sizes in (1, 1, 1, 1), (1,):
+        log = EmbeddedLog.open(directory)
+        log.declare("t", 1)
+        for size in sizes:
+            await log.append("t", 0, b"key", bytes(size))
+        if len(sizes) == 1:
+            log.make_hole(TP, 1, 3)
+        await log.close()
+    min((directory / "log").glob("*.sst")).unlink()
+    return directory / "log"
+
+
+@pytest.mark.parametrize("lost", [lost_log, lost_table])
+async def test_salvage_reports_lost_records_below_a_hole(
+    tmp_path: Path, lost: Callable[[Path], Awaitable[Path]]
+) -> None:
+    with remains(await lost(tmp_path / "data"), tmp_path / "scratch") as old:
+        new = NewLog(tmp_path / "new", old.name, old.group)
+        new.topic("t", 1)
+        kept = new.keep(TP, old, 5)
+        new.close()
+    assert (kept.records, list(kept.gaps)) == (1, [range(4)])
 
 
 def test_salvage_of_missing_log_is_empty(tmp_path: Path) -> None:

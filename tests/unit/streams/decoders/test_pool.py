@@ -247,6 +247,7 @@ def test_decoder_killed_at_startup_is_replaced(pool: DecoderPool) -> None:
 
 
 def test_killed_zygote_is_replaced(pool: DecoderPool) -> None:
+    pool.start()
     assert pool._zygote._process is not None
     psutil.Process(pool._zygote._process.process).kill()
     for _ in range(3):

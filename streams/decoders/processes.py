@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 import structlog
 
 from streams.decoders import decoder_process, messages
-from streams.decoders.child import Deadlines
+from streams.decoders.child import LOOK_SECONDS, Child, Deadlines, Watch
 from streams.decoders.decoder_process import DecoderDied, DecoderProcess, LimitBroken
 from topics.errors import EngineError, Unavailable
 
@@ -31,6 +31,8 @@ KEPT_MEMORY: Final = dict.fromkeys(("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRES
 COMMAND: Final = (sys.executable, "-m", "streams.workers.zygote")
 #: Loading the libraries takes half a second, longer on a busy machine.
 START_SECONDS: Final = 30.0
+#: For loading a model: a large one from a slow disk takes minutes, but others wait for a zygote that was stopped.
+LOADING: Final = Deadlines(processor=600.0, idle=30.0, wall=1200.0)
 
 
 def bare_environment() -> dict[str, str]:
@@ -86,6 +88,7 @@ class ZygoteProcess:
                 start_new_session=True,
             )
             ours.pop_all()
+        self._child = Child(self._process.pid)
         self._control.settimeout(START_SECONDS)
         with suppress(OSError):
             if self._control.recv(len(messages.READY)):
@@ -151,15 +154,29 @@ class ZygoteProcess:
 
         Raises:
             EngineError: the model cannot be used.
+            LimitBroken: the zygote does nothing, or takes too long.
             OSError: the zygote has ended.
         """
         name = os.fsencode(directory)
         self._control.sendall(messages.LOAD + len(name).to_bytes(messages.LENGTH_BYTES, "little") + name)
+        self._await_answer(LOADING)
         length = self._control.recv(messages.LENGTH_BYTES, socket.MSG_WAITALL)
         if len(length) < messages.LENGTH_BYTES:
             raise BrokenPipeError("the process that workers come from has ended")
         if size := int.from_bytes(length, "little"):
             raise EngineError(self._control.recv(size, socket.MSG_WAITALL).decode())
+
+    def _await_answer(self, deadlines: Deadlines) -> None:
+        watch = Watch(self._child, deadlines)
+        self._control.settimeout(min(LOOK_SECONDS, deadlines.idle / 2))
+        while True:
+            try:
+                self._control.recv(1, socket.MSG_PEEK)
+                break
+            except TimeoutError:
+                if watch.fault() is not None:
+                    raise LimitBroken from None
+        self._control.settimeout(None)
 
     @property
     def alive(self) -> bool:
@@ -178,7 +195,7 @@ class ZygoteProcess:
     def stop(self) -> None:
         """End it and all remaining decoders."""
         self._control.close()
-        self._process.kill()
+        self._child.close()
         self._process.wait()
 
 

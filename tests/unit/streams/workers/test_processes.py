@@ -185,6 +185,16 @@ async def test_stopped_zygote_is_replaced_when_needed(
     assert studio.scores(ONE) == truth(sound(1) + sound(1, 1), model())
 
 
+def test_zygote_stopped_while_loading_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "LOADING", Deadlines(processor=20, idle=0.5, wall=60))
+    zygote = Zygote(COMMAND)
+    zygote.start()
+    psutil.Process(stopped := zygote.process).suspend()
+    zygote.load(Path("fingerprint"))
+    assert zygote.process != stopped
+    zygote.stop()
+
+
 async def test_dead_worker_with_open_socket_is_replaced(
     zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

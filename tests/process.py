@@ -143,7 +143,7 @@ class ServiceProcess:
         return answer.json() if answer.content else None
 
     def project(self, name: str, organization: str = "demo") -> str:
-        """Create a project, by default in the first organization, and return its key; the next call returns it again."""
+        """Return the key of a project, created by the first call, by default in the first organization."""
         if name not in self._projects:
             made = self.operate("POST", "/projects", json={"name": name, "organization": organization})
             self._projects[name] = made["key"]

@@ -5,6 +5,8 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Final, NamedTuple, Protocol
 
+import msgspec
+
 from topics.catalog import TopicPartition
 
 #: Returns the lowest offset of a partition that is still needed, None while unknown.
@@ -27,8 +29,8 @@ class Ack(NamedTuple):
     timestamp: int
 
 
-class StoredRecord(NamedTuple):
-    """A record of the log."""
+class StoredRecord(msgspec.Struct, frozen=True, gc=False):
+    """A record of the log. Thousands are in memory, so the garbage collector does not examine them."""
 
     offset: int
     #: Log time in milliseconds.
@@ -174,7 +176,7 @@ class LogHistory:
             async with aclosing(self._log.read(tp, *bounds)) as reading:
                 async for records in reading:
                     for record in records:
-                        yield PartitionRecord(tp.partition, *record[:4])
+                        yield PartitionRecord(tp.partition, record.offset, record.timestamp, record.key, record.value)
 
     async def _bounds(self, topic: str) -> Mapping[TopicPartition, tuple[int, int]]:
         return await self._log.bounds([TopicPartition(topic, number) for number in range(self._topics.get(topic, 0))])

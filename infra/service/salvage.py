@@ -211,7 +211,7 @@ class _Rows:
             yield f"{name}: nothing can be read of its sessions and jobs."
 
     def _append(self, new: NewLog, record: StoredRecord) -> None:
-        new.append(self._tp, record._replace(offset=self._next))
+        new.append(self._tp, msgspec.structs.replace(record, offset=self._next))
         self._next += 1
         key = record.key or b""
         if key == keys.POSITIONS and record.value is not None:

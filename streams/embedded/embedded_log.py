@@ -78,7 +78,7 @@ class EmbeddedLog:
         self._closing = threading.Event()
         self._compacting = threading.Lock()
         self._topics: dict[str, tuple[int, int]] = {}
-        self._partitions: dict[TopicPartition, Partition] = {}
+        self._partitions: dict[tuple[str, int], Partition] = {}
         self._load_topics()
         self._writer = GroupWriter(
             store, self._publish, self._topic_rows, sync=sync, queue_bytes=queue_bytes, clock=clock, marks=marks
@@ -339,7 +339,7 @@ class EmbeddedLog:
             self._deliver(tp, records)
 
     def _partition(self, topic: str, number: int) -> Partition:
-        partition = self._partitions.get(TopicPartition(topic, number))
+        partition = self._partitions.get((topic, number))
         if partition is None:
             raise LogError(f"the log has no partition {number} of topic {topic}: declare the topic first")
         return partition

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+import msgspec
 from rocksdict import WriteBatch
 
 from streams.embedded import layout
@@ -21,7 +22,7 @@ GROUP_BYTES: Final = 1024 * 1024
 GROUP_ITEMS: Final = 512
 
 
-class Append(NamedTuple):
+class Append(msgspec.Struct, frozen=True, eq=False):
     """A record to write."""
 
     partition: Partition
@@ -78,12 +79,11 @@ class Group:
             self._remove(item)
 
     def _append(self, item: Append) -> None:
-        partition, key, value = item[:3]
-        offset = partition.next
+        partition, offset = item.partition, item.partition.next
         partition.next = offset + 1
         timestamp = partition.timestamp = max(self._now, partition.timestamp)
-        self.batch.put(partition.key(offset), layout.pack_record(timestamp, key, value))
-        self.records.append((partition, StoredRecord(offset, timestamp, key, value)))
+        self.batch.put(partition.key(offset), layout.pack_record(timestamp, item.key, item.value))
+        self.records.append((partition, StoredRecord(offset, timestamp, item.key, item.value)))
 
     def _remove(self, item: Removal) -> None:
         partition = item.partition

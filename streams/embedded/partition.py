@@ -122,16 +122,18 @@ class RecentRecords:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._bytes = 0
-        self._groups: deque[tuple[int, list[tuple[Partition, StoredRecord]]]] = deque()
+        #: The size of each group, the partitions of its records, and their offsets.
+        self._groups: deque[tuple[int, list[Partition], list[int]]] = deque()
 
     def add(self, records: list[tuple[Partition, StoredRecord]], size: int) -> None:
         """Add the records of one group of `size` bytes, and evict the oldest groups."""
         for partition, record in records:
             partition.recent[record.offset] = record
-        self._groups.append((size, records))
+        # Not the pairs: each would be one more object for the garbage collector.
+        self._groups.append((size, [partition for partition, _ in records], [record.offset for _, record in records]))
         self._bytes += size
         while self._bytes > self._limit:
-            size, records = self._groups.popleft()
+            size, partitions, offsets = self._groups.popleft()
             self._bytes -= size
-            for partition, record in records:
-                partition.recent.pop(record.offset, None)
+            for partition, offset in zip(partitions, offsets, strict=True):
+                partition.recent.pop(offset, None)

@@ -71,8 +71,6 @@ class ServiceProcess:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.key = KEY
-        #: Keys of the projects that tests created, by name.
-        self._projects: dict[str, str] = {}
         self.log = data.parent / f"{data.name}.log"
         self.process: subprocess.Popen[bytes] | Forked | None = None
         clean = {name: value for name, value in os.environ.items() if not name.startswith("EARSHOT_")}
@@ -143,11 +141,8 @@ class ServiceProcess:
         return answer.json() if answer.content else None
 
     def project(self, name: str, organization: str = "demo") -> str:
-        """Return the key of a project, created by the first call, by default in the first organization."""
-        if name not in self._projects:
-            made = self.operate("POST", "/projects", json={"name": name, "organization": organization})
-            self._projects[name] = made["key"]
-        return self._projects[name]
+        """Create a project, by default in the first organization, and return its key."""
+        return str(self.operate("POST", "/projects", json={"name": name, "organization": organization})["key"])
 
     def tail(self, lines: int = 25) -> str:
         """Return the last lines of the log, and the trace of a crash.

@@ -159,16 +159,16 @@ class ZygoteProcess:
         """
         name = os.fsencode(directory)
         self._control.sendall(messages.LOAD + len(name).to_bytes(messages.LENGTH_BYTES, "little") + name)
-        self._await_answer(LOADING)
+        self._await_load()
         length = self._control.recv(messages.LENGTH_BYTES, socket.MSG_WAITALL)
         if len(length) < messages.LENGTH_BYTES:
             raise BrokenPipeError("the process that workers come from has ended")
         if size := int.from_bytes(length, "little"):
             raise EngineError(self._control.recv(size, socket.MSG_WAITALL).decode())
 
-    def _await_answer(self, deadlines: Deadlines) -> None:
-        watch = Watch(self._child, deadlines)
-        self._control.settimeout(min(LOOK_SECONDS, deadlines.idle / 2))
+    def _await_load(self) -> None:
+        watch = Watch(self._child, LOADING)
+        self._control.settimeout(min(LOOK_SECONDS, LOADING.idle / 2))
         while True:
             try:
                 self._control.recv(1, socket.MSG_PEEK)

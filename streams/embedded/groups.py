@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-import msgspec
 from rocksdict import WriteBatch
 
 from streams.embedded import layout
@@ -22,7 +21,7 @@ GROUP_BYTES: Final = 1024 * 1024
 GROUP_ITEMS: Final = 512
 
 
-class Append(msgspec.Struct, frozen=True, eq=False):
+class Append(NamedTuple):
     """A record to write."""
 
     partition: Partition
@@ -79,11 +78,12 @@ class Group:
             self._remove(item)
 
     def _append(self, item: Append) -> None:
-        partition, offset = item.partition, item.partition.next
+        partition, key, value = item[:3]
+        offset = partition.next
         partition.next = offset + 1
         timestamp = partition.timestamp = max(self._now, partition.timestamp)
-        self.batch.put(partition.key(offset), layout.pack_record(timestamp, item.key, item.value))
-        self.records.append((partition, StoredRecord(offset, timestamp, item.key, item.value)))
+        self.batch.put(partition.key(offset), layout.pack_record(timestamp, key, value))
+        self.records.append((partition, StoredRecord(offset, timestamp, key, value)))
 
     def _remove(self, item: Removal) -> None:
         partition = item.partition

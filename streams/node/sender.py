@@ -1,7 +1,5 @@
 """Sends records to the log, and returns the verdicts on commands."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress

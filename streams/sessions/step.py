@@ -180,8 +180,7 @@ class SessionSteps:
         From the log, take only chunks that one read returned: so sessions of a partition that are behind move through
         its log together, and it is read once.
         """
-        first, number, size = analysis.taken, store.partition.number, 0
-        chunks: list[bytes] = []
+        first, number, chunks, size = analysis.taken, store.partition.number, list[bytes](), 0
         if analysis.reading:
             return [], []
         most = SHARED_STEP_CHUNKS if self._sharing.is_shared(time.monotonic()) else STEP_CHUNKS

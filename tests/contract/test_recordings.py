@@ -1,5 +1,6 @@
 """Kept recordings: pictures and audio, by permission, until they are deleted."""
 
+import time
 from collections.abc import Iterator
 
 import httpx2
@@ -15,7 +16,7 @@ from tests.waiting import wait_for
 @pytest.fixture(scope="module")
 def keeping(service: ServiceProcess) -> Iterator[Jobs]:
     """A project that keeps the audio of its jobs for an hour."""
-    with Jobs(service, service.project("keeping")) as jobs:
+    with Jobs(service, service.project(f"keeping {time.monotonic_ns()}")) as jobs:
         answer = jobs.http.patch("/project", json={"keep_audio_seconds": 3600}, headers=jobs.keyed)
         assert answer.json()["keep_audio_seconds"] == 3600
         yield jobs

@@ -43,9 +43,10 @@ async def measure_load(target: Target, work: Sequence[Work], done: int) -> Sampl
     return Sample(done, seconds, spent, procfs.cpu_seconds(target.brokers) - broker, load=load)
 
 
-async def clients(target: Target, count: int, kind: str = "") -> list[LoadClient]:
-    """Return connected clients, each with a new session if `kind` is given."""
-    connected = [await LoadClient.connect(target) for _ in range(count)]
+async def clients(target: Target, count: int, kind: str = "", keys: Sequence[str] = ()) -> list[LoadClient]:
+    """Return connected clients, each with a new session if `kind` is given, of the projects of `keys` in turn."""
+    targets = [msgspec.structs.replace(target, key=key) for key in keys or (target.key,)]
+    connected = [await LoadClient.connect(targets[number % len(targets)]) for number in range(count)]
     if kind:
         await asyncio.gather(*(client.create(kind) for client in connected))
     return connected
@@ -53,7 +54,7 @@ async def clients(target: Target, count: int, kind: str = "") -> list[LoadClient
 
 async def streams(plan: LivePlan | PacedPlan) -> Sequence[LoadClient | SocketClient]:
     """Return the senders of a plan's streams."""
-    connected = await clients(plan.target, plan.streams, "stream")
+    connected = await clients(plan.target, plan.streams, "stream", plan.keys if isinstance(plan, LivePlan) else ())
     if not plan.sockets:
         return connected
     for client in connected:

@@ -27,6 +27,8 @@ class LivePlan(LoadPlan, frozen=True):
     burst: int = 8
     #: Use live sockets instead of requests.
     sockets: bool = False
+    #: Keys of the projects that the streams are spread over; that of the target if empty.
+    keys: tuple[str, ...] = ()
 
 
 class UploadPlan(LoadPlan, frozen=True):

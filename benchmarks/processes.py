@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).parent.parent
 KEY: Final = "benchmarks-project-key-0123456789"
+ADMIN_KEY: Final = "benchmarks-admin-key-0123456789"
 READY_SECONDS: Final = 180.0
 BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome")
 #: Exit status of a load process whose requests the service refuses.
@@ -112,6 +113,17 @@ def get(port: int, path: str, key: str = "") -> bytes:
     body = connection.getresponse().read()
     connection.close()
     return body
+
+
+def new_project(port: int, name: str) -> str:
+    """Create a project on a service with `ADMIN_KEY`; return its key."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    headers = {"Authorization": f"Bearer {ADMIN_KEY}", "Content-Type": "application/json"}
+    body = msgspec.json.encode({"name": name, "organization": "demo"})
+    connection.request("POST", "/admin/v1/projects", body, headers)
+    key = msgspec.json.decode(connection.getresponse().read())["key"]
+    connection.close()
+    return str(key)
 
 
 def service(

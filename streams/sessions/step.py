@@ -1,6 +1,7 @@
 """One step of a session: reads its next audio, has a worker analyse it, and writes its windows to the result topic."""
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -34,8 +35,8 @@ from topics.turns import Sharing
 STEP_CHUNKS: Final = 16
 #: Longest step (s) that shares a batch with other sessions. A longer one fills batches alone and would delay them.
 TOGETHER_S: Final = 1
-#: Chunks per step while several projects have work: bounds how long one waits for another's steps.
-SHARED_STEP_CHUNKS: Final = 2
+#: CPU time (s) of a step while several projects have work: bounds how long one waits for another's steps.
+SHARED_STEP: Final = 0.0075
 #: How long after another project's step the workers count as shared.
 SHARED_SECONDS: Final = 1.0
 STEP_BYTES: Final = 2 * 1024 * 1024
@@ -47,6 +48,13 @@ MOST_WINDOWS: Final = 3000
 Emit = Callable[[str, SessionResult], Awaitable[None]]
 #: Returns the store of a session; raises NotOwned if its partition is elsewhere, Unavailable until it is ready.
 StoreOf = Callable[[str], SessionStore]
+
+
+def length_s(declared: Media, chunk: int) -> float:
+    """Return the seconds of a chunk of so many bytes; 1 if it is encoded."""
+    if declared.container != "raw":
+        return 1.0
+    return chunk / (declared.rate * pcm.frame_bytes(declared.sample_format, declared.channels))
 
 
 class SessionSteps:
@@ -148,17 +156,14 @@ class SessionSteps:
         last = not chunks and not analysis.reading
         if last and (head.state is not SessionState.READONLY or analysis.taken < head.next):
             return False
-        seconds, together = 1.0, False
-        if declared.container == "raw":
-            second = declared.rate * pcm.frame_bytes(declared.sample_format, declared.channels)
-            seconds = STEP_S if analysis.reading else sum(map(len, chunks)) / second
-            together = not last and seconds <= TOGETHER_S and not active.deaths.own
+        seconds = STEP_S if analysis.reading else sum(length_s(declared, len(chunk)) for chunk in chunks)
+        is_short = declared.container == "raw" and seconds <= TOGETHER_S
         try:
             scores = await analysis.take(
                 chunks,
                 seconds,
                 last=last,
-                together=together,
+                together=is_short and not last and not active.deaths.own,
                 alone=active.deaths.own > 0,
                 meter=self._meter(active, head, opened),
             )
@@ -180,18 +185,18 @@ class SessionSteps:
         From the log, take only chunks that one read returned: so sessions of a partition that are behind move through
         its log together, and it is read once.
         """
-        first, number, chunks, size = analysis.taken, store.partition.number, list[bytes](), 0
+        first, number, chunks, size, cost = analysis.taken, store.partition.number, list[bytes](), 0, 0.0
         if analysis.reading:
             return [], []
-        most = SHARED_STEP_CHUNKS if self._sharing.is_shared(time.monotonic()) else STEP_CHUNKS
-        waiting = store.audio(session, first, min(head.next, first + most))
+        most = SHARED_STEP if self._sharing.is_shared(time.monotonic()) else math.inf
+        waiting = store.audio(session, first, min(head.next, first + STEP_CHUNKS))
         if first < head.next and not waiting:
             raise LookupError(f"chunk {first} of {head.next} has no row")
         for place, row in enumerate(waiting):
-            if chunks and (size + row.length > STEP_BYTES or not self.audio.at_hand(number, row.offset)):
+            size, cost = size + row.length, cost + length_s(declared, row.length) * self._workers.cost
+            if chunks and (size > STEP_BYTES or cost > most or not self.audio.at_hand(number, row.offset)):
                 break
             chunks.append(await self.audio.chunk(number, row, waiting[place + 1 :]))
-            size += row.length
         if chunks and first + len(chunks) == head.next and declared.container == "raw":
             excess = head.received - bytes_to_analyse(head, declared)
             chunks[-1] = chunks[-1][: max(0, len(chunks[-1]) - excess)]

@@ -7,10 +7,10 @@ from typing import Final
 from streams.workers.process import Call, WorkerProcess
 from topics.turns import Sharing, Turns
 
-#: Most work in one worker at a time: seconds of live audio of one project, or of several; and segments. Other requests
-#: wait here in turn. With less, the worker would idle until the loop's next turn.
-ALONE_IN_WORK_S: Final = 8.0
-SHARED_IN_WORK_S: Final = 2.0
+#: Most work in one worker at a time: seconds of its processor time for live audio of one project, or of several; and
+#: segments. Other requests wait here in turn. With less, the worker would idle until the loop's next turn.
+ALONE_IN_WORK: Final = 0.04
+SHARED_IN_WORK: Final = 0.015
 SEGMENTS_IN_WORK: Final = 2
 #: How long after another project's request a worker counts as shared.
 SHARED_SECONDS: Final = 5.0
@@ -78,5 +78,5 @@ class Place:
             return False
         if call.background:
             return process.segments < SEGMENTS_IN_WORK
-        most = SHARED_IN_WORK_S if self._sharing.is_shared(time.monotonic()) else ALONE_IN_WORK_S
-        return not process.seconds or process.seconds + call.seconds <= most
+        most = SHARED_IN_WORK if self._sharing.is_shared(time.monotonic()) else ALONE_IN_WORK
+        return not process.seconds or (process.seconds + call.seconds) * process.cost <= most

@@ -26,6 +26,9 @@ GREETING_SECONDS: Final = 30.0
 DEADLINES: Final = Deadlines(processor=20.0, idle=1.0, wall=60.0)
 #: Seconds over which its load is averaged.
 LOAD_SECONDS: Final = 10.0
+#: CPU time of a worker per second of audio, until it is measured; and the seconds of audio over which it is averaged.
+FIRST_COST: Final = 0.005
+COST_SECONDS: Final = 10.0
 
 
 class WorkerDied(Exception):
@@ -86,7 +89,7 @@ class Call(msgspec.Struct, eq=False):
     audio: Sequence[bytes | memoryview]
     answer: asyncio.Future[Answer]
     model: str
-    #: Estimated work: seconds of audio.
+    #: Seconds of audio.
     seconds: float = 0.0
     #: Belongs to a recording; the worker alternates between recordings and live audio.
     background: bool = False
@@ -135,6 +138,9 @@ class WorkerProcess:
         #: Recent share of time it spent computing; when it was last measured, and its CPU time then.
         self.load = 0.0
         self._looked, self._spent = self.born, 0.0
+        #: Its recent CPU time per second of audio; and the audio answered since it was last measured.
+        self.cost = FIRST_COST
+        self._heard = 0.0
         self.answered: Callable[[WorkerProcess], None] = lambda process: None
 
     async def greet(self) -> None:
@@ -227,6 +233,7 @@ class WorkerProcess:
                 self._end()  # It answers no request of ours, so it cannot be trusted.
                 return
             self._count(call, -1)
+            self._heard += call.seconds
             try:
                 answer = self._answer(slot)
             except (msgspec.MsgspecError, ValueError):
@@ -258,11 +265,13 @@ class WorkerProcess:
         return forgotten
 
     def look(self, deadlines: Deadlines) -> None:
-        """Update its load, and end it if an answer takes too long."""
+        """Update its load and cost, and end it if an answer takes too long."""
         now, spent = time.monotonic(), self.child.processor_seconds()
         past = min(1.0, (now - self._looked) / LOAD_SECONDS)
         self.load += past * (min(1.0, (spent - self._spent) / max(1e-3, now - self._looked)) - self.load)
-        self._looked, self._spent = now, spent
+        if (heard := self._heard) and spent > self._spent:  # Else, the CPU time may be unknown.
+            self.cost += min(1.0, heard / COST_SECONDS) * ((spent - self._spent) / heard - self.cost)
+        self._looked, self._spent, self._heard = now, spent, 0.0
         if not self._calls:
             return
         if self._watch is None:

@@ -21,6 +21,7 @@ from streams.workers.messages import Answer, Segment, SegmentScores
 from streams.workers.places import Place
 from streams.workers.process import (
     DEADLINES,
+    FIRST_COST,
     Call,
     Deaths,
     DoesNotFit,
@@ -99,6 +100,11 @@ class Workers(mode.Service):  # type: ignore[misc]
     def processes(self) -> list[WorkerProcess]:
         return [place.process for place in self.places() if place.process is not None and not place.process.closed]
 
+    @property
+    def cost(self) -> float:
+        """CPU time that the shared workers need per second of audio."""
+        return max((place.process.cost for place in self._shared if place.process is not None), default=FIRST_COST)
+
     # --- requests ---------------------------------------------------------------------------------------------------
 
     def new_number(self) -> int:
@@ -120,6 +126,7 @@ class Workers(mode.Service):  # type: ignore[misc]
                 [samples.data.cast("B")],
                 future,
                 segment.model,
+                len(samples) / segment.rate,
                 alone=deaths.own > 0,
                 background=True,
             )

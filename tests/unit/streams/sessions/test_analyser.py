@@ -16,6 +16,7 @@ from streams.embedded.errors import LogDamaged
 from streams.models.protocol import Floats
 from streams.sessions import audio as audio_source
 from streams.sessions import files, step
+from streams.workers import process
 from tests.audio import encoded
 from tests.unit.streams.audio.engines import TAGS, Fingerprint
 from tests.unit.streams.sessions.engines import Faulty, Gated, Meeting
@@ -356,11 +357,15 @@ async def test_busy_project_does_not_delay_others(tmp_path: Path) -> None:
     assert [session for session, _ in studio.emitted].index(ONE) <= 10
 
 
-@pytest.mark.parametrize(("projects", "steps"), [(["one"], 1), (["one", "two"], 6)])
+@pytest.mark.parametrize(
+    ("projects", "cost", "steps"), [(["one"], 0.006, 1), (["one", "two"], 0.006, 6), (["one", "two"], 0.0006, 1)]
+)
 async def test_steps_are_short_while_projects_compete(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, projects: list[str], steps: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, projects: list[str], cost: float, steps: int
 ) -> None:
+    """How many chunks of 0.5 s that is depends on what the model costs."""
     monkeypatch.setattr(step, "SHARED_SECONDS", math.inf)
+    monkeypatch.setattr(process, "FIRST_COST", cost)
     async with playing(tmp_path, cache_bytes=10**9) as studio:
         for number in range(2):
             opened = msgspec.structs.replace(STREAM, project=projects[number % len(projects)])

@@ -23,7 +23,9 @@ from streams.audio import decode
 from streams.decoders import messages, processes
 from streams.decoders.child import IDLE, Deadlines
 from streams.decoders.processes import Zygote
+from streams.workers import workers as workers_module
 from streams.workers.messages import memory_bytes, slot_bytes
+from streams.workers.process import FIRST_COST
 from streams.workers.workers import Workers
 from tests.attacks.faulty_decoders import CRASH, SPIN
 from tests.audio import encoded, noise
@@ -31,6 +33,7 @@ from tests.process import living
 from tests.unit.streams.audio.engines import SAMPLES, Fingerprint
 from tests.unit.streams.sessions.studio import FILE, RATE, STREAM, Studio, pieces, sound, truth
 from tests.unit.streams.workers import misbehaving as deeds
+from tests.unit.streams.workers.asking import segment, session
 from tests.unit.streams.workers.misbehaving import COMMAND, sound_of
 from tests.waiting import until
 from topics.errors import EngineError
@@ -282,6 +285,23 @@ async def test_repeated_worker_kills_change_no_window(zygote: Zygote, tmp_path: 
     for session, data in audio.items():
         assert studio.failures(session) == []
         assert studio.scores(session) == truth(data, model())
+
+
+async def test_cost_of_audio_is_measured(zygote: Zygote, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Live audio and recordings count."""
+    monkeypatch.setattr(workers_module, "LOOK_SECONDS", 0.01)
+    workers, engine = Workers(1, partial(zygote.fork_worker, memory_bytes(slot_bytes(0)))), Fingerprint(SAMPLES)
+    await workers.start()
+    await until(workers.processes)
+    [process] = workers.processes()
+    assert workers.cost == process.cost == FIRST_COST
+    await session(workers, engine).take([sound(2)], 2.0)
+    await until(lambda: process.cost != FIRST_COST)
+    live, samples = process.cost, noise(RATE)
+    await workers.score("p", segment(engine, samples), samples)
+    await until(lambda: process.cost != live)
+    assert workers.cost == process.cost > 0
+    await workers.stop()
 
 
 async def test_model_evicted_by_zygote_is_reloaded(zygote: Zygote) -> None:

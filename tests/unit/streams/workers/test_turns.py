@@ -15,7 +15,7 @@ import pytest
 
 from streams.workers import messages, places
 from streams.workers import workers as module
-from streams.workers.process import Call, ModelMissing, StateLost
+from streams.workers.process import FIRST_COST, Call, ModelMissing, StateLost
 from streams.workers.workers import Workers
 from tests.audio import noise
 from tests.unit.streams.audio.engines import TAGS, Fingerprint
@@ -45,7 +45,7 @@ async def test_steps_of_projects_take_turns(monkeypatch: pytest.MonkeyPatch, kno
         await asyncio.to_thread(engine.begun.wait, 10)
         steps += [asyncio.create_task(session(workers, engine, "quiet").take([level(2, 2)], 2.0)) for _ in range(2)]
         # What a worker of one project has in work is all that a new project waits for.
-        running = 1 if known else int(places.ALONE_IN_WORK_S / 2)
+        running = 1 if known else int(places.ALONE_IN_WORK / FIRST_COST / 2)
         await until(lambda: workers._shared[0].count == 14 - running)
         engine.gate.set()
         await asyncio.gather(*steps)
@@ -53,6 +53,25 @@ async def test_steps_of_projects_take_turns(monkeypatch: pytest.MonkeyPatch, kno
     assert [owner for owner, _ in groupby(engine.order)][:4] == [1, 2, 1, 2]
     assert len(engine.order) == 14 * 3
     assert engine.order[: (running + 4) * 3].count(2) == 2 * 3
+
+
+@pytest.mark.parametrize(("cost", "in_work"), [(0.004, 3), (0.001, 15)])
+async def test_projects_share_time_of_worker(monkeypatch: pytest.MonkeyPatch, cost: float, in_work: int) -> None:
+    """A light model has more seconds of audio in work, or the worker would idle until the loop's next turn."""
+    monkeypatch.setattr(places, "SHARED_SECONDS", math.inf)
+    engine = Ordered()
+    async with working(engine) as workers:
+        [process] = workers.processes()
+        process.cost = cost
+        steps = [
+            asyncio.create_task(session(workers, engine, project).take([level(1)], 1.0))
+            for project in ("one", "two") * 10
+        ]
+        await until(lambda: workers._shared[0].count == 20 - in_work)
+        await turn()
+        assert len(process) == in_work
+        engine.gate.set()
+        await asyncio.gather(*steps)
 
 
 async def test_steps_and_segments_take_turns() -> None:
@@ -79,7 +98,7 @@ async def test_steps_and_segments_take_turns() -> None:
         await asyncio.gather(quiet, scoring, *greedy)
     at = ended.index("segment")
     assert "quiet" in ended[:6]
-    # Eight turns of four windows; each turn of the others takes at most a worker's two seconds.
+    # Eight turns of four windows; each turn of the others takes at most three seconds.
     assert 1 <= at <= 2 * 8 + 4
     assert len(scoring.result()) == 31 * TAGS * 4
 
@@ -89,7 +108,7 @@ async def test_no_request_is_lost_when_sharing_ends(monkeypatch: pytest.MonkeyPa
     engine, samples = Ordered(), np.full(RATE, 3 / 64, np.float32)
     async with working(engine) as workers:
         [place] = workers._shared
-        running = asyncio.create_task(session(workers, engine).take([level(1, 1.9)], 1.9))
+        running = asyncio.create_task(session(workers, engine).take([level(1, 2.9)], 2.9))
         await asyncio.to_thread(engine.begun.wait, 10)
         shared = iter([True, True])
         monkeypatch.setattr(place._sharing, "is_shared", lambda now: next(shared, False))

@@ -43,12 +43,15 @@ COMMANDS: Final[Mapping[str, Sequence[str]]] = {
 def build() -> typer.Typer:
     import typer
 
+    from infra.cli import version
+
     app = typer.Typer(
         name="earshot",
         help="Sound analysis on your own machines: live audio in, sound events out.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
+        callback=version.options,
     )
     for module in COMMANDS:
         add_commands(app, module)

@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from importlib.metadata import requires
+from importlib.metadata import requires, version
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -57,6 +57,10 @@ def test_account_commands_print_json(app: typer.Typer) -> None:
     assert called(app, "project", "delete", "apes", "--yes") == {"deleted": "apes"}
     assert called(app, "org", "delete", "Zoo", "--yes") == {"deleted": "Zoo"}
     assert called(app, "project", "list") == called(app, "org", "list") == []
+
+
+def test_version_is_printed() -> None:
+    assert invoked(cli.build(), "--version").stdout == f"earshot {version('earshot-server')}\n"
 
 
 @pytest.mark.slow

@@ -50,11 +50,11 @@ Emit = Callable[[str, SessionResult], Awaitable[None]]
 StoreOf = Callable[[str], SessionStore]
 
 
-def length_s(declared: Media, chunk: int) -> float:
-    """Return the seconds of a chunk of so many bytes; 1 if it is encoded."""
+def length_s(declared: Media, chunks: int, size: int) -> float:
+    """Return the seconds of audio in so many chunks and bytes; one for each chunk if it is encoded."""
     if declared.container != "raw":
-        return 1.0
-    return chunk / (declared.rate * pcm.frame_bytes(declared.sample_format, declared.channels))
+        return chunks
+    return size / (declared.rate * pcm.frame_bytes(declared.sample_format, declared.channels))
 
 
 class SessionSteps:
@@ -156,7 +156,7 @@ class SessionSteps:
         last = not chunks and not analysis.reading
         if last and (head.state is not SessionState.READONLY or analysis.taken < head.next):
             return False
-        seconds = STEP_S if analysis.reading else sum(length_s(declared, len(chunk)) for chunk in chunks)
+        seconds = STEP_S if analysis.reading else length_s(declared, len(chunks), sum(map(len, chunks)))
         is_short = declared.container == "raw" and seconds <= TOGETHER_S
         try:
             scores = await analysis.take(
@@ -185,16 +185,17 @@ class SessionSteps:
         From the log, take only chunks that one read returned: so sessions of a partition that are behind move through
         its log together, and it is read once.
         """
-        first, number, chunks, size, cost = analysis.taken, store.partition.number, list[bytes](), 0, 0.0
+        first, number, chunks, size = analysis.taken, store.partition.number, list[bytes](), 0
         if analysis.reading:
             return [], []
-        most = SHARED_STEP if self._sharing.is_shared(time.monotonic()) else math.inf
+        longest = SHARED_STEP / self._workers.cost if self._sharing.is_shared(time.monotonic()) else math.inf
         waiting = store.audio(session, first, min(head.next, first + STEP_CHUNKS))
         if first < head.next and not waiting:
             raise LookupError(f"chunk {first} of {head.next} has no row")
         for place, row in enumerate(waiting):
-            size, cost = size + row.length, cost + length_s(declared, row.length) * self._workers.cost
-            if chunks and (size > STEP_BYTES or cost > most or not self.audio.at_hand(number, row.offset)):
+            size += row.length
+            is_full = size > STEP_BYTES or length_s(declared, place + 1, size) > longest
+            if chunks and (is_full or not self.audio.at_hand(number, row.offset)):
                 break
             chunks.append(await self.audio.chunk(number, row, waiting[place + 1 :]))
         if chunks and first + len(chunks) == head.next and declared.container == "raw":

@@ -19,15 +19,15 @@ from app.http.bodies import BodyQuota
 from app.http.call import KeyEnd
 from app.http.errors import status_of
 from app.http.sockets import GOING_AWAY, OK, REPLACED, Wire, close_code, reason_bytes
+from app.sessions import socket_messages as messages
 from app.sessions.cursors import FIRST, Place
 from app.sessions.session_context import SessionContext
 from app.sessions.socket_audio import SentAudio
 from app.sessions.socket_events import EventReader
-from app.sessions.socket_messages import End, Fault, Hello, Limits, encode, shown_state
 from app.sessions.socket_room import KeyWatch, SocketRoom
 from app.sessions.waiting import NO_SESSION
 from topics import keys
-from topics.errors import EarshotError, NotOwned, Unauthorized, Unavailable
+from topics.errors import EarshotError, NotOwned, Unavailable
 from topics.ports.live import SoundTap
 from topics.ports.sessions import SessionView
 from topics.sessions.rules import SessionHead, SessionState, why_readonly
@@ -40,7 +40,6 @@ UNACKNOWLEDGED_BYTES: Final = 2 * 1024 * 1024
 ACK_SECONDS: Final = 0.03
 #: How long a socket waits for verdicts before it closes because its node is stopping.
 LEAVE_SECONDS: Final = 2.0
-KEY_ENDED: Final = "the key that opened this socket is no longer valid"
 MOVED: Final = "the session goes on at another node; connect again"
 
 
@@ -50,15 +49,6 @@ class Phase(Enum):
     #: The client has sent `end`, or the node is stopping: no further audio is accepted.
     ENDING = "ending"
     CLOSED = "closed"
-
-
-class ClientMessage(msgspec.Struct, frozen=True):
-    """A text message of a client."""
-
-    type: str
-
-
-_decode: Final = msgspec.json.Decoder(ClientMessage).decode
 
 
 class Socket:
@@ -135,11 +125,11 @@ class Socket:
             self._tap = self._context.sessions.listen(self._session)
             self._on_end.append(self._tap.close)
         self._audio.begin(view.head, view.opened)
-        limits = Limits(self._frame_bytes, UNACKNOWLEDGED_BYTES, idle_seconds)
-        state = shown_state(view.head.state)
-        hello = Hello(self._session, view.head.next, self._events.cursor, state, limits)
+        limits = messages.Limits(self._frame_bytes, UNACKNOWLEDGED_BYTES, idle_seconds)
+        state = messages.shown_state(view.head.state)
+        hello = messages.Hello(self._session, view.head.next, self._events.cursor, state, limits)
         self._phase = Phase.OPEN
-        self.wire.send([encode(hello)])
+        self.wire.send([messages.encode(hello)])
         self.greeted = True
         self.wire.resume_reading()
         self._wake()
@@ -155,7 +145,7 @@ class Socket:
         self._on_end.append(partial(keys_of_sockets.remove, key, call))
 
     def _end_with_key(self, why: EarshotError) -> None:
-        self.fail(*key_failure(why))
+        self.fail(*messages.key_failure(why))
 
     async def drained(self) -> None:
         """Return once nothing of this socket can be stored any more."""
@@ -177,13 +167,13 @@ class Socket:
 
     def refuse_error(self, error: EarshotError) -> None:
         """Close because of an error."""
-        self.fail(status_of(error), str(error), retry_fields(error))
+        self.fail(status_of(error), str(error), messages.retry_fields(error))
 
     def closing_error(self, code: int, text: str) -> bytes:
         """Return the `error` message to send before closing for a protocol fault or a timeout."""
         status = {1009: 413, 4408: 408}.get(code, 400)
         log.info("socket closed", session=keys.shown(self._session), code=code, reason=text)
-        return error_text(status, text)
+        return messages.error_text(status, text)
 
     def _close(self, code: int, reason: str, status: int | None, fields: dict[str, int] | None = None) -> None:
         if self._phase is Phase.CLOSED:
@@ -195,7 +185,7 @@ class Socket:
             with suppress(EarshotError):
                 texts += [event.text for event in self._events.step(view, self._tap)]
         if status is not None:
-            texts.append(error_text(status, reason, fields))
+            texts.append(messages.error_text(status, reason, fields))
             log.info("socket closed", session=keys.shown(self._session), code=code, reason=reason)
         self._finish(code, reason, texts)
 
@@ -270,7 +260,7 @@ class Socket:
         if self._phase is Phase.CLOSED or self._moved:
             return
         try:
-            kind = _decode(data.decode()).type
+            kind = messages.decode(data.decode()).type
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             self.fail(400, "a text message is a JSON object with a type")
             return
@@ -362,7 +352,7 @@ class Socket:
         events = [event.text for event in self._events.step(view, self._tap)]
         texts = self._acknowledgement(view.head, bool(events)) + events
         if self._is_over(view):
-            texts.append(encode(End(self._events.cursor)))
+            texts.append(messages.encode(messages.End(self._events.cursor)))
             self._finish(OK, "", texts)
             return
         if texts:
@@ -401,18 +391,3 @@ class Socket:
         if view.head.state is SessionState.WRITABLE or self._audio.under_way:
             return False
         return self._events.finished
-
-
-def retry_fields(error: EarshotError) -> dict[str, int]:
-    """Return the fields of an error message that say when to retry."""
-    return {"retry_after": error.retry_after} if isinstance(error, Unavailable) else {}
-
-
-def key_failure(why: EarshotError) -> tuple[int, str]:
-    """Return the status and the text of a close because of the key that opened a socket."""
-    return (401, KEY_ENDED) if isinstance(why, Unauthorized) else (500, str(why))
-
-
-def error_text(status: int, text: str, fields: dict[str, int] | None = None) -> bytes:
-    """Return the message that a client gets before a close that is not 1000 or 1001."""
-    return encode(Fault(status, text, **(fields or {})))

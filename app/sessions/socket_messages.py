@@ -6,6 +6,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from app.sessions.answers import SenseEventTag, SessionId
+from topics.errors import EarshotError, Unauthorized, Unavailable
 from topics.sessions.rules import SessionState
 
 Cursor = Annotated[
@@ -13,6 +14,8 @@ Cursor = Annotated[
 ]
 Number = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0)]
+
+KEY_ENDED: Final = "the key that opened this socket is no longer valid"
 
 
 class Message(msgspec.Struct, frozen=True, tag_field="type"):
@@ -118,3 +121,27 @@ encode: Final = msgspec.json.Encoder().encode
 
 def shown_state(state: SessionState) -> Literal["writable", "readonly"]:
     return "writable" if state is SessionState.WRITABLE else "readonly"
+
+
+class ClientMessage(msgspec.Struct, frozen=True):
+    """A text message of a client."""
+
+    type: str
+
+
+decode: Final = msgspec.json.Decoder(ClientMessage).decode
+
+
+def retry_fields(error: EarshotError) -> dict[str, int]:
+    """Return the fields of an error message that say when to retry."""
+    return {"retry_after": error.retry_after} if isinstance(error, Unavailable) else {}
+
+
+def key_failure(why: EarshotError) -> tuple[int, str]:
+    """Return the status and the text of a close because of the key that opened a socket."""
+    return (401, KEY_ENDED) if isinstance(why, Unauthorized) else (500, str(why))
+
+
+def error_text(status: int, text: str, fields: dict[str, int] | None = None) -> bytes:
+    """Return the message that a client gets before a close that is not 1000 or 1001."""
+    return encode(Fault(status, text, **(fields or {})))

@@ -35,8 +35,9 @@ from app.sessions.commands import opened_record
 from app.sessions.cursors import Place, parse
 from app.sessions.requests import CREATE, CreateSession
 from app.sessions.session_context import SessionContext
-from app.sessions.socket import Socket, error_text, key_failure, retry_fields
+from app.sessions.socket import Socket
 from app.sessions.socket_events import WINDOW, wanted_types
+from app.sessions.socket_messages import error_text, key_failure, retry_fields
 from app.sessions.socket_room import KeyWatch, SocketRoom
 from app.sessions.waiting import allowed_session
 from topics.errors import BadRequest, Closed, EarshotError, Exhausted, Unavailable

@@ -5,7 +5,6 @@ input except body data: request line, headers, chunk sizes, trailers.
 """
 
 import asyncio
-from collections.abc import Callable
 from typing import Any, Final, cast
 
 import httptools
@@ -18,8 +17,8 @@ from app.http.addresses import client_address
 from app.http.bodies import DISCARDED_BYTES
 from app.http.sockets import EXTENSION
 from infra.service.connections import LOOK_SECONDS, Connections
+from infra.service.pairing_transport import PairingTransport, at_once
 from infra.service.socket_upgrade import SocketUpgrade
-from infra.service.unread import Unread
 
 #: Framing bytes allowed in a request, plus one for each byte of its body: a body may come in chunks of a few bytes.
 FRAMING_BYTES: Final = 32 * 1024
@@ -78,7 +77,7 @@ class ClientConnection(HttpToolsProtocol):
             self._lingering.cancel()
         super().connection_lost(exc)
         # Break the reference cycle; otherwise ten thousand connections would wait for a full garbage collection.
-        cast(PairingTransport, self.transport).leave = _at_once
+        cast(PairingTransport, self.transport).leave = at_once
 
     # --- what is received -------------------------------------------------------------------------------------------
 
@@ -285,7 +284,7 @@ class ClientConnection(HttpToolsProtocol):
         self._door.leave(self)
         # Break the reference cycles: `connection_lost` is not called.
         self.parser = None  # type: ignore[assignment]
-        cast(PairingTransport, self.transport).leave = _at_once
+        cast(PairingTransport, self.transport).leave = at_once
         cast(dict[str, Any], self.scope)["extensions"].clear()
         return self._raw
 
@@ -350,52 +349,3 @@ def _unframed(cycle: RequestResponseCycle, app: ASGI3Application) -> ASGI3Applic
         await app(scope, receive, send_unframed)
 
     return unframed
-
-
-def _at_once() -> bool:
-    return False
-
-
-class PairingTransport(asyncio.Transport):
-    """Joins two consecutive writes; the first waits for the second until the loop has nothing else to do.
-
-    Writes to a client that has left are dropped, because uvloop's transport would raise.
-    """
-
-    def __init__(
-        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, leave: Callable[[], bool] = _at_once
-    ) -> None:
-        """Write to `transport`."""
-        super().__init__()
-        self._transport = transport
-        self._loop = loop
-        #: Returns whether closing has to wait for the rest of the request.
-        self.leave = leave
-        self.unread = Unread()
-        self._first: bytes | bytearray | memoryview = b""
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Write, now or soon, in the order of the calls."""
-        self.unread.written += len(data)
-        if self._first:
-            first, self._first = self._first, b""
-            if not self._transport.is_closing():
-                # From Python 3.12 on, an empty part would stay in the buffer of asyncio's own transport.
-                self._transport.writelines((first, data) if data else (first,))
-        else:
-            self._first = data
-            self._loop.call_soon(self._write_first)
-
-    def _write_first(self) -> None:
-        first, self._first = self._first, b""
-        if first and not self._transport.is_closing():
-            self._transport.write(first)
-
-    def close(self) -> None:
-        """Close once everything is written, and what must be read has arrived."""
-        self._write_first()
-        if not self.leave():
-            self._transport.close()
-
-    def is_closing(self) -> bool:
-        return self._transport.is_closing()

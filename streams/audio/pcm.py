@@ -1,5 +1,6 @@
 """Converts raw PCM bytes to floats; full scale is -1 to 1."""
 
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -84,3 +85,20 @@ def to_mono(frames: Floats) -> Floats:
         mixed += frames[:, channel]
     mixed /= np.float32(frames.shape[1])
     return mixed
+
+
+def mix(frames: Floats) -> Iterator[Floats]:
+    """Yield float32[n], the channel mean of float32[n, channels].
+
+    Raises:
+        AudioError: a sample is not plausible; the frames before it are yielded first.
+    """
+    try:
+        check_plausible(frames)
+    except AudioError:
+        good = count_plausible(frames)
+        if good:
+            yield to_mono(frames[:good])
+        raise
+    if len(frames):
+        yield to_mono(frames)

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from streams.audio import container, decode
-from streams.audio.decode import BUFFER_BYTES, DAMAGED, AudioFile, Claim
+from streams.audio import container, decode, pcm
+from streams.audio.decode import AudioFile, Claim
+from streams.audio.sound_files import BUFFER_BYTES, DAMAGED
 from streams.audio.sources import DescriptorSource, GuardedSource
 from streams.models.protocol import Floats
 from topics.errors import AudioError
@@ -144,7 +145,7 @@ def _mixed(pieces: Sequence[Floats], most: int) -> Iterator[Floats]:
     if pieces:
         joined = np.concatenate(pieces)
         for start in range(0, len(joined), most):
-            yield from decode.mix(joined[start : start + most])
+            yield from pcm.mix(joined[start : start + most])
 
 
 def _samples(frame: AudioFrame) -> Floats:

@@ -16,8 +16,8 @@ import uvloop
 from app.http.bodies import DISCARDED_BYTES
 from infra.service import connections, http_protocol
 from infra.service.connections import ConnectionLimits, Connections
-from infra.service.http_protocol import PairingTransport
 from infra.service.loop_turns import LoopTurns
+from infra.service.pairing_transport import PairingTransport
 from tests.unit.app.sessions.sockets import listening
 from tests.waiting import until
 

@@ -54,7 +54,7 @@ async def clients(target: Target, count: int, kind: str = "", keys: Sequence[str
 
 async def streams(plan: LivePlan | PacedPlan) -> Sequence[LoadClient | SocketClient]:
     """Return the senders of a plan's streams."""
-    connected = await clients(plan.target, plan.streams, "stream", plan.keys if isinstance(plan, LivePlan) else ())
+    connected = await clients(plan.target, plan.streams, "stream", plan.keys)
     if not plan.sockets:
         return connected
     for client in connected:

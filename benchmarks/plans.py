@@ -64,6 +64,8 @@ class PacedPlan(LoadPlan, frozen=True):
     warm: float = 0.0
     #: Use live sockets instead of requests.
     sockets: bool = False
+    #: As in `LivePlan`.
+    keys: tuple[str, ...] = ()
 
 
 class IdlePlan(LoadPlan, frozen=True):

@@ -116,20 +116,20 @@ class Finish(Message, frozen=True, tag="end"):
 
 #: What the server sends.
 SENT: Final = (Hello, Ack, Window, SoundStarted, SoundEnded, Loudness, Change, End, Fault)
-encode: Final = msgspec.json.Encoder().encode
-
-
-def shown_state(state: SessionState) -> Literal["writable", "readonly"]:
-    return "writable" if state is SessionState.WRITABLE else "readonly"
 
 
 class ClientMessage(msgspec.Struct, frozen=True):
-    """A text message of a client."""
+    """What is read of a client's text message."""
 
     type: str
 
 
+encode: Final = msgspec.json.Encoder().encode
 decode: Final = msgspec.json.Decoder(ClientMessage).decode
+
+
+def shown_state(state: SessionState) -> Literal["writable", "readonly"]:
+    return "writable" if state is SessionState.WRITABLE else "readonly"
 
 
 def retry_fields(error: EarshotError) -> dict[str, int]:

@@ -52,6 +52,11 @@ def through_python(source: GuardedSource | DescriptorSource) -> GuardedSource:
 def open_sound_file(
     guarded_source: GuardedSource | DescriptorSource, reader: mp3.EndlessMp3 | Link | None
 ) -> SequentialSoundFile:
+    """Open a file, through `reader` if given.
+
+    Raises:
+        AudioError: libsndfile cannot read it.
+    """
     try:
         if reader is None and isinstance(guarded_source, DescriptorSource):
             file = SequentialSoundFile(guarded_source.descriptor, closefd=False)
@@ -69,6 +74,11 @@ def open_sound_file(
 def file_blocks(
     file: SequentialSoundFile, claimed_frames: int, guarded_source: GuardedSource | DescriptorSource, block_samples: int
 ) -> Iterator[Floats]:
+    """Yield blocks, float32[n], of at most `block_samples` over all channels; close the file.
+
+    Raises:
+        AudioError: the audio is damaged; what comes before is yielded first.
+    """
     most = max(1, block_samples // file.channels)
     if file.format == "MP3":
         # The length is unreliable, and the whole buffer is filled with NaN before each read.

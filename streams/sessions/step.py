@@ -20,6 +20,7 @@ from streams.sessions.taps import Taps
 from streams.sessions.warm import ActiveSession, WarmSessions
 from streams.workers.messages import Beginning
 from streams.workers.messages import Scored as Analysed
+from streams.workers.places import SHARED_IN_WORK
 from streams.workers.process import StateLost, WorkerDied
 from streams.workers.progress import STEP_S
 from streams.workers.session import WorkerSession
@@ -35,8 +36,9 @@ from topics.turns import Sharing
 STEP_CHUNKS: Final = 16
 #: Longest step (s) that shares a batch with other sessions. A longer one fills batches alone and would delay them.
 TOGETHER_S: Final = 1
-#: CPU time (s) of a step while several projects have work: bounds how long one waits for another's steps.
-SHARED_STEP: Final = 0.0075
+#: CPU time (s) of a step while several projects have work: bounds how long one waits for another's steps. Two fit into
+#: a worker, so it has one while the loop reads the other's answer.
+SHARED_STEP: Final = SHARED_IN_WORK / 2
 #: How long after another project's step the workers count as shared.
 SHARED_SECONDS: Final = 1.0
 STEP_BYTES: Final = 2 * 1024 * 1024

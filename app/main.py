@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import count
 from typing import Final
 
@@ -26,6 +27,7 @@ from app.http.metrics import Gauges, Meters
 from app.http.operation import InterfacePart, request_id
 from app.http.replies import session_error
 from app.http.resource import mount
+from app.http.turns import LongWork, LoopTurns
 from app.http.upload_bounds import UploadQuota
 from app.http.uploads import Uploads
 from app.identity.authentication import Authenticator, bearer
@@ -83,7 +85,7 @@ from topics.ports.jobs import Jobs
 from topics.ports.models import Models
 from topics.ports.nodes import Nodes, QueueFacts
 from topics.ports.own_sounds import OwnSoundStore
-from topics.ports.prober import Prober
+from topics.ports.prober import MAX_PROBES, Prober
 from topics.ports.projects import Projects
 from topics.ports.sessions import Sessions
 from topics.ports.sign_ins import SignIns
@@ -137,7 +139,8 @@ def create_app(ports: Ports, options: EdgeOptions) -> Starlette:
     if ports.nodes is not None:
         nodes = NodeList(ports.nodes, forwarder, lambda: _queues(room, spool))
         operator = admin_routes(ports.administration, nodes, options.admin_key, meters, changed_keys)
-    routes = _routes(ports, options, meters, forwarder, tries, changed_keys, room, spool)
+    turns = LoopTurns()
+    routes = _routes(ports, options, meters, forwarder, tries, changed_keys, room, spool, turns)
     with_operator = bool(operator) and not options.admin_apart
     documents = document_routes(options, meters, with_operator) if options.docs else []
     served = [*documents, *routes, *(operator if with_operator else ())]
@@ -149,10 +152,13 @@ def create_app(ports: Ports, options: EdgeOptions) -> Starlette:
         apart = application([*operator, *probing], bool(operator))
     #: The service closes its connections when it stops.
     app.state.forwarder = forwarder
-    #: The connections take turns by sender.
-    app.state.sender = sender_of(changed_keys.projects, ports.sessions)
+    #: The input of connections takes turns too, by sender.
+    app.state.turns = turns
+    app.state.sender = sender_of(changed_keys.projects, changed_keys.organizations, ports.sessions, ports.jobs)
     #: The service periodically records which keys were used.
     app.state.keyrings = (changed_keys.projects, changed_keys.organizations)
+    #: Ends the keys of a project that was deleted elsewhere.
+    app.state.end_keys = partial(changed_keys.project, ended=True)
     #: Serves the operator at another address, with the same metrics.
     app.state.operator = apart
     return app
@@ -182,6 +188,7 @@ def _routes(
     changed_keys: ChangedKeys,
     room: BodyQuota,
     spool: UploadQuota,
+    turns: LoopTurns,
 ) -> list[Route]:
     project_keys = Authenticator(changed_keys.projects, meters)
     organization_keys = Authenticator(changed_keys.organizations, meters)
@@ -189,7 +196,7 @@ def _routes(
     dashboard = DashboardContext(ports.sign_ins, tries, project_keys, organization_keys)
     commands, cursors = command_ids(), ListCursors(options.secret)
     uploads = Uploads(spool, options.upload_idle_seconds, options.upload_slowest)
-    renderer = EventRenderer(ports.sessions)
+    renderer, decoding = EventRenderer(ports.sessions), LongWork(1)
     sessions = SessionContext(
         options=options,
         sessions=ports.sessions,
@@ -203,7 +210,9 @@ def _routes(
         geometry=SESSIONS,
         chunk_limit=DEFAULT_CHUNK_LIMIT,
         listeners=listener_quota(),
-        activity=ActivityCounter(renderer),
+        activity=ActivityCounter(renderer, turns),
+        turns=turns,
+        decoding=decoding,
     )
     sense = msgspec.structs.replace(sessions, geometry=SENSE, chunk_limit=options.chunk_limit)
     jobs = JobContext(
@@ -220,18 +229,20 @@ def _routes(
         uploads=uploads,
         audio_links=audio_links,
         downloads=download_quota(),
+        turns=turns,
+        decoding=decoding,
+        probing=LongWork(MAX_PROBES),
     )
     bearers = Authenticator(changed_keys.projects, meters, bearer)
     openai = OpenAIContext(msgspec.structs.replace(jobs, project_keys=bearers), ports.speakers)
-    speakers = SpeakerContext(ports.speakers, ports.jobs, forwarder, organization_keys, meters, uploads)
+    speakers = SpeakerContext(ports.speakers, ports.jobs, forwarder, organization_keys, meters, uploads, turns)
     sockets = SocketContext(
         msgspec.structs.replace(sessions, project_keys=Authenticator(changed_keys.projects, meters, socket_key)),
-        SocketRoom(options.body_bytes),
+        SocketRoom(options.body_bytes, turns),
         KeyWatch(),
-        ports.directory.exhausted,
     )
     projects = ProjectContext(options, ports.projects, ports.models, project_keys, changed_keys)
-    own_sounds = OwnSoundContext(ports.own_sounds, project_keys, changed_keys, ports.sessions, ports.jobs)
+    own_sounds = OwnSoundContext(ports.own_sounds, project_keys, changed_keys, ports.sessions, ports.jobs, turns)
 
     owners = {"session_id": ports.sessions.owner, "job_id": ports.jobs.owner}
 
@@ -242,6 +253,7 @@ def _routes(
     job_part = InterfacePart(job_error, meters, room, Placement(forwarder, owners, project_keys))
     plain = InterfacePart(session_error, meters, room)
     about = about_deployment(options.docs, not options.admin_apart)
+    page = "dashboard/" if options.dashboard else "docs" if options.docs else ""
     probes = {path: row for path, row in SERVICE_ROUTES.items() if path != "/metrics" or not options.admin_apart}
     return [
         *mount("", SESSION_ROUTES, sessions, session_part(sessions)),
@@ -254,7 +266,7 @@ def _routes(
         *mount(SPEAKERS_PREFIX, SPEAKER_ROUTES, speakers, InterfacePart(speaker_error, meters, room)),
         *mount(OPENAI_PREFIX, OPENAI_ROUTES, openai, InterfacePart(openai_error, meters, room)),
         *(mount("", DASHBOARD_ROUTES, dashboard, plain) if options.dashboard else []),
-        *mount("", probes, ProbeContext(ports.health, meters, about, silent=options.admin_apart), plain),
+        *mount("", probes, ProbeContext(ports.health, meters, about, options.admin_apart, page), plain),
     ]
 
 
@@ -283,5 +295,5 @@ def admin_routes(
     # A limiter of its own, so that attempts elsewhere cannot lock the operator out.
     context = AdminContext(administration, nodes, meters, changed_keys, KeyRateLimiter(ADMIN_TRIES), key)
     # Its own memory, so that it stays usable while other clients send too much.
-    part = InterfacePart(admin_error, meters, BodyQuota(SHARES * SMALL_BODY))
+    part = InterfacePart(admin_error, meters, BodyQuota(SHARES[-1] * SMALL_BODY))
     return mount(ADMIN_PREFIX, guard(ADMIN_ROUTES), context, part)

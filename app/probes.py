@@ -46,6 +46,7 @@ ABOUT: Final = About(
     start="POST /audio_sessions/ or /api/v1/analyze_file with the header X-Api-Key",
     documentation="/docs for people, /openapi.json for programs; probes at /healthz, /readyz and /metrics",
 )
+VARY: Final = (b"vary", b"accept")
 NOT_READY: Final = "not ready"
 WELL: Final = Health("ok")
 READY: Final = Readiness("ok")
@@ -58,11 +59,18 @@ class ProbeContext(msgspec.Struct, frozen=True):
     about: About = ABOUT
     #: Reasons and notes are only for the operator.
     silent: bool = False
+    #: What a browser gets in place of this: the path of a page, "" if there is none.
+    page: str = ""
 
 
 async def about(call: Call, context: ProbeContext) -> Reply:
-    """GET /: names the service, for a person with a browser."""
-    return json_reply(context.about)
+    """GET /: names the service; leads a browser to the dashboard, or to the documents without one."""
+    if not context.page or b"text/html" not in call.header(b"accept"):
+        reply = json_reply(context.about)
+        reply.headers.append(VARY)
+        return reply
+    address = f"{call.scope.get('root_path', '')}/{context.page}".encode("latin-1")
+    return Reply(302, [(b"location", address), (b"content-length", b"0"), VARY])
 
 
 async def healthz(call: Call, context: ProbeContext) -> Reply:

@@ -38,7 +38,14 @@ from app.sessions.reads import predict, read_results, read_status
 from app.sessions.session_context import SessionContext
 from app.sessions.socket_opening import SocketContext, join_session, open_session
 from app.speakers.errors import speaker_error
-from app.speakers.operations import list_speakers, re_enroll_speaker, recognize_speakers, register_voice, remove_speaker
+from app.speakers.operations import (
+    list_speakers,
+    name_speaker,
+    re_enroll_speaker,
+    recognize_speakers,
+    register_voice,
+    remove_speaker,
+)
 from app.speakers.speaker_context import SpeakerContext
 
 SENSE_PREFIX: Final = "/sense/api/v1"
@@ -120,7 +127,7 @@ DASHBOARD_ROUTES: Final[Table[DashboardContext]] = {
 SPEAKER_ROUTES: Final[Table[SpeakerContext]] = {
     "/speakers": {"GET": list_speakers},
     "/voice": {"POST": register_voice},
-    "/speaker": {"DELETE": remove_speaker},
+    "/speaker": {"DELETE": remove_speaker, "PATCH": name_speaker},
     "/speaker/re-enroll": {"POST": re_enroll_speaker},
     "/recognition": {"POST": recognize_speakers},
 }

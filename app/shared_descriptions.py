@@ -18,7 +18,7 @@ ORGANIZATION_KEY: Final = Key("organizationKey")
 
 
 def _key_faults(kind: KeyHeader) -> tuple[Fault, ...]:
-    return Unauthorized(kind.missing), Unauthorized(kind.unknown), DirectoryDown(kind.unverified)
+    return Unauthorized(kind.missing), Unauthorized(kind.unknown), DirectoryDown(kind.unverified, uncertain=False)
 
 
 #: Errors of keys by scheme. The first is for a request without a key.

@@ -1,28 +1,37 @@
 """Writes sessions with many windows to the log before the service starts.
 
-A shortcut for temporary directories: it appends records of an opening and of made-up results, as the service would. At
-startup the service folds them into its tables like any others.
+A shortcut for temporary directories: it appends the rows of made-up windows to the changelog, as the service would. At
+startup the service restores its tables from them.
 """
 
 import asyncio
 import random
 import sqlite3
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from benchmarks import audio, processes
 from infra import models
 from infra.service_settings import EMBEDDED_PARTITIONS
 from streams.embedded.embedded_log import EmbeddedLog
+from streams.folding.draft import Draft
+from streams.folding.head_store import PartitionTable
 from streams.log import Ack
 from streams.models import manifest
-from topics import keys, record_codec
-from topics.catalog import COMMANDS, RESULTS, topics
+from streams.sessions.store import SessionStore
+from streams.sessions.window_writer import new_rows
+from streams.tables.partition_rows import NO_ROWS
+from topics import keys
+from topics.catalog import CHANGELOG, topics
+from topics.folding import Arrival
 from topics.geometry import SESSIONS
 from topics.scores import ZERO
-from topics.sessions.records import Cursor, Opened, Scored
+from topics.sessions.analysis_rules import grown
+from topics.sessions.records import Cursor, NewWindows, Opened
+from topics.sessions.rules import SessionHead
 
 RETENTION_MS: Final = 24 * 3600 * 1000
 RECORD_WINDOWS: Final = 1024
@@ -70,11 +79,40 @@ async def _session(log: EmbeddedLog, session: str, size: int) -> None:
     model = manifest.read(models.directory("yamnet"))
     some = scores(len(model.tags), RECORD_WINDOWS)
     opened = Opened("fill", "stream", audio.CONTENT_TYPE, "fill", SESSIONS.window_ms, SESSIONS.hop_ms)
-    await append(log, COMMANDS, session, record_codec.encode(opened))
+    now = int(time.time() * 1000)
+    table, head = _Table(), SessionHead("stream", None, now, 0, opened_at=now)
+    store = SessionStore(cast(PartitionTable, table))
     for first in range(0, size, RECORD_WINDOWS):
         packed = some[: (size - first) * len(model.tags)]
-        result = Scored(first, model.model_id, packed, Cursor(), tags=len(model.tags))
-        await append(log, RESULTS, session, record_codec.encode(result))
+        new = NewWindows(first, model.model_id, packed, Cursor(), tags=len(model.tags))
+        head = grown(head, new, now)
+        if not first:
+            draft = Draft(store)
+            draft.put_request(session, opened, Arrival(0, now))
+            draft.put_head(session, head)
+            draft.keep()
+            draft.apply()
+        table.write(new_rows(store, session, head, new))
+    partition = keys.partition_of(session, EMBEDDED_PARTITIONS)
+    log.append_rows(CHANGELOG, partition, table.rows, 0)
+
+
+class _Table:
+    """The rows of one session."""
+
+    epoch = number = 0
+
+    def __init__(self) -> None:
+        self.rows: dict[bytes, bytes | None] = {}
+
+    def get(self, key: bytes) -> bytes | None:
+        return self.rows.get(key)
+
+    def scan(self, lower: bytes, upper: bytes, limit: int | None = None) -> Iterator[tuple[bytes, bytes]]:
+        return iter(())
+
+    def write(self, changes: Mapping[bytes, bytes | None], logged: Mapping[bytes, bytes] = NO_ROWS) -> None:
+        self.rows.update(changes)
 
 
 def scores(tags: int, windows: int) -> bytes:

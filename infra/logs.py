@@ -4,9 +4,11 @@ import logging
 import os
 import re
 import select
+import socket
 import sys
 import time
 from collections.abc import Iterable, Mapping
+from importlib import metadata
 from typing import Final, TextIO
 
 import structlog
@@ -19,13 +21,18 @@ from topics import apikeys, keys
 #: Seconds that a line waits for the reader of a full pipe, once; then lines are dropped until it reads again.
 READER_SECONDS: Final = 1.0
 
-#: Loggers of our own packages; all others log only warnings.
+#: Loggers of our own packages; all others log only warnings, and at level `debug` what they call information. Their own
+#: debugging shows what they handle, such as names of speakers in the parameters of a statement.
 ROOMS: Final = ("app", "streams", "topics", "infra", "earshot")
 
 #: Kafka's clients write tens of lines a second while a broker is away. Each message is shown once in this time.
 OFTEN: Final = frozenset({"aiokafka", "librdkafka"})
 REPEAT_SECONDS: Final = 60.0
-#: Messages that are remembered; the clients have fewer.
+#: Any client can cause these lines as often as it likes. Each kind is shown once in this time: an operation with its
+#: status, or the code of a socket's close.
+REQUESTS: Final = frozenset({"request refused", "request failed", "response cut off", "socket closed", "socket failed"})
+REFUSAL_SECONDS: Final = 5.0
+#: Kinds that are remembered; there are fewer.
 MESSAGES: Final = 256
 
 _NUMBER: Final = re.compile(r"\d+")
@@ -34,30 +41,39 @@ _HEADERS: Final = frozenset({"x-api-key", "x-org-key"})
 _HEADER: Final = re.compile(r"(?i)(x[-_](?:api|org)[-_]key\b['\"]?\s*[:=,]\s*b?)('[^']*'|\"[^\"]*\"|[^\s,;)\]}]+)")
 #: An id in a path, as libraries log it; eight of its characters may be shown.
 _PATH_ID: Final = re.compile(rf"(/(?:jobs|audio_sessions)/[0-9A-Za-z]{{{keys.SHOWN}}})[0-9A-Za-z]{{8,}}")
+#: Any id, in an event of a library: it may be in a statement, a key of a record, or an error.
+_ID: Final = re.compile(rf"\b([0-9A-Za-z]{{{keys.SHOWN}}})[0-9A-Za-z]{{{keys.ID_LENGTH - keys.SHOWN}}}\b")
 #: Base64 of this length is audio, or nothing that a log needs.
 _BLOB: Final = re.compile(r"[A-Za-z0-9+/_=-]{256,}")
 
 
 def configure(
-    level: str = "info", form: str = "json", secrets: Iterable[str] = (), stream: TextIO | None = None
+    level: str = "info",
+    form: str = "json",
+    secrets: Iterable[str] = (),
+    stream: TextIO | None = None,
+    node: str | None = None,
 ) -> None:
     """Send all logging of the process to `stream`, replacing any earlier setup.
 
     Args:
-        level: least severe event of ours; libraries log warnings and worse, unless it is `debug` or `error`.
+        level: least severe event of ours; libraries log warnings and worse, with `debug` information too.
         form: `json` or `console`.
         secrets: values to redact besides keys of our own form, such as keys that an operator chose.
         stream: stderr by default, where lines are dropped if nobody reads them.
+        node: what the lines call this node; the machine's name by default. They have its version and process id too.
     """
     stream = stream or sys.stderr
     ours = logging.getLevelNamesMapping()[level.upper()]
-    theirs = ours if ours == logging.DEBUG else max(ours, logging.WARNING)
+    theirs = logging.INFO if ours == logging.DEBUG else max(ours, logging.WARNING)
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
+    if form == "json":
+        shared.append(_Origin(node or socket.gethostname(), metadata.version("earshot-server")))
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -75,10 +91,22 @@ def configure(
     logging.basicConfig(handlers=[handler], level=theirs, force=True)
     for room in ROOMS:
         logging.getLogger(room).setLevel(ours)
+    # Its information is every statement.
+    logging.getLogger("sqlalchemy").setLevel(logging.WARNING)
     # It warns of every malformed form of a client, which the refusal already reports.
     logging.getLogger("python_multipart").setLevel(logging.ERROR)
     logging.getLogger("uvicorn.error").addFilter(_is_news)
     logging.captureWarnings(True)
+
+
+class _Origin:
+    """A processor that says which process of which node an event comes from."""
+
+    def __init__(self, node: str, version: str) -> None:
+        self._known = {"node": node, "version": version}
+
+    def __call__(self, logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+        return {**self._known, "pid": os.getpid(), **event}
 
 
 def _is_news(record: logging.LogRecord) -> bool:
@@ -110,9 +138,9 @@ class _Unblocked:
 
 
 class Repeats(logging.Filter):
-    """Drops messages of Kafka's clients that were shown less than a minute ago; the next one has their number.
+    """Drops messages of Kafka's clients, and lines about requests, of kinds just shown; the next one has their number.
 
-    Messages that differ only in values are the same; those with exceptions of different types are not.
+    Messages that differ only in values are of one kind; those with exceptions of different types are not.
     """
 
     def __init__(self) -> None:
@@ -121,22 +149,26 @@ class Repeats(logging.Filter):
         self._shown: LRUCache[object, tuple[float, int]] = LRUCache(MESSAGES)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether to show a record. Loop only, because those clients log there."""
-        if record.name.split(".")[0] not in OFTEN:
+        """Return whether to show a record. Loop only, because those clients and the edge log there."""
+        event = record.msg if isinstance(record.msg, dict) else {}
+        kind: tuple[object, ...]
+        if record.name.split(".")[0] in OFTEN:
+            kind, seconds = (record.name, record.levelno, _NUMBER.sub("0", str(record.msg))), REPEAT_SECONDS
+        elif event.get("event") in REQUESTS:
+            kind, seconds = tuple(event.get(name) for name in ("event", "operation", "status", "code")), REFUSAL_SECONDS
+        else:
             return True
-        message = (
-            record.name,
-            record.levelno,
-            _NUMBER.sub("0", str(record.msg)),
-            record.exc_info and record.exc_info[0],
-        )
+        exception = record.exc_info or event.get("exc_info")
+        kind = (*kind, exception[0] if isinstance(exception, tuple) else type(exception))
         now = time.monotonic()
-        at, left_out = self._shown.get(message, (now - REPEAT_SECONDS, 0))
-        if now - at < REPEAT_SECONDS:
-            self._shown[message] = at, left_out + 1
+        at, left_out = self._shown.get(kind, (now - seconds, 0))
+        if now - at < seconds:
+            self._shown[kind] = at, left_out + 1
             return False
-        self._shown[message] = now, 0
-        if left_out:
+        self._shown[kind] = now, 0
+        if left_out and event:
+            record.msg = {**event, "left_out": left_out}
+        elif left_out:
             record.msg, record.args = f"{record.getMessage()} ({left_out} more since the last such line)", ()
         return True
 
@@ -159,13 +191,16 @@ def _last(form: str, stream: TextIO, secrets: Iterable[str]) -> list[Processor]:
 
 
 class Redactor:
-    """A processor that redacts keys, given secrets and audio in an event, at any depth."""
+    """A processor that redacts keys, given secrets and audio at any depth of an event; in those of libraries, ids."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets = {secret: apikeys.redact(secret) for secret in secrets if secret}
 
     def __call__(self, logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-        return {self._text(key): self._value(key, value) for key, value in event.items()}
+        shown = {self._text(key): self._value(key, value) for key, value in event.items()}
+        if str(event.get("logger", "")).split(".")[0] not in ROOMS:
+            shown = {key: _ID.sub(r"\1…", value) if isinstance(value, str) else value for key, value in shown.items()}
+        return shown
 
     def _value(self, name: object, value: object) -> object:
         plain = name.decode("latin-1") if isinstance(name, bytes) else str(name)

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic_settings import BaseSettings
 
 from infra import urls
+from streams import cores
 from topics import apikeys, catalog
 
 MIB: Final = 1024 * 1024
@@ -59,11 +60,6 @@ def _origins(text: str) -> str:
         if usual or not _ORIGIN.fullmatch(one) or not urls.is_http(one):
             raise ValueError("must be origins as https://app.example.org, in lower case, without path; not *")
     return text
-
-
-def _cores() -> int:
-    """Return the number of cores that this process may use, or of all cores if the system does not tell."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _node_url(url: str) -> str:
@@ -121,7 +117,11 @@ class ServiceSettings(BaseSettings):
         f"clients, otherwise {catalog.DEFAULT_CHUNK_LIMIT}.",
     )
     session_idle_seconds: int = Field(
-        default=3600, ge=1, le=LONGEST_S, description="Seconds without a chunk after which a session is deleted."
+        default=3600,
+        ge=1,
+        le=LONGEST_S,
+        description="Seconds without a chunk or a window after which a session is deleted. Seconds in which its audio "
+        "waits for its analysis, or in which the service is away, do not count.",
     )
     audio_retention_seconds: int = Field(
         default=86400,
@@ -169,7 +169,10 @@ class ServiceSettings(BaseSettings):
         description="How long a status read waits for a result before it answers without one.",
     )
     workers: int = Field(
-        default_factory=_cores, ge=1, le=1024, description="Processes that run the model; by default one per core."
+        default_factory=cores.usable,
+        ge=1,
+        le=1024,
+        description="Processes that run the model; by default one per core, within the quota of the control group.",
     )
     log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(str.lower)] = Field(
         default="info", description="Least severe event to log: `debug`, `info`, `warning` or `error`."
@@ -181,7 +184,14 @@ class ServiceSettings(BaseSettings):
         default=30 * 86400,
         ge=1,
         le=LONGEST_S,
-        description="How long a job and its result are kept after acceptance.",
+        description="How long a job and its result are kept after its last service ended, in seconds of service.",
+    )
+    erase_seconds: int = Field(
+        default=3 * 3600,
+        ge=1,
+        le=3 * 3600,
+        description="Running time between two rounds that erase deleted data from the files of the data directory: its "
+        "bytes are gone after two rounds, six hours, at the latest.",
     )
     job_audio_seconds: int = Field(
         default=0,

@@ -9,13 +9,14 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from rocksdict import AccessType, Options, Rdict, RdictIter, ReadOptions
+from rocksdict import AccessType, Options, Rdict, RdictIter, ReadOptions, WriteBatch
 
+from streams.erasure import NOTED, Deletions, rewrite
 from topics.errors import Unavailable
 
 #: Room needed, besides the size of the write-ahead log, to reopen a database.
@@ -82,16 +83,19 @@ class DiskDatabase:
     Any thread. RocksDB's own exceptions pass through, except those of a full disk.
     """
 
-    def __init__(self, path: Path, options: Callable[[], Options]) -> None:
+    def __init__(self, path: Path, options: Callable[[], Options], noted_bytes: int) -> None:
+        """Open or create a database that notes deleted keys by their first `noted_bytes` bytes."""
         self._path = path
         self._options = options
         #: For reads by all callers; only `write` writes to it.
         self.rocks = Rdict(str(path), options())
+        #: Where rows were deleted that `erase` has not erased.
+        self.deletions = Deletions(noted_bytes, self.noted())
         #: RocksDB's error that stopped writes, usually a full disk; None while writes are accepted.
         self.full: str | None = None
         self._reads_only = False
         self._closed = False
-        #: Held by `revive` and `close`.
+        #: Held by `revive`, `erase` and `close`.
         self._lock = threading.Lock()
 
     def write(self, write: Callable[[Rdict], object]) -> None:
@@ -131,6 +135,22 @@ class DiskDatabase:
             self._reads_only, self.full = False, None
             return True
 
+    def noted(self) -> list[bytes]:
+        """Return the rows of `deletions`."""
+        return [key for key, _ in scan(self.rocks, NOTED, NOTED + b"\xff")]
+
+    def rewrite(self, starts: Collection[bytes]) -> bool:
+        """Call `erasure.rewrite`; return False if the database closes or its disk is full. For a worker thread."""
+        with self._lock:
+            return rewrite(self.rocks, starts, lambda: self._closed or self.full is not None)
+
+    def forget(self, noted: Iterable[bytes]) -> None:
+        """Delete rows of `deletions` whose ranges were rewritten since `deletions.begin`."""
+        batch = WriteBatch(raw_mode=True)
+        for row in noted:
+            batch.delete(row)
+        self.write(lambda rocks: rocks.write(batch))
+
     def _replace(self, opened: Rdict) -> None:
         # Readers get the new instance before the old one closes; an iterator keeps the old one open while it lives.
         before, self.rocks = self.rocks, opened
@@ -151,8 +171,8 @@ class DiskDatabase:
 
     def close(self) -> None:
         """Close the database; the write-ahead log has all writes even if the last flush fails."""
+        self._closed = True
         with self._lock:
-            self._closed = True
             if self.full is None and not self._has_room():
                 # Closed without a flush, which would fail after a second.
                 del self.rocks

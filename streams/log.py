@@ -8,10 +8,11 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from topics.catalog import TopicPartition
+from topics.records import Record
 
 #: Returns the lowest offset of a partition that is still needed, None while unknown.
 Floor = Callable[[TopicPartition], int | None]
-Needed = Callable[[TopicPartition, int, int], list[int]]
+Needed = Callable[[TopicPartition, int, int, int | None], list[int]]
 
 #: Bytes that a record in a queue or cache takes besides its key and value.
 RECORD_COST: Final = 300
@@ -39,6 +40,8 @@ class StoredRecord(msgspec.Struct, frozen=True, gc=False):
     value: bytes | None
     #: The epoch of the owner that appended it; 0 on a log with one writer, and on topics other than the changelog.
     epoch: int = 0
+    #: What it says, if this process encoded it; None if it was read from the log.
+    content: Record | None = None
 
 
 #: Accepts records of one partition.
@@ -56,10 +59,11 @@ class LogUser(Protocol):
 
     def floor(self, tp: TopicPartition) -> int | None: ...
 
-    def needed(self, tp: TopicPartition, start: int, stop: int) -> list[int]:
+    def needed(self, tp: TopicPartition, start: int, stop: int, most: int | None) -> list[int]:
         """Return the offsets in [start, stop) with records that are needed, in order.
 
-        All records from the last one on may be needed. Return nothing if all of them may be.
+        All records from the last one on may be needed. Return nothing if all of them may be, or if the partition has
+        more than `most` needed records, which take long to search.
         """
 
     def may_append(self) -> bool:
@@ -70,6 +74,9 @@ class LogUser(Protocol):
 
         Table rows have no waiter that would notice their loss, so the next owner must write them.
         """
+
+    def stop_partition(self, number: int, reason: str) -> None:
+        """Stop serving a partition, if it is owned: its log is not the one of before."""
 
     def fail(self, error: BaseException) -> None:
         """Stop the node: the log cannot continue."""
@@ -92,8 +99,11 @@ class LogWriter(Protocol):
         bounded: bool = True,
         epoch: int = 0,
         project: str = "",
+        content: Record | None = None,
     ) -> asyncio.Future[Ack]:
         """Enqueue a record at once; the future resolves when it is durable.
+
+        Folds take `content`, which `value` must encode, instead of decoding it again.
 
         If records wait in this process, as on the embedded log, bounded ones do so in turn by `project`.
 
@@ -102,8 +112,18 @@ class LogWriter(Protocol):
                 rejects the record.
         """
 
-    def append_rows(self, topic: str, partition: int, rows: Mapping[bytes, bytes | None], epoch: int) -> None:
-        """Enqueue records without futures, in order. `flush` waits for them; a failure stops the process."""
+    def append_rows(
+        self,
+        topic: str,
+        partition: int,
+        rows: Mapping[bytes, bytes | None],
+        epoch: int,
+        durable: Callable[[], None] | None = None,
+    ) -> None:
+        """Enqueue records without futures, in order. `flush` waits for them; a failure stops the process.
+
+        `durable` is called once all of them are durable, after every earlier one of the partition; it must not raise.
+        """
 
     async def flush(self) -> None:
         """Return once everything enqueued before is durable; raise if any of it failed."""

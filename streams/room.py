@@ -1,10 +1,16 @@
 """A bound on what is taken at a time, such as bytes in a queue, shared by projects in turn."""
 
 import asyncio
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
 
 from topics.errors import Unavailable
 from topics.turns import Turns
 
+#: Callers that wait for something long, such as a recording to be read.
+MOST_WAITING: Final = 64
 #: A waiter and the size it needs.
 Waiter = tuple[asyncio.Future[None], int]
 
@@ -12,20 +18,26 @@ Waiter = tuple[asyncio.Future[None], int]
 class Room:
     """Admits up to `limit` at a time, or one larger thing; the rest wait in turn by project. Loop only."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, most_waiting: float = math.inf) -> None:
+        """Refuse callers while `most_waiting` others wait."""
         self.limit = limit
         self.used = 0
+        self._most_waiting = most_waiting
+        self._waiters = 0
         self._waiting: Turns[Waiter] = Turns()
 
     async def enter(self, project: str, size: int, deadline: float | None = None) -> None:
         """Reserve `size`, after earlier waiters of the same project; `leave` releases it.
 
         Raises:
-            Unavailable: there was no room before the deadline, in the loop's time.
+            Unavailable: too many wait, or there was no room before the deadline, in the loop's time.
         """
         if not self._waiting and self._fits(size):
             self.used += size
             return
+        if self._waiters >= self._most_waiting:
+            raise Unavailable("too many such requests wait already")
+        self._waiters += 1
         waiter = asyncio.get_running_loop().create_future(), size
         self._waiting.put(project, waiter)
         self._let_in()
@@ -38,6 +50,17 @@ class Room:
         except asyncio.CancelledError:
             self._give_up(project, waiter)
             raise
+        finally:
+            self._waiters -= 1
+
+    @asynccontextmanager
+    async def admit(self, project: str) -> AsyncIterator[None]:
+        """Hold one place; raise Unavailable if too many wait."""
+        await self.enter(project, 1)
+        try:
+            yield
+        finally:
+            self.leave(1)
 
     def leave(self, size: int) -> None:
         self.used -= size

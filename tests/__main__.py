@@ -1,6 +1,8 @@
-"""Runs all test stages that this machine supports, in order: `python -m tests`, called by `make test`.
+"""Runs all test stages that this machine supports: `python -m tests`, called by `make test`.
 
-A failed stage does not stop later ones. The last lines show the time of each stage, the slowest tests and the failures.
+A failed stage stops no other. The last lines show the time of each stage, the slowest tests, the failures and the time
+of the whole run. `python -m tests --record` also keeps the seconds of each group of tests of services, of which the
+longest start first.
 """
 
 import argparse
@@ -12,6 +14,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -19,11 +22,13 @@ from xml.etree import ElementTree
 
 import msgspec
 
+from tests import groups
 from tests.kafka.broker import NAMED, shared_broker
 
 ROOT: Final = Path(__file__).parent.parent
-#: Parallel tests. Tests mostly wait, so run two more than there are cores.
-BESIDE: Final = (os.cpu_count() or 1) + 2
+CORES: Final = os.cpu_count() or 1
+#: Tests of services beside each other: they often wait, for timeouts of Kafka and for their processes.
+WAITING: Final = 2 * CORES
 SLOWEST: Final = 12
 OUTCOMES: Final = {"failure": "failed", "error": "failed", "skipped": "skipped"}
 ENVIRONMENT: Final = {
@@ -45,18 +50,37 @@ class Stage(msgspec.Struct, frozen=True):
     name: str
     arguments: Sequence[str]
     pytest: bool = True
+    #: Processor time that others want is theirs.
+    nice: int = 0
 
 
 #: Tests that have their own stage.
-ELSEWHERE: Final = ("--ignore=tests/unit", "--ignore=tests/simulation")
-STAGES: Final = (
-    Stage("check", ("make", "--no-print-directory", f"-j{os.cpu_count() or 1}", "check", "modules"), pytest=False),
-    Stage("unit", ("tests/unit", "tests/simulation", "-n", str(BESIDE), "--dist", "worksteal")),
-    Stage(
-        "service", (*ELSEWHERE, "-m", "not alone", "-n", str(BESIDE), "--dist", "loadgroup", "--no-loadscope-reorder")
+ELSEWHERE: Final = ("--ignore=tests/unit", "--ignore=tests/simulation", "--ignore=tests/documentation")
+#: In order; lanes of one place run beside each other, and the stages of a lane one after another. Whoever computes is
+#: nice to whoever waits for a service, and so the processors are never idle. The first lane shows its progress.
+STAGES: Final[Sequence[Sequence[Sequence[Stage]]]] = (
+    # Without tests: lint, types, import rules, documentation, scripts; and the tests are compiled once for all stages.
+    ((Stage("check", ("make", "--no-print-directory", f"-j{CORES}", "check", "modules"), pytest=False),),),
+    (
+        # Everything that starts a service, by groups that share one (`tests/conftest.py`), the longest first.
+        (
+            Stage(
+                "service",
+                (*ELSEWHERE, "-m", "not alone", "-n", str(WAITING), "--dist", "loadgroup", "--no-loadscope-reorder"),
+            ),
+        ),
+        # The blocks of the pages in a copy of the project: one test after another, so nobody else delays them.
+        (Stage("pages", ("tests/documentation",)),),
+        # Rooms in one process, and histories of simulated nodes: they compute.
+        (
+            Stage("unit", ("tests/unit", "-n", str(CORES), "--dist", "worksteal"), nice=10),
+            Stage("simulation", ("tests/simulation", "-n", str(CORES), "--dist", "worksteal"), nice=10),
+        ),
     ),
-    Stage("alone", (*ELSEWHERE, "-m", "alone")),
+    # What measures time, with nothing beside it.
+    ((Stage("alone", (*ELSEWHERE, "-m", "alone")),),),
 )
+NAMES: Final = [stage.name for lanes in STAGES for lane in lanes for stage in lane]
 
 
 class Case(msgspec.Struct, frozen=True):
@@ -84,15 +108,39 @@ class Ran(msgspec.Struct, frozen=True):
         return names or ([f"{self.stage.name} (status {self.status})"] if self.status else [])
 
 
-def run(stage: Stage, report: Path, more: Sequence[str]) -> Ran:
-    """Run a stage with our output streams."""
-    command: Sequence[str] = stage.arguments
+def run(stage: Stage, directory: Path, more: Sequence[str], shown: bool) -> Ran:
+    """Run a stage with our output streams, or with a file named like it."""
+    command, report = stage.arguments, directory / stage.name
     if stage.pytest:
         command = (sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *stage.arguments, *more)
-    print(f"--- {stage.name}", flush=True)
+    if shown:
+        print(f"--- {stage.name}", flush=True)
     began = time.monotonic()
-    status = subprocess.run(command, cwd=ROOT, check=False).returncode
+    with report.with_suffix(".txt").open("wb") as file:
+        status = subprocess.run(
+            ("nice", "-n", str(stage.nice), *command),
+            cwd=ROOT,
+            check=False,
+            # Ports of stages that run beside each other are different.
+            env={**os.environ, "EARSHOT_TEST_STAGE": str(NAMES.index(stage.name))},
+            stdout=None if shown else file,
+            stderr=None if shown else subprocess.STDOUT,
+        ).returncode
     return Ran(stage, status, time.monotonic() - began, list(cases(report)))
+
+
+def run_beside(lanes: Sequence[Sequence[Stage]], directory: Path, more: Sequence[str]) -> Iterator[Ran]:
+    """Run lanes beside each other; yield what became of their stages, and show the output that was not shown yet."""
+    with ThreadPoolExecutor(len(lanes)) as pool:
+        running = [
+            pool.submit(lambda lane, shown: [run(stage, directory, more, shown) for stage in lane], lane, number == 0)
+            for number, lane in enumerate(lanes)
+        ]
+    for one in running:
+        for ran in one.result():
+            if text := (directory / f"{ran.stage.name}.txt").read_text(errors="replace"):
+                print(f"--- {ran.stage.name}\n{text}", flush=True)
+            yield ran
 
 
 def cases(report: Path) -> Iterator[Case]:
@@ -104,7 +152,17 @@ def cases(report: Path) -> Iterator[Case]:
         yield Case(f"{element.get('classname')}::{element.get('name')}", outcome, float(element.get("time", 0)))
 
 
-def summary(stages: Sequence[Ran]) -> Iterator[str]:
+def record(ran: Ran) -> None:
+    """Keep the seconds of each group of a stage for the order of later runs, the longest first."""
+    seconds = Counter[str]()
+    for case in ran.cases:
+        module, _, test = case.name.partition("::")
+        seconds[groups.group(f"{module.replace('.', '/')}.py::{test}")] += round(case.seconds)
+    lines = (f"{number:5} {name}\n" for name, number in seconds.most_common() if number)
+    groups.DURATIONS.write_text("".join(lines))
+
+
+def summary(stages: Sequence[Ran], seconds: float) -> Iterator[str]:
     """Yield the final lines of the run; the last one counts all tests."""
     yield ""
     yield f"{'stage':10}{'seconds':>9}{'passed':>9}{'failed':>9}{'skipped':>9}"
@@ -117,7 +175,8 @@ def summary(stages: Sequence[Ran]) -> Iterator[str]:
     if failed:
         yield from ("", "failed:", *(f"  {name}" for name in failed))
     total = sum((ran.counts for ran in stages), Counter[str]())
-    yield from ("", f"{total['passed']} passed, {len(failed)} failed, {total['skipped']} skipped")
+    counts = f"{total['passed']} passed, {len(failed)} failed, {total['skipped']} skipped"
+    yield from ("", f"{counts} in {seconds:.0f} s")
 
 
 @contextmanager
@@ -136,17 +195,20 @@ def in_memory() -> Iterator[str]:
 def main() -> int:
     """Run the named stages, all by default."""
     parser = argparse.ArgumentParser(prog="python -m tests", description=__doc__)
-    parser.add_argument("--stage", action="append", choices=[stage.name for stage in STAGES], help="only this one")
+    parser.add_argument("--stage", action="append", choices=NAMES, help="only this one")
+    parser.add_argument("--record", action="store_true", help="keep the durations of the stage `service`")
     wanted, more = parser.parse_known_args()
+    began, stages = time.monotonic(), list[Ran]()
     with in_memory() as directory, shared_broker() as broker:
         if broker is not None:
             os.environ[NAMED] = broker
-        stages = [
-            run(stage, Path(directory) / stage.name, more)
-            for stage in STAGES
-            if wanted.stage is None or stage.name in wanted.stage
-        ]
-    print("\n".join(summary(stages)), flush=True)
+        for lanes in STAGES:
+            chosen = [[stage for stage in lane if stage.name in (wanted.stage or NAMES)] for lane in lanes]
+            if kept := list(filter(None, chosen)):
+                stages += run_beside(kept, Path(directory), more)
+    if wanted.record:
+        record(next(ran for ran in stages if ran.stage.name == "service"))
+    print("\n".join(summary(stages, time.monotonic() - began)), flush=True)
     return int(any(ran.failed for ran in stages))
 
 

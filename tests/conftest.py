@@ -5,15 +5,17 @@ import gc
 import inspect
 import itertools
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
+import httpcore2
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.groups import durations, group
 from tests.kafka.broker import end_shared_broker, kafka_broker
 from tests.process import ADMIN_KEY, KEY, ORG_KEY, ServiceProcess
 from tests.stub_engines import StubEngines
@@ -30,14 +32,10 @@ NUMBERS = itertools.count()
 BOTH_LOGS = ["embedded", pytest.param("kafka", marks=pytest.mark.kafka)]
 
 
-#: Directories whose tests share one service per log.
-SHARING = ("tests/contract/", "tests/dashboard/", "tests/interop/")
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start files with slow tests first, so that no worker ends with one."""
+    """Start the longest groups first, then files with slow tests, so that no worker ends with one."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    items.sort(key=lambda item: (-durations().get(group(item.nodeid), 0.0), item.path not in slow))
 
 
 def pytest_collection_finish() -> None:
@@ -56,16 +54,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 class Groups(LoadScopeScheduling):
-    """Keeps the tests of a file on one log in one process, and all users of the shared service on Kafka in one.
+    """Keeps the tests of a group in one process.
 
     pytest-xdist's own groups have no effect under pytest 9: it stores them in an attribute that nothing reads.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        file, _, test = nodeid.partition("::")
-        if not re.search(r"\[kafka\b", test):
-            return file
-        return "kafka" if file.startswith(SHARING) else f"{file} on Kafka"
+        return group(nodeid)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -93,6 +88,14 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 def pytest_unconfigure() -> None:
     end_shared_broker()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def certificates_read_once() -> Iterator[None]:
+    """They take 30 ms per HTTP client, and so per request without a client, of which a start makes twenty a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(httpcore2, "default_ssl_context", cache(httpcore2.default_ssl_context))
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -10,14 +10,18 @@ from http.server import HTTPServer
 from threading import Thread
 from typing import Final, TypeVar
 
+from tests.lengths import length
+
 Server = TypeVar("Server", bound=HTTPServer)
 
+#: More than there are in `python -m tests`.
+STAGES: Final = 8
 #: This process's number among those of pytest-xdist, and how many there are.
 _WORKER: Final = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 _WORKERS: Final = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 #: Below the ephemeral ports of the systems, where an outgoing connection could take a port that was just found, or one
-#: that a restarted service needs again. Nor does another process of the tests find them.
-PORTS: Final = range(12_000 + _WORKER, 32_000, _WORKERS)
+#: that a restarted service needs again. Nor does another process of the tests find them, whatever its stage is.
+PORTS: Final = range(12_000, 32_000)[length("STAGE", 0) :: STAGES][_WORKER::_WORKERS]
 #: In turn, because a port that was found may not be bound yet.
 _TURN: Final = itertools.cycle(random.SystemRandom().sample(PORTS, len(PORTS)))
 

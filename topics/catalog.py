@@ -46,22 +46,19 @@ class Topic(msgspec.Struct, frozen=True):
 
 
 COMMANDS: Final = "earshot.session.command.v1"
-RESULTS: Final = "earshot.session.result.v1"
 COMMANDS_PARKED: Final = "earshot.session.command.dlq.v1"
-RESULTS_PARKED: Final = "earshot.session.result.dlq.v1"
 JOB_COMMANDS: Final = "earshot.job.command.v1"
 JOB_RESULTS: Final = "earshot.job.result.v1"
 JOB_COMMANDS_PARKED: Final = "earshot.job.command.dlq.v1"
 JOB_RESULTS_PARKED: Final = "earshot.job.result.dlq.v1"
 CHANGELOG: Final = f"{APP}-{TABLE}-changelog"
 
-#: The order in which a takeover reads a partition's topics. Commands come first, because a result needs its session or
-#: job. The order is fixed, so that records are folded after a crash as before it.
-FOLD_ORDER: Final = ((COMMANDS, JOB_COMMANDS), (RESULTS, JOB_RESULTS))
+#: The order in which a takeover reads a partition's topics. Commands come first, because a result needs its job. The
+#: order is fixed, so that records are folded after a crash as before it.
+FOLD_ORDER: Final = ((COMMANDS, JOB_COMMANDS), (JOB_RESULTS,))
 FOLDED: Final = frozenset(topic for topics in FOLD_ORDER for topic in topics)
 PARKED: Final = {
     COMMANDS: COMMANDS_PARKED,
-    RESULTS: RESULTS_PARKED,
     JOB_COMMANDS: JOB_COMMANDS_PARKED,
     JOB_RESULTS: JOB_RESULTS_PARKED,
 }
@@ -75,10 +72,12 @@ def record_limit(chunk_limit: int) -> int:
 def topics(audio_retention_ms: int, chunk_limit: int = DEFAULT_CHUNK_LIMIT) -> tuple[Topic, ...]:
     """Return the catalogue for a deployment that keeps audio for `audio_retention_ms`."""
     limit = record_limit(chunk_limit)
-    # `Begun` is in older logs; nothing writes it any more.
     folded = {
-        COMMANDS: ("Opened Chunk Sealed Deleted Expired", "edge, sweeper", "intake"),
-        RESULTS: ("Scored Failed Metered Tuned", "analyser, ledger, edge", "results"),
+        COMMANDS: (
+            "Opened Chunk Sealed Deleted Expired Failed Metered Tuned",
+            "edge, sweeper, analyser, ledger",
+            "intake",
+        ),
         JOB_COMMANDS: ("Part Accepted Removed Overdue", "edge, sweeper", "job-intake"),
         JOB_RESULTS: ("Started Stopped Portion Finished Billed", "runner, ledger", "job-results"),
     }

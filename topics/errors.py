@@ -1,5 +1,7 @@
 """All named failures. `app.http.errors` maps them to HTTP statuses."""
 
+from typing import Final
+
 
 class EarshotError(Exception):
     """Base of all named failures."""
@@ -49,7 +51,14 @@ class ServiceError(EarshotError):
 
 
 class DirectoryDown(ServiceError):
-    """The database of keys does not answer."""
+    """The database of keys does not answer; a change may have been made, unless `uncertain` says otherwise."""
+
+    #: Seconds after which the same request may succeed.
+    retry_after: Final = 5
+
+    def __init__(self, message: str, *, uncertain: bool = True) -> None:
+        super().__init__(message)
+        self.uncertain = uncertain
 
 
 class EngineAway(ServiceError):
@@ -74,6 +83,13 @@ class AudioError(EarshotError):
     """The audio cannot be decoded as declared; clients see the message."""
 
 
+class NoAudio(AudioError):
+    """The data is a supported file without audio, or nothing."""
+
+    def __init__(self, message: str = "the data holds no audio") -> None:
+        super().__init__(message)
+
+
 class AudioTooLong(AudioError):
     """The audio is too long."""
 
@@ -88,3 +104,13 @@ class ServiceFault(EarshotError):
 
 class RecordError(EarshotError):
     """Bytes of a topic or table do not decode to a record or row of a known version."""
+
+
+class Damaged(RecordError):
+    """A session or job was set aside, because its rows cannot be used; clients see the message."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this session or job is damaged: its stored state cannot be used, and nothing was accepted. "
+            "Open a new one, and tell the operator of the service"
+        )

@@ -20,13 +20,6 @@ from topics.errors import EarshotError
 
 H = TypeVar("H")
 
-#: Work fails after this many starts without progress by processes that died.
-DEATHS: Final = 3
-#: The same for processes killed from outside: the only limit on causes that look like external kills.
-KILLS: Final = 30
-DEADLY: Final = "the analysis of this audio crashed three times; it is not retried"
-KILLED: Final = f"the process was killed {KILLS} times during the analysis of this audio; it is not retried"
-
 
 class AudioRow(msgspec.Struct, frozen=True, array_like=True):
     """A reference to a chunk or part in the command topic, in the partition of its session or job."""
@@ -60,8 +53,18 @@ class Head(Protocol):
     def counted(self) -> bool:
         """Whether it counts towards its project's limit."""
 
+    @property
+    def progress(self) -> int:
+        """A number that grows with the work."""
+
     def due(self, lifetime_ms: int) -> int:
-        """Return the log time (ms) after which the session or job, or its audio, may expire."""
+        """Return a log time (ms) before which neither the session or job nor its audio expires."""
+
+    def terms(self, lifetime_ms: int) -> Sequence[tuple[int, int]]:
+        """Return since when (log time in ms) and how long (ms of service time) it may stay; () while work waits.
+
+        Its time is over with the first of them that ends.
+        """
 
 
 def first_recent(head: Head) -> int:
@@ -86,6 +89,8 @@ class Arrival(msgspec.Struct, frozen=True):
     digest: bytes = b""
     #: The receipt of an earlier upload of the same chunk.
     receipt: Receipt | None = None
+    #: Its sender was told that the write may still succeed.
+    given_up: bool = False
 
     def row_of(self, data: bytes) -> AudioRow:
         """Return the reference to the audio of the command."""
@@ -107,15 +112,16 @@ Answer = Verdict | EarshotError
 class Effect(StrEnum):
     """The work of the stream for a step, besides writing the head."""
 
-    KEEP_REQUEST = "write the row of the record that opened the session or completed the job's upload"
+    KEEP_REQUEST = "write the row of the record that opened the session or completed the job's upload, or of new rules"
     KEEP_AUDIO = "keep the audio of the chunk or part in the log, and write its row unless the head has its reference"
     KEEP_RECEIPT = "write the row of the chunk's Idempotency-Key"
-    KEEP_RESULT = "write the rows of the windows, or of the portion"
+    KEEP_RESULT = "write the rows of the portion"
     DROP_AUDIO = "release the chunks or parts, and delete their rows: nothing will read them"
     WORK = "tell the analyser, or the runner of services, that there is work"
     BILL = "tell the biller"
     WATCH = "write an entry of the expiry index"
     UNWATCH = "delete the entry of the expiry index that led here"
+    RECALL = "write the rows of windows again, because later ones may be on their way to the changelog"
     CANCEL = "stop the work that goes on"
     ERASE = "delete every row, except a head that stays, and its request while it is not billed"
 

@@ -1,5 +1,6 @@
 """Window geometry: the windows of a recording, in milliseconds and in counts."""
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -30,6 +31,19 @@ class Geometry(msgspec.Struct, frozen=True):
         """Return (start, end) of a window in seconds, whole seconds as integers."""
         start = window * self.hop_ms
         return seconds(start), seconds(start + self.window_ms)
+
+    def within(self, gaps: Iterable[tuple[int, int]], rate: int, first: int = 0) -> tuple[tuple[int, int], ...]:
+        """Return the windows from `first` on, as (first, end), that lie wholly in each of some gaps.
+
+        Gaps are (first, end) in samples of `rate` Hz.
+        """
+        found = []
+        for start, end in gaps:
+            begin = max(first, -(-start * 1000 // (rate * self.hop_ms)))
+            stop = (end * 1000 - rate * self.window_ms) // (rate * self.hop_ms) + 1
+            if begin < stop:
+                found.append((begin, stop))
+        return tuple(found)
 
 
 #: `/audio_sessions`, specification 1.1.0.

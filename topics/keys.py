@@ -11,7 +11,7 @@ All rows are in one table, so that related rows share one write batch and one ch
     0x08 | project | 0x00 | state | 2^64 - 1 - time | job id                             a project's jobs
     0x00 | name                                                                          rows of the table itself
 
-so that a session is one range, its chunks and blocks are ordered ranges, due sessions come first in the index, and
+so that a session is one range, its chunks and full blocks are ordered ranges, due sessions come first in the index, and
 the newest entries come first in the list of a project and state.
 
 A portion's key has the service's first two letters between kind and number.
@@ -20,6 +20,7 @@ A portion's key has the service's first two letters between kind and number.
 import secrets
 import string
 import zlib
+from functools import lru_cache
 from itertools import count
 from typing import Final
 
@@ -42,22 +43,28 @@ SESSION_LIST: Final = b"\x07"
 JOB_LIST: Final = b"\x08"
 
 #: Rows of the table itself: the folded positions of its topics, its owner's epoch, the mark of a complete index of
-#: unsettled ids, and the epoch of the last owner that maintained the lists of projects.
+#: unsettled ids, the epoch of the last owner that maintained the lists of projects, and when it was served.
 POSITIONS: Final = b"\x00positions"
 EPOCH: Final = b"\x00epoch"
 INDEXED: Final = b"\x00indexed"
 LISTED: Final = b"\x00listed"
+SERVED: Final = b"\x00served"
+#: What begins the keys of records that were set aside, and the key of the record at which the partition stopped.
+SET_ASIDE: Final = b"\x00aside"
+STOPPED: Final = b"\x00stopped"
 
 #: Kinds of rows. This one holds the command that opened the session or completed the job's upload.
 REQUEST: Final = b"a"
 HEAD: Final = b"b"
 #: A reference to a chunk or part in the log.
 AUDIO: Final = b"c"
-#: A block of windows, or a portion.
+#: A full block of windows, or a portion.
 RESULT: Final = b"d"
 RECEIPT: Final = b"e"
 #: Later rules of a session's sounds. The request row has them too, but a restore may bring back an older one.
 RULES: Final = b"f"
+#: How far a session's analysis came, with its windows after the last full block.
+NEWEST: Final = b"g"
 
 
 def new_id(partition: int = 0, partitions: int = 1) -> str:
@@ -116,6 +123,15 @@ def due_key(due_ms: int, id: str, index: bytes = SESSION_DUE) -> bytes:
     return index + due_ms.to_bytes(8, "big") + id.encode("ascii")
 
 
+def aside_key(topic: str, offset: int) -> bytes:
+    """Return the key of a record that was set aside."""
+    return SET_ASIDE + topic.encode() + b"\0" + offset.to_bytes(8, "big")
+
+
+def parse_aside(key: bytes) -> tuple[str, int]:
+    return key[len(SET_ASIDE) : -9].decode(), number_of(key)
+
+
 def parse_due(key: bytes) -> tuple[int, str]:
     return int.from_bytes(key[1:9], "big"), key[9:].decode("ascii")
 
@@ -140,6 +156,7 @@ def parse_list_place(key: bytes) -> tuple[int, str]:
     return LATEST_MS - int.from_bytes(place[:8], "big"), place[8:].decode("ascii")
 
 
+@lru_cache(16 * 1024)
 def partition_of(id: str, partitions: int) -> int:
     """Return the partition of a session or job (CRC-32 of its id), the same on every topic."""
     return zlib.crc32(id.encode("ascii")) % partitions

@@ -2,12 +2,16 @@
 
     audio/<container>                                        a file, or chunks that are each a whole file
     audio/x-raw; rate=<Hz>; format=<format>[; channels=<n>]  PCM without a header, channels interleaved
+    audio/pcm; rate=<Hz>[; format=<format>][; channels=<n>]  the same; by default s16le
+    audio/L16; rate=<Hz>[; channels=<n>]                     the same as s16be (RFC 2586), and L8 as u8, L24 as s24be
     application/octet-stream                                 any container, recognised by its content
 
-`format` is s or u with 8, 16, 24 or 32 bits, or f16 or f32, then `le` or `be` (default `le`).
+`format` is s or u with 8, 16, 24 or 32 bits, or f16 or f32, then `le` or `be` (default `le`). The names of ALSA and
+GStreamer mean the same: S16_LE, FLOAT_LE, F32LE.
 """
 
 import re
+from functools import lru_cache
 from typing import Final, Literal
 
 import msgspec
@@ -21,12 +25,18 @@ Container = Literal[
 MIN_RATE: Final = 1_000
 MAX_RATE: Final = 384_000
 MAX_CHANNELS: Final = 16
+#: Seconds of silence between two pieces of a recording, and in sum; more is no gap.
+MOST_GAP_S: Final = 600
+MOST_GAPS_S: Final = 3600
 
 RAW: Final = "audio/x-raw"
+#: The formats that types of raw PCM imply. The last ones (RFC 3551, 3190) take no other.
+_RAW_TYPES: Final = {RAW: "", "audio/pcm": "s16le", "audio/l8": "u8", "audio/l16": "s16be", "audio/l24": "s24be"}
+_LINEAR: Final = frozenset({"audio/l8", "audio/l16", "audio/l24"})
 _TYPES: Final[dict[Container, str]] = {
-    "wav": "audio/wav audio/x-wav audio/wave audio/wavex audio/rf64",
-    "mp3": "audio/mp3 audio/mpeg",
-    "ogg": "audio/ogg audio/opus",
+    "wav": "audio/wav audio/x-wav audio/wave audio/wavex audio/rf64 audio/vnd.wave",
+    "mp3": "audio/mp3 audio/mpeg audio/x-mp3 audio/x-mpeg",
+    "ogg": "audio/ogg audio/opus audio/vorbis application/ogg video/ogg",
     "flac": "audio/flac audio/x-flac",
     "aiff": "audio/aiff audio/x-aiff",
     "au": "audio/au audio/basic",
@@ -34,20 +44,21 @@ _TYPES: Final[dict[Container, str]] = {
     "mp4": "audio/mp4 audio/m4a audio/x-m4a audio/3gp audio/3gpp audio/3gpp2 video/mp4 video/3gpp video/quicktime",
     "matroska": "audio/webm audio/mka audio/matroska audio/x-matroska video/webm video/x-matroska",
     "asf": "audio/asf audio/wma audio/x-ms-wma video/x-ms-asf video/x-ms-wmv",
-    "aac": "audio/aac audio/x-aac",
+    "aac": "audio/aac audio/aacp audio/x-aac",
     "ac3": "audio/ac3",
     "wavpack": "audio/wavpack audio/x-wavpack audio/wv",
     "any": "application/octet-stream",
 }
 CONTAINERS: Final = {name: container for container, names in _TYPES.items() for name in names.split()}
 _FORMAT: Final = re.compile(r"(?:[su](?:8|16|24|32)|f(?:16|32))(?:le|be)?")
+_ALSA: Final = re.compile(r"(?:([su](?:16|32))_|([su]24)_3|(float)_)([lb]e)")
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
 
 
 class Media(msgspec.Struct, frozen=True):
     """A parsed content type; the last three fields are set for raw PCM only."""
 
-    #: Type without parameters, lower case, as shown in messages.
+    #: Type without parameters, lower case, as shown in messages; of raw PCM always `RAW`.
     declared: str
     container: Container
     #: Frames per second.
@@ -56,26 +67,55 @@ class Media(msgspec.Struct, frozen=True):
     sample_format: str = ""
     channels: int = 1
 
+    @property
+    def content_type(self) -> str:
+        """The one way to write the type of raw PCM."""
+        channels = f"; channels={self.channels}" if self.channels > 1 else ""
+        return f"{RAW}; rate={self.rate}; format={self.sample_format}{channels}"
 
-def parse(content_type: str) -> Media:
-    """Parse a content type; raise BadRequest, with the field and the fault, if it is not supported."""
+    @property
+    def sample_bytes(self) -> int:
+        """Bytes of one sample of raw PCM."""
+        return int(self.sample_format[1:-2]) // 8
+
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes of one frame of raw PCM, which has a sample of every channel; 1 for a container, which has none."""
+        return self.sample_bytes * self.channels if self.container == "raw" else 1
+
+
+def is_raw(content_type: str) -> bool:
+    """Return whether a content type, which may be faulty, is one of raw PCM."""
+    return content_type.partition(";")[0].strip().lower() in _RAW_TYPES
+
+
+@lru_cache(maxsize=256)
+def parse(content_type: str, rate: int | None = None) -> Media:
+    """Parse a content type; raise BadRequest, with the field and the fault, if it is not supported.
+
+    `rate` is the rate of raw PCM if the type does not tell it.
+    """
     declared, *rest = (part.strip() for part in content_type.lower().split(";"))
     if declared in CONTAINERS:
         return Media(declared, CONTAINERS[declared])
-    if declared != RAW:
-        raise _bad(f"{_quoted(declared)} is not supported; use {', '.join(CONTAINERS)} or {RAW}")
-    return _raw(_parameters(rest))
+    if declared not in _RAW_TYPES:
+        raise _bad(f"{_quoted(declared)} is not supported; use {', '.join(CONTAINERS)} or {', '.join(_RAW_TYPES)}")
+    parameters = _parameters(rest)
+    if rate is not None:
+        parameters.setdefault("rate", str(rate))
+    return _raw(declared, parameters)
 
 
-def _raw(parameters: dict[str, str]) -> Media:
-    unknown = sorted(parameters.keys() - {"rate", "format", "channels"})
+def _raw(declared: str, parameters: dict[str, str]) -> Media:
+    names = ["rate", "channels"] if declared in _LINEAR else ["rate", "format", "channels"]
+    unknown = sorted(parameters.keys() - set(names))
     if unknown:
-        raise _bad(f"{RAW} takes rate, format and channels, not {_quoted(unknown[0])}")
+        raise _bad(f"{declared} takes {', '.join(names[:-1])} and channels, not {_quoted(unknown[0])}")
     return Media(
         RAW,
         "raw",
         rate=_number(parameters, "rate", MIN_RATE, MAX_RATE, " Hz"),
-        sample_format=_sample_format(parameters),
+        sample_format=_sample_format(parameters.get("format", _RAW_TYPES[declared])),
         channels=_number(parameters, "channels", 1, MAX_CHANNELS) if "channels" in parameters else 1,
     )
 
@@ -92,8 +132,12 @@ def _parameters(parts: list[str]) -> dict[str, str]:
     return parameters
 
 
-def _sample_format(parameters: dict[str, str]) -> str:
-    value = parameters.get("format", "")
+def _sample_format(value: str) -> str:
+    if alsa := _ALSA.fullmatch(value):
+        value = (alsa[1] or alsa[2] or "f32") + alsa[4]
+    elif value in ("s24_le", "s24_be", "u24_le", "u24_be"):
+        # ALSA's name for 24 bits within 32; S24_3LE has three bytes.
+        raise _bad(f"format {value} has 24 bits in 4 bytes; send s32, which most devices record too, or s24")
     if value.startswith("f24"):
         # The vendor lists it, but there is no common encoding of 24-bit floats.
         raise _bad("format f24 has no defined encoding; send f32, s24 or u24")

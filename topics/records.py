@@ -1,8 +1,8 @@
 """The base of all log records, and the record that wraps a parked one.
 
-Records are frozen structs, one union per topic. Evolution: a new field goes last and has a default; a field never
-changes its meaning or place; anything else is a new version in `topics.record_codec`. Golden examples of every version
-stay in `tests/examples/` for ever.
+Records are frozen structs, one union per topic. No version was released, so a version reads its own records only. From
+the first release on, a new field goes last and has a default; a field never changes its meaning or place; anything else
+is a new version in `topics.record_codec`. Golden examples are in `tests/examples/`.
 """
 
 import msgspec

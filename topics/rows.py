@@ -10,24 +10,20 @@ from topics.folding import AudioRow, Receipt
 T = TypeVar("T")
 
 VERSION: Final = b"\x01"
-#: Of heads with `recent` references: earlier versions of the service refuse them, because they would lose these.
-WITH_RECENT: Final = b"\x02"
-
 
 _encoder: Final = msgspec.msgpack.Encoder()
 
 
-def encode(row: Any, version: bytes = VERSION) -> bytes:
-    return version + _encoder.encode(row)
+def encode(row: Any) -> bytes:
+    return VERSION + _encoder.encode(row)
 
 
 class Decoder(Generic[T]):
     """Decodes rows or records of one type."""
 
-    def __init__(self, kind: Any, noun: str = "row", versions: tuple[bytes, ...] = (VERSION,)) -> None:
+    def __init__(self, kind: Any, noun: str = "row") -> None:
         self._decoder: msgspec.msgpack.Decoder[T] = msgspec.msgpack.Decoder(kind)
         self._noun = noun
-        self._versions = versions
 
     def decode(self, value: bytes | None) -> T:
         """Decode a value; raise RecordError if there is none, it has another version, or it is not of this type."""
@@ -41,13 +37,13 @@ class Decoder(Generic[T]):
         if value is None:
             return None
         try:
-            if value[:1] in self._versions:
+            if value[:1] == VERSION:
                 return self._decoder.decode(memoryview(value)[1:])
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise RecordError(f"not a {self._noun}: {error}") from error
         if not value:
             raise self._empty()
-        raise RecordError(f"{self._noun} version {value[0]} is not known (this is version {self._versions[-1][0]})")
+        raise RecordError(f"{self._noun} version {value[0]} is not known (this is version {VERSION[0]})")
 
     def _empty(self) -> RecordError:
         return RecordError(f"not a {self._noun}: it has no value")

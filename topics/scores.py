@@ -12,6 +12,8 @@ from typing import Final
 STEP: Final = 0.07
 ZERO: Final = 128
 STEPS_PER_SENSITIVITY: Final = 10
+#: From this probability on, a sentence states a sound as a fact. The model card says how many of such events are right.
+CERTAIN: Final = 0.9
 
 
 def threshold(sensitivity: int) -> int:

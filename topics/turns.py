@@ -1,9 +1,13 @@
-"""A queue that serves projects in turn, one item of each per round."""
+"""Queues that are fair to customers: one serves projects in turn, the other whoever has used the least."""
+
+from __future__ import annotations
 
 import math
 from collections import OrderedDict, deque
 from collections.abc import Container
-from typing import Generic, TypeVar
+from heapq import heappop, heappush, heapreplace
+from itertools import count
+from typing import Final, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
@@ -19,8 +23,9 @@ class Turns(Generic[T]):
         #: Projects with items, the next to be served first.
         self._queues: OrderedDict[str, deque[tuple[float, T]]] = OrderedDict()
 
-    def __bool__(self) -> bool:
-        return bool(self._queues)
+    def __len__(self) -> int:
+        """Return the number of projects with items."""
+        return len(self._queues)
 
     def put(self, project: str, item: T, rank: float = 0) -> None:
         """Enqueue an item after its project's items of the same or lower rank.
@@ -88,3 +93,102 @@ class Sharing:
 
     def is_shared(self, now: float) -> bool:
         return now < self._until
+
+
+class Holder(NamedTuple):
+    """Whose work something is: an organization, its project, and the session or job that it concerns, or ""."""
+
+    organization: str
+    project: str
+    subject: str = ""
+
+
+#: Holders without work that a level of `Shares` remembers.
+REMEMBERED: Final = 1024
+
+
+class Shares(Generic[T]):
+    """Queues items by holder, and serves the holder that has used the least. One thread at a time.
+
+    What is charged counts for the organization, for the project within it, and for the subject within that. So an
+    organization gains nothing from many projects, nor a project from many sessions. Nobody saves up for later: whoever
+    had nothing to do begins at the level of those that are served.
+    """
+
+    def __init__(self) -> None:
+        self._root: _Share[T] = _Share()
+        self._number = count()
+
+    def __bool__(self) -> bool:
+        return bool(self._root.waiting)
+
+    def put(self, holder: Holder, item: T) -> None:
+        """Enqueue an item behind the others of its holder."""
+        share = self._root
+        for name in holder:
+            part = share.parts.get(name) or share.add(name)
+            if not part.is_waiting:
+                part.is_waiting = True
+                if part.used < share.level:
+                    part.used = share.level
+                heappush(share.waiting, (part.used, next(self._number), name))
+            share = part
+        share.items.append(item)
+
+    def take(self) -> T | None:
+        """Return the next item, or None; holders that have used the same are served in turn."""
+        share = self._root
+        if not share.waiting:
+            return None
+        way: list[_Share[T]] = []
+        while waiting := share.waiting:
+            used, _, name = waiting[0]
+            part = share.parts[name]
+            if part.used > used:  # It was charged while it waited.
+                heapreplace(waiting, (part.used, next(self._number), name))
+                continue
+            if share.level < used:
+                share.level = used
+            way.append(share)
+            share = part
+        item = share.items.popleft()
+        for above in reversed(way):
+            name = above.waiting[0][2]
+            if share.items or share.waiting:
+                if len(above.waiting) > 1:
+                    heapreplace(above.waiting, (share.used, next(self._number), name))
+            else:
+                heappop(above.waiting)
+                share.is_waiting = False
+            share = above
+        return item
+
+    def charge(self, holder: Holder, cost: float) -> None:
+        """Count what a holder has used."""
+        share = self._root
+        for name in holder:
+            part = share.parts.get(name) or share.add(name)
+            part.used = (part.used if part.used > share.level else share.level) + cost
+            if not share.waiting:
+                share.level = part.used
+            share = part
+
+
+class _Share(Generic[T]):
+    __slots__ = ("is_waiting", "items", "level", "parts", "used", "waiting")
+
+    def __init__(self) -> None:
+        #: Of the parent's time, and the least that a waiting part has used.
+        self.used = self.level = 0.0
+        self.is_waiting = False
+        self.items: deque[T] = deque()
+        self.parts: dict[str, _Share[T]] = {}
+        #: A heap of the parts that wait: what each had used, and a number, so that equal ones take turns.
+        self.waiting: list[tuple[float, int, str]] = []
+
+    def add(self, name: str) -> _Share[T]:
+        """Add a part; forget those without work if there are too many."""
+        if len(self.parts) >= REMEMBERED:
+            self.parts = {name: part for name, part in self.parts.items() if part.is_waiting}
+        part = self.parts[name] = _Share()
+        return part

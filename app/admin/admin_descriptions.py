@@ -132,9 +132,9 @@ def _key(of: str) -> Description:
     )
 
 
-STAYS: Final = (
-    "Sessions and jobs of a deleted project stay until they expire, and their ids open what they did before. "
-    "Delete them first, with the project's key: without one, nobody can list them or delete a job."
+GOES: Final = (
+    "Its usage stays in the ledger. Keys, links and ids of sessions and jobs are refused here at once, on other nodes "
+    "within five seconds. The nodes then delete the sessions and jobs."
 )
 
 
@@ -167,7 +167,9 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         faults=(*FAULTS, fault_of(decode, msgspec.json.Decoder(NewOrganization), b"{}")),
     ),
     operations.rotate_organization_key: _key("an organization"),
-    operations.delete_organization: _deletion("an organization", f"With its projects, keys, and speakers. {STAYS}"),
+    operations.delete_organization: _deletion(
+        "an organization", f"With its projects and all they have, its key and its speakers. {GOES}"
+    ),
     operations.list_projects: Description(
         summary="List projects",
         key=OPERATOR_KEY,
@@ -194,7 +196,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         answers={204: Answer("Set.")},
         faults=(*FAULTS, fault_of(decode, msgspec.json.Decoder(Plan), b"{}"), UNKNOWN),
     ),
-    operations.delete_project: _deletion("a project", f"With its keys; its usage stays in the ledger. {STAYS}"),
+    operations.delete_project: _deletion("a project", f"With its key, sessions, jobs and own sounds. {GOES}"),
     operations.list_nodes: Description(
         summary="See how the nodes are",
         text="For each node: its partitions and how far they are folded, its queues and their limits, workers, "

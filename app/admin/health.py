@@ -47,7 +47,8 @@ def _findings(facts: NodeFacts) -> Iterator[Finding]:
         yield Finding("slow", facts.outdated_speakers)
     for partition in facts.partitions:
         if partition.state == "stopped":
-            yield Finding("bad", f"partition {partition.number} has stopped: {partition.reason}")
+            said = f"partition {partition.number} has stopped: {partition.reason}"
+            yield Finding("bad", f"{said}; see `earshot partitions list`")
     if facts.workers and not any(one.process for one in facts.workers):
         yield Finding("bad", "no worker process runs: no audio is analysed")
     for engine in facts.engines:

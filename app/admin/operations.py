@@ -1,6 +1,7 @@
 """Operations of the operator's interface; each decodes JSON, calls the port once and encodes the result."""
 
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import Final
 
 import msgspec
@@ -24,7 +25,7 @@ from app.http.replies import JSON, NO_CONTENT, Reply, StreamReply, json_reply, o
 from app.http.streaming import reply_in_pieces
 from topics.errors import BadRequest, NotFound
 from topics.ports.administration import UsageFilter
-from topics.ports.ledger import MeteredService
+from topics.ports.ledger import Charge, MeteredService
 
 Pages = AsyncGenerator[Sequence[msgspec.Struct], None]
 
@@ -124,22 +125,32 @@ async def read_usage(call: Call, context: AdminContext) -> Reply | StreamReply:
     kind: type[msgspec.Struct]
     pages: Pages
     if _choice(query, "lines", "false", *BOOLEANS) == "true":
-        kind, pages = (
-            LineRow,
-            ([LineRow.of(one) for one in page] async for page in context.administration.lines(period)),
-        )
+        kind, pages = LineRow, _line_rows(context.administration.lines(period))
     else:
         kind, pages = TotalRow, paged([TotalRow.of(one) for one in await context.administration.totals(period)])
     if form == "csv":
-        return await reply_in_pieces((text.encode("utf-8", "replace") async for text in as_csv(kind, pages)), CSV)
+        return await reply_in_pieces(_csv(kind, pages), CSV)
     return await reply_in_pieces(_array(pages), JSON)
+
+
+async def _line_rows(lines: AsyncGenerator[Sequence[Charge], None]) -> Pages:
+    async with aclosing(lines):
+        async for page in lines:
+            yield [LineRow.of(one) for one in page]
+
+
+async def _csv(kind: type[msgspec.Struct], pages: Pages) -> AsyncGenerator[bytes, None]:
+    async with aclosing(pages), aclosing(as_csv(kind, pages)) as texts:
+        async for text in texts:
+            yield text.encode("utf-8", "replace")
 
 
 async def _array(pages: Pages) -> AsyncGenerator[bytes, None]:
     before = b"["
-    async for page in pages:
-        yield before + b",".join(map(msgspec.json.encode, page))
-        before = b",\n"
+    async with aclosing(pages):
+        async for page in pages:
+            yield before + b",".join(map(msgspec.json.encode, page))
+            before = b",\n"
     yield b"]" if before != b"[" else b"[]"
 
 

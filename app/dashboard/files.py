@@ -55,6 +55,8 @@ class StaticFile(msgspec.Struct, frozen=True):
     content: bytes
     packed: bytes
     etag: bytes
+    #: A strong tag is of one sequence of bytes (RFC 9110, 8.8.3.3).
+    packed_etag: bytes
     #: Media type.
     kind: str
     #: All other headers.
@@ -77,6 +79,7 @@ def read(name: str) -> StaticFile:
     path = DIRECTORY / name
     content = path.read_bytes()
     kind = _TYPES.get(path.suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"
-    etag = b'"%s"' % blake2b(content, digest_size=12).hexdigest().encode("ascii")
+    digest = blake2b(content, digest_size=12).hexdigest().encode("ascii")
+    etag, packed_etag = b'"%s"' % digest, b'"%s-gzip"' % digest
     headers = [(key.encode(), value.encode()) for key, value in _HEADERS.items()]
-    return StaticFile(content, gzip.compress(content, 9, mtime=0), etag, kind, headers)
+    return StaticFile(content, gzip.compress(content, 9, mtime=0), etag, packed_etag, kind, headers)

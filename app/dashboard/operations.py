@@ -45,8 +45,9 @@ async def read_file(call: Call, context: DashboardContext) -> Reply:
         raise NotFound("Not Found")
     file = files.read(name)
     packed = b"gzip" in call.header(b"accept-encoding")
-    body, kind = file.packed if packed else file.content, (b"content-type", file.kind.encode("ascii"))
-    reply = reply_unless_known(call.header(b"if-none-match"), file.etag, kind, body, file.headers)
+    body, etag = (file.packed, file.packed_etag) if packed else (file.content, file.etag)
+    kind = b"content-type", file.kind.encode("ascii")
+    reply = reply_unless_known(call.header(b"if-none-match"), etag, kind, body, file.headers)
     if packed and reply.body:
         reply.headers.append((b"content-encoding", b"gzip"))
     return reply

@@ -10,14 +10,15 @@ from typing import Any, Final, get_args
 import msgspec
 
 from app.sessions import socket_messages
-from topics import catalog, record_codec, rows
+from topics import catalog, record_codec
 from topics.folding import AudioRow, Receipt
 from topics.jobs import payloads
 from topics.jobs.records import Accepted, JobCommand, JobResult
 from topics.jobs.rules import JobHead
 from topics.records import Parked
-from topics.sessions.records import Opened, SessionCommand, SessionResult
-from topics.sessions.rows import Block
+from topics.service_time import Seen, Served
+from topics.sessions.records import Opened, SessionCommand
+from topics.sessions.rows import Block, Newest
 from topics.sessions.rules import SessionHead
 
 Json = dict[str, Any]
@@ -26,11 +27,10 @@ VERSION: Final = "1.0.0"
 #: Record types by topic.
 RECORDS: Final[dict[str, tuple[type[msgspec.Struct], ...]]] = {
     catalog.COMMANDS: get_args(SessionCommand),
-    catalog.RESULTS: get_args(SessionResult),
     catalog.JOB_COMMANDS: get_args(JobCommand),
     catalog.JOB_RESULTS: get_args(JobResult),
     **dict.fromkeys(catalog.PARKED.values(), (Parked,)),
-    catalog.CHANGELOG: (Opened, SessionHead, AudioRow, Block, Receipt, Accepted, JobHead),
+    catalog.CHANGELOG: (Opened, SessionHead, AudioRow, Block, Newest, Receipt, Accepted, JobHead, Served, Seen),
 }
 #: Contents of the field `data` in rows and in records of services' portions.
 PORTIONS: Final = (payloads.Sounds, payloads.Transcript, payloads.Insights, payloads.Caption, payloads.Translated)
@@ -38,10 +38,9 @@ TEXT: Final = f"""\
 The log is Earshot's source of truth: everything accepted is on it. This is for its operators and readers; only \
 Earshot may write to it.
 
-- A value is one version byte ({record_codec.VERSION[0]}; rows: {rows.VERSION[0]}, {rows.WITH_RECENT[0]} for heads \
-with `recent` references, or none in old ones), then msgpack.
+- A value is one version byte ({record_codec.VERSION[0]}, in rows as in records), then msgpack.
 - A key is the id of the session or job; keys of the changelog are those of the table.
-- Records come at least once. New fields go last and have a default, so arrays may be shorter than their schema.
+- Records come at least once.
 - All topics are partitioned by CRC-32 of the id.
 - The embedded log has the same topics, in its own file.
 - On Kafka their names begin with EARSHOT_KAFKA_PREFIX, which is `{catalog.APP}` by default.

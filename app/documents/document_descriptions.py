@@ -12,7 +12,14 @@ from topics.errors import Unavailable
 
 PROBES: Final[Mapping[Handler[Any], Description]] = {
     probes.about: Description(
-        summary="Service info", answers=json_answer("For a person with a browser.", earshot=probes.ABOUT)
+        summary="Service info",
+        answers={
+            **json_answer("What this is.", earshot=probes.ABOUT),
+            302: Answer(
+                "A browser (`Accept: text/html`) is sent to the dashboard, or to the documents if there is none.",
+                headers={"Location": "The page."},
+            ),
+        },
     ),
     probes.healthz: Description(
         summary="Liveness probe",

@@ -8,8 +8,10 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from app.http.errors import ClientGone, TooLargeToRead, UnsupportedEncoding
-from app.http.faults import BodyFault, faults, why_not_json
+from app.http.faults import NOT_JSON, BodyFault, faults, why_not_json
+from app.http.long_texts import REST, without_long_texts
 from topics.errors import BadRequest, TooLarge, Unavailable
+from topics.turns import Holder
 
 T = TypeVar("T")
 
@@ -18,11 +20,9 @@ SMALL_BODY: Final = 64 * 1024
 #: Longest body whose rest is discarded after an early answer, so that a client that writes before it reads gets the
 #: answer. For a longer one, the connection is closed. Only recordings may be that long.
 DISCARDED_BYTES: Final = 128 * 1024 * 1024
-#: A project may hold this fraction of the memory for bodies, a session this fraction of its project's.
-SHARES: Final = 4
-
-#: Senders of a body, widest first: a project, then one of its sessions.
-Senders = Sequence[str]
+#: An organization may hold this fraction of the memory for bodies, a project this one, and a session this one.
+SHARES: Final = 2, 4, 16
+NOBODY: Final = Holder("", "")
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
@@ -56,15 +56,15 @@ def chunk_body(chunk_limit: int) -> int:
 
 
 class BodyQuota:
-    """Bounds the memory for partly received bodies, in total and for each sender."""
+    """Bounds the memory for partly received bodies, in total and for each holder."""
 
     def __init__(self, limit: int) -> None:
-        """Hold `limit` bytes in total; a project and a session each hold at most a share."""
+        """Hold `limit` bytes in total; an organization, a project and a session each hold at most a share."""
         self.limit = limit
         self.used = 0
-        self._by_sender: Counter[str] = Counter()
+        self._by_holder: Counter[tuple[str, ...]] = Counter()
 
-    def take(self, senders: Senders, size: int, longest: int) -> None:
+    def take(self, holder: Holder, size: int, longest: int) -> None:
         """Reserve memory for more of a body of at most `longest` bytes; every share has room for one such body.
 
         Raises:
@@ -72,28 +72,32 @@ class BodyQuota:
         """
         if self.used + size > self.limit:
             raise Unavailable("arriving request bodies fill their memory; try again")
-        share = self.limit
-        for sender in senders:
-            share = max(share // SHARES, longest)
-            if self._by_sender[sender] + size > share:
-                raise Unavailable("too many requests of this project are arriving")
+        for names, share in zip(_levels(holder), SHARES, strict=False):
+            if self._by_holder[names] + size > max(self.limit // share, longest):
+                whom = "organization" if len(names) == 1 else "project"
+                raise Unavailable(f"too many requests of this {whom} are arriving")
         self.used += size
-        for sender in senders:
-            self._by_sender[sender] += size
+        for names in _levels(holder):
+            self._by_holder[names] += size
 
-    def give_back(self, senders: Senders, size: int) -> None:
+    def give_back(self, holder: Holder, size: int) -> None:
         """Release `size` bytes."""
         self.used -= size
-        for sender in senders:
-            self._by_sender[sender] -= size
-            if not self._by_sender[sender]:
-                del self._by_sender[sender]
+        for names in _levels(holder):
+            self._by_holder[names] -= size
+            if not self._by_holder[names]:
+                del self._by_holder[names]
+
+
+def _levels(holder: Holder) -> list[tuple[str, ...]]:
+    """Return the organization, the project in it, and the subject in that, if there is one."""
+    return [holder[:names] for names in range(1, 4 if holder.subject else 3)]
 
 
 async def read_body(
-    receive: Receive, content_length: bytes, limit: int, room: BodyQuota, senders: Senders = ("",)
+    receive: Receive, content_length: bytes, limit: int, room: BodyQuota, holder: Holder = NOBODY
 ) -> bytes:
-    """Read a request body; reserve memory from its senders' shares while it arrives.
+    """Read a request body; reserve memory from its holder's shares while it arrives.
 
     Raises:
         TooLarge: longer than `limit` bytes, by its Content-Length or as it arrives.
@@ -115,11 +119,11 @@ async def read_body(
             parts.append(part)
             if not message.get("more_body", False):
                 return part if len(parts) == 1 else b"".join(parts)
-            room.take(senders, size - held, limit)
+            room.take(holder, size - held, limit)
             held = size
     finally:
         if held:
-            room.give_back(senders, held)
+            room.give_back(holder, held)
 
 
 def declared_length(content_length: bytes) -> int:
@@ -183,7 +187,24 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
     except msgspec.ValidationError as error:
         fault = next(faults(decoder.type, body), BodyFault((), "value_error", str(error)))
         raise BadRequest(f"{'.'.join(fault.place) or 'body'}: {fault.message}") from None
-    except UnicodeDecodeError:
-        raise BadRequest("body: not UTF-8") from None
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise BadRequest(f"body: not JSON ({why_not_json(body, error)})") from None
+    except NOT_JSON as error:
+        raise _not_json(body, error) from None
+
+
+def decode_long(decoder: msgspec.json.Decoder[T], body: bytes) -> tuple[T, Sequence[range]]:
+    """Decode a JSON body with a mark in place of each long text; return it, and where the texts are in the body.
+
+    Raises:
+        BadRequest: as `decode`, or it is too long without these texts.
+    """
+    try:
+        rest, texts = without_long_texts(body)
+    except NOT_JSON as error:
+        raise _not_json(body[:REST], error) from None
+    return decode(decoder, rest), texts
+
+
+def _not_json(body: bytes, error: Exception) -> BadRequest:
+    if isinstance(error, UnicodeDecodeError):
+        return BadRequest("body: not UTF-8")
+    return BadRequest(f"body: not JSON ({why_not_json(body, error)})")

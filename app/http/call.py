@@ -3,11 +3,14 @@ from typing import Any, Final
 
 from starlette.types import Receive, Scope
 
-from app.http.bodies import BodyQuota, check_encoding, read_body
+from app.http.bodies import NOBODY, BodyQuota, check_encoding, read_body
 from topics.errors import BadRequest, EarshotError
+from topics.turns import Holder
 
 #: In a forwarded request, the Content-Length that the client declared: a body that is too long is not forwarded whole.
 DECLARED: Final = b"x-earshot-content-length"
+#: In a scope, whose request it is, once that is known.
+HOLDER: Final = "earshot.holder"
 #: Longest Idempotency-Key.
 KEY_LENGTH: Final = 255
 
@@ -35,6 +38,11 @@ class Call:
         return b""
 
     @property
+    def holder(self) -> Holder:
+        """Whose session the request concerns, once that is known."""
+        return self.scope[HOLDER]  # type: ignore[no-any-return]
+
+    @property
     def address(self) -> str:
         """The client's address, or that of an untrusted reverse proxy; "" if it has none."""
         client = self.scope.get("client")
@@ -54,8 +62,8 @@ class Call:
             raise BadRequest(f"Idempotency-Key: longer than {KEY_LENGTH} characters")
         return key
 
-    async def body(self, limit: int, *senders: str) -> bytes:
-        """Read the body; reserve memory from the shares of `senders`, a project and one of its sessions.
+    async def body(self, limit: int, holder: Holder = NOBODY) -> bytes:
+        """Read the body; reserve memory from the shares of its holder.
 
         Raises:
             UnsupportedEncoding: it is compressed.
@@ -65,4 +73,4 @@ class Call:
         """
         check_encoding(self.header(b"content-encoding"))
         length = self.header(DECLARED) or self.header(b"content-length")
-        return await read_body(self.receive, length, limit, self.room, senders or ("",))
+        return await read_body(self.receive, length, limit, self.room, holder)

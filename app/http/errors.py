@@ -11,6 +11,7 @@ from topics.errors import (
     BadRequest,
     Closed,
     Conflict,
+    DirectoryDown,
     EarshotError,
     EngineAway,
     Exhausted,
@@ -68,6 +69,7 @@ STATUS: Final[Mapping[type[EarshotError], int]] = {
     Invalid: 422,
     EarshotError: 500,
     EngineAway: 502,
+    DirectoryDown: 503,
     Unavailable: 503,
 }
 

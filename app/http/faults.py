@@ -35,6 +35,9 @@ NOT_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _MARKS: Final = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 #: First half of a surrogate pair without its second half.
 _HALF: Final = re.compile(rb"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})(?!\\u[dD][c-fC-F])")
+#: Where a decoder has found a fault, and the bytes before and after it that are searched for the reason.
+_PLACE: Final = re.compile(r"\(byte (\d+)\)")
+AROUND: Final = 64
 _DIGITS: Final = b"-0123456789"
 #: For each type of a schema: its name in kinds of faults, and the first characters of its values.
 _TYPES: Final[Mapping[type[Type], tuple[str, bytes]]] = {
@@ -61,8 +64,11 @@ def why_not_json(text: Text | mmap, error: Exception) -> str:
     if text[:3] == codecs.BOM_UTF8 or text[:2] in _MARKS:
         return "it begins with a byte order mark, send UTF-8 without one"
     said = str(error)
-    if ("surrogate" in said or "truncated" in said) and (half := _HALF.search(text)) is not None:
-        return f"{half[1].decode('ascii')} is half of a surrogate pair, send the other half too"
+    if "surrogate" in said or "truncated" in said:
+        place = _PLACE.search(said)
+        at = len(text) if place is None else int(place[1])
+        if (half := _HALF.search(bytes(text[max(0, at - AROUND) : at + AROUND]))) is not None:
+            return f"{half[1].decode('ascii')} is half of a surrogate pair, send the other half too"
     return said
 
 

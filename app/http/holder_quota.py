@@ -1,48 +1,57 @@
-"""Limits what a holder, such as a project, and all holders together may have at a time."""
+"""Limits what a project, an organization and all of them together may have at a time."""
 
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import msgspec
+
 from topics.errors import Unavailable
+from topics.turns import Holder
+
+
+class Places(msgspec.Struct, frozen=True):
+    """How many places there are, and the error past them."""
+
+    number: int
+    full: str
 
 
 class HolderQuota:
-    """Counts places by holder. Loop only."""
+    """Counts places by project and organization. Loop only."""
 
-    def __init__(self, each: int, total: int, each_full: str, full: str, retry_after: int) -> None:
-        """Give `each` places to a holder and `total` to all; the texts say why there is none. `retry_after` is in s."""
-        self.each = each
-        self.total = total
-        self._texts = each_full, full
+    def __init__(self, project: Places, organization: Places, total: Places, retry_after: int) -> None:
+        """Give places to a project, to an organization with all its projects, and to all. `retry_after` is in s."""
+        self._places = total, organization, project
         self._retry_after = retry_after
-        self._held: Counter[str] = Counter()
+        #: By the names of the holder: none for all, the organization, the organization and the project.
+        self._held: Counter[tuple[str, ...]] = Counter()
 
     @property
     def used(self) -> int:
         """Number of places taken."""
-        return self._held.total()
+        return self._held[()]
 
-    def take(self, holder: str) -> None:
+    def take(self, holder: Holder) -> None:
         """Take a place.
 
         Raises:
-            Unavailable: the holder, or all together, have all places.
+            Unavailable: the project, the organization, or all together, have all places.
         """
-        each_full, full = self._texts
-        if self._held[holder] >= self.each:
-            raise Unavailable(each_full, self._retry_after)
-        if self.used >= self.total:
-            raise Unavailable(full, self._retry_after)
-        self._held[holder] += 1
+        for names, places in reversed(list(enumerate(self._places))):
+            if self._held[holder[:names]] >= places.number:
+                raise Unavailable(places.full, self._retry_after)
+        for names in range(len(self._places)):
+            self._held[holder[:names]] += 1
 
-    def give_back(self, holder: str) -> None:
-        self._held[holder] -= 1
-        if not self._held[holder]:
-            del self._held[holder]
+    def give_back(self, holder: Holder) -> None:
+        for names in range(len(self._places)):
+            self._held[holder[:names]] -= 1
+            if not self._held[holder[:names]]:
+                del self._held[holder[:names]]
 
     @contextmanager
-    def place(self, holder: str) -> Iterator[None]:
+    def place(self, holder: Holder) -> Iterator[None]:
         """Hold a place.
 
         Raises:

@@ -1,7 +1,10 @@
 """A form with texts and a file (RFC 7578), parsed as it arrives: the file is passed on, texts are kept."""
 
+import re
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import Final
+from urllib.parse import unquote
 
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
@@ -15,6 +18,9 @@ NAME_CHARACTERS: Final = 255
 _TEXT_BYTES: Final = SMALL_BODY + 1
 #: A form with millions of parts would take minutes to parse.
 MAX_PARTS: Final = 100
+_QUOTED: Final = re.compile(rb'"(?:\\.|[^"\\])*"')
+_EXTENDED: Final = re.compile(rb"""(?i);\s*filename\*\s*=\s*([!#-&+\-.^-~0-9a-z]+)'[^';\s]*'([!-:<-~]*)""")
+_ESCAPED: Final = re.compile(rb"(?i)%(22|0d|0a)")
 
 
 class Form:
@@ -64,6 +70,10 @@ class Form:
         #: Name and type of the file.
         self.filename = ""
         self.content_type = ""
+        #: What precedes the first boundary, as far as it may hold the beginning of one; None after it.
+        self._preamble: bytes | None = b"\n"
+        self._opening = b"\n--" + boundary
+        self._skipped = 0
         try:
             self._parser = MultipartParser(
                 boundary,
@@ -87,9 +97,20 @@ class Form:
             BadRequest: the form is malformed, has too many parts or too long fields, or a part appears twice.
         """
         try:
-            self._parser.write(block)
+            self._parser.write(block if self._preamble is None else self._after_preamble(block))
         except FormParserError as error:
             raise BadRequest(f"the body is not a multipart form: {error}") from None
+
+    def _after_preamble(self, block: bytes) -> bytes:
+        """Return what a block has from the first boundary on (RFC 2046)."""
+        assert self._preamble is not None
+        data = self._preamble + block
+        at = data.find(self._opening)
+        self._skipped += at if at >= 0 else len(block)
+        if self._skipped > SMALL_BODY:
+            raise BadRequest(f"the body is not a multipart form: its first {SMALL_BODY} bytes have no boundary")
+        self._preamble = None if at >= 0 else data[-len(self._opening) :]
+        return data[at + 1 :] if at >= 0 else b""
 
     def close(self) -> bytes:
         """End the form and return its text, or b"".
@@ -97,6 +118,8 @@ class Form:
         Raises:
             BadRequest: it has no end.
         """
+        if self._preamble is not None and self._skipped:
+            raise BadRequest("the body is not a multipart form: it has no boundary")
         if not self._ended:
             raise BadRequest("the multipart form ends before its last boundary")
         # Break the reference cycles; otherwise the file's owner would wait for a full garbage collection.
@@ -118,9 +141,11 @@ class Form:
         self._value.clear()
 
     def _headers_finished(self) -> None:
-        _, parameters = parse_options_header(self._headers.get(b"content-disposition", b""))
+        disposition = self._headers.get(b"content-disposition", b"")
+        _, parameters = parse_options_header(disposition)
         self._part = _name(parameters.get(b"name", b""))
-        self._counts = b"filename" not in parameters and self._part not in self._unread
+        filename = _filename(disposition, parameters)
+        self._counts = filename is None and self._part not in self._unread
         if self._part in self._fields:
             self._values.setdefault(self._part, []).append(bytearray())
         if self._part not in self._names:
@@ -129,7 +154,7 @@ class Form:
             raise BadRequest(f"the part {self._part} appears twice")
         self.seen.add(self._part)
         if self._part == self._file:
-            self.filename = _name(parameters.get(b"filename", b""))
+            self.filename = filename or ""
             self.content_type = _name(self._headers.get(b"content-type", b""))
 
     def _data(self, data: bytes, start: int, end: int) -> None:
@@ -146,6 +171,22 @@ class Form:
 
     def _end(self) -> None:
         self._ended = True
+
+
+def _filename(disposition: bytes, parameters: dict[bytes, bytes]) -> str | None:
+    """Return the name of a part's file, None if it has none.
+
+    `filename*` (RFC 5987), which some clients send for names that are not ASCII, wins (RFC 6266). In `filename`,
+    browsers write quotes and line breaks as %22, %0D and %0A, and every other character as it is.
+    """
+    if extended := _EXTENDED.search(_QUOTED.sub(b"", disposition)):
+        charset, value = extended.groups()
+        with suppress(LookupError):
+            return unquote(value.decode("ascii"), charset.decode("ascii"), "replace")[:NAME_CHARACTERS]
+    if b"filename" not in parameters:
+        return None
+    plain = _ESCAPED.sub(lambda escape: bytes([int(escape[1], 16)]), parameters[b"filename"])
+    return _name(plain)
 
 
 def _name(value: bytes) -> str:

@@ -23,7 +23,8 @@ from app.http.ranges import RangeNotSatisfiable
 from app.http.replies import CLOSE, FINAL, ErrorRenderer, Headers, Reply, StreamReply
 from app.http.sockets import SWITCHED, NotWebSocket
 from app.http.streaming import stream
-from topics.errors import EarshotError, Unauthorized, Unavailable
+from topics.errors import DirectoryDown, EarshotError, Unauthorized, Unavailable
+from topics.keys import is_id, shown
 
 C = TypeVar("C")
 
@@ -71,6 +72,7 @@ class Operation(Generic[C]):
         started = perf_counter()
         call = Call(scope, receive, self._part.room)
         fault: Exception | None = None
+        owner: str | None = None
         reply: Reply | StreamReply
         try:
             placement = self._part.placement
@@ -93,7 +95,7 @@ class Operation(Generic[C]):
             fault = error
             reply = self._part.error(500, None)
         if reply.status >= 400 or fault is not None:
-            self._count_refusal(call, reply, fault)
+            self._count_refusal(call, reply, fault, owner)
             # The traceback keeps this frame, and so the body, alive until the garbage collector runs.
             fault = None
         self._timing.observe(perf_counter() - started)
@@ -108,18 +110,28 @@ class Operation(Generic[C]):
         await send({"type": "http.response.start", "status": reply.status, "headers": reply.headers})
         await send({"type": "http.response.body", "body": reply.body})
 
-    def _count_refusal(self, call: Call, reply: Reply | StreamReply, fault: Exception | None) -> None:
+    def _count_refusal(
+        self, call: Call, reply: Reply | StreamReply, fault: Exception | None, owner: str | None
+    ) -> None:
         self._part.meters.refused(reply.status)
         if ID_HEADER not in dict(reply.headers):  # otherwise the owner's answer has one
             reply.headers.append((ID_HEADER, request_id(call)))
         request = dict(reply.headers)[ID_HEADER].decode("latin-1")
-        line = log.bind(operation=self.name, status=reply.status, request=request)
+        ids = {name: shown(id) for name, id in call.scope.get("path_params", {}).items() if is_id(id)}
+        line = log.bind(operation=self.name, status=reply.status, request=request, **ids)
+        if owner is not None:
+            line = line.bind(owner=owner)
         if fault is not None and not isinstance(fault, EarshotError):
             line.error("request failed", exc_info=fault)
             return
         write = line.debug if self.name in PROBES else line.warning if reply.status >= 500 else line.info
-        why = None if fault is None else fault.__cause__ or fault
-        write("request refused", reason="by verdict" if why is None else str(why) or type(why).__name__)
+        cause = None if fault is None else fault.__cause__
+        if fault is None:
+            write("request refused", reason="the node that owns it refused it")
+        elif cause is None:
+            write("request refused", reason=str(fault) or type(fault).__name__)
+        else:
+            write("request refused", reason=str(cause) or type(cause).__name__, error=str(fault))
 
 
 def error_reply(shape: ErrorRenderer, error: EarshotError) -> Reply:
@@ -130,7 +142,7 @@ def error_reply(shape: ErrorRenderer, error: EarshotError) -> Reply:
 
 
 def _error_headers(error: EarshotError) -> Headers:
-    if isinstance(error, Unavailable):
+    if isinstance(error, Unavailable | DirectoryDown):
         return [(b"retry-after", b"%d" % error.retry_after), *([FINAL] if error.uncertain else [])]
     if isinstance(error, RangeNotSatisfiable):
         return [(b"content-range", b"bytes */%d" % error.size)]

@@ -4,7 +4,6 @@ Public clients accept no other order. They also split the line at every `data: `
 strings.
 """
 
-from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -24,8 +23,7 @@ HEARTBEAT_SECONDS: Final = 10.0
 def event(name: str, identity: int | str | None, data: bytes) -> bytes:
     """Return an event with JSON data, and with an id unless it is None."""
     line = b"" if identity is None else f"id: {identity}\n".encode("ascii")
-    (escaped,) = escaped_pieces([data])
-    return b"event: %s\n%sdata: %s\n\n" % (name.encode("ascii"), line, escaped)
+    return b"event: %s\n%sdata: %s\n\n" % (name.encode("ascii"), line, escaped(data))
 
 
 def json_event(name: str, content: object, identity: int | None = None) -> bytes:
@@ -33,6 +31,6 @@ def json_event(name: str, content: object, identity: int | None = None) -> bytes
     return event(name, identity, msgspec.json.encode(content))
 
 
-def escaped_pieces(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield JSON without `data: `, which only strings can contain: no colon here is followed by a space."""
-    return (piece.replace(b"data: ", b"data:\\u0020") for piece in pieces)
+def escaped(text: bytes) -> bytes:
+    """Return JSON without `data: `, which only strings can contain: no colon here is followed by a space."""
+    return text.replace(b"data: ", b"data:\\u0020")

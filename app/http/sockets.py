@@ -13,6 +13,7 @@ from starlette.types import Scope
 
 from app.http.replies import Reply
 from topics.errors import BadRequest
+from topics.turns import Holder
 
 #: Key of the upgrade in a scope's extensions.
 EXTENSION: Final = "earshot.upgrade"
@@ -70,6 +71,9 @@ def reason_bytes(text: str) -> str:
 
 class Receiver(Protocol):
     """Receives the messages of a socket. Its methods must not raise or block."""
+
+    #: Whose messages these are.
+    holder: Holder
 
     def received(self, data: bytes) -> None:
         """Handle a binary message."""

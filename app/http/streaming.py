@@ -1,8 +1,10 @@
 """Streamed bodies: sent at the client's pace, and only while it listens."""
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
+from time import perf_counter
 from typing import Final
 
 from starlette.types import Receive, Scope, Send
@@ -10,6 +12,8 @@ from starlette.types import Receive, Scope, Send
 from app.http.bodies import wait_for_disconnect
 from app.http.call import KeyEnd
 from app.http.replies import Reply, StreamReply, reply_of_bytes
+from app.http.turns import SLICE_SECONDS, LoopTurns
+from topics.turns import Holder
 
 #: Seconds after which a piece that the client has not read becomes the last one.
 STALLED_SECONDS: Final = 60.0
@@ -76,22 +80,26 @@ async def with_start(start: bytes, pieces: AsyncGenerator[bytes, None]) -> Async
             yield piece
 
 
-def coalesced(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the same bytes in pieces of at least `PIECE_BYTES`, except the last."""
+def coalesced(pieces: Iterable[bytes], seconds: float = math.inf) -> Iterator[bytes]:
+    """Yield the same bytes in pieces of at least `PIECE_BYTES`, except the last; after each `seconds` an empty one."""
     batch: list[bytes] = []
-    size = 0
+    size, until = 0, perf_counter() + seconds
     for piece in pieces:
         batch.append(piece)
         size += len(piece)
         if size >= PIECE_BYTES:
             yield b"".join(batch)
-            batch, size = [], 0
+            batch, size, until = [], 0, perf_counter() + seconds
+        elif perf_counter() >= until:
+            yield b""
+            until = perf_counter() + seconds
     if batch:
         yield b"".join(batch)
 
 
-async def cooperative(pieces: Iterable[bytes]) -> AsyncGenerator[bytes, None]:
-    """Yield the same bytes in pieces of at least `PIECE_BYTES`, made on demand; other tasks run in between."""
-    for piece in coalesced(pieces):
-        yield piece
-        await asyncio.sleep(0)
+async def in_turn(turns: LoopTurns, holder: Holder, pieces: Iterable[bytes]) -> AsyncGenerator[bytes, None]:
+    """Yield the same bytes in pieces of at least `PIECE_BYTES`, made on demand in turns of the holder."""
+    async with aclosing(turns.each(holder, coalesced(pieces, SLICE_SECONDS))) as made:
+        async for piece in made:
+            if piece:
+                yield piece

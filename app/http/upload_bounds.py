@@ -1,4 +1,4 @@
-"""Bounds the number of running uploads and their bytes on disk, in total and by holder."""
+"""Bounds the number of running uploads and their bytes on disk."""
 
 import shutil
 import threading
@@ -8,8 +8,9 @@ from typing import Final
 
 import msgspec
 
-from app.http.holder_quota import HolderQuota
+from app.http.holder_quota import HolderQuota, Places
 from topics.errors import Unavailable
+from topics.turns import Holder
 
 #: Seconds after which the client may repeat an upload that found no room.
 RETRY_SECONDS: Final = 10
@@ -20,25 +21,29 @@ NO_MORE: Final = "there is no room for uploads now: together they may take EARSH
 class UploadBounds(msgspec.Struct, frozen=True):
     """Bounds on all running uploads together."""
 
-    #: Uploads in total, and of one holder.
+    #: Uploads in total, of which one organization may have half, and of one project.
     uploads: int = 256
-    holder_uploads: int = 64
-    #: Bytes on disk in total; one holder may have half of them.
+    project_uploads: int = 64
+    #: Bytes on disk in total, of which one organization may have half.
     spool_bytes: int = 32 * 1024**3
     #: Bytes that must stay free on the disk.
     free_bytes: int = 256 * 1024**2
 
 
 class UploadQuota:
-    """Counts the running uploads and, in any thread, their bytes by holder, a project or an organization."""
+    """Counts the running uploads and, in any thread, their bytes by organization."""
 
     def __init__(self, directory: Path, bounds: UploadBounds) -> None:
         self.directory = directory
         self.bounds = bounds
-        each_full = f"{bounds.holder_uploads} of your uploads are being received"
-        full = "too many uploads are being received"
+        half = max(1, bounds.uploads // 2)
         #: One for each running upload. Loop only.
-        self.places = HolderQuota(bounds.holder_uploads, bounds.uploads, each_full, full, RETRY_SECONDS)
+        self.places = HolderQuota(
+            Places(bounds.project_uploads, f"{bounds.project_uploads} of your uploads are being received"),
+            Places(half, f"{half} uploads of your organization are being received"),
+            Places(bounds.uploads, "too many uploads are being received"),
+            RETRY_SECONDS,
+        )
         self._lock = threading.Lock()
         self._bytes: Counter[str] = Counter()
 
@@ -48,7 +53,7 @@ class UploadQuota:
         with self._lock:
             return self.places.used, self._bytes.total()
 
-    def add(self, holder: str, size: int) -> None:
+    def add(self, holder: Holder, size: int) -> None:
         """Reserve bytes before they are written.
 
         Raises:
@@ -57,16 +62,16 @@ class UploadQuota:
         bounds = self.bounds
         free = shutil.disk_usage(self.directory).free
         with self._lock:
-            if self._bytes[holder] + size > bounds.spool_bytes // 2:
+            if self._bytes[holder.organization] + size > bounds.spool_bytes // 2:
                 raise Unavailable("your uploads fill their share of the disk", RETRY_SECONDS)
             if self._bytes.total() + size > bounds.spool_bytes:
                 raise Unavailable(NO_MORE, RETRY_SECONDS)
             if free - size < bounds.free_bytes:
                 raise Unavailable(NO_SPACE, RETRY_SECONDS)
-            self._bytes[holder] += size
+            self._bytes[holder.organization] += size
 
-    def release(self, holder: str, size: int) -> None:
+    def release(self, holder: Holder, size: int) -> None:
         with self._lock:
-            self._bytes[holder] -= size
-            if not self._bytes[holder]:
-                del self._bytes[holder]
+            self._bytes[holder.organization] -= size
+            if not self._bytes[holder.organization]:
+                del self._bytes[holder.organization]

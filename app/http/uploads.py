@@ -18,9 +18,12 @@ from app.http.bodies import check_encoding, check_length, too_long
 from app.http.call import Call
 from app.http.errors import ClientGone, RequestTimeout
 from app.http.upload_bounds import UploadQuota
+from topics.turns import Holder
 
 #: Bytes passed to a worker thread at a time.
 BLOCK_BYTES: Final = 512 * 1024
+#: Seconds for which an upload may hold its place; 4 GiB take as long at 600 kB/s.
+LONGEST_SECONDS: Final = 2 * 3600.0
 
 
 class UploadSpool:
@@ -29,10 +32,10 @@ class UploadSpool:
     It vanishes when it is closed, and with the process. Its methods raise OSError if the disk is full or fails.
     """
 
-    def __init__(self, room: UploadQuota, holder: str, hashed: bool = False) -> None:
+    def __init__(self, room: UploadQuota, holder: Holder, hashed: bool = False) -> None:
         """Create the file. With `hashed`, `digest` returns a hash of its content; hashing takes longer than writing."""
         self._room = room
-        self._holder = holder
+        self.holder = holder
         # Closing waits for the working thread, because the number of a closed descriptor soon names another file.
         self._lock = threading.Lock()
         self._file = tempfile.TemporaryFile(buffering=0, dir=room.directory)  # noqa: SIM115
@@ -40,7 +43,7 @@ class UploadSpool:
         self.size = 0
 
     def beside(self) -> UploadSpool:
-        return UploadSpool(self._room, self._holder)
+        return UploadSpool(self._room, self.holder)
 
     def write(self, data: bytes | memoryview) -> None:
         """Append bytes.
@@ -51,7 +54,7 @@ class UploadSpool:
         with self._lock:
             if self._file.closed:
                 raise ValueError("the spool is closed")
-            self._room.add(self._holder, len(data))
+            self._room.add(self.holder, len(data))
             self.size += len(data)
             view = memoryview(data)
             while view:
@@ -84,7 +87,7 @@ class UploadSpool:
     def _close(self) -> None:
         with self._lock:
             self._file.close()
-        self._room.release(self._holder, self.size)
+        self._room.release(self.holder, self.size)
 
 
 class Uploads(msgspec.Struct, frozen=True):
@@ -97,8 +100,8 @@ class Uploads(msgspec.Struct, frozen=True):
     slowest: int
 
     @asynccontextmanager
-    async def spool(self, holder: str, hashed: bool = False) -> AsyncIterator[UploadSpool]:
-        """Reserve a place for an upload of a project or organization, and yield a new, empty file.
+    async def spool(self, holder: Holder, hashed: bool = False) -> AsyncIterator[UploadSpool]:
+        """Reserve a place for an upload, and yield a new, empty file.
 
         Raises:
             Unavailable: no place is left.
@@ -130,7 +133,7 @@ class Uploads(msgspec.Struct, frozen=True):
         Raises:
             UnsupportedEncoding: it is compressed.
             TooLarge: longer than `limit` bytes, by its Content-Length or as it arrives.
-            RequestTimeout: nothing came for the idle time, or too little for long.
+            RequestTimeout: nothing came for the idle time, too little for long, or something for `LONGEST_SECONDS`.
             ClientGone: the client hung up before the end.
         """
         check_encoding(call.header(b"content-encoding"))
@@ -138,7 +141,8 @@ class Uploads(msgspec.Struct, frozen=True):
         idle, clock = self.idle_seconds, asyncio.get_running_loop().time
         began, size, more = clock(), 0, True
         while more:
-            piece, more = await _piece(call, min(idle, began + idle + size / self.slowest - clock()))
+            left = began + min(idle + size / self.slowest, LONGEST_SECONDS) - clock()
+            piece, more = await _piece(call, min(idle, left))
             size += len(piece)
             if size > limit:
                 raise too_long(limit)

@@ -270,7 +270,7 @@ class Keyring(Generic[T]):
     def _grace_holder(self, verdict: _Verdict[T] | None, down: DirectoryDown) -> T:
         now = self._clock()
         if verdict is None or verdict.holder is None or now >= verdict.at + self._seconds + GRACE_SECONDS:
-            raise DirectoryDown(self.kind.unverified) from down
+            raise DirectoryDown(self.kind.unverified, uncertain=False) from down
         verdict.ask_again = now + RETRY_SECONDS
         return verdict.holder
 

@@ -19,6 +19,7 @@ from app.http.bodies import SMALL_BODY, chunk_body
 from app.http.call import Call
 from app.http.metrics import JOBS, RECORDINGS
 from app.http.replies import Reply, StreamReply, json_reply
+from app.http.turns import holder_of
 from app.http.uploads import UploadSpool
 from app.jobs.answers import AcceptedJob
 from app.jobs.errors import job_not_found, refusal_error
@@ -88,7 +89,7 @@ async def accept(
     if context.jobs.view(job) is None:
         context.jobs.admit(principal.project)
     try:
-        async with context.uploads.spool(principal.project, hashed=True) as audio:
+        async with context.uploads.spool(holder_of(principal), hashed=True) as audio:
             request = await read(call, context, limit, audio)
             # An upload may take an hour, and the key may have ended meanwhile.
             principal = await context.project_keys.authenticate(call)
@@ -124,7 +125,8 @@ async def _accept_recording(
         raise BadRequest(NO_MODEL)
     if not audio.size:
         raise AudioError("the data holds no audio")
-    probe = await context.prober.probe(audio.fileno(), request.media)
+    async with context.probing.place(holder_of(principal)):
+        probe = await context.prober.probe(audio.fileno(), request.media)
     if principal.free_seconds is not None and await context.directory.exhausted(principal):
         raise Exhausted()
     upload = next(context.commands)

@@ -8,11 +8,12 @@ from typing import Final, get_args
 from urllib.parse import quote
 
 from app.http.call import Call
-from app.http.holder_quota import HolderQuota
+from app.http.holder_quota import HolderQuota, Places
 from app.http.queries import query_parameters
 from app.http.ranges import byte_range
 from app.http.replies import NO_STORE, Headers, Reply, StreamReply, once_reply
 from app.http.streaming import PIECE_BYTES, with_start
+from app.http.turns import holder_of
 from app.identity.keys import LINK_ENDED, PROJECT, KeyHeader
 from app.jobs.answers import AudioLink
 from app.jobs.job_context import JobContext
@@ -21,7 +22,8 @@ from app.jobs.rendering import JobReading
 from topics.errors import NotFound, Unauthorized
 from topics.jobs.records import Source
 from topics.media import Container
-from topics.ports.directory import AUDIO_LINK_SECONDS, Principal
+from topics.ports.directory import AUDIO_LINK_SECONDS
+from topics.turns import Holder
 
 NOT_KEPT: Final = (
     "the audio of the job is not kept: before it is sent, set keep_audio_seconds of the project "
@@ -41,10 +43,9 @@ async def link_audio(call: Call, context: JobContext) -> Reply:
     """POST /api/v1/jobs/{id}/audio: create a link to the recording that needs no key, for an hour."""
     reading = require_audio(await project_job(call, context))
     job, end = reading.job, int(time.time()) + AUDIO_LINK_SECONDS
-    accepted = reading.view.accepted
-    token = await context.directory.link_audio(Principal(accepted.project, accepted.organization), job)
+    token = await context.directory.link_audio(context.project_keys.key(call), job)
     if token is None:
-        raise Unauthorized(PROJECT.unknown)  # The key has ended in the meantime.
+        raise Unauthorized(PROJECT.unknown)  # The key has ended; only its verdict here has not.
     return once_reply(AudioLink(f"/api/v1/jobs/{job}/audio?token={token}", datetime.fromtimestamp(end, UTC)))
 
 
@@ -62,24 +63,26 @@ async def read_audio(call: Call, context: JobContext) -> Reply | StreamReply:
     status = 200 if part is None else 206
     if call.scope["method"] == "HEAD":
         return Reply(status, headers)
-    pieces = sent_pieces(context.downloads, accepted.project, context.jobs.audio(reading.job, start, end))
+    pieces = sent_pieces(context.downloads, holder_of(accepted), context.jobs.audio(reading.job, start, end))
     # Read the first piece now: if the audio is faulty, the status can still change.
     return StreamReply(status, headers, with_start(await anext(pieces), pieces))
 
 
 def download_quota() -> HolderQuota:
-    return HolderQuota(MOST_OF_PROJECT, MOST_SENT, CROWDED, CROWDED, retry_after=5)
+    return HolderQuota(
+        Places(MOST_OF_PROJECT, CROWDED), Places(MOST_SENT // 2, CROWDED), Places(MOST_SENT, CROWDED), retry_after=5
+    )
 
 
 async def sent_pieces(
-    quota: HolderQuota, project: str, parts: AsyncGenerator[bytes, None]
+    quota: HolderQuota, holder: Holder, parts: AsyncGenerator[bytes, None]
 ) -> AsyncGenerator[bytes, None]:
     """Yield the parts of a project's recording in pieces of at most `PIECE_BYTES`.
 
     Raises:
         Unavailable: too many recordings are being sent.
     """
-    with quota.place(project):
+    with quota.place(holder):
         async with aclosing(parts):
             async for part in parts:
                 for at in range(0, len(part), PIECE_BYTES):

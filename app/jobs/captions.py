@@ -1,13 +1,15 @@
 """Caption files of a finished job: who says what, and which sounds occur."""
 
 import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import aclosing
 from typing import Final
 
 import msgspec
 
 from app.http.call import Call
 from app.http.replies import Reply, StreamReply
-from app.http.streaming import cooperative, reply_in_pieces
+from app.http.streaming import in_turn, reply_in_pieces
 from app.jobs.cues import SOUND_RULES, ended_sounds, recording_cues
 from app.jobs.job_context import JobContext
 from app.jobs.reads import shared_job
@@ -27,15 +29,21 @@ _SRT: Final = (b"content-type", b"application/x-subrip")
 
 async def captions_vtt(call: Call, context: JobContext) -> Reply | StreamReply:
     """GET /api/v1/jobs/{id}/captions.vtt; needs no key unless the deployment requires one."""
-    return await reply_in_pieces(cooperative(webvtt(await _cues(call, context, with_names=False))), _VTT)
+    return await _captions(call, context, webvtt, _VTT, with_names=False)
 
 
 async def captions_srt(call: Call, context: JobContext) -> Reply | StreamReply:
     """GET /api/v1/jobs/{id}/captions.srt; keys as for WebVTT. The first cue of a turn names the speaker."""
-    return await reply_in_pieces(cooperative(subrip(await _cues(call, context, with_names=True))), _SRT)
+    return await _captions(call, context, subrip, _SRT, with_names=True)
 
 
-async def _cues(call: Call, context: JobContext, with_names: bool) -> list[Cue]:
+async def _captions(
+    call: Call,
+    context: JobContext,
+    written: Callable[[Iterable[Cue]], Iterator[bytes]],
+    content_type: tuple[bytes, bytes],
+    with_names: bool,
+) -> Reply | StreamReply:
     """Return every cue in order of time.
 
     Raises:
@@ -46,25 +54,27 @@ async def _cues(call: Call, context: JobContext, with_names: bool) -> list[Cue]:
     reading = await shared_job(call, context)
     if reading.head.state is not JobState.COMPLETED:
         raise Conflict(NOT_ENDED)
-    turns = await _turns(context, reading)
-    events = await _sound_events(context, reading)
+    each, holder = context.turns.each, reading.holder
+    async with aclosing(each(holder, _turns(context, reading))) as portions:
+        turns = [turn async for some in portions for turn in some]
+    async with aclosing(each(holder, _sound_events(context, reading))) as passages:
+        events = [event async for some in passages for event in some]
     # A recording of many hours occupies a thread for a second.
-    return await asyncio.to_thread(recording_cues, turns, events, with_names)
+    cues = await asyncio.to_thread(recording_cues, turns, events, with_names)
+    return await reply_in_pieces(in_turn(context.turns, reading.holder, written(cues)), content_type)
 
 
-async def _turns(context: JobContext, reading: JobReading) -> list[Segment]:
+def _turns(context: JobContext, reading: JobReading) -> Iterator[Sequence[Segment]]:
     entry = reading.head.entry(Service.SPEECH)
-    turns: list[Segment] = []
     for data in context.renderer.portions(reading, entry) if entry is not None else ():
-        turns += payloads.transcript(data).segments
-        await asyncio.sleep(0)
-    return turns
+        yield payloads.transcript(data).segments
 
 
-async def _sound_events(context: JobContext, reading: JobReading) -> list[Heard]:
-    tracker, events = SoundTracker(SOUND_RULES), list[Heard]()
+def _sound_events(context: JobContext, reading: JobReading) -> Iterator[Sequence[Heard]]:
+    tracker = SoundTracker(SOUND_RULES)
     entry = reading.head.entry(Service.SOUND)
     for data in context.renderer.portions(reading, entry) if entry is not None else ():
+        events = list[Heard]()
         sounds = payloads.sounds(data)
         renderer = context.renderer.window_renderer(sounds.model)
         for number, tags in enumerate(renderer.reported_tags(sounds.scores), sounds.first):
@@ -72,6 +82,9 @@ async def _sound_events(context: JobContext, reading: JobReading) -> list[Heard]
             # integer, and then by the tag's number.
             reported = [(renderer.tags[tag], -missing - tag / len(renderer.tags)) for missing, tag in tags]
             events += ended_sounds(tracker, number, reported)
-        await asyncio.sleep(0)
-    events += tracker.finish()
+        yield _within(events, reading)
+    yield _within(tracker.finish(), reading)
+
+
+def _within(events: Iterable[Heard], reading: JobReading) -> list[Heard]:
     return [msgspec.structs.replace(event, end_ms=min(event.end_ms, reading.end_ms)) for event in events]

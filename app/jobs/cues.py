@@ -64,7 +64,26 @@ def speech_cues(segment: Segment, with_names: bool) -> list[Cue]:
 
 
 def _wrapped_lines(text: str, width: int) -> list[str]:
-    return [text] if len(text) <= width else wrap(text, width)
+    """Return as few lines as the width allows, about equally long: the last word or two would otherwise stand alone."""
+    words = text.split(" ")
+    if len(text) <= width or max(map(len, words)) > width:
+        return wrap(text, width)
+    #: Of the first words, by their number: lines, their raggedness, and the first word of the last line.
+    best = [(0, 0, 0)]
+    for stop in range(1, len(words) + 1):
+        length, options = -1, list[tuple[int, int, int]]()
+        for first in range(stop - 1, -1, -1):
+            length += 1 + len(words[first])
+            if length > width:
+                break
+            lines, ragged, _ = best[first]
+            options.append((lines + 1, ragged + (width - length) ** 2, first))
+        best.append(min(options))
+    wrapped, stop = list[str](), len(words)
+    while stop:
+        wrapped.append(" ".join(words[best[stop][2] : stop]))
+        stop = best[stop][2]
+    return wrapped[::-1]
 
 
 def _line_groups(lines: Iterable[str], room: int) -> Iterator[tuple[str, ...]]:

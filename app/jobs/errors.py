@@ -19,7 +19,9 @@ def job_error(status: int, fault: EarshotError | None) -> Reply:
     """
     if isinstance(fault, Invalid):
         return json_reply({"error": "Validation error", "details": fault.details}, status)
-    if status != 500 or isinstance(fault, DirectoryDown):
+    if isinstance(fault, DirectoryDown) and not fault.uncertain:
+        return json_reply(JobFault(str(fault)), 500)  # The contract's status of a key that cannot be verified.
+    if status != 500:
         return json_reply(JobFault(phrase(status) if fault is None else str(fault)), status)
     reply = reply_of_bytes(status, _TEXT, b"Internal Server Error")
     if isinstance(fault, AudioError):

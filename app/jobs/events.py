@@ -7,6 +7,7 @@ means that no result will come on this stream.
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Final
 
 import msgspec
@@ -14,16 +15,16 @@ import structlog
 
 from app.http.call import Call
 from app.http.replies import StreamReply
-from app.http.server_sent import HEADERS, HEARTBEAT, HEARTBEAT_SECONDS, escaped_pieces, json_event
-from app.http.streaming import coalesced
+from app.http.server_sent import HEADERS, HEARTBEAT, HEARTBEAT_SECONDS, escaped, json_event
+from app.http.streaming import coalesced, in_turn
 from app.job_progress import progress_of
 from app.jobs.answers import JobFault
 from app.jobs.job_context import JobContext
 from app.jobs.reads import shared_job
 from app.jobs.rendering import JobReading
 from topics import keys
-from topics.errors import EarshotError
-from topics.jobs.rules import Entry, JobHead, JobState
+from topics.errors import BadRequest, EarshotError
+from topics.jobs.rules import Entry, JobState
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -35,14 +36,21 @@ _REVISION_DIGITS: Final = 15
 async def follow_job(call: Call, context: JobContext) -> StreamReply:
     """GET /api/v1/jobs/{id}/stream: needs no key unless the deployment requires one, because the id is a secret too."""
     reading = await shared_job(call, context)
-    return StreamReply(200, HEADERS.copy(), _events(context, reading.job, _last_revision(call, reading.head)))
+    revision = parse_revision(call.header(b"last-event-id").decode("latin-1"))
+    # Of another life of the job: all of it follows.
+    known = revision if revision <= reading.head.revision else 0
+    return StreamReply(200, HEADERS.copy(), _events(context, reading.job, known))
 
 
-def _last_revision(call: Call, head: JobHead) -> int:
-    """Return the revision that the client saw last, or none if no such revision exists."""
-    event_id = call.header(b"last-event-id")
-    revision = int(event_id) if event_id.isdigit() and len(event_id) <= _REVISION_DIGITS else 0
-    return revision if revision <= head.revision else 0
+def parse_revision(text: str) -> int:
+    """Return the revision in `Last-Event-ID`, 0 if it is empty.
+
+    Raises:
+        BadRequest: it is no revision.
+    """
+    if text and not (text.isascii() and text.isdigit() and len(text) <= _REVISION_DIGITS):
+        raise BadRequest(f"Last-Event-ID: {text[:40]!r} is not the id of an event of a job")
+    return int(text or 0)
 
 
 async def _events(context: JobContext, job: str, last_revision: int) -> AsyncGenerator[bytes, None]:
@@ -62,7 +70,7 @@ async def _events(context: JobContext, job: str, last_revision: int) -> AsyncGen
             entries = [entry for entry in head.entries if entry.ended and entry.revision > last_revision]
             if entries or completed or (head.revision > last_revision and clock() >= progress_due):
                 for entry in sorted(entries, key=lambda entry: entry.revision):
-                    yield _partial_result(context, reading, entry)
+                    yield await context.turns.run(reading.holder, _partial_result, context, reading, entry)
                 if head.revision > last_revision:
                     yield json_event("progress", progress_of(job, head), head.revision)
                 last_revision, spoke = head.revision, clock()
@@ -83,9 +91,9 @@ async def _events(context: JobContext, job: str, last_revision: int) -> AsyncGen
     finally:
         follower.close()
     yield b"event: completed\nid: %d\ndata: " % head.revision
-    for piece in escaped_pieces(coalesced(context.renderer.result(reading))):
-        yield piece
-        await asyncio.sleep(0)
+    async with aclosing(in_turn(context.turns, reading.holder, context.renderer.result(reading))) as pieces:
+        async for piece in pieces:
+            yield escaped(piece)
     yield b"\n\n"
 
 

@@ -6,6 +6,7 @@ from app.cluster.forwarding import Forwarder
 from app.cluster.lists import ProjectList
 from app.http.holder_quota import HolderQuota
 from app.http.metrics import Meters
+from app.http.turns import LongWork, LoopTurns
 from app.http.uploads import Uploads
 from app.identity.authentication import Authenticator
 from app.jobs.rendering import ResultRenderer
@@ -32,3 +33,7 @@ class JobContext(msgspec.Struct, frozen=True):
     uploads: Uploads
     audio_links: Authenticator[AudioLink]
     downloads: HolderQuota
+    turns: LoopTurns
+    #: For long bodies of JSON, and for probes of recordings.
+    decoding: LongWork
+    probing: LongWork

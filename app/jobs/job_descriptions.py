@@ -107,7 +107,7 @@ WORDS: Final = msgspec.structs.replace(
 )
 INSIGHTS: Final = InsightsResult(
     contains_speech=True,
-    primary_sound_environment="A place with animals: mostly a barking dog, with speech",
+    primary_sound_environment="A place with animals: a barking dog, with speech",
     situation_summary="This recording is 7 s long. A dog barks in the last 4 s.",
     notable_events=["Dog_bark"],
     detected_language="English",
@@ -301,7 +301,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         key=SHARED_KEY,
         parameters=(JOB, LAST_EVENT),
         answers=event_answer(EVENTS, {"sounds": STREAM}, NO_BUFFERS),
-        faults=(job_not_found(), *BROKEN),
+        faults=(fault_of(events.parse_revision, "abc"), job_not_found(), *BROKEN),
     ),
     captions.captions_vtt: _captions(
         "WebVTT",

@@ -1,22 +1,19 @@
 """The body of `/analyze`: a JSON object with the recording in base64, of any length that the deployment allows."""
 
 import mmap
-import string
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 import msgspec
-import pybase64
 
-from app.http.faults import why_not_json
+from app.http.faults import NOT_JSON, why_not_json
+from app.http.long_texts import REST, base64_pieces, without_long_texts
 from app.http.uploads import UploadSpool
 from app.jobs.options import AnalyzeFields, check_length, decoded, invalid
-from topics.errors import AudioError, EarshotError, TooLarge
+from topics.errors import AudioError, BadRequest, TooLarge
 
 T = TypeVar("T")
 
-#: Characters of base64 that are decoded at a time.
-SLICE: Final = 1024 * 1024
 _QUOTE: Final = ord('"')
 _NOT_BASE64: Final = "the audio is not base64"
 
@@ -48,40 +45,41 @@ _TEXT: Final = msgspec.json.Decoder(str)
 def read_content(body: UploadSpool, interpret: Callable[[AnalyzeFields], T], audio: UploadSpool, limit: int) -> T:
     """Write the recording, at most `limit` bytes, to `audio`, and return the result of `interpret` for the fields.
 
-    The body is memory-mapped; memory holds the recording once, as text. Errors of `interpret` pass through.
+    The body is memory-mapped. Errors of `interpret` pass through.
 
     Raises:
         Invalid: no JSON object, or a field is missing or of another type.
         AudioError: the audio is not base64.
         TooLarge: it is longer than `limit`.
     """
-    try:
-        return _read(body, interpret, audio, limit)
-    except EarshotError as error:
-        # Its frames hold the recording, and must not live as long as the error.
-        error.__context__ = None
-        raise error.with_traceback(None) from error.__cause__
-
-
-def _read(body: UploadSpool, interpret: Callable[[AnalyzeFields], T], audio: UploadSpool, limit: int) -> T:
     if not body.size:
         raise invalid("missing", "required")
-    content = _unread_body(mmap.mmap(body.fileno(), 0, access=mmap.ACCESS_READ))
-    recording = content.recording
-    request = interpret(decoded(AnalyzeFields, _without_recording(content)))
-    assert recording is not None  # otherwise `audio` was missing
-    _decode(_text(recording), audio, limit)
+    with mmap.mmap(body.fileno(), 0, access=mmap.ACCESS_READ) as whole:
+        content, texts = _unread_body(whole)
+        recording = content.recording
+        request = interpret(decoded(AnalyzeFields, _without_recording(content)))
+        assert recording is not None  # otherwise `audio` was missing
+        try:
+            for data in base64_pieces(whole, _TEXT.decode(recording), texts):
+                if audio.size + len(data) > limit:
+                    raise TooLarge(f"the audio is longer than {limit} bytes")
+                audio.write(data)
+        except (msgspec.DecodeError, ValueError):
+            raise AudioError(_NOT_BASE64) from None
     return request
 
 
-def _unread_body(body: mmap.mmap) -> Body:
+def _unread_body(body: mmap.mmap) -> tuple[Body, Sequence[range]]:
     try:
-        return _BODY.decode(body)
+        rest, texts = without_long_texts(body)
+        return _BODY.decode(rest), texts
+    except BadRequest as error:
+        raise invalid("too_long", str(error)) from None
     except msgspec.ValidationError:
         message = "Input should be a valid dictionary or object to extract fields from"
         raise invalid("model_attributes_type", message) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise invalid("json_invalid", f"JSON decode error: {why_not_json(body, error)}") from None
+    except NOT_JSON as error:
+        raise invalid("json_invalid", f"JSON decode error: {why_not_json(body[:REST], error)}") from None
 
 
 def _without_recording(content: Body) -> bytes:
@@ -96,31 +94,3 @@ def _without_recording(content: Body) -> bytes:
     if content.recording is not None:
         members.append(("audio", b'""' if memoryview(content.recording)[0] == _QUOTE else b"null"))
     return b"{%s}" % b",".join(b'"%s":%s' % (name.encode("ascii"), text) for name, text in members)
-
-
-def _text(recording: msgspec.Raw) -> str:
-    try:
-        return _TEXT.decode(recording)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        raise AudioError(_NOT_BASE64) from None
-
-
-def _decode(text: str, audio: UploadSpool, limit: int) -> None:
-    remainder, ended = b"", False
-    for start in range(0, len(text), SLICE):
-        try:
-            # Some programs break base64 into lines.
-            piece = text[start : start + SLICE].encode("ascii")
-            letters = remainder + piece.translate(None, string.whitespace.encode())
-            if ended and letters:
-                raise ValueError
-            whole = len(letters) // 4 * 4
-            data = pybase64.b64decode(letters[:whole], validate=True)
-        except ValueError:
-            raise AudioError(_NOT_BASE64) from None
-        if audio.size + len(data) > limit:
-            raise TooLarge(f"the audio is longer than {limit} bytes")
-        audio.write(data)
-        remainder, ended = letters[whole:], ended or letters[:whole].endswith(b"=")
-    if remainder:
-        raise AudioError(_NOT_BASE64)

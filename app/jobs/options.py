@@ -72,7 +72,7 @@ class AnalyzeFields(msgspec.Struct, frozen=True):
     content_type: Annotated[
         Annotated[str, Meta(max_length=255)] | None,
         Meta(
-            description="Only needed for raw PCM: `audio/x-raw; format=s16le`. `samplerate` can give the rate.",
+            description="Only needed for raw PCM: `audio/x-raw; format=s16le`. Its rate is `samplerate`.",
             extra_json_schema={"format": "audio-content-type"},
         ),
     ] = None

@@ -7,7 +7,7 @@ import structlog
 
 from app.http.call import Call
 from app.http.replies import JSON, NO_CONTENT, Reply, StreamReply
-from app.http.streaming import cooperative, reply_in_pieces
+from app.http.streaming import in_turn, reply_in_pieces
 from app.jobs.errors import job_not_found, refusal_error
 from app.jobs.job_context import JobContext
 from app.jobs.rendering import JobReading
@@ -25,7 +25,9 @@ async def read_job(call: Call, context: JobContext) -> Reply | StreamReply:
     head = reading.head
     opening = msgspec.json.encode({"job_id": reading.job, "status": head.state, "created_at": iso_time(head.created)})
     result = context.renderer.result(reading)
-    return await reply_in_pieces(cooperative(chain((opening[:-1] + b',"result":',), result, (b"}",))), JSON)
+    return await reply_in_pieces(
+        in_turn(context.turns, reading.holder, chain((opening[:-1] + b',"result":',), result, (b"}",))), JSON
+    )
 
 
 async def delete_job(call: Call, context: JobContext) -> Reply:

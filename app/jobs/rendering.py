@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from app.http.turns import holder_of
 from app.jobs.window_rendering import WindowRenderer
 from topics import languages
 from topics.errors import Unavailable
@@ -19,6 +20,7 @@ from topics.jobs.payloads import Overlap, Segment
 from topics.jobs.rules import Entry, EntryState, JobHead
 from topics.ports.jobs import Jobs, JobView
 from topics.times import HOUR_MS, clock
+from topics.turns import Holder
 
 #: Later than the end of any recording.
 UNKNOWN_MS: Final = 10**15
@@ -45,6 +47,10 @@ class JobReading(msgspec.Struct, frozen=True):
     @property
     def head(self) -> JobHead:
         return self.view.head
+
+    @property
+    def holder(self) -> Holder:
+        return holder_of(self.view.accepted, self.job)
 
     @property
     def hours(self) -> bool:

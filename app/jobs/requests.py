@@ -1,11 +1,8 @@
 """Reads requests for jobs from their bodies: a JSON object, or a form."""
 
 import asyncio
-import re
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from hashlib import blake2b
-from typing import Final
 
 import msgspec
 
@@ -16,12 +13,9 @@ from app.jobs.job_context import JobContext
 from app.jobs.json_body import read_content
 from app.jobs.options import AnalyzeFields, RequestOptions, check_length, consistent_options, decoded, invalid
 from topics import media
+from topics.errors import BadRequest
 from topics.jobs.options import Options
 from topics.media import Media
-
-_RATE: Final = re.compile(r";\s*rate\s*=", re.IGNORECASE)
-#: JSON bodies are decoded one at a time, because each needs memory for its whole recording.
-_DECODING: Final = ThreadPoolExecutor(1, "analyze")
 
 
 class JobRequest(msgspec.Struct, frozen=True):
@@ -52,12 +46,20 @@ async def read_json(call: Call, context: JobContext, limit: int, audio: UploadSp
     read = partial(read_content, interpret=_request_of_fields, audio=audio, limit=context.options.analyze_limit)
     async with audio.beside() as body:
         await context.uploads.receive(call, limit, body.write)
-        return await asyncio.get_running_loop().run_in_executor(_DECODING, read, body)
+        async with context.decoding.place(audio.holder):
+            return await asyncio.to_thread(read, body)
 
 
 def _request_of_fields(fields: AnalyzeFields) -> JobRequest:
-    options = consistent_options(fields.options)
-    return _job_request(options, fields.content_type or "", fields.filename or "", int(fields.samplerate))
+    options, content_type, samplerate = (
+        consistent_options(fields.options),
+        fields.content_type or "",
+        int(fields.samplerate),
+    )
+    declared = media.parse(content_type, samplerate) if content_type else None
+    if declared is not None and declared.container == "raw" and declared.rate != samplerate:
+        raise BadRequest(f"samplerate is {samplerate}, but content_type says rate={declared.rate}: send one rate")
+    return _job_request(options, content_type, declared, fields.filename or "")
 
 
 async def read_form(call: Call, context: JobContext, limit: int, audio: UploadSpool) -> JobRequest:
@@ -75,11 +77,11 @@ async def read_form(call: Call, context: JobContext, limit: int, audio: UploadSp
             raise invalid("missing", "required", part)
     check_length(options, "options")
     job_options = consistent_options(decoded(RequestOptions, options, "options"))
-    return _job_request(job_options, form.content_type, form.filename)
+    # Clients name a part's type by guess, so only raw PCM, which nobody guesses, is read.
+    declared = media.parse(form.content_type) if media.is_raw(form.content_type) else None
+    return _job_request(job_options, form.content_type, declared, form.filename)
 
 
-def _job_request(options: Options, content_type: str, filename: str, samplerate: int | None = None) -> JobRequest:
-    raw = content_type.partition(";")[0].strip().lower() == media.RAW
-    if raw and samplerate is not None and not _RATE.search(content_type):
-        content_type = f"{content_type}; rate={samplerate}"
-    return JobRequest(options, content_type, media.parse(content_type) if raw else None, filename[:NAME_CHARACTERS])
+def _job_request(options: Options, content_type: str, declared: Media | None, filename: str) -> JobRequest:
+    raw = declared if declared is not None and declared.container == "raw" else None
+    return JobRequest(options, content_type if raw is None else raw.content_type, raw, filename[:NAME_CHARACTERS])

@@ -8,7 +8,7 @@ import pybase64
 
 from app.http.call import Call
 from app.http.replies import JSON, Reply, StreamReply
-from app.http.streaming import cooperative, reply_in_pieces
+from app.http.streaming import in_turn, reply_in_pieces
 from app.jobs.job_context import JobContext
 from app.jobs.reads import project_job
 from app.jobs.rendering import JobReading
@@ -37,7 +37,7 @@ async def read_scores(call: Call, context: JobContext) -> Reply | StreamReply:
         raise NotFound(NO_SOUNDS)
     if not entry.ended:
         raise Conflict(NOT_ENDED)
-    return await reply_in_pieces(cooperative(_json(context, reading, entry)), JSON)
+    return await reply_in_pieces(in_turn(context.turns, reading.holder, _json(context, reading, entry)), JSON)
 
 
 def _json(context: JobContext, reading: JobReading, entry: Entry) -> Iterator[bytes]:

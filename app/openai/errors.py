@@ -5,7 +5,7 @@ from typing import Final, Literal
 import msgspec
 
 from app.http.replies import FINAL, Reply, json_reply, phrase
-from topics.errors import AudioError, DirectoryDown, EarshotError, Exhausted, NotFound, RequestError, Unauthorized
+from topics.errors import AudioError, EarshotError, Exhausted, NotFound, RequestError, Unauthorized
 
 
 class ParameterError(RequestError):
@@ -57,7 +57,7 @@ def job_header(job: str) -> tuple[bytes, bytes]:
 
 def openai_error(status: int, fault: EarshotError | None) -> Reply:
     """Return an error; internal faults are not explained."""
-    public = fault is not None and (status != 500 or isinstance(fault, DirectoryDown | TranscriptionFailed))
+    public = fault is not None and (status != 500 or isinstance(fault, TranscriptionFailed))
     message = str(fault) if public else phrase(status)
     reply = json_reply(error_object(message, status, fault), status)
     if isinstance(fault, TranscriptionFailed):

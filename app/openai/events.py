@@ -8,6 +8,7 @@ import msgspec
 import structlog
 
 from app.http.server_sent import HEARTBEAT_SECONDS
+from app.http.streaming import in_turn
 from app.jobs.job_context import JobContext
 from app.jobs.rendering import JobReading
 from app.openai.answers import SpeakerSegment, TextDelta, TextDone
@@ -77,12 +78,13 @@ async def transcript_events(
         ):
             async for reading in changes:
                 quiet = True
-                for event in sent.events(context, reading):
-                    yield event
-                    quiet = False
+                async with aclosing(in_turn(context.turns, reading.holder, sent.events(context, reading))) as news:
+                    async for events in news:
+                        yield events
+                        quiet = False
                 if quiet:
                     yield b": still here\n\n"
-        transcript = await transcript_of(context.renderer, reading, request.task)
+        transcript = await transcript_of(context, reading, request.task)
     except EarshotError as error:
         log.info("transcript broken off", job=keys.shown(job), reason=str(error))
         yield _event(error_object(str(error), 500, error))

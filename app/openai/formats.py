@@ -1,8 +1,8 @@
 """The transcript of a job in the formats of OpenAI's interface."""
 
-import asyncio
 import zlib
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import aclosing
 from typing import Final
 
 import msgspec
@@ -10,7 +10,8 @@ from msgspec import UNSET
 
 from app.http.replies import Reply, json_reply, reply_of_bytes
 from app.jobs.cues import speech_cues
-from app.jobs.rendering import JobReading, ResultRenderer
+from app.jobs.job_context import JobContext
+from app.jobs.rendering import JobReading
 from app.openai.answers import (
     DiarizedTranscription,
     DurationUsage,
@@ -51,7 +52,7 @@ class Transcript(msgspec.Struct, frozen=True):
         return DurationUsage(-(-self.audio_ms // 1000))
 
 
-async def transcript_of(renderer: ResultRenderer, reading: JobReading, task: Task) -> Transcript:
+async def transcript_of(context: JobContext, reading: JobReading, task: Task) -> Transcript:
     """Return the transcript of a finished job, or its translation.
 
     Raises:
@@ -61,13 +62,13 @@ async def transcript_of(renderer: ResultRenderer, reading: JobReading, task: Tas
     speech = _succeeded(reading, Service.SPEECH)
     segments: list[Segment] = []
     heard: tuple[str, ...] = ()
-    for data in renderer.portions(reading, speech):
-        portion = payloads.transcript(data)
-        segments += portion.segments
-        await asyncio.sleep(0)
-        heard = portion.languages or heard
+    portions = map(payloads.transcript, context.renderer.portions(reading, speech))
+    async with aclosing(context.turns.each(reading.holder, portions)) as transcripts:
+        async for portion in transcripts:
+            segments += portion.segments
+            heard = portion.languages or heard
     if task is Task.TRANSLATE:
-        texts = renderer.translated_texts(reading, _succeeded(reading, Service.TRANSLATION))
+        texts = context.renderer.translated_texts(reading, _succeeded(reading, Service.TRANSLATION))
         segments = [msgspec.structs.replace(segment, text=text) for segment, text in zip(segments, texts, strict=False)]
     asked = reading.view.accepted.options.speech_lang
     spoken = next(iter(heard), "") if asked.lower() in FOUND else asked

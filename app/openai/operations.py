@@ -66,7 +66,7 @@ async def _answer(call: Call, context: OpenAIContext, task: Task) -> Reply | Str
     async with removed_unless_answered(jobs, job.job, keyed):
         reading = await while_connected(call.receive, _completed(jobs, job.job))
     # A recording of many hours occupies a thread for a while.
-    reply = await asyncio.to_thread(answer, await transcript_of(jobs.renderer, reading, task), request)
+    reply = await asyncio.to_thread(answer, await transcript_of(jobs, reading, task), request)
     reply.headers.append(id)
     return reply
 

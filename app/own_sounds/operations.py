@@ -1,7 +1,7 @@
 """Operations on a project's own sounds: mark, learn, try on stored audio, switch on."""
 
-import asyncio
 from collections.abc import Callable
+from contextlib import aclosing
 from typing import Final
 
 import msgspec
@@ -11,6 +11,7 @@ from app.http.bodies import SMALL_BODY, decode
 from app.http.call import Call
 from app.http.queries import IntegerParameter, query_parameters
 from app.http.replies import NO_CONTENT, Reply, json_reply
+from app.http.turns import holder_of
 from app.own_sounds.kept_looks import KeptLooks, of_job, of_session
 from app.own_sounds.own_sound_bodies import Findings, FoundPassage, NewMark, ShownSound, SoundList, Switch
 from app.own_sounds.own_sound_context import OwnSoundContext
@@ -20,6 +21,7 @@ from topics.hearing import OwnSound
 from topics.keys import is_id, new_id
 from topics.ports.directory import Principal
 from topics.ports.own_sounds import Mark
+from topics.turns import Holder
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -42,7 +44,7 @@ async def list_sounds(call: Call, context: OwnSoundContext) -> Reply:
 async def switch_sound(call: Call, context: OwnSoundContext) -> Reply:
     """PATCH /api/v1/own_sounds/{name}: report it in new sessions and jobs, or stop reporting it."""
     principal = await context.project_keys.authenticate(call)
-    switch = decode(_SWITCH, await call.body(SMALL_BODY, principal.project))
+    switch = decode(_SWITCH, await call.body(SMALL_BODY, holder_of(principal)))
     sound = await context.sounds.switch(principal.project, call.path("name"), switch.on)
     return _changed(context, principal, ShownSound.of(sound))
 
@@ -51,7 +53,7 @@ async def learn_sound(call: Call, context: OwnSoundContext) -> Reply:
     """POST /api/v1/own_sounds/{name}/learn: learn it from its marks; takes some seconds."""
     principal = await context.project_keys.authenticate(call)
     sound = await context.sounds.learn(principal.project, call.path("name"))
-    log.info("sound learnt", project=principal.project, sound=sound.name, marks=len(sound.marks))
+    log.info("sound learnt", project=principal.project, marks=len(sound.marks))
     return _changed(context, principal, ShownSound.of(sound))
 
 
@@ -112,7 +114,7 @@ def _job_looks(call: Call, context: OwnSoundContext, principal: Principal) -> Ke
 
 async def _mark(call: Call, context: OwnSoundContext, looks_of: LooksOf) -> Reply:
     principal = await context.project_keys.authenticate(call)
-    new = decode(_MARK, await call.body(SMALL_BODY, principal.project))
+    new = decode(_MARK, await call.body(SMALL_BODY, holder_of(principal)))
     kept = looks_of(call, context, principal)
     start_ms, end_ms = round(1000 * new.start), round(1000 * new.end)
     looks = kept.passage(start_ms, end_ms)
@@ -125,10 +127,10 @@ async def _find(call: Call, context: OwnSoundContext, looks_of: LooksOf) -> Repl
     first_s = FROM.read(query_parameters(call.scope))
     sound = await context.sounds.learnt(principal.project, call.path("name"))
     kept = looks_of(call, context, principal)
-    return json_reply(await find(context, kept, sound, 1000 * first_s // kept.step_ms))
+    return json_reply(await find(context, holder_of(principal), kept, sound, 1000 * first_s // kept.step_ms))
 
 
-async def find(context: OwnSoundContext, kept: KeptLooks, sound: OwnSound, first: int) -> Findings:
+async def find(context: OwnSoundContext, holder: Holder, kept: KeptLooks, sound: OwnSound, first: int) -> Findings:
     """Return where a sound would be reported, from window `first` on.
 
     Raises:
@@ -138,20 +140,23 @@ async def find(context: OwnSoundContext, kept: KeptLooks, sound: OwnSound, first
         raise NotFound(OTHER_MODEL)
     renderer = TagRenderer([sound.name], 0, {})
     found: list[FoundPassage] = []
-    for start, rows in kept.read(first, kept.windows):
-        packed = context.sounds.scores(sound, _filled(rows), kept.recording)
-        for window, tags in enumerate(renderer.reported_tags(packed), start):
-            if not tags:
-                continue
-            begins, probability = window * kept.step_ms / 1000, renderer.probability_of(tags[0])
-            ends = begins + kept.window_ms / 1000
-            if found and begins <= found[-1].end:
-                found[-1] = FoundPassage(found[-1].start, ends, max(probability, found[-1].probability))
-            elif len(found) == MOST_FOUND:
-                return Findings(sound.name, found, (window - first) * kept.step_ms / 1000, more=True)
-            else:
-                found.append(FoundPassage(begins, ends, probability))
-        await asyncio.sleep(0)
+    scored = (
+        (start, list(renderer.reported_tags(context.sounds.scores(sound, _filled(rows), kept.recording))))
+        for start, rows in kept.read(first, kept.windows)
+    )
+    async with aclosing(context.turns.each(holder, scored)) as reading:
+        async for start, reported in reading:
+            for window, tags in enumerate(reported, start):
+                if not tags:
+                    continue
+                begins, probability = window * kept.step_ms / 1000, renderer.probability_of(tags[0])
+                ends = begins + kept.window_ms / 1000
+                if found and begins <= found[-1].end:
+                    found[-1] = FoundPassage(found[-1].start, ends, max(probability, found[-1].probability))
+                elif len(found) == MOST_FOUND:
+                    return Findings(sound.name, found, (window - first) * kept.step_ms / 1000, more=True)
+                else:
+                    found.append(FoundPassage(begins, ends, probability))
     covered = max(0, kept.windows - 1 - first) * kept.step_ms + kept.window_ms
     return Findings(sound.name, found, covered / 1000 if first < kept.windows else 0.0)
 

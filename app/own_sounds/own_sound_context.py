@@ -1,5 +1,6 @@
 import msgspec
 
+from app.http.turns import LoopTurns
 from app.identity.authentication import Authenticator
 from app.identity.changed_keys import ChangedKeys
 from topics.ports.directory import Principal
@@ -16,3 +17,4 @@ class OwnSoundContext(msgspec.Struct, frozen=True):
     changed_keys: ChangedKeys
     sessions: Sessions
     jobs: Jobs
+    turns: LoopTurns

@@ -11,6 +11,7 @@ from app.http.bodies import SMALL_BODY, decode
 from app.http.call import Call
 from app.http.queries import query_parameters, read_date
 from app.http.replies import Reply, json_reply, once_reply
+from app.http.turns import holder_of
 from app.identity.keys import PROJECT
 from app.projects.project_bodies import ModelList, NewKey, ProjectChange, ProjectReport, ShownUsage, UsageRow
 from app.projects.project_context import ProjectContext
@@ -39,7 +40,7 @@ async def read_project(call: Call, context: ProjectContext) -> Reply:
 async def change_project(call: Call, context: ProjectContext) -> Reply:
     """PATCH /api/v1/project: choices for future jobs and sessions; existing ones keep theirs."""
     principal = await context.project_keys.authenticate(call)
-    change = decode(_CHANGE, await call.body(SMALL_BODY, principal.project))
+    change = decode(_CHANGE, await call.body(SMALL_BODY, holder_of(principal)))
     if change == ProjectChange():
         raise BadRequest(NO_CHANGE)
     await context.projects.choose(principal.project, _choices(context, change))

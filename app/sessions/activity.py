@@ -16,6 +16,7 @@ from app.cluster.lists import LONGEST_PAGE, NOBODY, MissingPart, part_of
 from app.http.call import Call
 from app.http.queries import IntegerParameter, query_parameters, read_date
 from app.http.replies import Reply, json_reply
+from app.http.turns import holder_of
 from app.sessions.activity_counter import HOURS, Day, Tally, hourly_windows
 from app.sessions.session_context import SessionContext
 from app.sessions.waiting import allowed_session, session_view
@@ -24,6 +25,7 @@ from topics.geometry import seconds
 from topics.ports.lists import ListQuery
 from topics.ports.sessions import SessionView
 from topics.times import day_ms, utc_time
+from topics.turns import Holder
 
 MINUTE_MS: Final = 60_000
 OFFSET: Final = IntegerParameter(
@@ -73,7 +75,7 @@ async def session_activity(call: Call, context: SessionContext) -> Reply:
     """GET /audio_sessions/{id}/activity: a day of one session; needs no key, because the id is a secret too."""
     session, view = await allowed_session(call, context)
     day = parse_day(query_parameters(call.scope))
-    hours, left_out = await context.activity.count(view.opened.project, [(session, view)], day)
+    hours, left_out = await context.activity.count(call.holder, [(session, view)], day)
     session_view(context, session)  # Fails if the session was deleted meanwhile.
     counted = any(tally for tally in hours)
     return json_reply(activity(day, hours, int(counted), left_out))
@@ -81,14 +83,14 @@ async def session_activity(call: Call, context: SessionContext) -> Reply:
 
 async def project_activity(call: Call, context: SessionContext) -> Reply:
     """GET /api/v1/activity: a day of all sessions of the project, from all nodes."""
-    project = (await context.project_keys.authenticate(call)).project
+    holder = holder_of(await context.project_keys.authenticate(call))
     day = parse_day(query_parameters(call.scope))
     if call.header(FORWARDED):
-        return json_reply(await _own_part(context, project, day))
+        return json_reply(await _own_part(context, holder, day))
     urls = sorted(context.sessions.coverage().elsewhere)
     forwarder = context.list.forwarder
     asked = [part_of(call, forwarder, url, _part.decode) for url in urls]
-    own, *others = await asyncio.gather(_own_part(context, project, day), *asked)
+    own, *others = await asyncio.gather(_own_part(context, holder, day), *asked)
     parts = [part for part in (own, *others) if part is not None]
     covered = frozenset().union(*(part.partitions for part in parts))
     if not covered:
@@ -104,20 +106,19 @@ async def project_activity(call: Call, context: SessionContext) -> Reply:
     return json_reply(whole)
 
 
-async def _own_part(context: SessionContext, project: str, day: Day) -> Part:
+async def _own_part(context: SessionContext, holder: Holder, day: Day) -> Part:
     coverage = context.sessions.coverage()
     if not coverage.here:
         return Part(coverage.here, [{} for _ in range(HOURS)], 0, 0)
-    query, looked_at = ListQuery(project, until_ms=max(1, day.ends), count=LONGEST_PAGE), 0
+    query, looked_at = ListQuery(holder.project, until_ms=max(1, day.ends), count=LONGEST_PAGE), 0
     concerned: list[tuple[str, SessionView]] = []
-    while page := context.sessions.listed(query):
+    while page := await context.turns.run(holder, context.sessions.listed, query):
         concerned += [(id, view) for _, id, view in page if next(hourly_windows(view, day), None) is not None]
         looked_at += len(page)
         if len(page) < LONGEST_PAGE or looked_at >= MOST_SESSIONS:
             break
         query = msgspec.structs.replace(query, after=page[-1][:2])
-        await asyncio.sleep(0)
-    hours, left_out = await context.activity.count(project, concerned, day)
+    hours, left_out = await context.activity.count(holder, concerned, day)
     return Part(coverage.here, list(map(dict, hours)), len(concerned), left_out)
 
 

@@ -11,8 +11,10 @@ from app.http.bodies import SMALL_BODY, chunk_body, decode
 from app.http.call import Call
 from app.http.queries import IntegerParameter
 from app.http.replies import NO_CONTENT, Reply, generic_error, json_reply, json_reply_of_bytes
+from app.http.turns import holder_of
 from app.sessions.answers import CreatedSession
-from app.sessions.requests import CREATE, UPDATE, CreateSession, chunk_audio
+from app.sessions.raw_audio import check_chunk
+from app.sessions.requests import CHUNK, CREATE, UPDATE, CreateSession, quick_audio, read_audio
 from app.sessions.session_context import SessionContext
 from app.sessions.waiting import allowed_session
 from app.sound_rules import check_tags, rule_of, rules_of
@@ -36,7 +38,7 @@ async def create_session(call: Call, context: SessionContext) -> Reply:
     """POST /audio_sessions/: open a session; the key is verified before the body is read."""
     principal = await context.project_keys.authenticate(call)
     context.sessions.admit(principal.project)
-    body = decode(CREATE, await call.body(SMALL_BODY, principal.project))
+    body = decode(CREATE, await call.body(SMALL_BODY, holder_of(principal)))
     session = context.sessions.new_id()
     opened = opened_record(context, principal, body)
     verdict = await context.sessions.submit(session, opened)
@@ -50,7 +52,7 @@ async def create_session(call: Call, context: SessionContext) -> Reply:
 async def update_session(call: Call, context: SessionContext) -> Reply:
     """PATCH /audio_sessions/{id}: `make_readonly` closes the session; sound rules apply to later windows."""
     session, view = await allowed_session(call, context)
-    body = decode(UPDATE, await call.body(SMALL_BODY, view.opened.project, session))
+    body = decode(UPDATE, await call.body(SMALL_BODY, call.holder))
     if body.sound_rule is not None or body.sound_rules is not None:
         tags = context.sessions.tags(view.opened.model or context.sessions.model())
         rule, rules = rule_of(body.sound_rule), rules_of(body.sound_rules, tags)
@@ -71,11 +73,12 @@ async def delete_session(call: Call, context: SessionContext) -> Reply:
 
 async def upload_chunk(call: Call, context: SessionContext) -> Reply:
     """PUT /audio_sessions/{id}/chunks/{n}: append audio; only the next number is accepted."""
-    session, view = await allowed_session(call, context)
-    project = view.opened.project
+    session, _ = await allowed_session(call, context)
+    holder = call.holder
     sequence = SEQUENCE.judge(call.path("chunk_sequence"))
     with naming_limit(context.chunk_limit) as limit:
-        audio = chunk_audio(await call.body(chunk_body(limit), project, session), limit)
+        body = await call.body(chunk_body(limit), holder)
+        audio = quick_audio(body, limit) or (await read_audio(context.decoding, holder, CHUNK, body, limit))[1]
     chunk = Chunk(next(context.commands), sequence, audio, idempotency_digest(call))
     verdict = await verdict_on(context, session, chunk)
     if verdict.status != 200:
@@ -95,11 +98,17 @@ def naming_limit(limit: int) -> Iterator[int]:
 
 
 async def verdict_on(context: SessionContext, session: str, command: SessionCommand | Tuned) -> Verdict:
-    """Return the verdict on a command; append the command to the log only if the verdict is not certain already."""
+    """Return the verdict on a command; append the command to the log only if the verdict is not certain already.
+
+    Raises:
+        BadRequest: raw PCM that would end its session.
+    """
     view = context.sessions.view(session)
     verdict = foresee(None if view is None else view.head, command)
     if verdict is not None:
         return verdict
+    if isinstance(command, Chunk) and view is not None:
+        check_chunk(context.sessions, view, command)
     verdict = await context.sessions.submit(session, command)
     if verdict.status == 200 and isinstance(command, Chunk):
         context.meters.accepted(len(command.data))
@@ -124,7 +133,7 @@ def opened_record(context: SessionContext, principal: Principal, body: CreateSes
     Raises:
         BadRequest: a field has an unusable value.
     """
-    media.parse(body.content_type)
+    declared = media.parse(body.content_type)
     model, hearing = context.sessions.hearing(body.model, principal.own)
     official, sensitivities = context.sessions.tags(model), body.tags_sensitivity or {}
     check_tags("tags_sensitivity", sensitivities, official)
@@ -134,7 +143,7 @@ def opened_record(context: SessionContext, principal: Principal, body: CreateSes
     return Opened(
         command=next(context.commands),
         kind=body.type,
-        content_type=body.content_type,
+        content_type=declared.content_type if declared.container == "raw" else body.content_type,
         project=principal.project,
         window_ms=geometry.window_ms,
         hop_ms=geometry.hop_ms,

@@ -5,7 +5,7 @@ are kept only for a while, and computed only while somebody listens.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from functools import partial
 from itertools import chain
@@ -17,11 +17,12 @@ from cachetools import LRUCache
 from app.cluster.forwarding import FORWARDED
 from app.cluster.lists import LONGEST_PAGE
 from app.http.call import Call
-from app.http.holder_quota import HolderQuota
+from app.http.holder_quota import HolderQuota, Places
 from app.http.queries import LARGEST, IntegerParameter, query_parameters
 from app.http.replies import Reply, StreamReply
 from app.http.server_sent import HEADERS, HEARTBEAT, HEARTBEAT_SECONDS, event, json_event
-from app.http.streaming import cooperative
+from app.http.streaming import in_turn
+from app.http.turns import holder_of
 from app.sessions.answers import LiveBehind, LiveFault, LiveGone
 from app.sessions.cursors import Place, next_window, parse
 from app.sessions.job_reader import JobReader
@@ -29,15 +30,16 @@ from app.sessions.joined_live import joined, part_event
 from app.sessions.live_rendering import PIECE, ended_event, session_event, window_events
 from app.sessions.rendering import readable_windows
 from app.sessions.session_context import SessionContext
-from app.sessions.socket_events import SOUNDS, EventReader, wanted_types
+from app.sessions.socket_events import SOUNDS, Event, EventReader, wanted_types
 from app.sessions.socket_room import RETRY_SECONDS
 from app.sessions.waiting import allowed_session
 from topics import keys
 from topics.errors import Unavailable
 from topics.ports.lists import ListQuery
-from topics.ports.live import ProjectFollower, SoundTap
+from topics.ports.live import MET_WINDOWS, ProjectFollower, SoundTap
 from topics.ports.sessions import SessionView
 from topics.sessions.rules import SessionState
+from topics.turns import Holder
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -59,15 +61,17 @@ LISTENERS: Final = 256
 PROJECT_LISTENERS: Final = 64
 FULL: Final = "too many listeners here"
 PROJECT_FULL: Final = f"the project has {PROJECT_LISTENERS} listeners here, its limit: close one"
+ORGANIZATION_FULL: Final = f"the organization has {LISTENERS // 2} listeners here, its limit: close one"
 #: Ended sessions remembered per reader, which hears of each once.
 ENDED_KEPT: Final = 1024
-#: Reads what a session has for a listener since the last call; an empty piece is not sent.
-News = Callable[[SessionView, SoundTap | None], Iterator[bytes]]
+#: Reads what a session, None if it was deleted, has for a listener since the last call; an empty piece is not sent.
+News = Callable[[SessionView | None, SoundTap | None], Iterator[bytes]]
 
 
 def listener_quota() -> HolderQuota:
     """Return the places for listeners, because each costs a node work for every window."""
-    return HolderQuota(PROJECT_LISTENERS, LISTENERS, PROJECT_FULL, FULL, RETRY_SECONDS)
+    organization = Places(LISTENERS // 2, ORGANIZATION_FULL)
+    return HolderQuota(Places(PROJECT_LISTENERS, PROJECT_FULL), organization, Places(LISTENERS, FULL), RETRY_SECONDS)
 
 
 async def follow_session(call: Call, context: SessionContext) -> Reply | StreamReply:
@@ -76,44 +80,44 @@ async def follow_session(call: Call, context: SessionContext) -> Reply | StreamR
     With `events`, it has the events of a live socket, each with its cursor.
     """
     session, view = await allowed_session(call, context)
-    project = view.opened.project
+    holder = call.holder
     if (types := query_parameters(call.scope).get(EVENTS)) is not None:
         events = EventReader(context.renderer, session, view.opened, *_first_event(call, session, view, types))
         news, with_levels = _event_news(events), events.tells_levels
     else:
         reader = WindowReader(context, session, _first_window(call, session, view), ids=True)
         news, with_levels = reader.events, True
-    return _listening(call, context, project, _followed(context, session, news, with_levels))
+    return _listening(call, context, holder, _followed(context, holder, news, with_levels))
 
 
 async def follow_project(call: Call, context: SessionContext) -> Reply | StreamReply:
     """GET /api/v1/live: the windows of all sessions of the project and the progress of its jobs, from all nodes."""
-    project = (await context.project_keys.authenticate(call)).project
+    holder = holder_of(await context.project_keys.authenticate(call))
     # Raise errors now, while the status can still change.
     context.sessions.coverage()
     drawn = query_parameters(call.scope).get("strips") or None
     passed_on = bool(call.header(FORWARDED))
-    pieces = _project_events(context, project, drawn, passed_on)
-    return _listening(call, context, project, pieces if passed_on else joined(call, context, pieces))
+    pieces = _project_events(context, holder, drawn, passed_on)
+    return _listening(call, context, holder, pieces if passed_on else joined(call, context, pieces))
 
 
 def _listening(
-    call: Call, context: SessionContext, project: str, pieces: AsyncGenerator[bytes, None]
+    call: Call, context: SessionContext, holder: Holder, pieces: AsyncGenerator[bytes, None]
 ) -> Reply | StreamReply:
     if call.scope["method"] == "HEAD":
         return Reply(200, HEADERS.copy())
-    context.listeners.take(project)
-    return StreamReply(200, HEADERS.copy(), _giving_back(context, project, pieces))
+    context.listeners.take(holder)
+    return StreamReply(200, HEADERS.copy(), _giving_back(context, holder, pieces))
 
 
 async def _giving_back(
-    context: SessionContext, project: str, pieces: AsyncGenerator[bytes, None]
+    context: SessionContext, holder: Holder, pieces: AsyncGenerator[bytes, None]
 ) -> AsyncGenerator[bytes, None]:
     try:
         async for piece in pieces:
             yield piece
     finally:
-        context.listeners.give_back(project)
+        context.listeners.give_back(holder)
         await pieces.aclose()
 
 
@@ -121,11 +125,10 @@ def _first_window(call: Call, session: str, view: SessionView) -> int:
     """Return the first window: the one after `Last-Event-ID`, or `from`, or the next one to come.
 
     Raises:
-        BadRequest: `from` is not a number, or `Last-Event-ID` is a cursor of another session.
+        BadRequest: `from` is not a number, or `Last-Event-ID` is no cursor of the session.
     """
     total = readable_windows(view)
-    last = call.header(b"last-event-id").decode("latin-1")
-    if last.isdigit() or "." in last:
+    if last := call.header(b"last-event-id").decode("latin-1"):
         return next_window(parse("Last-Event-ID", session, last))
     if (text := query_parameters(call.scope).get(FROM.name)) is None:
         return total
@@ -151,11 +154,18 @@ def _first_event(call: Call, session: str, view: SessionView, types: str) -> tup
 def _event_news(reader: EventReader) -> News:
     """Read the events of a live socket, each with its cursor as id."""
 
-    def news(view: SessionView, tap: SoundTap | None) -> Iterator[bytes]:
+    def news(view: SessionView | None, tap: SoundTap | None) -> Iterator[bytes]:
+        if view is None:
+            yield _rendered(reader.gone())
+            return
         while reader.more(view):
-            yield b"".join(event(kind, at, text) for kind, at, text in reader.step(view, tap))
+            yield _rendered(reader.step(view, tap))
 
     return news
+
+
+def _rendered(events: Iterable[Event], *, ids: bool = True) -> bytes:
+    return b"".join(event(kind, at if ids else None, text) for kind, at, text in events)
 
 
 class WindowReader:
@@ -170,8 +180,10 @@ class WindowReader:
         self._live = live
         self._state: tuple[SessionState, str | None] | None = None
 
-    def events(self, view: SessionView, source: SoundTap | None) -> Iterator[bytes]:
+    def events(self, view: SessionView | None, source: SoundTap | None) -> Iterator[bytes]:
         """Yield the session's news; `source` has the levels and spectrograms of its windows."""
+        if view is None:
+            return
         assert source is not None
         total = readable_windows(view)
         if (now := (view.head.state, view.head.error)) != self._state:
@@ -188,9 +200,10 @@ class WindowReader:
 
 
 async def _followed(
-    context: SessionContext, session: str, news: News, with_levels: bool
+    context: SessionContext, holder: Holder, news: News, with_levels: bool
 ) -> AsyncGenerator[bytes, None]:
-    """Yield a session's news and heartbeats until it ends."""
+    """Yield the news and heartbeats of the session that is the holder's subject until it ends."""
+    session = holder.subject
     clock = asyncio.get_running_loop().time
     # Register before the first reading, so that no change in between is missed.
     follower = context.sessions.follow(session)
@@ -199,14 +212,14 @@ async def _followed(
     try:
         while True:
             view = context.sessions.view(session)
+            async with aclosing(context.turns.each(holder, news(view, tap))) as pieces:
+                async for piece in pieces:
+                    if piece:
+                        yield piece
+                        spoke = clock()
             if view is None:
                 yield json_event("deleted", LiveGone(session))
                 return
-            for piece in news(view, tap):
-                if piece:
-                    yield piece
-                    spoke = clock()
-                await asyncio.sleep(0)
             if view.head.ended:
                 yield ended_event(session, view)
                 return
@@ -245,11 +258,23 @@ class ProjectReader:
 
     def open_ones(self, project: str) -> list[str]:
         """Return the newest open sessions; the others appear when they have news."""
-        query = ListQuery(project, (SessionState.WRITABLE,), count=LONGEST_PAGE)
-        found = self._context.sessions.listed(query)
-        for _, session, view in found:
+        found = self._open(project)
+        for session, view in found.items():
             self._readings[session] = self._reading(session, view, readable_windows(view), live=True)
-        return [session for _, session, _ in found]
+        return list(found)
+
+    def arrived(self, project: str) -> dict[str, int]:
+        """Return the newest open sessions not met before, each with a window that another node may not have told."""
+        found = self._open(project).items()
+        return {
+            session: max(0, readable_windows(view) - MET_WINDOWS)
+            for session, view in found
+            if session not in self._readings
+        }
+
+    def _open(self, project: str) -> dict[str, SessionView]:
+        query = ListQuery(project, (SessionState.WRITABLE,), count=LONGEST_PAGE)
+        return {session: view for _, session, view in self._context.sessions.listed(query)}
 
     def all_events(self, changes: Mapping[str, int]) -> Iterator[bytes]:
         """Yield the news of some sessions; a session not known yet begins with the window that comes with it."""
@@ -280,8 +305,7 @@ class ProjectReader:
                 return
             reading = self._readings[session] = self._reading(session, view, met_at)
         yield from reading.windows.events(view, self._follower)
-        if view.head.ended or reading.sounds.place[0] < readable_windows(view):
-            yield from self._sounds(session, view, reading.sounds)
+        yield from self._sounds(session, view, reading.sounds)
         if reading.sounds.finished:
             self._ended[session] = True
             del self._readings[session]
@@ -295,16 +319,22 @@ class ProjectReader:
 
     def _sounds(self, session: str, view: SessionView, sounds: EventReader) -> Iterator[bytes]:
         while sounds.more(view):
-            if not sounds.known:
+            looks_back = not sounds.known
+            if looks_back:
                 if not self._looks:
                     self._late[session] = 0
                     return
                 self._looks -= 1
-            yield b"".join(event(kind, None, text) for kind, _, text in sounds.step(view, None))
+            yield _rendered(sounds.step(view, None), ids=False)
+            if looks_back and sounds.known:
+                yield _rendered(sounds.sounds_on(), ids=False)
 
     def _forgotten(self, session: str) -> Iterator[bytes]:
-        if self._readings.pop(session, None) is not None:
-            yield json_event(_lost(self._context, session) or "moved", LiveGone(session))
+        if (reading := self._readings.pop(session, None)) is not None:
+            why = _lost(self._context, session) or "moved"
+            if why == "deleted":
+                yield _rendered(reading.sounds.gone(), ids=False)
+            yield json_event(why, LiveGone(session))
 
 
 def _lost(context: SessionContext, session: str) -> Literal["deleted", "moved"] | None:
@@ -316,10 +346,11 @@ def _lost(context: SessionContext, session: str) -> Literal["deleted", "moved"] 
 
 
 async def _project_events(
-    context: SessionContext, project: str, drawn: str | None, passed_on: bool
+    context: SessionContext, holder: Holder, drawn: str | None, passed_on: bool
 ) -> AsyncGenerator[bytes, None]:
     """Yield the events of this node's sessions and jobs; with `passed_on` also name its partitions."""
     clock = asyncio.get_running_loop().time
+    project = holder.project
     follower = context.sessions.follow_project(project, drawn)
     reader, spoke = ProjectReader(context, follower), clock() - HEARTBEAT_SECONDS
     jobs = JobReader(context.jobs, project)
@@ -333,7 +364,7 @@ async def _project_events(
             changes |= follower.taken()
             # Rendered while sending, so that other tasks run in between and a slow reader holds nothing.
             news = chain(reader.all_events(changes), jobs.events((*first_jobs, *follower.taken_jobs())))
-            async with aclosing(cooperative(news)) as pieces:
+            async with aclosing(in_turn(context.turns, holder, news)) as pieces:
                 async for piece in pieces:
                     yield piece
                     spoke = clock()
@@ -342,6 +373,7 @@ async def _project_events(
                 here = now_here
                 moved = b"".join(reader.moved())
                 yield moved + (part_event(here) if passed_on else b"")
+                changes |= reader.arrived(project)
             if clock() >= spoke + HEARTBEAT_SECONDS:
                 yield HEARTBEAT
                 spoke = clock()

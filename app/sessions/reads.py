@@ -4,14 +4,14 @@ from typing import Final
 
 import msgspec
 
-from app.http.bodies import chunk_body, decode
+from app.http.bodies import chunk_body
 from app.http.call import Call
 from app.http.queries import IntegerParameter, query_parameters
 from app.http.replies import Reply, json_reply_of_bytes
 from app.sessions.commands import idempotency_digest, naming_limit, refusal, verdict_on
 from app.sessions.cursors import next_window, parse
 from app.sessions.rendering import readable_windows
-from app.sessions.requests import PREDICT, audio_bytes
+from app.sessions.requests import PREDICT, read_audio
 from app.sessions.session_context import SessionContext
 from app.sessions.waiting import allowed_session, awaited_view, session_view
 from topics.errors import BadRequest, Unavailable
@@ -88,10 +88,10 @@ def _with_model(view: SessionView, reply: Reply) -> Reply:
 async def predict(call: Call, context: SessionContext) -> Reply:
     """POST /audio_sessions/{id}/predict: score one independent window and return its events."""
     session, view = await allowed_session(call, context)
-    project = view.opened.project
+    holder = call.holder
     with naming_limit(context.chunk_limit) as limit:
-        body = decode(PREDICT, await call.body(chunk_body(limit), project, session))
-        audio = audio_bytes(body.data, limit)
+        text = await call.body(chunk_body(limit), holder)
+        body, audio = await read_audio(context.decoding, holder, PREDICT, text, limit)
     chunk = Chunk(next(context.commands), body.sequence, audio, idempotency_digest(call), predict=True)
     verdict = await verdict_on(context, session, chunk)
     if verdict.status != 200:

@@ -1,15 +1,20 @@
 """Request bodies of the session interface, and the audio in them."""
 
+import asyncio
 import re
-from typing import Annotated, Final, Literal
+from collections.abc import Sequence
+from typing import Annotated, Final, Literal, Protocol, TypeVar
 
 import msgspec
 import pybase64
 from msgspec import Meta
 
-from app.http.bodies import decode
+from app.http.bodies import decode_long
+from app.http.long_texts import REST, base64_pieces
+from app.http.turns import LongWork
 from app.sound_rules import SoundRuleFields
 from topics.errors import BadRequest, TooLarge
+from topics.turns import Holder
 
 Sensitivity = Annotated[int, Meta(ge=-2, le=2)]
 #: All JSON readers agree on integers up to here (RFC 8259, section 6).
@@ -53,9 +58,10 @@ class CreateSession(msgspec.Struct, frozen=True):
     window_hop: Annotated[
         Literal["0.5s", "1s"] | None, Meta(description="Time from the start of one window to the next.")
     ] = None
-    file_name: Annotated[Annotated[str, Meta(max_length=1024)] | None, Meta(description="Of a file, for people.")] = (
-        None
-    )
+    file_name: Annotated[
+        Annotated[str, Meta(max_length=1024)] | None,
+        Meta(description="Of the file, or of the stream, for people: lists and the dashboard show it."),
+    ] = None
     file_length: Annotated[
         Annotated[float, Meta(ge=0)] | None, Meta(description="Of a file in seconds, if the client knows it.")
     ] = None
@@ -83,6 +89,14 @@ class UpdateSession(msgspec.Struct, frozen=True):
         dict[str, SoundRuleFields] | None,
         Meta(description="The same for single sounds, by name; replaces all their earlier rules."),
     ] = None
+
+
+class AudioBody(Protocol):
+    @property
+    def data(self) -> str: ...
+
+
+B = TypeVar("B", bound=AudioBody)
 
 
 class AudioChunk(msgspec.Struct, frozen=True):
@@ -116,6 +130,15 @@ def chunk_audio(body: bytes, limit: int) -> bytes:
         BadRequest: not JSON, or `data` has no base64 or is empty.
         TooLarge: more than `limit` bytes.
     """
+    return quick_audio(body, limit) or decoded_audio(CHUNK, body, limit)[1]
+
+
+def quick_audio(body: bytes, limit: int) -> bytes | None:
+    """Return the audio in the body of a chunk upload, or None if that takes a decoder of JSON.
+
+    Raises:
+        BadRequest, TooLarge: as `chunk_audio`.
+    """
     # The text between `{"data":"` and `"}` needs no JSON parser if it is base64, which has no quotes or escapes.
     opening, end = _OPENING.match(body), body.rfind(b'"')
     if opening is not None and opening.end() <= end and body[end + 1 :].strip(_SPACE) == b"}":
@@ -123,21 +146,40 @@ def chunk_audio(body: bytes, limit: int) -> bytes:
             return _bounded(pybase64.b64decode(memoryview(body)[opening.end() : end], validate=True), limit)
         except ValueError:
             pass
-    return audio_bytes(decode(CHUNK, body).data, limit)
+    return None
 
 
-def audio_bytes(data: str, limit: int) -> bytes:
-    """Decode base64 audio, which may be broken into lines.
+def decoded_audio(decoder: msgspec.json.Decoder[B], body: bytes, limit: int) -> tuple[B, bytes]:
+    """Return a body, whose `data` is not decoded, and the audio in it, which may be broken into lines.
+
+    Raises:
+        BadRequest, TooLarge: as `chunk_audio`.
+    """
+    rest, texts = decode_long(decoder, body)
+    return rest, audio_bytes(rest.data, limit, body, texts)
+
+
+async def read_audio(
+    decoding: LongWork, holder: Holder, decoder: msgspec.json.Decoder[B], body: bytes, limit: int
+) -> tuple[B, bytes]:
+    """Do as `decoded_audio`; for a long body, wait for the holder's turn and do it in a thread."""
+    if len(body) <= REST:
+        return decoded_audio(decoder, body, limit)
+    async with decoding.place(holder):
+        return await asyncio.to_thread(decoded_audio, decoder, body, limit)
+
+
+def audio_bytes(data: str, limit: int, body: bytes = b"", texts: Sequence[range] = ()) -> bytes:
+    """Decode base64 audio, which may be broken into lines; `data` may stand for a long text of a body.
 
     Raises:
         BadRequest: not base64, or empty.
         TooLarge: more than `limit` bytes.
     """
     try:
-        audio = pybase64.b64decode(data, validate=True)
-    except ValueError:
-        audio = _broken_into_lines(data)
-    return _bounded(audio, limit)
+        return _bounded(b"".join(base64_pieces(body, data, texts)), limit)
+    except (msgspec.DecodeError, ValueError):
+        raise BadRequest("data: not base64") from None
 
 
 def _bounded(audio: bytes, limit: int) -> bytes:
@@ -146,10 +188,3 @@ def _bounded(audio: bytes, limit: int) -> bytes:
     if len(audio) > limit:
         raise TooLarge(f"data: the chunk holds {len(audio)} bytes, at most {limit} are allowed")
     return audio
-
-
-def _broken_into_lines(data: str) -> bytes:
-    try:
-        return pybase64.b64decode("".join(data.split()), validate=True)
-    except ValueError:
-        raise BadRequest("data: not base64") from None

@@ -5,6 +5,7 @@ import msgspec
 from app.cluster.lists import ProjectList
 from app.http.holder_quota import HolderQuota
 from app.http.metrics import Meters
+from app.http.turns import LongWork, LoopTurns
 from app.identity.authentication import Authenticator
 from app.options import EdgeOptions
 from app.sessions.activity_counter import ActivityCounter
@@ -36,3 +37,6 @@ class SessionContext(msgspec.Struct, frozen=True):
     chunk_limit: int
     listeners: HolderQuota
     activity: ActivityCounter
+    turns: LoopTurns
+    #: For long bodies of JSON.
+    decoding: LongWork

@@ -6,7 +6,7 @@ verdict wait in memory; at their bound, the socket stops reading.
 """
 
 import asyncio
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from enum import Enum
 from functools import partial
@@ -27,17 +27,17 @@ from app.sessions.socket_events import EventReader
 from app.sessions.socket_room import KeyWatch, SocketRoom
 from app.sessions.waiting import NO_SESSION
 from topics import keys
+from topics.clock import until_tick
 from topics.errors import EarshotError, NotOwned, Unavailable
 from topics.ports.live import SoundTap
 from topics.ports.sessions import SessionView
 from topics.sessions.rules import SessionHead, SessionState, why_readonly
+from topics.turns import Holder
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 #: Bytes of audio that a client may have without an acknowledgement.
 UNACKNOWLEDGED_BYTES: Final = 2 * 1024 * 1024
-#: Seconds that an acknowledgement waits for the events of its chunk.
-ACK_SECONDS: Final = 0.03
 #: How long a socket waits for verdicts before it closes because its node is stopping.
 LEAVE_SECONDS: Final = 2.0
 MOVED: Final = "the session goes on at another node; connect again"
@@ -58,27 +58,29 @@ class Socket:
     _events: EventReader
 
     def __init__(
-        self, context: SessionContext, sockets: SocketRoom, room: BodyQuota, session: str, project: str, sends: bool
+        self, context: SessionContext, sockets: SocketRoom, room: BodyQuota, holder: Holder, sends: bool
     ) -> None:
-        """Join a session of a project; set `wire` before calling `open`."""
+        """Join the session that is the holder's subject; set `wire` before calling `open`."""
         self._context = context
         self._sockets = sockets
         self._room = room
-        self._session = session
+        self.holder = holder
+        self._session = holder.subject
         self._sends = sends
-        self._project = project
         self._phase = Phase.OPENING
         self._loop = asyncio.get_running_loop()
         self._tap: SoundTap | None = None
         #: Called once the socket is closed.
         self._on_end: list[Callable[[], object]] = []
-        self._audio = SentAudio(context, session, project, sockets.line, self)
+        self._audio = SentAudio(context, holder, sockets.line, self)
         self._frame_bytes = context.chunk_limit
         self._sealing = self._seals_late = False
+        #: The session takes no more audio, but the client has sent some.
+        self._refuses = False
         self._moved = False
         self._held = 0
         self._scheduled = False
-        #: Fires when stored chunks must be acknowledged at the latest.
+        #: Fires at the tick at which stored chunks are acknowledged at the latest.
         self._ack_timer: asyncio.TimerHandle | None = None
         #: Resolved once no chunk of this socket or of those it replaced can still be stored.
         self._drained: asyncio.Future[None] = self._loop.create_future()
@@ -114,22 +116,21 @@ class Socket:
         if view is None:
             self.fail(404, NO_SESSION)
             return
-        self._sockets.places.take(self._project)
-        self._on_end.append(partial(self._sockets.places.give_back, self._project))
+        self._sockets.places.take(self.holder)
+        self._on_end.append(partial(self._sockets.places.give_back, self.holder))
         self._events = EventReader(self._context.renderer, self._session, view.opened, place or FIRST, wanted)
         if place is None:
             self._events.skip_to_end(view)
         if self._events.tells_levels:
-            self._context.listeners.take(self._project)
-            self._on_end.append(partial(self._context.listeners.give_back, self._project))
+            self._context.listeners.take(self.holder)
+            self._on_end.append(partial(self._context.listeners.give_back, self.holder))
             self._tap = self._context.sessions.listen(self._session)
             self._on_end.append(self._tap.close)
         self._audio.begin(view.head, view.opened)
         limits = messages.Limits(self._frame_bytes, UNACKNOWLEDGED_BYTES, idle_seconds)
-        state = messages.shown_state(view.head.state)
-        hello = messages.Hello(self._session, view.head.next, self._events.cursor, state, limits)
+        hello = messages.hello(self._session, view, self._events.cursor, limits)
         self._phase = Phase.OPEN
-        self.wire.send([messages.encode(hello)])
+        self.wire.send([hello])
         self.greeted = True
         self.wire.resume_reading()
         self._wake()
@@ -175,15 +176,20 @@ class Socket:
         log.info("socket closed", session=keys.shown(self._session), code=code, reason=text)
         return messages.error_text(status, text)
 
-    def _close(self, code: int, reason: str, status: int | None, fields: dict[str, int] | None = None) -> None:
+    def _close(
+        self,
+        code: int,
+        reason: str,
+        status: int | None,
+        fields: dict[str, int] | None = None,
+        last: Sequence[bytes] = (),
+    ) -> None:
         if self._phase is Phase.CLOSED:
             return
         view = self._view()
-        texts = self._audio.acknowledgement(None if view is None else view.head)
-        if status == 403 and view is not None:
-            # The last events say why the session takes no more chunks.
-            with suppress(EarshotError):
-                texts += [event.text for event in self._events.step(view, self._tap)]
+        texts = [*self._audio.acknowledgement(None if view is None else view.head), *last]
+        if status == 404 and self.greeted:
+            texts += [event.text for event in self._events.gone()]
         if status is not None:
             texts.append(messages.error_text(status, reason, fields))
             log.info("socket closed", session=keys.shown(self._session), code=code, reason=reason)
@@ -231,12 +237,16 @@ class Socket:
         elif not data:
             self.fail(400, "an empty message holds no audio")
         elif self._phase is Phase.ENDING:
-            view = self._view()
-            self.fail(403, why_readonly(None if view is None else view.head.error))
+            self.refuse_audio()
         else:
             self._audio.take(data)
             if self._is_full:
                 self.wire.pause_reading()
+
+    def refuse_audio(self) -> None:
+        """Ignore further audio, because the session is read-only, and close after the last event."""
+        self._phase, self._refuses = Phase.ENDING, True
+        self._wake()
 
     @property
     def _is_full(self) -> bool:
@@ -274,12 +284,11 @@ class Socket:
 
     def holds(self, size: int) -> None:
         """Reserve memory for an incomplete message."""
-        senders = self._project, self._session
         try:
             if size > self._held:
-                self._room.take(senders, size - self._held, self._frame_bytes)
+                self._room.take(self.holder, size - self._held, self._frame_bytes)
             elif size < self._held:
-                self._room.give_back(senders, self._held - size)
+                self._room.give_back(self.holder, self._held - size)
             self._held = size
         except Unavailable as error:
             self.refuse_error(error)
@@ -299,7 +308,7 @@ class Socket:
     def _wake(self) -> None:
         if not self._scheduled and self._phase is not Phase.CLOSED:
             self._scheduled = True
-            self._sockets.turns.put(self._project, self._speak)
+            self._sockets.turns.put(self.holder, self._speak)
 
     def _speak(self) -> None:
         """Send everything pending in one write."""
@@ -352,6 +361,9 @@ class Socket:
         events = [event.text for event in self._events.step(view, self._tap)]
         texts = self._acknowledgement(view.head, bool(events)) + events
         if self._is_over(view):
+            if self._refuses:
+                self._close(close_code(403), why_readonly(view.head.error), 403, last=texts)
+                return
             texts.append(messages.encode(messages.End(self._events.cursor)))
             self._finish(OK, "", texts)
             return
@@ -367,7 +379,7 @@ class Socket:
             self._cancel_timer()
             return self._audio.acknowledgement(head)
         if self._ack_timer is None and self._audio.untold:
-            self._ack_timer = self._loop.call_later(ACK_SECONDS, self._acknowledge)
+            self._ack_timer = self._loop.call_later(until_tick(self._loop.time()), self._acknowledge)
         return []
 
     def _acknowledge(self) -> None:
@@ -377,8 +389,8 @@ class Socket:
             self.wire.send(self._audio.acknowledgement(view.head))
 
     def _view(self) -> SessionView | None:
-        """Return the session; None if it was deleted, or another node has it."""
-        with suppress(Unavailable):
+        """Return the session; None if it was deleted, is damaged, or another node has it."""
+        with suppress(EarshotError):
             return self._context.sessions.view(self._session)
         return None
 

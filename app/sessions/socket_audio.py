@@ -12,14 +12,16 @@ from typing import Final
 
 import structlog
 
+from app.sessions.raw_audio import raw_audio
 from app.sessions.session_context import SessionContext
 from app.sessions.socket_room import RoomLine, Sender
 from app.sessions.waiting import NO_SESSION
 from topics import keys, media
-from topics.errors import EarshotError, NotOwned, Unavailable
+from topics.errors import BadRequest, EarshotError, NotOwned, Unavailable
 from topics.folding import Answer, Verdict
 from topics.sessions.records import Chunk, Opened, Sealed, SessionCommand
 from topics.sessions.rules import SessionHead
+from topics.turns import Holder
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -37,10 +39,10 @@ CHUNK_COST: Final = 1024
 class SentAudio:
     """Appends the chunks of a socket, and evaluates their verdicts. Loop only."""
 
-    def __init__(self, context: SessionContext, session: str, project: str, line: RoomLine, sender: Sender) -> None:
+    def __init__(self, context: SessionContext, holder: Holder, line: RoomLine, sender: Sender) -> None:
         self._context = context
-        self._session = session
-        self._project = project
+        self._holder = holder
+        self._session = holder.subject
         self._line = line
         self._sender = sender
         self._loop = asyncio.get_running_loop()
@@ -61,7 +63,9 @@ class SentAudio:
     def begin(self, head: SessionHead, opened: Opened) -> None:
         """Continue after the session's last chunk."""
         self.next = self.stored = self._told = head.next
-        self._opened, self._byte_rate = opened, _byte_rate(opened)
+        declared = media.parse(opened.content_type)
+        self._opened, self._byte_rate = opened, declared.rate * declared.frame_bytes
+        self._raw = raw_audio(self._context.sessions, opened.content_type, head.received)
 
     @property
     def under_way(self) -> bool:
@@ -76,7 +80,7 @@ class SentAudio:
     @property
     def waits_for_room(self) -> bool:
         """True while the log has no room for the most that may wait here."""
-        is_crowded = self.under_way and self._line.waiting(self._project) >= CROWD
+        is_crowded = self.under_way and self._line.waiting(self._holder.project) >= CROWD
         return is_crowded or self._waiting_bytes >= WAITING_BYTES
 
     @property
@@ -85,9 +89,18 @@ class SentAudio:
         return self._told != self.stored
 
     def take(self, data: bytes) -> None:
-        """Append the next chunk, or keep it until there is room; ignored after a number was refused."""
+        """Append the next chunk, or keep it until there is room; ignored after a number was refused.
+
+        Raw PCM that would end the session closes the socket, and is not stored.
+        """
         if self._taken is not None:
             return
+        if self._raw is not None:
+            try:
+                self._raw.take(data)
+            except BadRequest as error:
+                self._sender.refuse_error(error)
+                return
         number, self.next = self.next, self.next + 1
         self.size += len(data) + CHUNK_COST
         if self._waiting or not self._append(number, data):
@@ -96,13 +109,13 @@ class SentAudio:
     def _wait(self, number: int, data: bytes) -> None:
         cost = len(data) + CHUNK_COST
         try:
-            self._line.memory.take((self._project, self._session), cost, self._context.chunk_limit + WAITING_BYTES)
+            self._line.memory.take(self._holder, cost, self._context.chunk_limit + WAITING_BYTES)
         except Unavailable as error:
             self._sender.refuse_error(error)
             return
         if not self._waiting:
             self._patience = self._loop.call_later(PATIENCE_SECONDS, self._lose_patience)
-            self._line.join(self._project, self._append_waiting)
+            self._line.join(self._holder.project, self._append_waiting)
         self._waiting.append((number, data))
         self._waiting_bytes += cost
 
@@ -154,7 +167,7 @@ class SentAudio:
         self._sender.refuse_error(self._refusal)
 
     def _end_wait(self) -> None:
-        self._line.memory.give_back((self._project, self._session), self._waiting_bytes)
+        self._line.memory.give_back(self._holder, self._waiting_bytes)
         self._waiting_bytes = 0
         if self._patience is not None:
             self._patience.cancel()
@@ -188,6 +201,8 @@ class SentAudio:
             else:
                 self._taken = verdict.error or ""
                 self.drop()
+        elif verdict.status == 403:
+            self._sender.refuse_audio()
         elif verdict.status not in (204, 409):
             self._sender.fail(verdict.status, verdict.error or NO_SESSION)
         if self._taken is not None and not self.pending:
@@ -210,10 +225,3 @@ class SentAudio:
             # The length of a compressed chunk is unknown before the first window.
             seconds = self._opened.audio_ms(head.windows, bool(head.predicts)) / 1000 / max(1, analysed)
         return round(waiting * seconds, 3)
-
-
-def _byte_rate(opened: Opened) -> float:
-    """Return the bytes per second of raw PCM; 0 for audio that must be decoded."""
-    audio = media.parse(opened.content_type)
-    width = "".join(filter(str.isdigit, audio.sample_format))
-    return audio.rate * audio.channels * int(width) / 8 if width else 0.0

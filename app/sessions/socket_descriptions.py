@@ -14,7 +14,7 @@ from app.sessions.requests import CreateSession
 from app.sessions.session_descriptions import ID, NO_SUCH_SESSION, RAW, SESSION, SESSION_KEY
 from app.sessions.socket_events import NONE, TYPES, WINDOW
 from app.shared_descriptions import BROKEN
-from topics.errors import Exhausted, Unavailable
+from topics.errors import Unavailable
 
 Events = Annotated[str, Meta(pattern=r"^[a-z.,]*$")]
 RequestId = Annotated[str, Meta(min_length=8, max_length=64)]
@@ -94,6 +94,6 @@ SOCKET_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
             *OPENING,
         ),
         answers=SWITCHED,
-        faults=(*FAULTS, Exhausted()),
+        faults=FAULTS,
     ),
 }

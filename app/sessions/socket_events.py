@@ -5,9 +5,9 @@ from typing import Final, NamedTuple
 
 from msgspec import UNSET
 
-from app.sessions.cursors import Place, cursor
+from app.sessions.cursors import Place, cursor, next_window
 from app.sessions.rendering import EventRenderer, readable_windows
-from app.sessions.socket_messages import Change, encode, shown_state
+from app.sessions.socket_messages import Change, State, encode, shown_state
 from topics.errors import BadRequest
 from topics.geometry import seconds
 from topics.ports.live import SoundTap
@@ -199,27 +199,39 @@ class EventReader:
             kind = STARTED if sound.is_on else ENDED
             if kind not in self._wanted or item < skipped:
                 continue
-            at = cursor(self._session, (number, item + 1))
-            fields: dict[str, object] = {"type": kind, "cursor": at, **self._name, "name": sound.name}
-            fields["start_time"] = seconds(sound.start_ms)
-            if not sound.is_on:
-                fields["end_time"] = seconds(sound.end_ms)
-            yield Event(kind, at, encode({**fields, "probability": sound.probability}))
+            yield self._sound(cursor(self._session, (number, item + 1)), sound)
+
+    def _sound(self, at: str, sound: Heard) -> Event:
+        kind = STARTED if sound.is_on else ENDED
+        fields: dict[str, object] = {"type": kind, "cursor": at, **self._name, "name": sound.name}
+        fields["start_time"] = seconds(sound.start_ms)
+        if not sound.is_on:
+            fields["end_time"] = seconds(sound.end_ms)
+        return Event(kind, at, encode({**fields, "probability": sound.probability}))
 
     def _end(self, view: SessionView, total: int) -> list[Event]:
         """Return the events after the last window: the change of state, and the ends of sounds."""
         first, skipped = self.place
-        self.finished = True
         if first > total:
+            self.finished = True
             return []
-        events: list[Event] = []
-        error = view.head.error
+        return list(self._close(total, skipped, shown_state(view.head.state), view.head.error))
+
+    def gone(self) -> list[Event]:
+        """Return the last events of a session that was deleted: the change of state, and the ends of sounds."""
+        return [] if self.finished else list(self._close(next_window(self.place), 0, "deleted", None))
+
+    def sounds_on(self) -> list[Event]:
+        """Return the sounds that are on, as events that start them again, for a reader that did not see them start."""
+        at = self.cursor
+        return [] if self._sounds is None else [self._sound(at, sound) for sound in self._sounds.on()]
+
+    def _close(self, number: int, skipped: int, state: State, error: str | None) -> Iterator[Event]:
+        self.finished = True
         # Every reader learns why a session failed, except one that gets it with the state of its sessions.
         if not skipped and (SESSION in self._wanted or (error is not None and not self._name)):
-            at = cursor(self._session, (total, 1))
-            change = Change(at, shown_state(view.head.state), UNSET if error is None else error)
-            events.append(Event(SESSION, at, encode(change)))
-        rest = [] if self._sounds is None else self._sounds.finish()
-        events += self._heard(total, rest, skipped)
-        self.place = total, max(1 + len(rest), skipped)
-        return events
+            at = cursor(self._session, (number, 1))
+            yield Event(SESSION, at, encode(Change(at, state, UNSET if error is None else error)))
+        rest = self._sounds.finish() if self._sounds is not None and self.known else []
+        yield from self._heard(number, rest, skipped)
+        self.place = number, max(1 + len(rest), skipped)

@@ -6,7 +6,9 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from app.sessions.answers import SenseEventTag, SessionId
-from topics.errors import EarshotError, Unauthorized, Unavailable
+from topics import media
+from topics.errors import DirectoryDown, EarshotError, Unauthorized, Unavailable
+from topics.ports.sessions import SessionView
 from topics.sessions.rules import SessionState
 
 Cursor = Annotated[
@@ -14,6 +16,8 @@ Cursor = Annotated[
 ]
 Number = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0)]
+#: `deleted` comes only to those who listen at that moment.
+State = Literal["writable", "readonly", "deleted"]
 
 KEY_ENDED: Final = "the key that opened this socket is no longer valid"
 
@@ -37,6 +41,10 @@ class Hello(Message, frozen=True, tag="hello"):
     next_chunk: Annotated[int, Meta(ge=0, description="The number of the first binary message.")]
     cursor: Cursor
     state: Literal["writable", "readonly"]
+    content_type: Annotated[str, Meta(description="Of the session's audio.")]
+    partial_bytes: Annotated[
+        int, Meta(ge=0, description="Bytes of a sample of all channels that wait for the rest; raw PCM only.")
+    ]
     limits: Limits
 
 
@@ -91,7 +99,7 @@ class Change(Message, frozen=True, tag="session"):
     """The session has changed its state; comes after the last window, with an `error` whatever `events` says."""
 
     cursor: Cursor
-    state: Literal["writable", "readonly"]
+    state: State
     error: str | UnsetType = UNSET
 
 
@@ -128,18 +136,25 @@ encode: Final = msgspec.json.Encoder().encode
 decode: Final = msgspec.json.Decoder(ClientMessage).decode
 
 
+def hello(session: str, view: SessionView, cursor: str, limits: Limits) -> bytes:
+    """Return the greeting of a socket."""
+    opened, head = view.opened, view.head
+    partial = head.received % media.parse(opened.content_type).frame_bytes
+    return encode(Hello(session, head.next, cursor, shown_state(head.state), opened.content_type, partial, limits))
+
+
 def shown_state(state: SessionState) -> Literal["writable", "readonly"]:
     return "writable" if state is SessionState.WRITABLE else "readonly"
 
 
 def retry_fields(error: EarshotError) -> dict[str, int]:
     """Return the fields of an error message that say when to retry."""
-    return {"retry_after": error.retry_after} if isinstance(error, Unavailable) else {}
+    return {"retry_after": error.retry_after} if isinstance(error, Unavailable | DirectoryDown) else {}
 
 
-def key_failure(why: EarshotError) -> tuple[int, str]:
-    """Return the status and the text of a close because of the key that opened a socket."""
-    return (401, KEY_ENDED) if isinstance(why, Unauthorized) else (500, str(why))
+def key_failure(why: EarshotError) -> tuple[int, str, dict[str, int]]:
+    """Return the status, the text and the retry fields of a close because of the key that opened a socket."""
+    return (401, KEY_ENDED, {}) if isinstance(why, Unauthorized) else (503, str(why), retry_fields(why))
 
 
 def error_text(status: int, text: str, fields: dict[str, int] | None = None) -> bytes:

@@ -29,6 +29,7 @@ from app.http.sockets import (
     reason_bytes,
     upgrade_of,
 )
+from app.http.turns import holder_of, stranger
 from app.identity.authentication import bearer, own_header
 from app.identity.keys import KeyHeader
 from app.sessions.commands import opened_record
@@ -40,10 +41,11 @@ from app.sessions.socket_events import WINDOW, wanted_types
 from app.sessions.socket_messages import error_text, key_failure, retry_fields
 from app.sessions.socket_room import KeyWatch, SocketRoom
 from app.sessions.waiting import allowed_session
-from topics.errors import BadRequest, Closed, EarshotError, Exhausted, Unavailable
+from topics.errors import BadRequest, Closed, EarshotError, Unavailable
 from topics.keys import ID_BITS, drawn_id, is_id
 from topics.ports.directory import Principal
 from topics.sessions.records import Deleted
+from topics.turns import Holder
 
 PROTOCOL: Final = "earshot.v1"
 KEY_PROTOCOL: Final = "earshot.key64."
@@ -66,8 +68,6 @@ class SocketContext(msgspec.Struct, frozen=True):
     sessions: SessionContext
     sockets: SocketRoom
     key_watch: KeyWatch
-    #: Returns True if a project's free seconds are spent.
-    exhausted: Callable[[Principal], Awaitable[bool]]
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -103,19 +103,22 @@ async def _opened(call: Call, context: SocketContext, find: Find) -> Reply:
     except EarshotError as error:
         if PROTOCOL not in offered(call.scope):
             raise
-        _refuse(upgrade, error)
+        _refuse(upgrade, error, stranger(call.address))
         return SWITCHED
 
 
-def _refuse(upgrade: Upgrade, error: EarshotError) -> None:
+def _refuse(upgrade: Upgrade, error: EarshotError, holder: Holder) -> None:
     """Upgrade and close, because programs in browsers cannot read the status of a failed upgrade."""
     status, text = status_of(error), str(error)
-    wire = upgrade.accept(PROTOCOL, Deaf(), DEAF_BYTES)
+    wire = upgrade.accept(PROTOCOL, Deaf(holder), DEAF_BYTES)
     wire.close(close_code(status), reason_bytes(text), [error_text(status, text, retry_fields(error))])
 
 
 class Deaf:
     """Ignores the messages of a refused socket."""
+
+    def __init__(self, holder: Holder) -> None:
+        self.holder = holder
 
     def received(self, data: bytes) -> None: ...
 
@@ -137,9 +140,9 @@ async def _join(call: Call, context: SocketContext, upgrade: Upgrade) -> Reply:
     session = call.path("session_id")
     if is_id(session) and (reply := await _passed_on(call, context, upgrade, session)) is not None:
         return reply
-    key, project = await _allowed(call, context)
+    key, holder = await _allowed(call, context)
     wish = _wish(call, session)
-    await _start(call, context, upgrade, session, project, wish, key)
+    await _start(call, context, upgrade, holder, wish, key)
     return SWITCHED
 
 
@@ -163,13 +166,11 @@ async def _make(call: Call, context: SocketContext, upgrade: Upgrade) -> Reply:
         if earlier is not None and earlier.opened.at > (time.time() - REQUEST_SECONDS) * 1000:
             session, known = before, True
     wish, key = _wish(call, session), context.sessions.project_keys.key(call)
-    start = partial(_start, call, context, upgrade, session, principal.project, wish, key)
+    start = partial(_start, call, context, upgrade, holder_of(principal, session), wish, key)
     if known:
         await start()
         return SWITCHED
     upgrade.check()
-    if principal.free_seconds is not None and await context.exhausted(principal):
-        raise Exhausted()
     sessions.admit(principal.project)
     opened = opened_record(context.sessions, principal, body)
     opened = msgspec.structs.replace(opened, derived=request_id is not None)
@@ -187,11 +188,9 @@ async def _make(call: Call, context: SocketContext, upgrade: Upgrade) -> Reply:
     return SWITCHED
 
 
-async def _start(
-    call: Call, context: SocketContext, upgrade: Upgrade, session: str, project: str, wish: Wish, key: str
-) -> bool:
+async def _start(call: Call, context: SocketContext, upgrade: Upgrade, holder: Holder, wish: Wish, key: str) -> bool:
     """Upgrade and open the socket; return whether the client was sent `hello`, and with it the session's id."""
-    socket = Socket(context.sessions, context.sockets, call.room, session, project, wish.sends)
+    socket = Socket(context.sessions, context.sockets, call.room, holder, wish.sends)
     protocol = PROTOCOL if PROTOCOL in offered(call.scope) else None
     socket.wire = upgrade.accept(protocol, socket, context.sessions.chunk_limit)
     if key and call.ended is not None:
@@ -200,23 +199,23 @@ async def _start(
     return socket.greeted
 
 
-async def _allowed(call: Call, context: SocketContext) -> tuple[str, str]:
-    """Return the key that joins a session, "" if none is needed, and the session's project.
+async def _allowed(call: Call, context: SocketContext) -> tuple[str, Holder]:
+    """Return the key that joins a session, "" if none is needed, and who holds the session.
 
     Raises:
         Unauthorized, DirectoryDown: a key is required, and is invalid or cannot be verified.
         NotFound: there is no such session, or another project has it.
     """
-    _, view = await allowed_session(call, context.sessions)
-    project = view.opened.project
+    session, view = await allowed_session(call, context.sessions)
+    holder = holder_of(view.opened, session)
     keys = context.sessions.project_keys
     key = keys.key(call)
     if key and not context.sessions.options.sessions_need_key:
         try:
             await keys.authenticate(call)
         except EarshotError:
-            return "", project  # The id is enough.
-    return key, project
+            return "", holder  # The id is enough.
+    return key, holder
 
 
 async def _passed_on(call: Call, context: SocketContext, upgrade: Upgrade, session: str) -> Reply | None:
@@ -238,8 +237,8 @@ async def _passed_on(call: Call, context: SocketContext, upgrade: Upgrade, sessi
 
 
 def _refuse_passage(passed: Passage, why: EarshotError) -> None:
-    status, text = key_failure(why)
-    passed.refuse(close_code(status), reason_bytes(text), error_text(status, text))
+    status, text, fields = key_failure(why)
+    passed.refuse(close_code(status), reason_bytes(text), error_text(status, text, fields))
 
 
 def _check_origin(call: Call, origins: tuple[str, ...]) -> None:

@@ -2,25 +2,24 @@
 
 import asyncio
 import sys
-import time
 from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
 from app.http.bodies import BodyQuota
 from app.http.call import KeyEnd
-from app.http.holder_quota import HolderQuota
+from app.http.holder_quota import HolderQuota, Places
+from app.http.turns import LoopTurns
 from topics.errors import EarshotError
-from topics.turns import Turns
 
-#: Sockets of one project on a node: half of a node's default connections.
+#: Sockets of one project and of one organization on a node: half, and three quarters, of a node's default connections.
 PROJECT_SOCKETS: Final = 8192
+ORGANIZATION_SOCKETS: Final = 12288
 RETRY_SECONDS: Final = 10
 #: Seconds between attempts to append when the log had no room.
 ROOM_SECONDS: Final = 0.02
-#: Seconds that sockets may send in one iteration of the event loop: each takes some 50 us, and 1 ms to catch up.
-SENDING_SECONDS: Final = 0.001
 FULL: Final = f"the project has {PROJECT_SOCKETS} sockets here, its limit: close one"
+ORGANIZATION_FULL: Final = f"the organization has {ORGANIZATION_SOCKETS} sockets here, its limit: close one"
 
 
 class Sender(Protocol):
@@ -31,6 +30,9 @@ class Sender(Protocol):
 
     def refuse_error(self, error: EarshotError) -> None:
         """Close because of an error."""
+
+    def refuse_audio(self) -> None:
+        """Ignore further audio, because the session is read-only, and close after the last event."""
 
     def leave(self) -> None:
         """The session continues on another node."""
@@ -48,12 +50,14 @@ class Sender(Protocol):
 class SocketRoom:
     """Counts the sockets of projects, and knows the sender of each session. Loop only."""
 
-    def __init__(self, waiting_bytes: int) -> None:
-        """Hold at most `waiting_bytes` of chunks that wait for room in the log."""
-        self.places = HolderQuota(PROJECT_SOCKETS, sys.maxsize, FULL, FULL, RETRY_SECONDS)
+    def __init__(self, waiting_bytes: int, turns: LoopTurns) -> None:
+        """Hold at most `waiting_bytes` of chunks that wait for room in the log; send in `turns`."""
+        organization = Places(ORGANIZATION_SOCKETS, ORGANIZATION_FULL)
+        # The limit of connections bounds them all.
+        self.places = HolderQuota(Places(PROJECT_SOCKETS, FULL), organization, Places(sys.maxsize, ""), RETRY_SECONDS)
         self._senders: dict[str, Sender] = {}
         self.line = RoomLine(BodyQuota(waiting_bytes))
-        self.turns = SendingTurns()
+        self.turns = turns
 
     def enter(self, session: str, sender: Sender) -> Sender | None:
         """Make this the sender of a session; close and return the previous one."""
@@ -67,33 +71,6 @@ class SocketRoom:
         """Remove a drained sender; ignored if it was replaced."""
         if self._senders.get(session) is sender:
             del self._senders[session]
-
-
-class SendingTurns:
-    """Spreads what sockets send over iterations of the event loop, in turn by project. Loop only.
-
-    Otherwise one event of a session with thousands of listeners would hold the loop for a tenth of a second.
-    """
-
-    def __init__(self) -> None:
-        self._turns: Turns[Callable[[], None]] = Turns()
-        self._scheduled = False
-
-    def put(self, project: str, send: Callable[[], None]) -> None:
-        """Call `send`, which must not raise, when it is the project's turn."""
-        self._turns.put(project, send)
-        if not self._scheduled:
-            self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._next)
-
-    def _next(self) -> None:
-        until = time.perf_counter() + SENDING_SECONDS
-        while (send := self._turns.take()) is not None:
-            send()
-            if time.perf_counter() >= until:
-                asyncio.get_running_loop().call_soon(self._next)
-                return
-        self._scheduled = False
 
 
 class RoomLine:

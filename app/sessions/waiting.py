@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Callable
 
 from app.http.bodies import wait_for_disconnect
-from app.http.call import Call
+from app.http.call import HOLDER, Call
 from app.http.errors import ClientGone
+from app.http.turns import holder_of
 from app.sessions.session_context import SessionContext
 from topics.errors import NotFound, Unavailable
 from topics.keys import is_id
@@ -42,6 +43,7 @@ async def allowed_session(call: Call, context: SessionContext) -> tuple[str, Ses
     view = session_view(context, session)
     if principal is not None and view.opened.project != principal.project:
         raise NotFound(NO_SESSION)
+    call.scope[HOLDER] = holder_of(view.opened, session)
     return session, view
 
 

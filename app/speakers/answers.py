@@ -3,7 +3,7 @@
 from typing import Annotated, Generic, Literal, TypeVar
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from app.http.replies import Time
 
@@ -23,6 +23,9 @@ class SpeakerEntry(msgspec.Struct, frozen=True):
     is_compatible: Annotated[
         bool, Meta(description="False if another model made the samples: the speaker is not recognised.")
     ]
+    display_name: Annotated[
+        str | UnsetType, Meta(description="What people call the speaker; absent if that is the name.")
+    ] = UNSET
 
 
 class RemovedSpeaker(msgspec.Struct, frozen=True):
@@ -76,6 +79,10 @@ class SpeakerList(Success[list[SpeakerEntry]], frozen=True):
 
 class RegisteredVoice(Success[SpeakerEntry], frozen=True):
     """The speaker with the new sample."""
+
+
+class NamedSpeaker(Success[SpeakerEntry], frozen=True):
+    """The speaker with the new display name."""
 
 
 class SpeakerRemoval(Success[RemovedSpeaker], frozen=True):

@@ -6,7 +6,7 @@ from typing import Final, Literal, TypeVar
 
 from app.http.replies import Reply, json_reply, phrase, reason_header
 from app.speakers.answers import SpeakerFault
-from topics.errors import AudioError, AudioTooLong, DirectoryDown, EarshotError, EngineAway, RuleBroken, Unavailable
+from topics.errors import AudioError, AudioTooLong, EarshotError, EngineAway, RuleBroken, Unavailable
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ def success(envelope: Callable[[T, Literal[""], str], object], data: T) -> Reply
 
 def speaker_error(status: int, fault: EarshotError | None) -> Reply:
     """Return an error; the only internal failure it names is a key store that is down."""
-    public = fault is not None and (status != 500 or isinstance(fault, DirectoryDown))
+    public = fault is not None and status != 500
     message = str(fault) if public else phrase(status)
     reply = json_reply(SpeakerFault(None, message, ""), status)
     cause = None if fault is None else fault.__cause__

@@ -13,6 +13,7 @@ from app.http.metrics import RECOGNITIONS, VOICES
 from app.http.queries import query_parameters
 from app.http.replies import Reply, StreamReply
 from app.speakers.answers import (
+    NamedSpeaker,
     Recognition,
     ReEnrolledSpeaker,
     ReEnrolment,
@@ -25,8 +26,9 @@ from app.speakers.errors import RECOGNITION, REGISTRATION, recording_errors, suc
 from app.speakers.passages import PASSAGE, check_id, find_passage
 from app.speakers.rendering import speaker_entry, transcription
 from app.speakers.speaker_context import SpeakerContext
-from app.speakers.voice_form import VoiceForm, check_name
+from app.speakers.voice_form import NAMING, VoiceForm, check_display_name, check_name
 from topics import keys
+from topics.turns import Holder
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -45,10 +47,10 @@ async def register_voice(call: Call, context: SpeakerContext) -> Reply | StreamR
     """
     organization = await context.organization_keys.authenticate(call)
     if call.header(b"content-type").partition(b";")[0].strip().lower() == b"application/json":
-        body = await call.body(SMALL_BODY, organization)
+        body = await call.body(SMALL_BODY, Holder(organization, ""))
         return await while_connected(call.receive, _register_passage(call, context, organization, body))
     with recording_errors(REGISTRATION):
-        async with context.uploads.spool(organization) as audio:
+        async with context.uploads.spool(Holder(organization, "")) as audio:
             form = VoiceForm(call, audio, name="speaker")
             speaker = check_name(await form.read(context.uploads))
             form.check_file()
@@ -67,7 +69,7 @@ async def _register_passage(call: Call, context: SpeakerContext, organization: s
     owner = context.jobs.owner(request.job_id)
     if owner is not None and not call.header(FORWARDED):
         return await context.forwarder.forward(call.scope, owner, body, patient=True)
-    passage = await find_passage(context.jobs, organization, request)
+    passage = await find_passage(context.jobs, context.turns, organization, request)
     with recording_errors(REGISTRATION):
         async with context.jobs.recording(request.job_id) as file:
             profile = await context.speakers.register_passage(
@@ -87,6 +89,16 @@ async def remove_speaker(call: Call, context: SpeakerContext) -> Reply:
     return success(SpeakerRemoval, RemovedSpeaker(speaker))
 
 
+async def name_speaker(call: Call, context: SpeakerContext) -> Reply:
+    """PATCH /api/v2/speaker?speaker=NAME: set what people call the speaker, in lists and new transcripts of jobs."""
+    organization = await context.organization_keys.authenticate(call)
+    speaker = _speaker_name(call)
+    shown = check_display_name(decode(NAMING, await call.body(SMALL_BODY, Holder(organization, ""))).display_name)
+    profile = await context.speakers.name(organization, speaker, shown)
+    log.info("speaker named", organization=organization)
+    return success(NamedSpeaker, speaker_entry(profile))
+
+
 async def re_enroll_speaker(call: Call, context: SpeakerContext) -> Reply:
     """POST /api/v2/speaker/re-enroll?speaker=NAME: embed stored voices of another model again."""
     organization = await context.organization_keys.authenticate(call)
@@ -101,7 +113,7 @@ async def recognize_speakers(call: Call, context: SpeakerContext) -> Reply:
     """POST /api/v2/recognition: a form with the part `file`; reports which speakers of the organization speak when."""
     organization = await context.organization_keys.authenticate(call)
     with recording_errors(RECOGNITION):
-        async with context.uploads.spool(organization) as audio:
+        async with context.uploads.spool(Holder(organization, "")) as audio:
             form = VoiceForm(call, audio)
             await form.read(context.uploads)
             form.check_file()

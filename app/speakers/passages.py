@@ -1,13 +1,14 @@
 """Finds where a speaker of a job's transcript speaks alone."""
 
-import asyncio
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import aclosing
 from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
 
+from app.http.turns import LoopTurns, holder_of
 from topics.errors import RuleBroken
 from topics.jobs import payloads
 from topics.jobs.options import Service
@@ -59,7 +60,7 @@ def check_id(request: PassageRequest) -> None:
         raise RuleBroken(NO_JOB)
 
 
-async def find_passage(jobs: Jobs, organization: str, request: PassageRequest) -> Passage:
+async def find_passage(jobs: Jobs, turns: LoopTurns, organization: str, request: PassageRequest) -> Passage:
     """Return where a speaker of a job speaks alone, the longest turns first until there is enough.
 
     Raises:
@@ -80,12 +81,13 @@ async def find_passage(jobs: Jobs, organization: str, request: PassageRequest) -
     label = _LABEL.fullmatch(request.job_speaker)
     own: list[Span] = []
     others: list[Span] = []
-    for number in range(entry.portions):
-        data = jobs.portion(request.job_id, Service.SPEECH, number)
-        for turn in payloads.transcript(data).segments if data is not None else ():
-            theirs = label is not None and turn.speaker == int(label[1])
-            (own if theirs else others).append((turn.start_ms, turn.end_ms))
-        await asyncio.sleep(0)
+    portions = (jobs.portion(request.job_id, Service.SPEECH, number) for number in range(entry.portions))
+    transcripts = (payloads.transcript(data) for data in portions if data is not None)
+    async with aclosing(turns.each(holder_of(view.accepted, request.job_id), transcripts)) as reading:
+        async for transcript in reading:
+            for turn in transcript.segments:
+                theirs = label is not None and turn.speaker == int(label[1])
+                (own if theirs else others).append((turn.start_ms, turn.end_ms))
     if not own:
         raise RuleBroken(NO_SUCH_VOICE)
     spans = longest(alone(own, others))

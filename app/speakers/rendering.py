@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from msgspec import UNSET
+
 from app.speakers.answers import RecognisedTurn, SpeakerEntry, Transcription
 from topics.ports.speakers import Profile, SpeakerTurn
 from topics.times import clock, iso_time
@@ -9,7 +11,8 @@ from topics.times import clock, iso_time
 
 def speaker_entry(profile: Profile) -> SpeakerEntry:
     length = profile.length_ms / 1000
-    return SpeakerEntry(profile.name, iso_time(profile.created_at), length, profile.samples, profile.compatible)
+    shown = UNSET if profile.display_name is None else profile.display_name
+    return SpeakerEntry(profile.name, iso_time(profile.created_at), length, profile.samples, profile.compatible, shown)
 
 
 def transcription(turns: Sequence[SpeakerTurn], organization: str) -> Transcription:

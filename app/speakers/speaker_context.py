@@ -2,6 +2,7 @@ import msgspec
 
 from app.cluster.forwarding import Forwarder
 from app.http.metrics import Meters
+from app.http.turns import LoopTurns
 from app.http.uploads import Uploads
 from app.identity.authentication import Authenticator
 from topics.ports.jobs import Jobs
@@ -18,3 +19,4 @@ class SpeakerContext(msgspec.Struct, frozen=True):
     organization_keys: Authenticator[str]
     meters: Meters
     uploads: Uploads
+    turns: LoopTurns

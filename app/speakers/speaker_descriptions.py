@@ -6,12 +6,13 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from app.http.bodies import decode
-from app.http.descriptions import Body, Description, Fault, Form, Parameter, Part, fault_of, json_answer
+from app.http.descriptions import Body, Description, Fault, Form, Parameter, Part, fault_of, json_answer, json_body
 from app.http.multipart import MAX_PARTS
 from app.http.operation import Handler
 from app.shared_descriptions import BROKEN, ORGANIZATION_KEY, SLOW
 from app.speakers import operations, passages
 from app.speakers.answers import (
+    NamedSpeaker,
     RecognisedTurn,
     Recognition,
     ReEnrolledSpeaker,
@@ -25,7 +26,18 @@ from app.speakers.answers import (
 )
 from app.speakers.errors import RECOGNITION, REGISTRATION, TOO_LONG, recording_errors
 from app.speakers.passages import PASSAGE, PassageRequest
-from app.speakers.voice_form import EMPTY_FILE, NAME, NAME_CHARACTERS, NO_FILE, TOO_LARGE, VOICE_BYTES, check_name
+from app.speakers.voice_form import (
+    EMPTY_FILE,
+    NAME,
+    NAME_CHARACTERS,
+    NAMING,
+    NO_FILE,
+    TOO_LARGE,
+    VOICE_BYTES,
+    SpeakerNaming,
+    check_display_name,
+    check_name,
+)
 from topics.errors import AudioError, BadRequest, EngineAway, RuleBroken
 from topics.ports.speakers import MAX_SAMPLES, MAX_SPEAKERS, speaker_not_found, too_many_samples, too_many_speakers
 
@@ -120,6 +132,18 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         parameters=(NAMED,),
         answers=json_answer("Removed.", kim=SpeakerRemoval(RemovedSpeaker("Kim"), "", "")),
         faults=(NO_SPEAKER, *BROKEN),
+    ),
+    operations.name_speaker: Description(
+        summary="Set the display name of a speaker",
+        text="What people call the speaker, with any letters and spaces: lists and new transcripts of jobs show it. "
+        f"Requests and recognition keep the name. {RULES}",
+        key=ORGANIZATION_KEY,
+        parameters=(NAMED,),
+        bodies=json_body(kim=SpeakerNaming("Kim Müller"), none=SpeakerNaming(None)),
+        answers=json_answer(
+            "The speaker.", kim=NamedSpeaker(msgspec.structs.replace(KIM, display_name="Kim Müller"), "", "")
+        ),
+        faults=(fault_of(check_display_name, " Kim"), fault_of(decode, NAMING, b"[]"), NO_SPEAKER, *BROKEN),
     ),
     operations.re_enroll_speaker: Description(
         summary="Embed a speaker's voices again",

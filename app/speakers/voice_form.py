@@ -5,14 +5,17 @@ before it reads sees the answer: either at once, while the server discards the r
 """
 
 import re
-from typing import Final
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
 
 from app.http.bodies import SMALL_BODY, declared_length
 from app.http.call import Call
 from app.http.errors import TooLargeToRead
 from app.http.multipart import Form
 from app.http.uploads import Uploads, UploadSpool
-from topics.errors import RuleBroken, TooLarge
+from topics.errors import BadRequest, RuleBroken, TooLarge
 
 VOICE_BYTES: Final = 100 * 1024 * 1024
 #: Largest body that is answered at once and then discarded as it arrives; for a larger one, the connection is closed.
@@ -90,6 +93,29 @@ def check_name(speaker: str) -> str:
     if len(speaker) > NAME_CHARACTERS:
         raise RuleBroken(f"speaker is invalid. at most {NAME_CHARACTERS} characters are allowed")
     return speaker
+
+
+class SpeakerNaming(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What people call a speaker."""
+
+    display_name: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=NAME_CHARACTERS)] | None,
+        Meta(description="Any printable characters without a space at either end; null for the name itself."),
+    ]
+
+
+NAMING: Final = msgspec.json.Decoder(SpeakerNaming)
+
+
+def check_display_name(text: str | None) -> str | None:
+    """Return what people call a speaker, if it can be shown in one line.
+
+    Raises:
+        BadRequest: it cannot.
+    """
+    if text is not None and (not text.isprintable() or text != text.strip()):
+        raise BadRequest("display_name: has printable characters and no space at either end")
+    return text
 
 
 def _refuse_early(call: Call) -> None:

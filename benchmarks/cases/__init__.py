@@ -6,6 +6,7 @@ from typing import Final
 from benchmarks.cases import (
     agents,
     chunks,
+    counts,
     crowd,
     dashboard,
     decoding,
@@ -33,6 +34,7 @@ Case = Callable[[Setup], Iterator[Row]]
 CASES: Final[dict[str, Case]] = {
     "windows": windows.measure,
     "paced": paced.measure,
+    "counts": counts.measure,
     "live": live.measure,
     "scale": scale.measure,
     "agents": agents.measure,

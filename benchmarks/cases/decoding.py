@@ -1,7 +1,7 @@
 """Decoding in separate processes relative to decoding in this one: processor time of all processes.
 
-The pool of decoders decodes files. Chunks of live sessions are decoded by the worker that scores them; their rows are
-the worker's extra cost over the same samples as raw PCM.
+Each file is decoded by a worker of its own, chunks of live sessions by the worker that scores them; their rows are the
+worker's extra cost over the same samples as raw PCM.
 """
 
 import asyncio
@@ -24,11 +24,10 @@ from benchmarks.procfs import cpu_seconds
 from infra import models
 from streams.audio import decode
 from streams.audio.decode import OpenFile
-from streams.decoders.child import process_seconds
-from streams.decoders.decoder_process import DecoderProcess
-from streams.decoders.pool import DecoderPool
-from streams.decoders.processes import Zygote
 from streams.models import manifest
+from streams.processes.zygote_process import Zygote
+from streams.workers import COMMAND
+from streams.workers.decoded_file import FileDecoder
 from streams.workers.messages import Beginning, memory_bytes, slot_bytes
 from streams.workers.session import WorkerSession
 from streams.workers.workers import Workers
@@ -51,47 +50,28 @@ FILE_S: Final = 60
 REPEATS: Final = 10
 
 
-class CountingPool(DecoderPool):
-    """A pool that adds up the processor time of its processes."""
-
-    def __init__(self, zygote: Zygote) -> None:
-        super().__init__(zygote=zygote)
-        self._seconds = 0.0
-        self._counted: dict[int, float] = {}
-
-    def give_back(self, decoder: DecoderProcess, owner: str | None) -> None:
-        """Count what a decoder spent since the last count."""
-        seconds = decoder.child.processor_seconds()
-        self._seconds += seconds - self._counted.get(decoder.child.number, 0.0)
-        self._counted[decoder.child.number] = seconds
-        super().give_back(decoder, owner)
-
-    @property
-    def seconds(self) -> float:
-        """Return the processor seconds of the zygote and of all decoders so far."""
-        return self._seconds + process_seconds(self._zygote.process)
-
-
 def measure(setup: Setup) -> Iterator[Row]:
     """Yield a row for chunks and for a whole file of each kind."""
-    zygote = Zygote()
-    pool = CountingPool(zygote)
-    pool.start()
+    zygote = Zygote(COMMAND)
     zygote.load(models.directory(MODEL))
     with processes.temporary_directory() as directory:
         for kind in KINDS:
             for rate, channels in FORMATS:
                 yield asyncio.run(_chunk_row(zygote, kind, rate, channels, setup.size(CHUNKS), setup.pairs))
             file = _write(directory / kind, kind)
-            yield _file_row(f"decoding a file of {kind}", pool, file, setup.pairs)
-    pool.stop()
+            yield asyncio.run(_file_row(zygote, f"decoding a file of {kind}", file, setup.pairs))
+    zygote.stop()
+
+
+def _workers(zygote: Zygote, count: int) -> Workers:
+    return Workers(count, functools.partial(zygote.fork, memory_bytes(slot_bytes(0))))
 
 
 async def _chunk_row(zygote: Zygote, kind: str, rate: int, channels: int, times: int, pairs: int) -> Row:
     samples = noise(int(CHUNK_S * rate) * channels).reshape(-1, channels)
     chunk, raw = encoded(samples, rate, kind), (samples * 32767).astype(np.int16).tobytes()
     raw_type = f"audio/x-raw; rate={rate}; format=s16le; channels={channels}"
-    workers = Workers(1, functools.partial(zygote.fork_worker, memory_bytes(slot_bytes(0))))
+    workers = _workers(zygote, 1)
     await workers.start()
     spent = []
     for _ in range(pairs):
@@ -126,9 +106,17 @@ def _write(path: Path, kind: str) -> Path:
     return path
 
 
-def _file_row(name: str, pool: CountingPool, file: Path, pairs: int) -> Row:
-    _spend(pool, pool.open_file, file), _spend(pool, decode.open_file, file)
-    spent = [(_spend(pool, pool.open_file, file), _spend(pool, decode.open_file, file)) for _ in range(pairs)]
+async def _file_row(zygote: Zygote, name: str, file: Path, pairs: int) -> Row:
+    workers = _workers(zygote, 0)
+    await workers.start()
+    open_file = FileDecoder(workers).open_file
+
+    async def spend(open_file: OpenFile) -> float:
+        return await asyncio.to_thread(_spend, open_file, file)
+
+    await spend(open_file), await spend(decode.open_file)
+    spent = [(await spend(open_file), await spend(decode.open_file)) for _ in range(pairs)]
+    await workers.stop()
     return _row(name, spent, 1)
 
 
@@ -139,15 +127,18 @@ def _row(name: str, spent: Sequence[tuple[float, float]], times: int) -> Row:
     return value_row(name, ratios, "ratio", BAR, {"elsewhere CPU ms": elsewhere, "here CPU ms": here})
 
 
-def _spend(pool: CountingPool, open_file: OpenFile, file: Path) -> float:
-    """Return the processor seconds of decoding a file, in all processes."""
-    began = time.process_time() + pool.seconds
+def _spend(open_file: OpenFile, file: Path) -> float:
+    """Return the processor seconds of decoding a file, in this process and the worker."""
+    began = time.process_time()
     with file.open("rb") as source:
-        _decode(open_file, source)
-    return time.process_time() + pool.seconds - began
+        worker = _decode(open_file, source)
+    return time.process_time() + worker - began
 
 
-def _decode(open_file: OpenFile, source: BinaryIO) -> None:
+def _decode(open_file: OpenFile, source: BinaryIO) -> float:
+    """Decode a file; return the processor seconds of its worker so far, before the last block."""
+    elsewhere = 0.0
     with open_file(source, ANY) as audio:
         for _ in audio.blocks():
-            pass
+            elsewhere = audio.processor_seconds() - time.thread_time()
+    return elsewhere

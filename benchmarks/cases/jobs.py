@@ -4,6 +4,7 @@ import asyncio
 import os
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -15,8 +16,13 @@ from benchmarks.cases.setup import Setup, running_service
 from benchmarks.measures import Row, Sample, alternate, percentile, value_row
 from benchmarks.recordings import SOUNDS, SPEECH, job_client, time_job, time_jobs, write_noise, write_speech
 from earshot_client import Client
-from streams.decoders.pool import DecoderPool
-from streams.decoders.prober import RecordingProber
+from streams import cores
+from streams.processes.zygote_process import Zygote
+from streams.workers import COMMAND
+from streams.workers.decoded_file import FileDecoder
+from streams.workers.messages import memory_bytes, slot_bytes
+from streams.workers.prober import RecordingProber
+from streams.workers.workers import Workers
 from tests.ports import free_port
 
 HOUR: Final = 3600
@@ -31,7 +37,7 @@ OTHERS: Final = 60
 
 def sounds(setup: Setup) -> Iterator[Row]:
     """Yield the speed of sound events on an hour of audio, relative to ONNX Runtime alone."""
-    seconds, threads = setup.size(HOUR), len(os.sched_getaffinity(0))
+    seconds, threads = setup.size(HOUR), cores.usable()
     for log in setup.logs():
         with running_service(log, model="yamnet") as (server, directory), job_client(server) as client:
             recording = write_noise(directory / "hour.wav", seconds)
@@ -126,9 +132,10 @@ def accepting(setup: Setup) -> Iterator[Row]:
 
 
 async def _probe_ms(file: Path, count: int) -> list[float]:
-    decoders = DecoderPool()
-    decoders.start()
-    prober = RecordingProber(decoders.open_file)
+    zygote = Zygote(COMMAND)
+    workers = Workers(1, partial(zygote.fork, memory_bytes(slot_bytes(0))))
+    await workers.start()
+    prober = RecordingProber(FileDecoder(workers).open_file)
     seconds = []
     with file.open("rb") as audio:
         for _ in range(count + 3):
@@ -136,7 +143,8 @@ async def _probe_ms(file: Path, count: int) -> list[float]:
             await prober.probe(audio.fileno(), None)
             seconds.append(1000 * (time.perf_counter() - began))
     await prober.close()
-    decoders.stop()
+    await workers.stop()
+    zygote.stop()
     return seconds[3:]
 
 

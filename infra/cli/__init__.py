@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 COMMANDS: Final[Mapping[str, Sequence[str]]] = {
     "serve": ["serve"],
     "backup": ["backup", "restore", "salvage", "set-aside"],
+    "accept": ["accept-log"],
     "listen": ["listen"],
     "detect": ["detect"],
     "analyze": ["analyze"],
@@ -35,6 +36,7 @@ COMMANDS: Final[Mapping[str, Sequence[str]]] = {
     "link": ["link"],
     "usage": ["usage"],
     "nodes": ["nodes"],
+    "partitions": ["partitions"],
     "settings": ["config"],
     "interface": ["interface"],
 }
@@ -42,9 +44,14 @@ COMMANDS: Final[Mapping[str, Sequence[str]]] = {
 
 def build() -> typer.Typer:
     import typer
+    from typer.core import TyperOption
 
     from infra.cli import version
 
+    # Otherwise the help of each flag says `<bool>`, as if it took a value.
+    TyperOption.display_type_rich = lambda self, ctx: (  # type: ignore[method-assign]
+        None if self.is_flag else self.metavar or self.display_type(ctx)
+    )
     app = typer.Typer(
         name="earshot",
         help="Sound analysis on your own machines: live audio in, sound events out.",

@@ -53,8 +53,11 @@ def list_organizations(url: AdminUrl = None, as_json: AsJson = False) -> None:
 
 
 @org.command("rotate-key")
-def rotate_organization_key(organization: OrganizationArgument, url: AdminUrl = None, as_json: AsJson = False) -> None:
+def rotate_organization_key(
+    organization: OrganizationArgument, yes: Yes = False, url: AdminUrl = None, as_json: AsJson = False
+) -> None:
     """Revoke an organization's key and print its new one; nodes refuse the old one within EARSHOT_KEY_CACHE_SECONDS."""
+    confirm(yes, f"Make a new key of organization {organization}, and revoke the one that its programs use now?")
     new_key = administer(url, lambda accounts: accounts.rotate_organization_key(organization))
     show_key({"organization": organization, "key": new_key}, as_json, f"earshot org rotate-key {quote(organization)}")
 
@@ -63,8 +66,8 @@ def rotate_organization_key(organization: OrganizationArgument, url: AdminUrl = 
 def delete_organization(
     organization: OrganizationArgument, yes: Yes = False, url: AdminUrl = None, as_json: AsJson = False
 ) -> None:
-    """Delete an organization, its projects, their keys, and its speakers with their voices."""
-    confirm(yes, f"Delete organization {organization}, its projects, their keys, and its speakers?")
+    """Delete an organization, its projects with all they have, and its speakers with their voices."""
+    confirm(yes, f"Delete organization {organization}, its projects with all they have, and its speakers?")
     administer(url, lambda accounts: accounts.delete_organization(organization))
     show({"deleted": organization}, as_json)
 
@@ -105,15 +108,16 @@ def plan_project(
 
 @project.command("delete")
 def delete_project(name: ProjectArgument, yes: Yes = False, url: AdminUrl = None, as_json: AsJson = False) -> None:
-    """Delete a project and its key. Its jobs and sessions stay until they expire: delete them first."""
-    confirm(yes, f"Delete project {name} and its key?")
+    """Delete a project, its key, own sounds, sessions and jobs. Its usage stays in the ledger."""
+    confirm(yes, f"Delete project {name}, its key, own sounds, sessions and jobs?")
     administer(url, lambda accounts: accounts.delete_project(name))
     show({"deleted": name}, as_json)
 
 
 @key.command("rotate")
-def rotate_project_key(name: ProjectArgument, url: AdminUrl = None, as_json: AsJson = False) -> None:
+def rotate_project_key(name: ProjectArgument, yes: Yes = False, url: AdminUrl = None, as_json: AsJson = False) -> None:
     """Revoke a project's key and print its new one; nodes refuse the old one within EARSHOT_KEY_CACHE_SECONDS."""
+    confirm(yes, f"Make a new key of project {name}, and revoke the one that its programs use now?")
     new_key = administer(url, lambda accounts: accounts.rotate_project_key(name))
     show_key({"project": name, "key": new_key}, as_json, f"earshot key rotate {quote(name)}")
 

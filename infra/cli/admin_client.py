@@ -1,7 +1,7 @@
 """The operator's client of a remote service: the port `topics.ports.administration.Administration` over HTTP."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from types import TracebackType
 from typing import Final, Self, TypeVar
 from urllib.parse import quote
@@ -100,9 +100,10 @@ class AdminClient:
             async with self._http.stream("GET", "/usage", params=query) as response:
                 if not response.is_success:
                     raise self._refusal(response.status_code, await response.aread())
-                async for line in self._lines_of(response.aiter_bytes()):
-                    if rows := self._decoded(b"[%b]" % line.strip(b"[],"), list[LineRow]):
-                        yield [row.charge() for row in rows]
+                async with aclosing(self._lines_of(response.aiter_bytes())) as lines:
+                    async for line in lines:
+                        if rows := self._decoded(b"[%b]" % line.strip(b"[],"), list[LineRow]):
+                            yield [row.charge() for row in rows]
 
     async def nodes(self) -> NodesReport:
         """Return the state of the nodes, which is not part of the port."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from infra.cli import remote
+from topics import languages
 from topics.errors import BadRequest, EarshotError
 from topics.keys import shown
 
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from earshot_client import Client, JobEvent, JobOptions
 
 
+#: A code of ISO 639, perhaps with a region.
+_CODE: Final = re.compile("[A-Za-z]{2,3}(-[A-Za-z0-9]{1,8})*")
 #: The bundled engine's answer to a language that it does not know.
 LANGUAGE_REFUSED: Final = "ASR Engine API error: 400"
 
@@ -42,6 +47,11 @@ def analyze(
     lang: Annotated[
         str | None, typer.Option("--speech-lang", "--lang", help="Language of the speech; by default detected.")
     ] = None,
+    speech_model: Annotated[
+        str | None, typer.Option(help="Model of the speech engine; by default the service's own.")
+    ] = None,
+    word_times: Annotated[bool, typer.Option("--word-times", help="Also the time of each word, with --json.")] = False,
+    diarization: Annotated[bool, typer.Option("--diarization/--no-diarization", help="Tell speakers apart.")] = True,
     speech_prompt: Annotated[
         str | None, typer.Option(help="Names and terms that may be said, as 'Anna Kowalczyk, Kubernetes'.")
     ] = None,
@@ -62,6 +72,8 @@ def analyze(
         raise BadRequest("--srt, --vtt and --idempotency-key are for one file")
     if prompt and not insights:
         raise BadRequest("--prompt needs --insights")
+    for option, language in (("--speech-lang", lang), ("--translate", translate)):
+        check_language(option, language)
     if idempotency_key and not (idempotency_key.isascii() and idempotency_key.isprintable()):
         raise BadRequest("--idempotency-key is sent in an HTTP header, so it must be printable ASCII")
     check_captions(srt, vtt)
@@ -73,6 +85,9 @@ def analyze(
         audio_insights=insights,
         caption=insights,
         speaker_profile=speakers,
+        speaker_diarization=None if diarization else False,
+        speech_model=speech_model,
+        word_times=word_times,
         translation=translate is not None,
         speech_lang=lang or "multi",
         translation_target_lang=translate or "en",
@@ -90,6 +105,19 @@ def analyze(
                     whole += print_job(client, job, str(file), json, srt, vtt)
     if whole < len(files):
         raise typer.Exit(1)
+
+
+def check_language(option: str, language: str | None) -> None:
+    """Check that a language may be one, before the upload.
+
+    Raises:
+        BadRequest: it is neither a language that the bundled engine knows nor a code that another might know.
+    """
+    if language is None or language.lower() == "multi" or languages.code(language) or _CODE.fullmatch(language):
+        return
+    near = difflib.get_close_matches(language.capitalize(), languages.NAMES.values(), 1)
+    meant = f"; do you mean {near[0]}?" if near else ""
+    raise BadRequest(f"{option}: {language!r} is no language: give its code, as fr, or its English name{meant}")
 
 
 def check_captions(*paths: Path | None) -> None:

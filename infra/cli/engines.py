@@ -37,7 +37,7 @@ def engines(
     it answers only requests with this key; clients set it as EARSHOT_SPEECH_KEY and so on. It needs a key to listen
     beyond this machine.
     """
-    from infra import logs
+    from infra import logs, scratch
     from infra.engines import serving
     from infra.engines.speech.speech_models import SpeechSettings
     from infra.errors import WrongSetting
@@ -46,6 +46,7 @@ def engines(
     from topics import apikeys
 
     logs.configure(log_level, log_format)
+    scratch.prepare()
     key = secret("engines_key", os.environ)
     if key is not None and (why := apikeys.fault(key) or ("must have no spaces" if " " in key else None)):
         raise WrongSetting("engines_key", why)

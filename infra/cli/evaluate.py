@@ -110,10 +110,12 @@ def calibrate(
 
 
 def _on_bundled(names: list[str], data: Path, write: bool) -> list[EvaluationReport]:
+    from infra import scratch
     from infra.lab.evaluation import bundled
     from infra.models.registry import BUNDLED, Registry
     from infra.settings import load
 
+    scratch.prepare()
     registry = Registry(load().data)
     directories = [registry.find(name) for name in names] or [
         entry.directory for entry in registry.entries() if entry.bundled

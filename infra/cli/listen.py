@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from earshot_client import Event, Run, Socket
     from infra.cli.pcm import PcmSource
 
+LONGEST_NAME = 200
 Print = Callable[[str], None]
 Advance = Callable[[], None]
 
@@ -35,6 +36,9 @@ def listen(
     rate: Annotated[int, typer.Option(min=1, help="Sample rate of a pipe, Hz.")] = 16000,
     sample_format: Annotated[str, typer.Option("--format", help="Sample format of a pipe.")] = "s16le",
     channels: Annotated[int, typer.Option(min=1, help="Channels of a pipe.")] = 1,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the stream in lists, as the camera's; by default that of the file.")
+    ] = None,
     sensitivity: remote.DefaultSensitivity = 0,
     tag_sensitivity: remote.TagSensitivity = None,
 ) -> None:
@@ -44,9 +48,12 @@ def listen(
     """
     from earshot_client import SessionOptions
 
+    if name is not None and not 0 < len(name) <= LONGEST_NAME:
+        raise typer.BadParameter(f"must have 1 to {LONGEST_NAME} characters", param_hint="--name")
     source = _source(file, speed, rate, sample_format, channels)
     sensitivities = remote.sensitivity(sensitivity, tag_sensitivity)
-    options = SessionOptions("stream", source.content_type, sensitivities)
+    known = name or (None if file == "-" else Path(file).name)
+    options = SessionOptions("stream", source.content_type, sensitivities, file_name=known)
     with (
         remote.connected(url, key_file) as client,
         client.socket(options) as socket,

@@ -22,11 +22,12 @@ def engine(name: str | None) -> tuple[OnnxSoundEngine, Path]:
     Raises:
         EngineError: there is no such model, or it cannot be used.
     """
-    from infra import settings
+    from infra import scratch, settings
     from infra.models.registry import Registry
     from streams.models.sound_engine import OnnxSoundEngine
 
     loaded = settings.load()
+    scratch.prepare()
     registry = Registry(loaded.data)
     directory = registry.find(name or registry.model_for_new_sessions(loaded.model))
     return OnnxSoundEngine(directory), directory

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from infra.cli.output import AsJson, Row, show, show_all
+from infra.cli.output import AsJson, Row, Yes, confirm, show, show_all
 from infra.errors import variable
 
 if TYPE_CHECKING:
@@ -110,20 +110,23 @@ def use(name: Name, as_json: AsJson = False) -> None:
 
 
 @models.command("remove")
-def remove(name: Name, as_json: AsJson = False) -> None:
+def remove(name: Name, yes: Yes = False, as_json: AsJson = False) -> None:
     """Delete an added model that is not in use; its scores stay readable."""
+    confirm(yes, f"Delete model {name}?")
     registry, _ = _opened()
     show({"removed": registry.remove(name).model_id}, as_json)
 
 
 def _opened() -> tuple[Registry, str | None]:
     """Return the registry and the id of the model in use, or None if it cannot be read."""
+    from infra import scratch
     from infra.models import manifests
     from infra.models.registry import Registry
     from infra.settings import load
     from topics.errors import EngineError
 
     settings = load()
+    scratch.prepare()
     registry = Registry(settings.data)
     try:
         model = registry.model_for_new_sessions(settings.model)

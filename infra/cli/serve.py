@@ -44,16 +44,22 @@ UNUSED: Final = "{setting} is ignored: the demo {whose} already has another key,
 
 def serve() -> None:
     """Start the service; settings come from EARSHOT_... variables (see `earshot config`)."""
-    from infra import settings
+    from streams import cores
+
+    # By default it would start a thread for each core of the machine.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", str(cores.usable()))
+    from infra import scratch, settings
 
     loaded = settings.load()
+    scratch.prepare()
     # Imported after the settings, so that a wrong one is reported at once. The imports take a second or two; garbage
     # collection would take a tenth of it.
     gc.disable()
-    from streams.decoders.processes import Zygote
+    from streams.processes.zygote_process import Zygote
+    from streams.workers import COMMAND
 
     # The zygote imports as much, on another core.
-    zygote = Zygote()
+    zygote = Zygote(COMMAND)
     zygote.start_beside()
     from infra.service.garbage import Freezer
     from infra.service.service import run

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 #: Part of the service's error for a recording that is too long to be answered at once.
 TOO_LONG = "longer than 10 minutes"
 
-Name = Annotated[str, typer.Argument(help="Letters, digits and underscores.")]
+Name = Annotated[str, typer.Argument(help="Letters A to Z and a to z, digits and underscores.")]
 
 speakers = typer.Typer(help="Voices of an organization: register and recognise them.", no_args_is_help=True)
 
@@ -58,7 +58,22 @@ def add(
 def list_speakers(url: remote.Url = None, org_key_file: remote.OrgKeyFile = None, as_json: AsJson = False) -> None:
     """List the registered speakers."""
     with remote.connected(url, org_key_file, "org") as client:
-        show_all([_row(one) for one in client.speakers()], as_json)
+        found = client.speakers()
+    shown = [{"display_name": one.display_name} if any(two.display_name for two in found) else {} for one in found]
+    show_all([{**_row(one), **more} for one, more in zip(found, shown, strict=True)], as_json)
+
+
+@speakers.command("name")
+def name_speaker(
+    name: Name,
+    display_name: Annotated[str, typer.Argument(help='What people call them, as "Anna Müller"; "" for the name.')],
+    url: remote.Url = None,
+    org_key_file: remote.OrgKeyFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Set the display name of a speaker, which lists and new transcripts show."""
+    with remote.connected(url, org_key_file, "org") as client:
+        show(_row(client.name_speaker(name, display_name or None)), as_json)
 
 
 @speakers.command("recognize")

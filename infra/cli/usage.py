@@ -81,8 +81,9 @@ async def _print(kind: type[msgspec.Struct], pages: AsyncIterable[Sequence[msgsp
     """Print rows as they arrive; the columns of a table grow with their content."""
     match form:
         case Format.CSV:
-            async for text in as_csv(kind, pages):
-                typer.echo(text, nl=False)
+            async with aclosing(as_csv(kind, pages)) as texts_of_pages:
+                async for text in texts_of_pages:
+                    typer.echo(text, nl=False)
         case Format.JSON:
             before = "["
             async for page in pages:

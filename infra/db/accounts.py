@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Final
 
 import msgspec
-from sqlalchemy import Table, and_, delete, insert, or_, select, update
+from sqlalchemy import ColumnElement, Table, and_, delete, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -14,7 +14,7 @@ from infra.db.database import Store
 from infra.db.keyring import Owner
 from infra.db.ledger import month_of, used_ms
 from infra.db.own_sounds import sounds_on
-from infra.db.schema import keys, organizations, projects, speakers
+from infra.db.schema import deleted_projects, keys, organizations, projects, speakers
 from infra.db.tokens import Purpose
 from topics import apikeys
 from topics.errors import BadRequest, NotFound
@@ -57,10 +57,11 @@ class Accounts(Store):
             return await keyring.issue(connection, owner, self._now())
 
     async def delete_organization(self, organization: str) -> None:
-        """Delete an organization with its projects, keys and speakers; note its voice files for deletion."""
+        """Delete an organization as `delete_project` does its projects; note its voice files for deletion."""
         async with self._database.writing() as connection:
             owner = await _find(connection, organizations, organization)
             await discards.note_speakers(connection, speakers.c.organization_id == owner, self._now())
+            await _note_deleted(connection, projects.c.organization_id == owner)
             await connection.execute(delete(organizations).where(organizations.c.id == owner))
         await self._database.scrub()
 
@@ -106,10 +107,17 @@ class Accounts(Store):
             return await _find(connection, organizations, organization)
 
     async def delete_project(self, project: str) -> None:
+        """Delete a project with its keys and sounds; note it, so that nodes delete its sessions and jobs."""
         async with self._database.writing() as connection:
             row_id = await _find(connection, projects, project)
+            await _note_deleted(connection, projects.c.id == row_id)
             await connection.execute(delete(projects).where(projects.c.id == row_id))
         await self._database.scrub()
+
+    async def deleted_projects(self) -> list[str]:
+        """Return the ids of all projects that were deleted."""
+        async with self._database.reading() as connection:
+            return list(await connection.scalars(select(deleted_projects.c.project_id)))
 
     async def chosen_keys(self) -> frozenset[bytes]:
         """Return the digests of live keys that an operator chose."""
@@ -133,10 +141,9 @@ class Accounts(Store):
             owner.project, owner.organization, free_seconds, keep_audio, rules_of(rules), OwnSounds(keeps, sounds)
         )
 
-    async def link_audio(self, principal: Principal, job: str) -> str | None:
+    async def link_audio(self, key: str, job: str) -> str | None:
         async with self._database.writing() as connection:
-            owner = Owner(principal.organization, principal.project)
-            return await tokens.issue(connection, Purpose.AUDIO, owner, self._now(), job)
+            return await tokens.issue_audio(connection, key, self._now(), job)
 
     async def audio_link(self, token: str) -> AudioLink | None:
         """Return what a link to a recording opens, or None if the link has expired."""
@@ -221,6 +228,11 @@ async def _find(
     if len(ids) > 1:
         raise BadRequest(several)
     return ids[0]
+
+
+async def _note_deleted(connection: AsyncConnection, whose: ColumnElement[bool]) -> None:
+    ids = select(projects.c.id).where(whose)
+    await connection.execute(insert(deleted_projects).from_select(["project_id"], ids))
 
 
 def _checked_name(name: str) -> str:

@@ -18,6 +18,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
+from infra.db.erasure import BUSY_SECONDS, checkpoint, note_deletion, vacuum
 from infra.db.schema import OLDEST, REVISION, metadata
 from infra.errors import WrongSetting
 from infra.extras import needed_for
@@ -28,13 +29,11 @@ if TYPE_CHECKING:
 
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
 CONNECT_SECONDS: Final = 2
-BUSY_SECONDS: Final = 5
 BUSY_PAUSE_SECONDS: Final = 0.01
 #: How long a writer waits for other writers of this process: sixty at once on a slow disk take several seconds.
 QUEUE_SECONDS: Final = 30
 COMMAND_SECONDS: Final = 30
-#: How long a checkpoint waits for readers, while writers wait for it, and how often `scrub` tries.
-SCRUB_SECONDS: Final = 0.2
+#: How often `scrub` tries.
 SCRUBS: Final = 5
 #: Tables whose deleted rows must not stay in the files.
 SCRUBBED: Final = "speakers, samples, own_sounds, own_marks"
@@ -175,8 +174,20 @@ class Database:
                         await connection.execute(text(f"VACUUM (SKIP_LOCKED) {SCRUBBED}"))
                 return
             for _ in range(SCRUBS):
-                if await asyncio.to_thread(_checkpoint, self._url.database or ""):
+                if await asyncio.to_thread(checkpoint, self._url.database or ""):
                     return
+
+    async def erase(self) -> None:
+        """Erase all deleted rows from the database's files, as far as the database can; `scrub` leaves some.
+
+        Raises:
+            Unavailable: another program uses the database, or its disk has no room for a copy.
+        """
+        if self._sqlite:
+            with self._driver_errors("erasing"):
+                async with self._writer():
+                    await asyncio.to_thread(vacuum, self._url.database or "")
+        await self.scrub()
 
     async def close(self) -> None:
         await self._engine.dispose()
@@ -300,6 +311,7 @@ def _sqlite(file: str, url: str) -> AsyncEngine:
     engine = create_async_engine(url, connect_args=options, hide_parameters=True)
     event.listen(engine.sync_engine, "connect", _prepare)
     event.listen(engine.sync_engine, "begin", _begin)
+    event.listen(engine.sync_engine, "after_cursor_execute", note_deletion)
     return engine
 
 
@@ -329,13 +341,6 @@ def _write_ahead(file: str) -> None:
                 if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
                     raise
             time.sleep(BUSY_PAUSE_SECONDS)
-
-
-def _checkpoint(file: str) -> bool:
-    """Move the write-ahead log into the database and empty it; return False if a reader or writer prevented it."""
-    with closing(sqlite3.connect(file, timeout=SCRUB_SECONDS, isolation_level=None)) as connection:
-        (busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-    return not busy
 
 
 #: SQLite's errors, by the low byte of the code.

@@ -43,8 +43,8 @@ class SqlDirectory:
         """Return the organization of an organization key, or None if the key is unknown or rotated."""
         return await self._owner(key, self._accounts.organization_of)
 
-    async def link_audio(self, principal: Principal, job: str) -> str | None:
-        return await self._answer(self._accounts.link_audio(principal, job), "the database does not answer")
+    async def link_audio(self, key: str, job: str) -> str | None:
+        return await self._answer(self._accounts.link_audio(key, job), "the database does not answer")
 
     async def audio_link(self, token: str) -> AudioLink | None:
         """Return what a link to a recording opens, or None if it has expired; mistyped links are not looked up."""

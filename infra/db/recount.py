@@ -5,6 +5,7 @@ nobody needs), the job's rows are used: the changelog keeps them as long as the 
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import aclosing
 from typing import Final
 
 import msgspec
@@ -16,7 +17,8 @@ from topics import catalog, keys, record_codec
 from topics.folding import Arrival
 from topics.jobs import rows
 from topics.jobs.records import Accepted, Finished
-from topics.jobs.rules import EntryState, JobHead, JobState, fold_command, fold_result
+from topics.jobs.result_rules import fold_result
+from topics.jobs.rules import EntryState, JobHead, JobState, fold_command
 from topics.ports.ledger import Charge, MeteredService
 
 REMOVED: Final = 204
@@ -85,7 +87,8 @@ async def recount(history: LogHistory, ledger: SqlLedger) -> Recount:
 
 
 async def _by_key(ledger: SqlLedger) -> dict[Key, Charge]:
-    return {(charge.job, charge.service, charge.step): charge async for page in ledger.lines() for charge in page}
+    async with aclosing(ledger.lines()) as pages:
+        return {(charge.job, charge.service, charge.step): charge async for page in pages for charge in page}
 
 
 async def _jobs_by_rows(history: LogHistory) -> dict[str, _Job]:
@@ -106,26 +109,27 @@ async def _jobs_by_commands(history: LogHistory) -> dict[str, _Job]:
     """Fold the commands; return a removed job as it was when removed."""
     heads: dict[str, JobHead] = {}
     jobs: dict[str, _Job] = {}
-    async for record in history.records(catalog.JOB_COMMANDS):
-        name, command = _name(record), readable(record_codec.decode_job_command, record.value)
-        job = jobs.get(name)
-        if command is None or (job is not None and job.removed):
-            if job is not None and isinstance(command, Accepted):
-                job.again = True
-            continue
-        head = heads.get(name)
-        if head is None and isinstance(command, Accepted):
-            # Retention removed its parts.
-            head = JobHead(JobState.RECEIVING, -1, record.timestamp, command.upload, command.parts)
-        step = fold_command(head, command, Arrival(record.offset, record.timestamp))
-        if step.head is None:
-            heads.pop(name, None)
-        else:
-            heads[name] = step.head
-        if job is not None:
-            job.removed = step.verdict.status == REMOVED
-        elif isinstance(command, Accepted) and step.head is not None and step.head.visible:
-            jobs[name] = _Job(step.head, command, record.partition)
+    async with aclosing(history.records(catalog.JOB_COMMANDS)) as records:
+        async for record in records:
+            name, command = _name(record), readable(record_codec.decode_job_command, record.value)
+            job = jobs.get(name)
+            if command is None or (job is not None and job.removed):
+                if job is not None and isinstance(command, Accepted):
+                    job.again = True
+                continue
+            head = heads.get(name)
+            if head is None and isinstance(command, Accepted):
+                # Retention removed its parts.
+                head = JobHead(JobState.RECEIVING, -1, record.timestamp, command.upload, command.parts)
+            step = fold_command(head, command, Arrival(record.offset, record.timestamp))
+            if step.head is None:
+                heads.pop(name, None)
+            else:
+                heads[name] = step.head
+            if job is not None:
+                job.removed = step.verdict.status == REMOVED
+            elif isinstance(command, Accepted) and step.head is not None and step.head.visible:
+                jobs[name] = _Job(step.head, command, record.partition)
     return jobs
 
 
@@ -134,15 +138,16 @@ async def _fold_results(history: LogHistory, jobs: Mapping[str, _Job], kept: Map
     trimmed = {number for number, offset in (await history.first_offsets(catalog.JOB_RESULTS)).items() if offset}
     oldest: dict[int, int] = {}
     lost = set()
-    async for record in history.records(catalog.JOB_RESULTS):
-        oldest.setdefault(record.partition, record.timestamp)
-        name, result = _name(record), readable(record_codec.decode_job_result, record.value)
-        if result is None:
-            continue
-        for job in filter(None, (jobs.get(name), kept.get(name))):
-            job.head = fold_result(job.head, result).head or job.head
-        if isinstance(result, Finished) and name not in jobs:
-            lost.add(name)
+    async with aclosing(history.records(catalog.JOB_RESULTS)) as records:
+        async for record in records:
+            oldest.setdefault(record.partition, record.timestamp)
+            name, result = _name(record), readable(record_codec.decode_job_result, record.value)
+            if result is None:
+                continue
+            for job in filter(None, (jobs.get(name), kept.get(name))):
+                job.head = fold_result(job.head, result).head or job.head
+            if isinstance(result, Finished) and name not in jobs:
+                lost.add(name)
     for name, job in jobs.items():
         late = job.partition in trimmed and oldest.get(job.partition, FOREVER) >= job.head.created
         if late or job.again:

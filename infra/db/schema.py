@@ -20,7 +20,7 @@ from sqlalchemy import (
 from sqlalchemy import UniqueConstraint as Unique
 
 #: The revision that this code works with: the newest in `migrations/versions`.
-REVISION: Final = "0010"
+REVISION: Final = "0013"
 #: The oldest revision that it reads; commit 57b4648 made it.
 OLDEST: Final = "0007"
 
@@ -129,6 +129,8 @@ speakers: Final = Table(
     Column("organization_id", ForeignKey("organizations.id", ondelete="CASCADE"), nullable=False),
     Column("name", String(100), nullable=False),
     Column("created_at", BigInteger, nullable=False),
+    #: What people call the speaker; NULL means the name.
+    Column("display_name", String(100)),
     Unique("organization_id", "name"),
 )
 
@@ -195,6 +197,27 @@ own_marks: Final = Table(
     #: int8, one row for each look.
     Column("looks", LargeBinary, nullable=False),
     Unique("sound_id", "source", "start_ms", "end_ms"),
+)
+
+#: Partitions that stopped, because too many of their records cannot be read.
+stopped_partitions: Final = Table(
+    "stopped_partitions",
+    metadata,
+    Column("partition", Integer, primary_key=True, autoincrement=False),
+    #: The first record that it did not pass.
+    Column("topic", String(249), nullable=False),
+    Column("offset", BigInteger, nullable=False),
+    Column("cause", Text, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    #: The operator's: "skip" or "resume".
+    Column("decision", String(8)),
+)
+
+#: Projects that were deleted, so that their sessions and jobs are found and deleted, whatever is killed in between.
+deleted_projects: Final = Table(
+    "deleted_projects",
+    metadata,
+    Column("project_id", String(24), primary_key=True),
 )
 
 _live = keys.c.revoked_at.is_(None)

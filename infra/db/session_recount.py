@@ -1,11 +1,13 @@
-"""Compares sessions in the ledger with the log: by their rows while they exist, otherwise by their records.
+"""Compares sessions in the ledger with the log: by their rows while they exist, otherwise by their commands.
 
 The audio of a line follows from windows alone (`streams.sessions.metering`). So the comparison needs only who opened a
 session, and up to which window the log says that the ledger has it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TypeVar
+from contextlib import aclosing
+from operator import attrgetter
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -16,12 +18,13 @@ from topics import catalog, keys, record_codec
 from topics.errors import RecordError
 from topics.ports.ledger import Charge
 from topics.sessions import rows
-from topics.sessions.records import Metered, Opened, Scored
+from topics.sessions.records import Metered, Opened
 from topics.sessions.rules import SessionHead, SessionState
 
 T = TypeVar("T")
 #: Session and step.
 Key = tuple[str, int]
+KEPT: Final = (keys.HEAD, keys.REQUEST, keys.NEWEST)
 
 
 class SessionCount(msgspec.Struct):
@@ -29,13 +32,11 @@ class SessionCount(msgspec.Struct):
 
     opened: Opened
     #: Windows that the log says are in the ledger.
-    metered: Metered = Metered(0)
+    metered: Metered = Metered("", 0)
     #: Windows made, as far as the log has them.
     windows: int = 0
     #: Windows that the ledger must have now.
     due: int = 0
-    #: The log has its rows, or its results from the first one on.
-    whole: bool = False
 
 
 async def count_sessions(history: LogHistory) -> dict[str, SessionCount]:
@@ -45,26 +46,22 @@ async def count_sessions(history: LogHistory) -> dict[str, SessionCount]:
         ServiceError: the log cannot be read.
     """
     heads, sessions = await _by_rows(history)
-    async for record in history.records(catalog.COMMANDS):
-        session = (record.key or b"").decode("ascii", "replace")
-        if session not in sessions and isinstance(
-            command := readable(record_codec.decode_command, record.value), Opened
-        ):
-            sessions[session] = SessionCount(msgspec.structs.replace(command, at=record.timestamp))
     for session, head in heads.items():
         if session in sessions:
-            metered = Metered(head.metered or 0, bool(head.predicts))
-            sessions[session] = SessionCount(sessions[session].opened, metered, head.windows, head.meterable, True)
-    async for record in history.records(catalog.RESULTS):
-        count = sessions.get((record.key or b"").decode("ascii", "replace"))
-        result = None if count is None else readable(record_codec.decode_result, record.value)
-        if count is not None and isinstance(result, Scored) and result.tags:
-            count.whole = count.whole or result.first == 0
-            count.windows = max(count.windows, result.first + len(result.scores) // result.tags)
-        elif count is not None and isinstance(result, Metered) and result.windows > count.metered.windows:
-            count.metered = result
-            count.windows = max(count.windows, result.windows)
-    return {session: count for session, count in sessions.items() if count.whole}
+            metered = Metered("", head.metered, bool(head.predicts))
+            sessions[session] = SessionCount(sessions[session].opened, metered, head.windows, head.meterable)
+    # A session without a head was deleted: only the log's commands tell what it had.
+    sessions = {session: count for session, count in sessions.items() if session in heads}
+    async with aclosing(history.records(catalog.COMMANDS)) as records:
+        async for record in records:
+            session = (record.key or b"").decode("ascii", "replace")
+            command = readable(record_codec.decode_command, record.value)
+            if isinstance(command, Opened) and session not in sessions:
+                sessions[session] = SessionCount(msgspec.structs.replace(command, at=record.timestamp))
+            elif isinstance(command, Metered) and (count := sessions.get(session)) is not None:
+                count.metered = max(count.metered, command, key=attrgetter("windows"))
+                count.windows = max(count.windows, command.windows)
+    return sessions
 
 
 def session_differences(
@@ -79,19 +76,20 @@ def session_differences(
             if (line := after.get((session, charge.step))) != charge:
                 yield session, charge, line
         if count.due > count.metered.windows:
-            due = Metered(count.due, count.metered.predicts)
+            due = Metered("", count.due, count.metered.predicts)
             for charge in map(as_stored, charges(session, count.opened, due, count.metered.windows)):
                 if (session, charge.step) not in after:
                     yield session, charge, None
     for (session, step), line in before.items():
         if (known := sessions.get(session)) is not None:
-            made = Metered(known.windows, known.metered.predicts)
+            made = Metered("", known.windows, known.metered.predicts)
             if step not in {charge.step for charge in charges(session, known.opened, made)}:
                 yield session, None, line
 
 
 async def _by_rows(history: LogHistory) -> tuple[dict[str, SessionHead], dict[str, SessionCount]]:
     heads: dict[str, SessionHead] = {}
+    newest: dict[str, rows.Newest | None] = {}
     sessions: dict[str, SessionCount] = {}
     for key, record in (await newest_rows(history, keys.SESSION)).items():
         session = key[1:-1].decode("ascii")
@@ -99,21 +97,25 @@ async def _by_rows(history: LogHistory) -> tuple[dict[str, SessionHead], dict[st
             # A tombstone has no counts, so a deleted session is compared by its records once the ledger has all of it.
             if head.state is not SessionState.DELETED or head.unmetered:
                 heads[session] = head
+        elif key[-1:] == keys.NEWEST:
+            newest[session] = rows.newest(record.value)
         elif key[-1:] == keys.REQUEST and (opened := rows.opened(record.value)) is not None:
             sessions[session] = SessionCount(opened)
-    return heads, sessions
+    whole = ((session, rows.whole(head, newest.get(session))) for session, head in heads.items())
+    return {session: head for session, head in whole if head is not None}, sessions
 
 
 async def newest_rows(history: LogHistory, kind: bytes) -> dict[bytes, PartitionRecord]:
-    """Return the head and request rows of all kept sessions or jobs, by key."""
+    """Return the head, request and newest rows of all kept sessions or jobs, by key."""
     found: dict[bytes, PartitionRecord] = {}
-    async for record in history.records(catalog.CHANGELOG):
-        key = record.key or b""
-        if key[:1] == kind and len(key) == len(kind) + keys.ID_LENGTH + 1 and key[-1:] in (keys.HEAD, keys.REQUEST):
-            if record.value:
-                found[key] = record
-            else:
-                found.pop(key, None)
+    async with aclosing(history.records(catalog.CHANGELOG)) as records:
+        async for record in records:
+            key = record.key or b""
+            if key[:1] == kind and len(key) == len(kind) + keys.ID_LENGTH + 1 and key[-1:] in KEPT:
+                if record.value:
+                    found[key] = record
+                else:
+                    found.pop(key, None)
     return found
 
 

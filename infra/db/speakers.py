@@ -30,6 +30,7 @@ _SPEAKER_STATE: Final = (
         select(func.count()).where(_others.c.organization_id == organizations.c.id).scalar_subquery(),
         speakers.c.id,
         speakers.c.created_at,
+        speakers.c.display_name,
         samples.c.created_at,
         *_OF_SAMPLE,
     )
@@ -113,6 +114,13 @@ class SqlSpeakerStore(Store):
             done = await connection.execute(update(samples).where(one).values(_embedding(sample)))
         return done.rowcount == 1
 
+    async def name(self, organization: str, speaker: str, display_name: str | None) -> bool:
+        named = update(speakers).where(*_by_name(organization, speaker)).values(display_name=display_name)
+        async with self._database.writing() as connection:
+            done = await connection.execute(named)
+        await self._database.scrub()  # The name of before is personal too.
+        return done.rowcount == 1
+
     async def remove(self, organization: str, speaker: str) -> Sequence[str] | None:
         """Delete a speaker and note the voice files as due; return them, or None if there is no such speaker.
 
@@ -146,7 +154,7 @@ async def _speaker_state(connection: AsyncConnection, organization: str, speaker
     rows = (await connection.execute(_SPEAKER_STATE, {"organization": organization, "speaker": speaker})).all()
     if not rows:
         raise NotFound("the organization was deleted")
-    count, owner, created_at, *_ = rows[0]
+    count, owner, created_at, shown, *_ = rows[0]
     if owner is None:
         if count >= MAX_SPEAKERS:
             raise too_many_speakers()
@@ -154,7 +162,7 @@ async def _speaker_state(connection: AsyncConnection, organization: str, speaker
     if len(rows) >= MAX_SAMPLES:
         raise too_many_samples()
     return _SpeakerState(
-        owner, EnrolledSpeaker(speaker, created_at, tuple(_sample(*row[4:]) for row in rows)), rows[-1][3]
+        owner, EnrolledSpeaker(speaker, created_at, tuple(_sample(*row[5:]) for row in rows), shown), rows[-1][4]
     )
 
 
@@ -173,14 +181,14 @@ def _embedding(sample: VoiceSample) -> dict[str, object]:
 async def _read(connection: AsyncConnection, *where: ColumnElement[bool]) -> list[EnrolledSpeaker]:
     """Return speakers by name; each has at least one sample."""
     query = (
-        select(speakers.c.name, speakers.c.created_at, *_OF_SAMPLE)
+        select(speakers.c.name, speakers.c.created_at, speakers.c.display_name, *_OF_SAMPLE)
         .join_from(speakers, samples)
         .where(*where)
         .order_by(speakers.c.id, samples.c.created_at)
     )
     speakers_by_id = [
-        EnrolledSpeaker(name, created_at, tuple(_sample(*row[2:]) for row in group))
-        for (name, created_at), group in groupby(await connection.execute(query), key=lambda row: row[:2])
+        EnrolledSpeaker(name, created_at, tuple(_sample(*row[3:]) for row in group), shown)
+        for (name, created_at, shown), group in groupby(await connection.execute(query), key=lambda row: row[:3])
     ]
     # Databases do not agree on the order of names.
     return sorted(speakers_by_id, key=lambda speaker: speaker.name)

@@ -33,11 +33,27 @@ _KIND: Final = {Purpose.LINK: KeyKind.LINK, Purpose.PASS: KeyKind.PASS, Purpose.
 MOST: Final = 1000
 
 
-async def issue(
-    connection: AsyncConnection, purpose: Purpose, owner: Owner, now: int, job: str | None = None
-) -> str | None:
+async def issue(connection: AsyncConnection, purpose: Purpose, owner: Owner, now: int) -> str | None:
     """Store and return a new token of the owner's live key, or None if there is none; `now` is in milliseconds."""
-    key = await connection.scalar(select(keys.c.id).where(live(owner)))
+    return await _issue(connection, purpose, await connection.scalar(select(keys.c.id).where(live(owner))), now)
+
+
+async def issue_audio(connection: AsyncConnection, credential: str, now: int, job: str) -> str | None:
+    """Store and return a new link to a recording, bound to the key of a key or session token, None if it has ended.
+
+    Not bound to its owner's live key: an edge may still accept a key that was just revoked.
+    """
+    digest = apikeys.digest(credential)
+    key = await connection.scalar(select(keys.c.id).where(keys.c.digest == digest, keys.c.revoked_at.is_(None)))
+    if key is None:
+        opening = _opening(Purpose.PASS, credential, now)
+        key = await connection.scalar(opening.with_only_columns(keys.c.id))
+    return await _issue(connection, Purpose.AUDIO, key, now, job)
+
+
+async def _issue(
+    connection: AsyncConnection, purpose: Purpose, key: int | None, now: int, job: str | None = None
+) -> str | None:
     if key is None:
         return None
     token = apikeys.new(_KIND[purpose])

@@ -14,8 +14,8 @@ import msgspec
 import structlog
 
 from infra.engines.speech.speech_models import SpeechSettings
-from infra.engines.speech.workers import engine_environment
 from streams.folding import retry
+from streams.processes.zygote_process import bare_environment
 
 log = structlog.get_logger("infra.engines")
 
@@ -86,7 +86,7 @@ class EngineServer:
     async def _run(self) -> int | str:
         """Start the child and wait for its end; return its exit status, or why it could not start."""
         descriptor = self._listener.fileno()
-        environment = engine_environment()
+        environment = bare_environment()
         try:
             await asyncio.to_thread(_empty, self._directory)
             environment["TMPDIR"] = str(self._directory.absolute())

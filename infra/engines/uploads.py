@@ -16,7 +16,7 @@ from topics.errors import BadRequest, TooLarge, Unavailable
 #: Room for ten minutes of stereo at 48 kHz and 16 bit.
 MOST_BYTES: Final = 128 * 1024 * 1024
 UPLOAD_S: Final = 60.0
-_ROOM: Final = BodyQuota(SHARES * MOST_BYTES)
+_ROOM: Final = BodyQuota(SHARES[1] * MOST_BYTES)
 
 
 async def body(request: Request, most: int) -> bytes:

@@ -10,10 +10,10 @@ import structlog
 from infra import models
 from infra.models import manifests
 from infra.models.registry import Registry, bundled
-from streams.decoders.processes import Zygote
 from streams.models import manifest
 from streams.models.loaded_models import LoadedModels, SoundModel
 from streams.models.manifest import Manifest
+from streams.processes.zygote_process import Zygote
 from topics.errors import EarshotError, EngineError, Unavailable
 
 log = structlog.get_logger("earshot")

@@ -1,6 +1,7 @@
 """The operator's actions on the control plane's database."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from functools import partial
 
 from infra.db.accounts import Accounts
@@ -24,8 +25,9 @@ class SqlAdministration(Accounts):
 
     async def lines(self, period: UsageFilter) -> AsyncGenerator[Sequence[Charge], None]:
         """Yield the single lines of the ledger in order of time, one page at a time."""
-        async for page in self._ledger.lines(await self._with_ids(period)):
-            yield page
+        async with aclosing(self._ledger.lines(await self._with_ids(period))) as pages:
+            async for page in pages:
+                yield page
 
     async def _with_ids(self, period: UsageFilter) -> UsageFilter:
         organization = await _id(self.find_organization, period.organization)

@@ -5,14 +5,15 @@ from pathlib import Path
 
 from infra.db.database import Database
 from infra.db.secret import log_name, note_log_name
-from infra.disk import replace_file
+from infra.db.seen_log import SqlLogMemory
 from infra.extras import needed_for
+from infra.service.node_name import DirectoryName
 from infra.settings import Settings
 from infra.urls import Embedded
 from streams.embedded.lock import DirectoryLock
 from streams.embedded.marks import Marks
 from streams.node.backend import LogBackend, Membership
-from topics import catalog, keys
+from topics import catalog
 
 
 async def open_log(
@@ -61,16 +62,15 @@ async def open_log(
         settings.kafka_replication,
         catalog.record_limit(settings.chunk_bytes),
         settings.queue_bytes,
+        SqlLogMemory(database),
     )
-    session_seconds = settings.kafka_session_seconds
-    return backend, GroupMembership(connection, _node_name(directory), url, session_seconds, settings.standbys, secret)
-
-
-def _node_name(directory: Path) -> str:
-    """Return the name of the node that owns a directory; the first start, or one that finds it damaged, chooses it."""
-    file = directory / "node-id"
-    name = file.read_text(errors="replace").strip() if file.exists() else ""
-    if not keys.is_id(name):
-        name = keys.new_id()
-        replace_file(file, name.encode())
-    return name
+    membership = GroupMembership(
+        connection,
+        DirectoryName(directory),
+        settings.partition_count,
+        url,
+        settings.kafka_session_seconds,
+        settings.standbys,
+        secret,
+    )
+    return backend, membership

@@ -3,14 +3,17 @@
 import asyncio
 import math
 from collections import Counter
+from functools import cached_property
 from typing import Final, Protocol
 
 import msgspec
 import structlog
 
 from app.http.addresses import customer
+from app.http.turns import LoopTurns
 from app.senders import SenderOf
-from infra.service.loop_turns import LoopTurns
+from infra.service.entrance import Entrance
+from topics.turns import Holder
 
 log = structlog.get_logger(__name__)
 
@@ -19,6 +22,8 @@ LOOK_SECONDS: Final = 1.0
 TOGETHER: Final = 64
 #: Bytes a second that all connections together discard of requests that are answered already.
 DISCARD_RATE: Final = 128 * 1024 * 1024
+#: Bytes of HTTP input that wait for their turn at most; more are handled at once, and then count as bodies.
+HELD_BYTES: Final = 8 * 1024 * 1024
 #: Seconds between log lines about refusals.
 REPORT_SECONDS: Final = 60.0
 
@@ -52,8 +57,11 @@ class Connections:
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
         self.turns = LoopTurns()
+        self.entrance = Entrance(lambda: self.turns)
         #: Identifies the sender of a request by its ASGI scope.
-        self.sender: SenderOf = lambda scope: ""
+        self.sender: SenderOf = lambda scope: Holder("", "")
+        #: Bytes of HTTP input that wait for their turn.
+        self.held = 0
         #: Seconds at the last check: free. It stops while this process stands still.
         self.now = 0.0
         self._looked = math.inf
@@ -96,26 +104,29 @@ class Connections:
 
         Others get their turn meanwhile: discarding is quick, but clients can send without end.
         """
-        now = asyncio.get_running_loop().time()
+        now = self._loop.time()
         self._discarded = max(self._discarded, now) + size / DISCARD_RATE
         return self._discarded - now
 
     def precise_now(self) -> float:
         """Return `now` without the delay of the next check."""
         # A client is not late if this process stood still and did not read it.
-        return self.now + max(0.0, min(asyncio.get_running_loop().time() - self._looked, 2 * LOOK_SECONDS))
+        return self.now + max(0.0, min(self._loop.time() - self._looked, 2 * LOOK_SECONDS))
+
+    @cached_property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
 
     async def watch(self) -> None:
         """Check all connections regularly; log refusals now and then.
 
         The checks run in small groups spread over the second: checking ten thousand at once would delay all requests.
         """
-        loop = asyncio.get_running_loop()
-        self._looked, reported = loop.time(), self.now
+        self._looked, reported = self._loop.time(), self.now
         waiting: list[Guarded] = []
         while True:
             await asyncio.sleep(LOOK_SECONDS / max(1, -(-len(self._all) // TOGETHER)))
-            self.now, self._looked = self.precise_now(), loop.time()
+            self.now, self._looked = self.precise_now(), self._loop.time()
             waiting = waiting or list(self._all)
             for connection in waiting[-TOGETHER:]:
                 if connection in self._all:

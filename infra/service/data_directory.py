@@ -9,6 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+import structlog
+
 from infra.service.directories import OWN, database_file
 from infra.service.lives import CRASH, LIVES
 from infra.service.voices import local_directory
@@ -16,7 +18,10 @@ from infra.settings import Settings
 from infra.urls import Embedded
 from streams.embedded.errors import LogLocked
 from streams.embedded.lock import DirectoryLock
+from streams.tables.database import Databases
 from topics.errors import ServiceError
+
+log = structlog.get_logger("infra.service")
 
 #: The parts of a backup, in the order of a restore. A start refuses a database whose log is missing, so an incomplete
 #: restore is never mistaken for a complete one.
@@ -71,18 +76,38 @@ def stopped(settings: Settings) -> Iterator[None]:
     Raises:
         ServiceError: a service runs on it, or it cannot be used.
     """
-    broker = settings.log
     try:
         held = lock(settings)
     except LogLocked as error:
         raise ServiceError(f"{error}: stop the service first") from error
     try:
-        for directory in settings.data, broker.directory if isinstance(broker, Embedded) else settings.data:
-            for left in directory.glob(f"{SCRATCH}*"):  # Left by a killed command.
-                shutil.rmtree(left, ignore_errors=True)
+        remove_unfinished(settings)
         yield
     finally:
         held.release()
+
+
+def remove_unfinished(settings: Settings) -> None:
+    """Remove what killed commands left unfinished. The data directory must be locked."""
+    for directory in _directories(settings):
+        for left in directory.glob(f"{SCRATCH}*"):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def tidy(settings: Settings) -> None:
+    """Remove what killed commands left unfinished, and log what was set aside. The data directory must be locked."""
+    remove_unfinished(settings)
+    found = [path for directory in _directories(settings) for path in directory.glob(f"{SET_ASIDE}*")]
+    if aside := [str(path) for path in sorted(found) + Databases(tables(settings)).aside()]:
+        note = "deleted data stays in these: remove them when you no longer need them"
+        log.warning("data.set_aside", paths=aside, note=note)
+
+
+def _directories(settings: Settings) -> set[Path]:
+    """Return the directories beside or in which commands put files: of the data, the log and the database."""
+    broker, database = settings.log, database_file(settings)
+    found = {settings.data, *([broker.directory] if isinstance(broker, Embedded) else [])}
+    return found | ({database.parent} if database is not None else set())
 
 
 def contents(settings: Settings) -> list[Path]:

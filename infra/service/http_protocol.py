@@ -5,6 +5,8 @@ input except body data: request line, headers, chunk sizes, trailers.
 """
 
 import asyncio
+from collections.abc import Awaitable
+from time import perf_counter
 from typing import Any, Final, cast
 
 import httptools
@@ -15,15 +17,22 @@ from uvicorn.server import ServerState
 
 from app.http.addresses import client_address
 from app.http.bodies import DISCARDED_BYTES
+from app.http.call import HOLDER
 from app.http.sockets import EXTENSION
-from infra.service.connections import LOOK_SECONDS, Connections
+from app.http.turns import ITERATION_SECONDS, Measured, stranger
+from infra.service.connections import HELD_BYTES, LOOK_SECONDS, Connections
+from infra.service.entrance import Entry
 from infra.service.pairing_transport import PairingTransport, at_once
 from infra.service.socket_upgrade import SocketUpgrade
+from infra.service.unread import cut
+from topics.turns import Holder
 
 #: Framing bytes allowed in a request, plus one for each byte of its body: a body may come in chunks of a few bytes.
 FRAMING_BYTES: Final = 32 * 1024
 TOO_MUCH_FRAMING: Final = 431, f"the request has more than {FRAMING_BYTES} bytes of headers"
 HEADERS: Final = 100
+#: Seconds of the loop that a connection may have used before its sender, perhaps not known yet, is charged.
+OWED_SECONDS: Final = 0.005
 #: Requests that a client may send before the first is answered.
 PIPELINED: Final = 16
 #: Seconds that a refused client has to read the answer, and bytes of its input discarded meanwhile.
@@ -53,14 +62,22 @@ class ClientConnection(HttpToolsProtocol):
         #: The request asks for a protocol other than WebSocket, and is parsed again without that.
         self._parses_again = False
         #: Who sends on this connection, as far as is known, and the input that waits for its turn.
-        self._sender = ""
+        self._sender: Holder | None = None
         self._waiting = b""
+        #: Seconds of the loop that its requests took, not charged yet.
+        self._seconds = 0.0
+        #: Seconds of the loop that count for a request that has not begun, and that are expected of the next one.
+        self._advanced, self._expected = 0.0, ITERATION_SECONDS
         #: The parser's error, in place of "not HTTP".
         self._fault: tuple[int, str] | None = None
         #: Ends a connection that was refused.
         self._lingering: asyncio.TimerHandle | None = None
         #: The connection closes at the end of a request that is answered already.
         self._leaving = False
+        #: The answer to a request that is not served, once earlier ones are answered; what follows is ignored.
+        self._refusal: tuple[int, str] | None = None
+        #: Reads the connection between an answered chunk and the next request.
+        self._entry: Entry | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start serving, or refuse with 503 if there are too many connections."""
@@ -73,6 +90,9 @@ class ClientConnection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._door.leave(self)
+        self._leave_entrance()
+        if self._seconds:
+            self._charge()
         if self._lingering is not None:
             self._lingering.cancel()
         super().connection_lost(exc)
@@ -85,7 +105,7 @@ class ClientConnection(HttpToolsProtocol):
         if self._lingering is not None:
             self._framing += len(data)
             if self._framing > LINGER_BYTES:
-                self._raw.abort()
+                cut(self._raw)
             return
         if self._raw.is_closing():
             return
@@ -93,24 +113,68 @@ class ClientConnection(HttpToolsProtocol):
         if self._waiting:
             self._handle_waiting()
             self._handle(data)
-        elif self._door.turns.take(self._sender, self._door.now, len(data)):
+        elif self._door.turns.is_free() or self._door.held + len(data) > HELD_BYTES:
+            begun = perf_counter()
             self._handle(data)
+            self._took(perf_counter() - begun)
         else:
             self._waiting = data
             self._raw.pause_reading()
             if self.cycle is not None:
                 self._note_sender()
-            self._door.turns.wait(self._sender or self.address, len(data), self._handle_waiting)
+            self._door.held += len(data)
+            self._door.turns.put(self._sender or stranger(self.address), self._handle_waiting)
 
     def _note_sender(self) -> None:
         """Attribute what comes next on this connection to the sender of its last request."""
-        self._sender = self._door.sender(cast(dict[str, Any], self.cycle.scope))
+        sender = self._door.sender(cast(dict[str, Any], self.cycle.scope))
+        if sender != self._sender:
+            if self._sender is not None:
+                self._charge()
+            self._sender = sender
+
+    def _took(self, seconds: float, counted: float = 0.0) -> None:
+        """Count seconds of the loop, `counted` of which count already for its iterations."""
+        self._seconds += seconds
+        self._door.turns.spend(seconds - counted)
+        if self._seconds > OWED_SECONDS:
+            self._charge()
+
+    def _charge(self) -> None:
+        if self._sender is None and self.cycle is not None:
+            self._note_sender()
+        self._door.turns.charge(self._sender or stranger(self.address), self._seconds)
+        self._seconds = 0.0
 
     def eof_received(self) -> None:
         # The connection closes now, and its last request may still have an effect.
         self._handle_waiting()
 
+    def _enter(self) -> None:
+        """Leave the next request to the entrance, because the last one was a chunk."""
+        holder = self._sender or stranger(self.address)
+        if self._entry is None:
+            self._entry = Entry(self._door.entrance, self._raw, self._enters, holder)
+        self._raw.pause_reading()
+        self._entry.holder = holder
+        self._entry.answered()
+        self._entry.wait(is_inside=False)
+
+    def _enters(self, data: bytes) -> None:
+        """Handle input at the holder's turn; the transport reads on unless it is a whole chunk."""
+        self._unset_keepalive_if_required()
+        self._handle(data)
+        if (self._receiving or not _is_chunk(self.cycle)) and not self._raw.is_closing():
+            self._raw.resume_reading()
+
+    def _leave_entrance(self) -> None:
+        if self._entry is not None:
+            self._entry.close()
+            self._entry = None
+
     def shutdown(self) -> None:
+        if self._entry is not None:
+            self._entry.read()
         self._handle_waiting()
         super().shutdown()
         if self._leaving:
@@ -129,13 +193,13 @@ class ClientConnection(HttpToolsProtocol):
     def _handle_waiting(self) -> None:
         if self._waiting:
             data, self._waiting = self._waiting, b""
-            self._door.turns.held -= len(data)
+            self._door.held -= len(data)
             if not self.flow.read_paused and not self._raw.is_closing():
                 self._raw.resume_reading()
             self._handle(data)
 
     def _handle(self, data: bytes) -> None:
-        if self._raw.is_closing() or self._lingering is not None:
+        if self._raw.is_closing() or self._lingering is not None or self._refusal is not None:
             return
         self._framing += len(data)
         try:
@@ -235,15 +299,35 @@ class ClientConnection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        super()._start_asgi_task(cycle, _unframed(cycle, app) if cycle.scope["http_version"] == "1.0" else app)
+        served = _unframed(cycle, app) if cycle.scope["http_version"] == "1.0" else app
+
+        def measured(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> Awaitable[None]:
+            return Measured(served(scope, receive, send).__await__(), self._stepped)
+
+        # The task begins in the next iteration. Until it is known what that takes, as much counts as is expected.
+        self._advanced = min(self._expected, ITERATION_SECONDS)
+        self._door.turns.spend(self._advanced)
+        super()._start_asgi_task(cycle, measured)
+
+    def _stepped(self, seconds: float) -> None:
+        advanced = self._advanced
+        if advanced:
+            self._advanced, self._expected = 0.0, max(seconds, self._expected / 2)
+        self._took(seconds, advanced)
 
     def on_response_complete(self) -> None:
         """Start the next request; pause reading while requests wait."""
-        super().on_response_complete()
-        if not self._sender:
+        is_last = not self.pipeline
+        if self._sender is None or HOLDER in self.cycle.scope:
             self._note_sender()
+        super().on_response_complete()
+        if is_last and self._refusal is not None and not self._raw.is_closing():
+            self._end_with(*self._refusal)
+            return
         if self.pipeline:
             self.flow.pause_reading()
+        elif _is_chunk(self.cycle) and not (self._receiving or self._waiting or self._raw.is_closing()):
+            self._enter()
 
     def on_body(self, body: bytes) -> None:
         self._framing -= len(body)
@@ -282,6 +366,7 @@ class ClientConnection(HttpToolsProtocol):
         cycle.response_started = cycle.response_complete = cycle.disconnected = True
         self.connections.discard(self)
         self._door.leave(self)
+        self._leave_entrance()
         # Break the reference cycles: `connection_lost` is not called.
         self.parser = None  # type: ignore[assignment]
         cast(PairingTransport, self.transport).leave = at_once
@@ -297,7 +382,7 @@ class ClientConnection(HttpToolsProtocol):
             self._stuck = now
         if untaken and now - self._stuck > limits.idle_seconds:
             self._door.refused["an answer that was not taken"] += 1
-            self._raw.abort()
+            cut(self._raw)
             return
         if not self._receiving or self._lingering is not None or self._raw.is_closing():
             return
@@ -316,9 +401,13 @@ class ClientConnection(HttpToolsProtocol):
         cycle = self.cycle
         if cycle is None or cycle.response_complete:
             answered = bool(self._framing) and not self._discards
+        elif self.pipeline or not cycle.more_body:
+            if cycle.more_body:
+                self.pipeline.popleft()
+            self._refusal, self._receiving = (status, message), False
+            return
         else:
-            # The client would take this answer for the answer to an earlier request.
-            answered = cycle.more_body and not cycle.response_started and not self.pipeline
+            answered = not cycle.response_started
             cycle.disconnected = True
             cycle.message_event.set()
         if answered:
@@ -333,7 +422,11 @@ class ClientConnection(HttpToolsProtocol):
         # If more of the request is on its way, closing at once would reset the connection and lose the answer.
         self._raw.write_eof()
         self._framing = 0
-        self._lingering = self.loop.call_later(LINGER_SECONDS, self._raw.abort)
+        self._lingering = self.loop.call_later(LINGER_SECONDS, cut, self._raw)
+
+
+def _is_chunk(cycle: RequestResponseCycle) -> bool:
+    return cycle.scope["method"] == "PUT" and "/chunks/" in cycle.scope["path"]
 
 
 def _unframed(cycle: RequestResponseCycle, app: ASGI3Application) -> ASGI3Application:

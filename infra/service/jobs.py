@@ -19,11 +19,10 @@ from streams.clients.embeddings import EmbeddingClient
 from streams.clients.restarts import Restarts
 from streams.clients.transcriptions import SpeechTranslationClient, TranscriptionClient
 from streams.clients.translations import TranslationClient
-from streams.decoders.pool import DecoderPool
-from streams.decoders.prober import RecordingProber
 from streams.models.loaded_models import LoadedModels
 from streams.services.caption import CAPTION
 from streams.services.insights import INSIGHTS
+from streams.services.priority import NICE
 from streams.services.prompting import ChatService
 from streams.services.service import JobService
 from streams.services.sound import SoundService
@@ -33,6 +32,8 @@ from streams.services.translation import TranslationService
 from streams.speakers.registered_speakers import SpeakerService
 from streams.speakers.speaker_store import SpeakerStore
 from streams.speakers.transcriber import Transcriber
+from streams.workers.decoded_file import FileDecoder
+from streams.workers.prober import RecordingProber
 from streams.workers.workers import Workers
 from topics.jobs.options import DEFAULT_SPEECH_MODEL, Service
 
@@ -50,10 +51,8 @@ AnyService = SoundService | SpeechService | ChatService | TranslationService | S
 class JobServices:
     """The job services and registered speakers of a node; starts and stops their engines."""
 
-    def __init__(
-        self, settings: Settings, models: LoadedModels, store: SpeakerStore, decoders: DecoderPool, workers: Workers
-    ) -> None:
-        """Make the services; those without an engine are missing. `decoders` read recordings, `workers` score them.
+    def __init__(self, settings: Settings, models: LoadedModels, store: SpeakerStore, workers: Workers) -> None:
+        """Make the services; those without an engine are missing. `workers` read and score recordings.
 
         Raises:
             OSError: there is no free port for the bundled engines.
@@ -62,9 +61,11 @@ class JobServices:
         self._settings = settings
         #: The engines in use, for the operator's view.
         self.engines: list[EngineClient] = []
-        self._decoders = decoders
         self._workers = workers
-        self.prober = RecordingProber(decoders.open_file)
+        self._decoder = FileDecoder(workers)
+        #: Opens recordings of jobs, which have a lower priority.
+        self.open_file = FileDecoder(workers, NICE).open_file
+        self.prober = RecordingProber(self._decoder.open_file)
         self._bundled: EngineServer | None = None
         self._restarts = Restarts()
         if settings.bundled_engines:
@@ -115,13 +116,12 @@ class JobServices:
         self, models: LoadedModels, voices: SpeakerModel, transcriber: Transcriber | None
     ) -> dict[Service, AnyService]:
         settings = self._settings
-        open_file = self._decoders.open_in_background
-        services: dict[Service, AnyService] = {Service.SOUND: SoundService(models, self._workers, open_file)}
+        services: dict[Service, AnyService] = {Service.SOUND: SoundService(models, self._workers)}
         if transcriber is not None:
             services[Service.SPEECH] = SpeechService(
                 transcriber.engine,
                 voices,
-                open_file,
+                self.open_file,
                 names=self.speakers.identification,
                 overlap=OverlapModel(OVERLAP_DIRECTORY),
                 piece_seconds=transcriber.piece_s,
@@ -144,7 +144,7 @@ class JobServices:
             limit = min(settings.speech_concurrency, TOGETHER)
             address = self._here(self._bundled, SPEECH_MODEL, settings.speech_timeout * limit, limit)
             hearing = self._noted(SpeechTranslationClient(address))
-        return SpeechTranslationService(hearing, self._decoders.open_in_background, BUNDLED_PIECE_SECONDS, NEEDED)
+        return SpeechTranslationService(hearing, self.open_file, BUNDLED_PIECE_SECONDS, NEEDED)
 
     def _speech_settings(self) -> SpeechSettings:
         """Return the settings of the bundled speech engine."""
@@ -169,7 +169,7 @@ class JobServices:
             store,
             self._voices,
             self.prober,
-            self._decoders.open_file,
+            self._decoder.open_file,
             NoEngine() if address is None else self._noted(EmbeddingClient(address)),
             voices,
             keep=settings.keep_voice,

@@ -52,7 +52,9 @@ class OneTimeLinks(Store):
         if owner is None:
             raise NotFound(ENDED)
         async with self._database.writing() as connection:
-            if not await tokens.end(connection, Purpose.LINK, token):
+            # Again, because the key may have been renewed meanwhile.
+            owner = await tokens.owner_of(connection, Purpose.LINK, token, now)
+            if owner is None or not await tokens.end(connection, Purpose.LINK, token):
                 raise NotFound(ENDED)
             owners = owner, Owner(owner.organization)
             return SignIn(*[await tokens.issue(connection, Purpose.PASS, one, now) for one in owners])

@@ -13,6 +13,8 @@ from topics.errors import ServiceError
 #: This machine lacks the family or address; a host with several addresses may do without it.
 _MISSING: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 BACKLOG: Final = 2048
+#: Seconds for which the kernel keeps what a client does not read, also after the service has closed the connection.
+UNREAD_SECONDS: Final = 60
 
 
 def descriptors() -> int:
@@ -67,8 +69,11 @@ def close(sockets: list[socket.socket]) -> None:
 
 def _listener(family: int, address: tuple[str | int, ...]) -> socket.socket | None:
     try:
-        return socket.create_server(address, family=family, backlog=BACKLOG)
+        one = socket.create_server(address, family=family, backlog=BACKLOG)
     except OSError as error:
         if error.errno in _MISSING:
             return None
         raise
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; the connections inherit it.
+        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * UNREAD_SECONDS)
+    return one

@@ -34,7 +34,7 @@ def node_options(settings: Settings, url: str, database: Path | None) -> NodeOpt
         partitions=settings.partition_count,
         idle_seconds=settings.session_idle_seconds,
         url=url,
-        sweep_seconds=min(30.0, max(0.5, settings.session_idle_seconds / 20)),
+        sweep_seconds=1.0,
         part_bytes=settings.queue_bytes // 4,
         share_bytes=settings.queue_bytes // 2,
         free_bytes=settings.upload_free_bytes,

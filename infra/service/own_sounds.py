@@ -11,11 +11,11 @@ import numpy as np
 from infra.db.database import Database
 from infra.db.own_sounds import SqlOwnSounds
 from infra.teaching.names import check_name
-from streams.admission import AdmissionSemaphore
 from streams.models.loaded_models import LoadedModels
 from streams.models.manifest import Manifest
 from streams.models.own_sounds import POINT, score
 from streams.models.packing import pack
+from streams.room import MOST_WAITING, Room
 from topics.errors import BadRequest, NotFound, Unavailable
 from topics.hearing import OwnSound
 from topics.ports.own_sounds import Mark, TaughtSound
@@ -33,7 +33,7 @@ class OwnSounds(SqlOwnSounds):
         super().__init__(database)
         self._models = models
         #: Lessons compute for some seconds, in threads that uploads need too: one at a time.
-        self._lessons = AdmissionSemaphore(1)
+        self._lessons = Room(1, MOST_WAITING)
         #: Projects with a lesson.
         self._learning: set[str] = set()
 
@@ -58,7 +58,7 @@ class OwnSounds(SqlOwnSounds):
             raise Unavailable("the project is learning a sound already: try again when it is done", retry_after=2)
         self._learning.add(project)
         try:
-            async with self._lessons.admit():
+            async with self._lessons.admit(project):
                 learnt = await asyncio.to_thread(_study, marks, manifest)
         finally:
             self._learning.discard(project)

@@ -27,10 +27,13 @@ from infra.db.ledger import SqlLedger
 from infra.db.projects import SqlProjects
 from infra.db.secret import NODE_METADATA, token_secret
 from infra.db.speakers import SqlSpeakerStore
-from infra.errors import naming, variable
+from infra.db.stops import SqlStops
+from infra.errors import named, naming, variable
 from infra.models.in_use import ModelInUse
 from infra.service import broker, data_directory, directories, limits, listener
 from infra.service.connections import Connections
+from infra.service.deletion import Operator, ProjectDeletions
+from infra.service.erasure import keep_erasing
 from infra.service.health import ServiceHealth
 from infra.service.http_hooks import check_hooks
 from infra.service.http_protocol import ClientConnection
@@ -42,17 +45,16 @@ from infra.service.models import ModelsInUse
 from infra.service.nodes import ServiceNodes
 from infra.service.options import connection_limits, edge_options, node_options
 from infra.service.own_sounds import OwnSounds
-from infra.service.speakers import Operator, keep_sweeping
+from infra.service.speakers import keep_sweeping
 from infra.settings import Settings
 from infra.urls import Embedded, host_and_port, http_url, local_url
-from streams.decoders.pool import DecoderPool
-from streams.decoders.processes import Zygote
+from streams.cores import LOOP_SLICE, wake_promptly
 from streams.embedded.marks import FILE as MARKS
 from streams.embedded.marks import Marks
 from streams.memory import trim_heap
 from streams.models.loaded_models import LoadedModels
 from streams.node.node import Node
-from streams.services.priority import NICE
+from streams.processes.zygote_process import Zygote
 from streams.workers.messages import memory_bytes, slot_bytes
 from streams.workers.workers import Workers
 from topics.errors import DirectoryDown, NotFound, ServiceError
@@ -101,6 +103,7 @@ class EarshotService:
             # First: another process may use the directory, and then its database must not be migrated.
             lock = data_directory.lock(self.settings)
             stack.callback(lock.release)
+            data_directory.tidy(self.settings)
             self._sockets = listener.listen(self.settings.host, self.settings.port)
             stack.callback(listener.close, self._sockets)
             if self.settings.admin_listen is not None:
@@ -110,14 +113,13 @@ class EarshotService:
             options = node_options(self.settings, self._node_url, self.database.file)
             marks = Marks(options.directory / MARKS)
             stack.callback(marks.close)
-            decoders = DecoderPool(NICE, zygote=self.zygote)
-            stack.push_async_callback(asyncio.to_thread, decoders.stop)
+            stack.push_async_callback(asyncio.to_thread, self.zygote.stop)
             demo, models = await self._open(marks)
             if demo is None:
                 return 0
             memory = memory_bytes(slot_bytes(self.settings.chunk_bytes))
-            workers = Workers(self.settings.workers, partial(self.zygote.fork_worker, memory))
-            jobs = JobServices(self.settings, models, SqlSpeakerStore(self.database), decoders, workers)
+            workers = Workers(self.settings.workers, partial(self.zygote.fork, memory))
+            jobs = JobServices(self.settings, models, SqlSpeakerStore(self.database), workers)
             stack.push_async_callback(jobs.stop)
             group_secret = await token_secret(self.database, NODE_METADATA)
             backend, membership = await broker.open_log(
@@ -130,20 +132,23 @@ class EarshotService:
                 models,
                 backend,
                 self._fail,
-                decoders.open_file,
+                jobs.open_file,
                 workers,
                 jobs.services,
                 SqlLedger(self.database),
                 membership,
-                decoders.open_in_background,
+                SqlStops(self.database),
             )
+            deletions = ProjectDeletions(self.database, node.deleted_projects)
+            await deletions.look()
             secret = await token_secret(self.database)
             self._links = OneTimeLinks(self.database)
             nodes = self._nodes(node, models, jobs)
             stack.push_async_callback(nodes.close)
-            app = self._app(node, jobs, secret, nodes, models)
+            app = self._app(node, jobs, secret, nodes, models, deletions)
             stack.push_async_callback(app.state.forwarder.close)
             self.connections.sender = app.state.sender
+            self.connections.turns = self._operators.turns = app.state.turns
             stack.callback(lambda: log.info("service.stopped", failed=self.failed))
             stack.push_async_callback(self._stop_node, node)
             fronts = (app, self._sockets, self.connections), (app.state.operator, self._admin_sockets, self._operators)
@@ -157,6 +162,8 @@ class EarshotService:
                 "voices": keep_sweeping(jobs.speakers.sweep),
                 "outdated voices": jobs.speakers.warn_of_outdated(),
                 "keys": keep_noting(app.state.keyrings, SqlProjects(self.database).note_used),
+                "erasure": keep_erasing(self.settings, options.directory, node, self.database),
+                "deleted projects": deletions.run(app.state.end_keys),
                 "connections": self.connections.watch(),
                 "operators": self._operators.watch(),
             }
@@ -164,7 +171,8 @@ class EarshotService:
                 stack.callback(node.tasks.spawn(keeper, name).cancel)
             await self._start(node)
             await self._until(node.served)
-            if node.ready() is None and not self.stopping.is_set():
+            # A partition that has stopped, or is taken over again just now, does not end the start.
+            if node.alive() is None and not self.stopping.is_set():
                 log.info("service.ready", seconds=round(time.monotonic() - began, 2), url=self.url)
                 with contextlib.suppress(OSError):
                     (self.settings.data / data_directory.LEFT_OUT).unlink()
@@ -222,7 +230,7 @@ class EarshotService:
 
             if error.__cause__ is None and not isinstance(error, TopicsDiffer):  # Kafka answered, and refused.
                 error.add_note(f"see {variable('partitions')} and {variable('kafka_replication')}")
-            raise _named("broker", error) from error
+            raise named("broker", error) from error
 
     async def _stop_serving(self, node: Node, server: uvicorn.Server, serving: asyncio.Task[None]) -> None:
         # Waiting readers get an answer first; otherwise the server would wait for them.
@@ -257,7 +265,7 @@ class EarshotService:
         except DirectoryDown as error:
             if self.settings.database_url is None:
                 raise
-            raise _named("database_url", error) from error
+            raise named("database_url", error) from error
         # If a removal was killed before its scrub, the file still holds the removed data.
         await self.database.scrub()
         keys = (self.settings.bootstrap_project_key, self.settings.bootstrap_org_key)
@@ -287,7 +295,13 @@ class EarshotService:
         return None
 
     def _app(
-        self, node: Node, jobs: JobServices, secret: bytes, nodes: ServiceNodes, loaded: LoadedModels
+        self,
+        node: Node,
+        jobs: JobServices,
+        secret: bytes,
+        nodes: ServiceNodes,
+        loaded: LoadedModels,
+        deletions: ProjectDeletions,
     ) -> Starlette:
         models = ModelsInUse(loaded, jobs.bundled_speech)
         options = edge_options(self.settings, secret, jobs.speech_models)
@@ -303,7 +317,7 @@ class EarshotService:
             projects=SqlProjects(self.database),
             sign_ins=self._links,
             own_sounds=OwnSounds(self.database, loaded),
-            administration=Operator(self.database, jobs.speakers.sweep),
+            administration=Operator(self.database, deletions.look, jobs.speakers.sweep),
             models=models,
             nodes=nodes,
         )
@@ -351,14 +365,6 @@ def _server(app: object, settings: Settings, connections: Connections) -> uvicor
     return server
 
 
-def _named(field: str, error: ServiceError) -> ServiceError:
-    """Return the error with the name of the setting that caused it in front; it may be temporary."""
-    named = ServiceError(f"{variable(field)}: {error}")
-    for note in getattr(error, "__notes__", ()):
-        named.add_note(note)
-    return named
-
-
 #: Reports to the person who started the service: the service, the demo project's state, new keys, and the token of a
 #: link to the dashboard.
 Announce = Callable[[EarshotService, Bootstrap, FirstKeys, str | None], None]
@@ -374,8 +380,10 @@ def run(settings: Settings, announce: Announce, private: bool, zygote: Zygote) -
     Raises:
         EarshotError: the service cannot start.
     """
-    logs.configure(settings.log_level, settings.log_format, settings.secrets)
+    logs.configure(settings.log_level, settings.log_format, settings.secrets, node=settings.advertise)
     os.umask(directories.UMASK)
+    limits.forbid_core_dumps()
+    wake_promptly(LOOP_SLICE)
     with asyncio.Runner(loop_factory=_loop) as runner:
         return runner.run(_main(settings, announce, private, zygote))
 

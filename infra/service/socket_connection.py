@@ -6,6 +6,7 @@ so a deadline costs no timer.
 
 import asyncio
 from random import random
+from time import perf_counter
 from typing import Final
 
 from uvicorn.server import ServerState
@@ -14,8 +15,10 @@ from websockets.frames import Frame, Opcode
 from websockets.protocol import Protocol, State
 
 from app.http.sockets import IDLE, TOO_BIG, Receiver
+from app.http.turns import SLICE_SECONDS
 from infra.service.connections import Connections
-from infra.service.unread import Unread
+from infra.service.entrance import Entry
+from infra.service.unread import Unread, cut
 
 #: Seconds that a client has to read the close frame.
 LINGER_SECONDS: Final = 2.0
@@ -23,15 +26,13 @@ LINGER_SECONDS: Final = 2.0
 PINGS: Final = 3
 #: The most frames of one message.
 FRAGMENTS: Final = 16_384
-#: Bytes read at a time, and seconds after which other connections get their turn.
-SLICE: Final = 8 * 1024
-TURN_SECONDS: Final = 0.002
-#: After a turn with more than `TINY_FRAMES` frames of one message, a connection rests `REST` times as long.
-TINY_FRAMES: Final = 256
-REST: Final = 25
+#: Bytes of input handled before the clock is read: the fewest after a slice of more than `FRAMES` frames, since each
+#: takes some 10 us at any size, else up to the most.
+SLICES: Final = 512, 4096
+FRAMES: Final = 16
 #: Frames examined after this side has closed.
 IGNORED: Final = 512
-#: Bytes of an incomplete message that are not counted as held.
+#: Bytes of a frame that are read after this side has closed.
 SMALL: Final = 64 * 1024
 
 
@@ -70,10 +71,11 @@ class SocketConnection(asyncio.Protocol):
         self._fragments = 0
         #: Frames received after this side closed; one may be the client's close.
         self._ignored = 0
-        self._loop = asyncio.get_running_loop()
-        #: Unread input: it came after the request, or during the turn of other connections.
+        #: Input not handled yet: it came after the request, or took too long; and how much is handled at a time.
         self._backlog = b""
-        transport.pause_reading()
+        self._slice = SLICES[0]
+        self._waits = False
+        self._entry = Entry(door.entrance, transport, self.data_received, receiver.holder)
 
     def take_over(self, answer: bytes, early: bytes) -> None:
         """Become the protocol of the connection; nothing is read until the receiver resumes it."""
@@ -91,6 +93,7 @@ class SocketConnection(asyncio.Protocol):
             for text in texts:
                 self._protocol.send_text(text)
             self._flush()
+            self._entry.answered()
 
     def close(self, code: int, reason: str, texts: list[bytes]) -> None:
         """Send the last messages and close, once the client has read them or `LINGER_SECONDS` have passed."""
@@ -104,24 +107,28 @@ class SocketConnection(asyncio.Protocol):
 
     def _end(self) -> None:
         self._closing = self._door.now
-        self._parts, self._backlog = bytearray(), b""
+        self._parts = bytearray()
+        if len(self._protocol.reader.buffer) + len(self._backlog) > SMALL:
+            # What has come of a message goes at once. Its rest cannot be told from what follows.
+            self._protocol.reader.buffer.clear()
+            self._backlog, self._is_over = b"", True
         self._flush()
         # Discard input until the client has read the close frame.
         self._reading = False
         self.resume_reading()
 
     def pause_reading(self) -> None:
-        if self._reading and not self._transport.is_closing() and self._closing is None:
+        if self._closing is None:
             self._reading = False
-            self._transport.pause_reading()
+            self._entry.pause()
 
     def resume_reading(self) -> None:
         if not self._reading and not self._transport.is_closing():
             self._reading, self._moved = True, self._door.precise_now()
             if self._backlog:
-                self._loop.call_soon(self._go_on_reading)
+                self._wait()
             else:
-                self._transport.resume_reading()
+                self._entry.wait(is_inside=bool(self._held))
 
     def _flush(self) -> None:
         data = b"".join(self._protocol.data_to_send())
@@ -133,36 +140,46 @@ class SocketConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._moved = self._door.precise_now()
-        self._backlog += data
+        if not self._is_over:
+            self._backlog += data
         self._go_on()
 
+    def _wait(self) -> None:
+        """Go on at the holder's next turn, which is for all of its connections."""
+        if not self._waits:
+            self._waits = True
+            self._door.turns.put(self._receiver.holder, self._go_on_reading)
+
     def _go_on(self) -> None:
-        """Read input until this connection's turn ends: small frames cost as much as large ones."""
-        data, self._backlog = self._backlog, b""
-        begun, fragments = self._loop.time(), self._fragments
-        for at in range(0, len(data), SLICE):
-            self._feed(data[at : at + SLICE])
-            is_last = at + SLICE >= len(data) or self._closing is not None
-            if not is_last and (not self._reading or self._loop.time() - begun > TURN_SECONDS):
-                self._backlog = data[at + SLICE :]
-                self._transport.pause_reading()
-                if self._reading:
-                    rest = REST if self._fragments - fragments > TINY_FRAMES else 0
-                    self._loop.call_later(rest * (self._loop.time() - begun), self._go_on_reading)
-                return
+        """Handle input for one turn: small frames cost as much as large ones."""
+        data, self._backlog, at = self._backlog, b"", 0
+        until = perf_counter() + SLICE_SECONDS
+        while at < len(data) and self._reading and perf_counter() < until:
+            piece = data[at : at + self._slice]
+            at += len(piece)
+            self._slice = SLICES[0] if self._feed(piece) > FRAMES else min(2 * self._slice, SLICES[1])
+        if at < len(data) and not self._is_over:
+            self._backlog = data[at:]
+        self._count()
+        if self._reading and not self._transport.is_closing():
+            if self._backlog:
+                self._wait()
+            else:
+                self._entry.wait(is_inside=bool(self._held))
 
     def _go_on_reading(self) -> None:
+        self._waits = False
         if self._reading and not self._transport.is_closing():
             self._go_on()
-            if self._reading and not self._backlog and not self._transport.is_closing():
-                self._transport.resume_reading()
 
-    def _feed(self, data: bytes) -> None:
+    def _feed(self, data: bytes) -> int:
+        """Handle some input; return the number of its frames."""
         protocol = self._protocol
         if self._is_over or (self._closing is not None and len(protocol.reader.buffer) > SMALL):
-            return
+            return 0
         protocol.receive_data(data)
-        for frame in protocol.events_received():
+        frames = protocol.events_received()
+        for frame in frames:
             if self._closing is not None:
                 self._ignored += 1
             elif isinstance(frame, Frame):
@@ -176,7 +193,7 @@ class SocketConnection(asyncio.Protocol):
                 protocol.data_to_send()  # Only pongs, which the client does not get.
             else:
                 self._flush()
-            self._count(len(protocol.reader.buffer) + len(self._parts))
+        return len(frames)
 
     def _take(self, frame: Frame) -> None:
         opcode = frame.opcode
@@ -222,10 +239,10 @@ class SocketConnection(asyncio.Protocol):
             # If more of a message is on its way, closing at once would reset the connection and lose the last message.
             self._transport.write_eof()
 
-    def _count(self, held: int) -> None:
-        if held <= SMALL:
-            held = 0
-        if held != self._held:
+    def _count(self) -> None:
+        """Report the memory that input takes until it is a whole message."""
+        held = len(self._backlog) + len(self._protocol.reader.buffer) + len(self._parts)
+        if held != self._held and self._closing is None:
             self._held = held
             self._receiver.holds(held)
 
@@ -241,6 +258,7 @@ class SocketConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._door.leave(self)
+        self._entry.close()
         self._state.connections.discard(self)
         self._receiver.ended()
         # Break reference cycles; otherwise the objects would wait for a full garbage collection.
@@ -257,7 +275,7 @@ class SocketConnection(asyncio.Protocol):
         idle = self._door.limits.idle_seconds
         if self._closing is not None:
             if now - self._closing > LINGER_SECONDS:
-                self._transport.abort()
+                cut(self._transport)
             return
         waited = self._unread.left
         if self._unread.is_read(self._transport.get_write_buffer_size()) or not waited:
@@ -265,7 +283,7 @@ class SocketConnection(asyncio.Protocol):
         if now - self._stuck >= idle:
             self._give_up(f"nothing was taken for {idle:g} s")
             return
-        if not self._reading:
+        if not self._reading or self._waits or self._entry.is_due:
             self._moved = now  # The node makes the client wait.
         if now - self._moved > idle:
             self._give_up(f"no frame and no pong for {idle:g} s")

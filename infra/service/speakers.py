@@ -10,8 +10,6 @@ from typing import Final, Generic, TypeVar
 import structlog
 
 from infra import models
-from infra.db.database import Database
-from infra.service.administration import SqlAdministration
 from streams.clients.address import EngineAddress
 from streams.clients.embeddings import EmbeddingClient, EmbeddingModel, VoiceEmbedding
 from streams.models.protocol import Floats
@@ -105,24 +103,6 @@ def bundled_model() -> EmbeddingModel:
     """Return the name and hash of the bundled engine's model without calling the engine."""
     bundled = manifest.read(DIRECTORY)
     return EmbeddingModel(bundled.model_id, bundled.graph.sha256)
-
-
-class Operator(SqlAdministration):
-    """An operator beside a running service, who also deletes the voices of a deleted organization."""
-
-    def __init__(self, database: Database, sweep: Callable[[], Awaitable[None]]) -> None:
-        super().__init__(database)
-        self._sweep = sweep
-
-    async def delete_organization(self, organization: str) -> None:
-        """Delete an organization with its projects, keys and speakers, and start deleting its voice files.
-
-        Raises:
-            NotFound: there is no such organization.
-            DirectoryDown: the database does not answer.
-        """
-        await super().delete_organization(organization)
-        await self._sweep()
 
 
 async def keep_sweeping(sweep: Callable[[], Awaitable[None]]) -> None:

@@ -20,7 +20,7 @@ from app.http.errors import ClientGone
 from app.http.replies import Reply
 from app.http.sockets import PROTOCOLS
 from infra.service.connections import Connections
-from infra.service.unread import Unread
+from infra.service.unread import Unread, cut
 from topics.errors import Unavailable
 
 #: Headers that the owner gets. The page's origin is not among them, because this node checked it.
@@ -190,7 +190,7 @@ class End(asyncio.Protocol):
         if self._unread.is_read(self._transport.get_write_buffer_size()):
             self._stuck = now
         if now - self._stuck > 2 * self._door.limits.idle_seconds:
-            self._transport.abort()
+            cut(self._transport)
 
 
 async def open_tunnel(
@@ -222,6 +222,10 @@ async def open_tunnel(
         if owner is not None:
             owner.close()
         raise Unavailable(AWAY) from error
+    except BaseException:  # Cancelled: the client has hung up, or the node stops.
+        if owner is not None:
+            owner.close()
+        raise
     transport = connection.hand_over()
     if transport is None:
         owner.close()

@@ -45,6 +45,8 @@ class WindowScorer:
         self._recording = recording
         self._scores: dict[int, Floats] = {}
         self._own = own_columns(engine.manifest, hearing, recording)
+        own = np.empty(0, np.float32) if self._own is None else self._own.of(None)
+        self._nothing = np.concatenate((np.zeros(len(engine.manifest.tags), np.float32), own))
         #: The last look's number, logits and embedding.
         self._look: tuple[int, Floats, Floats] | None = None
         #: The embedding of the current window's look; None if the second model did not run.
@@ -59,6 +61,9 @@ class WindowScorer:
             EngineError: the second model failed.
         """
         self._scores.update(window.fresh)
+        if window.silent:
+            self._scores.pop(window.number, None)
+            return self._nothing
         patches = [self._scores[patch] for patch in window.patches]
         self._scores.pop(window.number)
         scores: Floats = patches[0] if len(patches) == 1 else np.mean(patches, axis=0, dtype=np.float32)
@@ -150,6 +155,10 @@ class Analysis:
             engine.manifest, geometry, rate, recording=recording, at=at, first_window=first_window
         )
         self._scorer = WindowScorer(engine, recording, hearing)
+
+    def skip(self, silent: Sequence[tuple[int, int]]) -> None:
+        """Have no model hear windows (first, end) that lie in gaps of the recording."""
+        self._cutter.silent = silent
 
     @property
     def next_window(self) -> int:

@@ -1,9 +1,10 @@
-"""Recognises a container from its first bytes."""
+"""Finds the files in a source: recognises each container by its first bytes, after tags and junk."""
 
 from typing import Final, Protocol
 
-from topics.errors import AudioError
-from topics.media import Container, Media
+from streams.audio import raw_check
+from topics.errors import AudioError, NoAudio
+from topics.media import CONTAINERS, Container, Media
 
 #: Bytes `detect` needs.
 HEAD: Final = 12
@@ -22,9 +23,13 @@ NAMES: Final[dict[Container, str]] = {
     "ac3": "AC-3",
     "wavpack": "WavPack",
 }
-#: Size of the header of an ID3 tag; and how many tags are skipped.
+#: How far a file is searched after a tag, junk or another file.
+SEARCHED_BYTES: Final = 1 << 18
+#: Sizes of the headers of an ID3 tag (also of its footer) and of an APE tag; and how many tags are skipped.
 _ID3_BYTES: Final = 10
-_MOST_TAGS: Final = 4
+_APE_BYTES: Final = 32
+_TAIL_BYTES: Final = 128
+_MOST_TAGS: Final = 8
 _BEGINNINGS: Final[dict[bytes, Container]] = {
     b"OggS": "ogg",
     b"fLaC": "flac",
@@ -33,29 +38,10 @@ _BEGINNINGS: Final[dict[bytes, Container]] = {
     b"\x1a\x45\xdf\xa3": "matroska",
     b"\x30\x26\xb2\x75": "asf",
     b"wvpk": "wavpack",
+    b"riff": "wav",
 }
-
-
-def detect(head: bytes) -> Container | None:
-    """Return the container whose file begins with `head`; None if unknown."""
-    if head[:4] in (b"RIFF", b"RIFX", b"RF64") and head[8:12] == b"WAVE":
-        return "wav"
-    if head[:4] == b"FORM" and head[8:12] in (b"AIFF", b"AIFC"):
-        return "aiff"
-    if head[:4] in _BEGINNINGS:
-        return _BEGINNINGS[head[:4]]
-    # The first box of a QuickTime file; old files may have no `ftyp`.
-    if head[4:8] in (b"ftyp", b"moov", b"mdat", b"wide"):
-        return "mp4"
-    if head[:2] == b"\x0b\x77":
-        return "ac3"
-    # Eleven bits of sync, then a known MPEG version and layer III.
-    if head[:3] == b"ID3" or (len(head) > 1 and head[0] == 0xFF and head[1] & 0xE6 == 0xE2 and head[1] & 0x18 != 0x08):
-        return "mp3"
-    # Twelve bits of sync and layer 0, which MPEG audio does not use.
-    if len(head) > 1 and head[0] == 0xFF and head[1] & 0xF6 == 0xF0:
-        return "aac"
-    return None
+#: The first box of a QuickTime file; old files may have no `ftyp`.
+_FIRST_BOXES: Final = (b"ftyp", b"styp", b"moov", b"mdat", b"wide", b"free", b"skip")
 
 
 class Source(Protocol):
@@ -66,38 +52,112 @@ class Source(Protocol):
     def seek(self, offset: int, whence: int = 0, /) -> int: ...
 
 
-def detect_file(source: Source) -> Container | None:
-    """Return the container of a file, or None if unknown, and rewind it. A tag may precede FLAC."""
-    detected = detect(source.read(HEAD))
-    if detected == "mp3" and detect(skip_tags(source, HEAD)[1]) == "flac":
-        detected = "flac"
-    source.seek(0)
-    return detected
+def detect(head: bytes) -> Container | None:
+    """Return the container whose file begins with `head`; None if unknown."""
+    if head[:4] in (b"RIFF", b"RIFX", b"RF64", b"BW64") and head[8:12] == b"WAVE":
+        return "wav"
+    if head[:4] == b"FORM" and head[8:12] in (b"AIFF", b"AIFC"):
+        return "aiff"
+    if head[:4] in _BEGINNINGS:
+        return _BEGINNINGS[head[:4]]
+    if head[4:8] in _FIRST_BOXES:
+        return "mp4"
+    if head[:2] == b"\x0b\x77":
+        return "ac3"
+    # Eleven bits of sync, then a known MPEG version and a layer from I to III.
+    if len(head) > 1 and head[0] == 0xFF and head[1] & 0xE0 == 0xE0 and head[1] & 0x18 != 0x08 and head[1] & 0x06:
+        return "mp3"
+    # Twelve bits of sync and layer 0, which MPEG audio does not use.
+    if len(head) > 1 and head[0] == 0xFF and head[1] & 0xF6 == 0xF0:
+        return "aac"
+    return None
 
 
-def skip_tags(source: Source, size: int) -> tuple[int, bytes]:
-    """Return where the audio after ID3 tags begins, and its first `size` bytes, at least 10."""
-    source.seek(0)
-    start, head = 0, source.read(size)
+def find(source: Source) -> tuple[Container | None, int]:
+    """Return the container of the first file and where it begins; None if there is none.
+
+    A tag does not decide the container, and like a player, this searches if the tag's size is wrong.
+    """
+    tagged = _skip_tags(source)
+    source.seek(tagged)
+    if (kind := detect(source.read(HEAD))) is not None:
+        return kind, tagged
+    if _other(source) is not None:
+        return None, 0
+    return search(source, 0) or search(source, tagged) or (None, 0)
+
+
+def search(source: Source, start: int) -> tuple[Container, int] | None:
+    """Return the container of the first file from `start` on that is beyond doubt, and where it begins."""
+    source.seek(start)
+    found = raw_check.first_container(source.read(SEARCHED_BYTES + raw_check.HEAD), SEARCHED_BYTES)
+    return None if found is None else (CONTAINERS[found[1]], start + found[0])
+
+
+def end_of(source: Source) -> int:
+    """Return where the tags at the end of a source begin: ID3v1, Lyrics3 and APE."""
+    end = source.seek(0, 2)
     for _ in range(_MOST_TAGS):
-        if head[:3] == b"ID3" and len(head) >= _ID3_BYTES and max(head[6:10]) < 0x80:
-            start += _ID3_BYTES + sum(byte << 7 * (3 - place) for place, byte in enumerate(head[6:10]))
-            source.seek(start)
-            head = source.read(size)
-    return start, head
+        source.seek(max(0, end - _TAIL_BYTES))
+        tail = source.read(min(end, _TAIL_BYTES))
+        if tail[:3] == b"TAG" and len(tail) == _TAIL_BYTES:
+            size = _TAIL_BYTES
+        elif tail[-9:] == b"LYRICS200" and tail[-15:-9].isdigit():
+            size = int(tail[-15:-9]) + 15
+        elif tail[-_APE_BYTES:-24] == b"APETAGEX":
+            has_header = tail[-9] >> 7
+            size = int.from_bytes(tail[-20:-16], "little") + _APE_BYTES * has_header
+        else:
+            break
+        if not 0 < size <= end:
+            break
+        end -= size
+    return end
 
 
-def check_declared(source: Source, media: Media) -> Container:
-    """Check that `source` begins as declared, rewind it and return its container.
+def check_declared(source: Source, media: Media) -> tuple[Container, int]:
+    """Check that `source` holds a file as declared; return its container and where it begins.
 
     Raises:
         AudioError: the source is empty, or its container is unknown or not the declared one.
     """
-    detected = detect_file(source)
-    if detected is None and not source.read(1):
-        raise AudioError("the data holds no audio")
+    detected, start = find(source)
     if detected is None:
-        raise AudioError(f"declared {media.declared}, but the data is not a supported audio file")
+        source.seek(0)
+        if not source.read(1):
+            raise NoAudio
+        declared = "" if media.container == "any" else f"declared {media.declared}, but "
+        other = _other(source)
+        raise AudioError(
+            f"{declared}the data is not a supported audio file" + (f": it is {other}" if other is not None else "")
+        )
     if media.container not in ("any", detected):
         raise AudioError(f"declared {media.declared}, but the data is {NAMES[detected]}")
-    return detected
+    return detected, start
+
+
+def _other(source: Source) -> str | None:
+    """Return what a source is that has a known container, but none that is read.
+
+    Such a container may cut audio in pieces, so nothing is searched in it.
+    """
+    source.seek(0)
+    known = raw_check.container_of(source.read(raw_check.HEAD))
+    return known[0] if known is not None and not known[1] else None
+
+
+def _skip_tags(source: Source) -> int:
+    """Return where the data after ID3 and APE tags begins."""
+    start = 0
+    for _ in range(_MOST_TAGS):
+        source.seek(start)
+        head = source.read(_APE_BYTES)
+        if head[:3] == b"ID3" and len(head) >= _ID3_BYTES and max(head[6:10]) < 0x80:
+            has_footer = head[5] >> 4 & 1
+            size = sum(byte << 7 * (3 - place) for place, byte in enumerate(head[6:10]))
+            start += _ID3_BYTES * (1 + has_footer) + size
+        elif head[:8] == b"APETAGEX" and len(head) == _APE_BYTES:
+            start += _APE_BYTES + int.from_bytes(head[12:16], "little")
+        else:
+            break
+    return start

@@ -7,18 +7,23 @@ import math
 import time
 from collections.abc import Callable, Generator, Iterator
 from types import TracebackType
-from typing import BinaryIO, Final, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Final, Protocol
 
 import msgspec
 import numpy as np
 
-from streams.audio import claims, container, mp3, pcm
-from streams.audio.links import CafLink, Link, OggLink
-from streams.audio.sound_files import DAMAGED, file_blocks, linked_blocks, open_sound_file, through_python
+from streams.audio import container, pcm
+from streams.audio.resample import Resampler
 from streams.audio.sources import DescriptorSource, GuardedSource
 from streams.models.protocol import Floats
-from topics.errors import AudioError, AudioTooLong
-from topics.media import MAX_CHANNELS, MAX_RATE, MIN_RATE, Container, Media
+from topics.errors import AudioError, AudioTooLong, NoAudio
+from topics.media import MAX_CHANNELS, MAX_RATE, MIN_RATE, MOST_GAP_S, MOST_GAPS_S, Container, Media
+
+if TYPE_CHECKING:
+    from streams.audio.ffmpeg import File
+
+#: Samples, or a number of samples of silence that the source does not hold.
+Block = Floats | int
 
 MAX_CHUNK_S: Final = 3600
 #: Frames of one decoded chunk, 128 MiB: a mebibyte of FLAC silence can hold gigabytes.
@@ -26,8 +31,12 @@ MAX_CHUNK_FRAMES: Final = 1 << 25
 MAX_FILE_S: Final = 24 * 3600
 #: Samples decoded at a time, over all channels.
 BLOCK_SAMPLES: Final = 1 << 19
-#: Encoder delay and padding, by which a file may be shorter than it claims.
-SLACK_S: Final = 0.25
+#: Notes about one recording: it may hold thousands of damaged files.
+MOST_NOTES: Final = 4
+#: Samples of silence in one block.
+SILENT_SAMPLES: Final = 1 << 17
+#: Prefix of messages about damage.
+DAMAGED: Final = "the audio is damaged"
 BROKEN_LIMIT: Final = "decoding exceeded its CPU or memory limit"
 
 
@@ -36,26 +45,6 @@ class DecodedAudio(msgspec.Struct, frozen=True):
 
     rate: int
     samples: Floats
-
-
-class Claim(msgspec.Struct, frozen=True, array_like=True):
-    """The length that a file claims."""
-
-    frames: int | None = None
-    #: Whether the container lacks the mark of its end.
-    unfinished: bool = False
-    #: Whether a whole file has exactly this length.
-    exact: bool = False
-
-    def shortfall(self, frames: int, rate: int) -> str | None:
-        """Return a warning if there is less audio than the file claims, else None."""
-        ends = f"the audio ends at {frames / rate:.1f} s"
-        if self.frames is not None and self.frames - frames > (0 if self.exact else SLACK_S * rate):
-            return f"{ends}, and its header says {self.frames / rate:.1f} s: it was cut off"
-        return f"{ends}, without the mark of its end: it was cut off" if self.unfinished else None
-
-
-NO_CLAIM: Final = Claim()
 
 
 class AudioFile:
@@ -68,54 +57,87 @@ class AudioFile:
         self,
         rate: int,
         channels: int,
-        blocks: Iterator[Floats],
+        blocks: Iterator[Block],
         longest_s: int,
         frames: int | None = None,
         tell: Callable[[], int] = int,
-        claim: Claim = NO_CLAIM,
+        kind: Container = "raw",
     ) -> None:
         self.rate = rate
         self.channels = channels
         #: Frames that the header claims, or None.
         self.frames = frames
-        #: The file's own claim, checked at the end.
-        self.claim = claim
-        #: Decoded blocks, with no limit on the length.
+        self.kind = kind
+        #: Decoded blocks, with no limit on the length; a number stands for so many samples of silence.
         self.unlimited = blocks
         #: Returns the number of bytes read from the source.
         self.tell = tell
         self._longest = rate * longest_s
         #: Seconds of audio before the damage; None until damage is met.
         self.broken_at: float | None = None
-        #: A warning if the file claims more audio than it holds; None until everything is read.
-        self.shortfall: str | None = None
+        #: Where `blocks` so far hold a second or more of silence that the source does not hold: (first, end) in
+        #: samples. No window lies in less.
+        self.gaps: list[tuple[int, int]] = []
+        self._silence = 0
+        #: What is wrong with the source, though it was read: complete once everything is read.
+        self.notes: list[str] = []
+
+    @property
+    def warning(self) -> str | None:
+        """What is wrong with the audio, though it was read; None before everything is read."""
+        return "; ".join(self.notes) or None
+
+    @property
+    def silence_ms(self) -> int:
+        """Milliseconds of silence in `blocks` so far that the source does not hold."""
+        return self._silence * 1000 // self.rate
 
     def blocks(self, cpu_seconds: float = math.inf) -> Iterator[Floats]:
         """Yield the samples in blocks, float32[n], once; memory stays bounded whatever the header claims.
 
         Raises:
             AudioTooLong: there is more audio than allowed.
-            AudioError: the data is damaged (raised after the blocks before the damage) or holds no audio; or decoding
-                and using the blocks took more than `cpu_seconds` of CPU time of this thread and its decoder.
+            AudioError: the data is damaged (raised after the blocks before the damage), holds no audio or too long a
+                gap; or decoding and using the blocks took more than `cpu_seconds` of CPU time of this thread and its
+                decoder.
         """
         limited = cpu_seconds < math.inf
-        count, until = 0, self.processor_seconds() + cpu_seconds if limited else cpu_seconds
+        count, until, held = 0, self.processor_seconds() + cpu_seconds if limited else cpu_seconds, False
         try:
             for block in self.unlimited:
-                count += len(block)
-                if count > self._longest or (limited and self.processor_seconds() > until):
-                    break
-                yield block
+                for samples in self._zeros(count, block) if isinstance(block, int) else (block,):
+                    count += len(samples)
+                    if count > self._longest:
+                        raise AudioTooLong(f"the audio is longer than {self._longest // self.rate} s")
+                    if limited and self.processor_seconds() > until:
+                        raise AudioError(BROKEN_LIMIT)
+                    yield samples
+                held = held or not isinstance(block, int)
+        except AudioTooLong:
+            raise
         except AudioError:
             self.broken_at = count / self.rate
             raise
-        if count > self._longest:
-            raise AudioTooLong(f"the audio is longer than {self._longest // self.rate} s")
-        if limited and self.processor_seconds() > until:
-            raise AudioError(BROKEN_LIMIT)
-        if not count:
-            raise AudioError("the data holds no audio")
-        self.shortfall = self.claim.shortfall(count, self.rate)
+        if not held:
+            raise NoAudio
+
+    def _zeros(self, start: int, count: int) -> Iterator[Floats]:
+        """Yield `count` samples of silence that begin at sample `start`.
+
+        Raises:
+            AudioError: it is too long.
+        """
+        end = start + count
+        self._silence += count
+        if count > MOST_GAP_S * self.rate or self._silence > MOST_GAPS_S * self.rate:
+            raise AudioError(
+                f"{DAMAGED}: it has no sound from {start / self.rate:.1f} to {end / self.rate:.1f} s; gaps of at most "
+                f"{MOST_GAP_S} s, and of {MOST_GAPS_S} s in sum, are filled with silence"
+            )
+        if count >= self.rate:
+            self.gaps.append((start, end))
+        for at in range(start, end, SILENT_SAMPLES):
+            yield np.zeros(min(SILENT_SAMPLES, end - at), np.float32)
 
     def processor_seconds(self) -> float:
         """Return the CPU time of this thread and its decoder; only differences mean anything."""
@@ -140,7 +162,7 @@ class AudioFile:
 
 
 class OpenFile(Protocol):
-    """Opens files: `open_file` in this process, or `streams.decoders.pool` in a process that may crash."""
+    """Opens files: `open_file` in this process, or `streams/workers/decoded_file.py` in a process that may crash."""
 
     def __call__(
         self,
@@ -148,12 +170,8 @@ class OpenFile(Protocol):
         media: Media,
         longest_s: int = MAX_FILE_S,
         block_samples: int | None = None,
-        owner: str | None = None,
     ) -> AudioFile:
-        """Open as `open_file` does, with the same errors.
-
-        A process that decoded a file of an `owner` decodes only that owner's files afterwards.
-        """
+        """Open as `open_file` does, with the same errors."""
 
 
 def decode_chunk(data: bytes, media: Media) -> DecodedAudio:
@@ -164,7 +182,7 @@ def decode_chunk(data: bytes, media: Media) -> DecodedAudio:
     """
     if media.container == "raw" and fits_a_block(data, media):
         return decode_block(data, media)
-    audio = open_file(io.BytesIO(data), media, MAX_CHUNK_S)
+    audio = open_file(io.BytesIO(data), media, MAX_CHUNK_S, is_chunk=True)
     blocks, frames = [], 0
     for block in audio.blocks():
         frames += len(block)
@@ -180,12 +198,13 @@ def decode_block(data: bytes, media: Media) -> DecodedAudio:
     Raises:
         AudioError: a float is not finite.
     """
-    return DecodedAudio(media.rate, pcm.to_mono(pcm.decode(data, media.sample_format, media.channels)))
+    frames = pcm.decode(data, media.sample_format, media.channels)
+    return DecodedAudio(media.rate, pcm.to_mono(frames, pcm.mix_frames(media.rate)))
 
 
 def fits_a_block(data: bytes, media: Media) -> bool:
     """Return whether raw PCM is small and whole, as in nearly every live chunk, so that it can break no limit."""
-    return 0 < len(data) <= BLOCK_SAMPLES and len(data) % pcm.frame_bytes(media.sample_format, media.channels) == 0
+    return 0 < len(data) <= BLOCK_SAMPLES and len(data) % media.frame_bytes == 0
 
 
 def open_file(
@@ -193,11 +212,13 @@ def open_file(
     media: Media,
     longest_s: int = MAX_FILE_S,
     block_samples: int | None = None,
-    owner: str | None = None,
+    *,
+    is_chunk: bool = False,
 ) -> AudioFile:
     """Open a file; the source is seekable, at position 0, and returns short reads only at its end.
 
-    `block_samples` counts all channels. Errors of `source` itself are raised unchanged, here and by `AudioFile.blocks`.
+    `block_samples` counts all channels. A chunk of a stream has its place by its number, whatever time its container
+    starts at. Errors of `source` itself are raised unchanged, here and by `AudioFile.blocks`.
 
     Raises:
         AudioTooLong: the header claims more than `longest_s`.
@@ -207,60 +228,105 @@ def open_file(
     if media.container == "raw":
         raw_blocks = _raw_blocks(source, media, block_samples)
         return AudioFile(media.rate, media.channels, raw_blocks, longest_s, tell=source.tell)
-    kind = container.check_declared(source, media)
-    guarded_source = source if isinstance(source, DescriptorSource) else GuardedSource(source)
-    endless = mp3.open_endless(guarded_source) if kind == "mp3" else None
-    replaced = endless is not None and isinstance(source, DescriptorSource) and source.replace(endless.beginning)
-    if endless is not None and not replaced:
-        guarded_source = through_python(guarded_source)
-        endless = mp3.open_endless(guarded_source)
-    start = container.skip_tags(guarded_source, container.HEAD)[0] if kind == "flac" else 0
-    claim, length = _claim(guarded_source, kind)
-    if kind == "ogg" or length is not None or start:
-        guarded_source = through_python(guarded_source)
-    ogg = OggLink(guarded_source) if kind == "ogg" else None
-    link: Link | None = ogg
-    if length is not None:
-        link = CafLink(guarded_source, *length)
-    elif start:
-        link = Link(guarded_source, start)
-    if replaced:
-        source.seek(0)
-    file = open_sound_file(guarded_source, link or (None if replaced else endless))
-    if endless is not None and endless.claims:
-        claim = Claim(endless.claimed_frames(file.frames))
-    # A header of unknown length holds the largest possible number, and the length of an MP3 is unreliable. For these,
-    # the limit is checked while decoding.
-    frames = file.frames if file.frames < 2**62 and file.format != "MP3" else None
-    check_limits(file.samplerate, file.channels, frames, longest_s)
-    claimed_frames = endless.claimed_frames(file.frames) if endless else file.frames
-    blocks = file_blocks(file, claimed_frames, guarded_source, block_samples)
-    if ogg is not None:
-        claim = Claim(frames, claim.unfinished)
-    elif kind == "flac":
-        claim = Claim(frames, exact=True)
-    if kind in ("ogg", "flac"):
-        blocks = linked_blocks(file, blocks, guarded_source, start, ogg, block_samples)
-    return AudioFile(file.samplerate, file.channels, blocks, longest_s, frames, source.tell, claim)
+    from streams.audio import ffmpeg
+
+    source.seek(0)
+    guarded = source if isinstance(source, DescriptorSource) else GuardedSource(source)
+    try:
+        kind, start = container.check_declared(guarded, media)
+    finally:
+        guarded.check()
+    file = ffmpeg.File(guarded, kind, start, container.end_of(guarded), starts=not is_chunk)
+    check_limits(file.rate, file.channels, file.frames, longest_s)
+    notes: list[str] = []
+    blocks = _joined(guarded, file, block_samples, notes)
+    audio = AudioFile(file.rate, file.channels, blocks, longest_s, file.frames, source.tell, kind)
+    audio.notes = notes
+    return audio
 
 
-def _claim(source: GuardedSource | DescriptorSource, kind: Container) -> tuple[Claim, tuple[int, int] | None]:
-    """Return what a file claims; and for `CafLink`, where a wrong length stands and the right one."""
-    claim, length = NO_CLAIM, None
-    if kind == "wav":
-        claim = Claim(claims.wav_frames(source))
-    elif kind == "aiff":
-        claim = Claim(claims.aiff_frames(source))
-    elif kind == "au":
-        claim = Claim(claims.au_frames(source))
-    elif kind == "caf":
-        frames, length = claims.caf_frames(source)
-        claim = Claim(frames)
-    elif kind == "ogg":
-        claim = Claim(unfinished=claims.ogg_is_unfinished(source))
-    if kind != "mp3":
-        source.seek(0)
-    return claim, length
+def _joined(source: GuardedSource | DescriptorSource, file: File, most: int, notes: list[str]) -> Iterator[Block]:
+    """Yield the blocks of a file and of those that follow it, at the first one's rate; note what is wrong."""
+    from streams.audio import ffmpeg
+
+    rate, count = file.rate, 0
+    while True:
+        for block in _blocks(file, rate, most):
+            count += block if isinstance(block, int) else len(block)
+            yield block
+        notes += file.notes[: max(0, MOST_NOTES - len(notes))]
+        found = container.search(source, file.part.stopped)
+        source.check()
+        if found is None:
+            return
+        try:
+            file = ffmpeg.File(source, *found, container.end_of(source), count / rate)
+            check_limits(file.rate, file.channels, None, MAX_FILE_S)
+        except AudioError as error:
+            notes.append(f"another file begins in the data at {count / rate:.1f} s, but {error}")
+            return
+
+
+def _blocks(file: File, rate: int, most: int) -> Iterator[Block]:
+    """Yield channel means in blocks of at most `most` samples of `rate` Hz, and the lengths of silences between."""
+    run: _Run | None = None
+    try:
+        for silence, own_rate, frames in file.pieces():
+            if run is not None and (silence or (own_rate, frames.shape[1]) != (run.rate, run.channels)):
+                ended, run = run, None
+                yield from _cut(ended.finish(), most)
+            if silence and (samples := round(silence * rate)):
+                yield samples
+            if run is None:
+                check_limits(own_rate, frames.shape[1], None, MAX_FILE_S)
+                run = _Run(own_rate, rate, frames.shape[1], most)
+            yield from _cut(run.feed(frames), most)
+    except AudioError:
+        if run is not None:
+            yield from _cut(run.finish(), most)
+        raise
+    if run is not None:
+        yield from _cut(run.finish(), most)
+
+
+class _Run:
+    """Mixes frames of one layout and converts their rate. One thread at a time."""
+
+    def __init__(self, rate: int, rate_out: int, channels: int, most: int) -> None:
+        self.rate = rate
+        self.channels = channels
+        #: Frames mixed at a time: whole blocks, so that the cuts change nothing.
+        self._group = max(1, most // channels // pcm.MIX_FRAMES) * pcm.MIX_FRAMES
+        self._held: list[Floats] = []
+        self._count = 0
+        self._resampler = Resampler(rate, rate_out)
+
+    def feed(self, frames: Floats) -> Iterator[Floats]:
+        self._held.append(frames)
+        self._count += len(frames)
+        if self._count >= self._group:
+            whole = self._count // self._group * self._group
+            joined = np.concatenate(self._held)
+            self._held, self._count = [joined[whole:].copy()], self._count - whole
+            yield from self._mixed(joined[:whole])
+
+    def finish(self) -> Iterator[Floats]:
+        if self._count:
+            joined, self._held, self._count = np.concatenate(self._held), [], 0
+            yield from self._mixed(joined)
+        yield self._resampler.finish()
+
+    def _mixed(self, frames: Floats) -> Iterator[Floats]:
+        for start in range(0, len(frames), self._group):
+            for samples in pcm.mix(frames[start : start + self._group]):
+                yield self._resampler.feed(samples)
+
+
+def _cut(blocks: Iterator[Floats], most: int) -> Iterator[Floats]:
+    """Yield what blocks hold in blocks of 1 to `most` samples."""
+    for block in blocks:
+        for start in range(0, len(block), most):
+            yield block[start : start + most]
 
 
 def check_limits(rate: int, channels: int, frames: int | None, longest_s: int) -> None:
@@ -279,9 +345,10 @@ def check_limits(rate: int, channels: int, frames: int | None, longest_s: int) -
 
 
 def _raw_blocks(source: BinaryIO | DescriptorSource, media: Media, block_samples: int) -> Iterator[Floats]:
-    size = pcm.frame_bytes(media.sample_format, media.channels)
-    while data := source.read(max(1, block_samples // media.channels) * size):
+    size, mixed = media.frame_bytes, pcm.mix_frames(media.rate)
+    while data := source.read(max(1, block_samples // media.channels // mixed) * mixed * size):
         whole = len(data) // size * size
-        yield from pcm.mix(pcm.decode_unchecked(memoryview(data)[:whole], media.sample_format, media.channels))
+        frames = pcm.decode_unchecked(memoryview(data)[:whole], media.sample_format, media.channels)
+        yield from pcm.mix(frames, mixed)
         if whole < len(data):
             raise AudioError(f"{DAMAGED}: its last frame has {len(data) - whole} of {size} bytes")

@@ -1,7 +1,6 @@
 """Sources for decoders: a file that keeps its errors, and a file read by descriptor."""
 
 import io
-import mmap
 import os
 from typing import BinaryIO
 
@@ -42,37 +41,31 @@ class GuardedSource:
 
 
 class DescriptorSource:
-    """A file that libsndfile reads by descriptor, without calls into Python. One thread at a time."""
+    """A file that is open as a descriptor, read at a position of its own. One thread at a time."""
 
-    def __init__(self, descriptor: int, beginning: mmap.mmap | None = None) -> None:
-        """Start at the beginning; the caller keeps the descriptor.
-
-        `beginning` maps the file's first bytes if they may be changed.
-        """
+    def __init__(self, descriptor: int) -> None:
+        """Start at the beginning; the caller keeps the descriptor, which others may read too."""
         self.descriptor = descriptor
-        self._beginning = beginning
-        self.seek(0)
-
-    def replace(self, beginning: bytes) -> bool:
-        """Replace the file's first bytes; return False if they may not be changed."""
-        if self._beginning is None or not beginning:
-            return False
-        self._beginning[: len(beginning)] = beginning
-        return True
+        self._position = 0
 
     def read(self, size: int) -> bytes:
-        return os.read(self.descriptor, size)
+        data = os.pread(self.descriptor, size, self._position)
+        self._position += len(data)
+        return data
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Seek like a file; return -1 for an impossible position."""
-        try:
-            return os.lseek(self.descriptor, offset, whence)
-        except OSError:
+        if whence != io.SEEK_SET:
+            # The size without fstat(2): glibc makes another system call of it, which names files.
+            offset += self._position if whence == io.SEEK_CUR else os.lseek(self.descriptor, 0, io.SEEK_END)
+        if not 0 <= offset < 2**62:
             return -1
+        self._position = offset
+        return offset
 
     def tell(self) -> int:
-        return os.lseek(self.descriptor, 0, io.SEEK_CUR)
+        return self._position
 
     def check(self) -> None:
-        """Raise the error that prevents further reading, if any; libsndfile does not report it."""
-        os.pread(self.descriptor, 1, self.tell())
+        """Raise the error that prevents further reading, if any."""
+        os.pread(self.descriptor, 1, self._position)

@@ -8,7 +8,7 @@ returned at once: its last patch reaches 25 ms past the end of the window before
 longer pieces, a recording's window also waits for its block (`looks`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -34,6 +34,8 @@ class AnalysisWindow(msgspec.Struct, frozen=True):
     fresh: tuple[tuple[int, Floats], ...]
     #: Input of the second model: number of the look and its frames, float32[frames, bands].
     look: tuple[int, Floats] | None = None
+    #: It lies in a gap of the recording, so no model hears it, and all its scores are 0.
+    silent: bool = False
 
 
 class WindowGrid:
@@ -124,6 +126,8 @@ class WindowCutter:
         )
         self._block = rate * BLOCK_S
         self.next_window = first_window
+        #: Windows (first, end) that lie in gaps of the recording.
+        self.silent: Sequence[tuple[int, int]] = ()
         #: Patches of earlier windows that later windows share.
         self._shared_patches: set[int] = set()
 
@@ -169,13 +173,16 @@ class WindowCutter:
         return [window + second * self._geometry.stride for second in range(self._geometry.patches)]
 
     def _cut(self, patches: list[int], length: int | None = None) -> AnalysisWindow:
-        fresh = tuple((patch, self._framer.patch(patch)) for patch in patches if patch not in self._shared_patches)
+        silent = any(first <= self.next_window < end for first, end in self.silent)
+        # Later windows may share the other patches.
+        own = [patch for patch in patches if not (silent and patch == self.next_window)]
+        fresh = tuple((patch, self._framer.patch(patch)) for patch in own if patch not in self._shared_patches)
         look, frame = None, 0
         if (looks := self._grid.looks) is not None:
             number = looks.number(self.next_window)
-            look = number, self._framer.frames(*looks.frames(number, length))
+            look = None if silent else (number, self._framer.frames(*looks.frames(number, length)))
             frame = looks.first_needed(self.next_window + 1)
-        window = AnalysisWindow(self.next_window, tuple(patches), fresh, look)
+        window = AnalysisWindow(self.next_window, tuple(patches), fresh, look, silent)
         self._shared_patches.update(patches)
         self._shared_patches.discard(self.next_window)
         self.next_window += 1

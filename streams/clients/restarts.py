@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from topics.folding import DEATHS
+from streams.processes.deaths import DEATHS
 
 T = TypeVar("T")
 

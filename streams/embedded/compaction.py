@@ -110,9 +110,8 @@ class Compaction:
     def _delete(self, offsets: list[int]) -> None:
         if not offsets:
             return
-        self._store.write_patiently(dict.fromkeys(map(self._partition.key, offsets)))
-        for offset in offsets:
-            self._partition.recent.pop(offset, None)
+        keys = [self._partition.key(offset) for offset in offsets]
+        self._store.write_patiently({**dict.fromkeys(keys), **self._store.deletions.note(keys)})
 
     def _slices(self, start: int, stop: int) -> Iterator[list[StoredRecord]]:
         """Yield the records of [start, stop) in slices, until all are read or the log closes."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Final
 
 from streams.embedded.embedded_log import EmbeddedLog
@@ -20,8 +21,11 @@ class EmbeddedBackend:
         self.name = log.store.name()
         self.writer = log
         self.follower = None
+        self.removed = 0
+        self.changed = None
         self._log = log
         self._clock = clock
+        self._maintenance: Maintenance | None = None
         self._tasks: list[asyncio.Task[None]] = []
         for topic in topics:
             # Folded topics are trimmed by need only: records may wait for their analysis longer than the retention.
@@ -31,7 +35,7 @@ class EmbeddedBackend:
     async def start(self, user: LogUser) -> None:
         """Start deliveries and maintenance. A failure of maintenance fails the node, because the log cannot go on."""
         self._log.deliver(FOLDED, user.deliver)
-        maintenance = Maintenance(self._log, user.floor, user.needed)
+        maintenance = self._maintenance = Maintenance(self._log, user.floor, user.needed)
 
         def end(task: asyncio.Task[None]) -> None:
             if not task.cancelled() and (error := task.exception()) is not None:
@@ -53,11 +57,28 @@ class EmbeddedBackend:
     def drop(self, reason: str) -> None:
         """Do nothing: no other node can take over queued records."""
 
+    def fault(self, number: int) -> str | None:
+        """Return None: a log that is not the one of before does not open."""
+        return None
+
+    def unfit(self) -> bool:
+        return False
+
+    def note_removed(self, tp: TopicPartition, count: int) -> None:
+        """Do nothing: this log keeps records until they are folded."""
+
+    async def erase(self) -> None:
+        if self._maintenance is not None:
+            await self._maintenance.erase()
+
     def refuses(self) -> str | None:
         return self._log.refusal
 
     def now_ms(self) -> int:
         return int(self._clock() * 1000)
+
+    def log_ms(self) -> int:
+        return self.now_ms()
 
     def topic_name(self, topic: str) -> str:
         return topic
@@ -82,9 +103,10 @@ class EmbeddedBackend:
 
     async def replay(self, ranges: Mapping[TopicPartition, tuple[int, int]], apply: Apply) -> None:
         for tp, (start, stop) in ranges.items():
-            async for records in self.read(tp, start, stop):
-                if records:
-                    await asyncio.to_thread(apply, tp, records)
+            async with aclosing(self.read(tp, start, stop)) as reading:
+                async for records in reading:
+                    if records:
+                        await asyncio.to_thread(apply, tp, records)
 
     async def close(self) -> None:
         for task in self._tasks:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
@@ -19,21 +19,25 @@ from streams.embedded.errors import LogDamaged, LogError
 from streams.embedded.group_writer import GroupWriter
 from streams.embedded.groups import Append, Group, Removal
 from streams.embedded.lock import DirectoryLock
+from streams.embedded.log_clock import LogClock, boot_time
 from streams.embedded.log_store import MIB, Store
 from streams.embedded.marks import Marks
-from streams.embedded.partition import Partition, RecentRecords
+from streams.embedded.partition import Partition
 from streams.log import Ack, Apply, StoredRecord, record_cost
 from topics.catalog import TopicPartition
 from topics.errors import Unavailable
+from topics.records import Record
 
 log: Final = logging.getLogger(__name__)
 
-#: Minimum age of a removable tombstone, in milliseconds since its write and since the log was opened.
+#: Minimum age of a removable tombstone, in milliseconds since its write, the log's opening and the clock's last jump.
 TOMBSTONE_MS: Final = 3600 * 1000
 #: A file that marks a log with an unreadable record: the next start reads the whole log.
 DAMAGED: Final = "damaged"
 #: Bytes that `read_on` reads per call, in just under a millisecond.
 SLICE_BYTES: Final = 256 * 1024
+#: Bytes of large records that are moved per second, at about 6 % of a CPU core.
+MOVED_BYTES: Final = 8 * MIB
 _END: Final = b"\xff"
 
 
@@ -60,19 +64,18 @@ class EmbeddedLog:
         *,
         sync: bool,
         queue_bytes: int,
-        cache_bytes: int,
         clock: Callable[[], float],
+        steady: Callable[[], float],
         marks: Marks | None = None,
     ) -> None:
         self.directory = directory
         self.store = store
         self.clock = clock
         self.declarations: dict[str, Declaration] = {}
-        self._opened_ms = int(clock() * 1000)
+        self._log_clock = LogClock(clock, steady)
         #: The first damage found, None if none was.
         self.damage: LogDamaged | None = None
         self._lock = lock
-        self._recent = RecentRecords(cache_bytes)
         self._delivered: Container[str] = ()
         self._deliver: Apply = lambda tp, records: None
         self._closing = threading.Event()
@@ -80,8 +83,15 @@ class EmbeddedLog:
         self._topics: dict[str, tuple[int, int]] = {}
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._load_topics()
+        self._log_clock.compare(max((one.timestamp for one in self._partitions.values()), default=0))
         self._writer = GroupWriter(
-            store, self._publish, self._topic_rows, sync=sync, queue_bytes=queue_bytes, clock=clock, marks=marks
+            store,
+            self._publish,
+            self._topic_rows,
+            sync=sync,
+            queue_bytes=queue_bytes,
+            now_ms=self._log_clock.now_ms,
+            marks=marks,
         )
 
     @classmethod
@@ -91,8 +101,8 @@ class EmbeddedLog:
         *,
         sync: bool = True,
         queue_bytes: int = 64 * MIB,
-        cache_bytes: int = 32 * MIB,
         clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] = boot_time,
         marks: Marks | None = None,
         name: bytes | None = None,
         lock: DirectoryLock | None = None,
@@ -100,10 +110,10 @@ class EmbeddedLog:
         """Open the log of a directory; create it if missing.
 
         With `sync`, a record is acknowledged after fdatasync and survives power loss; without, after write().
-        `queue_bytes` bounds bounded appends that wait for the disk, `cache_bytes` the recent records in memory. `clock`
-        returns seconds since the epoch. `marks` holds and records how far the log had come; `name` is the expected
-        identity of the log, None if unknown. `lock` is the lock of the directory, if the caller has it already; the log
-        takes it over.
+        `queue_bytes` bounds bounded appends that wait for the disk. `clock` returns seconds since the epoch, `steady`
+        seconds that never jump. `marks` holds and records how far the log had come; `name` is the expected identity of
+        the log, None if unknown. `lock` is the lock of the directory, if the caller has it already; the log takes it
+        over.
 
         Raises:
             LogLocked: another process uses the directory.
@@ -115,8 +125,9 @@ class EmbeddedLog:
             group = 0 if marks is None else marks.group
             store = Store.open(directory / "log", group, name, whole=damaged.exists())
             undone.callback(store.close)
-            bounds = {"queue_bytes": queue_bytes, "cache_bytes": cache_bytes}
-            opened = cls(directory, lock, store, sync=sync, clock=clock, marks=marks, **bounds)
+            opened = cls(
+                directory, lock, store, sync=sync, queue_bytes=queue_bytes, clock=clock, steady=steady, marks=marks
+            )
             if marks is not None:
                 marks.keep()
             damaged.unlink(missing_ok=True)
@@ -179,6 +190,7 @@ class EmbeddedLog:
         bounded: bool = True,
         epoch: int = 0,
         project: str = "",
+        content: Record | None = None,
     ) -> asyncio.Future[Ack]:
         """Queue a record; the future resolves with offset and timestamp once the record is durable and readable.
 
@@ -188,12 +200,21 @@ class EmbeddedLog:
             Unavailable: nothing was queued. The future may raise it too; then nothing was written.
             LogError: the log failed for good.
         """
-        return self._writer.append(self._partition(topic, partition), key, value, bounded=bounded, project=project)
-
-    def append_rows(self, topic: str, partition: int, rows: Mapping[bytes, bytes | None], epoch: int) -> None:
         there = self._partition(topic, partition)
+        return self._writer.append(there, key, value, bounded=bounded, project=project, content=content)
+
+    def append_rows(
+        self,
+        topic: str,
+        partition: int,
+        rows: Mapping[bytes, bytes | None],
+        epoch: int,
+        durable: Callable[[], None] | None = None,
+    ) -> None:
+        there, left = self._partition(topic, partition), len(rows)
         for key, value in rows.items():
-            self._writer.put(Append(there, key, value, None, True, record_cost(key, value)))
+            left -= 1
+            self._writer.put(Append(there, key, value, None, True, record_cost(key, value), None if left else durable))
 
     async def flush(self) -> None:
         await self._writer.flush()
@@ -225,8 +246,6 @@ class EmbeddedLog:
         partition = self._partition(*tp)
         if not partition.earliest <= offset < partition.end:
             return None
-        if record := partition.recent.get(offset):
-            return record
         try:
             data = self.store.get(partition.key(offset))
         except LogDamaged as error:
@@ -237,6 +256,11 @@ class EmbeddedLog:
         if offset < max(partition.sparse_to, partition.earliest):
             return None
         raise partition.hole(offset)
+
+    def holds(self, tp: TopicPartition, since: int, before: int) -> bool:
+        """Return whether there is a record in [since, before). Any thread."""
+        partition = self._partition(*tp)
+        return any(True for _ in self.store.scan(partition.key(since), partition.key(before)))
 
     def note_damage(self, damage: LogDamaged) -> None:
         """Note that a record cannot be read, which stops the node. Any thread."""
@@ -284,7 +308,7 @@ class EmbeddedLog:
         before = int(self.clock() * 1000) - TOMBSTONE_MS
         with self._compacting:
             partition.sparse_to = layout.MAX_OFFSET
-            tombstones_before_ms = before if before >= self._opened_ms else 0
+            tombstones_before_ms = before if before >= self._log_clock.right_since_ms else 0
             return Compaction(self.store, partition, self._closing.is_set, tombstones_before_ms).run()
 
     def dirty(self, tp: TopicPartition) -> tuple[int, int]:
@@ -298,6 +322,29 @@ class EmbeddedLog:
         with self._compacting:
             if not self._closing.is_set():
                 self.store.reclaim(partition.key(0), partition.key(max(partition.earliest, partition.sparse_to)))
+
+    async def erase(self) -> None:
+        """Rewrite the files that hold removed records, until the log closes.
+
+        Raises:
+            LogError: the log is damaged or failed for good.
+            Unavailable: the disk is full or fails; the next call continues.
+        """
+        self.store.deletions.begin()
+        noted = await asyncio.to_thread(self.store.noted)
+        if not await asyncio.to_thread(self._rewrite, self.store.deletions.starts(noted)):
+            return
+        # Only now, because RocksDB counts deleted large records once their keys are gone.
+        stay = await asyncio.to_thread(lambda: list(self.store.beside_deleted()))
+        for some, size in _slices(stay):
+            await self._writer.move(some, size)
+            await asyncio.sleep(size / MOVED_BYTES)
+        if await asyncio.to_thread(self._rewrite, {key[: layout.NOTED_BYTES] for key, _ in stay}):
+            await asyncio.to_thread(self.store.forget, noted)
+
+    def _rewrite(self, starts: Collection[bytes]) -> bool:
+        with self._compacting:
+            return not self._closing.is_set() and self.store.rewrite(starts)
 
     @property
     def failure(self) -> BaseException | None:
@@ -329,8 +376,6 @@ class EmbeddedLog:
                 self._lock.release()
 
     def _publish(self, group: Group) -> None:
-        if group.records:
-            self._recent.add(group.records, group.bytes)
         batches: dict[TopicPartition, list[StoredRecord]] = {}
         for partition, record in group.records:
             if partition.tp.topic in self._delivered:
@@ -343,3 +388,17 @@ class EmbeddedLog:
         if partition is None:
             raise LogError(f"the log has no partition {number} of topic {topic}: declare the topic first")
         return partition
+
+
+def _slices(records: Iterable[tuple[bytes, int]]) -> Iterator[tuple[list[bytes], int]]:
+    """Yield the keys of some records in slices of about `SLICE_BYTES`, with the size of each slice."""
+    keys: list[bytes] = []
+    total = 0
+    for key, size in records:
+        keys.append(key)
+        total += size
+        if total >= SLICE_BYTES:
+            yield keys, total
+            keys, total = [], 0
+    if keys:
+        yield keys, total

@@ -1,5 +1,7 @@
 """Group commit: items gather while the previous group syncs; each group costs one write and one fdatasync.
 
+A group begins as soon as the one before is durable, and the loop has read and folded what came with its first item.
+
 The event loop does the write, because the binding holds the interpreter lock during it in any thread. Only the sync,
 which releases the lock, runs in a thread. A lone append costs one fdatasync and two thread switches; a busy loop
 writes larger groups.
@@ -11,35 +13,44 @@ sync may be whole in the write-ahead log, and would come back if the process die
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from queue import SimpleQueue
 from threading import Thread
 from typing import Final
 
+from streams.cores import LOOP_SLICE, wake_promptly
 from streams.disk import DiskFull
 from streams.embedded import layout
 from streams.embedded.compaction import Superseded
 from streams.embedded.errors import LogError
-from streams.embedded.groups import GROUP_BYTES, Append, Barrier, Group, Item, Queue, fail_items
+from streams.embedded.groups import (
+    GROUP_BYTES,
+    GROUP_ITEMS,
+    Append,
+    Barrier,
+    Group,
+    Item,
+    Move,
+    Queue,
+    Removal,
+    fail_items,
+)
+from streams.embedded.layout import NOTED_OFFSETS
 from streams.embedded.log_store import DISK_FULL, Stalled, Store
 from streams.embedded.marks import Marks
 from streams.embedded.partition import Partition
 from streams.log import Ack, record_cost
+from topics.clock import until_tick
 from topics.errors import Unavailable
+from topics.records import Record
 
 log: Final = logging.getLogger(__name__)
 
 #: Seconds until a write is retried while RocksDB is behind.
 STALL_RETRY: Final = 0.005
-#: Seconds that items without a waiter may wait for others: syncs are the main cost of a busy log.
-PATIENCE: Final = 0.02
-#: Seconds between groups per record of the last group, up to `SLOWEST_PACE`: a lone client hardly waits, and a busy
-#: log writes few large groups.
-PACE: Final = 0.0005
-SLOWEST_PACE: Final = 0.005
-#: The minimum if several sessions append: their records within this time are written and folded together.
-GATHER: Final = 0.003
+#: The most iterations of the loop for which a group waits while each of them brings more.
+GATHERED: Final = 8
 SPACE_RETRY: Final = 0.5
 #: Groups between two that name the topics: each table has several.
 TOPICS_GROUPS: Final = 16
@@ -61,7 +72,7 @@ class GroupWriter:
         *,
         sync: bool,
         queue_bytes: int,
-        clock: Callable[[], float],
+        now_ms: Callable[[], int],
         marks: Marks | None = None,
     ) -> None:
         self.failure: BaseException | None = None
@@ -70,7 +81,7 @@ class GroupWriter:
         self._topics = topics
         self._sync = sync
         self._limit = queue_bytes
-        self._clock = clock
+        self._now_ms = now_ms
         self._marks = marks
         #: Work for the thread, None to end it. An executor would cost a future and its locks for each item.
         self._syncs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -82,9 +93,8 @@ class GroupWriter:
         self._scheduled = False
         #: Whether an item of the queue has a waiter.
         self._awaited = False
-        self._paced_until = 0.0
-        #: Keys of the records of the last group.
-        self._keys: set[bytes | None] = set()
+        #: Items that were ever queued.
+        self._put = 0
         self._delayed: asyncio.TimerHandle | None = None
         #: Why bounded appends are refused now.
         self._refusal: Unavailable | None = None
@@ -93,6 +103,11 @@ class GroupWriter:
         marker = store.get(layout.MARKER_KEY)
         self._number = layout.unpack_marker(marker) if marker else 0
         self._name = store.name()
+
+    @cached_property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        """The loop of the first append."""
+        return asyncio.get_running_loop()
 
     @property
     def refusal(self) -> str | None:
@@ -104,7 +119,14 @@ class GroupWriter:
         return self._queue.bytes + (self._in_flight.bytes if self._in_flight else 0)
 
     def append(
-        self, partition: Partition, key: bytes | None, value: bytes | None, *, bounded: bool, project: str = ""
+        self,
+        partition: Partition,
+        key: bytes | None,
+        value: bytes | None,
+        *,
+        bounded: bool,
+        project: str = "",
+        content: Record | None = None,
     ) -> asyncio.Future[Ack]:
         """Queue a record; its future resolves once it is durable. Bounded ones take turns by `project`.
 
@@ -118,8 +140,8 @@ class GroupWriter:
                 raise _copy_of(self._refusal)
             if self.queued_bytes + size > self._limit:
                 raise Unavailable("the log's queue is full")
-        future: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
-        self.put(Append(partition, key, value, future, not bounded, size), project)
+        future: asyncio.Future[Ack] = self._loop.create_future()
+        self.put(Append(partition, key, value, future, not bounded, size, content=content), project)
         return future
 
     async def flush(self) -> None:
@@ -131,7 +153,7 @@ class GroupWriter:
         """
         if self.failure is not None:
             raise LogError(str(self.failure)) from self.failure
-        barrier = Barrier(asyncio.get_running_loop().create_future())
+        barrier = Barrier(self._loop.create_future())
         if self._in_flight is not None and not self._queue:
             self._in_flight.items.append(barrier)
             await barrier.future
@@ -146,7 +168,8 @@ class GroupWriter:
         if self.failure is not None:
             raise LogError(str(self.failure)) from self.failure
         self._queue.put(item, project)
-        self._awaited = self._awaited or item.future is not None
+        self._put += 1
+        self._awaited = self._awaited or item.future is not None or (type(item) is Append and item.durable is not None)
         if self._in_flight is None:
             self._schedule()
 
@@ -154,18 +177,20 @@ class GroupWriter:
         if self._awaited or self._queue.bytes >= GROUP_BYTES:
             self._write_soon()
         elif self._delayed is None:
-            self._delayed = asyncio.get_running_loop().call_later(PATIENCE, self._write_soon)
+            # A sync is what costs most: items without a waiter wait for the next group.
+            self._delayed = self._loop.call_later(until_tick(self._loop.time()), self._write_soon)
 
     def _write_soon(self) -> None:
-        # Not at once, so that all appends of this turn of the loop share one group.
         if not self._scheduled:
             self._scheduled = True
-            loop = asyncio.get_running_loop()
-            early = self._paced_until - loop.time()
-            if early > 0:
-                loop.call_later(early, self._write_group)
-            else:
-                loop.call_soon(self._write_group)
+            self._loop.call_soon(self._gather, self._put, GATHERED)
+
+    def _gather(self, before: int, iterations: int) -> None:
+        """Write once an iteration of the loop has brought nothing more: what came together is written together."""
+        if self._put > before and iterations:
+            self._loop.call_soon(self._gather, self._put, iterations - 1)
+        else:
+            self._write_group()
 
     def _write_group(self) -> None:
         self._scheduled = False
@@ -176,9 +201,9 @@ class GroupWriter:
             return
         if self._store.is_stopped:
             self._scheduled = True
-            self._syncs.put(partial(self._revive, asyncio.get_running_loop()))
+            self._syncs.put(self._revive)
             return
-        group = Group(self._number + 1, int(self._clock() * 1000), self._name)
+        group = Group(self._number + 1, self._now_ms(), self._name)
         if self._number % TOPICS_GROUPS == 0:
             for key, value in self._topics().items():
                 group.batch.put(key, value)
@@ -188,6 +213,8 @@ class GroupWriter:
             self._awaited = self._awaited and bool(self._queue)
             for key in self._superseded.stale:
                 group.batch.delete(key)
+            for key, value in self._store.deletions.note(self._deleted(group)).items():
+                group.batch.put(key, value)
             self._store.write(group.batch)
             self._superseded.stale.clear()
         except Stalled:
@@ -200,32 +227,49 @@ class GroupWriter:
             return
         self._in_flight = group
         if self._sync:
-            loop = asyncio.get_running_loop()
-            self._paced_until = loop.time() + self._pace(group)
-            self._syncs.put(partial(self._sync_group, group, loop))
+            self._syncs.put(partial(self._sync_group, group))
         else:
             self._on_synced(group, None)
 
-    def _pace(self, group: Group) -> float:
-        keys = {record.key for _, record in group.records}
-        several, self._keys = len(keys | self._keys) > 1, keys
-        return max(GATHER if several else 0.0, min(SLOWEST_PACE, PACE * len(group.records)))
+    def _deleted(self, group: Group) -> Iterator[bytes]:
+        """Yield deleted keys of a group, at least one of each range that `deletions` notes."""
+        yield from self._superseded.stale
+        for item in group.items:
+            if type(item) is Removal:
+                for offset in range(item.since, item.before, NOTED_OFFSETS):
+                    yield item.partition.key(offset)
+                yield item.partition.key(item.before - 1)
+        for partition in self._spoiled:  # See `_undo`.
+            yield partition.key(partition.end)
+            yield partition.key(partition.end + GROUP_ITEMS)
+
+    async def move(self, keys: Sequence[bytes], size: int) -> None:
+        """Rewrite existing records of together `size` bytes, so that they leave the file that holds them.
+
+        Raises:
+            Unavailable: the disk is full or fails.
+            LogError: the log failed for good.
+        """
+        move = Move(keys, self._store.get, size, self._loop.create_future())
+        self.put(move)
+        await move.future
 
     def _write_later(self, seconds: float) -> None:
         self._scheduled = self._awaited = True
-        asyncio.get_running_loop().call_later(seconds, self._write_group)
+        self._loop.call_later(seconds, self._write_group)
 
     def _run_syncs(self) -> None:
+        wake_promptly(LOOP_SLICE)
         while (sync := self._syncs.get()) is not None:
             sync()
 
-    def _revive(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _revive(self) -> None:
         """Reopen the database if there is room. Runs in the sync thread."""
         try:
             error: Exception | None = None if self._store.revive() else DiskFull(DISK_FULL)
         except Exception as caught:
             error = caught
-        loop.call_soon_threadsafe(self._on_revived, error)
+        self._loop.call_soon_threadsafe(self._on_revived, error)
 
     def _on_revived(self, error: Exception | None) -> None:
         if error is None:
@@ -241,13 +285,13 @@ class GroupWriter:
         self._queue.fail_not_lasting(self._refusal)
         self._write_later(SPACE_RETRY)
 
-    def _sync_group(self, group: Group, loop: asyncio.AbstractEventLoop) -> None:
+    def _sync_group(self, group: Group) -> None:
         error = None
         try:
             self._store.sync()
         except Exception as caught:
             error = caught
-        loop.call_soon_threadsafe(self._on_synced, group, error)
+        self._loop.call_soon_threadsafe(self._on_synced, group, error)
 
     def _on_synced(self, group: Group, error: Exception | None) -> None:
         self._in_flight = None

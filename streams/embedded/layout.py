@@ -12,11 +12,11 @@
 |                                             | else offset below which records may be missing, 0 |
 | `n` topic id, partition                     | lowest offset to append at after a salvage        |
 
-Numbers are big-endian, so that keys sort by offset. Records have no checksum, because RocksDB verifies one for every
-write-ahead record, table block and blob that it reads.
+Notes of deleted records (`streams.erasure`) have keys above all these. Numbers are big-endian, so that keys sort by
+offset. Records have no checksum, because RocksDB verifies one for every write-ahead record, table block and blob that
+it reads.
 """
 
-from collections.abc import Collection
 from struct import Struct
 from typing import Final
 
@@ -29,6 +29,9 @@ FORMAT_KEY: Final = b"f"
 MARKER_KEY: Final = b"g"
 NAME_KEY: Final = b"i"
 TOPIC_PREFIX: Final = b"t"
+#: How much of a deleted record's key is noted until it is erased (`streams.erasure`), and so the offsets of one note.
+NOTED_BYTES: Final = 15
+NOTED_OFFSETS: Final = 1 << 16
 MAX_OFFSET: Final = 2**64 - 1
 
 _record_key: Final = Struct(">cIIQ")
@@ -106,10 +109,10 @@ def unpack_offset(data: bytes) -> int:
     return offset
 
 
-def pack_marker(group: int, name: bytes = b"") -> bytes:
+def pack_marker(group: int, name: bytes) -> bytes:
     """Return the marker that starts the write of a group; `last_marker` finds it in a damaged write-ahead log.
 
-    Its digest includes the log's name, so that no client can put a marker into a record. Earlier versions left it out.
+    Its digest includes the log's name, so that no client can put a marker into a record.
     """
     return _marker.pack(MAGIC, group, xxh64_intdigest(_u64.pack(group) + name))
 
@@ -119,14 +122,14 @@ def unpack_marker(data: bytes) -> int:
     return group
 
 
-def last_marker(data: bytes, names: Collection[bytes] = (b"",)) -> int:
-    """Return the highest group number whose marker, with one of the names, is in the raw bytes; 0 if there is none."""
+def last_marker(data: bytes, name: bytes) -> int:
+    """Return the highest group number of the log `name` whose marker is in the raw bytes; 0 if there is none."""
     highest, at = 0, data.find(MAGIC)
     while at >= 0:
         marker = data[at : at + _marker.size]
         if len(marker) == _marker.size:
             group = unpack_marker(marker)
-            if any(marker == pack_marker(group, name) for name in names):
+            if marker == pack_marker(group, name):
                 highest = max(highest, group)
         at = data.find(MAGIC, at + 1)
     return highest

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -22,7 +23,7 @@ from rocksdict import (
 )
 
 from streams.disk import FILLED, DatabaseDamaged, DatabaseFailed, DiskDatabase, DiskFull, failure_of, is_full, scan
-from streams.embedded import layout
+from streams.embedded import blobs, layout
 from streams.embedded.errors import REMEDIES, LogDamaged, LogError, LogLocked
 from streams.sequence import gap
 
@@ -57,6 +58,9 @@ def options(recovery: DBRecoveryMode) -> Options:
     opts.set_write_buffer_size(24 * MIB)
     opts.set_max_write_buffer_number(4)
     opts.set_min_write_buffer_number_to_merge(2)
+    # Small files and compactions, so that an erasure rewrites little besides removed records.
+    opts.set_target_file_size_base(16 * MIB)
+    opts.set_max_compaction_bytes(32 * MIB)
     opts.set_max_background_jobs(2)
     opts.set_compression_type(DBCompressionType.none())
     opts.set_enable_blob_files(True)
@@ -80,8 +84,11 @@ class Store:
     disk cannot be used.
     """
 
-    def __init__(self, db: DiskDatabase) -> None:
+    def __init__(self, db: DiskDatabase, path: Path) -> None:
         self._db = db
+        self._path = path
+        #: Notes where records were deleted.
+        self.deletions = db.deletions
         #: Whether parts were not read since the start, and so may be damaged.
         self.is_unread = False
         # A write holds the interpreter lock, so it must wait neither for the disk (`sync` does) nor for RocksDB.
@@ -102,10 +109,10 @@ class Store:
         recovery = check(path, group, name, whole=whole)
         is_unread = not whole and _size(path, "*.sst", "*.blob") > SMALL
         try:
-            db = DiskDatabase(path, lambda: options(recovery))
+            db = DiskDatabase(path, lambda: options(recovery), layout.NOTED_BYTES)
         except Exception as error:
             raise _unreadable(path, error) from error
-        store = cls(db)
+        store = cls(db, path)
         store.is_unread = is_unread
         try:
             store._check_format(path)
@@ -149,6 +156,7 @@ class Store:
         except DatabaseFailed:
             raise
         except Exception as error:
+            self.deletions.forget()
             failure = _log_error(error)
             if isinstance(failure, DatabaseFailed):
                 # After a disk fault, RocksDB accepts no writes until it is reopened.
@@ -202,6 +210,32 @@ class Store:
     def reclaim(self, start: bytes, stop: bytes) -> None:
         """Free the disk space of deleted keys in [start, stop). Slow, but other threads keep running."""
         self._change(lambda db: db.compact_range(start, stop))
+
+    def noted(self) -> list[bytes]:
+        """Return the rows of `deletions`, for `forget`."""
+        try:
+            return self._db.noted()
+        except Exception as error:
+            raise _log_error(error) from error
+
+    def rewrite(self, starts: Collection[bytes]) -> bool:
+        """Call `erasure.rewrite`; return False if the database closes. Slow, but other threads keep running."""
+        try:
+            return self._db.rewrite(starts)
+        except Exception as error:
+            raise _log_error(error) from error
+
+    def forget(self, noted: Iterable[bytes]) -> None:
+        """Delete rows of `deletions` whose ranges were rewritten."""
+        self._change(lambda _: self._db.forget(noted))
+
+    def beside_deleted(self) -> Iterator[tuple[bytes, int]]:
+        """Yield the keys and sizes of large records whose files also hold deleted ones. Slow: it reads the records."""
+        for file in blobs.with_garbage(self._path, self._db.rocks):
+            with suppress(FileNotFoundError):  # RocksDB deleted it meanwhile.
+                for key, size in blobs.keys(file):
+                    if self.get(key) is not None:
+                        yield key, size
 
     @property
     def is_stopped(self) -> bool:
@@ -288,10 +322,9 @@ def check(
 
 
 class _There(NamedTuple):
-    """The last group's number and marker, and the name of a log."""
+    """The last group's number, and the name of a log."""
 
     group: int
-    marker: bytes | None
     name: bytes | None
 
 
@@ -312,7 +345,7 @@ def _look(path: Path, recovery: DBRecoveryMode, whole: bool = False) -> _There:
             while cursor.valid():
                 cursor.next()
             cursor.status()
-        return _There(layout.unpack_marker(marker) if marker else 0, marker, db.get(layout.NAME_KEY))
+        return _There(layout.unpack_marker(marker) if marker else 0, db.get(layout.NAME_KEY))
     finally:
         db.close()
 
@@ -334,8 +367,5 @@ def _last_group_torn(path: Path, whole: bool) -> _There | None:
         return None
     if there.name is None:  # It is written before any group.
         return None if any(layout.MAGIC in data for data in logs) else there
-    names = [there.name]
-    if there.marker != layout.pack_marker(there.group, there.name):  # An earlier version wrote the last group.
-        names.append(b"")
-    written = max((layout.last_marker(data, names) for data in logs), default=0)
+    written = max((layout.last_marker(data, there.name) for data in logs), default=0)
     return there if written <= there.group + 1 else None

@@ -8,6 +8,7 @@ from typing import Final
 from streams.disk import DiskFull
 from streams.embedded.embedded_log import SLICE_BYTES, Declaration, EmbeddedLog
 from streams.embedded.errors import LogDamaged, LogError
+from streams.embedded.groups import FEW_RECORDS
 from streams.embedded.log_store import MIB
 from streams.log import Floor, Needed
 from topics.catalog import TopicPartition
@@ -23,12 +24,12 @@ ROUND_SECONDS: Final = 5.0
 TRIM_SECONDS: Final = 0.5
 #: Fewer records wait for the next round, because reads examine each removal that is still in the write buffer.
 TRIM_RECORDS: Final = 64
-#: Fewer records between two needed ones stay until both may go.
-HOLE_RECORDS: Final = 16
+#: Fewer records between two needed ones stay until both may go, or until the next erasure.
+HOLE_RECORDS: Final = FEW_RECORDS
+#: Among more needed records, others stay: the audio of the needed ones takes more space than what is between it.
+NEEDED_SEARCHED: Final = 10_000
 #: Rounds of removals between those of records behind needed ones.
 HOLE_ROUNDS: Final = 4
-#: Rounds after which each partition is compacted even if little of it is new, so that deleted rows leave the log.
-THOROUGH_ROUNDS: Final = 6 * 720
 #: Rounds between reclaims of the disk space of trimmed records. Writes also free it, but later.
 RECLAIM_ROUNDS: Final = 180
 #: Bytes of a large log read per second after a start, at about 3 % of a CPU core.
@@ -42,7 +43,7 @@ class Maintenance:
         self,
         log_: EmbeddedLog,
         floor: Floor = lambda tp: None,
-        needed: Needed = lambda tp, start, stop: [],
+        needed: Needed = lambda tp, start, stop, most: [],
     ) -> None:
         """Maintain the topics that this process has declared.
 
@@ -55,6 +56,8 @@ class Maintenance:
         #: By partition, the offset up to which holes were made, and the end of the log in the last round.
         self._holes: dict[TopicPartition, tuple[int, int]] = {}
         self._trimmed: set[TopicPartition] = set()
+        #: Held during a round.
+        self._working = asyncio.Lock()
 
     async def run(self) -> None:
         """Do a round every `ROUND_SECONDS`, and retry after failures.
@@ -74,7 +77,8 @@ class Maintenance:
             if self._log.failure is not None:
                 raise LogError(str(self._log.failure))
             try:
-                await self.round(thorough=rounds % THOROUGH_ROUNDS == 0)
+                async with self._working:
+                    await self.round()
                 if rounds % RECLAIM_ROUNDS == 0:
                     await self.reclaim()
             except DiskFull:
@@ -83,6 +87,25 @@ class Maintenance:
                 self._log.note_damage(error)
             except (LogError, Unavailable) as error:
                 log.warning("maintenance of the log waits: %s", error)
+
+    async def erase(self) -> None:
+        """Remove all records that nobody needs, and rewrite the files that hold removed ones.
+
+        Raises:
+            LogError: the log is damaged or failed for good.
+            Unavailable: the disk is full or fails.
+        """
+        try:
+            async with self._working:
+                await self.round(thorough=True)
+                for tp, declaration in self._partitions():
+                    if not declaration.compact:
+                        await self._make_all_holes(tp)
+                await self._log.flush()
+                await self._log.erase()
+        except LogDamaged as error:
+            self._log.note_damage(error)
+            raise
 
     async def trim(self) -> None:
         """Remove records below the floors every `TRIM_SECONDS`, until the log fails."""
@@ -148,21 +171,27 @@ class Maintenance:
         """
         start, stop = self._holes.get(tp, (0, 0))
         start = max(start, self._log.earliest(tp))
-        if start < stop and (needed := self._needed(tp, start, stop)):
-            *needed, end = needed
-            for offset in needed:
-                self._make_hole(tp, start, offset)
-                start = offset + 1
-            start = self._make_hole(tp, start, end)
+        for since, before in self._gaps(tp, start, stop, NEEDED_SEARCHED):
+            start = since
+            if before - since >= HOLE_RECORDS:
+                self._make_hole(tp, since, before)
+                start = before
         self._holes[tp] = start, self._log.end(tp)
 
-    def _make_hole(self, tp: TopicPartition, since: int, before: int) -> int:
-        """Remove a range of records unless it is short; return the first offset that stays."""
-        if before - since < HOLE_RECORDS:
-            return since
+    async def _make_all_holes(self, tp: TopicPartition) -> None:
+        """Remove all records between needed ones: also few, and those that were needed in `make_holes`."""
+        gaps = self._gaps(tp, self._log.earliest(tp), self._log.end(tp), None)
+        for since, before in await asyncio.to_thread(lambda: [gap for gap in gaps if self._log.holds(tp, *gap)]):
+            self._make_hole(tp, since, before)
+
+    def _gaps(self, tp: TopicPartition, start: int, stop: int, most: int | None) -> list[tuple[int, int]]:
+        """Return the ranges in [start, stop) between needed records; a range may be empty."""
+        needed = self._needed(tp, start, stop, most) if start < stop else []
+        return list(zip((start, *(offset + 1 for offset in needed)), needed, strict=False))
+
+    def _make_hole(self, tp: TopicPartition, since: int, before: int) -> None:
         self._log.make_hole(tp, since, before)
         self._trimmed.add(tp)
-        return before
 
     def _needs_compaction(self, tp: TopicPartition, thorough: bool) -> bool:
         dirty, kept = self._log.dirty(tp)
@@ -172,7 +201,7 @@ class Maintenance:
 def first_since(log_: EmbeddedLog, tp: TopicPartition, timestamp: int) -> int:
     """Return the first offset with a record not older than `timestamp` (ms), or the end.
 
-    Uses binary search, since timestamps never decrease within a partition. Not for compacted topics.
+    Uses binary search. Where the clock went back, the boundary may be off by the jump. Not for compacted topics.
     """
     low, high = log_.earliest(tp), log_.end(tp)
     middle = low  # The usual answer.

@@ -1,6 +1,5 @@
-"""The in-memory state of one partition: its offsets, and recent records for consumers at the head."""
+"""The in-memory state of one partition: its offsets."""
 
-from collections import deque
 from collections.abc import Iterator
 
 from streams.embedded import layout
@@ -11,7 +10,7 @@ from topics.catalog import TopicPartition
 
 
 class Partition:
-    """Holds the offsets and recent records of one partition.
+    """Holds the offsets of one partition.
 
     Any thread may read it. Only the loop changes it, except for the fields of a compaction.
     """
@@ -23,7 +22,6 @@ class Partition:
         "end",
         "kept",
         "next",
-        "recent",
         "sparse_to",
         "superseded",
         "timestamp",
@@ -36,7 +34,7 @@ class Partition:
         self.topic_id = topic_id
         #: Whether superseded records are deleted.
         self.compacted = False
-        #: Offsets below may be missing: all if the partition is compacted, or an earlier version salvaged it.
+        #: Offsets below may be missing: all if the partition is compacted.
         self.sparse_to = 0
         #: Lowest readable offset.
         self.earliest = 0
@@ -51,7 +49,6 @@ class Partition:
         self.kept = 0
         #: Records from there on that were deleted since, because later ones superseded them (an estimate).
         self.superseded = 0
-        self.recent: dict[int, StoredRecord] = {}
 
     def restore(self, store: Store) -> None:
         number = self.tp.partition
@@ -59,7 +56,7 @@ class Partition:
             self.earliest, self.timestamp = layout.unpack_pair(mark)
         if clean := store.get(layout.clean_key(self.topic_id, number)):
             self.clean, self.kept = layout.unpack_pair(clean)
-            self.sparse_to = self.clean or layout.MAX_OFFSET
+            self.sparse_to = self.clean
         self.end = self.earliest
         if last := store.last(self.key(self.earliest), self.key(layout.MAX_OFFSET)):
             record = layout.unpack_record(layout.record_offset(last[0]), last[1])
@@ -83,21 +80,12 @@ class Partition:
         return layout.record_key(self.topic_id, self.tp.partition, offset)
 
     def records(self, store: Store, offset: int) -> Iterator[StoredRecord]:
-        """Yield the durable records from an offset on, from memory as long as they are there.
+        """Yield the durable records from an offset on.
 
         Raises:
             Unavailable: the disk fails now.
             LogDamaged: a record is missing.
         """
-        while offset < self.end:
-            record = self.recent.get(offset)
-            if record is None:
-                yield from self._stored(store, offset)
-                return
-            yield record
-            offset += 1
-
-    def _stored(self, store: Store, offset: int) -> Iterator[StoredRecord]:
         for key, data in store.scan(self.key(offset), self.key(self.end)):
             record = layout.unpack_record(layout.record_offset(key), data)
             self._check_hole(offset, record.offset)
@@ -114,26 +102,3 @@ class Partition:
         return LogDamaged(
             f"the log is damaged: record {offset} of {topic}/{number} is missing: stop the service; then {REMEDIES}"
         )
-
-
-class RecentRecords:
-    """Keeps the newest records of all partitions in memory, up to `limit` bytes. Loop only."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._bytes = 0
-        #: The size of each group, the partitions of its records, and their offsets.
-        self._groups: deque[tuple[int, list[Partition], list[int]]] = deque()
-
-    def add(self, records: list[tuple[Partition, StoredRecord]], size: int) -> None:
-        """Add the records of one group of `size` bytes, and evict the oldest groups."""
-        for partition, record in records:
-            partition.recent[record.offset] = record
-        # Not the pairs: each would be one more object for the garbage collector.
-        self._groups.append((size, [partition for partition, _ in records], [record.offset for _, record in records]))
-        self._bytes += size
-        while self._bytes > self._limit:
-            size, partitions, offsets = self._groups.popleft()
-            self._bytes -= size
-            for partition, offset in zip(partitions, offsets, strict=True):
-                partition.recent.pop(offset, None)

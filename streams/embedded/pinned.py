@@ -34,10 +34,32 @@ def pinned(directory: Path) -> Iterator[Path]:
     try:
         _pin(directory, path)
         yield path
+        if not (path / "CURRENT").exists():
+            raise LogError(
+                f"the backup of the log in {directory} took too long: the service must erase what was deleted since it "
+                "began; make the backup on a faster disk"
+            )
     finally:
         with suppress(OSError):
             shutil.rmtree(path)
         lock.release()
+
+
+def unpin(directory: Path, seconds: float) -> None:
+    """Delete the remains of a killed backup, and the snapshot of one that has run for `seconds`, which fails then."""
+    path = directory / PINNED
+    if not path.exists():
+        return
+    lock = None
+    with suppress(LogError):
+        lock = DirectoryLock(path)
+    try:
+        with suppress(FileNotFoundError):  # The backup has just ended.
+            if lock is not None or time.time() - (path / "CURRENT").stat().st_mtime > seconds:
+                _remove(path)
+    finally:
+        if lock is not None:
+            lock.release()
 
 
 def _pin(directory: Path, path: Path) -> None:

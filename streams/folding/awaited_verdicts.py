@@ -1,31 +1,25 @@
-"""Futures of appended commands, resolved with the verdicts of their folds."""
+"""Callbacks of appended commands, called with the verdicts of their folds."""
 
-import asyncio
 from collections.abc import Callable
+from typing import Final
 
-from topics.errors import EarshotError
-from topics.folding import Answer, Verdict
+from topics.folding import Answer
+
+#: More commands than the log's queue holds; those that are never folded are forgotten.
+MOST_GIVEN_UP: Final = 1 << 16
 
 
 class VerdictCall:
-    """Passes a verdict to a callback in the same turn of the loop; cheaper than a future. Loop only."""
+    """Passes a verdict or an error to a callback, once, in the same turn of the loop. Loop only."""
 
     __slots__ = ("_answered",)
 
     def __init__(self, answered: Callable[[Answer], None]) -> None:
-        """Call `answered` once, with the verdict or an error; it must not raise."""
+        """`answered` must not raise."""
         self._answered: Callable[[Answer], None] | None = answered
 
-    def done(self) -> bool:
-        return self._answered is None
-
-    def set_result(self, verdict: Verdict) -> None:
-        self._answer(verdict)
-
-    def set_exception(self, error: EarshotError) -> None:
-        self._answer(error)
-
-    def _answer(self, answer: Answer) -> None:
+    def answer(self, answer: Answer) -> None:
+        """Pass the answer on, unless there was one before."""
         # The callback may refer to this call: a cycle would keep its chunk until the next garbage collection.
         answered, self._answered = self._answered, None
         if answered is not None:
@@ -36,18 +30,15 @@ class Verdicts:
     """Tracks the commands of this process that wait for their fold. Loop only."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, asyncio.Future[Verdict] | VerdictCall] = {}
+        self._waiting: dict[str, VerdictCall] = {}
+        #: Commands whose senders were told that the write may still succeed, until they are folded.
+        self._given_up: dict[str, None] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def expect(self, command: str) -> asyncio.Future[Verdict]:
-        """Register a command in the same turn of the loop that appends it, so that no verdict comes earlier."""
-        future: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
-        self._waiting[command] = future
-        return future
-
     def call(self, command: str, answered: Callable[[Answer], None]) -> VerdictCall:
+        """Register a command in the same turn of the loop that appends it, so that no verdict comes earlier."""
         call = self._waiting[command] = VerdictCall(answered)
         return call
 
@@ -55,8 +46,17 @@ class Verdicts:
         """Stop waiting for a command. Idempotent."""
         self._waiting.pop(command, None)
 
-    def resolve(self, command: str, verdict: Verdict) -> None:
-        """Pass a verdict to the waiting request, if there is one: replayed commands have none."""
-        future = self._waiting.pop(command, None)
-        if future is not None and not future.done():
-            future.set_result(verdict)
+    def give_up(self, command: str) -> None:
+        """Note that the sender of a command was told that the write may still succeed."""
+        self._given_up[command] = None
+        if len(self._given_up) > MOST_GIVEN_UP:
+            del self._given_up[next(iter(self._given_up))]
+
+    def is_given_up(self, command: str) -> bool:
+        return command in self._given_up
+
+    def resolve(self, command: str, answer: Answer) -> None:
+        """Pass a verdict or an error to the waiting request, if there is one: replayed commands have none."""
+        self._given_up.pop(command, None)
+        if (call := self._waiting.pop(command, None)) is not None:
+            call.answer(answer)

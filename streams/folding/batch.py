@@ -24,8 +24,9 @@ BATCH_ROWS: Final = 2048
 
 log = structlog.get_logger(__name__)
 
-#: Appends a record of a partition to the dead-letter topic, with the cause.
-Park = Callable[[int, StoredRecord, str], Awaitable[None]]
+#: Appends a record of a partition to the dead-letter topic, with the cause, and whether the fault may be the
+#: partition's: if not, it is of one session or job.
+Park = Callable[[int, StoredRecord, str, bool], Awaitable[None]]
 
 
 def fold_batch(store: HeadStore[H], records: Sequence[StoredRecord], fold: Fold[H]) -> int:
@@ -49,7 +50,7 @@ def fold_batch(store: HeadStore[H], records: Sequence[StoredRecord], fold: Fold[
 
 
 async def fold_patiently(store: HeadStore[H], record: StoredRecord, fold: Fold[H], park: Park) -> None:
-    """Retry a failed record after increasing pauses; park it if it fails each time.
+    """Retry a failed record after increasing pauses; park it, and set its id aside, if it fails each time.
 
     No draft lives across an await: the other fold may write the same heads meanwhile, and the draft would overwrite
     them with old ones.
@@ -57,17 +58,23 @@ async def fold_patiently(store: HeadStore[H], record: StoredRecord, fold: Fold[H
     Raises:
         Unavailable: the table cannot be written or read, or the log does not accept the parked record.
     """
-    for attempt in range(1, ATTEMPTS + 1):
-        draft = Draft(store)
-        error = _fold(draft, record, fold)
-        if error is None:
-            write_draft(draft, fold)
-            return
-        if isinstance(error, RecordError) or attempt == ATTEMPTS:
+    whose = fold.whose(record)
+    is_aside = whose is not None and whose[0] in store.aside
+    attempts = 1
+    while (error := _fold(draft := Draft(store), record, fold)) is not None:
+        if isinstance(error, RecordError) or attempts == ATTEMPTS or is_aside:
             break
-        log.warning("record.failed", offset=record.offset, attempt=attempt, error=repr(error))
-        await asyncio.sleep(PAUSE_SECONDS * 2**attempt)
-    await park(store.partition.number, record, f"{type(error).__name__}: {error}")
+        log.warning("record.failed", offset=record.offset, attempt=attempts, error=repr(error))
+        await asyncio.sleep(PAUSE_SECONDS * 2**attempts)
+        attempts += 1
+    if error is None:
+        write_draft(draft, fold)
+        return
+    if whose is not None:
+        fold.set_aside(store, *whose, error)
+    # Unreadable rows are one id's fault. Bugs that set aside one id after the other may be the partition's.
+    counts = whose is None or not (is_aside or isinstance(error, RecordError))
+    await park(store.partition.number, record, f"{type(error).__name__}: {error}", counts)
 
 
 def write_draft(draft: Draft[H], fold: Fold[H]) -> None:

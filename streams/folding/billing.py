@@ -55,7 +55,7 @@ class Biller(ABC, Generic[S, R]):
         """Bill to `ledger`, if there is one.
 
         `store_of` returns the store of an id; it raises NotOwned if another node owns the partition, and Unavailable
-        while it is not served. `emit` appends to the result topic, and returns once the result is durable.
+        while it is not served. `emit` appends to the log, and returns once the record is durable.
         """
         self.store_of = store_of
         self.ledger = ledger

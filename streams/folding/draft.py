@@ -1,5 +1,6 @@
 """The pending writes of one batch."""
 
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final, Generic
 
@@ -31,6 +32,11 @@ class Draft(Generic[H]):
         self._leftovers: set[str] = set()
         #: Offsets of audio that is no longer needed once the draft is written.
         self.released: list[int] = []
+        #: Rows that the changelog has, and the ids of their heads, whose own rows do not change.
+        self._logged: dict[bytes, bytes] = {}
+        self._grown: set[str] = set()
+        #: What to do in memory once the draft is written: a record that is parked leaves nothing there.
+        self._after: list[Callable[[], None]] = []
         self.begin()
 
     @property
@@ -44,6 +50,7 @@ class Draft(Generic[H]):
         self._record_heads: dict[str, H | None] = {}
         self._record_projects: dict[str, str] = {}
         self._record_released: list[int] = []
+        self._record_after: list[Callable[[], None]] = []
 
     def keep(self) -> None:
         """End a record, and add its writes to the batch."""
@@ -51,6 +58,7 @@ class Draft(Generic[H]):
         self._heads.update(self._record_heads)
         self._projects.update(self._record_projects)
         self.released += self._record_released
+        self._after += self._record_after
         self.begin()
 
     def head(self, id: str) -> H | None:
@@ -64,6 +72,12 @@ class Draft(Generic[H]):
         self._record_heads[id] = head
         if again:
             self._again.add(id)
+
+    def show(self, id: str, head: H, logged: Mapping[bytes, bytes]) -> None:
+        """Write rows that the changelog has, and which `head` shows. Such a draft folds no records."""
+        self._record_heads[id] = head
+        self._logged.update(logged)
+        self._grown.add(id)
 
     def put_request(self, id: str, request: Opened | Accepted, arrival: Arrival) -> None:
         """Write the row of the record that opened a session, with its log time, or completed a job's upload."""
@@ -92,6 +106,10 @@ class Draft(Generic[H]):
         """Release the audio at an offset once the draft is written."""
         self._record_released.append(offset)
 
+    def after(self, act: Callable[[], None]) -> None:
+        """Do something once the draft is written, and before its audio is released; it must not raise."""
+        self._record_after.append(act)
+
     def leave(self, id: str) -> None:
         """Note that an id has rows left for `HeadStore.purge`; until then it stays in the index of unsettled ids."""
         self._leftovers.add(id)
@@ -106,7 +124,9 @@ class Draft(Generic[H]):
         spared_rows = [(key, value) for key in self.store.spared_keys(id, rest) if (value := self.get(key)) is not None]
         batch_keys = [key for key in (*self._changes, *self._record_changes) if key.startswith(prefix)]
         table_keys = [key for key, _ in self.store.partition.scan(prefix, above(prefix), ERASED_ROWS)]
-        erased_keys = dict.fromkeys((*batch_keys, *table_keys, self.store.row_key(id, keys.HEAD)))
+        erased_keys = dict.fromkeys(
+            (*batch_keys, *table_keys, *self.store.on_way(id), self.store.row_key(id, keys.HEAD))
+        )
         audio = self.store.row_key(id, keys.AUDIO)
         for offset in audio_offsets(self.get(key) for key in erased_keys if key.startswith(audio)):
             self.release(offset)
@@ -134,11 +154,11 @@ class Draft(Generic[H]):
         for id, head in self._heads.items():
             with suppress(RecordError):  # Readers of an unreadable row get the error.
                 entries.update(self._entries(id, head))
-            if head is not None:
+            if head is not None and id not in self._grown:
                 # After the rows of the same records, so that a truncated changelog never has a head without them.
                 key = self.store.row_key(id, keys.HEAD)
                 self._changes.pop(key, None)
-                self._changes[key] = rows.encode(head, rows.WITH_RECENT if head.recent else rows.VERSION)
+                self._changes[key] = self.store.head_row(head)
             unsettled = id in self._leftovers or (head is not None and head.unsettled)
             if unsettled and (id in self._again or not self.store.was_unsettled(id)):
                 self._changes[self.store.open_key(id)] = b""
@@ -147,8 +167,8 @@ class Draft(Generic[H]):
         # List entries first: a head without an entry is in no list, while an entry without a head is ignored. Settled
         # ids last: while an id is in the index, remains of its erasure are found after a crash.
         changes = {**entries, **self._changes, **dict.fromkeys(settled)} if entries or settled else self._changes
-        if changes:
-            self.store.partition.write(changes)
+        if changes or self._logged:
+            self.store.partition.write(changes, self._logged)
         for entry, value in entries.items():
             if value is not None:
                 self.store.extents.note(entry)
@@ -159,6 +179,8 @@ class Draft(Generic[H]):
             self.store.remember(id, head)
             if head is None or not head.counted:
                 self.store.projects.discard(id)
+        for act in self._after:
+            act()
 
     def _entries(self, id: str, head: H | None) -> dict[bytes, bytes | None]:
         """Return the changes that move an id's list entry to its current state.

@@ -2,16 +2,18 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Generic
+from typing import Any, Generic
 
 import msgspec
 
 from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.draft import Draft
-from streams.folding.head_store import H, HeadStore
+from streams.folding.head_store import H, HeadStore, audio_offsets
+from streams.folding.record import id_of
 from streams.log import StoredRecord
-from topics import keys, rows
-from topics.folding import Effect, Verdict, first_recent
+from topics import keys
+from topics.errors import Damaged, RecordError
+from topics.folding import Answer, Effect, first_recent
 
 
 class Changes(msgspec.Struct):
@@ -39,11 +41,33 @@ class Fold(ABC, Generic[H]):
         self.changes = Changes()
         self._verdicts = verdicts
         #: Verdicts of the batch, by the ids of their commands.
-        self._answers: list[tuple[str, Verdict]] = []
+        self._answers: list[tuple[str, Answer]] = []
+
+    @staticmethod
+    @abstractmethod
+    def decode(value: bytes | None) -> Any:
+        """Decode a record of the topic; raise RecordError if that is impossible."""
 
     @abstractmethod
     def fold(self, draft: Draft[H], record: StoredRecord) -> None:
         """Fold one record into the draft; raise RecordError if it can never be folded."""
+
+    def content(self, record: StoredRecord) -> Any:
+        """Return what a record says; raise RecordError if it cannot be decoded."""
+        return self.decode(record.value) if record.content is None else record.content
+
+    def whose(self, record: StoredRecord) -> tuple[str, Any] | None:
+        """Return the id and the content of a record, None if the record itself cannot be read."""
+        try:
+            return id_of(record), self.content(record)
+        except RecordError:
+            return None
+
+    def set_aside(self, store: HeadStore[H], id: str, content: Any, error: Exception) -> None:
+        """Answer a command that cannot be folded, and refuse later ones on its id."""
+        store.set_aside(id, error)
+        if self._verdicts is not None and (command := getattr(content, "command", None)):
+            self._verdicts.resolve(command, Damaged())
 
     def written(self) -> None:
         """Resolve the verdicts of a written batch, and announce its changes."""
@@ -67,7 +91,15 @@ class Fold(ABC, Generic[H]):
                 self.changes.work.pop(id, None)
             case Effect.DROP_AUDIO if before is not None:
                 self.drop_audio(draft, id, before, before.audio)
+            case Effect.RECALL:
+                # Those in the table supersede those on their way.
+                for key in draft.store.on_way(id):
+                    if (value := draft.get(key)) is None:
+                        draft.delete(key)
+                    else:
+                        draft.put(key, value)
             case Effect.ERASE:
+                draft.store.aside.pop(id, None)
                 if not draft.erase(id, head):
                     self.changes.leftovers[id] = None
 
@@ -87,8 +119,8 @@ class Fold(ABC, Generic[H]):
             self.changes.leftovers[id] = None
         for number in numbered[:most]:
             key = draft.store.row_key(id, keys.AUDIO, number)
-            if (row := rows.audio(draft.get(key))) is not None:
-                draft.release(row.offset)
+            for offset in audio_offsets([draft.get(key)]):
+                draft.release(offset)
             draft.delete(key)
 
     def release(self, store: HeadStore[H], offset: int) -> None:

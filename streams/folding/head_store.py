@@ -4,7 +4,7 @@ import heapq
 import sys
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
@@ -15,6 +15,7 @@ from streams.disk import DiskFull
 from streams.folding import extents
 from streams.folding.by_project import ByProject
 from streams.folding.extents import ListExtents
+from streams.folding.presence import Presence
 from streams.folding.references import References
 from topics import keys, rows
 from topics.errors import RecordError
@@ -28,6 +29,8 @@ log = structlog.get_logger(__name__)
 #: Decoded heads to cache: for all partitions of a node together, and the minimum for one partition.
 HEADS_CACHED: Final = 65_536
 HEADS_LEAST: Final = 256
+#: Ids to remember that were set aside.
+ASIDE_MOST: Final = 4096
 #: Unsettled ids to read at a time.
 PAGE_IDS: Final = 256
 #: Rows of an id to delete at a time.
@@ -51,11 +54,20 @@ class PartitionTable(Protocol):
     def skip_scan(self, lower: bytes, upper: bytes, following: Callable[[bytes], bytes]) -> Iterator[bytes]:
         """Yield the first key of [lower, upper), then the first key at or above `following(key)`, and so on."""
 
+    def now_ms(self) -> int:
+        """Return the log time."""
+
+    def log_first(self, rows: Mapping[bytes, bytes], logged: Callable[[], None]) -> None:
+        """Log rows to the changelog, and call `logged` once it has them; `write` writes them to the table then."""
+
+    def write_again(self, keys: Sequence[bytes], logged: Callable[[], None]) -> None:
+        """Log rows of the table again, and call `logged` once the changelog has them."""
+
     def mark(self, key: bytes) -> None:
         """Write an empty row to this table only, not to the changelog."""
 
-    def write(self, changes: Mapping[bytes, bytes | None]) -> None:
-        """Apply all changes at once (None deletes), and log them to the changelog."""
+    def write(self, changes: Mapping[bytes, bytes | None], logged: Mapping[bytes, bytes] = ...) -> None:
+        """Apply all changes at once (None deletes), and log those to the changelog that are not `logged`."""
 
 
 class Listed(NamedTuple, Generic[H]):
@@ -104,8 +116,9 @@ class HeadStore(ABC, Generic[H]):
     #: Rows of chunks or parts that one record drops at most. A job has too few parts to need a limit.
     most_dropped = sys.maxsize
 
-    def __init__(self, partition: PartitionTable, partitions: int = 16) -> None:
+    def __init__(self, partition: PartitionTable, partitions: int = 16, presence: Presence | None = None) -> None:
         self.partition = partition
+        self.presence = presence or Presence(partition)
         self.heads_most = max(HEADS_LEAST, HEADS_CACHED // partitions)
         self.heads: OrderedDict[str, H] = OrderedDict()
         #: Offsets of the command topic with audio that is still needed.
@@ -113,11 +126,28 @@ class HeadStore(ABC, Generic[H]):
         #: Projects of the counted (`Head.counted`) ids, except uploads whose project is not known yet.
         self.projects = ByProject()
         self.extents = ListExtents()
+        #: Deleted projects of which nothing is here or on its way here.
+        self.empty_projects: set[str] = set()
+        #: The last ids that were set aside, because a record of theirs could not be folded.
+        self.aside: OrderedDict[str, None] = OrderedDict()
         #: Ids with an unreadable row that was reported.
         self._unreadable: set[str] = set()
 
     @abstractmethod
-    def decode_head(self, value: bytes | None) -> H | None: ...
+    def read_head(self, id: str) -> H | None:
+        """Read a head from its rows."""
+
+    def head_row(self, head: H) -> bytes:
+        """Return the value of a head's row."""
+        return rows.encode(head)
+
+    def made(self, id: str) -> int:
+        """Return the number of windows made in this process, also of those that no reader sees yet; 0 if unknown."""
+        return 0
+
+    def on_way(self, id: str) -> Iterable[bytes]:
+        """Return the keys of rows that are on their way to the changelog, and not in the table."""
+        return ()
 
     @abstractmethod
     def project(self, id: str) -> str | None:
@@ -176,7 +206,7 @@ class HeadStore(ABC, Generic[H]):
     def head(self, id: str) -> H | None:
         head = self.heads.get(id)
         if head is None:
-            head = self.decode_head(self.partition.get(self.row_key(id, keys.HEAD)))
+            head = self.read_head(id)
             if head is not None:
                 self.remember(id, head)
         return head
@@ -184,7 +214,7 @@ class HeadStore(ABC, Generic[H]):
     def peek(self, id: str) -> H | None:
         """Return a head like `head`, but do not cache it: the cache is for active ids."""
         head = self.heads.get(id)
-        return head if head is not None else self.decode_head(self.partition.get(self.row_key(id, keys.HEAD)))
+        return head if head is not None else self.read_head(id)
 
     def remember(self, id: str, head: H | None) -> None:
         if head is None:
@@ -210,6 +240,18 @@ class HeadStore(ABC, Generic[H]):
             self._report(id, error)
             return False
         return True
+
+    def set_aside(self, id: str, error: Exception) -> None:
+        """Refuse commands on an id from now on; its rows stay as they are."""
+        if id not in self.aside:
+            log.warning("id.set_aside", id=keys.shown(id), partition=self.partition.number, cause=repr(error))
+            self.aside[id] = None
+            if len(self.aside) > ASIDE_MOST:
+                self.aside.popitem(last=False)
+
+    def takes_commands(self, id: str) -> bool:
+        """Return whether commands on an id can be folded, as far as is known."""
+        return id not in self.aside and (id in self.heads or self.readable(id))
 
     def _report(self, id: str, error: RecordError) -> None:
         if id not in self._unreadable:
@@ -366,6 +408,16 @@ class HeadStore(ABC, Generic[H]):
         for offset in audio_offsets(value for key, value in found if key.startswith(audio)):
             release(self, offset)
         return ended
+
+    def has_dropped_audio(self, id: str, head: H) -> bool:
+        """Return whether rows of dropped chunks are left: the changelog may lack their deletion."""
+        lower, upper = (self.row_key(id, keys.AUDIO, number) for number in (0, self.first_needed(head)))
+        return any(True for _ in self.partition.scan(lower, upper, 1))
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether any id has a deadline."""
+        return any(True for _ in self.partition.scan(self.index, above(self.index), 1))
 
     def due(self, now_ms: int, limit: int, after: tuple[int, str] | None = None) -> list[tuple[int, str]]:
         """Return (due time, id) of at most `limit` entries of the expiry index up to `now_ms`, oldest first.

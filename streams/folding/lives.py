@@ -26,11 +26,9 @@ class Lives(msgspec.Struct, frozen=True):
     def was_killed(self, run: str) -> bool:
         return run[:LIFE_CHARACTERS] in self.killed
 
-    def suspected(self, begun: int, lives: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
-        """Return the number and the lives of the processes that may have died of some work.
+    def suspected(self, lives: tuple[str, ...]) -> tuple[str, ...]:
+        """Return those of `lives` whose processes may have died of some work, each once.
 
-        This process has not, even if it lost the partition before the work ended. Every other process counts once.
-        Starts by earlier versions count in `begun`, but have no life in `lives`.
+        This process has not, even if it lost the partition before the work ended.
         """
-        others = tuple(life for life in dict.fromkeys(lives) if life != self.this)
-        return begun - len(lives) + len(others), others
+        return tuple(life for life in dict.fromkeys(lives) if life != self.this)

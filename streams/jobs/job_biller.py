@@ -21,7 +21,14 @@ class JobBiller(Biller[JobStore, Billed]):
             return None
         who = (accepted.project, accepted.organization)
         charges = [
-            Charge(id, MeteredService(entry.service), *who, entry.audio_ms, entry.model, head.created)
+            Charge(
+                id,
+                MeteredService(entry.service),
+                *who,
+                max(0, entry.audio_ms - entry.silence_ms),
+                entry.model,
+                head.created,
+            )
             for entry in head.unbilled
         ]
         return charges, Billed(tuple(entry.service for entry in head.unbilled))

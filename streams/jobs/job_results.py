@@ -7,17 +7,20 @@ from streams.log import StoredRecord
 from topics import keys, record_codec
 from topics.folding import Effect
 from topics.jobs.records import Portion
-from topics.jobs.rules import JobHead, fold_result
+from topics.jobs.result_rules import fold_result
+from topics.jobs.rules import JobHead
 
 
 class JobResults(Fold[JobHead]):
     """Folds the job result topic. Loop only."""
 
+    decode = staticmethod(record_codec.decode_job_result)
+
     def fold(self, draft: Draft[JobHead], record: StoredRecord) -> None:
-        result = record_codec.decode_job_result(record.value)
+        result = self.content(record)
         job = id_of(record)
         head = draft.head(job)
-        step = fold_result(head, result)
+        step = fold_result(head, result, record.timestamp)
         if head is None or step.head is None:
             return
         # Written even without a change: the changelog may lack earlier folds.

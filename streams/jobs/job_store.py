@@ -19,8 +19,8 @@ class JobStore(HeadStore[JobHead]):
     listing = keys.JOB_LIST
     listed_states = VISIBLE_STATES
 
-    def decode_head(self, value: bytes | None) -> JobHead | None:
-        return rows.head(value)
+    def read_head(self, id: str) -> JobHead | None:
+        return rows.head(self.partition.get(self.row_key(id, keys.HEAD)))
 
     def is_erased(self, head: JobHead) -> bool:
         return head.state is JobState.REMOVED

@@ -191,20 +191,16 @@ class JobPictures:
             self.drop(job)
 
     async def _make(self, job: str, view: JobView, path: Path, stopped: threading.Event) -> float:
-        await self._room.enter(view.accepted.project, 1)
-        try:
-            async with self._recordings.open(job) as file:
-                arguments = self._open_file, file, view.accepted.source.content_type, path, self._check_room, stopped
-                drawing = asyncio.get_running_loop().run_in_executor(self._threads, draw, *arguments)
-                try:
-                    return await asyncio.shield(drawing)
-                except OSError as error:
-                    raise Unavailable(f"the picture cannot be drawn now: {error.strerror}", retry_after=10) from error
-                except asyncio.CancelledError:
-                    await asyncio.gather(drawing, return_exceptions=True)
-                    raise
-        finally:
-            self._room.leave(1)
+        async with self._room.admit(view.accepted.project), self._recordings.open(job) as file:
+            arguments = self._open_file, file, view.accepted.source.content_type, path, self._check_room, stopped
+            drawing = asyncio.get_running_loop().run_in_executor(self._threads, draw, *arguments)
+            try:
+                return await asyncio.shield(drawing)
+            except OSError as error:
+                raise Unavailable(f"the picture cannot be drawn now: {error.strerror}", retry_after=10) from error
+            except asyncio.CancelledError:
+                await asyncio.gather(drawing, return_exceptions=True)
+                raise
 
 
 def _bytes(entry: _Entry) -> int:

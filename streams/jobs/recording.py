@@ -1,14 +1,14 @@
 """Reads the audio of jobs on behalf of others than their services, while it is kept."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from typing import Final
 
-from streams.admission import AdmissionSemaphore
 from streams.jobs.run_context import StoreOf, read_parts, read_rows
 from streams.jobs.spool import Spool
 from streams.log import RecordReader
+from streams.room import MOST_WAITING, Room
 from topics.errors import AudioError, Unavailable
 from topics.jobs.records import PART_BYTES
 from topics.keys import new_id
@@ -25,7 +25,7 @@ class JobRecordings:
         self._store_of = store_of
         self._log = log
         self._spool = spool
-        self._admission = AdmissionSemaphore(MAX_RECORDINGS)
+        self._room = Room(MAX_RECORDINGS, MOST_WAITING)
 
     @asynccontextmanager
     async def open(self, job: str) -> AsyncIterator[int]:
@@ -36,7 +36,7 @@ class JobRecordings:
             Unavailable: too many callers wait, the job's partition is elsewhere, or the log or the spool's disk does
                 not answer.
         """
-        async with self._admission.admit(), self._opened(job) as file:
+        async with self._room.admit(self._store_of(job).project(job) or ""), self._opened(job) as file:
             yield file
 
     async def read(self, job: str, start: int, end: int) -> AsyncGenerator[bytes, None]:
@@ -54,7 +54,8 @@ class JobRecordings:
             if head is None or not head.needs_audio or not rows:
                 raise AudioError(NOT_KEPT)
             at = number * PART_BYTES
-            parts = [part async for part in read_rows(self._log, store, rows)]
+            async with aclosing(read_rows(self._log, store, rows)) as reading:
+                parts = [part async for part in reading]
             yield parts[0][max(start - at, 0) : end - at]
 
     @asynccontextmanager

@@ -21,10 +21,10 @@ from streams.folding.lives import Lives
 from streams.jobs.run_context import Emit, JobRun, Note, StoreOf
 from streams.jobs.spool import Spool
 from streams.log import RecordReader
+from streams.processes.deaths import Deaths
 from streams.services.service import JobService
 from topics import keys
 from topics.errors import EarshotError, NotOwned, ServiceFault, Unavailable
-from topics.folding import DEADLY, DEATHS, KILLED, KILLS
 from topics.jobs.options import Service
 from topics.jobs.records import Finished, Started, Stopped
 from topics.turns import Turns
@@ -153,7 +153,7 @@ class Runner(mode.Service):  # type: ignore[misc]
     def suspect(self, job: str) -> None:
         """Suspect the running services of a job found unfinished: one may have crashed its process."""
         if (head := self.store_of(job).head(job)) is not None:
-            self._suspected.update((job, entry.service) for entry in head.entries if entry.begun and not entry.ended)
+            self._suspected.update((job, entry.service) for entry in head.entries if entry.begun_by and not entry.ended)
 
     def enqueue(self, job: str) -> None:
         """Queue the services of a job that have become ready."""
@@ -286,36 +286,33 @@ class Runner(mode.Service):  # type: ignore[misc]
             if entry is None:
                 await self._run_service(run)
                 return
-            deaths, lives = self.lives.suspected(entry.begun, entry.begun_by)
+            lives = self.lives.suspected(entry.begun_by)
             if killed := self.lives.was_killed(entry.run):
-                deaths, lives = max(0, deaths - 1), lives[:-1]
-            await self._run_service(run, deaths, lives, entry.kills + killed)
+                lives = lives[:-1]
+            await self._run_service(run, lives, entry.kills + killed)
 
-    async def _run_service(self, run: JobRun, deaths: int = 0, lives: tuple[str, ...] = (), kills: int = 0) -> None:
-        """Run a service after `deaths` suspected crashes and `kills` from outside."""
+    async def _run_service(self, run: JobRun, lives: tuple[str, ...] = (), kills: int = 0) -> None:
+        """Run a service after the suspected crashes of `lives` and `kills` from outside."""
         try:
-            await self._run_to_end(run, deaths, lives, kills)
+            await self._run_to_end(run, lives, kills)
         except (Unavailable, asyncio.CancelledError):
             # The process is alive, or was asked to stop.
-            self.note(run.job, Stopped(run.service, run.run, deaths, lives))
+            self.note(run.job, Stopped(run.service, run.run, lives))
             raise
 
-    async def _run_to_end(self, run: JobRun, deaths: int, lives: tuple[str, ...], kills: int) -> None:
+    async def _run_to_end(self, run: JobRun, lives: tuple[str, ...], kills: int) -> None:
         try:
-            await run.append(Started(run.service, run.run, deaths + 1, kills, (*lives, self.lives.this)))
-            if deaths >= DEATHS:
-                raise ServiceFault(DEADLY)
-            if kills >= KILLS:
-                raise ServiceFault(KILLED)
+            await run.append(Started(run.service, run.run, (*lives, self.lives.this), kills))
+            if (sentence := Deaths(len(lives), kills).verdict) is not None:
+                raise ServiceFault(sentence)
             try:
                 if run.service not in self.services:
                     raise ServiceFault(f"{run.service} is not available in this deployment")
                 summary = await self.services[run.service].perform(run)
             finally:
                 self._suspected.discard((run.job, run.service))
-            await run.append(
-                Finished(run.service, run.run, run.count, None, summary.audio_ms, summary.model, summary.warnings)
-            )
+            measured = summary.audio_ms, summary.model, summary.warnings, summary.silence_ms
+            await run.append(Finished(run.service, run.run, run.count, None, *measured))
         except Unavailable:
             raise
         except Exception as error:

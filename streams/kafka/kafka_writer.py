@@ -1,28 +1,29 @@
-"""Writes records to Kafka: gathers them briefly into batches, and delivers them once they are durable."""
+"""Writes records to Kafka: those of some iterations of the loop together; delivers them once they are durable."""
 
 import asyncio
 import logging
+import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from streams.kafka.connection import KafkaConnection
+from streams.kafka.delivery_reports import DeliveryReports
 from streams.log import RECORD_COST, Ack, LogUser, StoredRecord, record_cost
 from topics.catalog import CHANGELOG, COMMANDS, FOLDED, JOB_COMMANDS, TopicPartition
 from topics.errors import ServiceError, Unavailable
+from topics.records import Record
 
 #: The service shows each line of a library at most once a minute.
 _library: Final = logging.getLogger("librdkafka")
 
 #: The header of a changelog record with its owner's epoch, eight bytes big-endian.
 EPOCH_HEADER: Final = "epoch"
-#: The pause after a flush, per record and at most: a busy node fills its batches.
-PACE_SECONDS: Final = 0.0001
-SLOWEST_PACE_SECONDS: Final = 0.004
-#: Seconds between polls for acknowledgements while any are due.
-POLL_SECONDS: Final = 0.001
+#: The most iterations of the loop for which records wait while each of them brings more.
+GATHERED: Final = 8
 #: How long records in flight survive an outage of the brokers; clients' waits are bounded elsewhere.
 TIMEOUT_MS: Final = 600_000
 #: Topics in which each record needs its own log time, so each gets a delivery report.
@@ -30,12 +31,15 @@ TIMED: Final = frozenset({COMMANDS, JOB_COMMANDS})
 
 
 class _Append(NamedTuple):
-    """A record to write, and its future."""
+    """A record to write, its future, and what its value encodes, if known."""
 
     key: bytes | None
     value: bytes | None
     epoch: int
     future: asyncio.Future[Ack] | None
+    #: Called once it is durable, as an alternative to a future.
+    durable: Callable[[], None] | None = None
+    content: Record | None = None
 
 
 class _Flush(NamedTuple):
@@ -61,6 +65,16 @@ class _Partition:
         self.acknowledged: int | None = None
 
 
+class _Report(NamedTuple):
+    """What librdkafka reports of a record."""
+
+    partition: _Partition
+    error: KafkaError | None
+    offset: int
+    timestamp: int
+    ends_flush: bool
+
+
 class KafkaWriter:
     """Implements `LogWriter` for Kafka: idempotent, acknowledged by all in-sync replicas, in order in each partition.
 
@@ -74,19 +88,31 @@ class KafkaWriter:
         self.queued_bytes = 0
         #: The node: receives durable records, and decides whether appends are still allowed.
         self.user: LogUser | None = None
+        #: Called if a partition ends before the records that it acknowledged: (partition, end before, end now).
+        self.note_loss: Callable[[TopicPartition, int, int], None] = lambda tp, before, now: None
         self._connection = connection
         self._record_limit = record_limit
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._dirty: dict[_Partition, None] = {}
-        self._in_flight = 0
-        self._flushing: asyncio.TimerHandle | asyncio.Handle | None = None
-        self._polling: asyncio.TimerHandle | None = None
-        self._paced_until = 0.0
+        self._flushing: asyncio.Handle | None = None
         self._flushes: list[tuple[int, asyncio.Future[None]]] = []
         self._appended = self._settled = 0
         self._failure: BaseException | None = None
-        self._reports: list[tuple[_Partition, KafkaError | None, int, int, bool]] = []
-        self._producers: dict[bool, Producer] = {}
+        self._producers: dict[bool, DeliveryReports[_Report]] = {}
+        #: The log time (ms) of the newest acknowledged record, and the monotonic time at which it was acknowledged.
+        self._stamped: tuple[int, float] | None = None
+
+    @cached_property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        """The loop of the first append."""
+        return asyncio.get_running_loop()
+
+    def log_ms(self) -> int:
+        """Return the brokers' time in ms, by the newest acknowledged record; this node's time before the first."""
+        if self._stamped is None:
+            return int(time.time() * 1000)
+        timestamp, at = self._stamped
+        return timestamp + int((time.monotonic() - at) * 1000)
 
     # --- appending --------------------------------------------------------------------------------------------------
 
@@ -100,20 +126,29 @@ class KafkaWriter:
         bounded: bool = True,
         epoch: int = 0,
         project: str = "",
+        content: Record | None = None,
     ) -> asyncio.Future[Ack]:
         if bounded and self.queued_bytes > self.limit:
             raise Unavailable("the log's queue is full")
-        future: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Ack] = self._loop.create_future()
         there = self._partition(topic, partition)
-        there.pending.append(_Append(key, value, epoch, future))
+        there.pending.append(_Append(key, value, epoch, future, content=content))
         self._count(there, 1, record_cost(key, value))
         return future
 
-    def append_rows(self, topic: str, partition: int, rows: Mapping[bytes, bytes | None], epoch: int) -> None:
-        there = self._partition(topic, partition)
+    def append_rows(
+        self,
+        topic: str,
+        partition: int,
+        rows: Mapping[bytes, bytes | None],
+        epoch: int,
+        durable: Callable[[], None] | None = None,
+    ) -> None:
+        there, left = self._partition(topic, partition), len(rows)
         size = 0
         for key, value in rows.items():
-            there.pending.append(_Append(key, value, epoch, None))
+            left -= 1
+            there.pending.append(_Append(key, value, epoch, None, None if left else durable))
             size += len(key) + (len(value) if value else 0)
         if rows:
             self._count(there, len(rows), size + RECORD_COST * len(rows))
@@ -131,10 +166,14 @@ class KafkaWriter:
         self.queued_bytes += size
         self._appended += count
         if self._flushing is None:
-            loop = asyncio.get_running_loop()
-            early = self._paced_until - loop.time()
-            # Not at once, so that all appends of this turn of the loop go together.
-            self._flushing = loop.call_later(early, self._produce) if early > 0 else loop.call_soon(self._produce)
+            self._flushing = self._loop.call_soon(self._gather, self._appended, GATHERED)
+
+    def _gather(self, before: int, iterations: int) -> None:
+        """Produce once an iteration of the loop has brought nothing more: what came together is sent together."""
+        if self._appended > before and iterations:
+            self._flushing = self._loop.call_soon(self._gather, self._appended, iterations - 1)
+        else:
+            self._produce()
 
     def _produce(self) -> None:
         self._flushing = None
@@ -148,34 +187,28 @@ class KafkaWriter:
             self.user.lapsed(reason)
             return
         dirty, self._dirty = self._dirty, {}
-        count = 0
         for partition in dirty:
             flush = _Flush(partition.pending, partition.pending_bytes)
             partition.pending, partition.pending_bytes = [], 0
             partition.in_flight.append(flush)
-            count += len(flush.appends)
             try:
                 self._produce_flush(partition, flush.appends)
             except (KafkaException, BufferError) as error:
-                self._fail(ServiceError(f"Kafka does not take records: {error}"))
+                self._refused(str(error))
                 return
-        self._in_flight += count
-        loop = asyncio.get_running_loop()
-        self._paced_until = loop.time() + min(SLOWEST_PACE_SECONDS, PACE_SECONDS * count)
-        if self._polling is None and self._in_flight:
-            self._polling = loop.call_later(POLL_SECONDS, self._poll)
 
     def _produce_flush(self, partition: _Partition, appends: list[_Append]) -> None:
         topic, number = partition.tp
         name = self._connection.topic(topic)
-        producer = self._producer(topic == JOB_COMMANDS)
+        reports = self._reports_of(topic == JOB_COMMANDS)
+        producer, note = reports.producer, reports.note
         last = len(appends) - 1
 
         def report(error: KafkaError | None, message: Any) -> None:
-            self._reports.append((partition, error, message.offset(), message.timestamp()[1], True))
+            note(_Report(partition, error, message.offset(), message.timestamp()[1], True))
 
         def report_time(error: KafkaError | None, message: Any) -> None:
-            self._reports.append((partition, error, message.offset(), message.timestamp()[1], False))
+            note(_Report(partition, error, message.offset(), message.timestamp()[1], False))
 
         if topic == CHANGELOG:
             for index, append in enumerate(appends):
@@ -194,11 +227,11 @@ class KafkaWriter:
             refused = next(message["_error"] for message in messages if "_error" in message)
             raise KafkaException(refused)
 
-    def _producer(self, parts: bool) -> Producer:
+    def _reports_of(self, parts: bool) -> DeliveryReports[_Report]:
         """Return the producer for parts of jobs or the one for the rest: live audio must not wait behind parts."""
-        producer = self._producers.get(parts)
-        if producer is None:
-            producer = self._producers[parts] = Producer(
+        reports = self._producers.get(parts)
+        if reports is None:
+            producer = Producer(
                 {
                     **self._connection.librdkafka(),
                     "acks": "all",
@@ -219,30 +252,22 @@ class KafkaWriter:
                 },
                 logger=_Logger(),
             )
-        return producer
+            reports = self._producers[parts] = DeliveryReports(producer, self._reported, self._refused)
+        return reports
 
     # --- acknowledgements -------------------------------------------------------------------------------------------
 
-    def _poll(self) -> None:
-        self._polling = None
-        try:
-            for producer in list(self._producers.values()):
-                producer.poll(0)
-        except KafkaException as error:
-            self._fail(ServiceError(f"Kafka does not take records: {error.args[0].str()}"))
-            return
-        reports, self._reports = self._reports, []
-        for partition, fault, offset, timestamp, is_last in reports:
+    def _reported(self, reports: list[_Report]) -> None:
+        for partition, error, offset, timestamp, ends_flush in reports:
             if self._partitions.get(partition.tp) is not partition:
                 continue  # Dropped meanwhile.
-            if fault is not None:
-                self._lost(partition, fault)
+            if error is not None:
+                self._lost(partition, error)
                 return
             partition.timestamps.append(timestamp)
-            if is_last:
+            self._stamped = timestamp, time.monotonic()
+            if ends_flush:
                 self._acknowledge(partition, offset)
-        if self._in_flight and self._polling is None and self._failure is None:
-            self._polling = asyncio.get_running_loop().call_later(POLL_SECONDS, self._poll)
 
     def _acknowledge(self, partition: _Partition, offset: int) -> None:
         """Settle the oldest flush of a partition, which is durable; its last record is at `offset`."""
@@ -253,21 +278,24 @@ class KafkaWriter:
         behind, partition.acknowledged = partition.acknowledged, offset + 1
         self._settle(flush)
         topic = partition.tp.topic
-        if behind is not None and behind != first and topic == CHANGELOG and self.user is not None:
+        if behind is not None and first < behind:
+            self.note_loss(partition.tp, behind, first)
+        elif behind is not None and behind != first and topic == CHANGELOG and self.user is not None:
             self.user.overtaken(partition.tp, behind, offset + 1)
         timed = topic in TIMED
         for index, append in enumerate(appends):
             if append.future is not None and not append.future.done():
                 append.future.set_result(Ack(first + index, times[index if timed else -1]))
+            elif append.durable is not None:
+                append.durable()
         if self.user is not None and topic in FOLDED:
             records = [
-                StoredRecord(first + index, times[index if timed else -1], append.key, append.value)
+                StoredRecord(first + index, times[index if timed else -1], append.key, append.value, 0, append.content)
                 for index, append in enumerate(appends)
             ]
             self.user.deliver(partition.tp, records)
 
     def _settle(self, flush: _Flush) -> None:
-        self._in_flight -= len(flush.appends)
         self._settled += len(flush.appends)
         self.queued_bytes -= flush.size
         while self._flushes and self._flushes[0][0] <= self._settled:
@@ -284,6 +312,9 @@ class KafkaWriter:
             partition.acknowledged = end
             self.user.overtaken(tp, start, end)
 
+    def _refused(self, reason: str) -> None:
+        self._fail(ServiceError(f"Kafka does not take records: {reason}"))
+
     def _lost(self, partition: _Partition, error: KafkaError) -> None:
         topic, number = partition.tp
         self._fail(ServiceError(f"{self._connection.topic(topic)}/{number} does not take records: {error.str()}"))
@@ -297,10 +328,10 @@ class KafkaWriter:
     def drop(self, reason: str) -> None:
         """Drop records that are not durable, and fail their futures with Unavailable. Kafka may still store some."""
         partitions, self._partitions = self._partitions, {}
-        self._dirty, self._reports, self._in_flight, self.queued_bytes = {}, [], 0, 0
+        self._dirty, self.queued_bytes = {}, 0
         producers, self._producers = self._producers, {}
         for producer in producers.values():
-            producer.purge(blocking=False)
+            producer.leave()
         lost = Unavailable(reason, uncertain=True)
         for partition in partitions.values():
             for append in (*(append for flush in partition.in_flight for append in flush.appends), *partition.pending):
@@ -315,15 +346,13 @@ class KafkaWriter:
 
     async def flush(self) -> None:
         if self._settled < self._appended:
-            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            done: asyncio.Future[None] = self._loop.create_future()
             self._flushes.append((self._appended, done))
             await done
 
     async def close(self) -> None:
         """Close the connections, and drop records that are not durable."""
         self.drop("the node has stopped")
-        if self._polling is not None:
-            self._polling.cancel()
         if self._flushing is not None:
             self._flushing.cancel()
 

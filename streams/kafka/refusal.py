@@ -2,6 +2,7 @@
 
 import ssl
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Final
 
 from aiokafka.conn import collect_hosts, create_conn
@@ -14,19 +15,21 @@ CONNECT_MS: Final = 5_000
 
 async def refusal(connection: KafkaConnection, error: Exception) -> str:
     """Return why a broker is unreachable, as text for operators; if all are reachable, return `error` as text."""
-    async for fault in _attempts(connection):
-        if fault is not None:
-            return fault
+    async with aclosing(_attempts(connection)) as attempts:
+        async for fault in attempts:
+            if fault is not None:
+                return fault
     return f"Kafka at {connection.addresses}: {error!r}"
 
 
 async def unreachable(connection: KafkaConnection) -> str | None:
     """Return why no broker is reachable, as text for operators, or None if one is."""
     first = None
-    async for fault in _attempts(connection):
-        if fault is None:
-            return None
-        first = first or fault
+    async with aclosing(_attempts(connection)) as attempts:
+        async for fault in attempts:
+            if fault is None:
+                return None
+            first = first or fault
     return first
 
 

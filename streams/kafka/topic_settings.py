@@ -50,6 +50,8 @@ def needed_settings(topic: Topic, replication: int = 1) -> dict[str, str]:
         "max.message.bytes": topic.max_bytes,
         # Brokers stamp records, because the clocks of nodes may be hours apart.
         "message.timestamp.type": "LogAppendTime",
+        # A replica that lacks acknowledged records must never lead.
+        "unclean.leader.election.enable": "false",
     }
     if topic.retention_ms is not None:
         settings |= {"retention.ms": topic.retention_ms, "segment.ms": segment_ms(topic.retention_ms)}

@@ -1,6 +1,12 @@
 """Decides which node owns each partition, and which nodes stand by for it."""
 
+from __future__ import annotations
+
 import hmac
+import os
+import secrets
+import socket
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -23,6 +29,23 @@ PLAN: Final = b"plan"
 SIGNATURE_BYTES: Final = 32
 
 
+class Holder(msgspec.Struct, frozen=True):
+    """The process that holds a node's name."""
+
+    host: str
+    pid: int
+    #: When it started, Unix time in ms, and a random id: two processes never have the same.
+    since: int
+    run: str
+
+    @classmethod
+    def this(cls) -> Holder:
+        return cls(socket.gethostname(), os.getpid(), int(time.time() * 1000), secrets.token_hex(8))
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+
 class Member(msgspec.Struct, frozen=True):
     """A node's message to the group when it joins."""
 
@@ -32,6 +55,7 @@ class Member(msgspec.Struct, frozen=True):
     standing_by: tuple[int, ...]
     #: The number of joins: Kafka rebalances when a member's metadata change.
     joins: int
+    holder: Holder
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -39,6 +63,8 @@ class Plan(msgspec.Struct, frozen=True):
 
     standbys: tuple[int, ...]
     urls: dict[int, str]
+    #: Why this node gets no partitions, None if it does.
+    refused: str | None = None
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -74,15 +100,20 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
 
     name = "earshot"  # The class of the library wants one.
 
-    def __init__(self, topic: str, url: str, standbys: int, secret: bytes) -> None:
+    def __init__(self, topic: str, partitions: int, url: str, standbys: int, secret: bytes) -> None:
+        """Assign the first `partitions` of a topic, whatever was added later."""
         #: Kafka rejects members with another protocol: nodes of another deployment or of an earlier version.
         self.name = f"earshot-{hmac.digest(secret, b'group', 'sha256').hex()[:8]}"
         self.assignment = Assignment(frozenset())
+        self.holder = Holder.this()
+        #: Why this node gets no partitions, None if it may have some.
+        self.excluded: str | None = None
         self._seal = Seal(secret)
         #: Whether the leader is not of this deployment.
         self._refused = False
         #: The commands' topic on the brokers, which represents all topics.
         self._topic = topic
+        self._partitions = partitions
         self._url = url
         self._standbys = standbys
         self._joins = 0
@@ -95,6 +126,7 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
             tuple(sorted(self.assignment.owned)),
             tuple(sorted(self.assignment.standbys)),
             self._joins,
+            self.holder,
         )
         return ConsumerProtocolMemberMetadata(VERSION, list(topics), self._seal.put(MEMBER, _encode(member)))
 
@@ -108,14 +140,18 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
                 log.warning("group.stranger", member=id, reason="its message is not signed by this deployment")
             else:
                 nodes[id] = _member.decode(data)
-        shares = share(nodes, len(cluster.partitions_for_topic(self._topic) or ()))
+        excluded = same_address(nodes)
+        for reason in excluded.values():
+            log.error("group.same_address", reason=reason)
+        shares = share({id: node for id, node in nodes.items() if id not in excluded}, self._partitions)
+        shares |= dict.fromkeys(excluded, Assignment(frozenset()))
         urls = {number: nodes[id].url for id, assignment in shares.items() for number in assignment.owned}
         nothing = {id: ConsumerProtocolMemberAssignment(VERSION, [], b"") for id in members.keys() - nodes.keys()}
         return nothing | {
             id: ConsumerProtocolMemberAssignment(
                 VERSION,
                 [(self._topic, sorted(assignment.owned))],
-                self._seal.put(PLAN, _encode(Plan(tuple(sorted(assignment.standbys)), urls))),
+                self._seal.put(PLAN, _encode(Plan(tuple(sorted(assignment.standbys)), urls, excluded.get(id)))),
             )
             for id, assignment in shares.items()
         }
@@ -123,6 +159,7 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
     def on_assignment(self, assignment: ConsumerProtocolMemberAssignment) -> None:
         data = self._seal.take(PLAN, assignment.user_data) if assignment.user_data else None
         self._refused = data is None and bool(assignment.user_data)
+        self.excluded = None
         if self._refused:
             log.error("group.stranger", reason="the plan of the group's leader is not signed by this deployment")
         if data is None:
@@ -130,7 +167,14 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
             return
         owned = frozenset(number for _, numbers in assignment.assignment for number in numbers)
         plan = _plan.decode(data)
+        self.excluded = plan.refused
         self.assignment = Assignment(owned, frozenset(plan.standbys) - owned, plan.urls)
+
+    def read(self, metadata: bytes) -> Member | None:
+        """Return what a member of the group said of itself, None if it is not of this deployment."""
+        said = ConsumerProtocolMemberMetadata.decode(metadata).user_data if metadata else b""
+        data = self._seal.take(MEMBER, said or b"")
+        return None if data is None else _member.decode(data)
 
     def forget(self) -> None:
         """Drop all partitions, because other nodes may own them; count them as standbys."""
@@ -144,6 +188,26 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
         if any(self.assignment.urls.get(number) != self._url for number in self.assignment.owned):
             return "the plan has another address of this node"
         return None
+
+
+def same_address(nodes: Mapping[str, Member]) -> dict[str, str]:
+    """Return the members whose address another one has, each with the reason for operators.
+
+    On the same host only the newer of two can listen there. On different hosts, the one with partitions keeps them.
+    """
+    kept: dict[str, str] = {}
+    excluded: dict[str, str] = {}
+    for id, node in sorted(nodes.items(), key=lambda item: (not item[1].owned, item[1].holder.since, item[0])):
+        other = kept.setdefault(node.url, id)
+        if other == id:
+            continue
+        if node.holder.host == nodes[other].holder.host and node.holder.since > nodes[other].holder.since:
+            kept[node.url], id, other = id, other, id
+        excluded[id] = (
+            f"{nodes[id].holder} has the address {node.url}, which {nodes[other].holder} has too: "
+            "give each node its own EARSHOT_ADVERTISE"
+        )
+    return excluded
 
 
 def share(nodes: Mapping[str, Member], partitions: int) -> dict[str, Assignment]:

@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, Protocol
 
 import structlog
 from aiokafka.client import AIOKafkaClient
 from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.consumer.subscription_state import SubscriptionState
 from aiokafka.errors import InconsistentGroupProtocolError, KafkaError
+from aiokafka.protocol.admin import DescribeGroupsRequest
 from aiokafka.protocol.group import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
 
 from streams.kafka.connection import KafkaConnection
-from streams.membership.assignor import Assignor
+from streams.membership.assignor import Assignor, Member
 from streams.ownership import Assignment
 from topics.catalog import COMMANDS
-from topics.errors import ServiceError
+from topics.errors import ServiceError, Unavailable
 
 log = structlog.get_logger(__name__)
 
@@ -27,6 +29,12 @@ WATCH_SECONDS: Final = 0.5
 FOREVER_MS: Final = 2**31 - 1
 #: The broker counts as away after this time without an answered heartbeat, if this node could send any.
 AWAY_SECONDS: Final = 4.0
+#: Seconds that a member which died may stay in the group after its session.
+NAME_SECONDS: Final = 5.0
+#: Seconds between two looks for brokers, and for an answer.
+SEEK_SECONDS: Final = 5.0
+#: A node without an assignment fails after this time if brokers answer, so that its supervisor restarts it.
+STUCK_SECONDS: Final = 90.0
 #: Kafka's codes for no error and for a rebalance in progress: the coordinator has counted the heartbeat.
 COUNTED: Final = (0, 27)
 
@@ -34,6 +42,20 @@ COUNTED: Final = (0, 27)
 def clock() -> float:
     """Return monotonic seconds that also count while the process or the machine is suspended."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+class NodeName(Protocol):
+    """The name of this node, and whether its data directory is where the name was used last."""
+
+    name: str
+    is_copy: bool
+    file: Path
+
+    def keep(self) -> None:
+        """Note that this directory has the name."""
+
+    def give_up(self) -> None:
+        """Note that another process has the name: the next start is a copy."""
 
 
 class Coordinator(GroupCoordinator):  # type: ignore[misc]
@@ -46,6 +68,9 @@ class Coordinator(GroupCoordinator):  # type: ignore[misc]
     async def _send_req(self, request: Any) -> Any:
         began = self._membership.clock()
         if isinstance(request, JoinGroupRequest):
+            if self._membership.is_doubtful:
+                await self._membership.check_name()
+                began = self._membership.clock()
             self._membership.joining_since = began
         response = await super()._send_req(request)
         if isinstance(request, (HeartbeatRequest, SyncGroupRequest)) and response.error_code in COUNTED:
@@ -59,6 +84,8 @@ class Coordinator(GroupCoordinator):  # type: ignore[misc]
 
     def reset_generation(self) -> None:
         super().reset_generation()
+        # Its session ended, or another process joined with its name: the broker's answers are the same.
+        self._membership.is_doubtful = True
         self._membership.lose("the group of nodes has gone on without this one")
 
     async def _push_error_to_user(self, error: BaseException) -> None:
@@ -77,7 +104,8 @@ class GroupMembership:
     def __init__(
         self,
         connection: KafkaConnection,
-        name: str,
+        name: NodeName,
+        partitions: int,
         url: str,
         session_seconds: float,
         standbys: int,
@@ -85,6 +113,8 @@ class GroupMembership:
         clock: Callable[[], float] = clock,
     ) -> None:
         """Prepare to join; the deployment's `secret` signs the messages between its nodes."""
+        #: Whether another process may hold this node's name.
+        self.is_doubtful = name.is_copy
         #: When this node sent the last request that the coordinator counts as a heartbeat.
         self.heard = float(-FOREVER_MS)
         self.joining_since: float | None = None
@@ -93,7 +123,7 @@ class GroupMembership:
         self._name = name
         self._session = session_seconds
         self._topic = connection.topic(COMMANDS)
-        self._assignor = Assignor(self._topic, url, standbys, secret)
+        self._assignor = Assignor(self._topic, partitions, url, standbys, secret)
         self._assigned: Callable[[Assignment], None] = lambda assignment: None
         self._lost: Callable[[str], None] = lambda reason: None
         self._failed: Callable[[BaseException], None] = lambda error: None
@@ -101,6 +131,8 @@ class GroupMembership:
         self._coordinator: Any = None
         self._watching: asyncio.Task[None] | None = None
         self._holds = False
+        #: The time since when this node waits for an assignment though brokers answer, and of the last look for them.
+        self._waits_since = self._sought = self.clock()
         #: The time since when the broker is away.
         self._away: float | None = None
 
@@ -118,7 +150,7 @@ class GroupMembership:
         subscription = SubscriptionState()
         subscription.subscribe({self._topic}, listener=None)
         self._client = AIOKafkaClient(
-            **self._connection.aiokafka(), client_id=self._name, request_timeout_ms=int(2000 * self._session)
+            **self._connection.aiokafka(), client_id=self._name.name, request_timeout_ms=int(2000 * self._session)
         )
         try:
             await self._client.bootstrap()
@@ -131,7 +163,7 @@ class GroupMembership:
             self._client,
             subscription,
             group_id=self._connection.prefix,
-            group_instance_id=self._name,
+            group_instance_id=self._name.name,
             session_timeout_ms=session_ms,
             rebalance_timeout_ms=session_ms,
             heartbeat_interval_ms=int(1000 * HEARTBEAT_SECONDS),
@@ -148,10 +180,13 @@ class GroupMembership:
         return self._holds and self.joining_since is not None and now - self.joining_since < self._session
 
     def waiting(self) -> str | None:
-        return None if self._holds else "the group of nodes to assign partitions"
+        return self._assignor.excluded if self._holds else "the group of nodes to assign partitions"
 
     def take_assignment(self) -> None:
         self._holds = True
+        self._name.keep()
+        if self._assignor.excluded is not None:
+            log.error("group.same_address", reason=self._assignor.excluded)
         self._assigned(self._assignor.assignment)
         if (fault := self._assignor.fault) is not None:
             log.info("node.joins_again", reason=fault)
@@ -160,8 +195,44 @@ class GroupMembership:
     def lose(self, reason: str) -> None:
         if self._holds:
             self._holds = False
+            self._waits_since = self.clock()
             self._assignor.forget()
             self._lost(reason)
+
+    # --- the name ---------------------------------------------------------------------------------------------------
+
+    async def check_name(self) -> None:
+        """Return once no other process holds this node's name; fail for good if one still does after a session.
+
+        A member that died stays in the group until its session ends. A node that was in the group itself need not wait:
+        whoever has its name now joined after it.
+        """
+        deadline = self.clock() + self._session + NAME_SECONDS
+        while (other := await self._other_holder()) is not None:
+            if not self._name.is_copy or self.clock() > deadline:
+                self._name.give_up()
+                await self.on_error(
+                    ServiceError(
+                        f"{other.holder} at {other.url} has the name of this node, {self._assignor.holder}: the data "
+                        f"directory was copied. Stop one of the two, or remove {self._name.file} and use the same "
+                        "EARSHOT_DATABASE_URL, to make this a node of its own"
+                    )
+                )
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+        self.is_doubtful = False
+
+    async def _other_holder(self) -> Member | None:
+        """Return the member with this node's name, if it is another process and says so."""
+        response = await self._coordinator._send_req(DescribeGroupsRequest([self._connection.prefix]))
+        for group in response.groups:
+            for member_id, _client, _host, metadata, *_ in group[5]:
+                # The broker makes the ids of static members of their names. Metadata are missing during a rebalance.
+                if (
+                    member_id.startswith(f"{self._name.name}-")
+                    and (member := self._assignor.read(metadata)) is not None
+                ):
+                    return None if member.holder == self._assignor.holder else member
+        return None
 
     def give_up(self, reason: str) -> None:
         if self._holds:
@@ -192,8 +263,28 @@ class GroupMembership:
                 self._failed(self._coordinator._coordination_task.exception() or ServiceError("the group was left"))
                 return
             self._note_absence()
+            await self._seek_brokers()
             if not self.valid():
                 self.give_up(f"no heartbeat was answered for {self.clock() - self.heard:.0f} s")
+
+    async def _seek_brokers(self) -> None:
+        """Ask the bootstrap servers again while this node has no assignment, as they may know other brokers by now.
+
+        The node fails if they answer, and the group assigns it nothing for a while.
+        """
+        now = self.clock()
+        if self._holds or now - self._sought < SEEK_SECONDS:
+            return
+        self._sought = now
+        try:
+            async with asyncio.timeout(SEEK_SECONDS):
+                # aiokafka asks them once, and then only the brokers that it knew then.
+                await self._client.bootstrap()
+                await self._client.force_metadata_update()
+        except (KafkaError, TimeoutError):
+            self._waits_since = now
+        if now - self._waits_since > STUCK_SECONDS:
+            self._failed(Unavailable(f"the group assigned nothing in {STUCK_SECONDS:.0f} s, though brokers answer"))
 
     def _note_absence(self) -> None:
         """Log once when the broker goes away, and once when it is back."""

@@ -68,10 +68,37 @@ class LogBackend(Log, Protocol):
     def drop(self, reason: str) -> None:
         """Drop records that are not durable, and fail their futures with Unavailable: this node may own nothing now."""
 
+    def fault(self, number: int) -> str | None:
+        """Return why the log of a partition is not the one of before, None if it is; it must not be served then."""
+
+    @property
+    def removed(self) -> int:
+        """The number of records of folded topics that were removed before this node folded them."""
+
+    def note_removed(self, tp: TopicPartition, count: int) -> None:
+        """Log and count records that were removed before they were folded."""
+
+    @property
+    def changed(self) -> str | None:
+        """Why the whole log is not the one of before, None if it is, as far as is known."""
+
+    def unfit(self) -> bool:
+        """Return whether the log's settings do not keep what was promised."""
+
+    async def erase(self) -> None:
+        """Erase what was deleted from the log's files on this machine.
+
+        Raises:
+            Unavailable: not all of it; the next call continues.
+        """
+
     def refuses(self) -> str | None:
         """Return why the log accepts no records now, None if it does, as far as is known."""
 
     def now_ms(self) -> int:
         """Return the clock that stamps records, in milliseconds."""
+
+    def log_ms(self) -> int:
+        """Return the log's time now in milliseconds, as far as this node knows; it may be behind, but not ahead."""
 
     async def close(self) -> None: ...

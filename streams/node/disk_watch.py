@@ -6,8 +6,8 @@ from itertools import chain
 import structlog
 
 from streams.node.backend import LogBackend
-from streams.node.lane import DISK_SECONDS
 from streams.node.owners import Owners
+from streams.node.partition_consumer import DISK_SECONDS
 from streams.node.standbys import Standbys
 from streams.tables.database import DISK_FULL
 from streams.tables.partition_rows import PartitionRows

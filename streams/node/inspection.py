@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Mapping
+from contextlib import aclosing
 from typing import Final, Literal
 
 import msgspec
@@ -10,7 +11,7 @@ import msgspec
 from streams.log import StoredRecord
 from streams.node.node import Node
 from streams.node.owner import PartitionOwner
-from streams.workers.places import Place
+from streams.workers.worker_slot import WorkerSlot
 from topics import record_codec
 from topics.catalog import FOLDED, PARKED, TopicPartition
 from topics.errors import EarshotError, RecordError
@@ -71,7 +72,7 @@ class Inspection:
 
     def queues(self) -> list[QueueFacts]:
         node = self._node
-        cache, parts = node.session_workload.cache, node.sender.room
+        audio, parts = node.session_workload.audio, node.sender.room
         waiting, places = node.job_workload.runner.load()
         return [
             QueueFacts(
@@ -81,13 +82,13 @@ class Inspection:
                 items=len(node.sender.verdicts),
             ),
             QueueFacts("parts of recordings that wait for the log", bytes=parts.used, bytes_bound=parts.limit),
-            QueueFacts("fresh audio in memory", bytes=cache.size, bytes_bound=cache.limit),
+            QueueFacts("fresh audio in memory", bytes=audio.size, bytes_bound=audio.limit),
             QueueFacts("sessions to analyse", items=len(node.session_workload.analyser.ready)),
             QueueFacts(f"services of jobs, {places} at a time", items=waiting),
         ]
 
     def workers(self) -> list[WorkerFacts]:
-        return [_worker(place) for place in self._node.workers.places() if place.seated or place.count]
+        return [_worker(slot) for slot in self._node.workers.slots() if slot.seated or slot.count]
 
     async def stop(self) -> None:
         if self._reading is not None:
@@ -111,11 +112,12 @@ class Inspection:
         if start >= end:
             return
         newest = self._newest.setdefault(tp, deque(maxlen=NEWEST_PARKED))
-        async for records in self._node.backend.read(tp, start, end):
-            newest.extend((record.offset, self._parked(record)) for record in records)
-            if records:
-                self._read_to[tp] = records[-1].offset + 1
-            await asyncio.sleep(0)  # Each record may hold a chunk.
+        async with aclosing(self._node.backend.read(tp, start, end)) as reading:
+            async for records in reading:
+                newest.extend((record.offset, self._parked(record)) for record in records)
+                if records:
+                    self._read_to[tp] = records[-1].offset + 1
+                await asyncio.sleep(0)  # Each record may hold a chunk.
         self._read_to[tp] = end
 
     def _parked(self, record: StoredRecord) -> ParkedRecord:
@@ -134,27 +136,27 @@ class Inspection:
         return sorted(there, key=lambda record: record.at, reverse=True)[:NEWEST_PARKED]
 
 
-def _worker(place: Place) -> WorkerFacts:
-    process = place.process
+def _worker(slot: WorkerSlot) -> WorkerFacts:
+    process = slot.process
     if process is None:
-        state: Literal["starting", "waiting"] = "starting" if place.seated else "waiting"
-        return WorkerFacts(None, place.owner, state, 0.0, 0, place.count, place.deaths)
+        state: Literal["starting", "waiting"] = "starting" if slot.seated else "waiting"
+        return WorkerFacts(None, slot.owner, state, 0.0, 0, slot.count, slot.deaths)
     return WorkerFacts(
         process.child.number,
-        place.owner,
+        slot.owner,
         "busy" if len(process) else "idle",
         round(process.load, 3),
         len(process.sessions),
-        place.count,
-        place.deaths,
+        slot.count,
+        slot.deaths,
     )
 
 
 def _partition(owner: PartitionOwner, bounds: Bounds) -> PartitionFacts:
     places = []
-    for _, lane in sorted(owner.lanes.items()):
-        end = max(lane.end, bounds.get(lane.tp, (0, 0))[1])
-        places.append(TopicPlace(lane.topic, lane.position, max(0, end - lane.position)))
+    for _, consumer in sorted(owner.consumers.items()):
+        end = max(consumer.end, bounds.get(consumer.tp, (0, 0))[1])
+        places.append(TopicPlace(consumer.topic, consumer.position, max(0, end - consumer.position)))
     return PartitionFacts(
         owner.number,
         "stopped" if owner.stopped else "serving" if owner.serving else "coming",

@@ -28,9 +28,10 @@ from streams.sessions.listeners import Listeners
 from topics.catalog import JOB_COMMANDS, JOB_RESULTS
 from topics.errors import Unavailable
 from topics.jobs.options import Service
-from topics.jobs.records import JobResult, Overdue
+from topics.jobs.records import JobResult, Overdue, Removed
 from topics.jobs.rules import JobHead
 from topics.ports.ledger import Ledger
+from topics.times import DAY_MS
 
 
 class JobWorkload(Workload[JobStore]):
@@ -51,9 +52,9 @@ class JobWorkload(Workload[JobStore]):
         open_file: OpenFile,
         listeners: Listeners,
     ) -> None:
-        super().__init__(owners, sender, followers)
+        # A job waits for others as long as it must. If it stands still for longer than it would be kept, it goes.
+        super().__init__(owners, sender, followers, options.job_keep_ms, max(options.job_keep_ms, DAY_MS))
         self._listeners = listeners
-        self._keep_ms = options.job_keep_ms
         spool = Spool(options.directory / "spool", options.free_bytes)
         self.runner = Runner(
             app, services, self.serving, reader, self._emit, partial(sender.note, JOB_RESULTS), spool, options.lives
@@ -63,7 +64,7 @@ class JobWorkload(Workload[JobStore]):
         self.pictures = JobPictures(drawn, open_file, options.directory / "pictures", spool.check_room)
         self.biller = JobBiller(app, self.serving, ledger, self._emit)
         self.folds = {
-            JOB_COMMANDS: JobIntake(sender.verdicts, self._keep_ms, self.announce),
+            JOB_COMMANDS: JobIntake(sender.verdicts, options.job_keep_ms, self.announce),
             JOB_RESULTS: JobResults(self.announce),
         }
 
@@ -108,9 +109,9 @@ class JobWorkload(Workload[JobStore]):
     def busy(self) -> Iterable[str]:
         return self.runner.jobs()
 
-    async def sweep(self, now_ms: int) -> None:
+    async def sweep(self) -> None:
         self.pictures.drop_unless(self._keeps_audio)
-        await super().sweep(now_ms)
+        await super().sweep()
 
     def _keeps_audio(self, job: str) -> bool:
         try:
@@ -120,8 +121,14 @@ class JobWorkload(Workload[JobStore]):
             return False
         return head is not None and head.can_be_heard
 
-    async def expire(self, id: str, due: int) -> None:
-        await self.sender.append(JOB_COMMANDS, id, Overdue("sweep", self._keep_ms, due))
+    async def remove(self, id: str) -> None:
+        await self.sender.submit(JOB_COMMANDS, id, Removed(f"remove {id}"))
+
+    async def expire(self, id: str, due: int, seen: int) -> None:
+        await self.sender.append(JOB_COMMANDS, id, Overdue("sweep", seen, due))
+
+    async def give_up(self, id: str, due: int, seen: int) -> None:
+        await self.expire(id, due, seen)
 
     async def _emit(self, job: str, result: JobResult) -> None:
         await self.sender.append(JOB_RESULTS, job, result)

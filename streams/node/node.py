@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -13,12 +14,15 @@ from streams import agents
 from streams.agents import NodeApp
 from streams.audio.decode import OpenFile
 from streams.folding.followers import Followers
+from streams.folding.presence import BEAT_SECONDS
 from streams.models.loaded_models import LoadedModels
 from streams.node.backend import LogBackend, Membership
+from streams.node.deleted_projects import DeletedProjects
 from streams.node.disk_watch import DiskWatch
 from streams.node.files_watch import watch_files
 from streams.node.jobs import JobWorkload
 from streams.node.options import NodeOptions
+from streams.node.owner import PartitionOwner, waits
 from streams.node.owners import Owners
 from streams.node.partitions import Partitions
 from streams.node.ports import JobsPort, SessionsPort
@@ -33,10 +37,12 @@ from topics.errors import Unavailable
 from topics.jobs.options import Service
 from topics.ports.health import Note
 from topics.ports.ledger import Ledger
+from topics.ports.stops import Stops
 
 log = structlog.get_logger(__name__)
 
-#: A waiting node logs its reason this often, and fails after `STUCK_SECONDS`, so that its supervisor restarts it.
+#: A waiting node logs its reason this often, and fails once a takeover has made no progress for `STUCK_SECONDS`, so
+#: that its supervisor restarts it.
 REPORT_SECONDS: Final = 10.0
 STUCK_SECONDS: Final = 90.0
 
@@ -44,9 +50,9 @@ STUCK_SECONDS: Final = 90.0
 class Node(mode.Service):  # type: ignore[misc]
     """Runs the streams of one process. Implements `topics.ports.health.Health`. Loop only.
 
-    `sessions` and `jobs` are the edge's ports. `open_file` opens the files of sessions, `open_in_background` recordings
-    to draw. Without a `ledger`, costs are not recorded. Without a `membership`, this process owns all partitions. mode
-    starts the parts in order and stops them in reverse order.
+    `sessions` and `jobs` are the edge's ports. `open_file` opens recordings to draw. Without a `ledger`, costs are not
+    recorded. Without a `membership`, this process owns all partitions. mode starts the parts in order and stops them in
+    reverse order. Without `stops`, stopped partitions wait for a restart.
     """
 
     mundane_level = "debug"
@@ -62,7 +68,7 @@ class Node(mode.Service):  # type: ignore[misc]
         services: Mapping[Service, JobService] = MappingProxyType({}),
         ledger: Ledger | None = None,
         membership: Membership | None = None,
-        open_in_background: OpenFile | None = None,
+        stops: Stops | None = None,
     ) -> None:
         super().__init__()
         self.backend = backend
@@ -71,26 +77,25 @@ class Node(mode.Service):  # type: ignore[misc]
         self.app = NodeApp()
         self._sweep_seconds = options.sweep_seconds
         self._watched = options.files
-        #: The reason for waiting, and the monotonic time since when.
-        self._waiting: tuple[str, float] | None = None
         valid = (lambda: True) if membership is None else membership.valid
         self.owners = Owners(options.partitions, valid, lambda: self.tasks.failure)
         self.sender = RecordSender(backend.writer, self.owners, options.part_bytes, options.share_bytes)
         self.followers = Followers()
         shared = (self.app, options, self.owners, self.sender, self.followers)
-        self.session_workload = SessionWorkload(*shared, models, backend, open_file, workers, ledger)
+        self.session_workload = SessionWorkload(*shared, models, backend, workers, ledger)
         listeners = self.session_workload.listeners
-        self.job_workload = JobWorkload(*shared, backend, services, ledger, open_in_background or open_file, listeners)
+        self.job_workload = JobWorkload(*shared, backend, services, ledger, open_file, listeners)
         agents.analyse_sessions(self.app, self.session_workload.analyser)
         agents.run_services(self.app, self.job_workload.runner)
         agents.bill(self.app, "bill_sessions", self.session_workload.biller)
         agents.bill(self.app, "bill_jobs", self.job_workload.biller)
         databases = Databases(options.directory, options.tables_left_out)
         self.partitions = Partitions(
-            self.owners, backend, databases, self.workloads, self.followers, self.tasks, membership
+            self.owners, backend, databases, self.workloads, self.followers, self.tasks, membership, stops
         )
         self.disks = DiskWatch(backend, self.owners, self.partitions.standbys)
-        ports = (self.owners, self.sender, self.followers, models)
+        self.deleted_projects = DeletedProjects(self.workloads)
+        ports = (self.owners, self.sender, self.followers, models, self.deleted_projects)
         self.sessions = SessionsPort(*ports, options.project_sessions, listeners, self.session_workload.intake)
         self.jobs = JobsPort(*ports, options.project_jobs, self.job_workload.recordings, self.job_workload.pictures)
 
@@ -113,6 +118,7 @@ class Node(mode.Service):  # type: ignore[misc]
     async def on_started(self) -> None:
         await self.partitions.start()
         works = {
+            "presence": self._beat(),
             "sweeper": self._sweep(),
             "watch": self._watch(),
             "disks": self.disks.run(),
@@ -141,20 +147,55 @@ class Node(mode.Service):  # type: ignore[misc]
         while True:
             await asyncio.sleep(self._sweep_seconds)
             for workload in self.workloads:
-                await workload.sweep(self.backend.now_ms())
+                await workload.sweep()
+
+    async def _beat(self) -> None:
+        """Note which partitions are served; what is not noted counts as absence."""
+        while True:
+            if self.owners.may_append() and self.backend.refuses() is None:
+                now_ms = self.backend.log_ms()
+                for owner in self.owners.all_serving():
+                    with suppress(Unavailable):
+                        owner.beat(now_ms)
+            await asyncio.sleep(min(BEAT_SECONDS, self._sweep_seconds))
 
     async def _watch(self) -> None:
-        """Log what the node waits for; raise Unavailable if a takeover is stuck."""
+        """Log what the node waits for; raise Unavailable if the takeover of a partition is stuck."""
+        #: Each owner that is coming, with its progress, and the monotonic time since when it has not changed.
+        coming: dict[PartitionOwner, tuple[object, float]] = {}
         while True:
             await asyncio.sleep(REPORT_SECONDS)
-            reason = self.partitions.waits()
-            if reason is None or self._waiting is None or reason != self._waiting[0]:
-                self._waiting = None if reason is None else (reason, time.monotonic())
-            if reason is not None and self._waiting is not None:
-                seconds = time.monotonic() - self._waiting[1]
-                log.warning("node.waiting", reason=reason, seconds=round(seconds))
-                if seconds > STUCK_SECONDS and any(owner.waiting for owner in self.owners):
-                    raise Unavailable(f"no progress in {seconds:.0f} s of waiting for {reason}")
+            now = time.monotonic()
+            if (reason := self.partitions.waits()) is not None:
+                log.warning("node.waiting", reason=reason)
+            before, coming = coming, {}
+            for owner in self.owners:
+                if owner.is_coming and not owner.queued:
+                    progress = owner.progress()
+                    known = before.get(owner)
+                    coming[owner] = known if known is not None and known[0] == progress else (progress, now)
+            for owner, (_, since) in coming.items():
+                if now - since > STUCK_SECONDS:
+                    waited = f"no progress in {now - since:.0f} s of waiting for {owner.waiting}"
+                    raise Unavailable(f"partition {owner.number}: {waited}")
+
+    async def erase(self) -> None:
+        """Erase what was deleted before from the files of this node: its tables, and the log if it is embedded.
+
+        Wait for partitions that are being taken over: their tables are not open, and nobody knows which records of
+        the log they need.
+
+        Raises:
+            Unavailable: not all of it; the next call continues.
+        """
+        standbys = self.partitions.standbys
+        while not standbys.assigned or waits(self.owners) is not None:  # noqa: ASYNC110 (they take a moment)
+            await asyncio.sleep(BEAT_SECONDS)
+        for rows in [*(owner.rows for owner in self.owners if owner.has_table), *standbys]:
+            rows.begin_erasure()
+            await asyncio.to_thread(rows.erase)
+        await self.backend.erase()
+        await standbys.drop_unused()
 
     # --- health -----------------------------------------------------------------------------------------------------
 
@@ -166,16 +207,19 @@ class Node(mode.Service):  # type: ignore[misc]
             return self.tasks.failure
         if self.followers.withdrawn:
             return "the node is about to stop"
-        return self.partitions.waits() or self.disks.full()
+        return self.backend.changed or self.partitions.waits() or self.disks.full()
 
     def notes(self) -> list[Note]:
         """Return notes on anything lost, rebuilt or set aside that this process caused or found."""
         tables = self.partitions.tables
         notes: dict[Note, object] = {
             "records may be lost": any(rebuilt.is_lost for rebuilt in tables.rebuilt),
+            "a partition has stopped": any(owner.stopped for owner in self.owners),
             "a table was rebuilt": tables.rebuilt,
             "damaged tables were set aside": tables.aside(),
             "records were set aside": self.partitions.takeover.parked,
+            "records were removed before they were read": self.backend.removed,
+            "the log does not keep what was promised": self.backend.unfit(),
         }
         return [note for note, is_so in notes.items() if is_so]
 
@@ -187,11 +231,16 @@ class Node(mode.Service):  # type: ignore[misc]
         busy = sum(process.load for process in workers)
         lost = sum(rebuilt.is_lost for rebuilt in tables.rebuilt)
         return [
-            ("earshot_windows", "Windows analysed and folded by this process.", sessions.results.windows),
+            ("earshot_windows", "Windows analysed and shown by this process.", sessions.writer.windows),
             ("earshot_lag_seconds", "Age of the oldest chunk that is not analysed.", sessions.analyser.ready.lag()),
             ("earshot_job_lag_seconds", "Age of the oldest ready service of a job.", jobs.runner.lag()),
             ("earshot_queue_bytes", "Bytes that wait for the log.", self.backend.writer.queued_bytes),
             ("earshot_parked_records", "Records moved to a dead-letter topic; look there.", takeover.parked),
+            (
+                "earshot_removed_records",
+                "Records that were removed before they were folded.",
+                self.backend.removed,
+            ),
             ("earshot_rebuilt_tables", "Tables rebuilt since the start.", len(tables.rebuilt)),
             ("earshot_unfit_tables", "Rebuilt tables that had more than the log: records may be lost.", lost),
             ("earshot_aside_tables", "Damaged tables that were set aside on the disk.", len(tables.aside())),
@@ -200,4 +249,5 @@ class Node(mode.Service):  # type: ignore[misc]
             ("earshot_worker_deaths", "Worker processes that died since the start.", self.workers.deaths),
             ("earshot_workers_busy", "Busy worker processes, average of ten seconds.", busy),
             ("earshot_partitions", "Partitions that this node serves.", len(self.owners.all_serving())),
+            ("earshot_stopped_partitions", "Partitions here that wait for an operator.", self.owners.stopped()),
         ]

@@ -79,6 +79,10 @@ class Owners:
     def all_serving(self) -> list[PartitionOwner]:
         return [owner for owner in self if owner.serving]
 
+    def stopped(self) -> int:
+        """Return how many partitions here wait for an operator."""
+        return sum(owner.stopped is not None for owner in self)
+
     def coverage(self) -> Coverage:
         """Return the partitions that this node can list (none while other nodes may own them), and the other owners."""
         here = frozenset(owner.number for owner in self.all_serving()) if self.may_append() else frozenset()
@@ -96,7 +100,8 @@ class Owners:
         """
         live = {owner.number: owner.live() for owner in self.all_serving()}
         if not live:
-            raise Unavailable("this node serves no partition" if self.here else "this node has no partitions yet")
+            why = next((f": {owner.stopped}" for owner in self if owner.stopped), "")
+            raise Unavailable(f"this node serves no partition{why}" if self.here else "this node has no partitions yet")
         roomy = [number for number, count in live.items() if count < FULL]
         fullest_first = sorted(roomy or live, key=lambda number: (-live[number], number))
         owner = self.here[fullest_first[0 if roomy else -1]]

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Coroutine, Sequence
+from contextlib import aclosing
 from typing import Any, Final
 
 import structlog
@@ -12,10 +13,11 @@ from streams.folding import retry
 from streams.folding.followers import Followers
 from streams.log import Ack, StoredRecord
 from streams.node.backend import LogBackend, Membership
-from streams.node.lane import Lane, PartitionStopped
 from streams.node.owner import PartitionOwner, waits
 from streams.node.owners import Owners
+from streams.node.partition_consumer import PartitionConsumer, PartitionStopped
 from streams.node.standbys import Standbys
+from streams.node.stop_notes import StopNotes
 from streams.node.takeover import Takeover
 from streams.node.tasks import Tasks
 from streams.node.workload import Workload
@@ -24,8 +26,9 @@ from streams.tables.database import Databases
 from streams.tables.partition_rows import TableOutdated, encode_positions
 from streams.tables.tables import Tables
 from topics.catalog import CHANGELOG, FOLD_ORDER, TopicPartition
-from topics.errors import Unavailable
+from topics.errors import RecordError, Unavailable
 from topics.keys import POSITIONS
+from topics.ports.stops import Decision, Stops
 
 log = structlog.get_logger(__name__)
 
@@ -40,7 +43,7 @@ LOOK_SECONDS: Final = 5.0
 class Partitions:
     """Manages the partitions of a node from assignment to loss. Loop only; implements `streams.log.LogUser`.
 
-    Without a `membership` this process owns all partitions.
+    Without a `membership` this process owns all partitions. Without `stops` a stopped partition waits for a restart.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class Partitions:
         followers: Followers,
         tasks: Tasks,
         membership: Membership | None = None,
+        stops: Stops | None = None,
     ) -> None:
         self.owners = owners
         self.backend = backend
@@ -61,6 +65,7 @@ class Partitions:
         self._followers = followers
         self._tasks = tasks
         self._membership = membership
+        self.stops = StopNotes(backend, stops)
         folds = {topic: fold for work in works for topic, fold in work.folds.items()}
         self.tables = Tables(databases, backend.writer, backend.now_ms)
         self.takeover = Takeover(backend, folds, membership is not None, self.tables.note_missing)
@@ -120,7 +125,7 @@ class Partitions:
         if (positions := owner.positions()) == owner.noted:
             return
         owner.noted = positions
-        gaps = owner.unread_gaps
+        gaps, logged = owner.unread_gaps, owner.rows.unlogged
         appended = self.backend.writer.append(
             CHANGELOG, owner.number, POSITIONS, encode_positions(positions), bounded=False, epoch=owner.rows.epoch
         )
@@ -130,9 +135,13 @@ class Partitions:
                 return
             if owner.unread_gaps or owner.unread_gaps is not gaps:
                 return
+            if owner.sessions.behind:
+                owner.noted = None  # Rows of the changelog are not in the table yet.
+                return
             ack = done.result()
             try:
-                owner.rows.note(positions, ack.offset + 1, ack.timestamp)
+                owner.rows.note(positions, ack.offset + 1, ack.timestamp, logged)
+                owner.aside.forget(positions)
             except Unavailable:
                 owner.noted = None  # The next round logs them again.
             else:
@@ -208,8 +217,14 @@ class Partitions:
             except PartitionStopped as error:
                 self._stop_serving(owner, error)
                 break
+            except RecordError as error:
+                fault = f"its table has a row that cannot be read: {error}"
+                self._stop_serving(owner, PartitionStopped(fault, CHANGELOG, owner.rows.applied.offset))
+                break
             except Unavailable as error:
                 failures += 1
+                if self.owners.all_serving():
+                    owner.steps += 1  # The log or the disk answers: a restart would only interrupt the others.
                 owner.serving, owner.waiting = False, owner.waiting or "another attempt to begin its work"
                 if not owner.has_table:
                     owner.waiting = f"its table: {error}"
@@ -219,15 +234,32 @@ class Partitions:
         if owner.serving:
             seconds = round(time.monotonic() - began, 3)
             log.info("node.ready", partition=owner.number, seconds=seconds, unfinished=unfinished)
+            if owner.aside.stop is not None:
+                self.takeover.skipped = {one for one in self.takeover.skipped if one[0] != owner.number}
+                self._spawn(owner, self.stops.note_end(owner), "resumed")
         if not any(owner.is_coming for owner in self.owners):
             self.served.set()
 
     def _stop_serving(self, owner: PartitionOwner, error: PartitionStopped) -> None:
-        """Stop serving a partition; the health check and the service log report it."""
+        """Stop serving a partition until an operator decides; the operator's page and the service log report it."""
         log.error("partition.stopped", partition=owner.number, error=str(error))
         owner.stopped, owner.serving, owner.waiting = str(error), False, None
         owner.refuse(f"partition {owner.number} has stopped: {error}")
         self._drop_work([owner.number])
+        self._spawn(owner, self._await_decision(owner, error), "stopped")
+
+    async def _await_decision(self, owner: PartitionOwner, error: PartitionStopped) -> None:
+        """Take a stopped partition over again once an operator has decided on it."""
+        decision = await self.stops.decision(owner, error)
+        if decision is Decision.SKIP:
+            self.takeover.skipped.add((owner.number, error.topic))
+        self._close([owner.number], f"an operator said: {decision}")
+        self._begin(owner.number)
+
+    def stop_partition(self, number: int, reason: str) -> None:
+        owner = self.owners.here.get(number)
+        if owner is not None and owner.stopped is None:
+            self._stop_serving(owner, PartitionStopped(reason, CHANGELOG, 0))
 
     async def _survey(self, owner: PartitionOwner) -> None:
         for work in self._works:
@@ -235,39 +267,39 @@ class Partitions:
 
     def deliver(self, tp: TopicPartition, records: Sequence[StoredRecord]) -> None:
         owner = self.owners.here.get(tp.partition)
-        lane = None if owner is None else owner.lanes.get(tp.topic)
-        if owner is None or lane is None or owner.stopped is not None:
+        consumer = None if owner is None else owner.consumers.get(tp.topic)
+        if owner is None or consumer is None or owner.stopped is not None:
             return
         try:
-            if not lane.deliver(records):
-                self._begin_to_catch_up(owner, lane)
+            if not consumer.deliver(records):
+                self._begin_to_catch_up(owner, consumer)
         except Exception as error:
             self.fail(error)
 
-    def _begin_to_catch_up(self, owner: PartitionOwner, lane: Lane) -> None:
-        self._spawn(owner, self._catch_up(owner, lane), f"catch-up-{lane.tp.topic}")
+    def _begin_to_catch_up(self, owner: PartitionOwner, consumer: PartitionConsumer) -> None:
+        self._spawn(owner, self._catch_up(owner, consumer), f"catch-up-{consumer.tp.topic}")
 
     def _spawn(self, owner: PartitionOwner, work: Coroutine[Any, Any, None], name: str) -> None:
         task = self._tasks.spawn(work, f"{name}-{owner.number}")
         owner.tasks.add(task)
         task.add_done_callback(owner.tasks.discard)
 
-    async def _catch_up(self, owner: PartitionOwner, lane: Lane) -> None:
-        """Fetch records of other nodes: commands before the results that follow from them."""
+    async def _catch_up(self, owner: PartitionOwner, consumer: PartitionConsumer) -> None:
+        """Fetch records of other nodes: commands before the results of jobs that follow from them."""
         try:
             async with owner.catching_up:
-                if lane.tp.topic not in FOLD_ORDER[0]:
+                if consumer.tp.topic not in FOLD_ORDER[0]:
                     await self._catch_up_commands(owner)
-                await lane.catch_up()
+                await consumer.catch_up()
         except PartitionStopped as error:
             self._stop_serving(owner, error)
         except DatabaseDamaged as error:
             self._rebuild(owner, error)
 
     async def _catch_up_commands(self, owner: PartitionOwner) -> None:
-        lanes = {owner.lanes[topic].tp: owner.lanes[topic] for topic in FOLD_ORDER[0]}
-        bounds = await retry.until_available(lambda: self.backend.bounds(list(lanes)))
-        for tp, commands in lanes.items():
+        consumers = {owner.consumers[topic].tp: owner.consumers[topic] for topic in FOLD_ORDER[0]}
+        bounds = await retry.until_available(lambda: self.backend.bounds(list(consumers)))
+        for tp, commands in consumers.items():
             commands.fall_behind(bounds[tp][1])
             await commands.catch_up()
 
@@ -285,7 +317,8 @@ class Partitions:
         tp = TopicPartition(CHANGELOG, owner.number)
 
         async def read() -> list[StoredRecord]:
-            return [record async for records in self.backend.read(tp, start, stop) for record in records]
+            async with aclosing(self.backend.read(tp, start, stop)) as reading:
+                return [record async for records in reading for record in records]
 
         records = await retry.until_available(read)
         others = [record for record in records if record.epoch != owner.rows.epoch]
@@ -310,21 +343,26 @@ class Partitions:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             serving = self.owners.all_serving()
-            lanes = {lane.tp: (owner, lane) for owner in serving for lane in owner.lanes.values() if lane.level}
+            consumers = {
+                consumer.tp: (owner, consumer)
+                for owner in serving
+                for consumer in owner.consumers.values()
+                if consumer.level
+            }
             owned = [owner.rows for owner in serving]
             tables = {TopicPartition(CHANGELOG, one.number): one for one in (*owned, *self.standbys)}
             asked = self.backend.now_ms()
             try:
-                bounds = await self.backend.bounds([*lanes, *tables]) if tables else {}
+                bounds = await self.backend.bounds([*consumers, *tables]) if tables else {}
             except Unavailable as error:
                 log.warning("log.away", error=str(error))
                 continue
-            for tp, (owner, lane) in lanes.items():
+            for tp, (owner, consumer) in consumers.items():
                 end = bounds[tp][1]
                 # Records on their way were appended by this process; others are never delivered.
-                if lane.level and not owner.closed and lane.seen_behind(end):
-                    lane.fall_behind(end)
-                    self._begin_to_catch_up(owner, lane)
+                if consumer.level and not owner.closed and consumer.seen_behind(end):
+                    consumer.fall_behind(end)
+                    self._begin_to_catch_up(owner, consumer)
             for tp, rows in tables.items():
                 end = bounds[tp][1]
                 if end <= rows.applied.offset:
@@ -336,6 +374,6 @@ class Partitions:
         owner = self.owners.here.get(tp.partition)
         return None if owner is None else owner.floor(tp.topic)
 
-    def needed(self, tp: TopicPartition, start: int, stop: int) -> list[int]:
+    def needed(self, tp: TopicPartition, start: int, stop: int, most: int | None) -> list[int]:
         owner = self.owners.here.get(tp.partition)
-        return [] if owner is None else owner.needed(tp.topic, start, stop)
+        return [] if owner is None else owner.needed(tp.topic, start, stop, most)

@@ -8,27 +8,29 @@ from typing import Any, Final
 
 import xxhash
 
+from streams.audio import raw_check
 from streams.folding.followers import Followers
 from streams.folding.head_store import H, HeadStore, Listed
 from streams.jobs.pictures import JobPictures
 from streams.jobs.recording import NOT_KEPT, JobRecordings
 from streams.models.loaded_models import LoadedModels
+from streams.node.deleted_projects import DeletedProjects
 from streams.node.owners import Owners
 from streams.node.sender import RecordSender
 from streams.sessions.intake import SessionIntake
 from streams.sessions.listeners import Listeners
-from topics.catalog import COMMANDS, JOB_COMMANDS, RESULTS
-from topics.errors import AudioError, Unavailable
+from topics.catalog import COMMANDS, JOB_COMMANDS
+from topics.errors import AudioError, Damaged, RecordError, Unauthorized, Unavailable
 from topics.folding import Answer, Verdict
 from topics.jobs import rows as job_rows
 from topics.jobs.options import Service
-from topics.jobs.records import JobCommand, Part
+from topics.jobs.records import Accepted, JobCommand, Part
 from topics.ports.jobs import JobView
 from topics.ports.lists import ListQuery
 from topics.ports.pictures import Picture
 from topics.ports.sessions import SessionView, Windows
 from topics.sessions import rows as session_rows
-from topics.sessions.records import SessionCommand, Tuned
+from topics.sessions.records import Opened, SessionCommand
 from topics.sessions.rows import BLOCK_WINDOWS
 from topics.sessions.rules import SessionState
 
@@ -40,7 +42,13 @@ class _Port:
     """Shared base of the ports of sessions and jobs. Loop only."""
 
     def __init__(
-        self, owners: Owners, sender: RecordSender, followers: Followers, models: LoadedModels, limit: int
+        self,
+        owners: Owners,
+        sender: RecordSender,
+        followers: Followers,
+        models: LoadedModels,
+        deleted: DeletedProjects,
+        limit: int,
     ) -> None:
         """Allow each project at most `limit` counted (`Head.counted`) sessions or jobs at a time."""
         self.new_id, self.owner, self.coverage = owners.new_id, owners.url, owners.coverage
@@ -48,11 +56,17 @@ class _Port:
         self._owners = owners
         self._sender = sender
         self._models = models
+        self._deleted = deleted
         self._limit = limit
 
     def _check_room(self, stores: Iterable[HeadStore[Any]], project: str, noun: str) -> None:
         if sum(store.projects.count(project) for store in stores) >= self._limit:
             raise Unavailable(f"the project has {self._limit} {noun} here, its limit: wait", RETRY_SECONDS)
+
+    def _check_project(self, project: str) -> None:
+        """Refuse what a request that began before its project was deleted would create."""
+        if project in self._deleted:
+            raise Unauthorized("the project was deleted")
 
     def model(self) -> str:
         return self._models.current.manifest.model_id
@@ -61,17 +75,21 @@ class _Port:
 class SessionsPort(_Port):
     """Implements `topics.ports.sessions.Sessions`. Loop only."""
 
+    check_beginning = staticmethod(raw_check.check_beginning)
+    check_floats = staticmethod(raw_check.check_floats)
+
     def __init__(
         self,
         owners: Owners,
         sender: RecordSender,
         followers: Followers,
         models: LoadedModels,
+        deleted: DeletedProjects,
         limit: int,
         listeners: Listeners,
         intake: SessionIntake,
     ) -> None:
-        super().__init__(owners, sender, followers, models, limit)
+        super().__init__(owners, sender, followers, models, deleted, limit)
         self.listen, self.follow_project = listeners.listen, listeners.follow_project
         self.watch, self.graph, self.tags = followers.watch, models.graph, models.tags
         self._intake = intake
@@ -84,10 +102,10 @@ class SessionsPort(_Port):
         views = ((entry, session_rows.opened(entry.request)) for entry in found)
         return [(entry.time_ms, entry.id, SessionView(opened, entry.head)) for entry, opened in views if opened]
 
-    async def submit(self, session: str, command: SessionCommand | Tuned) -> Verdict:
-        # New rules take effect between two windows, so they go to the windows' topic.
-        topic = RESULTS if isinstance(command, Tuned) else COMMANDS
-        return await self._sender.submit(topic, session, command)
+    async def submit(self, session: str, command: SessionCommand) -> Verdict:
+        if isinstance(command, Opened):
+            self._check_project(command.project)
+        return await self._sender.submit(COMMANDS, session, command)
 
     def send(self, session: str, command: SessionCommand, answered: Callable[[Answer], None]) -> None:
         self._sender.send(COMMANDS, session, command, answered)
@@ -98,10 +116,15 @@ class SessionsPort(_Port):
 
     def view(self, session: str) -> SessionView | None:
         store = self._owners.serving(session).sessions
-        head = store.head(session)
-        gone = head is None or head.state is SessionState.DELETED
-        opened = None if gone else store.opened(session)
-        return None if head is None or opened is None else SessionView(opened, head)
+        try:
+            head = store.head(session)
+            gone = head is None or head.state is SessionState.DELETED
+            opened = None if gone else store.opened(session)
+        except RecordError as error:
+            raise Damaged from error
+        if head is None or opened is None or opened.project in self._deleted:
+            return None
+        return SessionView(opened, head)
 
     def windows(self, session: str, first: int, count: int) -> Sequence[Windows]:
         store = self._owners.serving(session).sessions
@@ -139,11 +162,12 @@ class JobsPort(_Port):
         sender: RecordSender,
         followers: Followers,
         models: LoadedModels,
+        deleted: DeletedProjects,
         limit: int,
         recordings: JobRecordings,
         pictures: JobPictures,
     ) -> None:
-        super().__init__(owners, sender, followers, models, limit)
+        super().__init__(owners, sender, followers, models, deleted, limit)
         self.recording, self.audio = recordings.open, recordings.read
         self._pictures = pictures
 
@@ -154,13 +178,20 @@ class JobsPort(_Port):
         await self._sender.upload(JOB_COMMANDS, job, part, project)
 
     async def submit(self, job: str, command: JobCommand) -> Verdict:
+        if isinstance(command, Accepted):
+            self._check_project(command.project)
         return await self._sender.submit(JOB_COMMANDS, job, command)
 
     def view(self, job: str) -> JobView | None:
         store = self._owners.serving(job).jobs
-        head = store.head(job)
-        accepted = store.accepted(job) if head is not None and head.visible else None
-        return None if head is None or accepted is None else JobView(accepted, head)
+        try:
+            head = store.head(job)
+            accepted = store.accepted(job) if head is not None and head.visible else None
+        except RecordError as error:
+            raise Damaged from error
+        if head is None or accepted is None or accepted.project in self._deleted:
+            return None
+        return JobView(accepted, head)
 
     def listed(self, query: ListQuery) -> Sequence[tuple[int, str, JobView]]:
         found = _newest([owner.jobs for owner in self._owners.all_serving()], query)

@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 from streams.disk import DiskFull
 from streams.folding.awaited_verdicts import VerdictCall, Verdicts
@@ -13,11 +14,11 @@ from streams.node.owners import Owners
 from streams.room import Room
 from streams.tables.database import DISK_FULL
 from topics import record_codec
-from topics.errors import EarshotError, Unavailable
+from topics.errors import Damaged, EarshotError, Unavailable
 from topics.folding import Answer, Verdict
 from topics.jobs.records import Accepted, JobCommand, Part, Removed
 from topics.records import Record
-from topics.sessions.records import Opened, SessionCommand, Tuned
+from topics.sessions.records import Deleted, Opened, SessionCommand
 
 VERDICT_SECONDS: Final = 4.5
 NOT_IN_TIME: Final = "the log was too slow; the write may still succeed"
@@ -46,15 +47,25 @@ class RecordSender:
             NotOwned: another node owns the partition.
             Unavailable: the partition does not serve.
         """
-        return self._enqueue(self._owners.serving(id), topic, id, record_codec.encode(record), bounded=False)
+        return self._enqueue(self._owners.serving(id), topic, id, record, record_codec.encode(record), bounded=False)
 
     def _enqueue(
-        self, owner: PartitionOwner, topic: str, id: str, value: bytes, *, bounded: bool, project: str = ""
+        self,
+        owner: PartitionOwner,
+        topic: str,
+        id: str,
+        record: Record,
+        value: bytes,
+        *,
+        bounded: bool,
+        project: str = "",
     ) -> asyncio.Future[Ack]:
         if bounded and owner.rows.disk_full is not None:
             raise DiskFull(DISK_FULL)
         owner.touch(id)
-        return self.writer.append(topic, owner.number, id.encode(), value, bounded=bounded, project=project)
+        return self.writer.append(
+            topic, owner.number, id.encode(), value, bounded=bounded, project=project, content=record
+        )
 
     def note(self, topic: str, id: str, record: Record) -> None:
         """Enqueue a record on a best-effort basis, even for a partition that was just lost."""
@@ -62,7 +73,9 @@ class RecordSender:
             return
         with suppress(EarshotError):
             value = record_codec.encode(record)
-            appended = self.writer.append(topic, self._owners.number(id), id.encode(), value, bounded=False)
+            appended = self.writer.append(
+                topic, self._owners.number(id), id.encode(), value, bounded=False, content=record
+            )
             appended.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def upload(self, topic: str, id: str, part: Part, project: str) -> None:
@@ -71,15 +84,16 @@ class RecordSender:
         Parts wait here, in turn by project, and not in the log's queue, so that live audio always finds room there.
 
         Raises:
+            Damaged: the job was set aside.
             Unavailable: there is no owner, queues are full, or the log does not accept the part in time.
         """
         loop, size = asyncio.get_running_loop(), len(part.data)
         deadline = loop.time() + VERDICT_SECONDS
-        await self._owners.ready(id, VERDICT_SECONDS)
+        _check_intact(await self._owners.ready(id, VERDICT_SECONDS), topic, id, part)
         await self.room.enter(project, size, deadline)
         try:
             owner, value = self._owners.serving(id), record_codec.encode(part)
-            appended = self._enqueue(owner, topic, id, value, bounded=True, project=project)
+            appended = self._enqueue(owner, topic, id, part, value, bounded=True, project=project)
         except BaseException:
             self.room.leave(size)
             raise
@@ -95,10 +109,11 @@ class RecordSender:
             raise Unavailable(NOT_IN_TIME, uncertain=True)
         appended.result()
 
-    async def submit(self, topic: str, id: str, command: SessionCommand | JobCommand | Tuned) -> Verdict:
+    async def submit(self, topic: str, id: str, command: SessionCommand | JobCommand) -> Verdict:
         """Append a command and return its fold's verdict; wait for a partition that is being taken over.
 
-        Raise Unavailable if there is no owner, queues are full, the log rejects it, or no verdict comes in time.
+        Raise Damaged if its id was set aside, and Unavailable if there is no owner, queues are full, the log rejects
+        it, or no verdict comes in time.
         """
         # Not asyncio.timeout, which costs more than the rest of this method.
         loop = asyncio.get_running_loop()
@@ -107,23 +122,26 @@ class RecordSender:
             owner = self._owners.serving(id)
         except Unavailable:
             owner = await self._owners.ready(id, VERDICT_SECONDS)
+        _check_intact(owner, topic, id, command)
         project = _project(owner, id, command)
         if type(command) is Accepted:
             # Follow the job's parts, which may wait.
             await self.room.enter(project, 0, deadline)
             owner = self._owners.serving(id)
-        verdict = self.verdicts.expect(command.command)
+        verdict: asyncio.Future[Verdict] = loop.create_future()
+        call = self._call(owner, topic, id, command, project, partial(settle, verdict))
+        late = loop.call_at(deadline, _give_up, call)
         try:
-            self._append_command(owner, topic, id, command, project, verdict)
-            owner.awaited.add(verdict)
-            late = loop.call_at(deadline, _give_up, verdict)
-            try:
-                return await verdict
-            finally:
-                late.cancel()
-                owner.awaited.discard(verdict)
+            return await verdict
+        except Unavailable as error:
+            if error.uncertain:
+                self.verdicts.give_up(command.command)
+            raise
+        except asyncio.CancelledError:
+            _give_up(call)
+            raise
         finally:
-            self.verdicts.forget(command.command)
+            late.cancel()
 
     def send(self, topic: str, id: str, command: SessionCommand, answered: Callable[[Answer], None]) -> None:
         """Append a command and call `answered` later with its fold's verdict or an error; there is no timeout.
@@ -131,53 +149,53 @@ class RecordSender:
         Commands appear on the log in the order of the calls.
 
         Raises:
+            Damaged: the session was set aside; nothing was appended.
             NotOwned: another node owns the partition.
             Unavailable: the partition does not serve now, or queues are full; nothing was appended.
         """
         owner = self._owners.serving(id)
+        _check_intact(owner, topic, id, command)
+        self._call(owner, topic, id, command, _project(owner, id, command), answered)
+
+    def _call(
+        self,
+        owner: PartitionOwner,
+        topic: str,
+        id: str,
+        command: SessionCommand | JobCommand,
+        project: str,
+        answered: Callable[[Answer], None],
+    ) -> VerdictCall:
+        """Append a command within its project's share; its answer is the log's error if the log rejects it."""
 
         def finish(answer: Answer) -> None:
             owner.awaited.discard(call)
             self.verdicts.forget(command.command)
             answered(answer)
 
-        call = self.verdicts.call(command.command, finish)
-        try:
-            self._append_command(owner, topic, id, command, _project(owner, id, command), call)
-        except BaseException:
-            self.verdicts.forget(command.command)
-            raise
-        owner.awaited.add(call)
-
-    def _append_command(
-        self,
-        owner: PartitionOwner,
-        topic: str,
-        id: str,
-        command: SessionCommand | JobCommand | Tuned,
-        project: str,
-        verdict: asyncio.Future[Verdict] | VerdictCall,
-    ) -> None:
-        """Enqueue a command within its project's share; fail the verdict if the log rejects it."""
         value = record_codec.encode(command)
         before, size = self._waiting.get(project, 0), record_cost(id.encode(), value)
         if before and before + size > self._share_bytes:
             raise Unavailable("the project's share of the log's queue is full")
-        appended = self._enqueue(owner, topic, id, value, bounded=True, project=project)
+        appended = self._enqueue(owner, topic, id, command, value, bounded=True, project=project)
         self._waiting[project] = before + size
+        call = self.verdicts.call(command.command, finish)
+        owner.awaited.add(call)
 
-        def settle(done: asyncio.Future[Ack]) -> None:
+        def appended_or_not(done: asyncio.Future[Ack]) -> None:
             rest = self._waiting[project] - size
             if rest:
                 self._waiting[project] = rest
             else:
                 del self._waiting[project]
-            _pass_on_failure(done, verdict)
+            if not done.cancelled() and (error := done.exception()) is not None:
+                call.answer(error if isinstance(error, EarshotError) else Unavailable(str(error)))
 
-        appended.add_done_callback(settle)
+        appended.add_done_callback(appended_or_not)
+        return call
 
 
-def _project(owner: PartitionOwner, id: str, command: SessionCommand | JobCommand | Tuned) -> str:
+def _project(owner: PartitionOwner, id: str, command: SessionCommand | JobCommand) -> str:
     """Return the project that sends a command, "" if unknown."""
     if isinstance(command, (Opened, Accepted)):
         return command.project
@@ -185,14 +203,21 @@ def _project(owner: PartitionOwner, id: str, command: SessionCommand | JobComman
     return "" if opened is None else opened.project
 
 
-def _pass_on_failure(appended: asyncio.Future[Ack], verdict: asyncio.Future[Verdict] | VerdictCall) -> None:
-    if not appended.cancelled() and (error := appended.exception()) is not None and not verdict.done():
-        if isinstance(verdict, asyncio.Future):
-            verdict.set_exception(error)
-        else:
-            verdict.set_exception(error if isinstance(error, EarshotError) else Unavailable(str(error)))
+def _check_intact(owner: PartitionOwner, topic: str, id: str, command: SessionCommand | JobCommand) -> None:
+    """Raise Damaged if an id was set aside: its commands would go to the dead-letter topic. Deletions are tried."""
+    if not isinstance(command, Deleted | Removed) and not owner.store(topic).takes_commands(id):
+        raise Damaged
 
 
-def _give_up(future: asyncio.Future[Any]) -> None:
-    if not future.done():
-        future.set_exception(Unavailable(NOT_IN_TIME, uncertain=True))
+def settle(verdict: asyncio.Future[Verdict], answer: Answer) -> None:
+    """Resolve a future with an answer, unless it was cancelled."""
+    if verdict.done():
+        return
+    if isinstance(answer, EarshotError):
+        verdict.set_exception(answer)
+    else:
+        verdict.set_result(answer)
+
+
+def _give_up(call: VerdictCall) -> None:
+    call.answer(Unavailable(NOT_IN_TIME, uncertain=True))

@@ -1,12 +1,12 @@
-"""The work of a node for its sessions: two folds, the analyser and the biller."""
+"""The work of a node for its sessions: the fold of commands, the analyser, the writer of windows and the biller."""
 
 from collections.abc import Collection, Iterable
 from typing import Final
 
 import mode
+import structlog
 from faust import App
 
-from streams.audio.decode import OpenFile
 from streams.folding.fold import Changes
 from streams.folding.followers import Followers
 from streams.log import StretchReader
@@ -17,24 +17,32 @@ from streams.node.owners import Owners
 from streams.node.sender import RecordSender
 from streams.node.workload import Workload
 from streams.sessions.analyser import Analyser
-from streams.sessions.audio import AudioCache, AudioSource
+from streams.sessions.audio import AudioCache
 from streams.sessions.biller import SessionBiller
 from streams.sessions.intake import SessionIntake
 from streams.sessions.listeners import Listeners
-from streams.sessions.results import SessionResults
 from streams.sessions.store import SessionStore
+from streams.sessions.window_writer import WindowWriter
 from streams.workers.workers import Workers
-from topics.catalog import COMMANDS, RESULTS
+from topics import keys
+from topics.catalog import COMMANDS
+from topics.errors import NotOwned
 from topics.ports.ledger import Ledger
-from topics.sessions.records import Expired, SessionResult
+from topics.sessions.records import Deleted, Expired, Failed, Metered
 from topics.sessions.rules import SessionHead
+from topics.times import DAY_MS
 
+log = structlog.get_logger(__name__)
+
+#: Service time (ms) for which the analysis of a session may stand still.
+STANDSTILL_MS: Final = DAY_MS
+STOOD_STILL: Final = "the analysis stood still for 24 hours and was given up: the model or a decoder was missing"
 #: Ten chunks of half a second for each of 2,000 microphones.
 AUDIO_CACHE_BYTES: Final = 320 * 1024 * 1024
 
 
 class SessionWorkload(Workload[SessionStore]):
-    """Connects the intake, results, analyser and biller of a node's sessions. Loop only."""
+    """Connects the intake, analyser, writer and biller of a node's sessions. Loop only."""
 
     commands = COMMANDS
 
@@ -47,22 +55,20 @@ class SessionWorkload(Workload[SessionStore]):
         followers: Followers,
         models: LoadedModels,
         reader: StretchReader,
-        open_file: OpenFile,
         workers: Workers,
         ledger: Ledger | None,
     ) -> None:
-        super().__init__(owners, sender, followers)
-        self._idle_ms = int(options.idle_seconds * 1000)
-        self.cache = AudioCache(AUDIO_CACHE_BYTES)
-        self.results = SessionResults(self.announce, sender.verdicts)
-        self.intake = SessionIntake(sender.verdicts, self._idle_ms, self.announce, self.cache)
-        self.folds = {COMMANDS: self.intake, RESULTS: self.results}
-        self.audio = AudioSource(self.cache, reader, self._needed)
+        idle_ms = int(options.idle_seconds * 1000)
+        super().__init__(owners, sender, followers, idle_ms, STANDSTILL_MS)
+        self.audio = AudioCache(AUDIO_CACHE_BYTES, reader, self._needed)
+        self.intake = SessionIntake(sender.verdicts, idle_ms, self.announce, self.audio)
+        self.folds = {COMMANDS: self.intake}
+        self.writer = WindowWriter(self.serving, self.intake, self._may_show)
         self.analyser = Analyser(
-            app, models, self.audio, self.serving, self._emit, workers, options.directory, open_file
+            app, models, self.audio, self.serving, self.writer, self._fail, workers, options.directory
         )
         self.listeners = Listeners(self.analyser.taps, self.serving)
-        self.biller = SessionBiller(app, self.serving, ledger, self._emit)
+        self.biller = SessionBiller(app, self.serving, ledger, self._metered)
 
     def on_init_dependencies(self) -> Iterable[mode.Service]:
         return [self.analyser]
@@ -77,7 +83,7 @@ class SessionWorkload(Workload[SessionStore]):
 
     def lose(self, numbers: Collection[int]) -> None:
         super().lose(numbers)
-        self.cache.forget(set(numbers))
+        self.writer.lose(numbers)
         self.audio.forget(set(numbers))
 
     def store(self, owner: PartitionOwner) -> SessionStore:
@@ -103,8 +109,26 @@ class SessionWorkload(Workload[SessionStore]):
     def busy(self) -> Iterable[str]:
         return self.analyser.sessions()
 
-    async def expire(self, id: str, due: int) -> None:
-        await self.sender.append(COMMANDS, id, Expired("sweep", self._idle_ms, due))
+    async def remove(self, id: str) -> None:
+        await self.sender.submit(COMMANDS, id, Deleted(f"remove {id}"))
 
-    async def _emit(self, session: str, result: SessionResult) -> None:
-        await self.sender.append(RESULTS, session, result)
+    async def expire(self, id: str, due: int, seen: int) -> None:
+        await self.sender.append(COMMANDS, id, Expired("sweep", seen, due))
+
+    async def give_up(self, id: str, due: int, seen: int) -> None:
+        """Fail a session, so that its audio does not wait for ever, for example for a model that is gone."""
+        log.warning("analysis.stands_still", session=keys.shown(id))
+        await self._fail(id, STOOD_STILL)
+
+    async def _fail(self, session: str, error: str) -> None:
+        head = self.serving(session).head(session)
+        await self.sender.append(COMMANDS, session, Failed("analysis", error, 0 if head is None else head.windows))
+
+    async def _metered(self, session: str, metered: Metered) -> None:
+        await self.sender.append(COMMANDS, session, metered)
+
+    def _may_show(self, store: SessionStore) -> bool:
+        owner = self.owners.here.get(store.partition.number)
+        if owner is None or not owner.has_table or owner.sessions is not store:
+            raise NotOwned("the partition is not here any more")
+        return not owner.unread_gaps

@@ -49,6 +49,8 @@ class Standbys:
         #: The partitions to follow; below, those that this node owns, or owned last.
         self._wanted: Set[int] = frozenset()
         self._owned: Set[int] = frozenset()
+        #: The partitions of this node are known.
+        self.assigned = False
         self._wake = asyncio.Event()
         self._turns: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -70,7 +72,7 @@ class Standbys:
 
     def assign(self, numbers: Set[int], owned: Set[int]) -> None:
         """Follow the partitions `numbers`, and close the tables of all others that are not owned."""
-        self._wanted, self._owned = numbers, owned
+        self._wanted, self._owned, self.assigned = numbers, owned, True
         self._follow()
         self._wake.set()
 
@@ -111,6 +113,13 @@ class Standbys:
         async with self._turns[number]:
             if number in self._open and number not in self._wanted and number not in self._owned:
                 await asyncio.to_thread(self._open.pop(number).rows.close)
+
+    async def drop_unused(self) -> None:
+        """Delete tables that this node has not needed for long: nothing would erase deleted rows from them."""
+        for number in await asyncio.to_thread(self._tables.unused):
+            async with self._turns[number]:
+                if self.assigned and number not in self._open.keys() | self._wanted | self._owned:
+                    await asyncio.to_thread(self._tables.drop, number)
 
     async def stop(self) -> None:
         self.assign(frozenset(), frozenset())

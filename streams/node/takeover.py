@@ -10,8 +10,9 @@ import structlog
 from streams.folding.fold import Fold
 from streams.log import StoredRecord
 from streams.node.backend import LogBackend
-from streams.node.lane import Lane
 from streams.node.owner import PartitionOwner
+from streams.node.partition_consumer import PartitionConsumer, PartitionStopped
+from streams.node.set_aside import SetAside
 from streams.tables.partition_rows import PartitionRows
 from topics import keys, record_codec
 from topics.catalog import CHANGELOG, FOLD_ORDER, PARKED, TopicPartition
@@ -41,6 +42,8 @@ class Takeover:
         """
         #: Records moved to dead-letter topics.
         self.parked = 0
+        #: Partitions, each with a topic, of which an operator skips what cannot be read.
+        self.skipped: set[tuple[int, str]] = set()
         self._backend = backend
         self._folds = folds
         self._shared = shared
@@ -54,22 +57,26 @@ class Takeover:
             Unavailable: the log does not answer, or the table fails.
             DatabaseDamaged: the table is damaged, or does not match its changelog.
             TableOutdated: the table may lack deletions.
-            PartitionStopped: too many records of a topic cannot be read.
+            PartitionStopped: too many records of a topic cannot be read, or its log is not the one of before.
         """
         if not owner.restored:
-            owner.waiting = "its turn to read its changelog"
+            owner.waiting, owner.queued = "its turn to read its changelog", True
             async with self._restoring:
+                owner.queued = False
                 await self._restore(owner)
             if self._shared:
                 await self._claim(owner)
+            else:
+                owner.rows.write_stale()
+            owner.aside = SetAside(owner.rows)
             owner.restored = True
-        if not owner.lanes:
-            await self._make_lanes(owner)
-        async with owner.catching_up:  # If it served for a moment, a lane may be fetching a gap.
+        if not owner.consumers:
+            await self._make_consumers(owner)
+        async with owner.catching_up:  # If it served for a moment, a consumer may be fetching a gap.
             for topics in FOLD_ORDER:
-                for lane in (owner.lanes[topic] for topic in topics):
-                    owner.waiting = f"records {lane.position} to {lane.end} of {lane.topic}"
-                    await lane.catch_up()
+                for consumer in (owner.consumers[topic] for topic in topics):
+                    owner.waiting = f"records {consumer.position} to {consumer.end} of {consumer.topic}"
+                    await consumer.catch_up()
         owner.waiting = "a look through its rows"
         await survey(owner)
 
@@ -83,6 +90,7 @@ class Takeover:
             await self._backend.writer.flush()
         asked = self._backend.now_ms()
         begin, end = (await self._backend.bounds([tp]))[tp]
+        self._check_log(owner.number)
         rows.check(begin, end, self._backend.name)
 
         def apply(_: TopicPartition, records: Sequence[StoredRecord]) -> None:
@@ -90,8 +98,8 @@ class Takeover:
             owner.waiting = f"its changelog: {records[-1].offset + 1} of {end} records"
 
         was_empty = not self._shared and _is_empty(rows)
-        if rows.applied.offset < end:
-            await self._backend.replay({tp: (rows.applied.offset, end)}, apply)
+        if (start := max(rows.applied.offset, begin)) < end:
+            await self._backend.replay({tp: (start, end)}, apply)
         if was_empty and not _is_empty(rows):
             self._note_missing(owner.number)
         rows.note_fresh(asked)
@@ -117,27 +125,43 @@ class Takeover:
                 owner.durable = rows.positions()
                 return
 
+    def _check_log(self, number: int) -> None:
+        if (fault := self._backend.fault(number)) is not None:
+            raise PartitionStopped(fault, CHANGELOG, 0)
+
     # --- the log ----------------------------------------------------------------------------------------------------
 
-    async def _make_lanes(self, owner: PartitionOwner) -> None:
+    async def _make_consumers(self, owner: PartitionOwner) -> None:
         tps = [TopicPartition(topic, owner.number) for topic in self._folds]
         bounds = await self._backend.bounds(tps)
+        self._check_log(owner.number)
         for tp in tps:
             begin, end = bounds[tp]
             position = max(begin, owner.durable.get(tp.topic, 0))
-            fold, park = self._folds[tp.topic], partial(self._park, tp.topic)
-            lane = Lane(tp, min(position, end), owner.store(tp.topic), fold, self._backend, park)
-            lane.end = end
-            owner.lanes[tp.topic] = lane
+            if (removed := begin - owner.durable.get(tp.topic, begin)) > 0:
+                self._backend.note_removed(tp, removed)
+            fold, park = self._folds[tp.topic], partial(self._park, owner, tp.topic)
+            consumer = PartitionConsumer(tp, min(position, end), owner.store(tp.topic), fold, self._backend, park)
+            consumer.end = end
+            if owner.aside.stop is not None and owner.aside.stop[0] == tp.topic:
+                consumer.stops_at = owner.aside.stop[1]
+            if (owner.number, tp.topic) in self.skipped:
+                consumer.skips_below = end
+            owner.consumers[tp.topic] = consumer
 
-    async def _park(self, topic: str, partition: int, record: StoredRecord, cause: str) -> None:
-        self.parked += 1
-        name = self._backend.topic_name(topic)
-        log.warning("record.parked", topic=name, partition=partition, offset=record.offset, cause=cause)
-        parked = Parked(topic, partition, record.offset, cause, record.key or b"", record.value or b"")
-        await self._backend.writer.append(
-            PARKED[topic], partition, record.key, record_codec.encode(parked), bounded=False
-        )
+    async def _park(
+        self, owner: PartitionOwner, topic: str, partition: int, record: StoredRecord, cause: str, _: bool
+    ) -> None:
+        """Append a record to its dead-letter topic, unless this owner or an earlier one did so."""
+        if not owner.aside.has(topic, record.offset):
+            name = self._backend.topic_name(topic)
+            log.warning("record.parked", topic=name, partition=partition, offset=record.offset, cause=cause)
+            parked = Parked(topic, partition, record.offset, cause, record.key or b"", record.value or b"")
+            await self._backend.writer.append(
+                PARKED[topic], partition, record.key, record_codec.encode(parked), bounded=False
+            )
+            self.parked += 1
+        owner.aside.add(topic, record.offset)
 
 
 def _is_empty(rows: PartitionRows) -> bool:

@@ -14,10 +14,10 @@ from streams.disk import DiskFull
 from streams.folding.fold import Changes, Fold
 from streams.folding.followers import Followers
 from streams.folding.head_store import HeadStore
-from streams.folding.sweeper import sweep
-from streams.node.lane import DISK_SECONDS
+from streams.folding.sweeper import Sweeper
 from streams.node.owner import PartitionOwner
 from streams.node.owners import Owners
+from streams.node.partition_consumer import DISK_SECONDS
 from streams.node.sender import RecordSender
 from topics import keys
 from topics.errors import Unavailable
@@ -47,13 +47,17 @@ class Workload(mode.Service, ABC, Generic[S]):  # type: ignore[misc]
     commands: str
     folds: dict[str, Fold[Any]]
 
-    def __init__(self, owners: Owners, sender: RecordSender, followers: Followers) -> None:
+    def __init__(
+        self, owners: Owners, sender: RecordSender, followers: Followers, lifetime_ms: int, patience_ms: int
+    ) -> None:
+        """`lifetime_ms` and `patience_ms` are passed to the sweeper."""
         super().__init__()
         self.owners = owners
         self.sender = sender
         self.followers = followers
         self._tidying: dict[str, None] = {}
         self._tidier: asyncio.Task[None] | None = None
+        self._sweeper = Sweeper(self.all_serving, lifetime_ms, patience_ms, self.expire, self.give_up)
 
     @abstractmethod
     def store(self, owner: PartitionOwner) -> S: ...
@@ -68,16 +72,16 @@ class Workload(mode.Service, ABC, Generic[S]):  # type: ignore[misc]
         """Find pending work, and audio that must stay in the log. The cost grows with the unsettled ids only."""
         store = self.store(owner)
         if not store.indexed:
-            await _in_turns(store.build_index())
+            await _in_turns(owner, store.build_index())
         with suppress(DiskFull):  # The next owner indexes the table again then.
             store.claim_lists()
-        await _in_turns(self._take_stock(store, owner.early.setdefault(self.commands, Changes())))
+        await _in_turns(owner, self._take_stock(store, owner.early.setdefault(self.commands, Changes())))
 
     def _take_stock(self, store: S, early: Changes) -> Iterator[None]:
         """Look at one unsettled id, or one page of its audio, per step. Records may be folded between two steps."""
         for id in filter(store.readable, store.unsettled_ids()):
             head = store.head(id)
-            if head is None or not head.unsettled or store.is_erased(head):
+            if head is None or not head.unsettled or store.is_erased(head) or store.has_dropped_audio(id, head):
                 early.leftovers[id] = None
             if head is not None and head.unsettled:
                 if head.counted and (project := store.project(id)) is not None:
@@ -193,17 +197,26 @@ class Workload(mode.Service, ABC, Generic[S]):  # type: ignore[misc]
         for id in [id for id in self.busy() if self.owners.number(id) in lost]:
             self.cancel(id)
 
-    async def sweep(self, now_ms: int) -> None:
-        """Append the commands that end everything due at `now_ms`, in log time."""
-        await sweep(self.all_serving, now_ms, self.expire)
+    async def sweep(self) -> None:
+        """Append the commands that end everything that is due."""
+        await self._sweeper.sweep()
 
     @abstractmethod
-    async def expire(self, id: str, due: int) -> None:
-        """Append the command that ends an id whose index entry has this due time (ms)."""
+    async def remove(self, id: str) -> None:
+        """Delete a session or job, as its client would."""
+
+    @abstractmethod
+    async def expire(self, id: str, due: int, seen: int) -> None:
+        """Append the command that ends an id whose index entry has this due time (ms), unless one came after `seen`."""
+
+    @abstractmethod
+    async def give_up(self, id: str, due: int, seen: int) -> None:
+        """End the work of an id that stands still."""
 
 
-async def _in_turns(steps: Iterable[object]) -> None:
-    """Take some steps in each turn of the loop."""
+async def _in_turns(owner: PartitionOwner, steps: Iterable[object]) -> None:
+    """Take some steps of a takeover in each turn of the loop."""
     for count, _ in enumerate(steps):
         if count % SURVEYED == 0:
+            owner.steps += 1
             await asyncio.sleep(0)

@@ -38,10 +38,12 @@ class PcmFile(msgspec.Struct, frozen=True):
     samples: int
     #: Where and why the audio breaks or ends early; None if it was read to its end.
     fault: str | None = None
-    #: A warning if the file claims more audio than it holds.
-    shortfall: str | None = None
+    #: What is wrong with the audio, though it was read.
+    warning: str | None = None
     #: Amplifies soft recordings to the level at which voices are found.
     gain: float = 1.0
+    #: Milliseconds of silence that the file does not hold.
+    silence_ms: int = 0
 
     @property
     def length_ms(self) -> int:
@@ -129,7 +131,7 @@ def decode_to_pcm(
                 raise
             fault = file.fault(error)
         out.write(wav.to_pcm16(meter.add(resampler.finish())))
-        return PcmFile(path, out.tell() // SAMPLE_BYTES, fault, file.shortfall, meter.gain)
+        return PcmFile(path, out.tell() // SAMPLE_BYTES, fault, file.warning, meter.gain, file.silence_ms)
 
 
 def raise_if_stopped(stopped: threading.Event) -> None:

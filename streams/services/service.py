@@ -15,9 +15,11 @@ class RunSummary(msgspec.Struct, frozen=True):
 
     #: `name@sha256 prefix` of the model, or the engine's name for it.
     model: str
-    #: Analysed audio in milliseconds; this is billed.
+    #: Analysed audio in milliseconds; this is billed, except the silence.
     audio_ms: int
     warnings: tuple[str, ...] = ()
+    #: Milliseconds of silence that stand for gaps in the recording.
+    silence_ms: int = 0
 
 
 class ServiceRun(Protocol):

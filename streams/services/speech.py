@@ -1,7 +1,6 @@
 """A job's speech: decoded once, cut at pauses, transcribed by an engine in pieces, attributed to speakers."""
 
 import asyncio
-import os
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -10,6 +9,7 @@ from typing import Final, ParamSpec, TypeVar
 
 import msgspec
 
+from streams import cores
 from streams.audio.decode import OpenFile
 from streams.clients.transcriptions import Transcription, TranscriptionClient
 from streams.services import timed_text
@@ -77,7 +77,7 @@ class SpeechService:
         self.takes_likely_language = takes_likely_language
         self._open_file = open_file
         # At least two, so that a short recording need not wait for a long one.
-        threads = max(2, os.cpu_count() or 1)
+        threads = max(2, cores.usable())
         self._readers = ThreadPoolExecutor(threads, "speech-reading")
         #: Threads that separate speakers, which may take minutes.
         self.diarizers = ThreadPoolExecutor(threads, "speech-diarizing", lower_priority, (nice,))
@@ -107,9 +107,9 @@ class SpeechService:
             warnings = await TranscriptionRun(self, run, model, pcm, stopped).perform()
         if pcm.fault is not None:
             raise ServiceFault(pcm.fault)
-        if pcm.shortfall is not None:
-            warnings = (*warnings, pcm.shortfall)
-        return RunSummary(model or "default", pcm.length_ms, warnings)
+        if pcm.warning is not None:
+            warnings = (*warnings, pcm.warning)
+        return RunSummary(model or "default", pcm.length_ms, warnings, pcm.silence_ms)
 
     def read(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
         """Run a function that works on samples in a thread, beside those that decode and detect speech."""

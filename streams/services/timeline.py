@@ -21,12 +21,13 @@ LINE_CHARACTERS: Final = 40
 
 
 class TimelineEvent(msgspec.Struct, frozen=True):
-    """A stretch in which a tag is reported, in seconds, with its highest probability."""
+    """A stretch in which a tag is reported, in seconds, with its highest probability and number of windows."""
 
     tag: str
     start: float
     end: float
     peak: float
+    windows: int
 
 
 class TimelineLine(msgspec.Struct, frozen=True):
@@ -72,17 +73,17 @@ class EventCollector:
                 start = (sounds.first + int(stretch[0])) * SENSE.hop_ms
                 end = (sounds.first + int(stretch[-1])) * SENSE.hop_ms + SENSE.window_ms
                 end = min(end, self._length_ms)
-                self._extend(tags[tag], start / 1000, end / 1000, probability(int(scores[stretch, tag].max())))
+                peak = probability(int(scores[stretch, tag].max()))
+                self._extend(TimelineEvent(tags[tag], start / 1000, end / 1000, peak, len(stretch)))
 
     def finish(self) -> list[TimelineEvent]:
         """Return the stretches in order of time."""
         self._join_nearest()
         return sorted(chain.from_iterable(self._stretches.values()), key=lambda event: (event.start, event.tag))
 
-    def _extend(self, tag: str, start: float, end: float, peak: float) -> None:
-        stretches = self._stretches.setdefault(tag, [])
-        event = TimelineEvent(tag, start, end, peak)
-        if stretches and start <= stretches[-1].end:
+    def _extend(self, event: TimelineEvent) -> None:
+        stretches = self._stretches.setdefault(event.tag, [])
+        if stretches and event.start <= stretches[-1].end:
             stretches.append(_joined(stretches.pop(), event))
             return
         stretches.append(event)
@@ -106,7 +107,8 @@ class EventCollector:
 
 
 def _joined(event: TimelineEvent, later: TimelineEvent) -> TimelineEvent:
-    return TimelineEvent(event.tag, event.start, max(event.end, later.end), max(event.peak, later.peak))
+    peak, windows = max(event.peak, later.peak), event.windows + later.windows
+    return TimelineEvent(event.tag, event.start, max(event.end, later.end), peak, windows)
 
 
 class TranscriptCollector:

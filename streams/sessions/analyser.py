@@ -1,4 +1,4 @@
-"""The analyser: takes each session's accepted chunks in order and writes their windows to the result topic.
+"""The analyser: takes each session's accepted chunks in order and writes their windows.
 
 The fold reports which sessions have work. The rows say what the work is, so nothing is lost with the process. An agent
 takes ready sessions (`ready.py`) and requests one step of each (`streams/agents.py`). A step (`step.py`) reuses
@@ -7,6 +7,7 @@ the state that the last one left in memory (`warm.py`). Worker processes decode,
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
@@ -14,20 +15,20 @@ import mode
 import structlog
 from faust import App
 
-from streams.audio.decode import OpenFile
 from streams.folding import retry
 from streams.models.loaded_models import LoadedModels
-from streams.sessions.audio import AudioSource
+from streams.processes.deaths import Deaths
+from streams.sessions.audio import AudioCache
 from streams.sessions.files import FileSessions
 from streams.sessions.ready import ReadySessions
-from streams.sessions.step import Emit, SessionSteps, StoreOf
+from streams.sessions.step import SessionSteps, StoreOf
 from streams.sessions.taps import Taps
 from streams.sessions.warm import ActiveSession, WarmSessions
-from streams.workers.process import Deaths, StateLost, WorkerDied
+from streams.sessions.window_writer import WindowWriter
+from streams.workers.process import StateLost, WorkerDied
 from streams.workers.workers import Workers
 from topics import keys
-from topics.errors import AudioError, EarshotError, NotOwned, ServiceError, Unavailable
-from topics.sessions.records import Failed
+from topics.errors import AudioError, EarshotError, NotOwned, RecordError, ServiceError, Unavailable
 
 log = structlog.get_logger(__name__)
 
@@ -35,6 +36,9 @@ TIDY_SECONDS: Final = 1.0
 #: Steps at a time for each worker. A step spends most of its time waiting for the log.
 ACTORS: Final = 64
 ATTEMPTS: Final = 3
+
+#: Ends a session with a message; returns once that is durable.
+Fail = Callable[[str, str], Awaitable[None]]
 
 
 class Analyser(mode.Service):  # type: ignore[misc]
@@ -46,20 +50,21 @@ class Analyser(mode.Service):  # type: ignore[misc]
         self,
         app: App,
         models: LoadedModels,
-        audio: AudioSource,
+        audio: AudioCache,
         store_of: StoreOf,
-        emit: Emit,
+        writer: WindowWriter,
+        fail: Fail,
         workers: Workers,
         spool: Path,
-        open_file: OpenFile,
     ) -> None:
         super().__init__()
         self.taps = Taps()
+        self._fail = fail
         self.actors = ACTORS * workers.count
         self.ready = ReadySessions(app, self._project)
-        self._files = FileSessions(audio, spool, open_file, self.ready)
+        self._files = FileSessions(audio, spool, workers, self.ready)
         self.warm = WarmSessions(self.ready, self._files)
-        self.steps = SessionSteps(models, audio, store_of, emit, workers, self._files, self.warm, self.taps)
+        self.steps = SessionSteps(models, audio, store_of, writer, workers, self._files, self.warm, self.taps)
 
     async def on_stop(self) -> None:
         """Release all files; the rows still hold all unfinished work."""
@@ -119,7 +124,7 @@ class Analyser(mode.Service):  # type: ignore[misc]
             pause = 0.0
         except WorkerDied as died:
             self.warm.close(active)
-            sentence = active.deaths.note(died)
+            sentence = active.deaths.note(died.killed)
             active.failed_at = self._reached(active.id)
             pause = 0.0 if sentence is None else await self._failed(active, AudioError(sentence))
         except Exception as error:
@@ -137,12 +142,17 @@ class Analyser(mode.Service):  # type: ignore[misc]
             active.failed_at = self._reached(active.id)
         if not isinstance(error, AudioError) and (passing or active.failures < ATTEMPTS):
             return self._later(active, error)
+        if isinstance(error, RecordError):
+            # Its client is told so, and it is analysed again if another version can read its rows.
+            self.steps.store_of(active.id).set_aside(active.id, error)
+            self.warm.drop(active.id)
+            return None
         if not isinstance(error, EarshotError):
             log.error("analysis.failed", session=keys.shown(active.id), error=repr(error), exc_info=error)
         message = str(error) if isinstance(error, EarshotError) else "the audio could not be analysed: internal error"
         self.warm.close(active)
         try:
-            await self.steps.emit(active.id, Failed(message))
+            await self._fail(active.id, message)
         except Unavailable as refused:
             return self._later(active, refused)
         active.ended = True

@@ -30,8 +30,8 @@ class SessionBiller(Biller[SessionStore, Metered]):
         head, opened = store.head(id), store.opened(id)
         if head is None or opened is None or not head.unmetered:
             return None
-        metered = Metered(head.meterable, bool(head.predicts))
-        return charges(id, opened, metered, head.metered or 0), metered
+        metered = Metered("ledger", head.meterable, bool(head.predicts))
+        return charges(id, opened, metered, head.metered, head.silent), metered
 
     def named(self, billed: Mapping[str, Metered]) -> dict[str, object]:
         return {"sessions": len(billed)}

@@ -1,39 +1,38 @@
-"""File sessions: gathers their chunks into a file, which is decoded step by step."""
+"""File sessions: gathers their chunks into a file, which a worker analyses step by step."""
 
 import asyncio
 import math
 import tempfile
 from collections import deque
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO, Final, cast
 
-import numpy as np
-
-from streams.audio import pcm
-from streams.audio.decode import OpenFile
-from streams.models.protocol import Floats
-from streams.sessions.audio import AudioSource
+from streams.audio.decode import MAX_FILE_S
+from streams.sessions.audio import AudioCache
 from streams.sessions.ready import ReadySessions
 from streams.sessions.store import SessionStore
 from streams.workers.messages import Scored
+from streams.workers.process import WorkerDied
+from streams.workers.recordings import STEP_SAMPLES
+from streams.workers.worker_slot import WorkerSlot
+from streams.workers.workers import Workers
 from topics import media
-from topics.errors import AudioError
 from topics.sessions.records import Cursor, Opened
 from topics.sessions.rules import SessionHead
 
-SPOOL_IN_MEMORY: Final = 4 * 1024 * 1024
 #: Windows gathered before a file's results are emitted.
 STEP_WINDOWS: Final = 64
-#: Samples decoded in one step; it may exceed this by a block.
-STEP_SAMPLES: Final = 1 << 18
-BLOCK_SAMPLES: Final = 1 << 17
-#: Files whose decoders are kept between steps: some 10 MB each.
+#: Files whose workers are kept between steps: some 10 MB each.
 MOST_HELD: Final = 32
-#: Pause of a session that waits for a decoder; it is queued when one is free.
+#: Files that are written at a time.
+GATHERING: Final = 4
+#: Pause of a session that waits for a worker; it is queued when one is free.
 DECODER_FREE: Final = math.inf
+#: Steps and windows that the longest file has.
+MOST_STEPS: Final = 2 + MAX_FILE_S * media.MAX_RATE // STEP_SAMPLES
+MOST_WINDOWS: Final = 2 * MAX_FILE_S + 2
 #: Chunks of a file whose references are read at a time, and bytes of them written at a time.
 GATHERED_CHUNKS: Final = 1000
 GATHERED_BYTES: Final = 4 * 1024 * 1024
@@ -46,100 +45,77 @@ def bytes_to_analyse(head: SessionHead, declared: media.Media) -> int:
     """
     if head.total_size is None or head.received <= head.total_size:
         return head.received
-    frame = pcm.frame_bytes(declared.sample_format, declared.channels) if declared.container == "raw" else 1
-    return head.total_size - head.total_size % frame
+    return head.total_size - head.total_size % declared.frame_bytes
 
 
 class SessionFile:
-    """The opened audio of a file session. One thread at a time."""
+    """The audio of a file session, in the file of a worker, and the windows that were not emitted yet. Loop only."""
 
-    def __init__(self, session: str, spool: BinaryIO, declared: media.Media, open_file: OpenFile, windows: int) -> None:
-        """Open the file to continue after its first `windows` windows; `close` also closes the spool.
-
-        Raises:
-            AudioError: it cannot be opened.
-            Unavailable: no decoder is available.
-        """
+    def __init__(self, session: str, slot: WorkerSlot, windows: int) -> None:
+        """Continue after the first `windows` windows."""
         self.session = session
+        self.slot = slot
         self.ended = False
-        #: Why the audio ended early.
-        self.error: str | None = None
-        self._spool = spool
-        self._audio = open_file(spool, declared, block_samples=BLOCK_SAMPLES)
-        self._blocks: Iterator[Floats] = self._audio.blocks()
         #: Index of the first window not emitted yet, and the windows from there.
         self._first = windows
         self._packed = b""
-
-    @property
-    def rate(self) -> int:
-        return self._audio.rate
-
-    def read(self) -> Floats:
-        """Return the samples of the next step; `ended` is True once they are the last."""
-        blocks: list[Floats] = []
-        try:
-            while sum(map(len, blocks)) < STEP_SAMPLES and not self.ended:
-                block = next(self._blocks, None)
-                if block is None:
-                    self.ended = True
-                else:
-                    blocks.append(block)
-        except AudioError as cause:
-            self.error, self.ended = str(cause), True
-        return blocks[0] if len(blocks) == 1 else np.concatenate([np.empty(0, np.float32), *blocks])
+        #: Steps taken: a compromised worker could give endlessly many.
+        self._steps = 0
 
     def gather(self, scores: Scored, tags: int, chunks: int) -> Scored | None:
-        """Add the scores of a step; return the gathered windows once they are enough, or at the end."""
+        """Add the scores of a step; return the gathered windows once they are enough, or at the end.
+
+        Raises:
+            WorkerDied: there are more windows or steps than a file can have.
+        """
         self._packed += scores.packed
-        if len(self._packed) < STEP_WINDOWS * tags and not self.ended:
+        self._steps += 1
+        self.ended = not scores.reading
+        windows = len(self._packed) // tags
+        if self._steps > MOST_STEPS or self._first + windows > MOST_WINDOWS:
+            raise WorkerDied
+        if windows < STEP_WINDOWS and not self.ended:
             return None
         packed, self._packed = self._packed, b""
         first = self._first
-        self._first += len(packed) // tags
+        self._first += windows
         # Damaged audio stays until the session has failed, because the failure may have to be found again.
-        taken = chunks if self.ended and self.error is None else 0
-        return Scored(first, packed, Cursor(taken, taken, 0, self.rate), taken, error=self.error)
-
-    def close(self) -> None:
-        """Release the spool and the decoder. Idempotent."""
-        self._audio.close()
-        self._spool.close()
+        taken = chunks if self.ended and scores.error is None else 0
+        silent = tuple((max(start, first), end) for start, end in scores.silent if end > first)
+        cursor = Cursor(taken, taken, 0, scores.cursor.rate)
+        return Scored(first, packed, cursor, taken, error=scores.error, silent=silent)
 
 
 class FileSessions:
-    """Opens and reads session files in a bounded number of threads. Loop only."""
+    """Gathers session files in a bounded number of threads, and gives them to workers. Loop only."""
 
-    def __init__(self, audio: AudioSource, spool: Path, open_file: OpenFile, ready: ReadySessions) -> None:
+    def __init__(self, audio: AudioCache, spool: Path, workers: Workers, ready: ReadySessions) -> None:
         self._audio = audio
         self._spool = spool
-        self._open_file = open_file
+        self._workers = workers
         self._ready = ready
-        # They mostly wait for decoders.
-        self._threads = ThreadPoolExecutor(MOST_HELD, "decoding")
-        #: Sessions that hold a decoder between steps, and those that wait for one.
+        # They wait for the disk.
+        self._threads = ThreadPoolExecutor(GATHERING, "gathering")
+        #: Sessions that hold a worker between steps, and those that wait for one.
         self._holding: set[str] = set()
         self._awaiting: deque[str] = deque()
 
     async def open(self, store: SessionStore, session: str, head: SessionHead, opened: Opened) -> SessionFile | None:
-        """Gather a file's chunks, in memory if small, else in an unnamed file, and open it.
+        """Gather a file's chunks in an unnamed file.
 
-        Return None if no decoder is free; the session is queued when there is one.
+        Return None if no worker is free; the session is queued when there is one.
         """
-        declared = media.parse(opened.content_type)
-        if declared.container != "raw" and not self._hold(session):
+        if not self._hold(session):
             self._awaiting.append(session)
             return None
-        # Closed with the session's analysis, which outlives this call.
-        spool = cast(BinaryIO, tempfile.SpooledTemporaryFile(SPOOL_IN_MEMORY, dir=str(self._spool)))  # noqa: SIM115
         try:
-            await self._fill(spool, store, session, head, bytes_to_analyse(head, declared))
-            opener = partial(self._open_file, owner=opened.project)
-            return await asyncio.get_running_loop().run_in_executor(
-                self._threads, SessionFile, session, spool, declared, opener, head.windows
-            )
+            with ExitStack() as stack:
+                file = cast(BinaryIO, stack.enter_context(tempfile.TemporaryFile(dir=self._spool)))
+                rest = bytes_to_analyse(head, media.parse(opened.content_type))
+                await self._fill(file, store, session, head, rest)
+                stack.pop_all()
+            return SessionFile(session, self._workers.open_slot(file, opened.project), head.windows)
         except BaseException:
-            spool.close()
             self._release(session)
             raise
 
@@ -158,16 +134,12 @@ class FileSessions:
                     await asyncio.get_running_loop().run_in_executor(self._threads, spool.writelines, pieces)
                     pieces, size = [], 0
             for row in chunks:
-                self._audio.cache.drop(partition, row.offset)
+                self._audio.drop(partition, row.offset)
             taken += len(chunks)
-        spool.seek(0)
-
-    async def read(self, file: SessionFile) -> Floats:
-        """Return the samples of a file's next step, float32[n]."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, file.read)
+        await asyncio.get_running_loop().run_in_executor(self._threads, spool.flush)
 
     def close_file(self, file: SessionFile) -> None:
-        file.close()
+        self._workers.close_slot(file.slot)
         self._release(file.session)
 
     async def close(self) -> None:
@@ -175,7 +147,7 @@ class FileSessions:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _hold(self, session: str) -> bool:
-        """Return whether a session may hold a decoder between its steps."""
+        """Return whether a session may hold a worker between its steps."""
         if session not in self._holding and len(self._holding) >= MOST_HELD:
             return False
         self._holding.add(session)
@@ -186,7 +158,7 @@ class FileSessions:
         self.wake()
 
     def wake(self) -> None:
-        """Queue as many waiting sessions as there are free decoders. One that finds none waits again."""
+        """Queue as many waiting sessions as there are free workers. One that finds none waits again."""
         free = MOST_HELD - len(self._holding)
         while self._awaiting and free > 0:
             awaiting = self._awaiting.popleft()

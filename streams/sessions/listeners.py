@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from streams.folding.followers import Follower, Followers
 from streams.folding.head_store import HeadStore
 from streams.sessions.store import SessionStore
 from streams.sessions.taps import Taps
 from topics.errors import Unavailable
-from topics.ports.live import WindowSound
-
-#: Past windows that a reader gets when it joins a running session: as many as one step of a file produces.
-MET_WINDOWS: Final = 64
+from topics.ports.live import MET_WINDOWS, WindowSound
 
 S = TypeVar("S", bound=HeadStore[Any])
 

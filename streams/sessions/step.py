@@ -1,53 +1,42 @@
-"""One step of a session: reads its next audio, has a worker analyse it, and writes its windows to the result topic."""
+"""One step of a session: reads its next audio, has a worker analyse it, and writes its windows."""
 
 import asyncio
-import math
-import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
 
-from streams.audio import pcm
 from streams.audio.levels import SoundMeter
 from streams.models.loaded_models import LoadedModels
 from streams.models.manifest import Manifest
 from streams.models.own_sounds import widths
-from streams.sessions.audio import AudioSource
+from streams.sessions.audio import AudioCache
 from streams.sessions.files import DECODER_FREE, FileSessions, bytes_to_analyse
 from streams.sessions.store import SessionStore
 from streams.sessions.taps import Taps
 from streams.sessions.warm import ActiveSession, WarmSessions
-from streams.workers.messages import Beginning
-from streams.workers.messages import Scored as Analysed
-from streams.workers.places import SHARED_IN_WORK
+from streams.sessions.window_writer import WindowWriter
+from streams.workers.messages import Beginning, Scored
 from streams.workers.process import StateLost, WorkerDied
 from streams.workers.progress import STEP_S
 from streams.workers.session import WorkerSession
+from streams.workers.worker_slot import WorkerSlot
 from streams.workers.workers import Workers
 from topics.errors import AudioError, EngineError, Unavailable
 from topics.folding import AudioRow
 from topics.hearing import parts_of
 from topics.media import Media
-from topics.sessions.records import Cursor, Opened, Scored, SessionResult
+from topics.sessions.records import Cursor, NewWindows, Opened
 from topics.sessions.rules import SessionHead, SessionState
-from topics.turns import Sharing
 
 STEP_CHUNKS: Final = 16
 #: Longest step (s) that shares a batch with other sessions. A longer one fills batches alone and would delay them.
 TOGETHER_S: Final = 1
-#: CPU time (s) of a step while several projects have work: bounds how long one waits for another's steps. Two fit into
-#: a worker, so it has one while the loop reads the other's answer.
-SHARED_STEP: Final = SHARED_IN_WORK / 2
-#: How long after another project's step the workers count as shared.
-SHARED_SECONDS: Final = 1.0
 STEP_BYTES: Final = 2 * 1024 * 1024
 #: More windows than one step can honestly return: at the lowest sample rate, a worker decodes up to 2^20 samples of
 #: small chunks at a time, which are some 2,100 windows.
 MOST_WINDOWS: Final = 3000
 
-#: Appends a session's result to the result topic; returns once it is durable.
-Emit = Callable[[str, SessionResult], Awaitable[None]]
 #: Returns the store of a session; raises NotOwned if its partition is elsewhere, Unavailable until it is ready.
 StoreOf = Callable[[str], SessionStore]
 
@@ -56,7 +45,7 @@ def length_s(declared: Media, chunks: int, size: int) -> float:
     """Return the seconds of audio in so many chunks and bytes; one for each chunk if it is encoded."""
     if declared.container != "raw":
         return chunks
-    return size / (declared.rate * pcm.frame_bytes(declared.sample_format, declared.channels))
+    return size / (declared.rate * declared.frame_bytes)
 
 
 class SessionSteps:
@@ -65,9 +54,9 @@ class SessionSteps:
     def __init__(
         self,
         models: LoadedModels,
-        audio: AudioSource,
+        audio: AudioCache,
         store_of: StoreOf,
-        emit: Emit,
+        writer: WindowWriter,
         workers: Workers,
         files: FileSessions,
         warm: WarmSessions,
@@ -76,12 +65,11 @@ class SessionSteps:
         self.models = models
         self.audio = audio
         self.store_of = store_of
-        self.emit = emit
+        self._writer = writer
         self._workers = workers
         self._files = files
         self._warm = warm
         self._taps = taps
-        self._sharing = Sharing(SHARED_SECONDS)
 
     async def take(self, active: ActiveSession) -> float | None:
         """Run one step; return the seconds until the next is due, None if no work is left.
@@ -93,7 +81,6 @@ class SessionSteps:
             WorkerDied, StateLost: its worker is gone; the session may be the cause.
             Unavailable: the log, the model or a decoder is not available.
         """
-        self._sharing.note(active.project, time.monotonic())
         store = self.store_of(active.id)
         head, opened = store.head(active.id), store.opened(active.id)
         if head is None or opened is None or head.ended or active.ended:
@@ -122,10 +109,10 @@ class SessionSteps:
             raise Unavailable(f"the session waits for its model: {error}") from error
 
     def _begin(
-        self, model: Manifest, head: SessionHead, opened: Opened, declared: Media, rate: int | None = None
+        self, model: Manifest, head: SessionHead, opened: Opened, declared: Media, slot: WorkerSlot | None = None
     ) -> WorkerSession:
-        """Begin an analysis where the head says or, for a file with a `rate`, at its start."""
-        cursor = head.cursor if rate is None else Cursor(rate=rate)
+        """Begin an analysis where the head says or, for the file of a slot, at its start."""
+        cursor = head.cursor if slot is None else Cursor()
         geometry = opened.window_ms, opened.hop_ms
         beginning = Beginning(
             model.model_id,
@@ -134,10 +121,11 @@ class SessionSteps:
             cursor,
             head.windows,
             bool(head.predicts),
-            rate is not None,
+            slot is not None,
             opened.hearing,
         )
-        return WorkerSession(self._workers, opened.project, beginning, rate is None and declared.container != "raw")
+        owned = slot is None and declared.container != "raw"
+        return WorkerSession(self._workers, opened.project, beginning, owned, slot)
 
     async def _stream_step(
         self, active: ActiveSession, model: Manifest, store: SessionStore, head: SessionHead, opened: Opened
@@ -145,14 +133,14 @@ class SessionSteps:
         declared = active.media(opened)
         if active.analysis is None:
             active.analysis = self._begin(model, head, opened, declared)
-            active.dropped, active.windows = head.cursor.keep, head.windows
+            active.windows = head.windows
         analysis = active.analysis
         try:
-            rows, chunks = await self._fetch(store, active.id, head, declared, analysis)
+            rows, chunks = await self._fetch(store, active.id, active.project, head, declared, analysis)
         except AudioError:
             now = store.head(active.id)
             if now is not None and now.cursor.keep > head.cursor.keep:
-                # The last result was folded only now, and released audio that nothing needs any more.
+                # The last windows were shown only now, and released audio that nothing needs any more.
                 raise StateLost from None
             raise
         last = not chunks and not analysis.reading
@@ -172,15 +160,21 @@ class SessionSteps:
         finally:
             # Not before, so that audio waiting for a worker counts in the cache.
             for row in rows:
-                self.audio.cache.drop(store.partition.number, row.offset)
-        await self._emit(active, model, head, opened, scores, final=last)
+                self.audio.drop(store.partition.number, row.offset)
+        await self._write(active, model, head, opened, scores, final=last)
         return not last and (analysis.taken < head.next or head.state is SessionState.READONLY)
 
     def _meter(self, active: ActiveSession, head: SessionHead, opened: Opened) -> SoundMeter | None:
         return self._taps.meter(active.id, opened, bool(head.predicts)) if self._taps.watched else None
 
     async def _fetch(
-        self, store: SessionStore, session: str, head: SessionHead, declared: Media, analysis: WorkerSession
+        self,
+        store: SessionStore,
+        session: str,
+        project: str,
+        head: SessionHead,
+        declared: Media,
+        analysis: WorkerSession,
     ) -> tuple[list[AudioRow], list[bytes]]:
         """Return the rows and audio of a stream's next chunks, as many as one step takes.
 
@@ -190,7 +184,7 @@ class SessionSteps:
         first, number, chunks, size = analysis.taken, store.partition.number, list[bytes](), 0
         if analysis.reading:
             return [], []
-        longest = SHARED_STEP / self._workers.cost if self._sharing.is_shared(time.monotonic()) else math.inf
+        longest = self._workers.longest_step(project)
         waiting = store.audio(session, first, min(head.next, first + STEP_CHUNKS))
         if first < head.next and not waiting:
             raise LookupError(f"chunk {first} of {head.next} has no row")
@@ -209,7 +203,7 @@ class SessionSteps:
         self, active: ActiveSession, model: Manifest, store: SessionStore, head: SessionHead, opened: Opened
     ) -> float | None:
         if head.next == 0:
-            await self._emit(active, model, head, opened, Analysed(0, b"", head.cursor, 0), final=True)
+            await self._write(active, model, head, opened, Scored(0, b"", head.cursor, 0), final=True)
             return None
         if active.file is None:
             active.file = await self._files.open(store, active.id, head, opened)
@@ -217,29 +211,22 @@ class SessionSteps:
                 return DECODER_FREE
         file = active.file
         if active.analysis is None:
-            active.analysis = self._begin(model, head, opened, active.media(opened), file.rate)
+            active.analysis = self._begin(model, head, opened, active.media(opened), file.slot)
             active.windows = head.windows
-        samples = await self._files.read(file)
-        scores = await active.analysis.take(
-            [samples.data.cast("B")] if len(samples) else [],
-            len(samples) / file.rate,
-            last=file.ended,
-            broken=file.error is not None,
-            alone=active.deaths.own > 0,
-            meter=self._meter(active, head, opened),
-        )
+        alone, meter = active.deaths.own > 0, self._meter(active, head, opened)
+        scores = await active.analysis.take([], 0.0, alone=alone, meter=meter)
         gathered = file.gather(scores, sum(widths(model, opened.hearing)), head.next)
         if gathered is not None:
-            await self._emit(active, model, head, opened, gathered, final=file.ended)
+            await self._write(active, model, head, opened, gathered, final=file.ended)
         return None if file.ended else 0.0
 
-    async def _emit(
+    async def _write(
         self,
         active: ActiveSession,
         model: Manifest,
         head: SessionHead,
         opened: Opened,
-        scores: Analysed,
+        scores: Scored,
         final: bool = False,
     ) -> None:
         cursor, (tags, size) = scores.cursor, widths(model, opened.hearing)
@@ -255,8 +242,8 @@ class SessionSteps:
             rows = np.frombuffer(packed, np.uint8).reshape(-1, tags + size)
             packed, looks = rows[:, :tags].tobytes(), rows[:, tags:].tobytes()
         name = opened.model or model.model_id
-        await self.emit(active.id, Scored(scores.first, name, packed, cursor, active.dropped, final, tags, looks))
-        active.dropped = cursor.keep
+        new = NewWindows(scores.first, name, packed, cursor, final, tags, looks, scores.silent)
+        await self._writer.write(active.id, new)
         active.windows += windows
         if scores.error is not None:
             raise AudioError(scores.error)

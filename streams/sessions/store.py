@@ -1,13 +1,15 @@
 """Reads the rows of one partition's sessions with their types."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 
 from streams.folding.draft import ERASED_ROWS
 from streams.folding.head_store import HeadStore, PartitionTable
+from streams.folding.presence import Presence
 from topics import keys
+from topics.rows import encode
 from topics.sessions import rows
 from topics.sessions.records import Opened
-from topics.sessions.rows import Block
+from topics.sessions.rows import BLOCK_WINDOWS, Block
 from topics.sessions.rules import LISTED_STATES, SessionHead, SessionState
 
 
@@ -21,13 +23,30 @@ class SessionStore(HeadStore[SessionHead]):
     listed_states = LISTED_STATES
     most_dropped = ERASED_ROWS
 
-    def __init__(self, partition: PartitionTable, partitions: int = 16) -> None:
-        super().__init__(partition, partitions)
+    def __init__(self, partition: PartitionTable, partitions: int = 16, presence: Presence | None = None) -> None:
+        super().__init__(partition, partitions, presence)
         #: Openings of sessions in `heads`; they never change.
         self._openings: dict[str, Opened] = {}
+        #: Windows that the changelog may not have yet: their end and their rows, by session.
+        self.coming: dict[str, tuple[int, Mapping[bytes, bytes]]] = {}
+        #: Sessions with windows that the changelog has and this table not.
+        self.behind: set[str] = set()
 
-    def decode_head(self, value: bytes | None) -> SessionHead | None:
-        return rows.head(value)
+    def read_head(self, id: str) -> SessionHead | None:
+        head = rows.head(self.partition.get(self.row_key(id, keys.HEAD)))
+        if head is None or head.state is SessionState.DELETED:
+            return head
+        return rows.whole(head, self.newest(id))
+
+    def head_row(self, head: SessionHead) -> bytes:
+        return encode(rows.stored(head))
+
+    def newest(self, id: str) -> rows.Newest | None:
+        """Return how far the analysis of a session came, with its newest windows."""
+        return rows.newest(self.partition.get(self.row_key(id, keys.NEWEST)))
+
+    def on_way(self, id: str) -> Iterable[bytes]:
+        return self.coming[id][1] if id in self.coming else ()
 
     def remember(self, id: str, head: SessionHead | None) -> None:
         """Cache a decoded head, or drop it; drop the opening once its row is erased."""
@@ -69,7 +88,17 @@ class SessionStore(HeadStore[SessionHead]):
         opened = self.opened(id)
         return None if opened is None else opened.project
 
+    def made(self, id: str) -> int:
+        """Return the number of windows made in this process, also of those that no reader sees yet; 0 if unknown."""
+        return self.coming[id][0] if id in self.coming else 0
+
     def blocks(self, session: str, first: int, stop: int) -> list[Block]:
-        """Return the blocks [first, stop) that exist."""
-        lower, upper = (self.row_key(session, keys.RESULT, number) for number in (first, stop))
-        return [block for _, value in self.partition.scan(lower, upper) if (block := rows.block(value))]
+        """Return the blocks [first, stop) that exist and are not empty."""
+        head = self.peek(session)
+        full = 0 if head is None else head.windows // BLOCK_WINDOWS
+        lower, upper = (self.row_key(session, keys.RESULT, number) for number in (first, min(stop, full)))
+        full_rows = self.partition.scan(lower, upper) if first < full else ()
+        found = [block for _, value in full_rows if (block := rows.block(value))]
+        if first <= full < stop and (newest := self.newest(session)) is not None and newest.block.scores:
+            found.append(newest.block)
+        return found

@@ -9,9 +9,9 @@ from typing import Final
 import msgspec
 
 from streams.models.manifest import Manifest
+from streams.processes.deaths import Deaths
 from streams.sessions.files import FileSessions, SessionFile
 from streams.sessions.ready import ReadySessions
-from streams.workers.process import Deaths
 from streams.workers.session import WorkerSession
 from topics import media
 from topics.media import Media
@@ -34,9 +34,7 @@ class ActiveSession(msgspec.Struct):
     #: The session's state in a worker, and its file if it is a file session.
     analysis: WorkerSession | None = None
     file: SessionFile | None = None
-    #: The `keep` of the last emitted result: chunks below it are already dropped.
-    dropped: int = 0
-    #: Index of the next window to emit.
+    #: Index of the next window to write.
     windows: int = 0
     ended: bool = False
     #: Consecutive failed attempts, and those that count against the session because the service was available.

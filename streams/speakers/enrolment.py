@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
-from streams.admission import AdmissionSemaphore
 from streams.clients.embeddings import VoiceEmbedding
 from streams.models.protocol import Floats
+from streams.room import MOST_WAITING, Room
 from streams.speakers.embedder import VoiceEmbedder
 from streams.speakers.recording_reader import MIN_SAMPLED_S, MIN_SPEECH_S, SHORT_S, RecordingReader, reopen
 from streams.speakers.speaker_store import EnrolledSpeaker, SpeakerStore, VoiceFiles, VoiceSample
@@ -42,21 +42,21 @@ class Enrolment:
         reader: RecordingReader,
         embedder: VoiceEmbedder,
         files: VoiceFiles,
-        admission: AdmissionSemaphore,
+        room: Room,
         *,
         keep: bool = True,
     ) -> None:
-        """Keep recordings in `files` if `keep` is set; `admission` limits long recordings."""
+        """Keep recordings in `files` if `keep` is set; `room` limits long recordings."""
         self._store = store
         self._reader = reader
         self._embedder = embedder
         self._files = files
         self._keep_in = files if keep else None
-        self._short_admission = AdmissionSemaphore(MAX_SHORT_RECORDINGS)
-        self._admission = admission
+        self._short_room = Room(MAX_SHORT_RECORDINGS, MOST_WAITING)
+        self._room = room
 
     async def register(self, organization: str, speaker: str, file: int) -> EnrolledSpeaker:
-        recording = await self._embed(file, partial(self._store.check_room, organization, speaker))
+        recording = await self._embed(organization, file, partial(self._store.check_room, organization, speaker))
         sample = VoiceSample(new_id(), recording.voice.vector, recording.voice.model, recording.length_ms)
         if self._keep_in is None:
             return await self._store.add(organization, speaker, sample)
@@ -77,7 +77,7 @@ class Enrolment:
     async def register_passage(
         self, organization: str, speaker: str, file: int, declared: Media, spans: Sequence[tuple[int, int]]
     ) -> EnrolledSpeaker:
-        async with self._admission.admit():
+        async with self._room.admit(organization):
             await self._store.check_room(organization, speaker)
             passage = await self._reader.passage(file, declared, spans)
         with tempfile.TemporaryFile() as voice:
@@ -94,7 +94,7 @@ class Enrolment:
         for sample in enrolled_speaker.samples:
             if sample.model == model:
                 continue
-            recording = None if sample.voice is None else await self._embed_kept(sample.voice)
+            recording = None if sample.voice is None else await self._embed_kept(organization, sample.voice)
             if recording is None:
                 left += 1
                 continue
@@ -104,14 +104,16 @@ class Enrolment:
             done += await self._store.replace(organization, speaker, replacement)
         return ReEnrollment(done, left)
 
-    async def _embed(self, file: int, check_room: Callable[[], Awaitable[None]]) -> EmbeddedRecording:
+    async def _embed(
+        self, organization: str, file: int, check_room: Callable[[], Awaitable[None]]
+    ) -> EmbeddedRecording:
         """Embed a recording; first call `check_room`, which raises if there is no room for a sample."""
-        async with self._short_admission.admit():
+        async with self._short_room.admit(organization):
             short = await self._reader.short_wav(file)
             if short is not None:
                 samples, data = short
                 return await self._embed_speech(samples, "wav", check_room, data)
-        async with self._admission.admit():
+        async with self._room.admit(organization):
             await check_room()
             probe = await self._reader.probe(file)
             return await self._embed_speech(await self._reader.samples(file, probe), probe.format, skip_check)
@@ -144,14 +146,14 @@ class Enrolment:
             )
         return EmbeddedRecording(await self._embedder.embed(speech), length_ms, kind)
 
-    async def _embed_kept(self, voice: str) -> EmbeddedRecording | None:
+    async def _embed_kept(self, organization: str, voice: str) -> EmbeddedRecording | None:
         """Embed the recording in a voice file; None if it is gone or unreadable."""
         with tempfile.TemporaryFile() as file:
             if not await self._files.fetch(voice, file):
                 return None
             file.flush()
             try:
-                return await self._embed(file.fileno(), skip_check)
+                return await self._embed(organization, file.fileno(), skip_check)
             except (AudioError, RuleBroken):
                 return None
 

@@ -40,7 +40,7 @@ class SpeakerIdentification:
         if model is not None and (outdated := sum(not speaker.is_compatible(model) for speaker in speakers)):
             warn(outdated_warning(outdated, len(speakers)))
         scores = [NO_SCORE if each.name is None else each.score for each in matches]
-        return list(zip(names_of(matches), scores, strict=True))
+        return list(zip(names_of(matches, shown=True), scores, strict=True))
 
     async def matches(self, speakers: Sequence[EnrolledSpeaker], voices: Sequence[Floats]) -> list[Match]:
         """Return the match of each voice, float32[n] at 16 kHz; `NO_MATCH` for one that is not `long_enough`.

@@ -19,6 +19,8 @@ class Match(msgspec.Struct, frozen=True):
     name: str | None
     #: Cosine with the nearest registered speaker, even if below the threshold; `NO_SCORE` if none is comparable.
     score: float
+    #: What people call the speaker.
+    shown: str = ""
 
 
 NO_MATCH = Match(None, NO_SCORE)
@@ -39,18 +41,20 @@ def match(voice: VoiceEmbedding, speakers: Iterable[EnrolledSpeaker], threshold:
             continue
         score = float(np.clip(mean @ voice.vector / length, -1.0, 1.0))
         if best.name is None or score > best.score:
-            best = Match(speaker.name, score)
+            best = Match(speaker.name, score, speaker.display_name or speaker.name)
     return best if best.score >= threshold else Match(None, best.score)
 
 
-def names_of(matches: Sequence[Match]) -> list[str]:
-    """Return the names of a recording's speakers; those without a match are `Unknown 0`, `Unknown 1`, … in order.
+def names_of(matches: Sequence[Match], *, shown: bool = False) -> list[str]:
+    """Return the names of a recording's speakers, or what people call them if `shown` is set.
+
+    Those without a match are `Unknown 0`, `Unknown 1`, … in order.
 
     Two may have the same name: if a voice changes, diarization finds two speakers, and both match.
     """
     unknown = 0
     names = []
     for each in matches:
-        names.append(unknown_name(unknown) if each.name is None else each.name)
+        names.append(unknown_name(unknown) if each.name is None else each.shown if shown else each.name)
         unknown += each.name is None
     return names

@@ -7,10 +7,10 @@ from typing import Final
 
 import structlog
 
-from streams.admission import AdmissionSemaphore
 from streams.audio.decode import OpenFile
 from streams.clients.embeddings import EmbeddingClient, EmbeddingModel
 from streams.models.protocol import Floats
+from streams.room import MOST_WAITING, Room
 from streams.services import timed_text
 from streams.speakers.embedder import VoiceEmbedder
 from streams.speakers.enrolment import Enrolment
@@ -68,12 +68,12 @@ class SpeakerService:
         #: Also names the speakers of jobs.
         self.identification = SpeakerIdentification(store, self._embedder)
         self._enrolment = Enrolment(
-            store, self._reader, self._embedder, files, AdmissionSemaphore(MAX_LONG_RECORDINGS), keep=keep
+            store, self._reader, self._embedder, files, Room(MAX_LONG_RECORDINGS, MOST_WAITING), keep=keep
         )
         self.re_enroll = self._enrolment.re_enroll
         self._speakers = speakers
         self._transcriber = transcriber
-        self._recognitions = AdmissionSemaphore(MAX_LONG_RECORDINGS)
+        self._recognitions = Room(MAX_LONG_RECORDINGS, MOST_WAITING)
 
     async def close(self) -> None:
         """Shut down the threads and close the connections of the speaker engine, once no call is left."""
@@ -99,6 +99,13 @@ class SpeakerService:
         enrolled = await self._enrolment.register_passage(organization, speaker, file, declared, spans)
         return _profile(enrolled, await self._embedder.model())
 
+    async def name(self, organization: str, speaker: str, display_name: str | None) -> Profile:
+        named = await self._store.name(organization, speaker, display_name)
+        enrolled = await self._store.speaker(organization, speaker) if named else None
+        if enrolled is None:
+            raise speaker_not_found()
+        return _profile(enrolled, await self._embedder.model())
+
     async def remove(self, organization: str, speaker: str) -> None:
         voices = await self._store.remove(organization, speaker)
         if voices is None:
@@ -115,7 +122,7 @@ class SpeakerService:
 
     async def recognize(self, organization: str, file: int) -> Sequence[SpeakerTurn]:
         """Separate speakers in process and identify them by the vectors of their longest turns."""
-        async with self._recognitions.admit():
+        async with self._recognitions.admit(organization):
             probe, speakers = await asyncio.gather(self._reader.probe(file), self._store.enrolled(organization))
             samples = await self._reader.run(loudness.levelled, await self._reader.samples(file, probe))
             detector = await self._reader.run(lambda: CachedDetector(self._reader.detector))
@@ -181,4 +188,5 @@ def _profile(speaker: EnrolledSpeaker, model: EmbeddingModel | None) -> Profile:
         length_ms=sum(sample.length_ms for sample in speaker.samples),
         samples=len(speaker.samples),
         compatible=speaker.is_compatible(model),
+        display_name=speaker.display_name,
     )

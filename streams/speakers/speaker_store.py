@@ -31,6 +31,8 @@ class EnrolledSpeaker(msgspec.Struct, frozen=True):
     created_at: int
     #: In order of registration; never empty.
     samples: tuple[VoiceSample, ...]
+    #: What people call the speaker; None for the name.
+    display_name: str | None = None
 
     def is_compatible(self, model: EmbeddingModel | None) -> bool:
         """Return whether `model` made all samples, so that voices can be compared with them."""
@@ -55,6 +57,9 @@ class SpeakerStore(Protocol):
 
     async def speaker(self, organization: str, speaker: str) -> EnrolledSpeaker | None:
         """Return one speaker; None if the organization has no speaker of this name."""
+
+    async def name(self, organization: str, speaker: str, display_name: str | None) -> bool:
+        """Set what people call a speaker, None for the name; return False if there is no such speaker."""
 
     async def check_room(self, organization: str, speaker: str) -> None:
         """Check that `add` would accept a sample, before doing the work for it.

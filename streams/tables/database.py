@@ -1,6 +1,7 @@
 """The RocksDB databases of a node, one for each partition, with memory bounds for many in one process."""
 
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count, islice
@@ -26,6 +27,8 @@ from topics.errors import Unavailable
 WRITE_BUFFER: Final = 8 * 1024 * 1024
 BLOCK_CACHE: Final = 32 * 1024 * 1024
 OPEN_FILES: Final = 64
+#: How much of a deleted key is noted until it is erased: the kind of the row and five letters of an id.
+NOTED_BYTES: Final = 6
 DISK_FULL: Final = "the disk under the tables is full"
 
 
@@ -45,7 +48,7 @@ class TableDatabase(DiskDatabase):
             try:
                 if missing := gap(path, options):
                     raise DatabaseDamaged(f"{path.name}: {missing}")
-                super().__init__(path, options)
+                super().__init__(path, options, NOTED_BYTES)
             except Exception as error:
                 if is_full(error):
                     raise DiskFull(DISK_FULL) from error
@@ -58,9 +61,9 @@ class TableDatabase(DiskDatabase):
         except Unavailable:
             raise
         except Exception as error:  # rocksdict's errors have no common base.
-            raise self._noted(error) from error
+            raise self._failure(error) from error
 
-    def _noted(self, error: Exception) -> DatabaseFailed:
+    def _failure(self, error: Exception) -> DatabaseFailed:
         """Return RocksDB's error as one of ours, and note damage."""
         failure = failure_of(error)
         if isinstance(failure, DatabaseDamaged):
@@ -71,7 +74,7 @@ class TableDatabase(DiskDatabase):
         try:  # Not `_failing`, which costs as much as the read.
             value: bytes | None = self.rocks.get(key)
         except Exception as error:
-            raise self._noted(error) from error
+            raise self._failure(error) from error
         return value
 
     def scan(self, lower: bytes, upper: bytes, limit: int | None = None) -> Iterator[tuple[bytes, bytes]]:
@@ -93,12 +96,21 @@ class TableDatabase(DiskDatabase):
                 batch.delete(key)
             else:
                 batch.put(key, value)
+        for key, value in self.deletions.note(key for key, value in changes.items() if value is None).items():
+            batch.put(key, value)
         try:  # As in `get`.
             self.write(lambda rocks: rocks.write(batch))
-        except Unavailable:
-            raise
         except Exception as error:
-            raise self._noted(error) from error
+            self.deletions.forget()
+            if isinstance(error, Unavailable):
+                raise
+            raise self._failure(error) from error
+
+    def erase(self) -> None:
+        """Rewrite the files that hold rows deleted before `deletions.begin`. For a worker thread; `close` stops it."""
+        with self._failing():
+            if self.rewrite(self.deletions.starts(noted := self.noted())):
+                self.forget(noted)
 
     def close(self) -> None:
         with self._failing():
@@ -123,6 +135,11 @@ class Databases:
     def wipe(self, partition: int) -> None:
         shutil.rmtree(self._path(partition), ignore_errors=True)
 
+    def unused(self, seconds: float) -> list[int]:
+        """Return the partitions with databases that nobody has written for some seconds, as an open one may be too."""
+        since = time.time() - seconds
+        return [int(path.stem) for path in self._directory.glob("*.db") if _last_write(path) < since]
+
     def set_aside(self, partition: int) -> Path | None:
         """Rename the closed database of a partition; return its new path, or None if somebody removed it."""
         path = self._path(partition)
@@ -140,6 +157,10 @@ class Databases:
         options.create_if_missing(True)
         options.set_write_buffer_size(WRITE_BUFFER)
         options.set_max_write_buffer_number(2)
+        # Small files and compactions, so that an erasure rewrites little besides deleted rows.
+        options.set_max_bytes_for_level_base(8 * WRITE_BUFFER)
+        options.set_target_file_size_base(2 * WRITE_BUFFER)
+        options.set_max_compaction_bytes(4 * WRITE_BUFFER)
         options.set_max_open_files(OPEN_FILES)
         options.set_keep_log_file_num(2)
         options.set_max_total_wal_size(4 * WRITE_BUFFER)
@@ -151,3 +172,7 @@ class Databases:
 
     def _path(self, partition: int) -> Path:
         return self._directory / f"{partition}.db"
+
+
+def _last_write(path: Path) -> float:
+    return max((file.stat().st_mtime for file in (path, *path.glob("*")) if file.exists()), default=0.0)

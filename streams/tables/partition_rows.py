@@ -1,7 +1,8 @@
 """The rows of one partition, kept in its database and logged to the changelog."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -11,7 +12,8 @@ from streams.folding.head_store import above
 from streams.log import LogWriter, StoredRecord
 from streams.tables.database import TableDatabase
 from topics.catalog import CHANGELOG, KEEP_TOMBSTONES_MS
-from topics.keys import EPOCH, ID_LENGTH, POSITIONS, is_head
+from topics.errors import RecordError
+from topics.keys import AUDIO, EPOCH, ID_LENGTH, JOB, POSITIONS, SESSION, is_head
 
 #: A table is too old once it has been behind its changelog for this share of the tombstones' lifetime.
 FRESH_SHARE: Final = 0.5
@@ -19,6 +21,10 @@ FRESH_SHARE: Final = 0.5
 PREFIX: Final = 1 + ID_LENGTH
 #: Key of `Applied`. Not a row: it is not in the changelog.
 APPLIED: Final = b"\x00applied"
+#: Numbered notes, which are no rows either: the keys of deleted rows whose deletions may not be in the changelog yet.
+UNLOGGED: Final = b"\x00unlogged"
+_NUMBER_BYTES: Final = 8
+NO_ROWS: Final[Mapping[bytes, bytes]] = MappingProxyType({})
 
 
 class Applied(msgspec.Struct, frozen=True, array_like=True):
@@ -39,6 +45,7 @@ class Applied(msgspec.Struct, frozen=True, array_like=True):
 _encode: Final = msgspec.msgpack.Encoder().encode
 _applied: Final = msgspec.msgpack.Decoder(Applied)
 _positions: Final = msgspec.msgpack.Decoder(dict[str, int])
+_keys: Final = msgspec.msgpack.Decoder(list[bytes])
 
 
 class TableUnfit(DatabaseDamaged):
@@ -62,33 +69,58 @@ class PartitionRows:
         self.number = number
         #: Reads of the database. Any thread.
         self.get, self.scan, self.skip_scan = database.get, database.scan, database.skip_scan
-        self.revive = database.revive
+        self.revive, self.erase = database.revive, database.erase
         self._database = database
         self._writer = writer
-        self._now_ms = now_ms
+        self.now_ms = now_ms
         value = database.get(APPLIED)
         self.applied: Applied = Applied() if value is None else _applied.decode(value)
         self._log = self.applied.log
+        numbers = [int.from_bytes(key[-_NUMBER_BYTES:]) for key, _ in self._notes()]
+        #: The numbers of the first and the last note of deleted rows.
+        self._first_unlogged, self.unlogged = min(numbers, default=1), max(numbers, default=0)
         #: The epoch of this owner, 0 before `begin`.
         self.epoch = 0
         #: Like `Applied.at`, but noted without a new record.
         self._fresh_ms = 0
+        #: Rows that were logged first, and not written yet.
+        self._coming: dict[bytes, bytes] = {}
         #: Held during `apply`, `begin` and `close`.
         self._lock = threading.Lock()
 
     # --- the owner's writes -----------------------------------------------------------------------------------------
 
-    def write(self, changes: Mapping[bytes, bytes | None]) -> None:
-        """Write all changes (None deletes), then log them to the changelog; after DiskFull, neither was done."""
-        self._database.write_rows(changes)
-        self._writer.append_rows(CHANGELOG, self.number, changes, self.epoch)
+    def log_first(self, rows: Mapping[bytes, bytes], logged: Callable[[], None]) -> None:
+        """Log rows to the changelog, and call `logged` once it has them; `write` writes them to the table then.
+
+        For these rows the table is never ahead of the changelog.
+        """
+        self._coming.update(rows)
+        self._writer.append_rows(CHANGELOG, self.number, rows, self.epoch, logged)
+
+    def write(self, changes: Mapping[bytes, bytes | None], logged: Mapping[bytes, bytes] = NO_ROWS) -> None:
+        """Write all changes (None deletes), then log them to the changelog; after DiskFull, neither was done.
+
+        Also write rows that are `logged` already.
+
+        If the process dies in between, its next life cannot know which rows it deleted. So they are noted.
+        """
+        deleted = [key for key, value in changes.items() if value is None and _has_content(key)]
+        note = {_note_key(self.unlogged + 1): _encode(deleted)} if deleted else {}
+        self._database.write_rows({**logged, **changes, **note})
+        for key in (*logged, *changes) if self._coming else ():
+            self._coming.pop(key, None)
+        self.unlogged += len(note)
+        if changes:
+            self._writer.append_rows(CHANGELOG, self.number, changes, self.epoch)
 
     def mark(self, key: bytes) -> None:
         self._database.write_rows({key: b""})
 
-    def write_again(self, keys: Sequence[bytes]) -> None:
-        """Log the current rows again, to supersede late records of another writer."""
-        self._writer.append_rows(CHANGELOG, self.number, {key: self.get(key) for key in keys}, self.epoch)
+    def write_again(self, keys: Sequence[bytes], logged: Callable[[], None] | None = None) -> None:
+        """Log the current rows again, to supersede late records of another writer; then call `logged`."""
+        rows = {key: self._coming.get(key) or self.get(key) for key in keys}
+        self._writer.append_rows(CHANGELOG, self.number, rows, self.epoch, logged)
 
     def begin(self, epoch: int, offset: int, at_ms: int) -> None:
         """Become the owner's table: the epoch's marker is in the changelog, just before `offset`.
@@ -103,20 +135,40 @@ class PartitionRows:
             # stale until `note`, because the rewrites may be dropped, and the next owner may get this table.
             self._write_applied({}, Applied(offset, epoch, at_ms, self.applied.stale))
             self.epoch = epoch
-        self.write_again(sorted(self.applied.stale))
+            # The changelog, which the table now has, tells what became of them.
+            self._coming.clear()
+        self.write_stale()
+
+    def write_stale(self) -> None:
+        """Log the current rows of all keys of which the changelog may have another state."""
+        unlogged = (key for _, note in self._notes() for key in _keys.decode(note))
+        self.write_again(sorted({*self.applied.stale, *unlogged}))
+
+    def _notes(self) -> Iterable[tuple[bytes, bytes]]:
+        return self.scan(UNLOGGED, above(UNLOGGED))
 
     def positions(self) -> dict[str, int]:
-        """Return for each topic the offset below which all records are folded into rows of the changelog."""
-        value = self.get(POSITIONS)
-        return {} if value is None else _positions.decode(value)
+        """Return for each topic the offset below which all records are folded into rows of the changelog.
 
-    def note(self, positions: Mapping[str, int], applied: int, at_ms: int) -> None:
+        Raises:
+            RecordError: the row cannot be read.
+        """
+        value = self.get(POSITIONS)
+        try:
+            return {} if value is None else _positions.decode(value)
+        except msgspec.MsgspecError as error:
+            raise RecordError(f"the positions of its topics: {error}") from error
+
+    def note(self, positions: Mapping[str, int], applied: int, at_ms: int, logged: int = 0) -> None:
         """Note in the database the positions in the changelog, and that all its records below `applied` are here.
 
-        `at_ms` is the time of the last of these records.
+        `at_ms` is the time of the last of these records, and `logged` the number of the last note of deleted rows whose
+        deletions are among them.
         """
         now_applied = Applied(applied, max(self.epoch, self.applied.epoch), at_ms)
-        self._write_applied({POSITIONS: encode_positions(positions)}, now_applied)
+        done = dict.fromkeys(map(_note_key, range(self._first_unlogged, logged + 1)))
+        self._write_applied({**done, POSITIONS: encode_positions(positions)}, now_applied)
+        self._first_unlogged = max(self._first_unlogged, logged + 1)
 
     # --- replay -----------------------------------------------------------------------------------------------------
 
@@ -140,7 +192,7 @@ class PartitionRows:
 
     def _check_age(self) -> None:
         at = max(self.applied.at, self._fresh_ms)
-        if at and self._now_ms() - at > FRESH_SHARE * KEEP_TOMBSTONES_MS:
+        if at and self.now_ms() - at > FRESH_SHARE * KEEP_TOMBSTONES_MS:
             raise TableOutdated("it is older than the changelog's tombstones")
 
     def note_fresh(self, now_ms: int) -> None:
@@ -176,7 +228,7 @@ class PartitionRows:
             changes.pop(EPOCH, None)
             in_table, in_batch = self._rows_of_deleted(changes)
             changes = {**dict.fromkeys(in_table), **changes, **dict.fromkeys(in_batch)}
-            at = max(self.applied.at or self._now_ms(), self._fresh_ms, records[-1].timestamp)
+            at = max(self.applied.at or self.now_ms(), self._fresh_ms, records[-1].timestamp)
             self._write_applied(changes, Applied(records[-1].offset + 1, epoch, at, tuple(stale)))
 
     def _rows_of_deleted(self, changes: dict[bytes, bytes | None]) -> tuple[list[bytes], list[bytes]]:
@@ -197,6 +249,11 @@ class PartitionRows:
                 in_batch.append(key)
         return in_table, in_batch
 
+    def begin_erasure(self) -> None:
+        """Begin a round: `erase` erases what was deleted before. Loop only."""
+        with self._lock:
+            self._database.deletions.begin()
+
     def _write_applied(self, changes: Mapping[bytes, bytes | None], applied: Applied) -> None:
         applied = msgspec.structs.replace(applied, log=self._log)
         self._database.write_rows({**changes, APPLIED: _encode(applied)})
@@ -213,6 +270,15 @@ class PartitionRows:
     def close(self) -> None:
         with self._lock:
             self._database.close()
+
+
+def _note_key(number: int) -> bytes:
+    return UNLOGGED + number.to_bytes(_NUMBER_BYTES)
+
+
+def _has_content(key: bytes) -> bool:
+    """Return whether a row has something of a session or job, other than references to its audio."""
+    return len(key) > PREFIX and key[:1] in (SESSION, JOB) and key[PREFIX : PREFIX + 1] != AUDIO
 
 
 def encode_positions(positions: Mapping[str, int]) -> bytes:

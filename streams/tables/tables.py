@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 import structlog
@@ -14,6 +14,9 @@ from streams.tables.database import Databases
 from streams.tables.partition_rows import PartitionRows, TableOutdated, TableUnfit
 
 log = structlog.get_logger(__name__)
+
+#: A table that a node does not need is kept for this long, because its partition may come back.
+UNUSED_SECONDS: Final = 3600.0
 
 
 class Rebuilt(NamedTuple):
@@ -79,6 +82,13 @@ class Tables:
     def note_missing(self, number: int) -> None:
         if not self._databases.left_out and all(one.partition != number for one in self.rebuilt):
             self._note(number, "its files were missing", "")
+
+    def unused(self) -> list[int]:
+        return self._databases.unused(UNUSED_SECONDS)
+
+    def drop(self, number: int) -> None:
+        """Delete the closed table of a partition; `open` makes it again."""
+        self._databases.wipe(number)
 
     def aside(self) -> list[Path]:
         return self._databases.aside()

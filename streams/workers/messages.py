@@ -5,6 +5,9 @@ slot and sends the slot's number, one byte; one message may carry several. The w
 answer and sends the number back, again several at a time. So audio is copied once into the memory, and one wake-up
 serves all waiting requests. A slot holds the message's length (4 bytes, little-endian), the message in msgpack and, in
 a request, the audio.
+
+A worker may have a file: the recording of a job or voice, or the gathered chunks of a file session. Then its requests
+carry no audio. It serves nobody else, so nobody waits for it.
 """
 
 import mmap
@@ -16,7 +19,7 @@ import msgspec
 
 from streams.audio.levels import Measures
 from topics.hearing import Hearing
-from topics.media import Media
+from topics.media import Container, Media
 from topics.sessions.records import Cursor
 
 #: Slots for any request, and further ones for those with little audio, such as most steps of live sessions: so a worker
@@ -25,7 +28,7 @@ SLOTS: Final = 8
 SMALL_SLOTS: Final = 24
 SMALL_SLOT_BYTES: Final = 1 << 20
 SMALL_AUDIO_BYTES: Final = 1 << 16
-#: Audio that any of the other slots holds.
+#: Audio that any of the other slots holds at least.
 AUDIO_BYTES: Final = 8 << 20
 #: Bytes of a slot for everything except the chunk.
 HEADER_BYTES: Final = 1 << 18
@@ -63,8 +66,8 @@ class Beginning(msgspec.Struct, frozen=True, array_like=True):
     windows: int
     #: Each chunk is a separate window.
     predicts: bool = False
-    #: Steps carry samples decoded elsewhere instead of chunks.
-    decoded: bool = False
+    #: The audio is the worker's file, and steps carry no chunks.
+    file: bool = False
     hearing: Hearing = Hearing()
 
 
@@ -75,7 +78,7 @@ class Step(msgspec.Struct, frozen=True, array_like=True, tag=True):
     session: int
     #: Set with the first step, or if the worker has no state of the session.
     beginning: Beginning | None = None
-    #: Bytes of each chunk or of the samples.
+    #: Bytes of each chunk.
     lengths: tuple[int, ...] = ()
     #: No audio follows.
     last: bool = False
@@ -86,26 +89,25 @@ class Step(msgspec.Struct, frozen=True, array_like=True, tag=True):
     drawn: bool = False
     #: Sessions whose state to drop.
     forget: tuple[int, ...] = ()
-    #: More audio exists but cannot be read.
-    broken: bool = False
 
 
 class Segment(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Score the windows of a piece of a recording; float32 samples follow this message."""
+    """Score the windows of a segment of the file: pieces of some seconds, numbered from 0."""
 
+    number: int
+    media: Media
     model: str
-    #: Bytes of the samples.
-    length: int
-    rate: int
-    #: Position of the first sample.
-    at: int
-    #: Index of the first window.
-    first: int
-    #: The recording ends here.
-    last: bool
-    #: More audio exists but cannot be read.
-    broken: bool = False
     hearing: Hearing = Hearing()
+
+
+class Read(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Decode the next block of the file; blocks are numbered from 0, which opens the file again."""
+
+    number: int
+    media: Media
+    longest_s: int
+    #: Samples of a block, over all channels before they are mixed.
+    block_samples: int
 
 
 class Scored(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -116,17 +118,64 @@ class Scored(msgspec.Struct, frozen=True, array_like=True, tag=True):
     cursor: Cursor
     #: Chunks taken so far.
     taken: int
-    #: A chunk is longer than a step: the next step continues it and takes no others.
+    #: There is more of a chunk, or of the file: the next step continues it and takes no other chunks.
     reading: bool = False
     #: Why the audio after these windows cannot be analysed.
     error: str | None = None
     measures: Measures | None = None
+    #: Windows (first, end) of a file so far that lie in its gaps; no model heard them.
+    silent: tuple[tuple[int, int], ...] = ()
+
+
+class RecordingEnd(msgspec.Struct, frozen=True, array_like=True):
+    """How a recording ended, and its length (ms)."""
+
+    audio_ms: int
+    #: Why it ended early.
+    fault: str | None
+    #: What is wrong with the audio, though it was read.
+    warning: str | None
+    #: Milliseconds of silence that the file does not hold.
+    silence_ms: int
 
 
 class SegmentScores(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The scores of a segment's windows, float32[windows, tags], with the project's own columns after the tags."""
+    """The scores of a segment's windows, float32[windows, tags], with the project's own columns after the tags.
 
-    scores: bytes
+    Without scores, the recording has no such segment, or, if it did not end either, the worker has not come to it yet:
+    ask again.
+    """
+
+    scores: bytes | None = None
+    #: Share of the file that was read, 0 to 1.
+    share: float = 0.0
+    end: RecordingEnd | None = None
+
+
+class Header(msgspec.Struct, frozen=True, array_like=True):
+    """The properties of an opened file: rate in Hz, channels, claimed frames, and container."""
+
+    rate: int
+    channels: int
+    frames: int | None
+    kind: Container
+
+
+class Block(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Decoded audio: a number of samples of `silence` that the file does not hold, then float32 samples.
+
+    The samples follow this message in the slot.
+    """
+
+    #: With the first block.
+    header: Header | None = None
+    silence: int = 0
+    #: Bytes of the samples.
+    length: int = 0
+    #: Position in the file.
+    position: int = 0
+    #: With the last block: what is wrong with the audio, though it was read.
+    notes: tuple[str, ...] | None = None
 
 
 class Fault(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -136,14 +185,18 @@ class Fault(msgspec.Struct, frozen=True, array_like=True, tag=True):
     #: Whether the audio or the engine is at fault; if neither, the worker's program.
     audio: bool = False
     engine: bool = False
+    #: The audio exceeds the maximum length.
+    too_long: bool = False
+    #: The file cannot be read.
+    disk: int | None = None
 
 
 class Forgotten(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The worker has no state of the session; begin it again."""
 
 
-Request = Step | Segment
-Answer = Scored | SegmentScores | Fault | Forgotten
+Request = Step | Segment | Read
+Answer = Scored | SegmentScores | Block | Fault | Forgotten
 
 encode: Final = msgspec.msgpack.Encoder().encode
 request: Final = msgspec.msgpack.Decoder(Request).decode

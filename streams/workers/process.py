@@ -14,12 +14,11 @@ from typing import Final
 
 import msgspec
 
-from streams.decoders.child import Child, Deadlines, Watch
-from streams.decoders.messages import hello
+from streams.processes.child import Child, Deadlines, Watch
+from streams.processes.messages import hello
 from streams.workers import messages
-from streams.workers.messages import Answer, Fault, Request
-from topics.errors import AudioError, EngineError, Unavailable
-from topics.folding import DEADLY, DEATHS, KILLED, KILLS
+from streams.workers.messages import Answer, Block, Fault, Request
+from topics.errors import AudioError, AudioTooLong, EngineError, Unavailable
 
 GREETING_SECONDS: Final = 30.0
 #: For each answer.
@@ -29,15 +28,18 @@ LOAD_SECONDS: Final = 10.0
 #: CPU time of a worker per second of audio, until it is measured; and the seconds of audio over which it is averaged.
 FIRST_COST: Final = 0.005
 COST_SECONDS: Final = 10.0
+#: Characters of a message that are kept: a compromised worker could send megabytes.
+LONGEST_FAULT: Final = 512
 
 
 class WorkerDied(Exception):
     """The worker ended, or was ended, before it answered; this request or another may be the cause."""
 
-    def __init__(self, killed: bool = False) -> None:
-        """`killed` if something outside ended it, so that no request is to blame."""
+    def __init__(self, killed: bool = False, fault: str | None = None) -> None:
+        """`killed` if something outside ended it, so that no request is to blame; or why this process ended it."""
         super().__init__()
         self.killed = killed
+        self.fault = fault
 
 
 class StateLost(Exception):
@@ -45,7 +47,7 @@ class StateLost(Exception):
 
 
 class DoesNotFit(Unavailable):
-    """A request is larger than a slot: the chunk limit was lowered, or a model needs too much audio at a time."""
+    """A request is larger than a slot: the chunk limit was lowered."""
 
 
 class ModelMissing(Unavailable):
@@ -56,29 +58,16 @@ class WorkerFault(Exception):
     """A worker's own program failed."""
 
 
-class Deaths(msgspec.Struct):
-    """Counts the deaths of workers during some work that made no progress: by themselves, and from outside."""
-
-    own: int = 0
-    kills: int = 0
-
-    def __bool__(self) -> bool:
-        return self.own > 0 or self.kills > 0
-
-    def note(self, died: WorkerDied) -> str | None:
-        """Count a death; return the reason to stop retrying, or None to retry."""
-        self.own += not died.killed
-        self.kills += died.killed
-        return DEADLY if self.own >= DEATHS else KILLED if self.kills >= KILLS else None
-
-
 def error_of(answer: Answer) -> Exception:
     """Return the exception for an answer that is no result."""
-    if isinstance(answer, Fault):
-        if answer.audio:
-            return AudioError(answer.message)
-        return EngineError(answer.message) if answer.engine else WorkerFault(answer.message)
-    return StateLost()
+    if not isinstance(answer, Fault):
+        return StateLost()
+    if answer.disk is not None:
+        return OSError(answer.disk, os.strerror(answer.disk))
+    message = answer.message[:LONGEST_FAULT]
+    if answer.audio:
+        return (AudioTooLong if answer.too_long else AudioError)(message)
+    return EngineError(message) if answer.engine else WorkerFault(message)
 
 
 class Call(msgspec.Struct, eq=False):
@@ -88,11 +77,14 @@ class Call(msgspec.Struct, eq=False):
     request: Callable[[WorkerProcess], Request]
     audio: Sequence[bytes | memoryview]
     answer: asyncio.Future[Answer]
-    model: str
+    #: None if it needs no model.
+    model: str | None
     #: Seconds of audio.
     seconds: float = 0.0
-    #: Belongs to a recording; the worker alternates between recordings and live audio.
-    background: bool = False
+    #: Its answer may be long.
+    large: bool = False
+    #: The samples that followed its answer.
+    samples: bytearray = msgspec.field(default_factory=bytearray)
     #: Must be the worker's only request: a worker died with it before.
     alone: bool = False
     #: When it was created, monotonic.
@@ -101,7 +93,7 @@ class Call(msgspec.Struct, eq=False):
     @property
     def small(self) -> bool:
         """Whether it fits a small slot."""
-        return not self.background and sum(map(len, self.audio)) <= messages.SMALL_AUDIO_BYTES
+        return not self.large and sum(map(len, self.audio)) <= messages.SMALL_AUDIO_BYTES
 
 
 class WorkerProcess:
@@ -129,9 +121,8 @@ class WorkerProcess:
         self.sessions: set[int] = set()
         self.forgotten: list[int] = []
         self.born = born
-        #: Work in progress: seconds of audio, and the number of segments.
+        #: Seconds of audio in work.
         self.seconds = 0.0
-        self.segments = 0
         #: Measures the time since its last answer, or since it got work while idle; and why it must be ended.
         self._watch: Watch | None = None
         self.fault: str | None = None
@@ -200,16 +191,10 @@ class WorkerProcess:
         if not self._calls:
             self._watch = None
         self._calls[slot] = call
-        self._count(call, 1)
+        self.seconds += call.seconds
         if not self._unsent:
             self._loop.call_soon(self._flush)
         self._unsent.append(slot)
-
-    def _count(self, call: Call, sign: int) -> None:
-        if call.background:
-            self.segments += sign
-        else:
-            self.seconds += sign * call.seconds
 
     def _flush(self) -> None:
         slots, self._unsent = bytes(self._unsent), []
@@ -232,10 +217,10 @@ class WorkerProcess:
             if (call := self._calls.pop(slot, None)) is None:
                 self._end()  # It answers no request of ours, so it cannot be trusted.
                 return
-            self._count(call, -1)
+            self.seconds -= call.seconds
             self._heard += call.seconds
             try:
-                answer = self._answer(slot)
+                answer = self._answer(slot, call)
             except (msgspec.MsgspecError, ValueError):
                 self._calls[slot] = call
                 self._end()
@@ -245,13 +230,15 @@ class WorkerProcess:
                 call.answer.set_result(answer)
         self.answered(self)
 
-    def _answer(self, slot: int) -> Answer:
+    def _answer(self, slot: int, call: Call) -> Answer:
         memory, start = self._slots[slot], messages.LENGTH.size
         (length,) = messages.LENGTH.unpack_from(memory)
         if length > len(memory) - start:
             raise ValueError(length)
         # Copy: the worker could change it during decoding.
         answer: Answer = messages.answer(bytes(memory[start : start + length]))
+        if isinstance(answer, Block) and answer.length:
+            call.samples = bytearray(memory[start + length : start + length + max(0, answer.length)])
         return answer
 
     def forget(self, session: int) -> None:
@@ -285,7 +272,7 @@ class WorkerProcess:
         if not self.closed:
             killed = self.fault is None and self.child.was_killed()
             self._died(self)
-            self.close(partial(WorkerDied, killed))
+            self.close(partial(WorkerDied, killed, self.fault))
 
     def close(self, reason: Callable[[], Exception] = StateLost) -> None:
         """End it and fail pending calls with `reason()`. Idempotent."""

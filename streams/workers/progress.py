@@ -14,14 +14,14 @@ from typing import Final, ParamSpec, Protocol, TypeVar
 import msgspec
 from numpy import concatenate, empty, float32
 
-from streams.audio import decode, wav
+from streams.audio import container, decode, pcm, wav
 from streams.audio.analysis import NOTHING, Analysis, score_windows
 from streams.audio.decode import AudioFile, DecodedAudio, OpenFile
 from streams.audio.levels import SoundMeter
 from streams.audio.windows import AnalysisWindow
 from streams.models.protocol import Floats, SoundEngine
 from streams.workers.messages import Scored
-from topics.errors import AudioError
+from topics.errors import AudioError, NoAudio
 from topics.geometry import Geometry
 from topics.hearing import Hearing
 from topics.media import Media
@@ -36,6 +36,10 @@ STEP_SAMPLES: Final = 1 << 19
 STEP_S: Final = 8
 #: Samples of a chunk's block, over all channels; a step may exceed its limit by one block.
 BLOCK_SAMPLES: Final = 1 << 15
+PIECE: Final = (
+    ". Each chunk of a stream must be a file of its own. To send one file in pieces, open a session of type file; "
+    "to send live audio, send raw PCM (audio/x-raw)"
+)
 
 
 class Progress(Protocol):
@@ -108,7 +112,16 @@ class StreamProgress:
         self._open_file = open_file
         self._hearing = hearing
         self._first = windows
-        self._starts: deque[tuple[int, int]] = deque()
+        #: Chunks; of the first unit that begins in each, the position in samples, and the place in the chunk in bytes.
+        self._starts: deque[tuple[int, int, int]] = deque()
+        #: Bytes that are decoded together, though chunks may cut them: of raw PCM, a sample or a block that is mixed.
+        self._unit = media.frame_bytes * (pcm.mix_frames(media.rate) if media.channels > 1 else 1)
+        #: The beginning of a unit, from earlier chunks; the end of a unit to skip in the next chunk after a restart.
+        self._rest, self._skip = b"", cursor.skip
+        #: The current chunk begins like no container.
+        self._is_piece = False
+        #: The beginning of a unit in the current chunk, and the place (bytes) of the first unit that begins in it.
+        self._tail, self._start = b"", 0
         self._analysis: Analysis | None = None
         #: Decoded samples of this step that are not scored yet, and why there are no more.
         self._decoded: list[Floats] = []
@@ -147,7 +160,7 @@ class StreamProgress:
                     if not self._take(data):
                         break
         except AudioError as cause:
-            self._error = f"chunk {self.taken}: {cause}"
+            self._error = f"chunk {self.taken}: {cause}{PIECE if self._is_piece else ''}"
             self.close()
         decoded = self._decoded
         self._decoded, self._samples = [], 0
@@ -170,17 +183,41 @@ class StreamProgress:
 
     def _take(self, data: bytes) -> bool:
         """Decode the next chunk within this step's limit; return whether another may follow."""
-        if not data:  # All of it lies beyond the last whole frame of the session.
-            self.taken += 1
+        data = self._units(data)
+        if not data:  # It completes no unit, or all of it lies beyond the last whole frame of the session.
+            self._end_chunk()
             return True
-        audio = open_chunk(data, self.media, self._open_file)
+        self._is_piece = self.media.container != "raw" and container.detect(data[: container.HEAD]) is None
+        try:
+            audio = open_chunk(data, self.media, self._open_file)
+        except NoAudio:  # A file's header, which recorders write first: time does not go on.
+            self._end_chunk()
+            return True
         if isinstance(audio, DecodedAudio):
             self._begin(audio.rate)
             self._add(audio.samples)
-            self.taken += 1
+            self._end_chunk()
             return self._samples < STEP_SAMPLES
         self._open, self._blocks, self._at = audio, audio.blocks(), 0
         return self._read()
+
+    def _units(self, data: bytes) -> bytes:
+        """Return the units that the next chunk completes."""
+        self._tail, self._start = b"", self._skip
+        if self._unit == 1 or not (self._rest or self._skip or len(data) % self._unit):
+            return data
+        joined = self._rest + data[self._skip :]
+        whole = len(joined) - len(joined) % self._unit
+        self._tail = joined[whole:]
+        if self._rest:
+            self._start = min(self._unit - len(self._rest), len(data))
+        if data and not whole:
+            self._begin(self.media.rate)
+        return joined[:whole]
+
+    def _end_chunk(self) -> None:
+        self.taken += 1
+        self._rest, self._skip = self._tail, 0
 
     def _read(self) -> bool:
         """Read the open chunk within this step's limit; return whether another may follow."""
@@ -208,7 +245,7 @@ class StreamProgress:
         self._earlier = 0 if ended else self._at
         if ended:
             self.close()
-            self.taken += 1
+            self._end_chunk()
         return ended
 
     def _begin(self, rate: int) -> None:
@@ -221,7 +258,8 @@ class StreamProgress:
             self.cursor = msgspec.structs.replace(self.cursor, rate=self.cursor.rate or rate)
         if rate != self.cursor.rate:
             raise AudioError(f"the sample rate is {rate} Hz, the stream began with {self.cursor.rate} Hz")
-        self._starts.append((self.taken, analysis.position + self._samples))
+        begun = self._unit // self.media.frame_bytes if self._rest else 0
+        self._starts.append((self.taken, analysis.position + self._samples + begun, self._start))
 
     def _add(self, samples: Floats) -> None:
         self._decoded.append(samples)
@@ -234,14 +272,21 @@ class StreamProgress:
         needed = self._analysis.needed_from
         while len(self._starts) > 1 and self._starts[1][1] <= needed:
             self._starts.popleft()
-        keep, keep_at = self._starts[0]
-        self.cursor = Cursor(max(self.taken, self.cursor.chunks), keep, keep_at, self.cursor.rate)
+        keep, keep_at, skip = self._starts[0]
+        self.cursor = Cursor(max(self.taken, self.cursor.chunks), keep, keep_at, self.cursor.rate, skip)
         return self.cursor
 
     def finish(self, chunks: Sequence[bytes] = (), whole: bool = True) -> Scored:
         """Analyse the tail, after all chunks were taken."""
-        first = self._first
-        packed = b"" if self._analysis is None else self._analysis.finish()
+        first, packed = self._first, b""
+        if self._analysis is not None:
+            # A sample that the end cuts is dropped.
+            if rest := self._rest[: len(self._rest) // self.media.frame_bytes * self.media.frame_bytes]:
+                samples = decode.decode_block(rest, self.media).samples
+                if self.meter is not None:
+                    self.meter.feed(self.cursor.rate, self._analysis.position, samples)
+                packed = self._analysis.feed(samples)
+            packed += self._analysis.finish()
         return scored(self, first, packed, Cursor(self.taken, self.taken, 0, self.cursor.rate))
 
 

@@ -8,22 +8,27 @@ import msgspec
 
 from streams.audio.levels import SoundMeter
 from streams.workers.messages import Beginning, Forgotten, Scored, Step
-from streams.workers.places import Place
 from streams.workers.process import Call, StateLost, WorkerDied, WorkerProcess, error_of
+from streams.workers.worker_slot import WorkerSlot
 from streams.workers.workers import Workers
 
 
 class WorkerSession:
     """Has one session analysed by a worker. Loop only; one step at a time."""
 
-    def __init__(self, workers: Workers, project: str, beginning: Beginning, owned: bool) -> None:
-        """If `owned`, outsiders encoded its audio, so only a worker of its project takes its steps."""
+    def __init__(
+        self, workers: Workers, project: str, beginning: Beginning, owned: bool, slot: WorkerSlot | None = None
+    ) -> None:
+        """If `owned`, outsiders encoded its audio, so only a worker of its project takes its steps.
+
+        Its audio is the file of a `slot`, if there is one.
+        """
         self._workers = workers
         self._number = workers.new_number()
         self._project = project
         self._beginning = beginning
         self._owner = project if owned else None
-        self._place: Place | None = None
+        self._slot = slot
         #: The worker with the session's state.
         self._process: WorkerProcess | None = None
         #: Number of chunks taken: all with a lower sequence number.
@@ -37,15 +42,13 @@ class WorkerSession:
         seconds: float,
         *,
         last: bool = False,
-        broken: bool = False,
         together: bool = False,
         alone: bool = False,
         meter: SoundMeter | None = None,
     ) -> Scored:
         """Analyse the next audio, about `seconds` long, and pass its level and spectrogram to `meter`.
 
-        It may be the `last`, perhaps because the rest is `broken`. After any error, begin the session again with a new
-        object.
+        It may be the `last`. After any error, begin the session again with a new object.
 
         Raises:
             AudioError: the audio cannot be analysed.
@@ -54,14 +57,21 @@ class WorkerSession:
             StateLost: the worker with the session's state is gone.
         """
         lengths, drawn = tuple(map(len, audio)), meter is not None and meter.draws
-        step = Step(self._number, None, lengths, last, together, meter is not None, drawn, broken=broken)
-        if self._owner is not None or self._place is None:
-            self._place = self._workers.place(self._owner)
-        future = asyncio.get_running_loop().create_future()
-        call = Call(partial(self._request, step), audio, future, self._beginning.model, seconds, alone=alone)
-        begins = self._process is None
-        answer = await self._workers.ask(self._place, self._project, call)
-        if begins and isinstance(answer, Forgotten):  # It received the beginning, so it cannot be trusted.
+        step = Step(self._number, None, lengths, last, together, meter is not None, drawn)
+        begins, request, model = self._process is None, partial(self._request, step), self._beginning.model
+        if self._beginning.file and self._slot is not None:
+            try:
+                answer = await self._workers.ask_in_turn(self._slot, self._project, request, model, alone)
+            except StateLost:
+                # It died between two steps. That counts: a file could have it do so each time.
+                raise WorkerDied(killed=True) from None
+        else:
+            if self._owner is not None or self._slot is None:
+                self._slot = self._workers.slot(self._owner)
+            future = asyncio.get_running_loop().create_future()
+            call = Call(request, audio, future, model, seconds, alone=alone)
+            answer = await self._workers.ask(self._slot, self._project, call)
+        if isinstance(answer, Forgotten) and (begins or self._beginning.file):  # It forgets none of these.
             raise WorkerDied
         if not isinstance(answer, Scored):
             raise error_of(answer)

@@ -3,29 +3,25 @@
 import mmap
 import os
 import socket
+import time
 from collections import OrderedDict, deque
-from collections.abc import Generator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import BinaryIO, Final
 
-import numpy as np
-
 from streams.audio import decode
-from streams.audio.analysis import WindowScorer, score_windows
 from streams.audio.decode import AudioFile
 from streams.audio.levels import SoundMeter
-from streams.audio.sources import GuardedSource
-from streams.audio.windows import WindowCutter
-from streams.decoders import ffmpeg
-from streams.decoders.confinement import REFUSALS
-from streams.decoders.messages import Hello
 from streams.models.protocol import Floats, SoundEngine
+from streams.processes.confinement import REFUSALS
+from streams.processes.messages import Hello
 from streams.workers import messages
-from streams.workers.messages import Answer, Beginning, Fault, Forgotten, Request, Segment, Step
-from streams.workers.other_progress import SampleProgress, WindowProgress
+from streams.workers.messages import Answer, Beginning, Block, Fault, Forgotten, Read, Request, Segment, Step
 from streams.workers.progress import Progress, StreamProgress, take_together
-from topics.errors import AudioError, EngineError
-from topics.geometry import SESSIONS, Geometry
+from streams.workers.recordings import FileProgress, SegmentScorer, read_blocks
+from streams.workers.window_progress import WindowProgress
+from topics.errors import AudioError, AudioTooLong, EngineError
+from topics.geometry import Geometry
 from topics.media import Media
 
 #: Sessions with state, some 27 KiB each, or 100 KiB with a second model; beyond this, the least recently used is
@@ -33,8 +29,8 @@ from topics.media import Media
 MOST_SESSIONS: Final = 4096
 #: Maximum number of steps scored together.
 TOGETHER: Final = 4
-#: Windows of a segment scored per turn.
-SEGMENT_WINDOWS: Final = 4
+#: Seconds for which answers wait for those of further steps that have come: each message wakes the node's loop.
+ANSWER_SECONDS: Final = 0.005
 
 
 def open_file(
@@ -42,27 +38,30 @@ def open_file(
     media: Media,
     longest_s: int = decode.MAX_FILE_S,
     block_samples: int | None = None,
-    owner: str | None = None,
 ) -> AudioFile:
     """Open a chunk in memory, of any container; raises the errors of `streams.audio.decode.open_file`."""
-    guarded = GuardedSource(source)
-    # Raw samples may begin like any container.
-    if media.container != "raw" and ffmpeg.is_needed(guarded):
-        return ffmpeg.open_file(guarded, media, longest_s, block_samples or decode.BLOCK_SAMPLES)
-    return decode.open_file(source, media, longest_s, block_samples)
+    return decode.open_file(source, media, longest_s, block_samples, is_chunk=True)
 
 
 class Worker:
-    """Answers one parent's requests; steps and segments take turns. One thread at a time."""
+    """Answers one parent's requests. One thread at a time."""
 
-    def __init__(self, line: socket.socket, memory: mmap.mmap, engines: Mapping[str, SoundEngine]) -> None:
+    def __init__(
+        self, line: socket.socket, memory: mmap.mmap, engines: Mapping[str, SoundEngine], file: int | None = None
+    ) -> None:
+        """Use a socket and a memory, as `messages` describes, and the descriptor of a file."""
         self._line = line
+        self._file = file
         self._slots = messages.slots_of(memory)
         self._engines = engines
         self._sessions: OrderedDict[int, Progress] = OrderedDict()
         self._steps: deque[tuple[int, Step]] = deque()
-        #: Slot and work of each segment, waiting or in progress; only the first may be in progress.
-        self._segments: deque[tuple[int, Generator[None, None, bytes]]] = deque()
+        #: Slots with answers that the parent does not know of, and since when.
+        self._unsent, self._since = b"", 0.0
+        #: The blocks of the file, and the next one's number.
+        self._blocks: Iterator[tuple[Block, Sequence[Floats]]] = iter(())
+        self._next_block = 0
+        self._scorer: SegmentScorer | None = None
 
     def serve(self, filtered: bool) -> None:
         """Send the greeting, then answer until the parent closes its end."""
@@ -70,15 +69,12 @@ class Worker:
         while self._receive():
             if self._steps:
                 self._take_steps()
-            if self._segments:
-                self._advance()
 
     def _receive(self) -> bool:
-        """Take all arrived requests; wait for one only if idle. Return False at the end."""
+        """Take all arrived requests; wait for one only if there is no step. Return False at the end."""
         while True:
-            busy = self._steps or self._segments
             try:
-                slots = self._line.recv(messages.LINE_BYTES, socket.MSG_DONTWAIT if busy else 0)
+                slots = self._line.recv(messages.LINE_BYTES, socket.MSG_DONTWAIT if self._steps else 0)
             except BlockingIOError:
                 return True
             except ConnectionError:
@@ -90,8 +86,9 @@ class Worker:
 
     def _note(self, slot: int) -> None:
         message = self._message(slot)
-        if isinstance(message, Segment):
-            self._segments.append((slot, self._score_segment(slot, message)))
+        if not isinstance(message, Step):
+            answer, samples = self._from_file(message)
+            self._answer({slot: answer}, samples)
             return
         for session in message.forget:
             self._forget(session)
@@ -154,8 +151,9 @@ class Worker:
 
     def _begin(self, beginning: Beginning) -> Progress:
         engine, geometry = self._engines[beginning.model], Geometry(beginning.window_ms, beginning.hop_ms)
-        if beginning.decoded:
-            return SampleProgress(engine, geometry, beginning.cursor.rate, beginning.windows, beginning.hearing)
+        if beginning.file:
+            assert self._file is not None
+            return FileProgress(engine, geometry, beginning.media, self._file, beginning.windows, beginning.hearing)
         kind = WindowProgress if beginning.predicts else StreamProgress
         at = beginning.cursor, beginning.windows
         return kind(engine, geometry, beginning.media, *at, open_file, beginning.hearing)
@@ -163,7 +161,7 @@ class Worker:
     def _take_alone(self, slot: int, step: Step, progress: Progress) -> Answer:
         try:
             chunks = self._chunks(slot, step)
-            return progress.finish(chunks, not step.broken) if step.last else progress.take(chunks)
+            return progress.finish(chunks) if step.last else progress.take(chunks)
         except Exception as error:
             return self._failed(step, error)
 
@@ -184,55 +182,57 @@ class Worker:
         if progress is not None:
             progress.close()
 
-    # --- segments ---------------------------------------------------------------------------------------------------
+    # --- the file ---------------------------------------------------------------------------------------------------
 
-    def _advance(self) -> None:
-        slot, work = self._segments[0]
+    def _from_file(self, request: Read | Segment) -> tuple[Answer, Sequence[Floats]]:
         try:
-            next(work)
-            return
-        except StopIteration as end:
-            answer: Answer = messages.SegmentScores(end.value)
+            return self._read(request) if isinstance(request, Read) else (self._score(request), ())
         except Exception as error:
-            answer = _fault(error)
-        self._segments.popleft()
-        self._answer({slot: answer})
+            return _fault(error), ()
 
-    def _score_segment(self, slot: int, segment: Segment) -> Generator[None, None, bytes]:
-        """Score a segment, yielding after each batch of windows; return the bytes for `SegmentScores`."""
-        samples = np.frombuffer(bytearray(self._audio(slot)[: segment.length]), np.float32)
-        engine = self._engines[segment.model]
-        cutter = WindowCutter(
-            engine.manifest, SESSIONS, segment.rate, recording=True, at=segment.at, first_window=segment.first
-        )
-        scorer = WindowScorer(engine, recording=True, hearing=segment.hearing)
-        windows = list(cutter.feed(samples))
-        if segment.last:
-            windows += cutter.finish(whole=not segment.broken)
-        scores: list[Floats] = []
-        for start in range(0, len(windows), SEGMENT_WINDOWS):
-            if start:
-                yield
-            batch = score_windows(engine, windows[start : start + SEGMENT_WINDOWS])
-            scores += [scorer.scores(window) for window in batch]
-        return b"".join([row.tobytes() for row in scores])
+    def _read(self, request: Read) -> tuple[Answer, Sequence[Floats]]:
+        assert self._file is not None
+        if request.number == 0:
+            self._blocks, self._next_block = read_blocks(self._file, request), 0
+        if request.number != self._next_block:
+            return Forgotten(), ()
+        self._next_block += 1
+        return next(self._blocks, (Forgotten(), ()))
 
-    def _answer(self, answers: Mapping[int, Answer]) -> None:
+    def _score(self, request: Segment) -> Answer:
+        assert self._file is not None
+        if self._scorer is None or request.number < self._scorer.next:
+            self._scorer = SegmentScorer(self._file, request, self._engines[request.model])
+        return self._scorer.scores(request.number)
+
+    def _answer(self, answers: Mapping[int, Answer], samples: Sequence[Floats] = ()) -> None:
+        """Write answers, the only one of them followed by its `samples`, and send their numbers."""
         for slot, answer in answers.items():
             data, memory = messages.encode(answer), self._slots[slot]
             if len(data) > len(memory) - messages.LENGTH.size:
                 data = messages.encode(Fault("the model gives more scores than one step may have", engine=True))
             messages.LENGTH.pack_into(memory, 0, len(data))
-            memory[4 : 4 + len(data)] = data
-        with suppress(ConnectionError):  # The next read notices the end.
-            self._line.send(bytes(answers))
+            at = 4 + len(data)
+            memory[4:at] = data
+            for piece in samples:
+                memory[at : at + piece.nbytes] = piece.data.cast("B")
+                at += piece.nbytes
+        if not self._unsent:
+            self._since = time.monotonic()
+        self._unsent += bytes(answers)
+        if not self._steps or time.monotonic() - self._since >= ANSWER_SECONDS:
+            slots, self._unsent = self._unsent, b""
+            with suppress(ConnectionError):  # The next read notices the end.
+                self._line.send(slots)
 
 
 def _fault(error: Exception) -> Fault:
-    if isinstance(error, AudioError | EngineError):
-        return Fault(str(error), isinstance(error, AudioError), isinstance(error, EngineError))
+    if isinstance(error, AudioError):
+        return Fault(str(error), audio=True, too_long=isinstance(error, AudioTooLong))
+    if isinstance(error, EngineError):
+        return Fault(str(error), engine=True)
     if isinstance(error, MemoryError):
         return Fault("the analysis needs more memory than a worker may have", engine=True)
     if isinstance(error, OSError) and error.errno in REFUSALS:
         return Fault(f"the analysis tried what no worker may do: {error.strerror}", engine=True)
-    return Fault(f"{type(error).__name__}: {error}")
+    return Fault(f"{type(error).__name__}: {error}", disk=error.errno if isinstance(error, OSError) else None)

@@ -13,18 +13,19 @@ import numpy as np
 import psutil
 
 from streams.audio.decode import BROKEN_LIMIT, decode_chunk
-from streams.decoders.child import Deadlines
-from streams.decoders.pool import DIED, DecoderPool
-from streams.decoders.processes import Zygote
+from streams.processes.child import Deadlines
+from streams.processes.deaths import DEADLY
 from tests.attacks.faulty_decoders import COMMAND, CRASH, FAULTS, HANG, SPIN, SWELL
 from tests.audio import encoded, noise
+from tests.file_pool import FilePool
 from tests.process import living
+from tests.waiting import wait_for
 from topics.errors import AudioError
 from topics.media import parse
 
 ANY: Final = parse("application/octet-stream")
 #: The error text of each fault.
-SENTENCES: Final[dict[int | None, str]] = {CRASH: DIED, SPIN: BROKEN_LIMIT, HANG: DIED, SWELL: BROKEN_LIMIT}
+SENTENCES: Final[dict[int | None, str]] = {CRASH: DEADLY, SPIN: BROKEN_LIMIT, HANG: DEADLY, SWELL: BROKEN_LIMIT}
 DEADLINES: Final = Deadlines(processor=0.2, idle=0.2, wall=30)
 THREADS: Final = 16
 
@@ -34,9 +35,8 @@ class Outcome(msgspec.Struct):
 
     #: Chunks by error text, None for exact ones.
     said: Counter[str | None]
-    #: Additional descriptors once the pool has stopped; waiting decoders before it stops.
+    #: Additional descriptors once the pool has stopped.
     descriptors: int
-    decoders: int
 
 
 def attack(chunks: int) -> Outcome:
@@ -49,8 +49,7 @@ def attack(chunks: int) -> Outcome:
     truth = [decode_chunk(data, ANY).samples for data in good]
     bad = {rate: encoded(noise(4000), rate, "FLAC") for rate in FAULTS}
     before = _descriptors()
-    pool = DecoderPool(deadlines=DEADLINES, zygote=Zygote(COMMAND))
-    pool.start()
+    pool = FilePool(COMMAND, DEADLINES)
 
     def one(number: int) -> str | None:
         rate = FAULTS[number // 10 % len(FAULTS)] if number % 10 == 9 else None
@@ -66,9 +65,9 @@ def attack(chunks: int) -> Outcome:
 
     with ThreadPoolExecutor(THREADS) as threads:
         said = Counter(threads.map(one, range(chunks)))
-    waiting = sum(len(living(zygote)) for zygote in living(psutil.Process()))
+    wait_for(lambda: not pool.held() and not living(psutil.Process(pool.zygote.process)))
     pool.stop()
-    return Outcome(said, len(_descriptors() - before), waiting)
+    return Outcome(said, len(_descriptors() - before))
 
 
 def _descriptors() -> set[tuple[str, Path]]:

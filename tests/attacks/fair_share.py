@@ -1,9 +1,10 @@
-"""One project sends 64 times as much as another: `python -m tests.attacks.fair_share` prints the effect on the other.
+"""A project that sends as much as it can beside one that sends little: `python -m tests.attacks.fair_share`.
 
-The quiet project streams live and sends a job at intervals; the loud one does the same 64 times over. A separate
-process sends the requests of each. Printed are p50 and p95 in milliseconds of the quiet project's chunks (until
-acknowledged), windows (from the acknowledgement until read) and jobs (until completed): alone, beside the loud project,
-and the ratio of the p95s. With `--sockets`, the loud project instead floods so many live sockets with tiny chunks.
+The quiet project streams live and sends a job at intervals. The loud one uploads 32 streams of noise at full speed;
+with `--times`, it does instead the same as the quiet one so many times over, and with `--sockets` it floods so many
+live sockets with tiny chunks. A separate process sends the requests of each. Printed are p50 and p95 in milliseconds of
+the quiet project's chunks (until acknowledged), windows (from the acknowledgement until read) and jobs (until
+completed): alone, beside a process that only computes, beside the loud project, and the ratio of the last two p95s.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import multiprocessing
 import os
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +30,10 @@ from benchmarks.wire import HttpConnection, request
 from tests.process import KEY, ServiceProcess
 
 TIMES: Final = 64
+#: Streams at full speed.
+STREAMS: Final = 32
+#: More than one of them sends in a measurement.
+MOST_CHUNKS: Final = 4_000
 #: Seconds of audio in a job, and between two jobs of the quiet project.
 JOB_AUDIO: Final = 2
 JOB_PAUSE: Final = 2.0
@@ -133,6 +139,29 @@ def _loud(port: int, key: str, streams: int, job_pause: float, seconds: float) -
     asyncio.run(Sender(port, key, streams, job_pause).send(seconds))
 
 
+def _upload(port: int, key: str, streams: int, seconds: float) -> None:
+    os.nice(19)
+    asyncio.run(_upload_streams(Target(port, (), key=key), streams, time.perf_counter() + seconds))
+
+
+async def _upload_streams(target: Target, streams: int, end: float) -> None:
+    async def one(number: int) -> None:
+        client = await LoadClient.connect(target)
+        await client.create("stream")
+        for upload in client.uploads(audio.chunks(number), MOST_CHUNKS):
+            if time.perf_counter() > end:
+                return
+            await client.ask(*upload)
+
+    await asyncio.gather(*(one(number) for number in range(streams)))
+
+
+def _compute(seconds: float) -> None:
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+
 def _flood(port: int, key: str, sockets: int, seconds: float) -> None:
     os.nice(19)
     asyncio.run(_flood_sockets(Target(port, (), key=key), sockets, time.perf_counter() + seconds))
@@ -177,43 +206,54 @@ def measured(port: int, key: str, seconds: float) -> Latencies:
 
 
 def attack(
-    service: ServiceProcess, seconds: float, times: int = TIMES, sockets: int = 0
-) -> tuple[Latencies, Latencies]:
-    """Return the quiet project's measurements alone, and beside a project that sends `times` as much.
+    service: ServiceProcess, seconds: float, *, times: int = 0, sockets: int = 0, streams: int = STREAMS
+) -> tuple[Latencies, Latencies, Latencies]:
+    """Return the quiet project's measurements alone, beside a process that computes, and beside the loud project.
 
-    If `sockets` is given, the other project floods these instead.
+    The loud project sends `times` as much as the quiet one, or floods `sockets`, or else uploads `streams`.
     """
     key = service.project(f"loud {time.monotonic_ns()}")
-    alone = measured(service.port, KEY, seconds)
     port, long = service.port, seconds + 2 * WARM_SECONDS
-    with loud(_flood, port, key, sockets, long) if sockets else loud(_loud, port, key, times, JOB_PAUSE / times, long):
+    alone = measured(port, KEY, seconds)
+    with loud(_compute, long):
+        busy = measured(port, KEY, seconds)
+    if sockets:
+        sends = loud(_flood, port, key, sockets, long)
+    elif times:
+        sends = loud(_loud, port, key, times, JOB_PAUSE / times, long)
+    else:
+        sends = loud(_upload, port, key, streams, long)
+    with sends:
         time.sleep(WARM_SECONDS)
-        beside = measured(service.port, KEY, seconds)
-    return alone, beside
+        return alone, busy, measured(port, KEY, seconds)
 
 
 def main() -> None:
     """Attack a separate service, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--seconds", type=float, default=60, help="length of each of the two measurements")
-    parser.add_argument("--times", type=int, default=TIMES, help="how much more the loud project sends")
+    parser.add_argument("--seconds", type=float, default=20, help="length of each measurement")
+    parser.add_argument("--rounds", type=int, default=3, help="how often, each time on a new service")
+    parser.add_argument("--streams", type=int, default=STREAMS, help="how many streams the loud project uploads")
+    parser.add_argument("--times", type=int, default=0, help="send so many times as much as the quiet project instead")
     parser.add_argument("--sockets", type=int, default=0, help="flood so many live sockets instead")
-    parser.add_argument("--model", default="yamnet")
+    parser.add_argument("--model", help="by default the service's own")
     arguments = parser.parse_args()
-    with (
-        tempfile.TemporaryDirectory() as directory,
-        ServiceProcess(Path(directory) / "data", model=arguments.model) as service,
-    ):
-        alone, beside = attack(service, arguments.seconds, arguments.times, arguments.sockets)
-    print("what     alone p50    p95   beside p50    p95   p95 beside / alone")
-    for kind in alone:
-        (first, last), (first_beside, last_beside) = (
-            (percentile(one[kind], 0.5), percentile(one[kind], 0.95)) for one in (alone, beside)
-        )
-        print(
-            f"{kind:8} {first:9.1f} {last:6.1f} {first_beside:12.1f} {last_beside:6.1f} {last_beside / last:20.2f}"
-            f"   ({len(alone[kind])}, {len(beside[kind])})"
-        )
+    settings = {} if arguments.model is None else {"model": arguments.model}
+    load = {name: getattr(arguments, name) for name in ("streams", "times", "sockets")}
+    found: tuple[Latencies, ...] = tuple(defaultdict(list) for _ in range(3))
+    for _ in range(arguments.rounds):
+        with (
+            tempfile.TemporaryDirectory() as directory,
+            ServiceProcess(Path(directory) / "data", **settings) as service,
+        ):
+            for latencies, more in zip(found, attack(service, arguments.seconds, **load), strict=True):
+                for kind, some in more.items():
+                    latencies[kind] += some
+    print("what     alone p50    p95    busy p50    p95    loud p50    p95    p95 loud / busy")
+    for kind in found[0]:
+        figures = "  ".join(f"{percentile(one[kind], 0.5):10.1f} {percentile(one[kind], 0.95):6.1f}" for one in found)
+        _, busy, beside = (percentile(one[kind], 0.95) for one in found)
+        print(f"{kind:8}{figures} {beside / busy:18.2f}   ({', '.join(str(len(one[kind])) for one in found)})")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ from typing import BinaryIO, Final
 from streams.audio import decode
 from streams.audio.decode import MAX_FILE_S, AudioFile
 from streams.audio.sources import DescriptorSource
-from streams.workers import zygote
+from streams.processes import zygote
+from streams.workers.__main__ import main
 from topics.media import Media
 
 COMMAND: Final = (sys.executable, "-m", "tests.attacks.faulty_decoders")
@@ -28,10 +29,11 @@ def open_file(
     media: Media,
     longest_s: int = MAX_FILE_S,
     block_samples: int | None = None,
-    owner: str | None = None,
+    *,
+    is_chunk: bool = False,
 ) -> AudioFile:
     """Open a file, unless its sample rate selects a fault."""
-    audio = _open_file(source, media, longest_s, block_samples)
+    audio = _open_file(source, media, longest_s, block_samples, is_chunk=is_chunk)
     if audio.rate == CRASH:
         ctypes.string_at(0)
     while audio.rate == SPIN:
@@ -50,4 +52,4 @@ if __name__ == "__main__":
     # The zygote warms up with its own files, which have other rates.
     decode.open_file = open_file
     zygote.REAP_SECONDS = REAP_SECONDS  # type: ignore[misc]
-    zygote.main()
+    main()

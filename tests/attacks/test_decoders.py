@@ -3,7 +3,7 @@
 import pytest
 
 from streams.audio.decode import BROKEN_LIMIT
-from streams.decoders.pool import DIED, MAX_IDLE
+from streams.processes.deaths import DEADLY
 from tests.attacks.decoders import attack
 from tests.lengths import length
 
@@ -15,6 +15,5 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + CHUNKS)]
 
 def test_faulty_chunks_lose_only_themselves() -> None:
     outcome = attack(CHUNKS)
-    assert outcome.said == {None: CHUNKS * 9 // 10, DIED: CHUNKS // 20, BROKEN_LIMIT: CHUNKS // 20}
+    assert outcome.said == {None: CHUNKS * 9 // 10, DEADLY: CHUNKS // 20, BROKEN_LIMIT: CHUNKS // 20}
     assert outcome.descriptors == 0
-    assert outcome.decoders <= MAX_IDLE

@@ -29,8 +29,8 @@ REASONS: Final[Mapping[str, Mapping[str, str]]] = {
         "tags are those of the model in use, integers have no fraction": "createSession createSessionToo planProject "
         "updateSession",
         "tokens of pages are signed": "readStatus listSessions listSessionsToo listJobs",
-        "a session takes chunks or windows, and the data has to hold audio": "predict",
-        "a name may be taken, or not printable": "createOrganization createProject",
+        "a session takes chunks or windows, and the data has to hold whole samples": "predict uploadChunk",
+        "a name may be taken, or not printable": "createOrganization createProject nameSpeaker",
         "the file has to hold audio, and the model to be there": "createTranscription createTranslation",
         "the days have to be in order, and a year apart at most": "readDailyUsage",
         "the day has to be one of the calendar": "sessionActivity projectActivity",
@@ -45,7 +45,7 @@ REASONS: Final[Mapping[str, Mapping[str, str]]] = {
         "other parameters are ignored": "followProject followSession projectActivity readAudio readDailyUsage "
         "readSpectrogram readUsage readWaveform sessionActivity",
         "the contract answers 200 with the rule that is broken in `error`": "registerVoice removeSpeaker "
-        "reEnrollSpeaker recognizeSpeakers",
+        "reEnrollSpeaker recognizeSpeakers nameSpeaker",
     },
     "ServerError": {
         "the contract answers 500 for audio that does not decode": "analyze analyzeFile",

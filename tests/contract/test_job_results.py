@@ -129,13 +129,14 @@ def test_invalid_engine_answer_fails_only_its_entries(
 
 
 @pytest.mark.both_logs
-def test_damaged_recording_keeps_earlier_windows(jobs: Jobs) -> None:
+def test_silence_stands_for_damage_of_a_recording(jobs: Jobs) -> None:
     from tests.contract.speech import broken_flac
 
-    entry = jobs.result(broken_flac())["sound_event_detection"]
-    assert entry["status"] == "error"
-    assert "breaks at" in entry["error"]
-    assert entry["results"]
+    result = jobs.result(broken_flac())
+    entry = result["sound_event_detection"]
+    assert entry["status"] == "success"
+    assert entry["results"][-1]["end_time_sec"] == pytest.approx(20.0, abs=0.5)
+    assert any("silence stands there" in warning for warning in result["metadata"]["warnings"])
 
 
 @pytest.mark.both_logs

@@ -1,6 +1,7 @@
 """Listening: every window once, in order, with its sounds; and a day by hour."""
 
 import base64
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -97,6 +98,10 @@ def test_invalid_start_window_is_rejected(api: Api) -> None:
     session = api.create()
     for query in ("now", "1.5", "9" * 20):
         generic(api.http.get(f"/audio_sessions/{session}/live", params={"from": query}), 400, naming="from")
+    starts: list[dict[str, str]] = [{}, {"events": "window"}, {"from": "0"}]
+    for last, start in itertools.product((b"abc", b"\xb2", b"-1", b"3.1.AAAA"), starts):
+        answer = api.http.get(f"/audio_sessions/{session}/live", params=start, headers={b"Last-Event-ID": last})
+        generic(answer, 400, naming="Last-Event-ID")
     generic(api.http.get(f"/audio_sessions/{UNKNOWN}/live"), 404)
     assert api.http.head(f"/audio_sessions/{session}/live").status_code == 200
 

@@ -1,5 +1,7 @@
 """Besides sessions: predict, tags, client versions, probes, and unknown paths."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -9,6 +11,8 @@ from tests.contract.answers import watched
 from tests.contract.api import Api, Service, b64, generic, silence, tone, wav
 from tests.process import ADMIN_KEY
 from tests.waiting import wait_for
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def predict(api: Api, session: str, data: bytes, **more: Any) -> httpx2.Response:
@@ -108,6 +112,17 @@ def test_probes_and_metrics_respond(api: Api) -> None:
     metrics = api.http.get("/metrics")
     assert metrics.headers["content-type"].startswith("text/plain")
     assert "earshot_chunks_accepted_total" in metrics.text
+
+
+def test_pages_name_metrics_as_the_service_does(api: Api) -> None:
+    api.http.get("/audio_sessions/", headers={"X-Api-Key": "wrong"})
+    shown = set(re.findall(r"^(earshot_\w+)[ {]", api.http.get("/metrics").text, re.MULTILINE))
+    for page in (*DOCS.glob("*.md"), DOCS.parent / "README.md"):
+        named = set(re.findall(r"`(earshot_\w+)", page.read_text(encoding="utf-8"))) - {
+            "earshot_client",
+            "earshot_server",
+        }
+        assert named <= shown, page
 
 
 def test_root_names_the_service(api: Api) -> None:

@@ -1,12 +1,12 @@
 """A service with the dashboard, and a real browser."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, TimeoutError, expect, sync_playwright
 
 from infra.examples import RECORDING
 from tests.conftest import own_log
@@ -24,6 +24,12 @@ MARKUP = "<img src=x onerror=alert(1)>"
 PATIENCE = 60_000
 expect.set_options(timeout=PATIENCE)
 CHROMIUM = chromium()
+#: What is wider than its place, and does not fade out at a side where there is more.
+CUT = """[...document.querySelectorAll("main *")].filter((one) =>
+  one.checkVisibility() && one.scrollWidth > one.clientWidth + 1 && !one.matches(".unseen, .heat *")
+  && ["auto", "scroll", "hidden"].includes(getComputedStyle(one).overflowX)
+  && !["left", "right"].some((side) => one.dataset[side] === "true")
+).map((one) => one.outerHTML.slice(0, 200))"""
 
 
 @pytest.fixture(scope="session")
@@ -119,3 +125,7 @@ def for_everybody(page: Page) -> None:
     assert found.violations_count == 0, f"{page.url}: {found.generate_report()}"
     assert page.viewport_size is not None
     assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"], page.url
+    # The page learns the width of what has just come only when the browser draws it.
+    with suppress(TimeoutError):
+        page.wait_for_function(f"() => !{CUT}.length")
+    assert page.evaluate(CUT) == [], f"{page.url}: this is cut without a cue"

@@ -129,6 +129,16 @@ def test_denied_microphone_creates_no_session(page: Page, dashboard: ServiceProc
     assert opened == []
 
 
+def test_refusal_names_the_file(page: Page, dashboard: ServiceProcess, tmp_path: Path) -> None:
+    """The file is not on the page any more, and a reader may have sent several."""
+    for name in "notes.wav", "empty.flac":
+        (tmp_path / name).write_bytes(b"no audio" * (name == "notes.wav"))
+    sign_in(page, dashboard)
+    for name in "notes.wav", "empty.flac":
+        page.locator("input[type=file]").set_input_files(tmp_path / name)
+        expect(page.get_by_role("alert")).to_contain_text(re.compile(rf"^{name}: \w"))
+
+
 def test_new_choice_clears_alert(page: Page, dashboard: ServiceProcess) -> None:
     """At the third try the browser asks its user."""
     page.add_init_script(

@@ -187,12 +187,39 @@ def test_sign_in_form_follows_view_key_kind(page: Page, dashboard: ServiceProces
     expect(page.get_by_role("heading", name="Health")).to_be_visible()
 
 
-def test_missing_operator_interface_is_reported(page: Page, dashboard: ServiceProcess) -> None:
+def test_missing_operator_interface_is_explained(page: Page, dashboard: ServiceProcess) -> None:
+    """As it is by default: no key would open it."""
     page.route("**/admin/v1/**", lambda route: route.fulfill(status=404, json={"error": "not found"}))
     page.goto(f"{dashboard.url}/dashboard/#/operator")
+    expect(page.get_by_text("is off here, or has its own address.")).to_be_visible()
+    expect(page.get_by_text("EARSHOT_ADMIN_KEY_FILE=admin-key make run")).to_be_visible()
+    expect(page.get_by_label("Key", exact=True)).to_have_count(0)
+    page.get_by_role("link", name="Sign in with another key").click()
+    page.get_by_role("radio", name="Operator's key").check()
     page.get_by_label("Key", exact=True).fill(ADMIN_KEY)
     page.get_by_role("button", name="Sign in").click()
     expect(page.get_by_role("alert")).to_contain_text("is off here, or has its own address.")
+
+
+@pytest.mark.parametrize("view", ["try", "speakers", "operator"])
+@pytest.mark.parametrize(
+    ("kind", "key", "title"),
+    [
+        ("Project key", KEY, "Try it"),
+        ("Organization key", ORG_KEY, "Speakers"),
+        ("Operator's key", ADMIN_KEY, "Operator"),
+    ],
+)
+def test_each_key_leads_to_a_view_that_it_opens(
+    page: Page, dashboard: ServiceProcess, view: str, kind: str, key: str, title: str
+) -> None:
+    """Also where another kind of key was asked for."""
+    page.goto(f"{dashboard.url}/dashboard/#/{view}")
+    page.get_by_role("radio", name=kind).check()
+    page.get_by_label("Key", exact=True).fill(key)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(title)
+    expect(page.get_by_label("Key", exact=True)).to_have_count(0)
 
 
 def test_keys_stay_in_tab(page: Page, dashboard: ServiceProcess) -> None:

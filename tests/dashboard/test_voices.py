@@ -53,10 +53,10 @@ def test_five_recorded_sentences_register_speaker(page: Page, dashboard: Service
     expect(begin).to_be_disabled()
     expect(page.get_by_text("Enter a name first.")).to_be_visible()
     expect(page.get_by_label("Name")).to_have_attribute("maxlength", "100")
-    page.get_by_label("Name").fill("Kim Possible")
-    expect(page.get_by_text("Use only letters, digits and underscores.")).to_be_visible()
+    page.get_by_label("Name").fill(" ")
     expect(begin).to_be_disabled()
-    page.get_by_label("Name").fill("Kim")
+    page.get_by_label("Name").fill("Kim Müller")
+    expect(page.get_by_text("Programs know this voice as Kim_Muller.")).to_be_visible()
     record_nothing(page, "Record pair 1")
     expect(page.get_by_role("listitem").filter(has_text="too short")).to_be_visible()
     record(page, "Record pair 1 again")
@@ -66,21 +66,43 @@ def test_five_recorded_sentences_register_speaker(page: Page, dashboard: Service
     # Record one of them again: the others stay.
     page.get_by_role("button", name="Record pair 3 anew").click()
     record(page, "Record pair 3")
-    page.get_by_role("button", name="Register Kim").click()
-    expect(page.get_by_text("Kim is registered with five samples.")).to_be_visible()
+    page.get_by_role("button", name="Register Kim Müller").click()
+    expect(page.get_by_text("Kim Müller is registered with five samples.")).to_be_visible()
     row = page.get_by_role("row").filter(has_text="Kim")
-    expect(row).to_contain_text(re.compile(r"Kim5, \d+ s● yes"))
+    expect(row).to_contain_text(re.compile(r"Kim MüllerKim_Muller5, \d+ s● yes"))
     page.locator("input[type=file]").nth(1).set_input_files(DOOR.with_name("kim.ogg"))
-    expect(page.get_by_role("listitem").filter(has_text=re.compile(r"0:00\.\d\s*Kim \(0\.\d\d\)"))).to_be_visible()
+    expect(
+        page.get_by_role("listitem").filter(has_text=re.compile(r"0:00\.\d\s*Kim Müller \(0\.\d\d\)"))
+    ).to_be_visible()
     page.get_by_role("link", name="Try it").click()
     page.get_by_label("Sounds").uncheck()
     page.get_by_label("Speech").check()
     page.locator("input[type=file]").set_input_files(DOOR.with_name("kim.ogg"))
-    expect(page.locator(".turns strong").first).to_have_text("Kim")
+    expect(page.locator(".turns strong").first).to_have_text("Kim Müller")
     page.get_by_role("link", name="Speakers").click()
-    row.get_by_role("button", name="Remove Kim").click()
+    row.get_by_role("button", name="Remove Kim Müller").click()
     page.get_by_role("dialog").get_by_role("button", name="Remove").click()
-    expect(page.get_by_text("Kim was removed.")).to_be_visible()
+    expect(page.get_by_text("Kim Müller was removed.")).to_be_visible()
+
+
+def test_any_name_gets_one_of_the_interface(page: Page, dashboard: ServiceProcess) -> None:
+    there = [
+        {
+            "speaker": "Muller",
+            "samples": 1,
+            "total_length": 4.0,
+            "is_compatible": True,
+            "created_at": "2026-11-22T06:51:02Z",
+        }
+    ]
+    page.route("**/api/v2/speakers", lambda route: route.fulfill(json={"data": there, "error": "", "debug": ""}))
+    sign_in(page, dashboard, "speakers", organization=ORG_KEY)
+    names = {"Anna Maria": "Anna_Maria", "Müller": "Muller_2", "Straße 7": "Strasse_7", "李雷": "voice", "Łódź!": "odz"}
+    for shown, plain in names.items():
+        page.get_by_label("Name").fill(shown)
+        expect(page.locator("#name-rule code")).to_have_text(plain)
+    page.get_by_label("Name").fill("Muller")
+    expect(page.locator("#name-rule")).to_have_text("Muller is registered: what you record is added.")
 
 
 @pytest.mark.parametrize(

@@ -260,7 +260,9 @@ def test_wrong_key_is_reported(page: Page, dashboard: ServiceProcess) -> None:
     page.goto(f"{dashboard.url}/dashboard/#/project")
     page.get_by_label("Key", exact=True).fill("no key of anybody")
     page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("alert")).to_have_text("This key is unknown or no longer valid.")
+    expect(page.get_by_role("alert")).to_have_text(
+        "This is no valid project key. If it is another kind of key, choose that above."
+    )
     page.get_by_label("Key", exact=True).fill(KEY)
     page.get_by_label("Key", exact=True).press("Enter")
     expect(page.get_by_text("Last used")).to_be_visible()
@@ -271,12 +273,14 @@ def test_wrong_key_is_reported(page: Page, dashboard: ServiceProcess) -> None:
 
 def test_pasted_key_is_recognised_by_its_prefix(page: Page, dashboard: ServiceProcess) -> None:
     """Even if a blank was copied with it, and another kind of key is chosen."""
-    made = dashboard.project("pasted")
-    page.goto(f"{dashboard.url}/dashboard/#/sign-in")
-    page.get_by_role("radio", name="Operator's key").check()
-    page.get_by_label("Key", exact=True).fill(f" {made}")
-    page.get_by_role("button", name="Sign in").click()
-    expect(page).to_have_url(re.compile("#/try$"))
+    organization = dashboard.operate("POST", "/organizations", json={"name": "pasted"})["key"]
+    for made, view in (organization, "speakers"), (dashboard.project("pasted"), "try"):
+        page.goto(f"{dashboard.url}/dashboard/#/sign-in")
+        page.get_by_role("radio", name="Operator's key").check()
+        page.get_by_label("Key", exact=True).fill(f" {made}")
+        page.get_by_role("button", name="Sign in").click()
+        expect(page).to_have_url(re.compile(f"#/{view}$"))
+        page.get_by_role("button", name="Sign out").click()
 
 
 def test_new_key_is_shown_once(page: Page, dashboard: ServiceProcess) -> None:

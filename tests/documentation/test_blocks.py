@@ -15,8 +15,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from itertools import chain, pairwise
 from operator import itemgetter
 from pathlib import Path
@@ -28,8 +28,11 @@ import numpy as np
 import pytest
 import soundfile
 
+from earshot_client import Client
 from infra.cli import build, train_tag
 from infra.cli.pcm import from_file
+from infra.db.intact import read_only
+from infra.db.schema import metadata
 from infra.teaching.tags import HeldOutFigures, LearntTag
 from tests.conftest import ROOT
 from tests.documentation.pages import Block, files, read
@@ -41,6 +44,7 @@ from tests.waiting import wait_for
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 START: Final = "make run\n"
+ADDRESS: Final = "127.0.0.1:8000"
 READY_SECONDS: Final = 600.0
 #: For temporary files that must be on a disk.
 DISK: Final = Path("/var/tmp")
@@ -115,15 +119,36 @@ NOT_RUN: Final[dict[str, dict[str, str]]] = {
         "earshot usage --recount": "it needs the service stopped; tests/recovery/test_jobs_kill.py runs it",
         "cd /opt/earshot": SYSTEM,
         "systemctl stop": SYSTEM,
-        "make extra": "it installs packages that no other test needs",
     },
     "docs/sessions.md": {"from cochl.sense import": VENDOR},
     "docs/speakers.md": {"from cochl.sense import": VENDOR},
     "docs/troubleshooting.md": {
         "EARSHOT_LOG_LEVEL=debug": ENDLESS,
+        "earshot partitions skip": "no partition has stopped; tests/cluster runs it",
         'rm -r "$EARSHOT_DATA"': "no table was damaged",
     },
 }
+
+#: What a reader may have made before the other pages, which must leave it as it is.
+MADE_BEFORE: Final = Step(
+    Block(
+        0,
+        "sh",
+        """earshot speakers add Kim infra/examples/kim.ogg
+earshot speakers add Sam infra/examples/sam.ogg
+earshot analyze infra/examples/door.ogg
+echo "X-Api-Key: $EARSHOT_PROJECT_KEY" |
+  curl -s -H @- -X PATCH $EARSHOT_URL/api/v1/project -d '{"keep_audio_seconds":7200,"sound_rule":{"windows":2,"of":3}}'
+""",
+    ),
+    None,
+)
+#: Tables with what expires or counts.
+PASSING: Final = {"tokens", "secrets"}
+#: Columns that the service changes: a key counts as shown once `make run` has printed everything.
+CHANGING: Final = {"last_used_at", "shown"}
+#: Commands and calls that add a sample to a speaker, or remove it.
+SPEAKER: Final = re.compile(r"speakers (?:add|remove) (\w+)|speaker=(\w+)|(?:add_voice|delete_speaker)\(\"(\w+)")
 
 
 def steps(page: str) -> Iterator[Step]:
@@ -261,14 +286,21 @@ def _lines(text: str) -> list[str]:
     return [line.rstrip() for line in text.strip("\n").splitlines()]
 
 
-def run_page(page: str, shell: Shell, places: dict[str, str]) -> None:
+def variables() -> Step:
+    """Return the block of docs/start.md that other pages require."""
+    return list(steps("docs/start.md"))[1]
+
+
+def run_page(page: str, shell: Shell, places: Mapping[str, str]) -> None:
     """Run a page's blocks after `make run`, and compare the output."""
     first, *rest = steps(page)
     if first.block.text != START:
-        # The page requires the first two blocks of docs/start.md.
-        _, variables, *_ = steps("docs/start.md")
-        rest = [variables, first, *rest]
-    for step in rest:
+        rest = [variables(), first, *rest]
+    run_steps(rest, shell, places)
+
+
+def run_steps(steps: Sequence[Step], shell: Shell, places: Mapping[str, str]) -> None:
+    for step in steps:
         if step.block.text == CLIENT and (shell.directory / ".client").exists():
             continue
         script = step.block.text if step.block.language == "sh" else PYTHON.format(step.block.text)
@@ -280,27 +312,42 @@ def run_page(page: str, shell: Shell, places: dict[str, str]) -> None:
             assert_like(output, step.output)
 
 
-def run_pages(pages: Sequence[str], checkout: Path) -> None:
-    """Run pages on one service, each in its own shell."""
+def things(data: Path, places: Mapping[str, str]) -> set[str]:
+    """Return the settings, keys, plans, voices and sounds in the database, and the demo project's jobs and sessions."""
+    found = set()
+    with closing(read_only(data / "earshot.db")) as database:
+        for table in metadata.sorted_tables:
+            columns = ", ".join(f'"{one.name}"' for one in table.columns if one.name not in CHANGING)
+            if table.name not in PASSING:
+                found |= {f"{table.name}: {row}" for row in database.execute(f"SELECT {columns} FROM {table.name}")}
+    with Client(f"http://{places[ADDRESS]}", places["esp_..."]) as client:
+        return found | {f"job {one.id}" for one in client.jobs()} | {f"session {one.id}" for one in client.sessions()}
+
+
+def run_pages(pages: Sequence[str], checkout: Path, made_before: Sequence[Step] = ()) -> None:
+    """Run pages on one service, each in its own shell; none may change or delete what was there before it."""
     port = free_port()
     with running(checkout, port) as said:
         places = {
             "esp_...": re.findall(r"esp_\w{36}", said)[0],
             "eso_...": re.findall(r"eso_\w{36}", said)[0],
-            "127.0.0.1:8000": f"127.0.0.1:{port}",
+            ADDRESS: f"127.0.0.1:{port}",
             "street.flac": "infra/examples/smoke-alarm.flac",
             "espresso.flac": str(checkout.parent / "espresso.flac"),
         }
+        with closing(Shell(checkout, environment(checkout, port))) as shell:
+            run_steps(made_before, shell, places)
+        before = things(checkout / "data", places)
         for page in pages:
             first, *_ = steps(page)
             if first.block.text == START and first.output is not None:
-                welcome = first.output.replace("127.0.0.1:8000", places["127.0.0.1:8000"])
+                welcome = first.output.replace(ADDRESS, places[ADDRESS])
                 assert all(line in said for line in welcome.replace(ANYTHING, "").splitlines())
-            shell = Shell(checkout, environment(checkout, port))
-            try:
+            with closing(Shell(checkout, environment(checkout, port))) as shell:
                 run_page(page, shell, places)
-            finally:
-                shell.close()
+            after = things(checkout / "data", places)
+            assert not before - after, f"{page} changed or deleted this"
+            before = after
 
 
 @pytest.mark.parametrize("pages", FIRST_PAGES, ids=itemgetter(0))
@@ -309,7 +356,17 @@ def test_commands_of_page_run(pages: Sequence[str], checkout: Path) -> None:
 
 
 def test_commands_of_all_other_pages_run(checkout: Path) -> None:
-    run_pages([page for page in OTHER_PAGES if any(steps(page))], checkout)
+    run_pages([page for page in OTHER_PAGES if any(steps(page))], checkout, [variables(), MADE_BEFORE])
+
+
+def test_each_page_names_speakers_of_its_own() -> None:
+    """Each page with speakers runs on a service of its own, but a reader has one service for all."""
+    named: dict[str, str] = {}
+    for page in chain(*FIRST_PAGES, OTHER_PAGES):
+        for step in steps(page):
+            for name in filter(None, chain.from_iterable(SPEAKER.findall(step.block.text))):
+                assert named.setdefault(name, page) == page, f"{page} changes or deletes {name}, made by {named[name]}"
+    assert {"Kim", "Sam"} <= named.keys()
 
 
 def shown_after(page: str, command: str) -> str:

@@ -1,4 +1,4 @@
-"""One golden file for each kind of record and row: the bytes of a version stay readable forever.
+"""One golden file for each kind of record and row.
 
 Beside the bytes, a JSON file has what they mean, each field by its name. `write` adds an example.
 """
@@ -9,44 +9,32 @@ from typing import Any, Final
 
 import msgspec
 
-from topics import catalog, record_codec, rows
+from topics import catalog, record_codec, rows, service_time
 from topics.jobs import rows as job_rows
 from topics.sessions import rows as session_rows
 
 HERE: Final = Path(__file__).parent
 
-#: Suffixes of records and rows from older versions: before openings named their process, before sounds had rules,
-#: before the rules could change, before projects had their own sounds, before results marked a substitute model,
-#: before ids were marked as derived, and before heads held references. Still read, never written.
-BEFORE: Final = (
-    "-before-lives",
-    "-before-sounds",
-    "-before-tuned",
-    "-before-hearing",
-    "-before-notes",
-    "-before-derived",
-    "-before-recent",
-)
-
 #: Decoder for each kind of file.
 READERS: Final[Mapping[str, Callable[[bytes], Any]]] = {
     catalog.COMMANDS: record_codec.decode_command,
-    catalog.RESULTS: record_codec.decode_result,
     catalog.JOB_COMMANDS: record_codec.decode_job_command,
     catalog.JOB_RESULTS: record_codec.decode_job_result,
     catalog.COMMANDS_PARKED: record_codec.decode_parked,
     catalog.JOB_COMMANDS_PARKED: record_codec.decode_parked,
     catalog.JOB_RESULTS_PARKED: record_codec.decode_parked,
-    catalog.RESULTS_PARKED: record_codec.decode_parked,
 }
 ROW_READERS: Final[Mapping[str, Callable[[bytes], Any]]] = {
     "head": session_rows.head,
     "opened": session_rows.opened,
     "chunk": rows.audio,
     "block": session_rows.block,
+    "newest": session_rows.newest,
     "receipt": rows.receipt,
     "jobhead": job_rows.head,
     "accepted": job_rows.accepted,
+    "served": service_time.served,
+    "seen": service_time.seen,
 }
 
 
@@ -92,9 +80,9 @@ def _named(value: object) -> Any:
     return value.hex() if isinstance(value, bytes) else value
 
 
-def write(path: Path, record: Any, version: bytes = rows.VERSION) -> None:
+def write(path: Path, record: Any) -> None:
     """Write both files of a new example; one that exists is never replaced."""
-    data = rows.encode(record, version) if topic(path) == catalog.CHANGELOG else record_codec.encode(record)
+    data = rows.encode(record)
     with path.with_suffix(".msgpack").open("xb") as file:
         file.write(data)
     path.with_suffix(".json").write_text(readable(record))

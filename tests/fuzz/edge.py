@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import AsyncGenerator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 from unittest import mock
 from urllib.parse import unquote_to_bytes
@@ -10,7 +9,6 @@ from urllib.parse import unquote_to_bytes
 import httpx2
 import msgspec
 
-from app.jobs import requests
 from tests.contract.api import RAW, tone, wav
 from tests.process import ADMIN_KEY
 from tests.unit.app.conftest import KEY, OPTIONS, ORG_KEY, House
@@ -67,7 +65,6 @@ class Edge:
         self._answered = 0
         self._ids = {b"jobs": ID, b"audio_sessions": ID}
         # The executor's thread does not exist in a forked process.
-        mock.patch.object(requests, "_DECODING", ThreadPoolExecutor(1)).start()
 
     def _begin(self) -> None:
         options = msgspec.structs.replace(OPTIONS, poll_seconds=0.0, admin_key=apikeys.digest(ADMIN_KEY))

@@ -10,6 +10,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -27,13 +28,14 @@ from streams.audio import wav
 from streams.audio.decode import decode_chunk, open_file
 from streams.models.manifest import FILE
 from streams.models.protocol import Floats
-from tests.audio import encoded
+from tests.audio import encoded, muxed
 from tests.conftest import ROOT
 from tests.fuzz import edge, engines
 from topics import apikeys, media, record_codec, rows
 from topics.errors import AudioError, EarshotError, EngineError, RecordError
 from topics.folding import Arrival
 from topics.jobs import payloads
+from topics.jobs import result_rules as job_result_rules
 from topics.jobs import rows as job_rows
 from topics.jobs import rules as job_rules
 from topics.sessions import rows as session_rows
@@ -48,6 +50,10 @@ MEDIA: Final = (
     "audio/ogg",
     "audio/flac",
     "audio/aiff",
+    "audio/mp4",
+    "audio/webm",
+    "audio/aac",
+    "application/octet-stream",
     "audio/x-raw; rate=16000; format=s16le",
 )
 SESSION: Final = "3TqZ0aLxPmV7cW9yB2nRkD4s"
@@ -75,8 +81,8 @@ def _examples() -> list[bytes]:
 
 def _records() -> Run:
     codecs = (
-        record_codec.decode_command, record_codec.decode_result, record_codec.decode_job_command,
-        record_codec.decode_job_result, record_codec.decode_parked,
+        record_codec.decode_command, record_codec.decode_job_command, record_codec.decode_job_result,
+        record_codec.decode_parked,
     )  # fmt: skip
 
     def run(data: bytes) -> None:
@@ -96,6 +102,7 @@ def _rows() -> Run:
         session_rows.head,
         session_rows.opened,
         session_rows.block,
+        session_rows.newest,
         job_rows.head,
         job_rows.accepted,
     )
@@ -121,14 +128,12 @@ def _folds() -> Run:
             head = session_rows.head(first)
             with suppress(RecordError):
                 session_rules.fold_command(head, record_codec.decode_command(second), arrival)
-            with suppress(RecordError):
-                session_rules.fold_result(head, record_codec.decode_result(second), 3)
         with suppress(RecordError):
             job = job_rows.head(first)
             with suppress(RecordError):
                 job_rules.fold_command(job, record_codec.decode_job_command(second), arrival)
             with suppress(RecordError):
-                job_rules.fold_result(job, record_codec.decode_job_result(second))
+                job_result_rules.fold_result(job, record_codec.decode_job_result(second))
 
     return run
 
@@ -279,6 +284,28 @@ def _audio_seeds() -> tuple[bytes, ...]:
     seeds.append(b"audio/mp3\n" + b"ID3\x04\0\0\0\0\x07\x68".ljust(10 + 1000, b"\0") + encoded(noise, 16000, "MP3"))
     seeds.append(b"audio/x-raw; rate=16000; format=s16le\n" + noise[:200].tobytes())
     seeds.append(b"audio/x-raw; rate=8000; format=f32le; channels=2\n" + noise[:200].astype("<f4").tobytes())
+    pcm = noise / np.float32(32768)
+    coded = [
+        (b"audio/mp4", "ipod", "aac", {}),
+        (b"audio/mp4", "mp4", "aac", {"movflags": "frag_keyframe+empty_moov", "frag_duration": "50000"}),
+        (b"audio/webm", "webm", "libopus", {}),
+        (b"audio/matroska", "matroska", "flac", {}),
+        (b"audio/wma", "asf", "wmav2", {}),
+        (b"audio/aac", "adts", "aac", {}),
+        (b"audio/wavpack", "wv", "wavpack", {}),
+        (b"audio/ogg", "ogg", "flac", {}),
+        (b"audio/caf", "caf", "alac", {}),
+        (b"audio/wav", "w64", "pcm_s16le", {}),
+        (b"audio/wav", "wav", "adpcm_ms", {}),
+    ]
+    seeds += [kind + b"\n" + muxed(pcm, 16000, form, coder, options=options) for kind, form, coder, options in coded]
+    # Two files in a row, tags around one, a gap, and a length of 0.
+    once = [seed.partition(b"\n")[2] for seed in seeds[:9] + seeds[10:]]
+    seeds += [b"application/octet-stream\n" + one + two for one, two in pairwise(once)]
+    tagged = b"APETAGEX" + bytes(range(24)) + b"TAG".ljust(128, b"\0")
+    seeds += [b"application/octet-stream\nID3\4\0\x10\0\0\1\0" + bytes(138) + one + tagged for one in once]
+    seeds += [b"video/webm\n" + muxed(pcm, 16000, "matroska", "flac", gap=(0.1, length)) for length in (5.0, 9999.0)]
+    seeds.append(b"audio/wav\n" + encoded(noise, 16000)[:40] + bytes(4) + noise.tobytes())
     real = [*sorted((ROOT / "tests" / "data" / "sound").glob("*.ogg"))[:2], ROOT / "infra/examples/smoke-alarm.flac"]
     seeds += [b"audio/%s\n" % path.suffix[1:].encode() + path.read_bytes()[:20_000] for path in real]
     return tuple(seeds)

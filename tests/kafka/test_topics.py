@@ -91,5 +91,5 @@ def run_tool(command: str) -> None:
     """Run a line of `kafka-configs.sh` with the launcher's jars, which include no scripts."""
     arguments = shlex.split(command)[1:]
     subprocess.run(
-        ["java", "-cp", f"{jars.jars()}/*", "kafka.admin.ConfigCommand", *arguments], check=True, timeout=120
+        ["java", "-cp", f"{jars.jars()}/*", "org.apache.kafka.tools.ConfigCommand", *arguments], check=True, timeout=120
     )

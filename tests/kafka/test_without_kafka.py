@@ -1,6 +1,8 @@
 """Fetching and starting with failing programs: nothing is left behind, and the message tells what to do."""
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from tests.kafka_launcher import jars
 from tests.kafka_launcher.jars import LauncherError
 from tests.kafka_launcher.launcher import KafkaCluster
+from tests.kafka_launcher.node import KafkaNode
 
 
 @pytest.fixture
@@ -89,6 +92,28 @@ def test_data_of_another_cluster_size_is_rejected(tmp_path: Path) -> None:
             KafkaCluster(tmp_path, nodes=3, port=port).start()
         with pytest.raises(LauncherError, match="holds a cluster of 3 node"):
             KafkaCluster(tmp_path, nodes=1, port=port).start()
+
+
+def test_nodes_outlive_one_that_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dead = {2}
+    monkeypatch.setattr(KafkaNode, "running", property(lambda node: node.number not in dead))
+    cluster = KafkaCluster(tmp_path, nodes=3, port=None)
+    (failure,) = cluster.watch(0)
+    assert "node 2 stopped" in str(failure)
+    assert cluster.watch(0) == [], "it is reported once"
+    dead |= {1, 3}
+    with pytest.raises(LauncherError, match="node 3 stopped"):
+        cluster.watch(0)
+
+
+def test_taken_port_is_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        command = [sys.executable, "-m", "tests.kafka_launcher", "--data", str(tmp_path), "--port", port]
+        ended = subprocess.run(command, capture_output=True, text=True)
+    assert ended.returncode == 1
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith(f"kafka: port {port} is not free: Address already in use")
 
 
 def test_stopped_node_is_reported(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from tests.kafka_launcher import launcher
-from tests.kafka_launcher.jars import cache_directory
+from tests.kafka_launcher.jars import LauncherError, cache_directory
 
 STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -39,9 +39,13 @@ def kafka(
             typer.echo(f"Kafka is ready at {cluster.bootstrap}, data in {directory.absolute()}; Ctrl-C stops it")
             typer.echo(f"EARSHOT_BROKER=kafka://{cluster.bootstrap} make run")
             while True:
-                cluster.watch(1.0)
+                for failure in cluster.watch(1.0):
+                    typer.echo(f"{failure}\nThe others go on; start again to have it back.", err=True)
     except KeyboardInterrupt:
         typer.echo("Kafka is stopped")
+    except LauncherError as error:
+        typer.echo(f"kafka: {error}", err=True)
+        raise typer.Exit(1) from None
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

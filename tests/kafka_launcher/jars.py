@@ -9,7 +9,7 @@ from typing import Final
 
 from topics.errors import EarshotError
 
-VERSION: Final = "4.1.1"
+VERSION: Final = "4.4.0"
 POM: Final = Path(__file__).with_name("pom.xml")
 #: Names and sizes of the fetched files; written last, so a folder that contains it was once complete.
 MANIFEST: Final = "MANIFEST"

@@ -55,6 +55,8 @@ class KafkaCluster:
             [Door(next(free), advertised, f"DOOR{count}") for advertised in ports]
             for count, ports in enumerate(proxies, 1)
         ]
+        #: Nodes that stopped by themselves.
+        self._stopped: set[int] = set()
         self._security = security
         self._secured = [security.door(next(free)) for _ in numbers] if security else []
         doors = [*self.doors, self._secured] if security else self.doors
@@ -119,16 +121,19 @@ class KafkaCluster:
         node.start()
         node.wait(sum(other.running for other in self._nodes.values()))
 
-    def watch(self, seconds: float) -> None:
-        """Sleep, then check that all nodes are alive.
+    def watch(self, seconds: float) -> list[LauncherError]:
+        """Sleep, then return an error for each node that stopped by itself since the last call.
 
         Raises:
-            LauncherError: A node stopped by itself.
+            LauncherError: The last node stopped.
         """
         time.sleep(seconds)
-        for node in self._nodes.values():
-            if not node.running:
-                raise node.failure("stopped")
+        stopped = [node for node in self._nodes.values() if not node.running]
+        if len(stopped) == len(self._nodes):
+            raise stopped[-1].failure("stopped")
+        failures = [node.failure("stopped") for node in stopped if node.number not in self._stopped]
+        self._stopped = {node.number for node in stopped}
+        return failures
 
     def __enter__(self) -> Self:
         self.start()

@@ -20,6 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 from infra.models.registry import Registry
 from streams.audio.wav import wav_file
 from streams.models.manifest import ModelTag, Waveform
+from streams.processes.deaths import DEADLY, DEATHS
 from tests.contract.speech import spoken
 from tests.process import ServiceProcess
 from tests.recovery.load import Client, Stream
@@ -27,7 +28,6 @@ from tests.recovery.truth import expected_events
 from tests.stub_engines import SPEECH, StubEngines
 from tests.unit.streams.models import models
 from tests.waiting import wait_for
-from topics.folding import DEADLY, DEATHS
 
 RATE = 16_000
 #: Full scale throughout, which crashes the model.

@@ -28,7 +28,7 @@ SESSIONS = 3
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240 + 20 * SWAPS)]
 
 
-def _variant(directory: Path) -> Path:
+def variant(directory: Path) -> Path:
     """Write the bundled model with every second tag and other points."""
     bundled = models.directory()
     known = read(bundled)
@@ -85,7 +85,7 @@ async def _run(service: ServiceProcess, registry: Registry, names: list[str]) ->
 def test_model_swaps_under_load_lose_no_window(tmp_path: Path) -> None:
     with ServiceProcess(tmp_path / "data") as service:
         registry = Registry(service.data)
-        added = registry.add(_variant(tmp_path / "variant"))
+        added = registry.add(variant(tmp_path / "variant"))
         names = [added.model_id, read(models.directory()).model_id]
         streams, read_back = asyncio.run(_run(service, registry, names))
     used = [0, 0]

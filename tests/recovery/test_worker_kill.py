@@ -33,11 +33,9 @@ def settings() -> dict[str, str]:
 
 
 def _zygote(service: ServiceProcess) -> psutil.Process:
+    """Return the only child of a service without engines."""
     assert service.process is not None
-    # Its forks share its command line.
-    commands = {child: child.cmdline() for child in living(psutil.Process(service.process.pid), recursive=True)}
-    zygotes = {child for child, command in commands.items() if "streams.workers.zygote" in command}
-    return next(child for child in zygotes if child.parent() not in zygotes)
+    return next(iter(living(psutil.Process(service.process.pid))))
 
 
 def _deaths(service: ServiceProcess) -> float:

@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from streams.sessions.store import SessionStore
 from tests.simulation.node import Node
 from topics import keys
 from topics.errors import NotOwned
 from topics.folding import Verdict
 from topics.sessions.records import Chunk, Deleted, Opened, Sealed, SessionCommand, SessionKind
+from topics.sessions.rows import BLOCK_WINDOWS
 
 #: Time after which a client leaves a silent node for another.
 PATIENCE_SECONDS: Final = 6.0
@@ -31,6 +33,17 @@ class Session:
     chunks: list[bytes] = field(default_factory=list)
     sealed: bool = False
     deleted: bool = False
+    #: The scores that a reader saw.
+    shown: bytes = b""
+
+
+def shown(store: SessionStore, session: str) -> bytes:
+    """Return the scores that a reader sees."""
+    head = store.head(session)
+    if head is None:
+        return b""
+    blocks = store.blocks(session, 0, head.windows // BLOCK_WINDOWS + 1)
+    return b"".join(block.scores for block in blocks)
 
 
 class Pace:
@@ -78,8 +91,24 @@ class Client:
         self._again = False
 
     async def run(self) -> None:
+        reading = asyncio.create_task(self._read())
         while not self._pace.finished:
             await self._session()
+        reading.cancel()
+
+    async def _read(self) -> None:
+        """Read the newest session wherever it is served: what was shown stays as it is."""
+        while True:
+            await asyncio.sleep(0.01 + self._chance.random() * 0.05)
+            for node in self._nodes if self.sessions else ():
+                session, stores = self.sessions[-1], node.serving()
+                store = stores.get(keys.partition_of(session.id, node.partitions_count))
+                scores = b"" if store is None else shown(store, session.id)
+                known = min(len(scores), len(session.shown))
+                if scores[:known] != session.shown[:known]:
+                    self._wrong(f"{session.id}: {node.name} shows {scores.hex()}, and it was {session.shown.hex()}")
+                if len(scores) > known:
+                    session.shown = scores
 
     async def _session(self) -> None:
         chance = self._chance

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from aiokafka.errors import RequestTimedOutError
+from aiokafka.protocol.admin import DescribeGroupsRequest
 from aiokafka.protocol.group import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 
 from tests.simulation.log import Cluster, Link
@@ -64,6 +65,8 @@ class Group:
             self._sync(request, reply)
         elif isinstance(request, HeartbeatRequest):
             reply(SimpleNamespace(error_code=self._beat(request)))
+        elif isinstance(request, DescribeGroupsRequest):
+            reply(SimpleNamespace(groups=[]))  # No two processes have the same name here.
         else:
             assert isinstance(request, LeaveGroupRequest)
             if (member := self._members.get(request._member_id)) is not None:

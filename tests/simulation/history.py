@@ -10,15 +10,16 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from streams.sessions.store import SessionStore
+from streams.tables.partition_rows import PREFIX
 from tests.simulation import accidents
 from tests.simulation.clients import Client, Pace
 from tests.simulation.loop import Stuck
 from tests.simulation.model import changelog, compare, compare_standby, rebuilt, settled
 from tests.simulation.node import Node
 from tests.simulation.store import Disk
-from tests.simulation.world import World, enter
+from tests.simulation.world import World, enter, leave
 from topics.catalog import COMMANDS
-from topics.keys import EPOCH
+from topics.keys import AUDIO, EPOCH, SESSION
 
 NODES: Final = 3
 PARTITIONS: Final = 3
@@ -174,6 +175,14 @@ class History:
         cluster = self.world.cluster
         cluster.compact(0, 0)
         compare(self.sessions, stores, "read through the owners", self._wrong)
+        deleted = {session.id.encode() for session in self.sessions if session.deleted}
+        for number in range(PARTITIONS):
+            for record in cluster.topics[changelog(number)].records:
+                key = record.key or b""
+                # A reference to audio tells nothing of it.
+                content = key[:1] == SESSION and key[PREFIX : PREFIX + 1] != AUDIO
+                if content and record.value is not None and key[1:PREFIX] in deleted:
+                    self._wrong(f"the changelog of partition {number} keeps {key!r}, which was deleted")
         disk = Disk(self.world.threads, self.world.chance)
         fresh = {
             number: await rebuilt(number, cluster.topics[changelog(number)], disk, self.nodes[0].sessions)
@@ -204,6 +213,7 @@ def run(seed: int) -> Outcome:
     try:
         return _outcome(seed)
     finally:
+        leave()
         _forget_remains()
         gc.enable()
 
@@ -219,6 +229,8 @@ def _forget_remains() -> None:
     """Collect what killed processes left. Without a loop, their last steps fail, which Python would report."""
     hook, sys.unraisablehook = sys.unraisablehook, lambda failed: None
     try:
-        gc.collect(0)  # What was made since `gc.disable`.
+        # What was made since `gc.disable`, and then what its last steps held once more.
+        gc.collect(0)
+        gc.collect(1)
     finally:
         sys.unraisablehook = hook

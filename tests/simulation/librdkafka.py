@@ -49,8 +49,10 @@ class _Report:
 class Producer:
     """An idempotent producer with one request in flight per partition; waiting records share the next one."""
 
-    def __init__(self, link: Link, context: Any) -> None:
+    def __init__(self, link: Link, context: Any, threads: Threads) -> None:
         self._link = link
+        self._threads = threads
+        self._polling: Thread | None = None
         self._context = context
         self._queues: defaultdict[TopicPartition, list[_Produced]] = defaultdict(list)
         self._sending: set[TopicPartition] = set()
@@ -97,9 +99,16 @@ class Producer:
         for index, record in enumerate(batch):
             if record.report is not None:
                 self._reports.append(partial(record.report, None, _Report(first + index, now)))
+        if self._polling is not None and self._reports:
+            self._threads.wake(self._polling)
         self._send(tp)
 
     def poll(self, timeout: float) -> int:
+        """Make the reports that have come; wait for some at most `timeout` seconds. In a thread."""
+        if not self._reports:
+            self._polling = self._threads.current()
+            self._threads.sleep(timeout)
+            self._polling = None
         reports, self._reports = self._reports, []
         for report in reports:
             report()

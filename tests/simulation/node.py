@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -22,11 +23,11 @@ from streams.node.sender import RecordSender
 from streams.node.sessions import SessionWorkload
 from streams.node.tasks import Tasks
 from streams.node.workload import Workload
-from streams.sessions.audio import AudioCache, AudioSource
+from streams.sessions.audio import AudioCache
 from streams.sessions.biller import SessionBiller
 from streams.sessions.intake import SessionIntake
-from streams.sessions.results import SessionResults
 from streams.sessions.store import SessionStore
+from streams.sessions.window_writer import WindowWriter
 from streams.tables.partition_rows import PartitionRows
 from tests.simulation.librdkafka import ReadingLink
 from tests.simulation.log import Link
@@ -34,7 +35,7 @@ from tests.simulation.loop import Process
 from tests.simulation.scorer import Scorer
 from tests.simulation.store import Disk
 from tests.simulation.world import World
-from topics.catalog import COMMANDS, JOB_COMMANDS, JOB_RESULTS, RESULTS
+from topics.catalog import COMMANDS, JOB_COMMANDS, JOB_RESULTS
 from topics.errors import Unavailable
 from topics.folding import Verdict
 from topics.sessions import rules
@@ -51,24 +52,23 @@ class Sessions(SessionWorkload):
     """A node's sessions with real folds, and a scorer in place of the analyser."""
 
     def __init__(self, node: Node, owners: Owners, sender: RecordSender, backend: KafkaBackend) -> None:
-        Workload.__init__(self, owners, sender, Followers())
+        Workload.__init__(self, owners, sender, Followers(), LIFETIME_MS, LIFETIME_MS)
         self._node = node
         chance = node.world.chance
-        self._idle_ms = LIFETIME_MS
         # Some nodes read all audio back from the log.
-        self.cache = AudioCache(1 if chance.random() < 0.2 else 2**20, clock=node.world.loop.time)
-        self.results = SessionResults(self.announce)
+        limit = 1 if chance.random() < 0.2 else 2**20
+        self.audio = AudioCache(limit, backend, self._needed, clock=node.world.loop.time)
+        self.intake = SessionIntake(sender.verdicts, LIFETIME_MS, self.announce, self.audio)
+        self.writer = WindowWriter(self.serving, self.intake, self._may_show)
         self.folds: dict[str, Fold[Any]] = {
-            COMMANDS: SessionIntake(sender.verdicts, LIFETIME_MS, self.announce, self.cache),
-            RESULTS: self.results,
+            COMMANDS: self.intake,
             # No client sends jobs.
             JOB_COMMANDS: JobIntake(sender.verdicts, LIFETIME_MS, lambda changes: None),
             JOB_RESULTS: JobResults(lambda changes: None),
         }
-        self.audio = AudioSource(self.cache, backend, self._needed)
-        self.analyser: Any = Scorer(self.serving, self.audio, self._emit, chance, node.tasks)
+        self.analyser: Any = Scorer(self.serving, self.audio, self.writer, self._fail, chance, node.tasks)
         self.listeners: Any = SimpleNamespace(note=lambda changed: None)
-        self.biller = SessionBiller(APP, self.serving, None, self._emit)
+        self.biller = SessionBiller(APP, self.serving, None, self._metered)
 
     async def bill(self) -> None:
         async for ids in self.biller.ready:
@@ -114,8 +114,16 @@ class Node:
     def _build(self) -> None:
         world = self.world
         backend = KafkaBackend(CONNECTION, (), self.partitions_count, 1, 2**20, 2**24)
+        name: Any = SimpleNamespace(name=self.name, is_copy=False, file=Path(), keep=lambda: None, give_up=lambda: None)
         self.membership = membership = GroupMembership(
-            CONNECTION, self.name, f"http://{self.name}", SESSION_SECONDS, 1, b"deployment", world.loop.time
+            CONNECTION,
+            name,
+            self.partitions_count,
+            f"http://{self.name}",
+            SESSION_SECONDS,
+            1,
+            b"deployment",
+            world.loop.time,
         )
         self.tasks = Tasks(self._fail)
         self.owners = Owners(self.partitions_count, membership.valid)

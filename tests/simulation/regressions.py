@@ -19,9 +19,11 @@ from streams.node import takeover
 from streams.node.owner import PartitionOwner
 from streams.node.partitions import Partitions
 from streams.node.sessions import SessionWorkload
+from streams.sessions.store import SessionStore
+from streams.sessions.window_writer import WindowWriter
 from streams.tables import partition_rows as module
 from streams.tables.partition_rows import PartitionRows
-from topics.catalog import TopicPartition
+from topics.catalog import CHANGELOG, TopicPartition
 from topics.errors import Unavailable
 
 
@@ -62,7 +64,7 @@ def _unlocked() -> Iterator[None]:
 
 
 def _apply_as_fresh(real: Any, self: PartitionRows, records: Sequence[StoredRecord]) -> None:
-    self.note_fresh(self._now_ms())
+    self.note_fresh(self.now_ms())
     real(self, records)
 
 
@@ -138,6 +140,53 @@ def _wrapping(owner: type, name: str, wrapper: Callable[..., Any]) -> AbstractCo
     return _replaced(owner, name, wrapped)
 
 
+# --- 9: windows are shown before the changelog has them -------------------------------------------------------------
+
+
+def _log_at_once(real: Any, self: PartitionRows, rows: dict[bytes, bytes], logged: Callable[[], None]) -> None:
+    real(self, rows, lambda: None)
+    logged()
+
+
+# --- 10: a deletion forgets windows on their way to the changelog ---------------------------------------------------
+
+
+def _nothing_on_way(self: SessionStore, id: str) -> tuple[bytes, ...]:
+    return ()
+
+
+# --- 11: windows are shown while records of another owner are unread ------------------------------------------------
+
+
+def _show_always(real: Any, self: SessionWorkload, store: SessionStore) -> bool:
+    real(self, store)
+    return True
+
+
+# --- 12: a row that is logged again is the table's, though a newer one is on its way --------------------------------
+
+
+def _write_table_again(self: PartitionRows, keys: Sequence[bytes], logged: Callable[[], None] | None = None) -> None:
+    self._writer.append_rows(CHANGELOG, self.number, {key: self.get(key) for key in keys}, self.epoch, logged)
+
+
+# --- 13: acknowledged windows of a session that ended are shown -----------------------------------------------------
+
+
+@contextmanager
+def _shown_after_the_end() -> Iterator[None]:
+    """Its head is made again from what the windows know."""
+
+    def show(self: WindowWriter, store: SessionStore, some: Sequence[Any]) -> None:
+        for one in some:
+            store.partition.write({}, one.rows)
+        real(self, store, list(some))
+
+    real = WindowWriter._show_some
+    with _replaced(WindowWriter, "_show_some", show):
+        yield
+
+
 REGRESSIONS: Final[dict[int | None, Callable[[], AbstractContextManager[Any]]]] = {
     None: nullcontext,
     1: partial(_replaced, Partitions, "lapsed", _stay),
@@ -147,6 +196,12 @@ REGRESSIONS: Final[dict[int | None, Callable[[], AbstractContextManager[Any]]]] 
     6: partial(_wrapping, SessionWorkload, "begin", _begin_or_end),
     7: _parked,
     8: partial(_wrapping, PartitionRows, "begin", _begin_as_logged),
+    9: partial(_wrapping, PartitionRows, "log_first", _log_at_once),
+    10: partial(_replaced, SessionStore, "on_way", _nothing_on_way),
+    11: partial(_wrapping, SessionWorkload, "_may_show", _show_always),
+    12: partial(_replaced, PartitionRows, "write_again", _write_table_again),
+    13: _shown_after_the_end,
 }
-#: Too rare for any number of histories that a run has; `tests/unit/streams/tables/test_rows.py` holds it.
-RARE: Final = frozenset({8})
+#: Too rare for any number of histories that a run has: `tests/unit/streams/tables/test_rows.py` and
+#: `tests/unit/streams/sessions/test_window_writer.py` hold them.
+RARE: Final = frozenset({8, 11})

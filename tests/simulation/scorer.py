@@ -1,17 +1,20 @@
-"""Replaces the analyser: a window per chunk, from the rows and the log, with the analyser's emission and memory."""
+"""Replaces the analyser: a window per chunk, from the rows and the log, with the analyser's memory and retries."""
 
 import asyncio
 import random
 import zlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final
 
 from streams.folding import retry
 from streams.node.tasks import Tasks
-from streams.sessions.audio import AudioSource
+from streams.sessions.analyser import Fail
+from streams.sessions.audio import AudioCache
 from streams.sessions.store import SessionStore
+from streams.sessions.window_writer import WindowWriter
+from streams.workers.process import StateLost
 from topics.errors import AudioError, NotOwned, Unavailable
-from topics.sessions.records import Cursor, Failed, Scored, SessionResult
+from topics.sessions.records import Cursor, NewWindows
 from topics.sessions.rules import SessionState
 
 TAGS: Final = 4
@@ -21,16 +24,16 @@ STEP_CHUNKS: Final = 3
 ATTEMPTS: Final = 3
 
 
-def window(data: bytes) -> bytes:
-    return zlib.crc32(data).to_bytes(TAGS, "big")
+def window(data: bytes, kind: int = 0) -> bytes:
+    """Return the scores of a chunk; on another kind of processor, the last byte differs."""
+    return zlib.crc32(data).to_bytes(TAGS, "big")[: TAGS - 1] + bytes([kind])
 
 
 class Progress:
     """Knowledge of a session beyond the rows."""
 
-    def __init__(self, taken: int, windows: int, dropped: int) -> None:
-        self.taken, self.windows, self.dropped = taken, windows, dropped
-        self.ended = False
+    def __init__(self, taken: int, windows: int) -> None:
+        self.taken, self.windows = taken, windows
         self.failures = self.missing = 0
 
 
@@ -40,16 +43,19 @@ class Scorer:
     def __init__(
         self,
         store_of: Callable[[str], SessionStore],
-        audio: AudioSource,
-        emit: Callable[[str, SessionResult], Awaitable[None]],
+        audio: AudioCache,
+        writer: WindowWriter,
+        fail: Fail,
         chance: random.Random,
         tasks: Tasks,
     ) -> None:
         self.taps = None
         self._store_of = store_of
         self._audio = audio
-        self._emit = emit
+        self._writer = writer
+        self._fail = fail
         self._chance = chance
+        self._kind = chance.randrange(256)
         self._tasks = tasks
         self._known: dict[str, Progress] = {}
         self._waiting: dict[str, None] = {}
@@ -83,16 +89,19 @@ class Scorer:
         try:
             store = self._store_of(session)
             head = store.head(session)
-            if head is None or head.finished or head.error is not None:
+            if head is None or head.ended:
                 self._known.pop(session, None)
                 return None
             progress = self._known.get(session)
             if progress is None:
-                progress = self._known[session] = Progress(head.cursor.chunks, head.windows, head.cursor.keep)
+                progress = self._known[session] = Progress(head.cursor.chunks, head.windows)
             return 0.0 if await self._step(session, store, progress) else None
         except NotOwned:
             self._known.pop(session, None)
             return None
+        except StateLost:
+            self._known.pop(session, None)
+            return 0.0
         except Exception as error:
             return await self._failed(session, progress, error)
 
@@ -104,45 +113,38 @@ class Scorer:
             progress.missing += isinstance(error, LookupError)
         if isinstance(error, AudioError) or (progress is not None and progress.missing >= ATTEMPTS):
             try:
-                await self._emit(session, Failed(str(error)))
+                await self._fail(session, str(error))
             except Unavailable:
                 return retry.pause(1)
             self._known.pop(session, None)
             return None
         if progress is not None and self._known.get(session) is progress:
             # Restart from the rows.
-            self._known[session] = fresh = Progress(0, 0, 0)
+            self._known[session] = fresh = Progress(0, 0)
             fresh.failures, fresh.missing = progress.failures, progress.missing
             try:
                 head = self._store_of(session).head(session)
                 assert head is not None
-                fresh.taken, fresh.windows, fresh.dropped = head.cursor.chunks, head.windows, head.cursor.keep
+                fresh.taken, fresh.windows = head.cursor.chunks, head.windows
             except Exception:
                 self._known.pop(session, None)
         return retry.pause(failures)
 
     async def _step(self, session: str, store: SessionStore, progress: Progress) -> bool:
         head = store.head(session)
-        if head is None or progress.ended:
-            return False
-        if head.kind == "file" and head.state is not SessionState.READONLY:
+        if head is None or (head.kind == "file" and head.state is not SessionState.READONLY):
             return False
         rows = store.audio(session, progress.taken, min(head.next, progress.taken + STEP_CHUNKS))
         if progress.taken < head.next and not rows:
             raise LookupError(f"chunk {progress.taken} of {head.next} has no row")
-        if rows:
-            scores = b"".join([window(await self._audio.chunk(store.partition.number, row)) for row in rows])
-            taken = progress.taken + len(rows)
-            result = Scored(
-                progress.windows, MODEL, scores, Cursor(taken, taken, taken, 1), progress.dropped, False, TAGS
-            )
-            await self._emit(session, result)
-            progress.taken = progress.dropped = taken
-            progress.windows += len(rows)
-            progress.failures = progress.missing = 0
-            return progress.taken < head.next or head.state is SessionState.READONLY
-        if head.state is SessionState.READONLY:
-            cursor = Cursor(progress.taken, progress.taken, progress.taken, 1)
-            await self._emit(session, Scored(progress.windows, MODEL, b"", cursor, progress.dropped, True, TAGS))
-            progress.ended = True
-        return False
+        if not rows and head.state is not SessionState.READONLY:
+            return False
+        number = store.partition.number
+        scores = b"".join([window(await self._audio.chunk(number, row), self._kind) for row in rows])
+        taken = progress.taken + len(rows)
+        cursor = Cursor(taken, taken, taken, 1)
+        await self._writer.write(session, NewWindows(progress.windows, MODEL, scores, cursor, not rows, TAGS))
+        progress.taken = taken
+        progress.windows += len(rows)
+        progress.failures = progress.missing = 0
+        return bool(rows) and (progress.taken < head.next or head.state is SessionState.READONLY)

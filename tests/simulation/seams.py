@@ -12,7 +12,7 @@ import structlog
 from aiokafka.consumer import group_coordinator, subscription_state
 
 from streams.folding import billing as biller
-from streams.kafka import consumers
+from streams.kafka import consumers, delivery_reports
 from streams.kafka import kafka_backend as backend
 from streams.kafka import kafka_writer as writer
 from streams.membership import membership
@@ -28,6 +28,7 @@ MODULES: tuple[ModuleType, ...] = (
     backend,
     biller,
     consumers,
+    delivery_reports,
     group_coordinator,
     membership,
     owner,
@@ -45,7 +46,7 @@ def _node() -> Any:
 
 def _producer(settings: Any, logger: Any = None) -> librdkafka.Producer:
     node = _node()
-    return librdkafka.Producer(node.link, node.process.context)
+    return librdkafka.Producer(node.link, node.process.context, current().threads)
 
 
 def _client(request_timeout_ms: int, **settings: Any) -> group.Client:
@@ -85,7 +86,6 @@ def simulated() -> Iterator[None]:
                 if hasattr(module, name):
                     patch(module, name, value)
         patch(writer, "Producer", _producer)
-        patch(writer, "POLL_SECONDS", 0.02)
         patch(consumers, "Consumer", lambda settings: librdkafka.Consumer(_node().reading))
         patch(consumers, "POLL_SECONDS", 1.0)
         patch(consumers, "SILENT_SECONDS", 2.5)

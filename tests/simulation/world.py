@@ -44,3 +44,8 @@ def current() -> World:
 
 def enter(world: World) -> None:
     _Now.world = world
+
+
+def leave() -> None:
+    """Forget the world that is current, and with it what its killed processes left."""
+    del _Now.world

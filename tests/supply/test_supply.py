@@ -5,8 +5,10 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -17,6 +19,54 @@ from tests.supply import licences, lock
 UV = shutil.which("uv") or (str(ROOT / ".uv/bin/uv") if (ROOT / ".uv/bin/uv").exists() else None)
 FILE: dict[str, object] = {"url": f"{lock.FILES}a/b.whl", "hash": "sha256:" + "0" * 64}
 SOUND: dict[str, object] = {"name": "a", "version": "1", "source": {"registry": lock.INDEX}, "wheels": [FILE]}
+
+
+#: A command that asks a package index for a distribution of ours, which is no path; or the form of such a request.
+ASKED: Final = re.compile(
+    r"\b(?:pip|pip3|pipx|uv|uvx|poetry|pdm|conda)\b[^\n]*[ '\"=]earshot[-_](?:server|client|lab)(?![\w./*-]|\"\])"
+    r"|(?<![./\w])earshot[-_](?:server|client|lab)\["
+)
+INSTALLS: Final = re.compile(r"\bpip3? (?:install|download)\b(?P<rest>[^\n]*)")
+
+
+def tracked() -> Iterator[tuple[str, str]]:
+    """Yield the names and texts of all files of the project, except this one."""
+    names = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in names.splitlines():
+        path = ROOT / name
+        if path.is_file() and path != Path(__file__):
+            with suppress(UnicodeDecodeError):
+                yield name, path.read_text()
+
+
+def test_nothing_asks_an_index_for_a_distribution_of_ours() -> None:
+    """Nobody has registered these names, so a stranger may, and would run code where somebody follows the advice."""
+    asks = (
+        "pip install 'earshot-server[kafka]'",
+        "uv pip install -q earshot-client",
+        "or earshot-lab[x]",
+        "uvx earshot_lab",
+    )
+    others = (
+        "pip install ./app/client",
+        "pip install dist/earshot_server-0.1.0-py3-none-any.whl[speech]",
+        '"earshot-client",',
+    )
+    assert all(map(ASKED.search, asks))
+    assert not any(map(ASKED.search, others))
+    assert [(name, found.group()) for name, text in tracked() for found in ASKED.finditer(text)] == []
+
+
+def test_what_make_installs_has_hashes() -> None:
+    for found in INSTALLS.finditer((ROOT / "Makefile").read_text()):
+        (listed,) = re.findall(r"--require-hashes .*-r (\S+)$", found["rest"])
+        text = (ROOT / listed).read_text()
+        assert re.search(r"(?m)^[\w.-]+==\S+ \\\n    --hash=sha256:[0-9a-f]{64}", text), listed
+    for line in (ROOT / "Makefile").read_text().splitlines():
+        if re.search(r"\$\(UV\) (sync|build|tool|run|pip)\b", line):
+            # An isolated build takes hatchling from the index, in any version.
+            assert "--no-build-isolation" in line or "--no-install-workspace" in line, line
+            assert "--locked" in line or "--frozen" in line or " build " in line, line
 
 
 def test_offline_checks_find_no_faults() -> None:
@@ -93,7 +143,7 @@ def test_bill_of_materials_names_every_installed_package() -> None:
     ("settings", "installed", "extras"),
     [
         ({}, [], ["speech"]),
-        ({}, ["media", "s3"], ["speech", "media", "s3"]),
+        ({}, ["lab", "s3"], ["speech", "lab", "s3"]),
         ({"BROKER": "embedded://"}, [], ["speech"]),
         ({"BROKER": "kafka://127.0.0.1:9092"}, [], ["speech", "kafka"]),
         ({"DATABASE_URL": "sqlite:///postgres"}, [], ["speech"]),
@@ -105,6 +155,7 @@ def test_make_run_syncs_installed_extras_and_those_named_by_settings(
     settings: dict[str, str], installed: list[str], extras: list[str], tmp_path: Path
 ) -> None:
     shutil.copy(ROOT / "Makefile", tmp_path)
+    shutil.copytree(ROOT / "requirements", tmp_path / "requirements")
     stamps = [f".venv/.extra-{name}" for name in installed]
     for name in "pyproject.toml", "app/client/pyproject.toml", "infra/lab/pyproject.toml", "uv.lock", *stamps:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -120,5 +171,5 @@ def test_make_run_syncs_installed_extras_and_those_named_by_settings(
 
 
 def test_make_extra_notes_the_extra() -> None:
-    command = ["make", "--dry-run", "extra", "NAME=media"]
-    assert "touch .venv/.extra-media" in subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
+    command = ["make", "--dry-run", "extra", "NAME=lab"]
+    assert "touch .venv/.extra-lab" in subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from functools import cache
 
-import httpcore2
 import pytest
 from hypothesis import HealthCheck, settings
 from structlog.dev import ConsoleRenderer, plain_traceback
@@ -23,10 +22,9 @@ settings.load_profile("shared")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def done_once() -> Iterator[None]:
-    """Certificates take 30 ms per HTTP client; options take 50 ms per command."""
+def options_read_once() -> Iterator[None]:
+    """Options take 50 ms per command."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(httpcore2, "default_ssl_context", cache(httpcore2.default_ssl_context))
         patch.setattr("typer.main.get_params_from_function", cache(get_params_from_function))
         yield
 

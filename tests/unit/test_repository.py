@@ -1,6 +1,7 @@
 """The repository: data with their authors, packages and classes with their documentation, and the run of all stages."""
 
 import ast
+import os
 import re
 import sys
 from collections import defaultdict
@@ -13,7 +14,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from tests.__main__ import Case, Ran, Stage, run, summary
+from tests import groups
+from tests.__main__ import ELSEWHERE, STAGES, Case, Ran, Stage, record, run, run_beside, summary
 from tests.recordings import DATA, SOUND, SPEECH, TRAINING, rows, utterances
 
 TABLES = ("sound/clips.csv", "speech/utterances.csv")
@@ -66,6 +68,32 @@ def test_recordings_have_listed_duration() -> None:
     assert not seconds
 
 
+def loops_over_calls(tree: ast.AST) -> Iterator[ast.Call]:
+    """Yield the calls that an `async for` iterates over directly, so that nothing closes what they return."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.AsyncFor) or (isinstance(node, ast.comprehension) and node.is_async):
+            looped = node.iter
+            if isinstance(looped, ast.Call) and not ast.unparse(looped.func).endswith((".aiter_raw", ".aiter_bytes")):
+                yield looped
+
+
+def test_async_generators_are_closed_by_their_readers() -> None:
+    """A loop that is left early leaves its generator, with its locks and connections, to the garbage collector.
+
+    `async with aclosing(...)` closes it. httpx closes its generators with their response, and the client's are objects.
+    """
+    found = [
+        f"{path.relative_to(ROOT)}:{call.lineno}: {ast.unparse(call)}"
+        for root in ROOTS
+        for path in (ROOT / root).rglob("*.py")
+        if (ROOT / "app" / "client") not in path.parents
+        for call in loops_over_calls(ast.parse(path.read_text("utf-8")))
+    ]
+    assert not found
+    [call] = loops_over_calls(ast.parse("async def read():\n  async for one in log.read(tp):\n    pass"))
+    assert ast.unparse(call) == "log.read(tp)"
+
+
 ROOT = Path(__file__).parents[2]
 ROOTS = ("app", "streams", "topics", "infra", "benchmarks")
 
@@ -92,18 +120,73 @@ REPORT = """<testsuites><testsuite>
 </testsuite></testsuites>"""
 
 
-def test_summary_lists_failures_and_ends_with_counts(tmp_path: Path) -> None:
-    report = tmp_path / "report"
-    report.write_text(REPORT)
-    ran = run(Stage("some", (sys.executable, "-c", "raise SystemExit(1)"), pytest=False), report, ())
+def test_summary_lists_failures_and_ends_with_counts_and_time(tmp_path: Path) -> None:
+    (tmp_path / "unit").write_text(REPORT)
+    fails = Stage("unit", (sys.executable, "-c", "raise SystemExit(1)"), pytest=False)
+    ran = run(fails, tmp_path, (), shown=False)
     assert ran.cases == [
         Case("tests.a::test_one", "passed", 0.5),
         Case("tests.a::test_two", "failed", 2.0),
         Case("tests.b::test_three", "skipped", 0.1),
     ]
-    lines = list(summary([ran]))
+    lines = list(summary([ran], 61.4))
     assert "  tests.a::test_two" in lines
-    assert lines[-1] == "1 passed, 1 failed, 1 skipped"
+    assert lines[-1] == "1 passed, 1 failed, 1 skipped in 61 s"
+
+
+def test_stages_run_beside_each_other_with_ports_of_their_own(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Each waits for the other; only the output of the first lane is shown at once."""
+    meet = """if True:
+        import os, pathlib, sys, time
+        own, other = (pathlib.Path(sys.argv[1], name) for name in sys.argv[2:])
+        own.touch()
+        while not other.exists():
+            time.sleep(0.01)
+        from tests.ports import PORTS
+        print(sys.argv[2], PORTS[0], os.getpriority(os.PRIO_PROCESS, 0))
+    """
+    pairs = [("service", "unit", 0), ("unit", "service", 3)]
+    lanes = [
+        [Stage(one, (sys.executable, "-c", meet, str(tmp_path), f"{one}-is-there", f"{other}-is-there"), False, nice)]
+        for one, other, nice in pairs
+    ]
+    mine = os.getpriority(os.PRIO_PROCESS, 0)
+    assert [ran.status for ran in run_beside(lanes, tmp_path, ())] == [0, 0]
+    said = [line.split() for line in capfd.readouterr().out.splitlines() if "-is-there" in line]
+    assert [(name, int(nice)) for name, _, nice in said] == [("service-is-there", mine), ("unit-is-there", mine + 3)]
+    assert said[0][1] != said[1][1]
+
+
+def test_every_test_is_in_one_stage() -> None:
+    """Nothing runs twice, and nothing is left out."""
+    stages = [one for lanes in STAGES for lane in lanes for one in lane if one.pytest]
+    folders = {f"tests/{path.relative_to(ROOT / 'tests').parts[0]}" for path in (ROOT / "tests").glob("*/**/test_*.py")}
+    own = {word for one in stages for word in one.arguments if word in folders}
+    assert {word.removeprefix("--ignore=") for word in ELSEWHERE} == own
+    for folder in own:
+        assert not [path for path in (ROOT / folder).rglob("test_*.py") if re.search(r"mark\.alone", path.read_text())]
+    marks = [one.arguments[one.arguments.index("-m") + 1] for one in stages if "-m" in one.arguments]
+    assert marks == ["not alone", "alone"]
+
+
+def test_durations_are_recorded_by_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "DURATIONS", tmp_path / "durations.txt")
+    names = ("contract.test_a::test_x[kafka]", "interop.test_b::test_y[kafka]", "recovery.test_c::test_z[kafka-1]")
+    cases = [Case(f"tests.{name}", "passed", 20.2) for name in (*names, "recovery.test_c::test_z[embedded-1]")]
+    record(Ran(STAGES[1][0][0], 0, 1.0, cases))
+    groups.durations.cache_clear()
+    kept = groups.durations()
+    groups.durations.cache_clear()
+    assert kept == {"kafka": 40, "tests/recovery/test_c.py on Kafka": 20, "tests/recovery/test_c.py": 20}
+
+
+def test_recorded_groups_exist() -> None:
+    for name in groups.durations():
+        assert name == "kafka" or (ROOT / name.removesuffix(" on Kafka")).exists(), (
+            f"{name}: `python -m tests --record`"
+        )
 
 
 @pytest.mark.parametrize(("status", "failed"), [(0, []), (2, ["check (status 2)"])])
@@ -123,6 +206,13 @@ def classes(room: str) -> Iterator[tuple[Path, ast.ClassDef]]:
                 yield path.relative_to(ROOT), node
 
 
+def test_no_test_replaces_sleep_for_all_threads() -> None:
+    """A server of the session sleeps meanwhile: it would never wake up, and its fixture never end."""
+    replaced = re.compile(r"""setattr\(asyncio, "sleep"|"[\w.]+\.asyncio\.sleep\"""")
+    found = [str(path) for path in ROOT.glob("tests/**/*.py") if replaced.search(path.read_text(encoding="utf-8"))]
+    assert found == []
+
+
 def test_each_class_documents_its_thread_safety() -> None:
     bases, streams = defaultdict[str, set[str]](set), list(classes("streams"))
     for _, node in (*classes("topics"), *streams):
@@ -138,3 +228,19 @@ def test_each_class_documents_its_thread_safety() -> None:
         if not is_value(node.name) and not SAID.search(ast.get_docstring(node) or "")
     ]
     assert silent == []
+
+
+#: What a recipe of the Makefile runs for more than a second or two.
+SLOW: Final = re.compile(r"pip install|npm ci|\$\(UV\) sync|infra\.compile")
+
+
+def test_installing_says_what_it_does_before_it_does_it() -> None:
+    """On standard error, so that it is seen with and without a terminal, and no output has it."""
+    rules = re.findall(r"^([^\s#].*?):[^=\n]*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+    installing = {target: recipe.splitlines() for target, recipe in rules if "/" in target and SLOW.search(recipe)}
+    assert len(installing) == 5
+    for target, recipe in installing.items():
+        said = [line.startswith("\t@echo ") and line.endswith(">&2") for line in recipe]
+        assert said[0], f"{target} begins without a word"
+        for line, before in zip(recipe[1:], said, strict=False):
+            assert before or "infra.compile" not in line, f"{target}: {line}"

@@ -57,7 +57,7 @@ class Segment(msgspec.Struct, frozen=True, array_like=True):
     words: tuple[Word, ...] = ()
     #: Detected duration of other speech during this turn.
     overlap_ms: int = 0
-    #: Who speaks then, and when; earlier versions have no overlaps.
+    #: Who speaks then, and when.
     overlaps: tuple[Overlap, ...] = ()
 
 

@@ -69,11 +69,11 @@ class Removed(Record, frozen=True, tag="remove"):
 
 
 class Overdue(Record, frozen=True, tag="overdue"):
-    """The sweeper found that the job's deadline has passed; the fold decides by log time."""
+    """The sweeper found that the time of the job or of its audio is over; it stays if any command came since."""
 
     command: str
-    #: How long a job is kept after its acceptance.
-    keep_ms: int
+    #: Offset of the last command that the sweeper saw, -1 if it found no job.
+    seen: int
     #: The due time (ms) of the expiry index entry behind this command.
     due: int
 
@@ -90,12 +90,10 @@ class Started(Record, frozen=True, tag="start"):
     service: Service
     #: Distinguishes the portions of this run from those of an earlier one.
     run: str
-    #: Starts without progress or a seen end, including this run; 0 in records from before this was counted.
-    times: int = 0
-    #: Earlier starts whose process was ended from outside; `times` does not include them.
-    kills: int = 0
-    #: The lives of the processes that `times` counts; fewer in records from before they were named.
+    #: The lives of the processes that started it without progress or a seen end, this run's last.
     lives: tuple[str, ...] = ()
+    #: Earlier starts whose process was ended from outside; `lives` does not have them.
+    kills: int = 0
 
 
 class Stopped(Record, frozen=True, tag="stop"):
@@ -104,8 +102,7 @@ class Stopped(Record, frozen=True, tag="stop"):
     service: Service
     run: str
     #: As in `Started`, without this run.
-    times: int
-    lives: tuple[str, ...] = ()
+    lives: tuple[str, ...]
 
 
 class Portion(Record, frozen=True, tag="portion"):
@@ -133,6 +130,8 @@ class Finished(Record, frozen=True, tag="finish"):
     #: The model: `name@sha256 prefix`, or the engine's model name.
     model: str = ""
     warnings: tuple[str, ...] = ()
+    #: How much of it is silence that stands for gaps, which is not billed.
+    silence_ms: int = 0
 
 
 class Billed(Record, frozen=True, tag="bill"):

@@ -1,8 +1,4 @@
-"""The rules of a job: the effect of each command and result in each state.
-
-A service may run several times, for example on a node that died and on the next owner. Each run has a name, and only
-the run that ended an entry counts.
-"""
+"""The rules of a job: the effect of each command in each state. `result_rules` has those of results."""
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
@@ -14,19 +10,12 @@ from topics.folding import Arrival, AudioRow, Effect, Step, Verdict, refusal
 from topics.jobs.options import NEEDS, Service
 from topics.jobs.records import (
     Accepted,
-    Billed,
-    Finished,
     JobCommand,
-    JobResult,
     Overdue,
     Part,
-    Portion,
     Removed,
-    Started,
-    Stopped,
 )
 
-LOST: Final = "a part of the result was lost"
 #: An upload is dropped after this time without a new part.
 UPLOAD_IDLE_MS: Final = 3600 * 1000
 
@@ -77,14 +66,14 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     #: The job's revision at the entry's last change.
     revision: int = 0
     billed: bool = False
-    #: Starts without progress, by processes that may have died since (`Started`).
-    begun: int = 0
     #: Number of portions of the run that got furthest.
     furthest: int = 0
     #: Starts without progress by processes that were ended from outside (`Started`).
     kills: int = 0
-    #: The lives of the processes that `begun` counts (`Started`).
+    #: The lives of the processes that started it without progress and may have died since (`Started`).
     begun_by: tuple[str, ...] = ()
+    #: Milliseconds of silence for gaps in the audio, as far as a service has measured them; they are not billed.
+    silence_ms: int = 0
 
     @property
     def ended(self) -> bool:
@@ -110,6 +99,8 @@ class JobHead(msgspec.Struct, frozen=True, array_like=True):
     digest: bytes = b""
     #: How long the audio stays readable after acceptance, 0 once that time is over.
     keep_audio_ms: int = 0
+    #: Log time (ms) of the last end of a service, 0 before the first. No rule of a command reads it.
+    ended_at: int = 0
 
     def entry(self, service: Service) -> Entry | None:
         return next((entry for entry in self.entries if entry.service is service), None)
@@ -172,11 +163,29 @@ class JobHead(msgspec.Struct, frozen=True, array_like=True):
     def recent(self) -> tuple[AudioRow, ...]:
         return ()
 
+    @property
+    def progress(self) -> int:
+        """A number that grows with the work."""
+        return self.revision
+
     def due(self, lifetime_ms: int) -> int:
-        """Return the log time (ms) after which the job may be removed, or its audio released."""
+        """Return the log time (ms) before which neither the job nor its audio goes, as far as its commands say."""
         if self.state is JobState.RECEIVING:
             return self.touched + UPLOAD_IDLE_MS
         return self.created + min(lifetime_ms, self.keep_audio_ms or lifetime_ms)
+
+    def terms(self, lifetime_ms: int) -> tuple[tuple[int, int], ...]:
+        """Return since when (log time in ms) and how long (ms of service time) it, or its audio, may stay.
+
+        Return () while a service has not ended, or the ledger lacks something.
+        """
+        if self.state is JobState.RECEIVING:
+            return ((self.touched, UPLOAD_IDLE_MS),)
+        if self.unfinished or self.unbilled:
+            return ()
+        if self.keep_audio_ms:
+            return ((self.created, min(lifetime_ms, self.keep_audio_ms)),)
+        return ((max(self.created, self.ended_at), lifetime_ms),)
 
 
 ABSENT: Final = Verdict(404, error="Not Found")
@@ -238,14 +247,18 @@ def _remove(head: JobHead, command: Removed, arrival: Arrival) -> Step[JobHead]:
 
 
 def _overdue(head: JobHead, command: Overdue, arrival: Arrival) -> Step[JobHead]:
-    audio_over = head.keep_audio_ms > 0 and arrival.at > head.created + head.keep_audio_ms
-    drop = (Effect.DROP_AUDIO,) if audio_over and head.keeps_audio else ()
-    kept = msgspec.structs.replace(head, keep_audio_ms=0) if audio_over else head
-    if arrival.at > kept.due(command.keep_ms) and not head.unbilled:
-        return Step(None, (Effect.UNWATCH, *_GONE), Verdict(204))
-    # The head keeps the command's offset, so that a redelivery after billing does not remove the job.
-    new_head = msgspec.structs.replace(kept, command=arrival.offset)
-    return Step(new_head, (*drop, Effect.UNWATCH, Effect.WATCH), Verdict(409, error="the job is kept"))
+    """Release the audio of a job that keeps it, else remove the job, unless a command came since or it is not billed.
+
+    The head keeps the command's offset, so that a redelivery after billing does not remove the job.
+    """
+    kept, drop = msgspec.structs.replace(head, command=arrival.offset), tuple[Effect, ...]()
+    if command.seen == head.command:
+        if head.keep_audio_ms:
+            kept = msgspec.structs.replace(kept, keep_audio_ms=0)
+            drop = (Effect.DROP_AUDIO,) if head.keeps_audio else ()
+        elif not head.unbilled:
+            return Step(None, (Effect.UNWATCH, *_GONE), Verdict(204))
+    return Step(kept, (*drop, Effect.UNWATCH, Effect.WATCH), Verdict(409, error="the job is kept"))
 
 
 def _removed_before(head: JobHead | None, command: Removed, arrival: Arrival) -> Step[JobHead]:
@@ -286,112 +299,3 @@ def state_of(head: JobHead | None) -> JobState:
 def fold_command(head: JobHead | None, command: JobCommand, arrival: Arrival) -> Step[JobHead]:
     """Apply a command that was not folded before (`arrival.offset > head.command`)."""
     return TABLE[state_of(head), type(command)](head, command, arrival)
-
-
-# --- results --------------------------------------------------------------------------------------------------------
-
-
-def fold_result(head: JobHead | None, result: JobResult) -> Step[JobHead]:
-    """Apply a result, new or redelivered; ignore results of superseded runs."""
-    if head is None or head.state is JobState.RECEIVING:
-        return Step(head)
-    if isinstance(result, Billed):
-        return _billed(head, result)
-    entry = head.entry(result.service)
-    if entry is None or head.state is JobState.REMOVED:
-        return Step(head)
-    if isinstance(result, Started):
-        return _started(head, entry, result)
-    if entry.run != result.run:
-        return Step(head)
-    if isinstance(result, Stopped):
-        return _stopped(head, entry, result)
-    return _portion(head, entry, result) if isinstance(result, Portion) else _finished(head, entry, result)
-
-
-def _started(head: JobHead, entry: Entry, result: Started) -> Step[JobHead]:
-    if entry.ended or entry.run == result.run:
-        return Step(head)
-    new_entry = Entry(
-        entry.service,
-        EntryState.RUNNING,
-        result.run,
-        begun=result.times,
-        furthest=entry.furthest,
-        kills=result.kills,
-        begun_by=result.lives,
-    )
-    return Step(_with_entry(head, new_entry))
-
-
-def _stopped(head: JobHead, entry: Entry, result: Stopped) -> Step[JobHead]:
-    # A portion may have reset the count since.
-    if entry.begun <= result.times:
-        return Step(head)
-    counted = msgspec.structs.replace(entry, begun=result.times, begun_by=result.lives)
-    entries = tuple(counted if other is entry else other for other in head.entries)
-    return Step(msgspec.structs.replace(head, entries=entries))
-
-
-def _portion(head: JobHead, entry: Entry, result: Portion) -> Step[JobHead]:
-    if result.number < entry.portions:
-        return Step(head, (Effect.KEEP_RESULT,))
-    if entry.ended or result.number > entry.portions:
-        return Step(head)  # An earlier portion was parked; the run's `Finished` has the right number.
-    portions = result.number + 1
-    further = portions > entry.furthest
-    grown = msgspec.structs.replace(
-        entry,
-        portions=portions,
-        done=result.done,
-        begun=0 if further else entry.begun,
-        furthest=max(portions, entry.furthest),
-        kills=0 if further else entry.kills,
-        begun_by=() if further else entry.begun_by,
-    )
-    return Step(_with_entry(head, grown), (Effect.KEEP_RESULT,))
-
-
-def _finished(head: JobHead, entry: Entry, result: Finished) -> Step[JobHead]:
-    if entry.ended:
-        return Step(head, _end_effects(head, entry))
-    error = result.error if result.portions == entry.portions else result.error or LOST
-    state = EntryState.SUCCESS if error is None else EntryState.ERROR
-    new_entry = msgspec.structs.replace(
-        entry,
-        state=state,
-        done=1.0,
-        error=error,
-        audio_ms=result.audio_ms,
-        model=result.model,
-        warnings=result.warnings,
-    )
-    new_head = _with_entry(head, new_entry)
-    return Step(new_head, _end_effects(new_head, new_entry))
-
-
-def _end_effects(head: JobHead, entry: Entry) -> tuple[Effect, ...]:
-    bill = (Effect.BILL,) if entry.state is EntryState.SUCCESS and not entry.billed else ()
-    if head.keeps_audio:
-        return bill
-    return (*bill, Effect.DROP_AUDIO if head.state is JobState.COMPLETED else Effect.WORK)
-
-
-def _billed(head: JobHead, result: Billed) -> Step[JobHead]:
-    billed = {entry.service for entry in head.unbilled}.intersection(result.services)
-    entries = tuple(
-        msgspec.structs.replace(entry, billed=True) if entry.service in billed else entry for entry in head.entries
-    )
-    new_head = msgspec.structs.replace(head, entries=entries)
-    if head.state is JobState.REMOVED:
-        rest = msgspec.structs.replace(new_head, entries=new_head.unbilled)
-        return Step(rest, () if rest.entries else (Effect.DROP_AUDIO, Effect.ERASE))
-    return Step(new_head)
-
-
-def _with_entry(head: JobHead, entry: Entry) -> JobHead:
-    revision = head.revision + 1
-    entry = msgspec.structs.replace(entry, revision=revision)
-    entries = tuple(entry if other.service is entry.service else other for other in head.entries)
-    state = JobState.COMPLETED if all(other.ended for other in entries) else JobState.PROCESSING
-    return msgspec.structs.replace(head, state=state, entries=entries, revision=revision)

@@ -81,7 +81,7 @@ class Administration(Protocol):
         """Revoke an organization's key and return its new one."""
 
     async def delete_organization(self, organization: str) -> None:
-        """Delete an organization, its projects, their keys, and its speakers with their voices."""
+        """Delete an organization, its projects as `delete_project` does, and its speakers with their voices."""
 
     async def create_project(self, name: str, organization: str | None = None) -> tuple[Project, str]:
         """Create a project, by default in the only organization; return it and its key."""
@@ -98,7 +98,8 @@ class Administration(Protocol):
         Nodes cache keys, so all apply the change only after up to `EARSHOT_KEY_CACHE_SECONDS`.
         """
 
-    async def delete_project(self, project: str) -> None: ...
+    async def delete_project(self, project: str) -> None:
+        """Delete a project, its key and own sounds; the nodes then delete its sessions and jobs."""
 
     async def totals(self, period: UsageFilter) -> Sequence[UsageTotal]:
         """Return the usage by month, project and service."""

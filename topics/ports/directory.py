@@ -52,8 +52,11 @@ class Directory(Protocol):
     async def organization(self, key: str) -> str | None:
         """Return the organization of an organization key, or None if it is unknown or rotated."""
 
-    async def link_audio(self, principal: Principal, job: str) -> str | None:
-        """Return the token of a new link to the recording of a job, None if the project has no key."""
+    async def link_audio(self, key: str, job: str) -> str | None:
+        """Return the token of a new link to the recording of a job, None if the key has ended.
+
+        `key` is the project's key or a session token; the link ends with it.
+        """
 
     async def audio_link(self, token: str) -> AudioLink | None:
         """Return the target of a link, or None if it has expired."""

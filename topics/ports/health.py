@@ -6,9 +6,12 @@ from typing import Literal, Protocol
 #: Problems that do not stop requests. Public, so they contain no names.
 Note = Literal[
     "records may be lost",
+    "a partition has stopped",
     "a table was rebuilt",
     "damaged tables were set aside",
     "records were set aside",
+    "records were removed before they were read",
+    "the log does not keep what was promised",
     "the database fails",
     "another sound model stands in for the one that cannot be used",
     "uploads are refused: the disk is nearly full",

@@ -16,6 +16,8 @@ HIGH_HZ: Final = 8000.0
 STEPS_PER_DB: Final = 2
 #: The level of silence, dBFS.
 SILENCE_DB: Final = -100.0
+#: Past windows that a reader gets when it meets a running session: as many as one step of a file produces.
+MET_WINDOWS: Final = 64
 
 
 class WindowSound(msgspec.Struct, frozen=True):

@@ -1,10 +1,13 @@
 """Detection of a recording's format."""
 
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from topics.media import Media
+
+#: Probes that run at a time; the others wait in the order in which they came.
+MAX_PROBES: Final = 4
 
 
 class ProbeResult(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ import msgspec
 
 from topics.folding import Answer, Verdict
 from topics.hearing import Hearing, OwnSounds
+from topics.media import Media
 from topics.ports.follower import Follower, Watch
 from topics.ports.lists import Coverage, ListQuery
 from topics.ports.live import ProjectFollower, SoundTap
@@ -58,6 +59,12 @@ class Sessions(Protocol):
 
     def same_audio(self, session: str, number: int, data: bytes) -> bool:
         """Return whether an accepted chunk has these bytes; False if unknown by now."""
+
+    def check_beginning(self, declared: Media, head: bytes) -> None:
+        """Raise AudioError if raw PCM of this type begins like a container."""
+
+    def check_floats(self, declared: Media, samples: bytes) -> None:
+        """Raise AudioError if a whole sample of raw PCM is a float that is not plausible."""
 
     def watch(self, session: str, woken: Callable[[bool], None]) -> Watch:
         """Call `woken` when the session changes, with True once another node owns it.

@@ -24,6 +24,8 @@ class Profile(msgspec.Struct, frozen=True):
     samples: int
     #: Whether the model in use embedded all samples; it cannot compare those of another model.
     compatible: bool
+    #: What people call the speaker; None for the name.
+    display_name: str | None = None
 
 
 class SpeakerTurn(msgspec.Struct, frozen=True):
@@ -82,6 +84,13 @@ class Speakers(Protocol):
 
         Raises:
             RuleBroken, AudioError, EngineAway, Unavailable: as in `register`.
+        """
+
+    async def name(self, organization: str, speaker: str, display_name: str | None) -> Profile:
+        """Set what people call a speaker, None for the name.
+
+        Raises:
+            RuleBroken: there is no such speaker.
         """
 
     async def remove(self, organization: str, speaker: str) -> None:

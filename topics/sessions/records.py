@@ -32,14 +32,12 @@ class Opened(Record, frozen=True, tag="open"):
     metadata: dict[str, str] = msgspec.field(default_factory=dict)
     file_name: str | None = None
     file_length: float | None = None
-    #: The model of the session, with its own sounds (`topics.hearing.model_with`); "" in records from before models
-    #: could change.
+    #: The model of the session, with its own sounds (`topics.hearing.model_with`).
     model: str = ""
-    #: "" in records from before sessions were metered.
     organization: str = ""
     #: Log time (ms) of the opening, in the row only; 0 on the log.
     at: int = 0
-    #: Rules of when a sound is on: for all sounds, and by name. Records from before sound events have none.
+    #: Rules of when a sound is on: for all sounds, and by name.
     sound_rule: SoundRule = DEFAULT
     sound_rules: dict[str, SoundRule] = msgspec.field(default_factory=dict)
     #: Later rules (`Tuned`) in order, in the row only; () on the log.
@@ -89,19 +87,47 @@ class Deleted(Record, frozen=True, tag="delete"):
 
 
 class Expired(Record, frozen=True, tag="expire"):
-    """The sweeper found that the session's deadline has passed; the fold decides by log time."""
+    """The sweeper found that the session's time is over; the session stays if any command came since."""
 
     command: str
-    #: A session is deleted after this time without a chunk.
-    idle_ms: int
+    #: Offset of the last command that the sweeper saw: the last chunk, seal or deletion; -1 if it found no session.
+    seen: int
     #: The due time (ms) of the expiry index entry behind this command.
     due: int
 
 
-SessionCommand = Opened | Chunk | Sealed | Deleted | Expired
+class Failed(Record, frozen=True, tag="fail"):
+    """The session's audio cannot be analysed; the session becomes readonly with this message."""
+
+    command: str
+    error: str
+    #: Windows before the failure.
+    windows: int
 
 
-# --- earshot.session.result.v1, key = session id --------------------------------------------------------------------
+class Metered(Record, frozen=True, tag="meter"):
+    """The session's audio up to this window is in the ledger."""
+
+    command: str
+    windows: int
+    #: Whether the windows came by `/predict`, each with its own audio.
+    predicts: bool = False
+
+
+class Tuned(Record, frozen=True, tag="tune"):
+    """New sound rules for the windows that were not made at this place of the log; None leaves a rule as it is."""
+
+    command: str
+    sound_rule: SoundRule | None = None
+    sound_rules: dict[str, SoundRule] | None = None
+
+
+#: Commands that do not count as a use of the session.
+SessionNote = Failed | Metered | Tuned
+SessionCommand = Opened | Chunk | Sealed | Deleted | Expired | SessionNote
+
+
+# --- the analysis ---------------------------------------------------------------------------------------------------
 
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True):
@@ -115,10 +141,12 @@ class Cursor(msgspec.Struct, frozen=True, array_like=True):
     keep_at: int = 0
     #: Sample rate of the source in Hz, 0 until the first chunk is decoded.
     rate: int = 0
+    #: Bytes at the beginning of chunk `keep` that continue what the chunk before began, so they precede `keep_at`.
+    skip: int = 0
 
 
-class Scored(Record, frozen=True, tag="scores"):
-    """Scores of windows in order. After a crash they are written again, bit for bit the same."""
+class NewWindows(msgspec.Struct, frozen=True):
+    """Windows of one session in order, which a worker scored, and how far its analysis came. Not a record."""
 
     #: Index of the first window in `scores`.
     first: int
@@ -127,48 +155,16 @@ class Scored(Record, frozen=True, tag="scores"):
     #: Packed scores (`topics.scores`), tags x windows bytes, window by window.
     scores: bytes
     cursor: Cursor
-    #: The cursor's `keep` before this record: the chunks in [dropped, cursor.keep) are no longer needed.
-    dropped: int = 0
-    #: True on the last record of a session: no more windows follow.
+    #: True for the last windows of a session.
     final: bool = False
     #: Number of tags per window; 0 only if there are no scores.
     tags: int = 0
     #: The embeddings kept with the windows, one byte per number; zeros for looks that were not heard.
     looks: bytes = b""
+    #: Windows from `first` on, as (first, end), that lie in gaps of a file; they are not billed.
+    silent: tuple[tuple[int, int], ...] = ()
 
-
-class Failed(Record, frozen=True, tag="fail"):
-    """The session's audio cannot be analysed; the session becomes readonly with this message."""
-
-    error: str
-
-
-class Begun(Record, frozen=True, tag="begin"):
-    """Written by earlier versions only, and ignored: an owner was about to analyse an unfinished session."""
-
-    #: The progress of the analysis.
-    windows: int
-    chunks: int
-    #: Starts at this point without a seen end, including this one unless it has ended.
-    times: int
-    #: The lives of these processes; fewer in records from before lives were named.
-    lives: tuple[str, ...] = ()
-
-
-class Metered(Record, frozen=True, tag="meter"):
-    """The session's audio up to this window is in the ledger."""
-
-    windows: int
-    #: Whether the windows came by `/predict`, each with its own audio.
-    predicts: bool = False
-
-
-class Tuned(Record, frozen=True, tag="tune"):
-    """New sound rules for the windows after this place of the log; None leaves a rule as it is."""
-
-    command: str
-    sound_rule: SoundRule | None = None
-    sound_rules: dict[str, SoundRule] | None = None
-
-
-SessionResult = Scored | Failed | Begun | Metered | Tuned
+    @property
+    def count(self) -> int:
+        """Number of windows."""
+        return len(self.scores) // self.tags if self.tags else 0

@@ -4,12 +4,12 @@ from typing import Final
 
 import msgspec
 
-from topics.rows import VERSION, WITH_RECENT, Decoder
-from topics.sessions.records import Opened
-from topics.sessions.rules import SessionHead
+from topics.rows import Decoder
+from topics.sessions.records import Cursor, Opened
+from topics.sessions.rules import SessionHead, SessionState, without_dropped
 from topics.sessions.sounds import SoundRules
 
-#: Windows per block row: few enough to rewrite for every window, many enough that a page has few rows.
+#: Windows per block: few enough to rewrite for every window, many enough that a page has few rows.
 BLOCK_WINDOWS: Final = 16
 
 
@@ -18,14 +18,56 @@ class Block(msgspec.Struct, frozen=True, array_like=True):
 
     model: str
     scores: bytes
-    #: As in `Scored`.
+    #: As in `NewWindows`.
     looks: bytes = b""
 
 
-head: Final = Decoder[SessionHead](SessionHead, versions=(VERSION, WITH_RECENT)).optional
+class Newest(msgspec.Struct, frozen=True, array_like=True):
+    """How far a session's analysis came, with the windows of the block that is not full.
+
+    They are one row, so that windows, cursor and end are shown together or not at all.
+    """
+
+    windows: int
+    cursor: Cursor
+    finished: bool
+    #: Log time (ms).
+    at: int
+    #: As in `SessionHead`.
+    silent: tuple[tuple[int, int], ...]
+    block: Block
+
+
+head: Final = Decoder[SessionHead](SessionHead).optional
 opened: Final = Decoder[Opened](Opened).optional
 block: Final = Decoder[Block](Block).optional
+newest: Final = Decoder[Newest](Newest).optional
 _rules: Final = Decoder[tuple[SoundRules, ...]](tuple[SoundRules, ...]).optional
+
+
+def stored(head: SessionHead) -> SessionHead:
+    """Return what the row of a head holds. A deleted session has no other row, so that one is whole."""
+    if head.state is SessionState.DELETED:
+        return head
+    return msgspec.structs.replace(head, windows=0, cursor=Cursor(), finished=False, analysed_at=0, silent=())
+
+
+def whole(head: SessionHead | None, newest: Newest | None) -> SessionHead | None:
+    """Return the head of a session from its two rows."""
+    if head is None or head.state is SessionState.DELETED:
+        return head
+    if newest is None:
+        return msgspec.structs.replace(head, finished=True) if head.error is not None else head
+    return without_dropped(
+        msgspec.structs.replace(
+            head,
+            windows=newest.windows,
+            cursor=newest.cursor,
+            finished=newest.finished or head.error is not None,
+            analysed_at=newest.at,
+            silent=tuple(windows for windows in newest.silent if windows[1] > head.metered),
+        )
+    )
 
 
 def with_rules(request: Opened, row: bytes | None) -> Opened:

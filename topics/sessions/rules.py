@@ -1,4 +1,4 @@
-"""The rules of a session: the effect of each command and result in each state.
+"""The rules of a session: the effect of each command in each state. `analysis_rules` has those of its windows.
 
 `TABLE` has a rule for every (state, command). Sessions that never existed and deleted ones share the state ABSENT: ids
 have up to 142 random bits and are never reused. Only derived ids (`Opened.derived`) can be asked for again, within an
@@ -11,10 +11,8 @@ from typing import Final
 
 import msgspec
 
-from topics.errors import RecordError
 from topics.folding import Arrival, AudioRow, Effect, Step, Verdict, first_recent, refusal
 from topics.sessions.records import (
-    Begun,
     Chunk,
     Cursor,
     Deleted,
@@ -25,15 +23,15 @@ from topics.sessions.records import (
     Sealed,
     SessionCommand,
     SessionKind,
-    SessionResult,
     Tuned,
 )
-from topics.sessions.sounds import SoundRules
 
 #: Windows of one metering step: an open session is billed each time it has this many more.
 METER_WINDOWS: Final = 1200
 #: Chunks whose references a head holds, as many as a socket has under way.
 MOST_RECENT: Final = 32
+#: Limit on changes of a session's sound rules, which are all kept for the windows they apply to.
+MOST_TUNED: Final = 64
 #: Most time (ms) for the upload of a file in chunks.
 FILE_MS: Final = 24 * 3_600_000
 #: Time (ms) for which the derived id of a deleted session stays taken.
@@ -55,13 +53,17 @@ LISTED_STATES: Final = (SessionState.WRITABLE, SessionState.READONLY)
 
 
 class SessionHead(msgspec.Struct, frozen=True, array_like=True):
-    """The part of a session that changes; small, because it is written for every chunk."""
+    """The part of a session that changes; small, because it is written for every chunk.
+
+    It has two rows with one writer each: the fold of commands writes the head's row, the analysis that of the newest
+    windows (`topics.sessions.rows`).
+    """
 
     kind: SessionKind
     total_size: int | None
     #: Log time (ms) of the last chunk, the opening or the deletion; -1 if only the ledger still needs the session.
     touched: int
-    #: Offset of the last folded command.
+    #: Offset of the last folded command that is no note.
     command: int
     state: SessionState = SessionState.WRITABLE
     #: Sequence number of the next chunk.
@@ -70,23 +72,33 @@ class SessionHead(msgspec.Struct, frozen=True, array_like=True):
     #: True once `/predict` was used, False once a chunk was uploaded: a session accepts only one kind.
     predicts: bool | None = None
     error: str | None = None
-    #: Number of readable windows.
+    #: Number of readable windows. In the row of the newest windows.
     windows: int = 0
+    #: In the row of the newest windows.
     cursor: Cursor = Cursor()
-    #: True if no more windows will follow.
+    #: True if no more windows will follow. In the row of the newest windows, unless the session failed.
     finished: bool = False
-    #: Unused, as `begun_by`: heads of earlier versions counted `Begun` records here.
-    begun: int = 0
-    #: Windows in the ledger; tombstones of an earlier version have None for 0.
-    metered: int | None = 0
-    begun_by: tuple[str, ...] = ()
+    #: Windows in the ledger.
+    metered: int = 0
     #: As in `Opened`.
     derived: bool = False
-    #: Log time (ms) of the opening; 0 if it is of an earlier version.
+    #: Log time (ms) of the opening.
     opened_at: int = 0
     #: References to the newest chunks of a stream, which have no rows: a row that is deleted a moment later costs two
     #: records of the changelog.
     recent: tuple[AudioRow, ...] = ()
+    #: Log time (ms) of the newest windows, 0 before the first. No rule of a command reads it. In their row.
+    analysed_at: int = 0
+    #: Number and digest of the last accepted chunk whose sender was told that the write may still succeed, until the
+    #: sender repeats it.
+    doubted: tuple[int, bytes] | None = None
+    #: Windows (first, end) in gaps of a file, which are not billed; until the ledger has what follows them. In the row
+    #: of the newest windows.
+    silent: tuple[tuple[int, int], ...] = ()
+    #: How often the sound rules changed.
+    tuned: int = 0
+    #: Offset of the last folded note (`SessionNote`).
+    noted: int = -1
 
     @property
     def in_progress(self) -> bool:
@@ -116,7 +128,7 @@ class SessionHead(msgspec.Struct, frozen=True, array_like=True):
     @property
     def unmetered(self) -> bool:
         """Whether the ledger may lack windows that are due."""
-        return (self.metered or 0) < self.meterable
+        return self.metered < self.meterable
 
     @property
     def unsettled(self) -> bool:
@@ -132,20 +144,35 @@ class SessionHead(msgspec.Struct, frozen=True, array_like=True):
         """Numbers of the chunks that a later window may need."""
         return range(self.cursor.keep, self.next)
 
+    @property
+    def progress(self) -> int:
+        """A number that grows with the analysis."""
+        return self.windows + self.cursor.chunks
+
     def due(self, lifetime_ms: int) -> int:
-        """Return the log time (ms) after which the session expires: `lifetime_ms` after its last chunk."""
+        """Return the log time (ms) before which the session does not expire, as far as its commands say."""
         if self.state is SessionState.DELETED:
             return self.touched + TOMBSTONE_MS
         idle = self.touched + lifetime_ms
-        # Its audio stays on the log until the file is complete.
-        is_arriving = self.kind == "file" and self.state is SessionState.WRITABLE and self.opened_at
-        return min(idle, self.opened_at + FILE_MS) if is_arriving else idle
+        return min(idle, self.opened_at + FILE_MS) if self._is_arriving else idle
+
+    def terms(self, lifetime_ms: int) -> tuple[tuple[int, int], ...]:
+        """Return since when (log time in ms) and how long (ms of service time) it may stay; () while audio waits."""
+        if self.state is SessionState.DELETED:
+            return ((self.touched, TOMBSTONE_MS),)
+        if self.analysable:
+            return ()
+        idle = max(self.touched, self.analysed_at), lifetime_ms
+        return (idle, (self.opened_at, FILE_MS)) if self._is_arriving else (idle,)
+
+    @property
+    def _is_arriving(self) -> bool:
+        """Whether it is a file that is not complete, so that its audio stays on the log."""
+        return self.kind == "file" and self.state is SessionState.WRITABLE
 
 
-#: Limit on changes of a session's sound rules, which are all kept for the windows they apply to.
-MOST_TUNED: Final = 64
-TOO_OFTEN: Final = Verdict(400, error=f"sound_rule: changed {MOST_TUNED} times, which is the most")
 OVER: Final = Verdict(400, error="the session has ended: its sound rules can no longer change")
+TOO_OFTEN: Final = Verdict(400, error=f"sound_rule: changed {MOST_TUNED} times, which is the most")
 ABSENT: Final = Verdict(404, error="the session does not exist or was deleted")
 _GONE: Final = (Effect.CANCEL, Effect.DROP_AUDIO, Effect.ERASE)
 
@@ -192,6 +219,7 @@ def _judge_chunk(head: SessionHead, command: Chunk, arrival: Arrival) -> Step[Se
         received=received,
         predicts=command.predict,
         recent=_with(head, arrival.row_of(command.data)),
+        doubted=(sequence, arrival.digest) if arrival.given_up else head.doubted,
     )
     effects = [Effect.KEEP_AUDIO]
     # A repeated upload without a number cannot be recognised.
@@ -204,20 +232,21 @@ def _judge_chunk(head: SessionHead, command: Chunk, arrival: Arrival) -> Step[Se
 
 def _with(head: SessionHead, chunk: AudioRow) -> tuple[AudioRow, ...]:
     """Return the `recent` references with the next chunk; if there are too many, the oldest gets a row."""
-    # If another owner's results were folded before its commands, they have used the audio already.
+    # The windows of an earlier owner may be in the changelog, and the heads before them not.
     if head.kind == "file" or head.next < head.cursor.keep:
         return ()
     return (*head.recent, chunk)[-MOST_RECENT:]
 
 
-def _after(head: SessionHead, keep: int) -> tuple[AudioRow, ...]:
-    """Return the `recent` references from chunk number `keep` on."""
-    return head.recent[max(0, keep - first_recent(head)) :]
-
-
 def _refuse_chunk(head: SessionHead, command: Chunk, arrival: Arrival) -> Step[SessionHead]:
     first_answer = command.sequence is not None and _first_answer(head, command.sequence, command, arrival)
     return first_answer or Step(head, verdict=Verdict(403, head.next, why_readonly(head.error)))
+
+
+def without_dropped(head: SessionHead) -> SessionHead:
+    """Return a head without the `recent` references to chunks that no later window needs."""
+    dropped = head.cursor.keep - first_recent(head)
+    return msgspec.structs.replace(head, recent=head.recent[dropped:]) if dropped > 0 else head
 
 
 def why_readonly(error: str | None) -> str:
@@ -226,7 +255,13 @@ def why_readonly(error: str | None) -> str:
 
 
 def _first_answer(head: SessionHead, sequence: int, command: Chunk, arrival: Arrival) -> Step[SessionHead] | None:
-    """Return the first answer to a repeated Idempotency-Key, or 409 for different bytes; None if it is not repeated."""
+    """Return the first answer to a repeated chunk that its sender may repeat; None for any other chunk.
+
+    That is a chunk with an Idempotency-Key (409 if its bytes differ); and, once, a chunk that was answered uncertainly.
+    """
+    if sequence < head.next and head.doubted == (sequence, arrival.digest):
+        told = msgspec.structs.replace(head, command=arrival.offset, doubted=head.doubted if arrival.given_up else None)
+        return Step(told, verdict=Verdict(200, sequence + 1))
     receipt = arrival.receipt
     if sequence >= head.next or receipt is None or not command.idempotency or receipt.key != command.idempotency:
         return None
@@ -249,10 +284,10 @@ def _delete(head: SessionHead, command: Deleted | Expired, arrival: Arrival) -> 
         head, state=SessionState.DELETED, touched=arrival.at, command=arrival.offset, finished=True, recent=()
     )
     effects = (*_GONE, Effect.BILL) if rest.unmetered else _GONE
-    return Step(_tombstone(rest), effects, Verdict(204, head.next))
+    return Step(tombstone(rest), effects, Verdict(204, head.next))
 
 
-def _tombstone(head: SessionHead) -> SessionHead | None:
+def tombstone(head: SessionHead) -> SessionHead | None:
     """Return what stays of a deleted session: all of its head until it is billed, then that its derived id is taken."""
     if head.unmetered:
         return head
@@ -262,11 +297,11 @@ def _tombstone(head: SessionHead) -> SessionHead | None:
 
 
 def _expire(head: SessionHead, command: Expired, arrival: Arrival) -> Step[SessionHead]:
-    if arrival.at > head.due(command.idle_ms):
-        step = _delete(head, command, arrival)
-        watch = () if step.head is None else (Effect.WATCH,)
-        return Step(step.head, (Effect.UNWATCH, *step.effects, *watch), step.verdict)
-    return Step(head, (Effect.UNWATCH, Effect.WATCH), Verdict(409, head.next, "the session is in use"))
+    if command.seen != head.command:
+        return Step(head, (Effect.UNWATCH, Effect.WATCH), Verdict(409, head.next, "the session is in use"))
+    step = _delete(head, command, arrival)
+    watch = () if step.head is None else (Effect.WATCH,)
+    return Step(step.head, (Effect.UNWATCH, *step.effects, *watch), step.verdict)
 
 
 def _deleted_before(head: SessionHead | None, command: Deleted, arrival: Arrival) -> Step[SessionHead]:
@@ -280,12 +315,52 @@ def _expired_before(head: None, command: Expired, arrival: Arrival) -> Step[Sess
 
 def _forget(head: SessionHead, command: Expired, arrival: Arrival) -> Step[SessionHead]:
     """Remove a tombstone that is due, unless the ledger lacks some of the session: then `_meter` removes it."""
-    if arrival.at <= head.due(command.idle_ms):
+    if command.seen != head.command:
         return Step(head, (Effect.UNWATCH, Effect.WATCH), ABSENT)
     if head.unmetered:
         due = msgspec.structs.replace(head, touched=-1, command=arrival.offset)
         return Step(due, (Effect.UNWATCH,), ABSENT)
     return Step(None, (Effect.UNWATCH, *_GONE), ABSENT)
+
+
+def _fail(head: SessionHead, command: Failed, arrival: Arrival) -> Step[SessionHead]:
+    # It is a former owner's if there are fewer windows, or all: then this one has come, or will come, to the end.
+    if head.ended or head.windows < command.windows:
+        return Step(head)
+    failed = msgspec.structs.replace(
+        head,
+        state=SessionState.READONLY,
+        error=command.error,
+        finished=True,
+        recent=(),
+        touched=arrival.at,
+        noted=arrival.offset,
+    )
+    effects = (Effect.RECALL, Effect.DROP_AUDIO)
+    return Step(failed, (*effects, Effect.BILL) if failed.unmetered else effects)
+
+
+def _meter(head: SessionHead, command: Metered, arrival: Arrival) -> Step[SessionHead]:
+    if command.windows <= head.metered:
+        return Step(head)
+    metered = msgspec.structs.replace(
+        head,
+        metered=command.windows,
+        silent=tuple(windows for windows in head.silent if windows[1] > command.windows),
+        noted=arrival.offset,
+    )
+    if head.state is SessionState.DELETED and not metered.unmetered:
+        return Step(tombstone(metered), (Effect.ERASE,))
+    return Step(metered, (Effect.BILL,) if metered.unmetered else ())
+
+
+def _tune(head: SessionHead, command: Tuned, arrival: Arrival) -> Step[SessionHead]:
+    if head.ended:
+        return Step(head, verdict=OVER)
+    if head.tuned >= MOST_TUNED:
+        return Step(head, verdict=TOO_OFTEN)
+    tuned = msgspec.structs.replace(head, tuned=head.tuned + 1, noted=arrival.offset)
+    return Step(tuned, (Effect.KEEP_REQUEST,), Verdict(204, head.next))
 
 
 Rule = Callable[..., Step[SessionHead]]
@@ -296,21 +371,33 @@ TABLE: Final[Mapping[tuple[SessionState, type], Rule]] = {
     (SessionState.ABSENT, Sealed): refusal(ABSENT),
     (SessionState.ABSENT, Deleted): _deleted_before,
     (SessionState.ABSENT, Expired): _expired_before,
+    (SessionState.ABSENT, Failed): refusal(ABSENT),
+    (SessionState.ABSENT, Metered): refusal(ABSENT),
+    (SessionState.ABSENT, Tuned): refusal(ABSENT),
     (SessionState.WRITABLE, Opened): _opened_twice,
     (SessionState.WRITABLE, Chunk): _judge_chunk,
     (SessionState.WRITABLE, Sealed): _seal,
     (SessionState.WRITABLE, Deleted): _delete,
     (SessionState.WRITABLE, Expired): _expire,
+    (SessionState.WRITABLE, Failed): _fail,
+    (SessionState.WRITABLE, Metered): _meter,
+    (SessionState.WRITABLE, Tuned): _tune,
     (SessionState.READONLY, Opened): _opened_twice,
     (SessionState.READONLY, Chunk): _refuse_chunk,
     (SessionState.READONLY, Sealed): _sealed_before,
     (SessionState.READONLY, Deleted): _delete,
     (SessionState.READONLY, Expired): _expire,
+    (SessionState.READONLY, Failed): _fail,
+    (SessionState.READONLY, Metered): _meter,
+    (SessionState.READONLY, Tuned): _tune,
     (SessionState.DELETED, Opened): _opened_twice,
     (SessionState.DELETED, Chunk): refusal(ABSENT),
     (SessionState.DELETED, Sealed): refusal(ABSENT),
     (SessionState.DELETED, Deleted): _deleted_before,
     (SessionState.DELETED, Expired): _forget,
+    (SessionState.DELETED, Failed): refusal(ABSENT),
+    (SessionState.DELETED, Metered): _meter,
+    (SessionState.DELETED, Tuned): refusal(ABSENT),
 }
 
 
@@ -323,7 +410,7 @@ def fold_command(head: SessionHead | None, command: SessionCommand, arrival: Arr
     return TABLE[state_of(head), type(command)](head, command, arrival)
 
 
-def foresee(head: SessionHead | None, command: SessionCommand | Tuned) -> Verdict | None:
+def foresee(head: SessionHead | None, command: SessionCommand) -> Verdict | None:
     """Return a refusal that is already certain, None if the fold must decide.
 
     Sessions never come back or become writable again, and chunk numbers only grow. So these refusals cannot turn into
@@ -335,62 +422,10 @@ def foresee(head: SessionHead | None, command: SessionCommand | Tuned) -> Verdic
         return OVER if head.ended else None
     if not isinstance(command, Chunk) or command.idempotency:
         return None
+    if head.doubted is not None and command.sequence == head.doubted[0]:
+        return None
     if head.state is SessionState.READONLY:
         return TABLE[SessionState.READONLY, Chunk](head, command, Arrival(0, 0)).verdict
     if command.sequence is not None and command.sequence < head.next:
         return TABLE[SessionState.WRITABLE, Chunk](head, command, Arrival(0, 0)).verdict
     return None
-
-
-# --- results --------------------------------------------------------------------------------------------------------
-
-
-def fold_result(head: SessionHead | None, result: SessionResult, windows: int) -> Step[SessionHead]:
-    """Apply a result with `windows` windows, new or redelivered; raise RecordError if it leaves a gap."""
-    if head is None:
-        return Step(None, verdict=ABSENT)
-    if isinstance(result, Tuned):
-        refused = foresee(head, result)
-        return Step(head, verdict=refused) if refused else Step(head, (Effect.KEEP_REQUEST,), Verdict(204, head.next))
-    if isinstance(result, Metered):
-        return _meter(head, result)
-    if isinstance(result, Begun) or head.state is SessionState.DELETED:
-        return Step(head)
-    if isinstance(result, Failed):
-        if head.finished and head.error is None:
-            return Step(head)  # A former owner wrote it late; the next one has analysed everything.
-        failed = msgspec.structs.replace(
-            head, state=SessionState.READONLY, error=result.error, finished=True, recent=()
-        )
-        return Step(failed, (Effect.DROP_AUDIO, Effect.BILL) if failed.unmetered else (Effect.DROP_AUDIO,))
-    if head.error is not None:
-        # Results from before the failure may be redelivered after it.
-        return Step(head, (Effect.KEEP_RESULT,) if result.first + windows <= head.windows else ())
-    if result.first > head.windows:
-        raise RecordError(f"windows {result.first}.. arrived, but only {head.windows} are known")
-    end = result.first + windows
-    if end < head.windows or result.cursor.chunks < head.cursor.chunks:
-        return Step(head, (Effect.KEEP_RESULT,))
-    finished = head.finished or result.final
-    recent = _after(head, result.cursor.keep)
-    grown = msgspec.structs.replace(head, windows=end, cursor=result.cursor, finished=finished, recent=recent)
-    return Step(grown, (Effect.KEEP_RESULT, Effect.BILL) if grown.unmetered else (Effect.KEEP_RESULT,))
-
-
-def _meter(head: SessionHead, result: Metered) -> Step[SessionHead]:
-    if result.windows <= (head.metered or 0):
-        return Step(head)
-    metered = msgspec.structs.replace(head, metered=result.windows)
-    if head.state is SessionState.DELETED and not metered.unmetered:
-        return Step(_tombstone(metered), (Effect.ERASE,))
-    return Step(metered, (Effect.BILL,) if metered.unmetered else ())
-
-
-def tuned(opened: Opened, change: Tuned, first: int) -> Opened:
-    """Return an opening with new rules from a window on, or unchanged if it has them or had too many changes."""
-    known = opened.rules
-    if len(opened.tuned) >= MOST_TUNED or any(one.command == change.command for one in known):
-        return opened
-    rule = known[-1].rule if change.sound_rule is None else change.sound_rule
-    by_name = known[-1].by_name if change.sound_rules is None else change.sound_rules
-    return msgspec.structs.replace(opened, tuned=(*opened.tuned, SoundRules(first, change.command, rule, by_name)))

@@ -106,12 +106,15 @@ class SoundTracker:
         begun = [self._report(name, number, start_ms, end_ms, names[name]) for name in sorted(names)]
         return [*ends, *(one for one in begun if one is not None)]
 
+    def on(self) -> list[Heard]:
+        """Return the sounds that are on, by name."""
+        return [sound.heard(name) for name, sound in sorted(self._sounds.items()) if sound.is_on]
+
     def finish(self) -> list[Heard]:
         """Return the sounds that end because no more windows follow, by name."""
-        rest = sorted((name, sound) for name, sound in self._sounds.items() if sound.is_on)
-        for _, sound in rest:
-            sound.is_on = False
-        return [sound.heard(name) for name, sound in rest]
+        rest = [msgspec.structs.replace(sound, is_on=False) for sound in self.on()]
+        self._sounds.clear()
+        return rest
 
     def _report(self, name: str, number: int, start_ms: int, end_ms: int, probability: float) -> Heard | None:
         sound, rule = self._sounds.setdefault(name, _Sound()), self._rule_of(name)

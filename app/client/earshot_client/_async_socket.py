@@ -16,8 +16,6 @@ from websockets.typing import Subprotocol
 from ._deadline import Deadline, within
 from ._errors import EarshotClientError, ServiceUnreachable
 from ._http import CONNECT_LIMIT, NO_URL, READ_LIMIT, answer_of
-from ._media import Frames
-from ._session_values import SessionOptions
 from ._socket_state import PROTOCOL, SocketRequest, SocketState
 from ._socket_values import SocketEvent
 from ._uploads import Audio, pieces
@@ -45,7 +43,6 @@ class AsyncSocket:
         self._user_agent = user_agent
         self._state = SocketState(wanted)
         self._deadline = Deadline(timeout)
-        self._frames = Frames(wanted.session.content_type if isinstance(wanted.session, SessionOptions) else "")
         #: Set and replaced whenever something has changed.
         self._changed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -99,7 +96,7 @@ class AsyncSocket:
         """Send the next piece of the audio."""
         await self._until(lambda: not self._state.is_full or self._over)
         self._check()
-        for chunk in self._frames.feed(data, self._state.frame_bytes):
+        for chunk in self._state.frames.feed(data, self._state.frame_bytes):
             self._state.keep(chunk)
             self._notify()
 

@@ -138,7 +138,7 @@ SESSION_ERRORS: Final[ErrorClasses] = {
     409: WrongSequence,
     503: ServiceBusy,
 }
-SOCKET_ERRORS: Final[ErrorClasses] = {**SESSION_ERRORS, 402: QuotaExceeded, 409: SocketReplaced}
+SOCKET_ERRORS: Final[ErrorClasses] = {**SESSION_ERRORS, 409: SocketReplaced}
 JOB_ERRORS: Final[ErrorClasses] = {
     401: WrongKey,
     402: QuotaExceeded,

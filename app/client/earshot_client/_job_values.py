@@ -2,14 +2,11 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal
 
 import msgspec
 
-from ._errors import ServiceUnreachable
-from ._json import decoded
-
-T = TypeVar("T")
+from ._json import decoded_event
 
 #: Forms of captions: SubRip and WebVTT.
 CaptionForm = Literal["srt", "vtt"]
@@ -274,32 +271,27 @@ class JobEvent(msgspec.Struct, frozen=True):
         """The progress in an event of the kind `progress`.
 
         Raises:
-            ServiceUnreachable: the event is of another kind.
+            ValueError: the event is of another kind.
         """
-        return self._decoded("progress", JobProgress)
+        return decoded_event(self.kind, self.data, "progress", JobProgress)
 
     @property
     def result(self) -> JobResult:
         """The result in an event of the kind `completed`.
 
         Raises:
-            ServiceUnreachable: the event is of another kind.
+            ValueError: the event is of another kind.
         """
-        return self._decoded("completed", JobResult)
+        return decoded_event(self.kind, self.data, "completed", JobResult)
 
     @property
     def message(self) -> str:
         """The message in an event of the kind `error`.
 
         Raises:
-            ServiceUnreachable: the event is of another kind.
+            ValueError: the event is of another kind.
         """
-        return self._decoded("error", _Message).error
-
-    def _decoded(self, kind: str, type_: type[T]) -> T:
-        if self.kind != kind:
-            raise ServiceUnreachable(f"the event is of the kind {self.kind}, not {kind}")
-        return decoded(self.data, type_)
+        return decoded_event(self.kind, self.data, "error", _Message).error
 
 
 class JobEntry(msgspec.Struct, frozen=True, rename={"id": "job_id"}):

@@ -38,3 +38,15 @@ def decoded(data: bytes, kind: type[T]) -> T:
         return msgspec.json.decode(data, type=kind)
     except NOT_JSON as error:
         raise ServiceUnreachable(f"{FOREIGN}: {error}") from None
+
+
+def decoded_event(kind: str, data: bytes, wanted: str, type_: type[T]) -> T:
+    """Decode the data of an event of the kind `wanted`.
+
+    Raises:
+        ValueError: the event is of another kind.
+        ServiceUnreachable: it is not JSON of that type.
+    """
+    if kind != wanted:
+        raise ValueError(f"the event is of the kind {kind}, not {wanted}")
+    return decoded(data, type_)

@@ -3,7 +3,7 @@
 import msgspec
 
 from ._job_values import JobProgress
-from ._json import decoded
+from ._json import decoded, decoded_event
 from ._list_values import MissingPart
 from ._session_values import Event, Tag
 
@@ -55,7 +55,8 @@ class LiveEvent(msgspec.Struct, frozen=True):
 
     Attributes:
         kind: `window`; `session` when one is first seen or changes its state; `ended`, `deleted`, `moved`; `behind`
-            before late windows; for a project also `job` when one progresses, `job.removed`, and `missing`.
+            before late windows; for a project also `sound.started` and `sound.ended`, `job` when one progresses,
+            `job.removed`, and `missing`.
         data: the event as JSON.
     """
 
@@ -85,18 +86,18 @@ class LiveEvent(msgspec.Struct, frozen=True):
         """The window in an event of the kind `window`.
 
         Raises:
-            ServiceUnreachable: the event is of another kind.
+            ValueError: the event is of another kind.
         """
-        return decoded(self.data, LiveWindow)
+        return decoded_event(self.kind, self.data, "window", LiveWindow)
 
     @property
     def job(self) -> JobProgress:
         """The job's progress in an event of the kind `job`.
 
         Raises:
-            ServiceUnreachable: the event is of another kind.
+            ValueError: the event is of another kind.
         """
-        return decoded(self.data, JobProgress)
+        return decoded_event(self.kind, self.data, "job", JobProgress)
 
 
 class TagHours(msgspec.Struct, frozen=True):

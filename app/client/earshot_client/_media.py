@@ -12,14 +12,17 @@ from ._session_values import Sensitivity, SessionOptions
 CHUNK: Final = 1024 * 1024
 #: Bytes at the beginning of a file that identify its content type.
 HEAD: Final = 12
+#: The type of a file whose format the service finds out.
+OCTETS: Final = "application/octet-stream"
 
 _AT_START: Final = {
     b"OggS": "audio/ogg",
     b"fLaC": "audio/flac",
-    b"ID3": "audio/mp3",
+    # A tag may precede audio of any kind.
+    b"ID3": OCTETS,
+    b"APETAGEX": OCTETS,
     b".snd": "audio/au",
     b"caff": "audio/caf",
-    # This and the following need an extra of the service; without it the session reports an error.
     b"\x1a\x45\xdf\xa3": "audio/webm",
     b"\x30\x26\xb2\x75": "audio/x-ms-wma",
     b"\x0b\x77": "audio/ac3",
@@ -28,6 +31,7 @@ _AT_START: Final = {
 _CONTAINERS: Final = {
     (b"RIFF", b"WAVE"): "audio/wav",
     (b"RF64", b"WAVE"): "audio/rf64",
+    (b"BW64", b"WAVE"): "audio/wav",
     (b"FORM", b"AIFF"): "audio/aiff",
     (b"FORM", b"AIFC"): "audio/aiff",
 }
@@ -46,7 +50,10 @@ def content_type(head: bytes) -> str | None:
         return container
     if head[4:8] == b"ftyp":
         return "audio/mp4"
-    return "audio/mp3" if _is_mpeg_frame(head) else None
+    if len(head) < 2 or head[0] != 0xFF or head[1] & 0xE0 != 0xE0:
+        return None
+    # Layer 0 of MPEG audio is AAC.
+    return "audio/mp3" if head[1] & 0x06 else "audio/aac" if head[1] & 0x10 else None
 
 
 class Frames:
@@ -55,12 +62,17 @@ class Frames:
     A socket or a pipe gives blocks of any length. A partial frame at the end of the audio is dropped.
     """
 
-    def __init__(self, content_type: str) -> None:
-        """Cut audio of this content type; types that the service will refuse pass through."""
+    def __init__(self, content_type: str, partial: int = 0) -> None:
+        """Cut audio of this content type.
+
+        The first `partial` bytes of a frame are there already, from a sender that is gone. Zeros complete it, so that
+        the next frame begins where the service expects it.
+        """
         bits = _SAMPLE.search(content_type)
         channels = _CHANNELS.search(content_type)
         self._length = (int(bits[1]) // 8 * (int(channels[1]) if channels else 1) if bits else 1) or 1
         self._rest = b""
+        self._padding = bytes(-partial % self._length)
 
     def feed(self, block: bytes, longest: int) -> list[bytes]:
         """Return the whole frames of the data received and not yet returned, as chunks.
@@ -72,7 +84,9 @@ class Frames:
         self._rest = data[whole:]
         # The frame that the last block began may be too much for the chunk of this one.
         first = self._length if len(block) <= longest < whole else 0
-        return [chunk for chunk in (data[:first], data[first:whole]) if chunk]
+        padding = self._padding if whole else b""
+        self._padding = self._padding[len(padding) :]
+        return [chunk for chunk in (padding, data[:first], data[first:whole]) if chunk]
 
 
 def content_type_of(file: BinaryIO) -> str | None:
@@ -101,8 +115,3 @@ def session_options(file: BinaryIO, name: str, sensitivity: Sensitivity) -> Sess
     size = file.seek(0, SEEK_END)
     file.seek(0)
     return SessionOptions("file", kind, sensitivity, size, name)
-
-
-def _is_mpeg_frame(head: bytes) -> bool:
-    """Return True for an MPEG audio frame header of layer III: eleven set bits, then version and layer."""
-    return len(head) >= 2 and head[0] == 0xFF and head[1] & 0xE6 == 0xE2

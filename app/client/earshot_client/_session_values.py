@@ -90,7 +90,7 @@ class SessionOptions(msgspec.Struct, frozen=True):
         content_type: of the audio, such as `audio/wav` or `audio/x-raw; rate=16000; format=s16le`.
         sensitivity: how readily tags are reported.
         total_size: bytes after which the session becomes readonly by itself; the analysis of a file then starts.
-        file_name: the name of the file, for a session of the kind `file`.
+        file_name: the name of the file, or of the stream, in lists and in the dashboard.
         metadata: texts by name, at most 4 KiB in all, kept with the session.
         window_hop: time from the start of a window to the start of the next one; the service's own by default.
         file_length: length of the file in seconds, as the client knows it.

@@ -91,8 +91,8 @@ class Socket:
         """Send the next piece of the audio. It returns at once, unless 16 MiB wait for their acknowledgement.
 
         Args:
-            data: half a second is best, and at most 1 MiB. Raw PCM of a new session may be cut anywhere, and so may the
-                audio of a session of the kind `file` that was joined by its id. Other pieces must be decodable alone.
+            data: half a second is best, and at most 1 MiB. Raw PCM may be cut anywhere, and so may the audio of a
+                session of the kind `file`. Other pieces must be decodable alone.
         """
         self._call(self._socket.send, data)
 

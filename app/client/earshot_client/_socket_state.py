@@ -27,6 +27,7 @@ from ._errors import (
     WrongSequence,
 )
 from ._json import FOREIGN
+from ._media import Frames
 from ._session_flows import creation
 from ._session_values import SessionOptions
 from ._socket_values import Ack, End, Fault, Hello, LevelHeard, SessionChanged, SocketEvent, message_of
@@ -71,6 +72,8 @@ class SocketState:
         self._error: str | None = None
         #: The longest chunk.
         self.frame_bytes = 0
+        #: Cuts the audio; known once the service has greeted a connection.
+        self.frames = Frames("")
         self._kept: deque[bytes] = deque()
         self._size = 0
         #: Every chunk below this number is on disk; it is the number of the first chunk that is kept.
@@ -147,6 +150,7 @@ class SocketState:
     def _hello(self, hello: Hello) -> None:
         if not self.opened:
             self.acknowledged = self._first_unsent = hello.next_chunk
+            self.frames = Frames(hello.content_type, hello.partial_bytes)
         elif not self._wanted.listens and not self.acknowledged <= hello.next_chunk <= self._first_unsent:
             raise WrongSequence(
                 409,

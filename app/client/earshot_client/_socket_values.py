@@ -59,7 +59,7 @@ class LevelHeard(_Message, frozen=True, tag="level"):
 
 
 class SessionChanged(_Message, frozen=True, tag="session"):
-    """The session is `writable` or `readonly` now; `error` says why its audio cannot be analysed."""
+    """The session is `readonly` or `deleted` now; `error` says why its audio cannot be analysed."""
 
     kind: ClassVar[Literal["session"]] = "session"
     cursor: str
@@ -85,6 +85,8 @@ class Hello(_Message, frozen=True, tag="hello"):
     cursor: str
     state: str
     limits: Limits
+    content_type: str = ""
+    partial_bytes: int = 0
 
 
 class Ack(_Message, frozen=True, tag="ack"):

@@ -31,7 +31,8 @@ class SpeakerCalls(Calls):
         It is retried only if the service did nothing: else the sample may have been added.
 
         Args:
-            speaker: a name of letters, digits and underscores.
+            speaker: a name of the letters A to Z and a to z, digits and underscores; `name_speaker` sets what people
+                call the speaker.
             audio: a path or an open file with only this voice, from a second of speech up to ten minutes and 100 MB; or
                 a speaker of a job's transcript.
             timeout: seconds for the whole call; no limit by default.
@@ -47,6 +48,24 @@ class SpeakerCalls(Calls):
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
         return self._run(_speaker_flows.add_voice(self._org_key, speaker, audio), timeout)
+
+    @both
+    def name_speaker(
+        self, speaker: str, display_name: str | None, *, timeout: float | None = None
+    ) -> Result[SpeakerProfile]:
+        """Set what people call a speaker, with the organization key: lists and new transcripts of jobs show it.
+
+        Args:
+            speaker: the name.
+            display_name: at most 100 printable characters; None for the name itself.
+            timeout: seconds for the whole call; no limit by default.
+
+        Raises:
+            SpeakerRequestRefused: no speaker has this name.
+            WrongKey: the service does not know the organization key.
+            DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
+        """
+        return self._run(_speaker_flows.name(self._org_key, speaker, display_name), timeout)
 
     @both
     def delete_speaker(self, speaker: str, *, timeout: float | None = None) -> Result[None]:

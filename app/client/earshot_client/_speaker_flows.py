@@ -58,6 +58,14 @@ def delete(key: str, speaker: str) -> Flow[None]:
     _data(answer, object)
 
 
+def name(key: str, speaker: str, display_name: str | None) -> Flow[SpeakerProfile]:
+    call = _call("PATCH", key, "speaker", speaker=sendable(speaker))
+    text = None if display_name is None else sendable(display_name)
+    call = msgspec.structs.replace(call, body=msgspec.json.encode({"display_name": text}))
+    answer = yield from ask(call, errors=SPEAKER_ERRORS, busy=BUSY)
+    return _data(answer, SpeakerProfile)
+
+
 def recognize(key: str, audio: Audio) -> Flow[tuple[SpeakerTurn, ...]]:
     with (yield from opened(audio)) as file:
         call = _upload_call(key, "recognition", (yield from upload({}, "file", file)))

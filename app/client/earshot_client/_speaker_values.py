@@ -15,16 +15,17 @@ class JobVoice(msgspec.Struct, frozen=True):
     speaker: str
 
 
-class SpeakerProfile(msgspec.Struct, frozen=True, rename={"name": "speaker"}):
+class SpeakerProfile(msgspec.Struct, frozen=True, omit_defaults=True, rename={"name": "speaker"}):
     """A registered speaker.
 
     Attributes:
-        name: letters, digits and underscores.
+        name: letters of ASCII, digits and underscores.
         created_at: RFC 3339, UTC.
         total_length: length of all voice samples together, seconds.
         samples: number of voice samples, at most 20.
         is_compatible: False if another model than the service's current one made the samples. The speaker is then not
             recognised until `re_enroll`.
+        display_name: what people call the speaker; None for the name.
     """
 
     name: str
@@ -32,6 +33,7 @@ class SpeakerProfile(msgspec.Struct, frozen=True, rename={"name": "speaker"}):
     total_length: float
     samples: int
     is_compatible: bool
+    display_name: str | None = None
 
 
 class SpeakerTurn(

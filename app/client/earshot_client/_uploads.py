@@ -10,7 +10,6 @@ from typing import BinaryIO, Final, cast
 from . import _media
 from ._calls import Flow, Upload, sendable, work
 
-OCTETS: Final = "application/octet-stream"
 #: Bytes of a piece of live audio: three eighths of a second of a microphone. Most formats' frames divide it.
 PIECE: Final = 12_000
 
@@ -66,7 +65,7 @@ def upload(
     Raises:
         OSError: the file cannot be read.
     """
-    kind = content_type or (yield from work(lambda: _media.content_type_of(file))) or OCTETS
+    kind = content_type or (yield from work(lambda: _media.content_type_of(file))) or _media.OCTETS
     found = cast("BinaryIO", (yield from work(lambda: _Found(file))))
     return Upload(fields, part, sendable(name or _media.name_of(file)), kind, found)
 

@@ -31,6 +31,8 @@ export class Sounds {
   /** Take a `sound.started` or `sound.ended`; return the sound where it is a new one. */
   take({ type, name, start_time: start, end_time: end = null, probability }) {
     const begun = this.on.get(name);
+    // A stream that begins tells what is on, also what came here before.
+    if (type === "sound.started" && begun?.start === start) return null;
     if (type === "sound.ended" && begun) {
       Object.assign(begun, { start, end, probability });
       this.on.delete(name);

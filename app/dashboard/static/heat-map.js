@@ -1,7 +1,7 @@
 // A day by sound and hour: a table whose cells have the colour of their content.
 import { html, useEffect, useRef, useState } from "./lib.js";
 import { RETRY, get } from "./api.js";
-import { Dot, Problem } from "./parts.js";
+import { Dot, Problem, Wide } from "./parts.js";
 
 const SHOWN = 12;
 /** Most requests while the answer is incomplete (`left_out`). */
@@ -27,11 +27,16 @@ function strength(seconds) {
   return seconds ? Math.min(5, 1 + Math.floor(Math.log(seconds + 1) / Math.log(6))) : 0;
 }
 
+/** A number that grows with each new sound, and each time the windows have doubled. */
+export function growth(sounds, windows) {
+  return sounds + Math.ceil(Math.log2(windows + 1));
+}
+
 /**
- * The day of `path`, an operation that answers an `Activity`; `onDay` is told which day is asked for. When `sounds`,
- * how many were heard, changes, it is asked for again.
+ * The day of `path`, an operation that answers an `Activity`; `onDay` is told which day is asked for. When `heard`, the
+ * `growth` of what this page hears, changes, it is asked for again, so that it is not stale beside that.
  */
-export function HeatMap({ path, as = "project", day, onDay, sounds = 0 }) {
+export function HeatMap({ path, as = "project", day, onDay, heard = 0 }) {
   const [state, set] = useState({ loading: true });
   const [all, setAll] = useState(false);
   const [turn, again] = useState(0);
@@ -61,7 +66,7 @@ export function HeatMap({ path, as = "project", day, onDay, sounds = 0 }) {
       stop.abort();
       clearTimeout(timer);
     };
-  }, [path, day, turn, sounds]);
+  }, [path, day, turn, heard]);
   const { value, error, loading } = state;
   const table = useRef(null);
   const lastHour = value ? value.analysed.findLastIndex(Boolean) : 0;
@@ -78,10 +83,10 @@ export function HeatMap({ path, as = "project", day, onDay, sounds = 0 }) {
     ${value?.missing ? html`<p class="problem">${value.missing.partitions} of ${value.missing.of} partitions do not answer now, so some sessions may be missing.</p>` : null}
     ${value?.left_out ? html`<p class="hint" role="status">${value.left_out} sessions are not fully counted yet.</p>` : null}
     ${rows.length
-      ? html`<div class="scroll" ref=${table} tabindex="0" role="group" aria-label="Table"><table class="heat"><caption class="unseen">For how long each sound was reported in each hour of ${day}</caption>
+      ? html`<${Wide} area=${table}><table class="heat"><caption class="unseen">For how long each sound was reported in each hour of ${day}</caption>
           <thead><tr><th scope="col">Sound</th>${HOURS.map((hour) => html`<th scope="col" class=${value.analysed[hour] ? "" : "quiet-hour"}>${String(hour).padStart(2, "0")}</th>`)}</tr></thead>
           <tbody>${rows.map((tag) => html`<tr key=${tag.name}><th scope="row"><${Dot} name=${tag.name} /></th>
-            ${tag.seconds.map((seconds) => html`<td class=${`heat-${strength(seconds)}`}>${brief(seconds)}</td>`)}</tr>`)}</tbody></table></div>
+            ${tag.seconds.map((seconds) => html`<td class=${`heat-${strength(seconds)}`}>${brief(seconds)}</td>`)}</tr>`)}</tbody></table><//>
           ${value.tags.length > SHOWN ? html`<button class="quiet" onClick=${() => setAll(!all)}>${all ? "Fewer" : `All ${value.tags.length} sounds`}</button>` : null}`
       : loading ? html`<p class="empty" role="status">Loading…</p>` : error ? null
       : html`<p class="empty">${value?.analysed.some(Boolean) ? "No sound that the model knows was heard on this day." : "Nothing was sent on this day."}</p>`}

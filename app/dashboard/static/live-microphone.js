@@ -1,10 +1,10 @@
 // The microphone of this tab as a session of its own.
 import { html, useEffect, useRef, useState } from "./lib.js";
 import { HeardNow, Level, NoSocket, SessionState, stateOf } from "./heard.js";
-import { HeatMap } from "./heat-map.js";
+import { HeatMap, growth } from "./heat-map.js";
 import { paced, useSession } from "./listening.js";
 import { LiveSocket } from "./live-socket.js";
-import { BLOCK, NO_MICROPHONE, RATE, decibels, openMicrophone } from "./microphone.js";
+import { BLOCK, NO_MICROPHONE, RATE, decibels, openMicrophone, takeAsked } from "./microphone.js";
 import { Problem, State, useTitle } from "./parts.js";
 import { NoMicrophone } from "./recording.js";
 
@@ -32,6 +32,7 @@ export function Microphone({ day, onDay }) {
     left.current = true;
     stop.current?.();
   }, []);
+  useEffect(() => { if (takeAsked()) begin(); }, []);
   const begin = async () => {
     if (opening.current) return; // A second click while the browser asks for the microphone.
     opening.current = true;
@@ -96,7 +97,7 @@ export function Microphone({ day, onDay }) {
     ${id
       ? html`${socket.status === "cut" ? null : html`<${SessionState} heard=${heard} status=${status} />`}
           <${HeardNow} key=${id} heard=${heard} status=${status} />
-          <${HeatMap} path=${`/audio_sessions/${id}/activity`} day=${day} onDay=${onDay} sounds=${heard.names.size} />`
+          <${HeatMap} path=${`/audio_sessions/${id}/activity`} day=${day} onDay=${onDay} heard=${growth(heard.names.size, heard.windows)} />`
       : null}`;
 }
 

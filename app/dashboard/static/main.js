@@ -76,7 +76,7 @@ function App() {
   const anyKey = ["project", "organization", "operator"].some(key);
   let page;
   if (view === "welcome") page = html`<${Welcome} token=${rest[0]} />`;
-  else if (view === "sign-in" || (known && !allowed)) page = html`<${Lazy} key=${`sign-in ${view}`} load=${() => import("./views/sign-in.js")} name="sign-in" title=${known?.title} needs=${known?.needs} back=${location.hash} />`;
+  else if (view === "sign-in" || (known && !allowed)) page = html`<${Lazy} key=${`sign-in ${view}`} load=${() => import("./views/sign-in.js")} name="sign-in" title=${known?.title} needs=${known?.needs} />`;
   else if (known) page = html`<${Lazy} key=${view} load=${known.load} name=${view} rest=${rest} query=${query} />`;
   else page = html`<p class="empty"><a href="#/try">Go to Try it</a></p>`;
   return html`

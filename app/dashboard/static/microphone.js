@@ -3,6 +3,22 @@
 export const RATE = 16_000;
 export const BLOCK = RATE / 2;
 
+/** The link to the microphone's page is a request to listen, for so many milliseconds. */
+const ASKED = 10_000;
+let asked = -ASKED;
+
+/** Note that the reader asked to listen, and goes to the page that does. */
+export function askToListen() {
+  asked = performance.now();
+}
+
+/** Whether the reader just asked to listen, once. */
+export function takeAsked() {
+  const recent = performance.now() - asked < ASKED;
+  asked = -ASKED;
+  return recent;
+}
+
 /** Why no microphone can be had at this address, "" if one can. */
 export const NO_MICROPHONE = isSecureContext && navigator.mediaDevices ? "" : "Browsers allow the microphone only over HTTPS or at localhost.";
 

@@ -97,10 +97,27 @@ export function Once({ what, value, onDone }) {
     <p><button onClick=${onDone}>I have kept it</button></p></div>`;
 }
 
-/** A table that scrolls by itself where the page is narrow. */
+/** What scrolls by itself where the page is narrow, and fades out at the sides where there is more. */
+export function Wide({ label = "Table", area: given, children }) {
+  const own = useRef(null);
+  const area = given ?? own;
+  useEffect(() => {
+    const element = area.current;
+    const look = () => {
+      element.dataset.left = String(element.scrollLeft > 1);
+      element.dataset.right = String(element.scrollLeft + element.clientWidth < element.scrollWidth - 1);
+    };
+    const sized = new ResizeObserver(look);
+    for (const one of [element, element.firstElementChild]) sized.observe(one);
+    element.addEventListener("scroll", look, { passive: true });
+    return () => sized.disconnect();
+  }, []);
+  return html`<div class="scroll" ref=${area} tabindex="0" role="group" aria-label=${label}>${children}</div>`;
+}
+
 export function Table({ label, head, children }) {
-  return html`<div class="scroll" tabindex="0" role="group" aria-label=${label}><table aria-label=${label}>
-    <thead><tr>${head.map((name) => html`<th scope="col">${name}</th>`)}</tr></thead><tbody>${children}</tbody></table></div>`;
+  return html`<${Wide} label=${label}><table aria-label=${label}>
+    <thead><tr>${head.map((name) => html`<th scope="col">${name}</th>`)}</tr></thead><tbody>${children}</tbody></table><//>`;
 }
 
 /** The name of a sound, behind its colour. */

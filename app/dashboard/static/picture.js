@@ -83,7 +83,12 @@ async function levels(blob) {
   const values = new Uint8Array(width * height);
   const counts = new Uint32Array(256);
   for (let at = 0; at < values.length; at++) counts[(values[at] = data[4 * at])] += 1;
-  return { width, height, values, low: share(counts, 0.1), high: share(counts, 0.999) };
+  return { width, height, values, ...contrast(counts) };
+}
+
+/** Between which values there is something to see, by how often each occurs. */
+export function contrast(counts) {
+  return { low: share(counts, 0.1), high: share(counts, 0.999) };
 }
 
 /** The least value that at most a share of those above 0 lies below. */
@@ -93,19 +98,31 @@ function share(counts, part) {
   return 255;
 }
 
-/** A canvas of a picture in `colours`, three of [red, green, blue]: of what is soft, louder and loudest. */
-export function tinted({ width, height, values }, { low, high }, colours) {
+/** The colours of what is soft, louder and loudest, each [red, green, blue], as the page has them now. */
+export function themeColours(element) {
+  const style = getComputedStyle(element);
+  const parts = (text) => [1, 3, 5].map((at) => Number.parseInt(text.slice(at, at + 2), 16));
+  return ["--soft", "--accent", "--loud"].map((name) => parts(style.getPropertyValue(name).trim()));
+}
+
+/** The pixels of the 256 values, between three colours. */
+export function ramp({ low, high }, colours) {
+  return Uint32Array.from({ length: 256 }, (_, value) => {
+    const place = 2 * Math.min(1, Math.max(0, (value - low) / Math.max(1, high - low)));
+    const [from, to] = place < 1 ? colours : colours.slice(1);
+    const [red, green, blue] = from.map((one, i) => one + (to[i] - one) * (place % 1 || (place === 2 ? 1 : 0)));
+    return (255 << 24) | (blue << 16) | (green << 8) | red;
+  });
+}
+
+/** A canvas of a picture, with the contrast and the colours of `ramp`. */
+export function tinted({ width, height, values }, shown, colours) {
   const canvas = new OffscreenCanvas(width, height);
   const context = /** @type {OffscreenCanvasRenderingContext2D} */ (canvas.getContext("2d"));
   const image = context.createImageData(width, height);
-  const table = Array.from({ length: 256 }, (_, value) => {
-    const place = 2 * Math.min(1, Math.max(0, (value - low) / Math.max(1, high - low)));
-    const [from, to] = place < 1 ? colours : colours.slice(1);
-    return from.map((one, i) => one + (to[i] - one) * (place % 1 || (place === 2 ? 1 : 0)));
-  });
+  const table = ramp(shown, colours);
   const pixels = new Uint32Array(image.data.buffer);
-  const packed = Uint32Array.from(table, ([red, green, blue]) => (255 << 24) | (blue << 16) | (green << 8) | red);
-  for (let at = 0; at < values.length; at++) pixels[at] = packed[values[at]];
+  for (let at = 0; at < values.length; at++) pixels[at] = table[values[at]];
   context.putImageData(image, 0, 0);
   return canvas;
 }

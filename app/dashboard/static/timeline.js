@@ -1,7 +1,7 @@
 // A recording over time: spectrogram, waveform, and a row of bars for each tag and each speaker, on one axis.
 // The tables beside it say the same.
 import { clock, html, hue, speakerHues, speakerOf, tagName, useEffect, useMemo, useRef, useState } from "./lib.js";
-import { tinted } from "./picture.js";
+import { themeColours, tinted } from "./picture.js";
 
 const ROW = 22;
 const LABEL = 120;
@@ -215,7 +215,7 @@ function paint(element, { bars, soft, seconds, turns, tags, hues, view, picture,
 
 function pictures(context, layers, x, colour) {
   if (!layers.length) return;
-  const colours = ["--soft", "--accent", "--loud"].map((name) => rgb(colour(name)));
+  const colours = themeColours(context.canvas);
   const middle = SPECTROGRAM + WAVEFORM / 2;
   const tallest = WAVEFORM / 2 / layers[0].loudest;
   for (const { start, end, image, peaks } of layers) {
@@ -233,11 +233,6 @@ function pictures(context, layers, x, colour) {
       context.fillRect(x(start + at * each), middle - high * tallest, wide, Math.max(1, (high - low) * tallest));
     }
   }
-}
-
-/** "#0b6e6e" as [11, 110, 110]. */
-function rgb(text) {
-  return [1, 3, 5].map((at) => Number.parseInt(text.slice(at, at + 2), 16));
 }
 
 function fitted(context, text, width) {

@@ -5,13 +5,11 @@ from typing import Final
 
 #: Environment of such a process. A piece allocates and frees 150 MB of arrays, the largest 70 MB. By default glibc gets
 #: them from the kernel each time, page by page, which takes a quarter of the processor time. With these settings they
-#: stay until `trim`; other C libraries ignore them. OpenBLAS gets one thread, because idle ones would spin on
-#: cores that decode.
+#: stay until `trim`; other C libraries ignore them.
 KEPT_HEAP: Final = {
     "MALLOC_ARENA_MAX": "1",
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
-    "OPENBLAS_NUM_THREADS": "1",
 }
 
 

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import functools
 import itertools
-import os
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
@@ -14,8 +13,9 @@ import structlog
 
 from infra.engines.speech.transcripts import RecognitionResult
 from infra.engines.speech.worker_protocol import DecodingFailure, LoadFailure, NumberedAnswer, RecognitionRequest
+from streams import cores
 from streams.clients.restarts import Restarts
-from streams.decoders.processes import bare_environment
+from streams.processes.zygote_process import bare_environment
 from topics.errors import AudioError, EngineError, Unavailable
 
 log = structlog.get_logger("infra.engines")
@@ -32,12 +32,6 @@ LINE_BYTES: Final = 16 * 1024 * 1024
 _answer_decoder: Final = msgspec.json.Decoder(NumberedAnswer)
 
 
-def engine_environment() -> dict[str, str]:
-    """Return the environment of a process that decodes recordings, without any secret of ours."""
-    directory = os.environ.get("TMPDIR")
-    return bare_environment() | ({} if directory is None else {"TMPDIR": directory})
-
-
 class Died(Unavailable):
     """The process died while it had the recording."""
 
@@ -48,7 +42,7 @@ class NotLoaded(EngineError):
 
 def default_threads() -> int:
     """Return the number of this process's cores, up to MOST_THREADS."""
-    return min(MOST_THREADS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
+    return min(MOST_THREADS, cores.usable())
 
 
 class Worker:
@@ -205,7 +199,7 @@ class Workers:
     async def _start(self) -> Worker:
         pipe = asyncio.subprocess.PIPE
         try:
-            environment = engine_environment() | dict(self._environment)
+            environment = bare_environment() | dict(self._environment)
             return Worker(
                 await asyncio.create_subprocess_exec(
                     *self._command, stdin=pipe, stdout=pipe, limit=LINE_BYTES, env=environment

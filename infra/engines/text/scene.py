@@ -8,6 +8,8 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from infra.engines.text.phrases import Phrase, phrase
+from topics.geometry import SENSE
+from topics.scores import CERTAIN
 
 #: At most four months, so that sums of times stay exact.
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e7)]
@@ -15,8 +17,12 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e7)]
 #: Start and end, in seconds.
 Stretch = tuple[float, float]
 
-#: A texture that covers this share of the recording is its background.
-BACKGROUND: Final = 0.5
+#: Length of the windows of a job. A sound begins somewhere in the first window that reports it, and ends somewhere in
+#: the last.
+WINDOW_S: Final = SENSE.window_ms / 1000
+HOP_S: Final = SENSE.hop_ms / 1000
+#: A sound that is reported in this share of the recording is heard throughout; a texture is then its background.
+THROUGHOUT: Final = 0.9
 #: A more specific tag covers a general one if its peak is at least this share of the other's peak, and if it fills at
 #: least this share of the other's time.
 AS_STRONG: Final = 0.5
@@ -24,12 +30,26 @@ AS_LONG: Final = 0.5
 
 
 class TagEvent(msgspec.Struct, frozen=True):
-    """A stretch of one tag."""
+    """A stretch of one tag, from the start of its first window to the end of its last."""
 
     tag: str
     start: Seconds
     end: Seconds
     peak: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
+    #: How many windows report it; by default all between its ends.
+    windows: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Its length without pauses; a little less if it has some."""
+        length = max(0.0, self.end - self.start)
+        return length if self.windows is None else min(length, WINDOW_S + (self.windows - 1) * HOP_S)
+
+    @property
+    def certain(self) -> Stretch:
+        """The part in which the sound surely goes on; empty if its end is not after its start."""
+        has_pauses = self.seconds < self.end - self.start
+        return (self.start + WINDOW_S, self.start if has_pauses else self.end - WINDOW_S)
 
 
 class TranscriptTurn(msgspec.Struct, frozen=True):
@@ -61,8 +81,16 @@ class Sound(msgspec.Struct, frozen=True):
 
     phrase: Phrase
     peak: float
-    #: In order of time; they do not touch.
+    #: The windows that report it, in order of time; they do not touch.
     stretches: tuple[Stretch, ...]
+    #: The parts of them in which it surely goes on.
+    certain: tuple[Stretch, ...]
+    #: Total length without pauses.
+    seconds: float
+
+    @property
+    def is_certain(self) -> bool:
+        return self.peak >= CERTAIN
 
     @property
     def count(self) -> int:
@@ -75,11 +103,6 @@ class Sound(msgspec.Struct, frozen=True):
     @property
     def end(self) -> float:
         return self.stretches[-1][1]
-
-    @property
-    def seconds(self) -> float:
-        """Total length without pauses."""
-        return sum(end - start for start, end in self.stretches)
 
 
 class Scene(msgspec.Struct, frozen=True):
@@ -109,7 +132,7 @@ def build_scene(request: SceneRequest) -> Scene:
     ordered = sorted(request.events, key=attrgetter("tag", "start"))
     sounds = _most_specific([_sound(tag, list(events)) for tag, events in groupby(ordered, key=attrgetter("tag"))])
     others = [sound for sound in sounds if sound.phrase.kind != "voice"]
-    long = [sound for sound in others if sound.seconds >= BACKGROUND * duration]
+    long = [sound for sound in others if is_throughout(sound.stretches, sound.seconds, duration)]
     background = tuple(sound for sound in long if sound.phrase.kind == "texture")
     return Scene(
         duration,
@@ -126,7 +149,9 @@ def build_scene(request: SceneRequest) -> Scene:
 
 def _sound(tag: str, events: list[TagEvent]) -> Sound:
     stretches = merge_stretches((event.start, event.end) for event in events)
-    return Sound(phrase(tag), max(event.peak for event in events), stretches)
+    certain = merge_stretches(event.certain for event in events if event.certain[0] < event.certain[1])
+    seconds = min(sum(event.seconds for event in events), total_seconds(stretches))
+    return Sound(phrase(tag), max(event.peak for event in events), stretches, certain, seconds)
 
 
 def merge_stretches(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
@@ -139,6 +164,16 @@ def merge_stretches(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
             end = max(end, before)
         merged.append((start, end))
     return tuple(merged)
+
+
+def is_throughout(stretches: Sequence[Stretch], seconds: float, duration: float) -> bool:
+    """Return whether a sound is heard all the time; each pause may be longer than its gap by a window at each end."""
+    pauses = 2 * WINDOW_S * (len(stretches) - 1)
+    return duration > 2 * WINDOW_S and seconds - pauses >= THROUGHOUT * duration
+
+
+def total_seconds(stretches: Iterable[Stretch]) -> float:
+    return sum(end - start for start, end in stretches)
 
 
 def seconds_together(some: Sequence[Stretch], others: Sequence[Stretch]) -> float:

@@ -35,6 +35,7 @@ SOUND: Final = {
     "known_false_windows": "windows with a false tag, its sounds",
     "other_false_events_per_minute": "false events a minute, clips of other sounds",
     "other_false_windows": "windows with a false tag, clips of other sounds",
+    "certain_events": "events of probability 0.9 and more that are right, clips and scenes",
     "stream_clip_recall": "streams: clips whose sound is found",
     "stream_false_events_per_minute": "streams: false events a minute, clips of all sounds",
     "stream_false_windows": "streams: windows with a false tag, clips of all sounds",

@@ -18,6 +18,7 @@ from infra.lab.evaluation.metrics import (
     any_by_recording,
     count_clips_found,
     count_clips_reported,
+    event_starts,
     false_events,
     figures,
     median_of_three,
@@ -29,6 +30,7 @@ from infra.teaching.operating_points import Bools, average_precision
 from streams.models.manifest import Evaluation, ModelTag, TagEvaluation
 from streams.models.protocol import SoundEngine
 from topics.geometry import SESSIONS
+from topics.scores import CERTAIN
 
 #: Number of calls whose median time is reported.
 CALLS: Final = 200
@@ -181,10 +183,23 @@ def _crossed_line(name: str, parts: Sequence[MaterialHalf], points: Sequence[Seq
     return material_figures(f"{name}, cross-checked", both, crossed)
 
 
-def _at(name: str, parts: Sequence[MaterialHalf], points: Sequence[Sequence[float]]) -> tuple[ScoredRecordings, Bools]:
+def _at(
+    name: str, parts: Sequence[MaterialHalf], points: Sequence[Sequence[float]], least: float = 0.5
+) -> tuple[ScoredRecordings, Bools]:
     """Return one kind of material of both halves, and its detections at the points of each half."""
     scored = [part[name] for part in parts]
-    return join_scored(scored), np.concatenate([half.reported_at(at) for half, at in zip(scored, points, strict=True)])
+    on = np.concatenate([half.reported_at(at, least) for half, at in zip(scored, points, strict=True)])
+    return join_scored(scored), on
+
+
+def _certain_events(parts: Sequence[MaterialHalf], points: Sequence[Sequence[float]]) -> float:
+    """Return the share of events in clips and scenes that are right, of those that a sentence states as a fact."""
+    events, wrong = 0, 0
+    for name in ("clips", "scenes"):
+        scored, on = _at(name, parts, points, CERTAIN)
+        events += int(event_starts(on, scored.truth.recording).sum())
+        wrong += int(false_events(on, scored.truth).sum())
+    return 1.0 - wrong / events if events else math.nan
 
 
 def crossed_figures(parts: Sequence[MaterialHalf], points: Sequence[Sequence[float]]) -> dict[str, float]:
@@ -195,8 +210,11 @@ def crossed_figures(parts: Sequence[MaterialHalf], points: Sequence[Sequence[flo
     for name in MATERIAL[1:]:
         figures = card_figures(_crossed_line(name, parts, points))
         by_name |= {f"{name}_{key}": value for key, value in figures.items() if key.startswith("false")}
-    recall = sound_recall(*_at("scenes", parts, points))
-    return by_name if math.isnan(recall) else by_name | {"scenes_sound_recall": round(recall, 4)}
+    more = {
+        "certain_events": _certain_events(parts, points),
+        "scenes_sound_recall": sound_recall(*_at("scenes", parts, points)),
+    }
+    return by_name | {name: round(value, 4) for name, value in more.items() if not math.isnan(value)}
 
 
 def ten_class_accuracy(clips: ScoredRecordings) -> float | None:

@@ -18,7 +18,7 @@ from streams.models.manifest import Manifest
 from streams.models.protocol import Floats, SoundEngine
 from topics.errors import AudioError, BadRequest
 from topics.geometry import SESSIONS
-from topics.scores import STEP, ZERO
+from topics.scores import STEP, ZERO, probability
 
 WORKERS: Final = 2
 #: Mean power in dB of full scale below which a window counts as silent.
@@ -58,9 +58,12 @@ class ScoredRecordings(msgspec.Struct, frozen=True):
         """
         return self.stored.astype(np.int16) - np.int16(ZERO) + _level(self.manifest.points(self.recording))
 
-    def reported_at(self, points: Sequence[float]) -> Bools:
-        """Return the detections at other operating points, as clients would see them: bool[windows, tags]."""
-        return self.levels >= _level(points)
+    def reported_at(self, points: Sequence[float], least: float = 0.5) -> Bools:
+        """Return the detections at other operating points, as clients would see them: bool[windows, tags].
+
+        Only those with the displayed probability `least` or more.
+        """
+        return self.levels >= _level(points) + min(n for n in range(256 - ZERO) if probability(ZERO + n) >= least)
 
     @property
     def probabilities(self) -> Doubles:

@@ -154,7 +154,8 @@ def behind_a_server(app: ASGIApp) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
     finally:
         server.should_exit = True
-        thread.join()
+        thread.join(60)
+        assert not thread.is_alive()
 
 
 @contextmanager

@@ -17,7 +17,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from topics import apikeys
+from streams.audio import raw_check
+from tests.stored import assert_stored
+from topics import apikeys, record_codec
 from topics.apikeys import KeyKind
 from topics.errors import AudioError, BadRequest, DirectoryDown, EarshotError, Unavailable
 from topics.folding import Answer, Arrival, Effect, Receipt, Verdict
@@ -29,8 +31,9 @@ from topics.ports.jobs import JobView
 from topics.ports.lists import Coverage, ListQuery
 from topics.ports.live import BANDS, WindowSound
 from topics.ports.sessions import SessionView, Windows
-from topics.sessions.records import Chunk, Failed, Opened, Scored, SessionCommand, SessionResult, Tuned
-from topics.sessions.rules import SessionHead, SessionState, fold_command, fold_result, tuned
+from topics.sessions.analysis_rules import grown, tuned
+from topics.sessions.records import Chunk, Failed, NewWindows, Opened, SessionCommand, Tuned
+from topics.sessions.rules import SessionHead, SessionState, fold_command
 
 TAGS = ("Dog_bark", "Siren", "Speech", "Baby_cry", "Knock")
 MODEL = "double@00000000"
@@ -199,6 +202,9 @@ class MemorySessions:
             session, command, answered = self.unfolded.pop(0)
             answered(self._fold(session, command))
 
+    check_beginning = staticmethod(raw_check.check_beginning)
+    check_floats = staticmethod(raw_check.check_floats)
+
     def same_audio(self, session: str, number: int, data: bytes) -> bool:
         chunks = self.sessions[session].chunks
         return number < len(chunks) and chunks[number] == data
@@ -207,6 +213,7 @@ class MemorySessions:
         return Watch(self.followers.setdefault(session, set()), woken)
 
     def _fold(self, session: str, command: SessionCommand) -> Verdict:
+        assert_stored(command, record_codec.decode_command)
         self.appended.append(command)
         known = self.sessions.get(session)
         arrival = self._arrival(known, command)
@@ -228,9 +235,11 @@ class MemorySessions:
         return step.verdict
 
     def _tune(self, session: str, change: Tuned) -> Verdict:
+        assert_stored(change, record_codec.decode_command)
         known = self.sessions.get(session)
-        step = fold_result(None if known is None else known.head, change, 0)
-        if known is not None and step.effects:
+        step = fold_command(None if known is None else known.head, change, Arrival(len(self.appended), 0))
+        if known is not None and step.head is not None and step.effects:
+            known.head = step.head
             known.opened = tuned(known.opened, change, known.head.windows)
         self._wake(session)
         return step.verdict
@@ -299,20 +308,27 @@ class MemorySessions:
         if known is None or known.head.error is not None:
             return
         try:
-            result: SessionResult = scored(known)
+            new = scored(known)
         except AudioError as error:
-            result = Failed(str(error))
-        self.conclude(session, result)
+            self.fail(session, str(error))
+        else:
+            self.conclude(session, new)
 
-    def conclude(self, session: str, result: SessionResult) -> None:
-        """Fold in a result record."""
+    def fail(self, session: str, error: str) -> None:
+        """End a session with an error."""
+        known = self.sessions[session]
+        failed = Failed("analysis", error, known.head.windows)
+        known.head = fold_command(known.head, failed, Arrival(len(self.appended), 0)).head or known.head
+        self._wake(session)
+
+    def conclude(self, session: str, new: NewWindows) -> None:
+        """Show windows, of which the session may have some already."""
         known = self.sessions.get(session)
-        packed = result.scores if isinstance(result, Scored) else b""
-        step = fold_result(None if known is None else known.head, result, len(packed) // len(TAGS))
-        if known is not None and step.head is not None:
-            known.head = step.head
-            if isinstance(result, Scored) and Effect.KEEP_RESULT in step.effects:
-                known.scores[result.first * len(TAGS) :] = packed
+        if known is not None and not known.head.ended:
+            there = known.head.windows - new.first
+            new = msgspec.structs.replace(new, first=known.head.windows, scores=new.scores[there * len(TAGS) :])
+            known.head = grown(known.head, new, 0)
+            known.scores += new.scores
         self._wake(session)
 
     def _arrival(self, known: Session | None, command: SessionCommand) -> Arrival:
@@ -339,8 +355,8 @@ class MemorySessions:
                     listener.note(session, 0 if known is None else max(0, known.head.windows - 64))
 
 
-def scored(known: Session) -> Scored:
-    """Analyse a session from its beginning; the record holds all its windows."""
+def scored(known: Session) -> NewWindows:
+    """Analyse a session from its beginning; return all its windows."""
     opened, head = known.opened, known.head
     if head.predicts:
         loudness = [any(samples(opened, chunk)[1]) for chunk in known.chunks]
@@ -350,7 +366,7 @@ def scored(known: Session) -> Scored:
     final = head.state is SessionState.READONLY
     packed = b"".join(window_scores(index, loud) for index, loud in enumerate(loudness))
     cursor = msgspec.structs.replace(head.cursor, chunks=len(known.chunks))
-    return Scored(0, MODEL, packed, cursor, final=final)
+    return NewWindows(0, MODEL, packed, cursor, final, len(TAGS))
 
 
 def windows(opened: Opened, parts: list[tuple[int, bytes]], final: bool) -> list[bool]:
@@ -380,7 +396,7 @@ def window_scores(window: int, loud: bool) -> bytes:
 def samples(opened: Opened, data: bytes) -> tuple[int, bytes]:
     """Return (rate, 16-bit samples) of stand-alone audio; wider frames give their first two bytes."""
     declared = opened.content_type
-    if raw := re.fullmatch(r"audio/x-raw; *rate=(\d+); *format=s(\d+)(?:le)?(?:; *channels=(\d))?", declared):
+    if raw := re.fullmatch(r"audio/x-raw; *rate=(\d+); *format=[sf](\d+)(?:le)?(?:; *channels=(\d))?", declared):
         frame = int(raw[2]) // 8 * int(raw[3] or 1)
         frames = data if frame == 2 else b"".join(data[start : start + 2] for start in range(0, len(data), frame))
         return int(raw[1]), frames
@@ -421,8 +437,10 @@ class MemoryDirectory:
             raise DirectoryDown("the database does not answer")
         return self.organizations.get(key)
 
-    async def link_audio(self, principal: Principal, job: str) -> str | None:
+    async def link_audio(self, key: str, job: str) -> str | None:
         await asyncio.sleep(0)
+        if (principal := self.keys.get(key)) is None:
+            return None
         token = apikeys.new(KeyKind.AUDIO)
         ends_at = int((time.time() + 3600) * 1000)
         self.links[token] = AudioLink(principal.project, principal.organization, job, ends_at)

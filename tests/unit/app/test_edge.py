@@ -15,9 +15,8 @@ from starlette.types import Receive, Scope, Send
 from structlog.testing import capture_logs
 
 from app.documents.operations import DOCUMENT_ROUTES
-from app.http.bodies import SHARES
 from app.http.metrics import METRICS
-from app.identity.keys import PROJECT, KeyRateLimiter, Keyring
+from app.identity.keys import ORGANIZATION, PROJECT, KeyRateLimiter, Keyring
 from app.main import command_ids
 from app.projects.project_descriptions import MODELS
 from app.routes import (
@@ -38,7 +37,8 @@ from tests.unit.app.double import MODEL
 from topics.errors import NotOwned, Unavailable
 from topics.geometry import SENSE
 from topics.ports.directory import Principal
-from topics.sessions.records import Opened, Scored
+from topics.sessions.records import NewWindows, Opened
+from topics.turns import Holder
 
 
 def create(http: TestClient, **more: Any) -> str:
@@ -66,7 +66,7 @@ def test_opening_record_contains_requested_options(house: House, http: TestClien
 
 def test_chunk_limit_setting_applies_only_to_alias(http: TestClient) -> None:
     session = create(http)
-    body = {"data": b64(bytes(1024 * 1024 + 1))}
+    body = {"data": b64(bytes(1024 * 1024 + 2))}
     generic(http.put(f"/audio_sessions/{session}/chunks/0", json=body), 413)
     assert http.put(f"/sense/api/v1/audio_sessions/{session}/chunks/0", json=body).status_code == 200
     body = {"data": b64(bytes(2 * 1024 * 1024 + 1))}
@@ -139,7 +139,8 @@ def test_directory_outage_rejects_only_unknown_keys(house: House) -> None:
         with capture_logs() as lines:
             refused = http.post("/audio_sessions/", json=body, headers={"x-api-key": "another"})
         assert 'earshot_key_failures_total{kind="project",reason="down"} 1.0' in http.get("/metrics").text
-    generic(refused, 500)
+    generic(refused, 503)
+    assert (refused.headers["retry-after"], "x-should-retry" in refused.headers) == ("5", False)
     assert [(line["log_level"], line["reason"]) for line in lines] == [("warning", "the database does not answer")]
     assert refused.json()["error"] == "API key verification failed"
 
@@ -167,13 +168,13 @@ def test_last_window_of_file_appears_after_final_score(house: House, http: TestC
     put(http, session, 0, wav(tone(1)))
     http.patch(f"/audio_sessions/{session}", json={"make_readonly": True})
     cursor = house.sessions.sessions[session].head.cursor
-    house.sessions.conclude(session, Scored(0, "double@00000000", bytes(5 * 3), cursor))
+    house.sessions.conclude(session, NewWindows(0, "double@00000000", bytes(5 * 3), cursor, tags=5))
     answer = http.get(f"/audio_sessions/{session}/status")
     assert answer.headers["earshot-model"] == MODEL
     assert "earshot-note" not in answer.headers
     page = answer.json()["inference"]["page"]
     assert (page["count"], page["total"]) == (2, 2)
-    house.sessions.conclude(session, Scored(3, "double@00000000", b"", cursor, final=True))
+    house.sessions.conclude(session, NewWindows(3, "double@00000000", b"", cursor, final=True, tags=5))
     last = http.get(f"/audio_sessions/{session}/status", params={"next_token": page["next_token"]}).json()
     assert last["inference"]["page"] == {"count": 1, "offset": 2, "total": 3}
 
@@ -254,10 +255,10 @@ async def test_unknown_session_is_rejected_before_body(house: House, method: str
 
 
 async def test_incoming_bodies_are_limited(tmp_path: Path) -> None:
-    house = House(msgspec.structs.replace(OPTIONS, spool=tmp_path, body_bytes=SHARES * 1000))
+    house = House(msgspec.structs.replace(OPTIONS, spool=tmp_path, body_bytes=4000))
     with client_of(house, x_api_key=KEY) as http:
         session = create(http)
-    pieces = [b'{"data":"' + b"A" * SHARES * 1000]
+    pieces = [b'{"data":"' + b"A" * 4000]
     answer = await Exchange(house, f"/audio_sessions/{session}/chunks/0", "PUT", pieces).end()
     assert answer.status == 503
     assert "retry-after" in answer.headers
@@ -295,14 +296,30 @@ def test_deployment_may_require_key_for_session_requests() -> None:
             assert statuses[3] not in (401, 404), (method, end)
 
 
+#: As browsers send it.
+BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
+
+
 def test_dashboard_and_docs_can_be_disabled() -> None:
     house = House(msgspec.structs.replace(OPTIONS, dashboard=False, docs=False))
     with client_of(house) as http:
         for path in ("/dashboard", "/dashboard/", "/dashboard/main.js", *DOCUMENT_ROUTES):
             assert http.get(path).status_code in (404, 405), path
         assert http.post("/dashboard/sign-in", json={"token": "x"}).status_code == 404
-        assert "docs" not in http.get("/").json()["documentation"]
+        assert "docs" not in http.get("/", headers=BROWSER).json()["documentation"]
         assert http.get("/metrics").status_code == 200
+
+
+@pytest.mark.parametrize(("dashboard", "page"), [(True, "/dashboard/"), (False, "/docs")])
+def test_address_of_service_leads_browser_to_a_page(dashboard: bool, page: str) -> None:
+    house = House(msgspec.structs.replace(OPTIONS, dashboard=dashboard))
+    with client_of(house) as http:
+        sent = http.get("/", headers=BROWSER, follow_redirects=False)
+        assert (sent.status_code, sent.headers["location"], sent.headers["vary"]) == (302, page, "accept")
+        assert http.get(page, headers=BROWSER).headers["content-type"].startswith("text/html")
+        assert http.get("/").json()["service"] == "Earshot"
+    behind = TestClient(house.app, root_path="/behind").get("/behind/", headers=BROWSER, follow_redirects=False)
+    assert behind.headers["location"] == f"/behind{page}"
 
 
 def test_metrics_and_readiness_details_move_to_operator_address() -> None:
@@ -339,40 +356,58 @@ class Sessions:
     def view(self, session: str) -> Any:
         if session == AWAY:
             raise NotOwned("it is at another node")
-        return SimpleNamespace(opened=SimpleNamespace(project="of-session")) if session == HERE else None
+        return (
+            SimpleNamespace(opened=SimpleNamespace(organization="o", project="of-session")) if session == HERE else None
+        )
+
+
+STRANGER = Holder("", "192.0.2.1")
 
 
 @pytest.mark.parametrize(
     ("headers", "session", "expected"),
     [
-        ({b"x-api-key": b" good "}, HERE, "of-key"),
-        ({b"authorization": b"bearer good"}, "", "of-key"),
-        ({b"x-api-key": b"unknown"}, HERE, "of-session"),
-        ({}, HERE, "of-session"),
-        ({}, AWAY, "192.0.2.1"),
-        ({b"x-api-key": b"unknown"}, "c" * 24, "192.0.2.1"),
-        ({}, "no id", "192.0.2.1"),
+        ({b"x-api-key": b" good "}, HERE, Holder("organization", "of-key", HERE)),
+        ({b"authorization": b"bearer good"}, "", Holder("organization", "of-key")),
+        ({b"x-org-key": b"good"}, "", Holder("organization", "")),
+        ({b"x-api-key": b"unknown"}, HERE, Holder("o", "of-session", HERE)),
+        ({}, HERE, Holder("o", "of-session", HERE)),
+        ({}, AWAY, STRANGER),
+        ({b"x-api-key": b"unknown"}, "c" * 24, STRANGER),
+        ({}, "no id", STRANGER),
     ],
 )
-async def test_sender_is_project_of_key_or_session_else_address(
-    headers: dict[bytes, bytes], session: str, expected: str
+async def test_sender_is_holder_of_key_or_session_else_address(
+    headers: dict[bytes, bytes], session: str, expected: Holder
 ) -> None:
-    async def ask(key: str) -> Principal | None:
-        return Principal("of-key", "organization") if key == "good" else None
-
-    keyring = Keyring(PROJECT, ask, 60.0, KeyRateLimiter(10.0))
-    await keyring.holder("good")
-    sessions: Any = Sessions()
     scope = {"headers": list(headers.items()), "client": ("192.0.2.1", 1), "path_params": {"session_id": session}}
-    assert sender_of(keyring, sessions)(scope) == expected
+    assert await _sender(scope) == expected
+
+
+async def test_reader_of_job_without_key_counts_for_the_job() -> None:
+    """The stream of a job needs no key."""
+    assert await _sender({"headers": [], "path_params": {"job_id": HERE}}) == Holder("o", "of-job", HERE)
 
 
 async def test_sender_of_scope_without_route_and_client_is_empty() -> None:
-    async def ask(key: str) -> Principal | None:
-        raise AssertionError
+    assert await _sender({"headers": []}) == Holder("", "")
 
+
+async def _sender(scope: dict[str, Any]) -> Holder:
+    async def project(key: str) -> Principal | None:
+        return Principal("of-key", "organization")
+
+    async def organization(key: str) -> str | None:
+        return "organization"
+
+    tries = KeyRateLimiter(10.0)
+    projects, organizations = Keyring(PROJECT, project, 60.0, tries), Keyring(ORGANIZATION, organization, 60.0, tries)
+    await projects.holder("good")
+    await organizations.holder("good")
     sessions: Any = Sessions()
-    assert sender_of(Keyring(PROJECT, ask, 60.0, KeyRateLimiter(10.0)), sessions)({"headers": []}) == ""
+    job = SimpleNamespace(accepted=SimpleNamespace(organization="o", project="of-job"))
+    jobs: Any = SimpleNamespace(view=lambda id: job if id == HERE else None)
+    return sender_of(projects, organizations, sessions, jobs)(scope)
 
 
 TABLES = {

@@ -9,15 +9,24 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
 
+import numpy as np
 import pytest
 import structlog
 from uvicorn.protocols.http import httptools_impl
 
 from infra import logs
+from infra.db.accounts import Accounts
+from infra.db.database import Database
+from infra.db.speakers import SqlSpeakerStore
+from streams.clients.embeddings import EmbeddingModel
+from streams.speakers.speaker_store import VoiceSample
 from tests.garbage import uncollected
 from topics import apikeys
 from topics.apikeys import KeyKind
+from topics.keys import new_id
 
 KEY = apikeys.new(KeyKind.PROJECT)
 CHOSEN = "a key that somebody chose"
@@ -42,12 +51,50 @@ def events(lines: io.StringIO) -> list[dict[str, object]]:
 
 
 def test_event_is_one_json_line(lines: io.StringIO) -> None:
-    logs.configure(stream=lines)
+    logs.configure(stream=lines, node="http://10.0.0.1:8000")
     plain = {"session": "s1", "a": None, "b": True, "c": 1.5, "d": ["x", 2], "e": {"f": "g"}}
     structlog.get_logger("app.sessions").info("chunk accepted", **plain, h=ValueError("bad"))
     (event,) = events(lines)
     assert event.pop("timestamp")
-    assert event == {"event": "chunk accepted", **plain, "h": "bad", "level": "info", "logger": "app.sessions"}
+    origin = {"node": "http://10.0.0.1:8000", "version": metadata.version("earshot-server"), "pid": os.getpid()}
+    assert event == {
+        "event": "chunk accepted",
+        **plain,
+        "h": "bad",
+        "level": "info",
+        "logger": "app.sessions",
+        **origin,
+    }
+
+
+def test_refusals_do_not_flood_log(lines: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk refuses every request of every client; each kind is one line in some seconds."""
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    logs.configure(stream=lines)
+    log = structlog.get_logger("app.http.operation")
+    for number in range(60):
+        for status, reason in ((503, f"no room for {number}"), (404, f"there is no {number}")):
+            log.warning("request refused", operation="put_chunk", status=status, request=f"r{number}", reason=reason)
+        log.info("socket closed", session=f"s{number}", code=4503, reason="full")
+        log.info("session created", session=f"s{number}")
+        log.error(
+            "request failed", operation="put_chunk", status=500, exc_info=(ValueError if number % 2 else OSError)()
+        )
+    now += logs.REFUSAL_SECONDS
+    log.warning("request refused", operation="put_chunk", status=503, request="last", reason="no room")
+    found = events(lines)
+    assert sum(event["event"] == "session created" for event in found) == 60
+    assert [
+        (event["event"], event.get("status"), event.get("left_out")) for event in found if "created" not in str(event)
+    ] == [
+        ("request refused", 503, None),
+        ("request refused", 404, None),
+        ("socket closed", None, None),
+        ("request failed", 500, None),
+        ("request failed", 500, None),
+        ("request refused", 503, 59),
+    ]
 
 
 def test_lines_are_dropped_while_nobody_reads_them(lines: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +192,7 @@ def test_debug_level_logs_repeated_messages(lines: io.StringIO) -> None:
 @pytest.mark.parametrize(
     ("level", "shown"),
     [
-        ("debug", ["ours debug", "ours warning", "ours error", "theirs debug", "theirs warning", "theirs error"]),
+        ("debug", ["ours debug", "ours warning", "ours error", "theirs warning", "theirs error"]),
         ("info", ["ours warning", "ours error", "theirs warning", "theirs error"]),
         ("error", ["ours error", "theirs error"]),
     ],
@@ -167,6 +214,23 @@ def test_ids_in_paths_are_shortened(lines: io.StringIO) -> None:
     first, second = events(lines)
     assert first["event"] == "GET http://node/api/v1/jobs/4bG4kCD3…/stream"
     assert second["url"] == "/audio_sessions/4bG4kCD3…/chunks/0"
+
+
+async def test_debug_level_shows_no_names_or_ids_from_the_database(lines: io.StringIO, tmp_path: Path) -> None:
+    logs.configure("debug", stream=lines)
+    database = Database(f"sqlite+aiosqlite:///{tmp_path / 'earshot.db'}")
+    await database.migrate()
+    organization = (await Accounts(database).create_organization("Zoo keepers"))[0].id
+    voice = VoiceSample(new_id(), np.ones(4, np.float32), EmbeddingModel("mini", "ab" * 32), 4000, None)
+    store = SqlSpeakerStore(database)
+    await store.add(organization, "Anna_Kim", voice)
+    await store.remove(organization, "Anna_Kim")
+    await database.close()
+    logging.getLogger("faust.app").error("record of %s failed", organization)
+    written = lines.getvalue()
+    assert events(lines)[-1]["event"] == f"record of {organization[:8]}… failed"
+    for secret in "Anna_Kim", "Zoo keepers", organization, voice.id:
+        assert secret not in written
 
 
 def test_warnings_become_events(lines: io.StringIO) -> None:

@@ -19,7 +19,7 @@ def options() -> Options:
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[DiskDatabase]:
-    opened = DiskDatabase(tmp_path / "db", options)
+    opened = DiskDatabase(tmp_path / "db", options, 1)
     opened.write(lambda rocks: rocks.put(b"before", b"1"))
     yield opened
     opened.close()
@@ -79,26 +79,26 @@ def test_other_errors_propagate_unchanged(database: DiskDatabase) -> None:
 
 
 def test_closing_on_full_disk_keeps_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    database = DiskDatabase(tmp_path / "db", options)
+    database = DiskDatabase(tmp_path / "db", options, 1)
     database.write(lambda rocks: rocks.put(b"before", b"1"))
     with monkeypatch.context() as patch:
         patch.setattr(DiskDatabase, "_has_room", lambda database: False)
         database.close()
         assert not database.revive()
-    again = DiskDatabase(tmp_path / "db", options)
+    again = DiskDatabase(tmp_path / "db", options, 1)
     assert again.rocks.get(b"before") == b"1"
     again.close()
 
 
 def test_closed_database_is_not_revived(tmp_path: Path) -> None:
-    database = DiskDatabase(tmp_path / "db", options)
+    database = DiskDatabase(tmp_path / "db", options, 1)
     fill(database)
     database.close()
     assert not database.revive()
-    DiskDatabase(tmp_path / "db", options).close()
+    DiskDatabase(tmp_path / "db", options, 1).close()
 
 
 def test_deleted_database_can_be_closed(tmp_path: Path) -> None:
-    opened = DiskDatabase(tmp_path / "db", options)
+    opened = DiskDatabase(tmp_path / "db", options, 1)
     shutil.rmtree(tmp_path / "db")
     opened.close()

@@ -1,6 +1,6 @@
 // The recordings of the project, and one of them.
 import { clock, html, lengthInWords, when } from "../lib.js";
-import { Problem, usePages } from "../parts.js";
+import { Problem, Wide, usePages } from "../parts.js";
 import Result from "./result.js";
 
 const STATES = ["", "accepted", "processing", "completed"];
@@ -17,10 +17,10 @@ function List({ state }) {
       <button class="quiet" onClick=${refresh}>Refresh</button></p>
     <${Problem} error=${error} again=${again} />
     ${rows.length
-      ? html`<div class="scroll" tabindex="0" role="group" aria-label="Table"><table><thead><tr><th>File</th><th>State</th><th>Length</th><th>Sent</th></tr></thead><tbody>
+      ? html`<${Wide}><table><thead><tr><th>File</th><th>State</th><th>Length</th><th>Sent</th></tr></thead><tbody>
           ${rows.map((job) => html`<tr key=${job.job_id}><td class="name"><a href=${`#/jobs/${job.job_id}`}>${job.filename || "a recording"}</a></td>
             <td>${job.status}</td><td>${job.seconds == null ? "" : html`<span title=${lengthInWords(job.seconds)}>${clock(job.seconds)}</span>`}</td><td>${when(job.created_at)}</td></tr>`)}
-        </tbody></table></div>`
+        </tbody></table><//>`
       : loading ? html`<p class="empty" role="status">Loading…</p>` : error ? null : html`<p class="empty">No recordings yet. <a href="#/try">Send one</a></p>`}
     ${value?.missing ? html`<p class="problem">${value.missing.partitions} of ${value.missing.of} partitions do not answer now, so some recordings may be missing.</p>` : null}
     ${more ? html`<button onClick=${more} disabled=${loading}>More</button>` : null}`;

@@ -1,10 +1,10 @@
 // Sessions of the project as they are heard, one of them, and the microphone of this tab.
 import { clock, html, useEffect, useMemo, when } from "../lib.js";
 import { HeardNow, OnSince, SessionState, When, opened, saidSilent, silentSince, stateOf, useTime } from "../heard.js";
-import { HeatMap, today } from "../heat-map.js";
+import { HeatMap, growth, today } from "../heat-map.js";
 import { Listening, useHeard, useSession } from "../listening.js";
 import { Microphone } from "../live-microphone.js";
-import { NO_MICROPHONE } from "../microphone.js";
+import { NO_MICROPHONE, askToListen } from "../microphone.js";
 import { Dot, Problem, Table, some, usePages, useTitle } from "../parts.js";
 import { NoMicrophone } from "../recording.js";
 
@@ -33,18 +33,18 @@ function Overview({ day, onDay }) {
     listening.run(stop.signal);
     return () => stop.abort();
   }, []);
-  return html`<p>${NO_MICROPHONE ? html`<${NoMicrophone} />` : html`<a class="button" href="#/live/microphone">Listen with the microphone</a>`}</p>
+  return html`<p>${NO_MICROPHONE ? html`<${NoMicrophone} />` : html`<a class="button" href="#/live/microphone" onClick=${askToListen}>Listen with the microphone</a>`}</p>
     <${HearingNow} listening=${listening} />
     <${LastSounds} listening=${listening} />
     <${Day} listening=${listening} day=${day} onDay=${onDay} />
-    <${Ended} />`;
+    <${EndedLately} listening=${listening} />`;
 }
 
-/** The day, asked for again when the first sound is reported. */
+/** The day, asked for again as sound comes. */
 function Day({ listening, day, onDay }) {
   useHeard(listening);
-  const sounds = Number(listening.reported > 0);
-  return useMemo(() => html`<${HeatMap} path="/api/v1/activity" day=${day} onDay=${onDay} sounds=${sounds} />`, [day, sounds]);
+  const heard = growth(Number(listening.reported > 0), listening.windows);
+  return useMemo(() => html`<${HeatMap} path="/api/v1/activity" day=${day} onDay=${onDay} heard=${heard} />`, [day, heard]);
 }
 
 function HearingNow({ listening }) {
@@ -111,9 +111,17 @@ function Card({ listening, id, now: time }) {
   </li>`;
 }
 
-/** Sessions that take no more sound, page by page. */
-function Ended() {
+/** Sessions that have ended, asked for again when one ends. */
+function EndedLately({ listening }) {
+  useHeard(listening);
+  const ended = [...listening.sessions.values()].filter((one) => one.ended).length;
+  return useMemo(() => html`<${Ended} ended=${ended} />`, [ended]);
+}
+
+/** Sessions that take no more sound, page by page; a reader who has turned to further pages keeps them. */
+function Ended({ ended }) {
   const { rows, value, error, loading, again, more, refresh } = usePages("/audio_sessions/?state=readonly&count=20", "sessions");
+  useEffect(() => { if (ended && rows.length <= 20) refresh(); }, [ended]);
   return html`<section><h2>Ended</h2>
     <${Problem} error=${error} again=${again} />
     <${Missing} missing=${value?.missing} what="some sessions may be missing" />
@@ -137,5 +145,5 @@ function Session({ id, day, onDay }) {
       <span class="hint">${stateOf(heard, error)}</span></p>
     <${Problem} error=${error?.status === 404 ? gone : error} />
     ${error ? null : html`<${SessionState} heard=${heard} status=${status} /><${HeardNow} heard=${heard} status=${status} socket=${socket} />
-      <${HeatMap} path=${`/audio_sessions/${id}/activity`} day=${day} onDay=${onDay} sounds=${heard.names.size} />`}`;
+      <${HeatMap} path=${`/audio_sessions/${id}/activity`} day=${day} onDay=${onDay} heard=${growth(heard.names.size, heard.windows)} />`}`;
 }

@@ -58,7 +58,7 @@ function Organization({ one, projects, onAsk, act }) {
     question: `Delete ${one.name}?`,
     action: "Delete",
     typed: one.name,
-    text: html`<p>Its ${projects.length === 1 ? "project" : `${projects.length} projects`}, all their keys and the voices of its speakers are deleted. This cannot be undone. Their usage stays in the ledger.</p>`,
+    text: html`<p>Its ${projects.length === 1 ? "project" : `${projects.length} projects`}, with their keys, sessions, recordings and sounds, and the voices of its speakers are deleted. This cannot be undone. Their usage stays in the ledger.</p>`,
     yes: () => act("DELETE", place("organization", one)),
   });
   return html`<section class="card"><h3 class="title">${one.name} <span class="hint"><code>${one.key_shown_as ?? "no key"}</code> made ${when(one.created_at)}</span></h3>
@@ -82,7 +82,7 @@ function Project({ project, onAsk, act }) {
     question: `Delete ${project.name}?`,
     action: "Delete",
     typed: project.name,
-    text: html`<p>Its key stops working: here at once, on other nodes within a minute. This cannot be undone. Its usage stays in the ledger.</p>`,
+    text: html`<p>Its key, sessions, recordings and own sounds are deleted: here at once, on other nodes within seconds. This cannot be undone. Its usage stays in the ledger.</p>`,
     yes: () => act("DELETE", place("project", project)),
   });
   const set = (event) => {

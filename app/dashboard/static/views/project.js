@@ -1,7 +1,7 @@
 // The project: its key, its plan, what it used.
 import { html, lengthInWords, tagName, useState, when } from "../lib.js";
 import { get, key, request, setKey, url } from "../api.js";
-import { Copy, Problem, Progress, Sure, some, useLoaded } from "../parts.js";
+import { Copy, Problem, Progress, Sure, Wide, some, useLoaded } from "../parts.js";
 
 const HOUR = 3600;
 const DAY = 24 * HOUR;
@@ -47,8 +47,8 @@ export default function Project() {
         <${Keeping} project=${one} onChange=${project.again} />
         <div class="card"><h2>Plan</h2>
           ${one.free_seconds === null
-            ? html`<p>No limit. Jobs analysed ${lengthInWords(one.used_seconds)} this month.</p>`
-            : html`<${Progress} label=${`${lengthInWords(one.used_seconds)} of ${lengthInWords(one.free_seconds)} this month`} value=${one.free_seconds ? Math.min(1, one.used_seconds / one.free_seconds) : 1} />
+            ? html`<p>No limit. The services of jobs used ${lengthInWords(one.used_seconds)} this month; each service counts the length of a recording.</p>`
+            : html`<${Progress} label=${`${lengthInWords(one.used_seconds)} of ${lengthInWords(one.free_seconds)} this month, counted by service`} value=${one.free_seconds ? Math.min(1, one.used_seconds / one.free_seconds) : 1} />
                 <p>${one.used_seconds < one.free_seconds ? `${lengthInWords(one.free_seconds - one.used_seconds)} are left.` : "Nothing is left: jobs are refused until the month ends."}</p>`}
         </div>`
       : project.loading ? html`<p class="empty" role="status">Loading…</p>` : null}
@@ -101,9 +101,9 @@ function Usage() {
     <p class="filters"><label>Time <select value=${days} onChange=${(event) => setDays(Number(event.target.value))}>${[7, 31, 92, 366].map((count) => html`<option value=${count}>${count} days</option>`)}</select></label></p>
     <${Problem} error=${error} again=${again} />
     ${rows.length
-      ? html`<div class="scroll" tabindex="0" role="group" aria-label="Table"><table><thead><tr><th>Day (UTC)</th><th>Service</th><th>Jobs or sessions</th><th>Audio</th><th><span class="unseen">More</span></th></tr></thead><tbody>
+      ? html`<${Wide}><table><thead><tr><th>Day (UTC)</th><th>Service</th><th>Jobs or sessions</th><th>Audio</th><th><span class="unseen">More</span></th></tr></thead><tbody>
           ${rows.toReversed().map((row) => html`<tr><td>${row.day}</td><td>${tagName(row.service)}</td><td>${row.jobs}</td><td>${lengthInWords(row.seconds)}</td><td><meter min="0" max=${most} value=${row.seconds} aria-hidden="true"></meter></td></tr>`)}
-        </tbody></table></div>`
+        </tbody></table><//>`
       : loading ? html`<p class="empty" role="status">Loading…</p>` : error ? null : html`<p class="empty">No usage in these days.</p>`}
   </section>`;
 }

@@ -3,7 +3,7 @@ import { clock, download, html, speakerHues, speakerOf, tagName, useEffect, useM
 import { RETRY, get, request, url } from "../api.js";
 import { joined } from "../events.js";
 import { Paged, lastBegun } from "../paged.js";
-import { Copy, Dot, Problem, Progress, Sure, useTitle } from "../parts.js";
+import { Copy, Dot, Problem, Progress, Sure, Wide, useTitle } from "../parts.js";
 import { usePicture } from "../picture.js";
 import { Player, usePlayer } from "../player.js";
 import { events } from "../streams.js";
@@ -197,10 +197,10 @@ function Bars({ entry, done, bars, digits, at, onSeek, source }) {
   const [taught] = useTaught();
   if (!entry) return html`<p class="empty">${done ? "Not requested." : "…"}</p>`;
   if (!bars.length) return html`<p class="empty">No sound that the model knows.</p>`;
-  return html`<${Paged} items=${bars} now=${lastBegun(bars, (bar) => bar.start, at)} name="sounds">${(rows) => html`<div class="scroll" tabindex="0" role="group" aria-label="Table"><table><thead><tr><th>From</th><th>To</th><th>Sound</th><th>Surest</th>${taught ? html`<th>Is it ${tagName(taught)}?</th>` : null}</tr></thead><tbody>
+  return html`<${Paged} items=${bars} now=${lastBegun(bars, (bar) => bar.start, at)} name="sounds">${(rows) => html`<${Wide}><table><thead><tr><th>From</th><th>To</th><th>Sound</th><th>Surest</th>${taught ? html`<th>Is it ${tagName(taught)}?</th>` : null}</tr></thead><tbody>
     ${rows.map((bar) => html`<tr class=${bar.start <= at && at < bar.end ? "now" : ""} onClick=${seeking(onSeek, bar.start)}><td><${Place} seconds=${bar.start} digits=${digits} onSeek=${onSeek} now=${bar.start <= at && at < bar.end} /></td>
       <td>${clock(bar.end, digits)}</td><td><${Dot} name=${bar.tag} /></td><td>${Math.round(100 * bar.confidence)} %</td>${taught ? html`<td><${Verdict} name=${taught} source=${source} start=${bar.start} end=${bar.end} /></td>` : null}</tr>`)}
-  </tbody></table></div>`}<//>`;
+  </tbody></table><//>`}<//>`;
 }
 
 function Transcript({ entry, done, turns, at, onSeek }) {

@@ -1,7 +1,7 @@
 // Signing in with any of the three keys.
 import { html, useState } from "../lib.js";
 import { KEYS, get, key, setKey } from "../api.js";
-import { Problem } from "../parts.js";
+import { Problem, useLoaded } from "../parts.js";
 
 const CHECKS = {
   project: () => get("/api/v1/project"),
@@ -18,32 +18,45 @@ const WHAT = {
   organization: "Speakers: begins with eso_",
   operator: "Organizations, projects and health: what EARSHOT_ADMIN_KEY is set to",
 };
+const HOME = { project: "#/try", organization: "#/speakers", operator: "#/operator" };
 
-export default function SignIn({ title, needs, back }) {
-  const [kind, setKind] = useState(needs ?? "project");
+/** Why the operator's key opens nothing here. */
+function NoOperator() {
+  return html`<div class="card narrow"><p><strong>The operator's interface is off here, or has its own address.</strong></p>
+    <p>To switch it on, make a key of 20 characters or more, and start the service again with it:</p>
+    <pre>(umask 077; openssl rand -hex 16 > admin-key)\nEARSHOT_ADMIN_KEY_FILE=admin-key make run</pre>
+    <p>Then sign in with the line in the file <code>admin-key</code>. If <code>EARSHOT_ADMIN_LISTEN</code> is set, this page cannot reach the interface: use <code>earshot nodes --url</code>.</p>
+    <p>Without it, the commands <code>earshot org</code>, <code>earshot project</code>, <code>earshot key</code> and <code>earshot usage</code> work on the service's machine.</p></div>`;
+}
+
+export default function SignIn({ title, needs }) {
+  const [picked, setKind] = useState(needs ?? "project");
   const [text, setText] = useState("");
   const [error, setError] = useState(null);
   const [busy, setBusy] = useState(false);
+  const pasted = text.trim();
+  const kind = pasted.startsWith("eso_") ? "organization" : pasted.startsWith("esp_") ? "project" : picked;
+  // Without a key it is 401, or 404 if there is no such interface.
+  const operator = useLoaded(async (signal) => needs === "operator" && get("/admin/v1/organizations", { as: null, signal }), [needs]);
   const submit = async (event) => {
     event.preventDefault();
-    const pasted = text.trim();
-    const chosen = pasted.startsWith("eso_") ? "organization" : pasted.startsWith("esp_") ? "project" : kind;
-    const before = key(chosen);
+    const before = key(kind);
     setBusy(true);
     setError(null);
-    sessionStorage.setItem(`earshot.${chosen}`, pasted);
+    sessionStorage.setItem(`earshot.${kind}`, pasted);
     try {
-      await CHECKS[chosen]();
-      setKey(chosen, pasted);
-      if (back?.startsWith("#/sign-in") || !back) location.hash = chosen === "project" ? "#/try" : chosen === "organization" ? "#/speakers" : "#/operator";
+      await CHECKS[kind]();
+      setKey(kind, pasted);
+      if (kind !== needs) location.hash = HOME[kind]; // The view that was asked for does not open with this key.
     } catch (problem) {
-      setKey(chosen, before);
-      if (problem.status === 401) setError(new Error("This key is unknown or no longer valid."));
-      else if (problem.status === 404 && chosen === "operator") setError(new Error("The operator's interface is off here, or has its own address."));
+      setKey(kind, before);
+      if (problem.status === 401) setError(new Error(`This is no valid ${KEYS[kind].label.toLowerCase()}. If it is another kind of key, choose that above.`));
+      else if (problem.status === 404 && kind === "operator") setError(new Error("The operator's interface is off here, or has its own address."));
       else setError(problem);
     }
     setBusy(false);
   };
+  if (operator.error?.status === 404) return html`<${NoOperator} /><p><a href="#/sign-in">Sign in with another key</a></p>`;
   return html`<form class="card narrow" onSubmit=${submit}>
     ${needs ? html`<p><strong>${needs === "operator" ? "This view" : title} needs the ${KEYS[needs].label.toLowerCase()}.</strong> ${WHOSE[needs]} <a href="#/sign-in">Sign in with another key</a></p>` : null}
     <fieldset><legend>Which key</legend>

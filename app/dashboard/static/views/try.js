@@ -1,7 +1,7 @@
 // A file, a recording, or the microphone as it is heard.
 import { clock, html, useEffect, useState } from "../lib.js";
-import { key, onKeys, upload } from "../api.js";
-import { NO_MICROPHONE, wav } from "../microphone.js";
+import { Refused, key, onKeys, upload } from "../api.js";
+import { NO_MICROPHONE, askToListen, wav } from "../microphone.js";
 import { Problem, Progress } from "../problem.js";
 import { NoMicrophone, useRecording } from "../recording.js";
 
@@ -71,6 +71,7 @@ async function send(file, name, options) {
     if (draw) location.hash = `#/jobs/${job}`;
     set(draw ? {} : { sent: { name, job } });
   } catch (error) {
+    if (error instanceof Refused && error.status !== 401) error.message = `${name}: ${error.message}`;
     set(error.name === "AbortError" ? {} : { error });
   }
   removeEventListener("beforeunload", ask);
@@ -133,7 +134,7 @@ export default function TryIt() {
             <input type="file" accept="audio/*,video/*" disabled=${none} onChange=${(event) => { const file = event.target.files[0]; if (file) send(file, file.name, options); event.target.value = ""; }} />
           </label>
           <${Recorder} disabled=${none} onDone=${(blocks) => send(wav(blocks), `recording-${new Date().toISOString().slice(0, 19).replaceAll(":", "")}.wav`, options)} onError=${setError} />
-          <div class="card"><h2>Listen live</h2><p>Stream the microphone, and see sounds as they are heard.</p>${NO_MICROPHONE ? html`<${NoMicrophone} />` : html`<a class="button" href="#/live/microphone">Listen with the microphone</a>`}</div>
+          <div class="card"><h2>Listen live</h2><p>Stream the microphone to this service, and to nobody else, and see sounds as they are heard.</p>${NO_MICROPHONE ? html`<${NoMicrophone} />` : html`<a class="button" href="#/live/microphone" onClick=${askToListen}>Listen with the microphone</a>`}</div>
         </div>`}
     ${none ? html`<p class="hint">Choose at least one thing to look for.</p>` : null}`;
 }

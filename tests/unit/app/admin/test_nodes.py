@@ -51,7 +51,7 @@ def changed(**fields: Any) -> NodeFacts:
         (
             changed(partitions=[PartitionFacts(7, "stopped", 0, [], "20 of 21 records")]),
             "bad",
-            ["partition 7 has stopped: 20 of 21 records"],
+            ["partition 7 has stopped: 20 of 21 records; see `earshot partitions list`"],
         ),
         (
             changed(engines=[msgspec.structs.replace(ENGINE, reachable=False, failing=True)]),

@@ -254,14 +254,14 @@ async def test_ambiguous_name_is_rejected(house: House) -> None:
     assert len(await house.accounts.projects()) == 2
 
 
-async def test_unreachable_database_returns_500() -> None:
+async def test_unreachable_database_returns_503() -> None:
     away = Database("postgresql+asyncpg://earshot:secret@127.0.0.1:9/earshot")
     app = interface(SqlAdministration(away), Meters(tuple))
     headers = {"Authorization": f"bearer  {KEY} "}
     async with watched(httpx2.AsyncClient(transport=httpx2.ASGITransport(app), headers=headers)) as http:
         answer = await http.get(f"{URL}/admin/v1/organizations")
     await away.close()
-    assert answer.status_code == 500
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
     assert answer.json()["error"].startswith("the database does not answer")
 
 

@@ -150,12 +150,12 @@ def test_failures_raise_typed_errors(url: str, tmp_path: Path, shell: Shell) -> 
         (b"FORM\x00\x00\x00\x00AIFCFVER", "audio/aiff"),
         (b"OggS\x00\x02", "audio/ogg"),
         (b"fLaC\x00", "audio/flac"),
-        (b"ID3\x04\x00", "audio/mp3"),
+        (b"ID3\x04\x00", "application/octet-stream"),
         (b"\xff\xfb\x90\x64", "audio/mp3"),
         (b"\xff\xf3\x40\xc4", "audio/mp3"),
         (b"\0\0\0\x1cftypM4A ", "audio/mp4"),
         (b"\x1a\x45\xdf\xa3\x9f", "audio/webm"),
-        (b"\xff\xf1\x50\x80", None),
+        (b"\xff\xf1\x50\x80", "audio/aac"),
         (b"\xff", None),
         (b"RIFF\x00\x00\x00\x00AVI LIST", None),
         (b"", None),
@@ -350,6 +350,9 @@ def test_speaker_lifecycle_survives_faults(edge: Edge, house: House, wav: Path, 
         assert client.add_voice("Anna_Kim", file).samples == 2
         assert anna.voices[1] == WAV
         assert [one.name for one in client.speakers()] == ["Anna_Kim"]
+        assert client.name_speaker("Anna_Kim", "Anna Müller").display_name == "Anna Müller"
+        assert client.speakers()[0].display_name == "Anna Müller"
+        assert client.name_speaker("Anna_Kim", None).display_name is None
         anna.compatible = False
         assert client.re_enroll("Anna_Kim") == ReEnrollment("Anna_Kim", 2, 0)
         client.delete_speaker("Anna_Kim")

@@ -17,6 +17,7 @@ from structlog.testing import capture_logs
 from earshot_client import _calls, _socket_state
 from earshot_client._http import READ_LIMIT
 from infra.cli import pcm
+from tests.audio import encoded
 from tests.cutter import Cutter
 from tests.unit.app.client.conftest import Command
 from tests.unit.app.client.edge import Edge
@@ -78,10 +79,12 @@ def test_listen_prints_runs_and_sends_every_sample(house: House, ramp: Path, lis
     code, out, err = listen(ramp, "--speed", "max", "--whole")
     assert (code, sorted(out), err) == (0, LINES, "")
     session = only(house)
-    assert session.opened.content_type == "audio/x-raw; rate=8000; format=s16le; channels=2"
-    assert [len(chunk) for chunk in session.chunks] == [RATE * 2] * 4 + [RATE]
-    sent = np.frombuffer(b"".join(session.chunks), "<i2").reshape(-1, 2)
-    assert np.array_equal(sent, soundfile.read(ramp, dtype="int16")[0])
+    assert session.opened.file_name == "ramp.wav", "lists show it"
+    assert session.opened.content_type == "audio/x-raw; rate=8000; format=s16le"
+    assert [len(chunk) for chunk in session.chunks] == [RATE] * 4 + [RATE // 2]
+    # The channels cancel each other, so the first one stands for both.
+    sent = np.frombuffer(b"".join(session.chunks), "<i2")
+    assert np.array_equal(sent, soundfile.read(ramp, dtype="int16")[0][:, 0])
 
 
 def test_listen_prints_windows(ramp: Path, listen: Listen) -> None:
@@ -114,13 +117,71 @@ def test_listen_resumes_after_disconnect(
 def test_listen_reads_pipe(house: House, listen: Listen, monkeypatch: pytest.MonkeyPatch) -> None:
     # 1.25 s of 24-bit audio and half a frame.
     pipe(monkeypatch, io.BytesIO(bytes(10000 * 3 + 2)))
-    options = ["--rate", "8000", "--format", "s24le", "--sensitivity", "-1", "--tag-sensitivity", "Dog_bark=2"]
+    options = [
+        "--name",
+        "Front door",
+        "--rate",
+        "8000",
+        "--format",
+        "s24le",
+        "--sensitivity",
+        "-1",
+        "--tag-sensitivity",
+        "Dog_bark=2",
+    ]
     code, _, err = listen("-", *options)
     assert (code, err) == (0, "")
     session = only(house)
     assert [len(chunk) for chunk in session.chunks] == [12000, 12000, 6000]
     assert session.opened.content_type == "audio/x-raw; rate=8000; format=s24le"
+    assert session.opened.file_name == "Front door"
     assert (session.opened.default_sensitivity, session.opened.tags_sensitivity) == (-1, {"Dog_bark": 2})
+
+
+@pytest.mark.parametrize(
+    ("subtype", "kind", "content_type"),
+    [
+        ("PCM_16", "WAV", "s16le"),
+        ("PCM_24", "WAVEX", "s24le"),
+        ("PCM_U8", "WAV", "u8"),
+        ("FLOAT", "WAV", "f32le"),
+        ("PCM_16", "RF64", "s16le"),
+    ],
+)
+@pytest.mark.parametrize("size", [None, 0, 0xFFFFFFFF])
+def test_listen_reads_header_of_wav_pipe(subtype: str, kind: str, content_type: str, size: int | None) -> None:
+    """`arecord` and FFmpeg write a WAV file into a pipe, of which they do not know the length."""
+    data = bytearray(encoded(np.zeros((RATE * 2, 2), np.float32), RATE, kind, subtype))
+    at = data.rindex(b"data") + 8
+    if size is not None:
+        data[at - 4 : at] = size.to_bytes(4, "little")
+    source = pcm.from_pipe(io.BytesIO(data), 16000, "s16le", 1)
+    assert source.content_type == f"audio/x-raw; rate={RATE}; format={content_type}; channels=2"
+    assert b"".join(source.blocks) == data[at:]
+
+
+def test_samples_of_wav_pipe_end_where_its_header_says() -> None:
+    data = encoded(np.zeros(RATE), RATE)
+    source = pcm.from_pipe(io.BytesIO(data + b"LIST\4\0\0\0abcd"), 16000, "s16le", 1)
+    assert b"".join(source.blocks) == data[-2 * RATE :]
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        (encoded(np.zeros(RATE), RATE, "OGG"), "an Ogg file"),
+        (encoded(np.zeros(RATE), RATE, "FLAC"), "a FLAC file"),
+        (encoded(np.zeros(RATE), RATE, "MP3"), "MP3 audio"),
+        (encoded(np.zeros(RATE), RATE, "WAV", "ULAW"), "a WAV file without plain samples"),
+        (encoded(np.zeros(RATE), RATE)[:40], "a WAV file without plain samples"),
+    ],
+)
+def test_listen_names_container_of_pipe(
+    listen: Listen, monkeypatch: pytest.MonkeyPatch, data: bytes, name: str
+) -> None:
+    pipe(monkeypatch, io.BytesIO(data))
+    wanted = f"earshot: the standard input is {name}: save it to a file, and run earshot listen with its path\n"
+    assert listen("-") == (1, [], wanted)
 
 
 def test_ctrl_c_seals_session_and_prints_remaining_events(
@@ -149,9 +210,9 @@ def test_ctrl_c_seals_session_and_prints_remaining_events(
 
 def test_listen_reports_why_session_failed(listen: Listen, monkeypatch: pytest.MonkeyPatch) -> None:
     pipe(monkeypatch, io.BytesIO(bytes(1 << 20)))
-    code, _, err = listen("-", "--format", "f32")
+    code, _, err = listen("-", "--format", "u16")
     assert code == 1
-    assert err == "earshot: declared audio/x-raw; rate=16000; format=f32, but the data is something else\n"
+    assert err == "earshot: declared audio/x-raw; rate=16000; format=u16le, but the data is something else\n"
 
 
 def test_detect_prints_table_per_file(url: str, house: House, ramp: Path, earshot: Command) -> None:
@@ -282,7 +343,6 @@ def test_ctrl_c_deletes_unfinished_sessions(edge: Edge, house: House, ramp: Path
 
 def test_listen_prints_no_messages_of_the_decoder(cutter: Cutter, tmp_path: Path) -> None:
     path = tmp_path / "noise.mp3"
-    # libmpg123 complains about frames of such a file.
     soundfile.write(path, np.random.default_rng(1).uniform(-0.5, 0.5, RATE * 8), RATE, format="MP3")
     command = [sys.executable, "-m", "infra.cli", "listen", "--speed", "max", str(path)]
     environment = {"EARSHOT_URL": cutter.url, "EARSHOT_PROJECT_KEY": KEY}
@@ -324,7 +384,7 @@ def test_unreadable_audio_is_reported(tmp_path: Path, earshot: Command) -> None:
     (tmp_path / "notes.txt").write_text("not audio at all")
     code, _, err = earshot("listen", str(tmp_path / "notes.txt"), project_key=KEY)
     assert code == 1
-    assert err.startswith(f"earshot: {tmp_path}/notes.txt: ")
+    assert err == f"earshot: {tmp_path}/notes.txt: the data is not a supported audio file\n"
     code, _, err = earshot("listen", str(tmp_path / "missing.wav"), project_key=KEY)
     assert (code, err) == (1, f"earshot: {tmp_path}/missing.wav: No such file or directory\n")
     with pytest.raises(AudioError, match="not a sample format"):

@@ -15,7 +15,7 @@ from tests.unit.app.jobs.conftest import BOTH, sounds, transcript
 from tests.unit.app.jobs.double import RECORDING
 from topics.errors import Exhausted
 from topics.jobs import payloads
-from topics.jobs.options import Options, Service
+from topics.jobs.options import DEFAULT_SPEECH_MODEL, Options, Service
 from topics.jobs.payloads import Caption, Overlap
 from topics.jobs.records import Accepted, Removed
 from topics.times import iso_time
@@ -152,6 +152,26 @@ def test_language_unknown_to_the_engine_is_suspected(edge: Edge, wav: Path, anal
     code, _, err = analyze(wav, "--speech-lang", "xx")
     hint = "the engine may not know this language"
     assert (code, err) == (1, f"earshot: {wav}: speech_analysis: ASR Engine API error: 400; {hint}\n")
+
+
+def test_language_that_is_none_is_refused_before_the_upload(edge: Edge, wav: Path, analyze: Command) -> None:
+    for option, language, near in (
+        ("--speech-lang", "klingon", ""),
+        ("--translate", "frensh", "; do you mean French?"),
+    ):
+        told = f"earshot: {option}: '{language}' is no language: give its code, as fr, or its English name{near}\n"
+        assert analyze(wav, option, language) == (1, [], told)
+    assert edge.requests == []
+
+
+def test_options_of_speech_reach_the_job(edge: Edge, house: House, wav: Path, analyze: Command) -> None:
+    code, _, err = analyze(
+        wav, "--no-diarization", "--word-times", "--speech-model", DEFAULT_SPEECH_MODEL, "--speech-lang", "German"
+    )
+    assert (code, err) == (0, "")
+    options = only(house).options
+    assert (options.speaker_diarization, options.word_times) == (False, True)
+    assert (options.speech_model, options.speech_lang) == (DEFAULT_SPEECH_MODEL, "German")
 
 
 def test_failed_file_does_not_stop_others(edge: Edge, wav: Path, analyze: Command, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from earshot_client import JobDeleted, JobEvent, JobNotFound, ServiceUnreachable, _calls, _event_stream
+from earshot_client import JobDeleted, JobEvent, JobNotFound, LiveEvent, ServiceUnreachable, _calls, _event_stream
 from earshot_client._calls import LONGEST_PAUSE, PATIENCE, RETRIES, Answer
 from earshot_client._event_stream import EventStream
 from earshot_client._job_stream import JobStream
@@ -178,5 +178,19 @@ def test_oversized_event_raises(monkeypatch: pytest.MonkeyPatch, piece: bytes) -
 def test_invalid_result_raises() -> None:
     with pytest.raises(ServiceUnreachable, match="is not an Earshot service"):
         _ = JobEvent("completed", b"[]").result
-    with pytest.raises(ServiceUnreachable, match="of the kind progress"):
-        _ = JobEvent("progress", b"{}").result
+
+
+@pytest.mark.parametrize(
+    ("event", "names"),
+    [
+        (JobEvent("x", b"{}"), {"progress", "result", "message"}),
+        (LiveEvent("x", b"{}"), {"window", "job"}),
+    ],
+    ids=["job", "live"],
+)
+def test_value_of_another_kind_of_event_raises(event: JobEvent | LiveEvent, names: set[str]) -> None:
+    fields = {*event.__struct_fields__, "session_id", "job_id"}
+    assert names == {name for name in dir(type(event)) if not name.startswith("_")} - fields
+    for name in names:
+        with pytest.raises(ValueError, match="the event is of the kind x, not "):
+            getattr(event, name)

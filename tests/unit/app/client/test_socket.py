@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import msgspec
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -28,7 +29,6 @@ from earshot_client import (
     DeadlineExceeded,
     EarshotClientError,
     LevelHeard,
-    QuotaExceeded,
     RequestRefused,
     ServiceBusy,
     ServiceUnreachable,
@@ -144,6 +144,23 @@ def test_joined_session_of_a_file_takes_pieces_cut_anywhere(client: Client) -> N
     with client.socket(session.id) as socket:
         heard = list(socket.stream(recording[start : start + 7777] for start in range(0, len(recording), 7777)))
     assert len(heard) == 5
+
+
+@pytest.mark.parametrize(("waiting", "padding"), [(b"", b""), (b"\1", b"\0"), (b"\1\2\3", b"\0")])
+def test_joined_stream_continues_at_a_whole_sample(
+    client: Client, house: House, waiting: bytes, padding: bytes
+) -> None:
+    """The first sender may have left within a sample; the second does not know its content type."""
+    with client.socket() as socket:
+        socket.send(HALF)
+    known = house.sessions.sessions[socket.session_id]
+    if waiting:
+        known.chunks.append(waiting)
+        known.head = msgspec.structs.replace(known.head, next=2, received=known.head.received + len(waiting))
+    blocks = [HALF[start : start + 777] for start in range(0, len(HALF), 777)]
+    with client.socket(socket.session_id) as again:
+        list(again.stream(blocks))
+    assert b"".join(stored(house, socket.session_id)) == HALF + waiting + padding + HALF
 
 
 def test_listener_receives_levels_and_cannot_send(client: Client, house: House) -> None:
@@ -318,7 +335,6 @@ def test_nothing_is_sent_before_greeting(state: SocketState) -> None:
         (1009, RequestRefused),
         (4400, RequestRefused),
         (4401, WrongKey),
-        (4402, QuotaExceeded),
         (4404, SessionNotFound),
         (4409, SocketReplaced),
         (4410, WrongSequence),

@@ -52,6 +52,11 @@ def test_add_list_and_remove(speakers: Speakers, wav: Path, run: Command) -> Non
     ]
     _, out, _ = run("list", "--json")
     assert json.loads("\n".join(out)) == [row(speakers)]
+    code, out, _ = run("name", "Anna_Kim", "Anna Müller", "--json")
+    assert (code, json.loads("\n".join(out))) == (0, row(speakers))
+    assert columns(run("list")[1])[1][-2:] == ["Anna", "Müller"]
+    assert run("name", "Anna_Kim", "")[0] == 0
+    assert speakers["Anna_Kim"].display_name is None
     code, out, _ = run("remove", "Anna_Kim", "--yes", "--json")
     assert (code, json.loads("\n".join(out))) == (0, {"deleted": "Anna_Kim"})
     assert run("list") == (0, [], "")

@@ -9,6 +9,7 @@ import httpx2
 import msgspec
 import pytest
 from starlette.testclient import TestClient
+from structlog.testing import capture_logs
 
 from app.cluster.forwarding import Forwarder, Placement
 from app.http.bodies import BodyQuota
@@ -147,6 +148,21 @@ def test_request_is_forwarded_only_once(http: TestClient, house: House, far: str
     """If two nodes disagree about the owner, the second answers."""
     answer = http.get(f"/audio_sessions/{far}/status", headers={"X-Earshot-Forwarded": "1"})
     assert answer.status_code == 404
+
+
+def test_log_names_owner_that_refuses_or_is_away(house: House, http: TestClient, far: str) -> None:
+    with capture_logs() as lines:
+        http.put(f"/audio_sessions/{far}/chunks/9", json=DATA)
+        owner, house.sessions.elsewhere[far] = house.sessions.elsewhere[far], "http://127.0.0.1:9"
+        http.get(f"/audio_sessions/{far}/status")
+    refusal, away = (line for line in lines if "owner" in line)
+    assert (refusal["owner"], refusal["session_id"], refusal["status"]) == (owner, far[:8], 409)
+    assert "owns it" in refusal["reason"]
+    assert (away["owner"], away["error"], away["status"]) == (
+        "http://127.0.0.1:9",
+        "the node that owns it does not answer",
+        503,
+    )
 
 
 def forwarded(*parts: bytes, gone: bool = False) -> bytes:

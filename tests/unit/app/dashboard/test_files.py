@@ -32,6 +32,11 @@ def test_files_are_gzipped_on_request(http: TestClient) -> None:
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
     assert answer.headers["x-frame-options"] == "DENY"
     assert gzip.decompress(packed) == (files.DIRECTORY / "index.html").read_bytes()
+    plain = http.get("/dashboard/", headers={"Accept-Encoding": "identity", "If-None-Match": answer.headers["etag"]})
+    assert plain.status_code == 200, "a strong tag is of the same bytes"
+    assert plain.headers["etag"] != answer.headers["etag"]
+    again = {"Accept-Encoding": "gzip", "If-None-Match": answer.headers["etag"]}
+    assert http.get("/dashboard/", headers=again).status_code == 304
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from app.documents.parts import EVERYTHING, OPERATOR, Part
 from app.options import EdgeOptions
 from tests.conftest import ROOT
 from tests.examples import golden
-from topics import catalog, rows
+from topics import catalog
 
 OPTIONS: Final = EdgeOptions(b"the secret of this deployment", Path("/the/spool"), admin_key=b"the operator's digest")
 DOCUMENT: Final = build.everything(OPTIONS, with_operator=True)
@@ -192,7 +192,7 @@ def test_golden_records_match_schema(path: Path) -> None:
     kind = type(golden.read(path)).__name__
     assert kind in TOPICS["channels"][golden.topic(path).replace(".", "-")]["messages"]
     value = path.with_suffix(".msgpack").read_bytes()
-    content = msgspec.msgpack.decode(value[1:] if value[:1] in (rows.VERSION, rows.WITH_RECENT) else value)
+    content = msgspec.msgpack.decode(value[1:])
     judge(kind).validate(msgspec.to_builtins(content))  # binary in base64
 
 

@@ -16,6 +16,7 @@ from app.http.bodies import DISCARDED_BYTES, SHARES, BodyQuota, check_encoding, 
 from app.http.errors import ClientGone, TooLargeToRead, UnsupportedEncoding, status_of
 from app.http.faults import faults
 from topics.errors import BadRequest, TooLarge, Unavailable
+from topics.turns import Holder
 
 
 class Wire:
@@ -37,7 +38,7 @@ class Wire:
 
 
 def read(wire: Wire, content_length: bytes = b"", limit: int = 10) -> bytes:
-    return asyncio.run(read_body(wire, content_length, limit, BodyQuota(SHARES * 1000)))
+    return asyncio.run(read_body(wire, content_length, limit, BodyQuota(1000 * SHARES[-1])))
 
 
 @pytest.mark.parametrize("parts", [(b"",), (b"0123456789",), (b"01234", b"", b"56789")])
@@ -67,21 +68,24 @@ def test_disconnect_raises_client_gone() -> None:
         read(Wire(b"0123", gone=True))
 
 
+ONE = Holder("o", "one")
+
+
 async def test_incoming_bodies_reserve_and_release_quota() -> None:
-    room, arrived = BodyQuota(SHARES * 10), asyncio.Queue[MutableMapping[str, Any]]()
-    reading = asyncio.create_task(read_body(arrived.get, b"", 10, room, ["one"]))
+    room, arrived = BodyQuota(40), asyncio.Queue[MutableMapping[str, Any]]()
+    reading = asyncio.create_task(read_body(arrived.get, b"", 10, room, ONE))
     arrived.put_nowait({"type": "http.request", "body": bytes(8), "more_body": True})
     await asyncio.sleep(0)
     assert room.used == 8
     with pytest.raises(Unavailable, match="of this project"):
-        await read_body(Wire(bytes(2), bytes(2), bytes(2)), b"", 10, room, ["one"])
-    assert await read_body(Wire(bytes(5), bytes(5)), b"", 10, room, ["two"]) == bytes(10)
-    for number in range(SHARES - 1):
-        room.take([f"other {number}"], 10, 10)
+        await read_body(Wire(bytes(2), bytes(2), bytes(2)), b"", 10, room, ONE)
+    assert await read_body(Wire(bytes(5), bytes(5)), b"", 10, room, Holder("o", "two")) == bytes(10)
+    for number in range(3):
+        room.take(Holder(f"other {number}", "p"), 10, 10)
     with pytest.raises(Unavailable, match="bodies fill their memory"):
-        await read_body(Wire(bytes(3), bytes(1)), b"", 10, room, ["three"])
+        await read_body(Wire(bytes(3), bytes(1)), b"", 10, room, Holder("o", "three"))
     # Data that is available at once needs no room.
-    assert await read_body(Wire(bytes(10)), b"", 10, room, ["one"]) == bytes(10)
+    assert await read_body(Wire(bytes(10)), b"", 10, room, ONE) == bytes(10)
     arrived.put_nowait({"type": "http.disconnect"})
     with pytest.raises(ClientGone):
         await reading
@@ -89,28 +93,37 @@ async def test_incoming_bodies_reserve_and_release_quota() -> None:
 
 
 def test_quota_is_released_on_every_outcome() -> None:
-    room = BodyQuota(SHARES * 10)
+    room = BodyQuota(40)
     for wire, limit in ((Wire(b"0123", b"4567"), 10), (Wire(b"0123", b"4567"), 5), (Wire(b"0123", gone=True), 10)):
         with contextlib.suppress(ClientGone, TooLarge):
             asyncio.run(read_body(wire, b"", limit, room))
         assert room.used == 0
 
 
+def test_organization_has_half_of_the_quota_with_all_its_projects() -> None:
+    room = BodyQuota(40)
+    for project in ("a", "b"):
+        room.take(Holder("o", project), 10, 1)
+    with pytest.raises(Unavailable, match="of this organization"):
+        room.take(Holder("o", "c"), 1, 1)
+    room.take(Holder("other", "c"), 10, 1)
+
+
 def test_session_has_share_of_project_quota() -> None:
-    room = BodyQuota(SHARES * SHARES * 10)
-    room.take(["project", "session"], 10, 10)
+    room = BodyQuota(160)
+    room.take(Holder("o", "project", "session"), 10, 10)
     with pytest.raises(Unavailable):
-        room.take(["project", "session"], 1, 10)
-    room.take(["project", "other"], 10, 10)
+        room.take(Holder("o", "project", "session"), 1, 10)
+    room.take(Holder("o", "project", "other"), 10, 10)
     # A long body may use all room, regardless of shares.
     with pytest.raises(Unavailable):
-        room.take(["other project", "long"], 26, 25)
-    room.take(["other project", "long"], 25, 25)
+        room.take(Holder("o2", "other", "long"), 26, 25)
+    room.take(Holder("o2", "other", "long"), 25, 25)
     assert room.used == 45
     for session, size in (("session", 10), ("other", 10)):
-        room.give_back(["project", session], size)
-    room.give_back(["other project", "long"], 25)
-    assert (room.used, dict(room._by_sender)) == (0, {})
+        room.give_back(Holder("o", "project", session), size)
+    room.give_back(Holder("o2", "other", "long"), 25)
+    assert (room.used, dict(room._by_holder)) == (0, {})
 
 
 @pytest.mark.parametrize("encoding", [b"gzip", b"br", b"gzip, identity"])

@@ -78,14 +78,43 @@ def test_other_parts_and_epilogue_are_ignored(http: TestClient) -> None:
     assert sent(http, b"\r\n", other, OPTIONS_PART, AUDIO_PART, END, b"epilogue").status_code == 200
 
 
+@pytest.mark.parametrize("preamble", [b"This is a message with parts.\r\n", b"--boundary\r\n" * 99, b"\r\n", b"\n"])
+def test_preamble_is_ignored(http: TestClient, preamble: bytes) -> None:
+    assert sent(http, preamble, OPTIONS_PART, AUDIO_PART, END).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("parameter", "name"),
+    [
+        ('filename="a%22b%0D%0Ac%20d.wav"', 'a"b\r\nc%20d.wav'),
+        ('filename="a%0ab.wav"', "a\nb.wav"),
+        (r'filename="a\"b\\c.wav"', 'a"b\\c.wav'),
+        ("filename*=UTF-8''M%C3%BCller%22.wav", 'Müller".wav'),
+        ("filename*=utf-8'de'%e2%82%ac.wav; filename=\"EUR.wav\"", "€.wav"),
+        ("filename=\"x.wav\"; filename*=ISO-8859-1''M%FCller.wav", "Müller.wav"),
+        ("filename=\"x.wav\"; filename*=klingon''M%FCller.wav", "x.wav"),
+        ("filename=\"x; filename*=UTF-8''y\"", "x; filename*=UTF-8''y"),
+        ("filename*=UTF-8''" + "%41" * 300, "A" * 255),
+    ],
+)
+def test_names_of_files_are_read_as_clients_write_them(
+    house: House, http: TestClient, parameter: str, name: str
+) -> None:
+    assert sent(http, OPTIONS_PART, part(f'name="audio"; {parameter}', AUDIO), END).status_code == 200
+    (job,) = house.jobs.jobs.values()
+    assert job.accepted is not None
+    assert job.accepted.source.filename == name
+
+
 FAULTS = {
+    "long preamble": ((bytes(70_000) + b"\r\n", OPTIONS_PART, AUDIO_PART, END), 400, "65536 bytes have no boundary"),
     "options twice": ((OPTIONS_PART, OPTIONS_PART, AUDIO_PART, END), 400, "options appears twice"),
     "audio twice": ((OPTIONS_PART, AUDIO_PART, AUDIO_PART, END), 400, "audio appears twice"),
     "no end": ((OPTIONS_PART, AUDIO_PART), 400, "ends before its last boundary"),
     "cut in a header": ((OPTIONS_PART, AUDIO_PART[:50]), 400, "ends before its last boundary"),
     "empty": ((), 400, "ends before its last boundary"),
     "garbage": ((b"no form at all",), 400, "not a multipart form"),
-    "another boundary": ((OPTIONS_PART.replace(b"1700", b"1800"), END), 400, "not a multipart form"),
+    "another boundary": ((OPTIONS_PART.replace(b"1700", b"1800"),), 400, "not a multipart form"),
     "long header": ((part("x" * 5000, b""), END), 400, "not a multipart form"),
     "many headers": ((EDGE + b"\r\n" + b"a: b\r\n" * 20 + b"\r\n\r\n", END), 400, "not a multipart form"),
     "many parts": ((part('name="x"', b"") * 99 + OPTIONS_PART + AUDIO_PART, END), 400, "more than 100 parts"),

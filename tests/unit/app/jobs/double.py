@@ -8,13 +8,16 @@ from itertools import chain
 
 import msgspec
 
+from tests.stored import assert_stored
 from tests.unit.app.double import BEGINNING, MODEL, Follower, Listener, chosen
+from topics import record_codec
 from topics.errors import AudioError, EarshotError, Unavailable
 from topics.folding import Arrival, Effect, Step, Verdict
 from topics.hearing import Hearing, OwnSounds, model_with
 from topics.jobs.options import Options, Service
 from topics.jobs.records import Accepted, Finished, JobCommand, JobResult, Part, Portion, Source, Started
-from topics.jobs.rules import JobHead, fold_command, fold_result
+from topics.jobs.result_rules import fold_result
+from topics.jobs.rules import JobHead, fold_command
 from topics.keys import new_id
 from topics.media import Media
 from topics.ports.jobs import JobView
@@ -158,6 +161,7 @@ class MemoryJobs:
         """Append a command and fold it in."""
         if self.failure is not None:
             raise self.failure
+        assert_stored(command, record_codec.decode_job_command)
         self.appended.append(command)
         known = self.jobs.get(job)
         offset = len(self.appended)

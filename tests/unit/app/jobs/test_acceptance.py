@@ -7,6 +7,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -19,9 +20,9 @@ from httpx2 import Response
 from starlette.testclient import TestClient
 from structlog.testing import capture_logs
 
+from app.http.long_texts import PIECE
 from app.http.upload_bounds import UploadBounds, UploadQuota
 from app.http.uploads import UploadSpool
-from app.jobs.json_body import SLICE
 from tests.contract.jobs import ALL
 from tests.unit.app.conftest import KEY, OPTIONS, Exchange, House, Running, client_of, service, serving
 from tests.unit.app.double import BEGINNING, MODEL
@@ -32,6 +33,7 @@ from topics.jobs.records import PART_BYTES, Accepted, Part, Source
 from topics.media import Media
 from topics.ports.directory import Principal
 from topics.ports.prober import ProbeResult
+from topics.turns import Holder
 
 __all__ = ["service"]
 
@@ -138,7 +140,7 @@ def test_base64_in_lines_and_field_aliases(house: House, http: TestClient, name:
 
 def test_base64_padding_across_slices(house: House, http: TestClient) -> None:
     """The two padding characters are on both sides of the cut."""
-    audio = os.urandom(SLICE // 4 * 3 - 2)
+    audio = os.urandom(PIECE // 4 * 3 - 2)
     request = body() | {"audio": "\n" + base64.b64encode(audio).decode() + "\n"}
     assert http.post("/api/v1/analyze", json=request).status_code == 200
     assert only_job(house)[1] == audio
@@ -168,9 +170,28 @@ def test_raw_audio_uses_request_sample_rate(house: House, http: TestClient) -> N
     request = body(content_type="audio/x-raw; format=s16le; channels=2", samplerate=8000.0)
     assert http.post("/api/v1/analyze", json=request).status_code == 200
     assert house.prober.asked == [Media("audio/x-raw", "raw", 8000, "s16le", 2)]
-    request["content_type"] += "; rate=11025"
+    request["content_type"] += "; rate=8000"
     assert http.post("/api/v1/analyze", json=request).status_code == 200
-    assert house.prober.asked[1] == Media("audio/x-raw", "raw", 11_025, "s16le", 2)
+    assert house.prober.asked[1] == house.prober.asked[0]
+    request["content_type"] = "audio/L16; channels=2"
+    assert http.post("/api/v1/analyze", json=request).status_code == 200
+    assert house.prober.asked[2] == Media("audio/x-raw", "raw", 8000, "s16be", 2)
+
+
+@pytest.mark.parametrize(
+    ("content_type", "reason"),
+    [
+        ("audio/x-raw; format=s16le; rate=11025", "samplerate is 16000, but content_type says rate=11025"),
+        ("audio/klingon", "content_type: 'audio/klingon' is not supported; use audio/wav"),
+        ("s16le", "content_type: 's16le' is not supported"),
+    ],
+)
+def test_unusable_content_type_of_json_is_rejected(
+    house: House, http: TestClient, content_type: str, reason: str
+) -> None:
+    answer = http.post("/api/v1/analyze", json=body(content_type=content_type, samplerate=16000))
+    assert (answer.status_code, reason in answer.json()["error"]) == (400, True), answer.text
+    assert house.jobs.appended == []
 
 
 def test_other_types_are_detected_from_content(house: House, http: TestClient) -> None:
@@ -401,7 +422,7 @@ def test_too_long_idempotency_key_is_rejected(http: TestClient) -> None:
 
 
 async def test_spool_stores_and_hashes_data(tmp_path: Path) -> None:
-    async with UploadSpool(UploadQuota(tmp_path, UploadBounds()), "p", hashed=True) as spool:
+    async with UploadSpool(UploadQuota(tmp_path, UploadBounds()), Holder("o", "p"), hashed=True) as spool:
         for piece in (b"one", memoryview(b"two"), b""):
             spool.write(piece)
         assert (spool.size, spool.read(2, 3), spool.read(5, 9)) == (6, b"etw", b"o")
@@ -411,7 +432,7 @@ async def test_spool_stores_and_hashes_data(tmp_path: Path) -> None:
 
 async def test_spool_is_closed_in_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[int] = []
-    async with UploadSpool(UploadQuota(tmp_path, UploadBounds()), "p") as spool:
+    async with UploadSpool(UploadQuota(tmp_path, UploadBounds()), Holder("o", "p")) as spool:
         close = spool._close
 
         def noted() -> None:
@@ -477,22 +498,32 @@ def test_project_at_job_limit_is_rejected(house: House, http: TestClient) -> Non
 
 
 def test_concurrent_uploads_are_limited_per_project_and_overall(tmp_path: Path) -> None:
-    places = UploadQuota(tmp_path, UploadBounds(uploads=3, holder_uploads=2)).places
-    with places.place("slow"), places.place("slow"):
-        with pytest.raises(Unavailable, match="2 of your uploads"), places.place("slow"):
+    places = UploadQuota(tmp_path, UploadBounds(uploads=7, project_uploads=2)).places
+    slow, sibling = Holder("o", "slow"), Holder("o", "sibling")
+    with places.place(slow), places.place(slow):
+        with pytest.raises(Unavailable, match="2 of your uploads"), places.place(slow):
             pass
-        with places.place("other"), pytest.raises(Unavailable, match="too many uploads"), places.place("third"):
+        with places.place(sibling), pytest.raises(Unavailable, match="3 uploads of your org"), places.place(sibling):
             pass
-        with places.place("third"):
+        with ExitStack() as others:
+            for number in range(5):
+                others.enter_context(places.place(Holder(f"other {number}", "p")))
+            with pytest.raises(Unavailable, match="too many uploads"), places.place(Holder("third", "p")):
+                pass
+        with places.place(Holder("third", "p")):
             pass
-    with places.place("slow"):
+    with places.place(slow):
         pass
 
 
 async def test_spooled_bytes_are_limited_per_project_and_overall(tmp_path: Path) -> None:
     room = UploadQuota(tmp_path, UploadBounds(spool_bytes=100, free_bytes=0))
-    async with UploadSpool(room, "third") as third:
-        async with UploadSpool(room, "large") as first, first.beside() as beside, UploadSpool(room, "b") as other:
+    async with UploadSpool(room, Holder("third", "p")) as third:
+        async with (
+            UploadSpool(room, Holder("large", "p")) as first,
+            UploadSpool(room, Holder("large", "q")) as beside,
+            UploadSpool(room, Holder("b", "p")) as other,
+        ):
             first.write(bytes(30))
             with pytest.raises(Unavailable, match="your uploads fill their share"):
                 beside.write(bytes(21))
@@ -516,8 +547,17 @@ def test_uploads_are_rejected_when_disk_is_nearly_full(
     assert sent(http).status_code == 200
 
 
+async def test_upload_that_takes_too_long_is_aborted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its place is for others, however steadily it sends."""
+    monkeypatch.setattr("app.http.uploads.LONGEST_SECONDS", 0.2)
+    house = House(msgspec.structs.replace(OPTIONS, spool=tmp_path, upload_idle_seconds=600))
+    headers = {"x-api-key": KEY, "content-type": "multipart/form-data; boundary=b"}
+    post = Exchange(house, "/api/v1/analyze_file", "POST", [b"--b\r\n"], **headers)
+    assert (await post.end()).status == 408
+
+
 async def test_slow_upload_holds_slot_until_disconnect(tmp_path: Path) -> None:
-    house = House(msgspec.structs.replace(OPTIONS, spool=tmp_path, upload_bounds=UploadBounds(holder_uploads=1)))
+    house = House(msgspec.structs.replace(OPTIONS, spool=tmp_path, upload_bounds=UploadBounds(project_uploads=1)))
     post = partial(Exchange, house, "/api/v1/analyze_file", "POST")
     headers = {"x-api-key": KEY, "content-type": "multipart/form-data; boundary=b"}
     first = post([b"--b\r\n"], **headers)

@@ -29,6 +29,7 @@ from topics.jobs.records import Removed
 from topics.keys import new_id
 from topics.ports import pictures as port
 from topics.ports.directory import AudioLink, Principal
+from topics.turns import Holder
 
 WHOLE = b"audio".ljust(RECORDING.size, b"\0")
 
@@ -155,12 +156,13 @@ async def test_concurrent_downloads_are_limited(bound: str) -> None:
     """One beyond the bound is refused, and the end of another releases its room."""
     with mock.patch.object(audio, bound, 2):
         quota = download_quota()
-        readers = [sent_pieces(quota, "p", parts(2)) for _ in range(3)]
+        holders = [Holder(f"o{number * (bound == 'MOST_SENT')}", "p") for number in range(3)]
+        readers = [sent_pieces(quota, holder, parts(2)) for holder in holders]
         assert max([len(await anext(reader)) for reader in readers[:2]]) == 64 * 1024
         with pytest.raises(Unavailable):
             await anext(readers[2])
         await readers[0].aclose()
-        again = sent_pieces(quota, "p", parts(2))
+        again = sent_pieces(quota, holders[2], parts(2))
         assert sum([len(piece) async for piece in again]) == 2 << 20
         await readers[1].aclose()
     assert not quota._held

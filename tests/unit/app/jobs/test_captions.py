@@ -187,3 +187,19 @@ def test_cues_stay_within_limits(text: str, start: int, lasts: int, with_names: 
 def test_hours_may_exceed_99() -> None:
     cue = Cue(360_000_001, 360_000_002, "", ("[Siren]",))
     assert b"".join(subrip([cue])) == b"1\n100:00:00,001 --> 100:00:00,002\n[Siren]\n\n"
+
+
+PROSE = """
+And so my fellow Americans, ask not what your country can do for you, ask what you can do for your country. You don't
+mean that you thought me so silly, when the train came in at four and nobody of us was there to meet her.
+"""
+
+
+@pytest.mark.parametrize("spoken_ms", [6_000, 15_000, 40_000])
+def test_no_words_stand_alone_at_the_end_of_a_turn(spoken_ms: int) -> None:
+    """However long a turn is, its lines are about equally long; greedy lines leave one or two words every few turns."""
+    words = PROSE.split()
+    for count in range(10, len(words)):
+        cues = speech_cues(Segment(0, spoken_ms * count // 20, " ".join(words[:count])), with_names=False)
+        lines = [len(line) for cue in cues for line in cue.lines]
+        assert min(lines) >= max(lines) / 2, cues

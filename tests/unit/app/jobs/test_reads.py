@@ -258,7 +258,8 @@ def test_internal_error_is_plain_text(house: House, http: TestClient, monkeypatc
     assert answer.headers["content-type"].startswith("text/plain")
     house.directory.down = True
     down = http.get(f"/api/v1/jobs/{job}", headers={"X-Api-Key": "never seen"})
-    assert (down.status_code, down.json()) == (500, {"error": "API key verification failed"})
+    assert (down.status_code, down.json()) == (500, {"error": "API key verification failed"}), "the contract's status"
+    assert down.headers["retry-after"] == "5"
 
 
 def long_job(house: House, portions: int = 20) -> str:

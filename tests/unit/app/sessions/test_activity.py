@@ -8,10 +8,11 @@ import msgspec
 import pytest
 from starlette.testclient import TestClient
 
+from app.http.turns import LoopTurns
 from app.scores import TagRenderer
 from app.sessions import activity, activity_counter
 from app.sessions.activity import parse_day
-from app.sessions.activity_counter import ActivityCounter, Day, hourly_windows
+from app.sessions.activity_counter import ActivityCounter, Day, Tally, hourly_windows
 from app.sessions.rendering import EventRenderer
 from tests.contract.api import RAW
 from tests.unit.app.conftest import KEY, OPTIONS, House, client_of, serving
@@ -24,6 +25,7 @@ from topics.ports.sessions import SessionView
 from topics.sessions.records import Opened
 from topics.sessions.rules import SessionHead
 from topics.times import DAY_MS, HOUR_MS
+from topics.turns import Holder
 
 #: The double's clock begins at 03:04:05.678 of this day.
 DAY = "2026-01-02"
@@ -84,15 +86,18 @@ class SlowRenderer(EventRenderer):
         return super().scored(session, opened, first, stop)
 
 
+HOLDER = Holder("organization", "project")
+
+
 async def test_repeated_request_continues_after_time_limit(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     renderer = SlowRenderer(house.sessions, 1 << 20)
     monkeypatch.setattr(activity_counter, "time", SimpleNamespace(monotonic=lambda: renderer.now))
     ids = [await sound(house, 10.0) for _ in range(5)]
     sessions = [(id, one) for id in ids if (one := house.sessions.view(id)) is not None]
-    counter = ActivityCounter(renderer)
+    counter = ActivityCounter(renderer, LoopTurns())
     left = []
     for expected in (2, 4, 5, 5):
-        hours, left_out = await counter.count("project", sessions, midnight())
+        hours, left_out = await counter.count(HOLDER, sessions, midnight())
         left.append(left_out)
         assert hours[3][""] == expected * 19 * 500
     assert left == [3, 1, 0, 0]
@@ -100,21 +105,52 @@ async def test_repeated_request_continues_after_time_limit(house: House, monkeyp
     await put(house, ids[0], 1, 1.0)
     grown = house.sessions.view(ids[0])
     assert grown is not None
-    hours, _ = await counter.count("project", [(ids[0], grown)], midnight())
+    hours, _ = await counter.count(HOLDER, [(ids[0], grown)], midnight())
     assert hours[3][""] == 21 * 500, "an hour that goes on is counted on"
     renderer.gone = ids[1]
-    hours, left_out = await ActivityCounter(renderer).count("project", sessions[1:3], midnight())
+    hours, left_out = await ActivityCounter(renderer, LoopTurns()).count(HOLDER, sessions[1:3], midnight())
     assert (hours[3][""], left_out) == (19 * 500, 0)
+
+
+async def test_read_that_fails_half_way_counts_nothing_twice(house: House) -> None:
+    """It changed the counts that are remembered, and its repetition added the same windows again."""
+
+    class Failing(EventRenderer):
+        faults = 0
+
+        def scored(self, session: str, opened: Opened, first: int, stop: int) -> Iterator[tuple[TagRenderer, bytes]]:
+            for piece in super().scored(session, opened, first, stop):
+                yield piece
+                if self.faults:
+                    self.faults -= 1
+                    raise Unavailable("its partition moves")
+
+    renderer = Failing(house.sessions, 1 << 20)
+    counter, id = ActivityCounter(renderer, LoopTurns()), await sound(house, 10.0)
+
+    async def reported() -> Tally:
+        view = house.sessions.view(id)
+        assert view is not None
+        return (await counter.count(HOLDER, [(id, view)], midnight()))[0][3]
+
+    assert (await reported())[""] == 19 * 500
+    await put(house, id, 1, 10.0)
+    renderer.faults = 2
+    assert (await reported())[""] == (await reported())[""] == 19 * 500
+    tally = await reported()
+    assert tally[""] == 39 * 500
+    counter = ActivityCounter(renderer, LoopTurns())
+    assert await reported() == tally
 
 
 async def test_waiting_requests_are_limited_per_project(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(activity_counter, "PROJECT_WAITING", 2)
-    counter = ActivityCounter(EventRenderer(house.sessions, 1 << 20))
+    counter = ActivityCounter(EventRenderer(house.sessions, 1 << 20), LoopTurns())
     one = (await sound(house, 10.0), view(midnight().begins, 19))
-    asked = [counter.count(project, [one], midnight()) for project in ("loud", "loud", "loud", "quiet")]
+    asked = [counter.count(Holder("o", project), [one], midnight()) for project in ("loud", "loud", "loud", "quiet")]
     done = await asyncio.gather(*asked, return_exceptions=True)
     assert [isinstance(answer, Unavailable) for answer in done] == [False, False, True, False]
-    await counter.count("loud", [one], midnight())
+    await counter.count(Holder("o", "loud"), [one], midnight())
 
 
 def test_days_beyond_session_limit_are_counted_once(

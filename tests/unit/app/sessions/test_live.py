@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from app.sessions import joined_live, live, socket_events
-from tests.contract.api import silence, tone
+from tests.contract.api import RAW, silence, tone
 from tests.unit.app.conftest import KEY, House
+from tests.unit.app.double import Session
 from tests.unit.app.jobs.conftest import BOTH, SOUND, Exchange, sounds, transcript
 from tests.unit.app.jobs.test_elsewhere import served
 from tests.unit.app.sessions.sockets import opened
@@ -18,8 +19,10 @@ from tests.waiting import until
 from topics.errors import Unavailable
 from topics.jobs.options import Service
 from topics.jobs.records import Billed, Overdue, Removed
+from topics.keys import new_id
 from topics.ports.lists import Coverage
-from topics.sessions.records import Chunk, Deleted, Sealed
+from topics.sessions.records import Chunk, Deleted, Opened, Sealed
+from topics.sessions.rules import SessionHead
 
 Event = tuple[str, Any]
 
@@ -233,21 +236,22 @@ def told(exchange: Exchange, session: str) -> list[tuple[str, str]]:
 
 
 async def test_sound_events_of_all_sessions_are_streamed(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Including sounds that began before the listener connected, however early."""
+    """Sounds that began before the listener connected, however early, start with its stream."""
     monkeypatch.setattr(live, "LOOKS", 1)
     monkeypatch.setattr(socket_events, "LOOK", 4)
     one, other = await opened(house), await opened(house)
     await put(house, one, 0, 20.0)
     exchange = project_stream(house)
-    await exchange.until(lambda body: body.count(b"event: session") == 2)
-    assert not told(exchange, one), "nothing new is heard there"
+    await until(lambda: told(exchange, one))
+    on = told(exchange, one)
     await house.sessions.submit(one, Chunk("c", 1, silence(2.5)))
     await put(house, other, 0, 1.5)
     await house.sessions.submit(other, Sealed("s"))
-    await exchange.until(lambda body: b"event: sound.ended" in body and b"event: ended" in body)
+    await exchange.until(lambda body: b"event: ended" in body and len(told(exchange, one)) > len(on))
     whole = Exchange(house, f"/audio_sessions/{one}/live?events=sound.started,sound.ended&after=start")
     await whole.until(lambda body: body.count(b"event: sound.ended") == body.count(b"event: sound.started") > 0)
-    heard = told(exchange, one)
+    heard = told(exchange, one)[len(on) :]
+    assert {name for name, _ in on} == {"sound.started"}
     assert [(name, data["cursor"]) for name, data in events(whole)][-len(heard) :] == heard
     assert heard[-1][0] == "sound.ended"
     assert told(exchange, other)[0][0] == "sound.started"
@@ -255,6 +259,22 @@ async def test_sound_events_of_all_sessions_are_streamed(house: House, monkeypat
     assert all(data["top"] for data in windows)
     assert any("level" in data for data in windows)
     await over(exchange, whole)
+
+
+async def test_sessions_of_a_partition_that_arrives_are_met_without_news(house: House) -> None:
+    """Otherwise nobody would tell that they are deleted."""
+    house.sessions.covered = Coverage(frozenset(), 1, frozenset())
+    exchange = project_stream(house)
+    await until(lambda: house.sessions.listeners.get("project"))
+    session = new_id()
+    opening = Opened("o", "stream", RAW, "project", 1000, 500)
+    house.sessions.sessions[session] = Session(opening, SessionHead("stream", None, 0, 0), 0)
+    house.sessions.covered = Coverage(frozenset({0}), 1, frozenset())
+    await exchange.until(lambda body: b"event: session" in body)
+    await house.sessions.submit(session, Deleted("d"))
+    await exchange.until(lambda body: b"event: deleted" in body)
+    assert [data["session_id"] for _, data in events(exchange) if "session_id" in data] == [session, session]
+    await over(exchange)
 
 
 async def test_project_stream_tells_once_why_session_failed(house: House) -> None:
@@ -295,7 +315,7 @@ async def test_jobs_are_reported_until_removal(house: House) -> None:
     assert names(await stream.end())[:2] == ["partial_result", "progress"], "what came after its cursor"
     # Invisible changes: bills, and the end of the kept audio of an earlier job.
     house.jobs.conclude(before, Billed((Service.SOUND, Service.SPEECH)))
-    house.jobs.command(done, Overdue("o", 10**12, 0))
+    house.jobs.command(done, Overdue("o", house.jobs.jobs[done].head.command, 0))
     quick_one = house.jobs.create(SOUND)
     house.jobs.jobs[quick_one].head = msgspec.structs.replace(
         house.jobs.jobs[quick_one].head, created=int(time.time() * 1000) + 1000

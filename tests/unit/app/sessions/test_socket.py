@@ -13,7 +13,7 @@ from app.sessions.socket_audio import SentAudio
 from infra.service.http_protocol import ClientConnection
 from infra.service.socket_connection import SocketConnection
 from infra.service.socket_upgrade import SocketUpgrade
-from tests.contract.api import tone, wav
+from tests.contract.api import RAW, tone, wav
 from tests.garbage import uncollected
 from tests.unit.app.conftest import House
 from tests.unit.app.sessions.sockets import END, HALF, greeted, of_type, opened, path_of, place, refused
@@ -34,6 +34,8 @@ async def test_audio_is_acknowledged_and_yields_events(house: House) -> None:
             "next_chunk": 0,
             "state": "writable",
             "limits": {"frame_bytes": 1048576, "unacknowledged_bytes": 2097152, "idle_seconds": 30.0},
+            "content_type": RAW,
+            "partial_bytes": 0,
         }
         for _ in range(4):
             await line.socket.send(HALF)
@@ -68,7 +70,7 @@ async def test_chunks_are_pipelined_and_acknowledged_together(house: House) -> N
 
 
 async def test_acknowledgement_is_sent_with_next_window(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(socket_module, "ACK_SECONDS", 3600.0)
+    monkeypatch.setattr(socket_module, "until_tick", lambda now: 3600.0)
     house.sessions.paused = True
     async with greeted(house) as (session, line):
         for _ in range(2):
@@ -84,7 +86,7 @@ async def test_acknowledgement_is_sent_with_next_window(house: House, monkeypatc
 async def test_last_acknowledgement_says_how_far_behind_analysis_is(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(socket_module, "ACK_SECONDS", 10)
+    monkeypatch.setattr(socket_module, "until_tick", lambda now: 10.0)
     house.sessions.paused = True
     async with greeted(house) as (session, line):
         await line.socket.send(HALF)
@@ -189,17 +191,23 @@ async def test_fragmented_message_is_one_chunk(house: House) -> None:
     assert house.sessions.sessions[session].chunks == [HALF]
 
 
-async def test_read_only_session_rejects_audio(house: House) -> None:
+async def test_read_only_session_refuses_audio_after_its_last_event(house: House) -> None:
     session = await opened(house)
     house.sessions.paused = True
     async with place(house) as here, here.greeted(path_of(session)) as line:
-        await line.socket.send(HALF)
+        await line.socket.send(tone(1))
         await line.next_of("ack")
         await house.sessions.submit(session, Sealed("s"))
         async with here.line(path_of(session)) as second:
             assert (await second.next())["state"] == "readonly"
             await second.socket.send(HALF)
-            await refused(second, 4403, 403)
+            await second.socket.send(HALF)
+            await asyncio.wait_for(await second.socket.ping(), 30)
+            house.sessions.paused = False
+            house.sessions.analyse(session)
+            told = await second.rest()
+            assert await second.code() == 4403
+    assert [(one["type"], one.get("status_code")) for one in told] == [("window", None), ("error", 403)]
 
 
 @pytest.mark.parametrize("query", ["", "?events=none", "?events=session", "?mode=listen"])
@@ -243,15 +251,24 @@ async def test_audio_after_end_of_failed_session_is_told_why(house: House) -> No
         fail(house, session)
         await line.socket.send(END)
         await line.socket.send(HALF)
+        house.sessions.slow = False
+        house.sessions.fold_sent()
         assert "not WAV" in (await refused(line, 4403, 403))["error"]
 
 
-async def test_audio_after_end_is_rejected(house: House) -> None:
+async def test_audio_after_end_is_refused_after_last_window(house: House) -> None:
     house.sessions.slow = True
-    async with greeted(house) as (_, line):
-        for message in (HALF, END, HALF):
+    async with greeted(house, "?events=window,session") as (session, line):
+        for message in (tone(1.5), END, HALF, HALF):
             await line.socket.send(message)
-        await refused(line, 4403, 403)
+        await asyncio.wait_for(await line.socket.ping(), 30)
+        house.sessions.slow = False
+        house.sessions.fold_sent()
+        told = await line.rest()
+        assert await line.code() == 4403
+    kinds = [one["type"] for one in told if one["type"] != "ack"]
+    assert kinds == ["window", "window", "session", "error"]
+    assert house.sessions.sessions[session].chunks == [tone(1.5)]
 
 
 async def test_end_waits_for_earlier_chunks(house: House) -> None:

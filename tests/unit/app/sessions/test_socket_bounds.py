@@ -1,6 +1,7 @@
 """The limits of a live socket: the resources of one client, and the errors beyond them."""
 
 import asyncio
+import socket
 from functools import partial
 from itertools import count
 from unittest import mock
@@ -8,6 +9,7 @@ from unittest import mock
 import msgspec
 import pytest
 from websockets.frames import Frame, Opcode
+from websockets.protocol import Protocol, Side
 
 from app.http.bodies import BodyQuota
 from app.sessions import socket as socket_module
@@ -19,6 +21,7 @@ from tests.unit.app.sessions.sockets import END, HALF, LIMITS, greeted, handshak
 from tests.waiting import until
 from topics.errors import Unavailable
 from topics.sessions.records import Chunk
+from topics.turns import Holder
 
 
 @pytest.mark.parametrize("parts", [1, 5])
@@ -112,7 +115,7 @@ async def sent_audio(house: House, line: socket_room.RoomLine) -> socket_audio.S
     """Return the audio of a new session's socket."""
     session = await opened(house)
     context = mock.Mock(sessions=house.sessions, commands=map(str, count()), log_chunks=False, chunk_limit=1 << 20)
-    audio = socket_audio.SentAudio(context, session, "project", line, mock.Mock())
+    audio = socket_audio.SentAudio(context, Holder("organization", "project", session), line, mock.Mock())
     view = house.sessions.view(session)
     assert view is not None
     audio.begin(view.head, view.opened)
@@ -164,20 +167,6 @@ async def test_chunks_that_find_no_memory_to_wait_close_their_socket(house: Hous
         await line.socket.send(HALF)
         error = await refused(line, 1013, 503)
     assert ("memory" in error["error"], error["retry_after"]) == (True, 1)
-
-
-async def test_sockets_send_in_turn_by_project(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many sockets of one project have something to send, each other project waits for one of them."""
-    monkeypatch.setattr(socket_room, "SENDING_SECONDS", 0)
-    turns, sent = socket_room.SendingTurns(), list[str]()
-    for project in ("loud", "loud", "loud", "quiet"):
-        turns.put(project, partial(sent.append, project))
-    await asyncio.sleep(0)
-    assert sent == ["loud"], "one iteration of the loop"
-    await until(lambda: len(sent) == 4)
-    assert sent == ["loud", "quiet", "loud", "loud"]
-    turns.put("quiet", partial(sent.append, "late"))
-    await until(lambda: sent[-1] == "late")
 
 
 async def test_sockets_wait_for_log_in_order_per_project() -> None:
@@ -260,6 +249,41 @@ async def test_stalled_reader_is_disconnected(house: House, looks: None) -> None
     assert any("nothing was taken" in reason for reason in here.door.refused)
 
 
+async def test_input_of_sockets_takes_turns_by_project(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the frames are: while a project's pings or tiny messages wait, another project has its turn."""
+    frames = {
+        "pings": Frame(Opcode.PING, b"").serialize(mask=True) * 4000,
+        "pongs": Frame(Opcode.PONG, b"").serialize(mask=True) * 4000,
+        "messages": Frame(Opcode.BINARY, b"xx").serialize(mask=True) * 400,
+        "parts": Frame(Opcode.BINARY, b"x", fin=False).serialize(mask=True)
+        + Frame(Opcode.CONT, b"", fin=False).serialize(mask=True) * 4000,
+        "texts": Frame(Opcode.TEXT, b"", fin=False).serialize(mask=True)
+        + Frame(Opcode.CONT, b"x", fin=False).serialize(mask=True) * 4000,
+    }
+    fed: list[tuple[str, int]] = []
+    feed = socket_connection.SocketConnection._feed
+
+    def noted(connection: socket_connection.SocketConnection, data: bytes) -> int:
+        number = feed(connection, data)
+        fed.append((connection._receiver.holder.project, number))
+        return number
+
+    monkeypatch.setattr(socket_connection.SocketConnection, "_feed", noted)
+    async with place(house) as here, here.greeted(path_of(await opened(house, "quiet"))) as line:
+        loud = [await here.raw(path_of(await opened(house, "loud"))) for _ in frames]
+        for (_, writer), data in zip(loud, frames.values(), strict=True):
+            writer.write(data)
+        await until(lambda: len(fed) > len(frames))
+        before = len(fed)
+        await line.socket.send(silence(1))
+        await line.next_of("ack")
+        since = [number for project, number in fed[before:] if project == "loud"]
+        for _, writer in loud:
+            writer.close()
+    assert max(number for _, number in fed) <= 512 // 6 + 1, "frames of one slice"
+    assert sum(since) < 8000, "most of what the other project has sent still waits"
+
+
 async def test_message_may_arrive_byte_by_byte(house: House) -> None:
     session = await opened(house)
     async with place(house) as here:
@@ -272,24 +296,23 @@ async def test_message_may_arrive_byte_by_byte(house: House) -> None:
         writer.close()
 
 
-async def test_tiny_frames_do_not_starve_other_sockets(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(socket_connection, "TURN_SECONDS", 0.0)
-    monkeypatch.setattr(socket_connection, "REST", 1e6)
-    session, whole = await opened(house), silence(1)
-    frames = b"".join(Frame(Opcode.CONT, b"x", fin=False).serialize(mask=True) for _ in range(4000))
-    async with place(house) as here, here.greeted(path_of(session)) as line:
-        reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
-        writer.write(handshake(path_of(await opened(house), "?mode=listen"), here.port))
-        await reader.readuntil(b"hello")
-        writer.write(Frame(Opcode.BINARY, b"x", fin=False).serialize(mask=True) + frames)
-        writer.write(Frame(Opcode.CONT, b"x").serialize(mask=True))
-        for _ in range(10):
-            await line.socket.send(whole)
-        while (await line.next_of("ack"))["next_chunk"] < 10:
-            pass
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(reader.readuntil(b"takes no audio"), 0.3)
-        writer.close()
+async def test_incomplete_messages_count_from_their_first_byte(house: House) -> None:
+    """Small ones of many sockets take as much memory as one large one."""
+    context = mock.Mock(sessions=house.sessions, chunk_limit=20)
+    room, holder = BodyQuota(64), Holder("organization", "project", await opened(house))
+    whole = Frame(Opcode.BINARY, bytes(10)).serialize(mask=True)
+    receiver = socket_module.Socket(context, mock.Mock(), room, holder, sends=False)
+    door = connections.Connections(LIMITS)
+    line, other = socket.socketpair()
+    transport = mock.Mock(is_closing=lambda: False, get_extra_info=lambda name: line)
+    one = socket_connection.SocketConnection(transport, Protocol(Side.SERVER), receiver, door, mock.Mock(), "")
+    receiver.wire = one
+    one.resume_reading()
+    for part, held in ((whole[:8], 2), (whole[8:-1], 9), (whole[-1:], 0)):  # Six bytes are no data.
+        one.data_received(part)
+        await until(lambda held=held: room.used == held)  # type: ignore[misc]
+    line.close()
+    other.close()
 
 
 @pytest.mark.slow

@@ -3,22 +3,30 @@
 import asyncio
 import json
 import random
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+from typing import Any, Final
 from urllib.parse import urlencode
 
+import httpx2
 import pytest
+from websockets.exceptions import ConnectionClosed
 
 from app.sessions import commands, socket_events
 from app.sessions.cursors import FIRST, parse
 from app.sessions.rendering import EventRenderer
 from app.sessions.socket_events import EventReader
-from tests.contract.api import silence, tone
+from tests.contract.api import RAW, silence, tone, wav
 from tests.unit.app.conftest import KEY, House
 from tests.unit.app.jobs.conftest import Exchange
-from tests.unit.app.sessions.sockets import END, MAKING, opened, path_of, place, refused
+from tests.unit.app.sessions.sockets import END, MAKING, Place, opened, path_of, place, refused
 from tests.waiting import until
 from topics.ports.directory import Principal
-from topics.sessions.records import Chunk, Sealed
+from topics.sessions.records import Chunk, Deleted, Expired, Sealed, SessionCommand
 from topics.sessions.sounds import ChosenRules, SoundRule
+
+#: Types of events whose state clients mirror.
+MIRRORED: Final = "sound.started,sound.ended,session"
 
 
 async def patch(house: House, session: str, body: object) -> tuple[int, str]:
@@ -221,3 +229,75 @@ async def test_event_stream_says_why_session_failed(house: House) -> None:
         told = (await line.next_of("session"))["cursor"]
     stream = await Exchange(house, f"/audio_sessions/{session}/live{query}").end()
     assert stream.body.startswith(b"event: session\nid: %s\n" % told.encode())
+
+
+def closes(house: House, session: str, way_out: str) -> SessionCommand:
+    """Return the command after which a session has no further events."""
+    commands: dict[str, SessionCommand] = {
+        "sealed": Sealed("s"),
+        "failed": Chunk("c", 1, b"no WAV"),
+        "deleted": Deleted("d"),
+        "expired": Expired("e", house.sessions.sessions[session].head.command, 0),
+    }
+    return commands[way_out]
+
+
+async def told_by_socket(here: Place, session: str) -> AsyncGenerator[list[dict[str, Any]], None]:
+    async with here.greeted(path_of(session, f"?after=start&events={MIRRORED}")) as line:
+        told = []
+        with suppress(ConnectionClosed):
+            while True:
+                told.append(await line.next())
+                yield told
+        yield told
+
+
+async def told_by_stream(here: Place, path: str, last: set[str]) -> AsyncGenerator[list[dict[str, Any]], None]:
+    """Yield the events of a stream so far, each time one came, until the last one."""
+    told: list[dict[str, Any]] = []
+    address = here.url.replace("ws", "http") + path
+    async with httpx2.AsyncClient() as client, client.stream("GET", address, headers={"X-Api-Key": KEY}) as answer:
+        kind = ""
+        async for line in answer.aiter_lines():
+            name, _, value = line.partition(": ")
+            kind = value if name == "event" else kind
+            if name == "data":
+                told.append({**json.loads(value), "type": kind})
+                yield told
+                if kind in last:
+                    return
+
+
+@pytest.mark.parametrize("way_out", ["sealed", "failed", "deleted", "expired"])
+@pytest.mark.parametrize("delivery", ["socket", "session", "project"])
+async def test_what_started_has_ended_on_every_way_out(house: House, delivery: str, way_out: str) -> None:
+    """Clients mirror what is on, and whether a session is open."""
+    session = await opened(house, content_type="audio/wav" if way_out == "failed" else RAW)
+    last = {"ended", "deleted"}
+    async with place(house) as here:
+        deliveries = {
+            "socket": lambda: told_by_socket(here, session),
+            "session": lambda: told_by_stream(
+                here, f"/audio_sessions/{session}/live?after=start&events={MIRRORED}", last
+            ),
+            "project": lambda: told_by_stream(here, "/api/v1/live", last),
+        }
+        async with aclosing(deliveries[delivery]()) as pieces:
+            first = wav(tone(3)) if way_out == "failed" else tone(3)
+            sent = asyncio.ensure_future(house.sessions.submit(session, Chunk("c", 0, first)))
+            is_out = False
+            async for told in pieces:
+                if not is_out and any(one["type"] == "sound.started" for one in told):
+                    is_out = True
+                    assert (await house.sessions.submit(session, closes(house, session, way_out))).status in (200, 204)
+            await sent
+    started, ended = (
+        sorted((one["name"], one["start_time"]) for one in told if one["type"] == kind)
+        for kind in ("sound.started", "sound.ended")
+    )
+    assert started == ended != []
+    if delivery != "project":
+        state = "deleted" if way_out in ("deleted", "expired") else "readonly"
+        assert [one["state"] for one in told if one["type"] == "session"] == [state]
+        cursors = [parse("after", session, one["cursor"]) for one in told if one["type"].startswith("sound.")]
+        assert cursors == sorted(set(cursors))

@@ -188,18 +188,15 @@ async def test_deployment_may_require_key_for_sessions(house: House) -> None:
             assert (await line.next())["type"] == "hello"
 
 
-async def test_project_over_quota_creates_no_session(house: House) -> None:
+async def test_spent_free_seconds_refuse_no_session(house: House) -> None:
+    """Sessions spend none, and the contract has 402 for jobs only."""
     house.directory.keys[KEY] = Principal("project", "organization", free_seconds=1200)
+    house.directory.spent.add("project")
     session = await opened(house)
     async with place(house) as here:
-        async with here.line(f"{MAKING}&request_id=12345678", x_api_key=KEY) as line:
-            made = (await line.next())["session_id"]
-        house.directory.spent.add("project")
-        await refused_either_way(here, MAKING, 4402, 402, x_api_key=KEY)
-        async with here.line(f"{MAKING}&request_id=12345678", x_api_key=KEY) as line:
-            assert (await line.next())["session_id"] == made
-        async with here.line(path_of(session)) as line:
-            assert (await line.next())["type"] == "hello"
+        for path in MAKING, path_of(session):
+            async with here.line(path, x_api_key=KEY) as line:
+                assert (await line.next())["type"] == "hello"
 
 
 @pytest.mark.parametrize(
@@ -393,7 +390,7 @@ async def test_key_rotated_on_forwarding_node_closes_socket(house: House) -> Non
         await until(lambda: not len(there.door))
 
 
-async def test_key_that_cannot_be_verified_closes_socket_with_1011(
+async def test_key_that_cannot_be_verified_closes_socket_with_1013(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client may reconnect: nobody has refused the key."""
@@ -408,7 +405,7 @@ async def test_key_that_cannot_be_verified_closes_socket_with_1011(
         house.directory.down = True
         house.forget_keys()
         for line in (own, other):
-            await refused(line, 1011, 500)
+            assert (await refused(line, 1013, 503))["retry_after"] == 5
 
 
 async def test_key_verified_late_still_closes_forwarded_socket(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,11 +26,12 @@ class Registered(msgspec.Struct):
     compatible: bool = True
     #: Samples whose recording was not kept.
     lost: int = 0
+    display_name: str | None = None
 
     def profile(self, name: str) -> Profile:
         """Return the port's view of the speaker."""
         length = MS_OF_A_BYTE * sum(map(len, self.voices))
-        return Profile(name, self.created_at, length, len(self.voices), self.compatible)
+        return Profile(name, self.created_at, length, len(self.voices), self.compatible, self.display_name)
 
 
 class MemorySpeakers:
@@ -67,6 +68,11 @@ class MemorySpeakers:
     ) -> Profile:
         self.passages.append((_content(file), content_type, tuple(spans)))
         return await self.register(organization, speaker, file)
+
+    async def name(self, organization: str, speaker: str, display_name: str | None) -> Profile:
+        known = self._known(await self._of(organization), speaker)
+        known.display_name = display_name
+        return known.profile(speaker)
 
     async def remove(self, organization: str, speaker: str) -> None:
         registered = await self._of(organization)

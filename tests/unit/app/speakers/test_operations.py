@@ -44,13 +44,26 @@ def test_speaker_name_is_validated_before_lookup(house: House, http: TestClient,
     assert house.speakers.calls == 0
 
 
-#: Exceptions of the port, and their status and text.
+def test_display_name_may_be_anything_that_is_printed(house: House, http: TestClient) -> None:
+    register(http, "Anna")
+    for text in "Müller", "Anna Maria", "李雷", "<b>" + 97 * "x":
+        entry = opened(http.patch("/api/v2/speaker?speaker=Anna", json={"display_name": text}))
+        assert (entry["speaker"], entry["display_name"]) == ("Anna", text)
+        assert opened(http.get("/api/v2/speakers")) == [entry]
+    for text in "", " Anna", "Anna\n", "a\u202eb", 101 * "x":
+        answer = http.patch("/api/v2/speaker?speaker=Anna", json={"display_name": text})
+        assert (answer.status_code, answer.json()["data"]) == (400, None), text
+    refused(http.patch("/api/v2/speaker?speaker=Bob", json={"display_name": "B"}), "speaker not found")
+    assert "display_name" not in opened(http.patch("/api/v2/speaker?speaker=Anna", json={"display_name": None}))
+
+
+#: Exceptions of the port, and their status, text and seconds until another try.
 FAILURES = {
-    "too long": (AudioTooLong("601 s"), 200, "audio length is longer than 10 minutes"),
-    "no audio": (AudioError("the container is damaged"), 200, "the container is damaged"),
-    "full": (Unavailable("too many recordings wait", retry_after=7), 503, "too many recordings wait"),
-    "store": (DirectoryDown("the database does not answer"), 500, "the database does not answer"),
-    "inside": (EarshotError("a secret of ours"), 500, "Internal Server Error"),
+    "too long": (AudioTooLong("601 s"), 200, "audio length is longer than 10 minutes", None),
+    "no audio": (AudioError("the container is damaged"), 200, "the container is damaged", None),
+    "full": (Unavailable("too many recordings wait", retry_after=7), 503, "too many recordings wait", "7"),
+    "store": (DirectoryDown("the database does not answer"), 503, "the database does not answer", "5"),
+    "inside": (EarshotError("a secret of ours"), 500, "Internal Server Error", None),
 }
 AWAY = {"/voice": "speaker service unavailable", "/recognition": "recognition service unavailable"}
 
@@ -58,10 +71,10 @@ AWAY = {"/voice": "speaker service unavailable", "/recognition": "recognition se
 @pytest.mark.parametrize("path", AWAY)
 @pytest.mark.parametrize("failure", FAILURES)
 def test_recording_errors_are_reported(house: House, http: TestClient, path: str, failure: str) -> None:
-    house.speakers.failure, status, message = FAILURES[failure]
+    house.speakers.failure, status, message, retry_after = FAILURES[failure]
     answer = http.post(f"/api/v2{path}", content=form("Anna"))
     refused(answer, message, status)
-    assert answer.headers.get("retry-after") == ("7" if status == 503 else None)
+    assert answer.headers.get("retry-after") == retry_after
     assert answer.headers.get("earshot-reason") == (message if failure == "no audio" else None)
 
 

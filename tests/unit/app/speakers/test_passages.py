@@ -1,6 +1,7 @@
 """A voice selected in a recording: the stretches of a job that belong to it, and every reason for none."""
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,8 +11,7 @@ from starlette.testclient import TestClient
 from structlog.testing import capture_logs
 
 from app.speakers.passages import LONGEST_MS, alone, longest
-from tests.contract.answers import watched
-from tests.unit.app.conftest import ORG_KEY, House
+from tests.unit.app.conftest import ORG_KEY, House, client_of
 from tests.unit.app.jobs.conftest import Exchange, transcript
 from tests.unit.app.jobs.test_elsewhere import served
 from tests.unit.app.speakers.conftest import FORM, form, opened, refused
@@ -37,8 +37,9 @@ def point(http: TestClient, job: str, speaker: str = "Anna_Kim", job_speaker: st
 
 
 @pytest.fixture
-def http(house: House) -> TestClient:
-    return watched(TestClient(house.app, headers={"X-Org-Key": ORG_KEY}, raise_server_exceptions=False))
+def http(house: House) -> Iterator[TestClient]:
+    with client_of(house, x_org_key=ORG_KEY) as client:
+        yield client
 
 
 def test_speaker_is_learnt_where_nobody_else_speaks(house: House, http: TestClient) -> None:

@@ -174,11 +174,11 @@ READING = [
 WRITING = [
     ["org", "create", "NAME"],
     ["org", "create", "NAME's other", "--json"],
-    ["org", "rotate-key", "NAME"],
+    ["org", "rotate-key", "NAME", "--yes"],
     ["project", "create", "NAME", "--org", "NAME"],
     ["project", "plan", "NAME", "--free-seconds", "1200", "--json"],
     ["project", "plan", "NAME", "--unlimited"],
-    ["key", "rotate", "NAME", "--json"],
+    ["key", "rotate", "NAME", "--yes", "--json"],
     ["project", "delete", "NAME", "--yes"],
     ["org", "delete", "NAME", "--yes"],
     ["org", "delete", "NAME", "--yes"],
@@ -186,8 +186,8 @@ WRITING = [
     ["project", "create", "NAME"],
     ["project", "list", "--org", "NAME"],
     ["project", "delete", "NAME", "--yes"],
-    ["key", "rotate", "NAME"],
-    ["org", "rotate-key", "NAME"],
+    ["key", "rotate", "NAME", "--yes"],
+    ["org", "rotate-key", "NAME", "--yes"],
     ["usage", "--project", "NAME"],
 ]
 

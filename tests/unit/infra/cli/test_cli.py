@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import requires, version
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from sqlalchemy import text
 from typer.testing import CliRunner
 
 from infra import cli
-from infra.cli import accounts, settings, usage
+from infra.cli import accounts, partitions, settings, usage
 from infra.db.database import Database
+from infra.db.stops import SqlStops
 from infra.errors import WrongSetting, variable
 from infra.examples import RECORDING
 from infra.extras import EXTRAS
@@ -26,14 +28,15 @@ from infra.settings import Settings
 from streams.embedded.lock import DirectoryLock
 from tests.unit.infra.conftest import app_of, invoked, run
 from topics import apikeys
-from topics.errors import BadRequest, ServiceError
+from topics.errors import BadRequest, NotFound, ServiceError
+from topics.ports.stops import Decision, Stop
 
 
 @pytest.fixture
 def app(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> typer.Typer:
     monkeypatch.setenv("EARSHOT_DATA", str(tmp_path))
     run(Settings().database, Database.migrate)
-    return app_of(accounts, settings)
+    return app_of(accounts, partitions, settings)
 
 
 def called(app: typer.Typer, *arguments: str) -> Any:
@@ -49,14 +52,27 @@ def test_account_commands_print_json(app: typer.Typer) -> None:
     assert called(app, "org", "list") == [zoo]
     assert called(app, "project", "list") == called(app, "project", "list", "--org", "Zoo") == [apes]
     assert apes["organization"] == zoo["id"]
-    rotated = called(app, "key", "rotate", "apes")
+    rotated = called(app, "key", "rotate", "apes", "--yes")
     assert apikeys.well_formed(rotated["key"])
     assert called(app, "project", "list") == [{**apes, "key_shown_as": apikeys.redact(rotated["key"])}]
-    key = called(app, "org", "rotate-key", "Zoo")["key"]
+    key = called(app, "org", "rotate-key", "Zoo", "--yes")["key"]
     assert called(app, "org", "list") == [{**zoo, "key_shown_as": apikeys.redact(key)}]
     assert called(app, "project", "delete", "apes", "--yes") == {"deleted": "apes"}
     assert called(app, "org", "delete", "Zoo", "--yes") == {"deleted": "Zoo"}
     assert called(app, "project", "list") == called(app, "org", "list") == []
+
+
+def test_stopped_partitions_are_listed_and_decided_on(app: typer.Typer) -> None:
+    stop = Stop(3, "earshot.session.command.v1", 17, "20 of 21 records cannot be read", 1_700_000_000_000)
+    assert called(app, "partitions", "list") == []
+    run(Settings().database, lambda database: SqlStops(database).note(stop))
+    assert called(app, "partitions", "skip", "3", "--yes")["decision"] == "skip"
+    [row] = called(app, "partitions", "list")
+    assert (row["partition"], row["topic"], row["offset"], row["decision"]) == (3, stop.topic, 17, "skip")
+    assert called(app, "partitions", "resume", "3")["decision"] == "resume"
+    assert run(Settings().database, lambda database: SqlStops(database).note(stop)) == Decision.RESUME
+    with pytest.raises(NotFound, match="partition 4 has not stopped"):
+        invoked(app, "partitions", "skip", "4", "--yes")
 
 
 def test_version_is_printed() -> None:
@@ -65,28 +81,29 @@ def test_version_is_printed() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("words", "again"),
+    ("words", "again", "fault"),
+    # One function prints all keys, so each command needs one of the faults.
     [
-        ("org create Farm", r"earshot org rotate-key \w{24}"),
-        ("org rotate-key Zoo", "earshot org rotate-key Zoo"),
-        ("project create dogs", r"earshot key rotate \w{24}"),
-        ("key rotate apes", "earshot key rotate apes"),
+        ("org create Farm", r"earshot org rotate-key \w{24}", "Broken pipe"),
+        ("org rotate-key Zoo --yes", "earshot org rotate-key Zoo", "No space left on device"),
+        ("project create dogs", r"earshot key rotate \w{24}", "No space left on device"),
+        ("key rotate apes --yes", "earshot key rotate apes", "Broken pipe"),
     ],
 )
-def test_key_that_cannot_be_printed_is_reported(app: typer.Typer, words: str, again: str) -> None:
+def test_key_that_cannot_be_printed_is_reported(app: typer.Typer, words: str, again: str, fault: str) -> None:
     called(app, "org", "create", "Zoo")
     called(app, "project", "create", "apes")
-    unread, output = os.pipe()
-    os.close(unread)
-    full = os.open("/dev/full", os.O_WRONLY)
-    for stdout, fault in ((full, "No space left on device"), (output, "Broken pipe")):
-        command = [sys.executable, "-m", "infra.cli", *words.split()]
-        done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True)
-        os.close(stdout)
-        lost = "earshot: the new key is lost, it could not be printed: standard output"
-        assert done.returncode == 1
-        assert re.fullmatch(rf"{lost}: {fault}; `{again}` makes another\n", done.stderr), done.stderr
-        words = words.replace("Farm", "Field").replace("dogs", "cats")
+    if fault == "Broken pipe":
+        unread, output = os.pipe()
+        os.close(unread)
+    else:
+        output = os.open("/dev/full", os.O_WRONLY)
+    command = [sys.executable, "-m", "infra.cli", *words.split()]
+    done = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True)
+    os.close(output)
+    lost = "earshot: the new key is lost, it could not be printed: standard output"
+    assert done.returncode == 1
+    assert re.fullmatch(rf"{lost}: {fault}; `{again}` makes another\n", done.stderr), done.stderr
 
 
 def test_config_shows_settings_and_redacts_secrets(
@@ -209,7 +226,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> typer.Typer:
         ["org", "create", "Farm"],
         ["org", "list"],
         ["project", "create", "apes"],
-        ["key", "rotate", "apes"],
+        ["key", "rotate", "apes", "--yes"],
         ["usage"],
         ["usage", "--recount"],
     ],
@@ -283,8 +300,7 @@ def test_missing_extra_is_named_in_one_line(
     line = done.stderr.strip().splitlines()[-1]
     assert (done.returncode, done.stdout) == (1, "")
     assert line.startswith(f"earshot: this needs the package {package}")
-    assert f"make extra NAME={extra}," in line
-    assert f"earshot-server[{extra}]" in line
+    assert f"make extra NAME={extra} in a checkout, or the wheels of make build with [{extra}]" in line
     assert "Traceback" not in done.stderr
 
 
@@ -297,3 +313,37 @@ def test_extras_match_package_metadata() -> None:
             if distribution == "earshot-lab" or extra:
                 declared.setdefault(module, extra.strip("'\"") or "lab")
     assert {name: extra for name, extra in declared.items() if not name.startswith("earshot_")} == EXTRAS
+
+
+def leaves(command: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield all commands with their words."""
+    for name, one in getattr(command, "commands", {}).items():
+        yield from leaves(one, *path, name)
+    if not hasattr(command, "commands"):
+        yield path, command
+
+
+ALL = dict(leaves(typer.main.get_command(cli.build())))
+#: What cannot be undone: somebody's data or key is gone.
+FINAL = re.compile(r"delete|remove|rotate|skip|accept|set-aside")
+
+
+def test_commands_that_cannot_be_undone_ask() -> None:
+    asking = {path for path, command in ALL.items() if any(one.name == "yes" for one in command.params)}
+    assert asking == {path for path in ALL if FINAL.search(path[-1])}
+
+
+def test_nothing_is_done_without_an_answer(app: typer.Typer) -> None:
+    called(app, "org", "create", "Zoo")
+    called(app, "project", "create", "apes")
+    before = called(app, "project", "list"), called(app, "org", "list")
+    for words in ("key rotate apes", "org rotate-key Zoo", "project delete apes", "org delete Zoo"):
+        result = CliRunner().invoke(app, words.split())
+        assert isinstance(result.exception, BadRequest)
+        assert "give --yes" in str(result.exception)
+    assert (called(app, "project", "list"), called(app, "org", "list")) == before
+
+
+@pytest.mark.parametrize("path", ALL, ids=" ".join)
+def test_help_shows_no_value_of_flags(path: tuple[str, ...]) -> None:
+    assert "<bool>" not in invoked(cli.build(), *path, "--help").stdout

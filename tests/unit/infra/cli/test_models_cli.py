@@ -62,7 +62,7 @@ def test_commands_print_json(app: typer.Typer, source: str) -> None:
     assert (shown["model"], shown["in_use"]) == (model, True)
     assert [tag["name"] for tag in shown["manifest"]["tags"]] == ["First", "Any"]
     called(app, "use", "yamnet")
-    assert called(app, "remove", "tiny") == {"removed": model}
+    assert called(app, "remove", "--yes", "tiny") == {"removed": model}
     assert model not in called(app, "list")
 
 

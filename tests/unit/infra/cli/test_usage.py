@@ -40,7 +40,8 @@ from topics.jobs.rules import Entry, EntryState, JobHead, JobState
 from topics.keys import partition_of
 from topics.ports.directory import Principal
 from topics.ports.ledger import Charge, MeteredService
-from topics.sessions.records import Cursor, Metered, Opened, Scored, SessionCommand, SessionResult
+from topics.sessions.records import Cursor, Metered, Opened, SessionCommand
+from topics.sessions.rows import Block, Newest
 from topics.sessions.rules import SessionHead, SessionState
 
 pytestmark = pytest.mark.slow
@@ -51,7 +52,6 @@ TOPICS = {
     catalog.JOB_COMMANDS: JobCommand,
     catalog.JOB_RESULTS: JobResult,
     catalog.COMMANDS: SessionCommand,
-    catalog.RESULTS: SessionResult,
 }
 BOTH = Options(sound_event_detection=True, speech_analysis=True)
 
@@ -159,19 +159,16 @@ class Writing:
         for topic in *TOPICS, catalog.CHANGELOG:
             self._log.declare(topic, PARTITIONS)
 
-    async def put(self, id: str, *records: JobCommand | JobResult | SessionCommand | SessionResult) -> None:
+    async def put(self, id: str, *records: JobCommand | JobResult | SessionCommand) -> None:
         for record in records:
             topic = next(topic for topic, kind in TOPICS.items() if isinstance(record, kind))
             await self._log.append(topic, partition_of(id, PARTITIONS), id.encode(), record_codec.encode(record))
 
-    async def stream(self, session: str, *windows: int) -> None:
-        """Open a session and score batches of windows; the last batch ends it."""
+    async def stream(self, session: str) -> None:
+        """Open a session."""
         who = (self._owner.project, self._owner.organization)
         opened = Opened("c", "stream", "audio/wav", who[0], 1000, 500, model="m", organization=who[1])
         await self.put(session, opened)
-        for number, count in enumerate(windows):
-            final = number == len(windows) - 1
-            await self.put(session, Scored(sum(windows[:number]), "m", bytes(count), Cursor(), final=final, tags=1))
 
     async def accept(self, job: str) -> None:
         await self.put(job, Part("c", "u", 0, b"abc"), self.acceptance())
@@ -187,7 +184,7 @@ class Writing:
         await self.put(job, Started(sound, "r"), Portion(sound, "r", 0, b""), done, done)
 
     async def row(
-        self, id: str, kind: bytes, row: JobHead | Accepted | SessionHead | Opened | None, of: bytes = keys.JOB
+        self, id: str, kind: bytes, row: JobHead | Accepted | SessionHead | Newest | Opened | None, of: bytes = keys.JOB
     ) -> None:
         key, value = keys.row_key(of, id, kind), None if row is None else rows.encode(row)
         await self._log.append(catalog.CHANGELOG, partition_of(id, PARTITIONS), key, value)
@@ -356,15 +353,17 @@ def metered(session: str, audio_ms: int, step: int = 0, later_ms: int = 0) -> Ch
 
 def test_recount_compares_sessions_by_records(app: typer.Typer, tmp_path: Path) -> None:
     async def log(writing: Writing) -> None:
-        await writing.stream("right", 1000, 203)
-        await writing.put("right", Metered(1200), Metered(1203))
-        await writing.stream("absent", 3)
-        await writing.put("absent", Metered(3))
-        await writing.stream("other", 3)
-        await writing.put("other", Metered(3), Metered(3))
-        await writing.stream("written", 3)
-        await writing.stream("invented", 3)
-        await writing.put("nobody knows who", Metered(3))
+        await writing.stream("right")
+        await writing.put("right", Metered("ledger", 1200), Metered("ledger", 1203))
+        await writing.stream("absent")
+        await writing.put("absent", Metered("ledger", 3))
+        await writing.stream("other")
+        await writing.put("other", Metered("ledger", 3), Metered("ledger", 3))
+        await writing.stream("written")
+        await writing.put("written", Metered("ledger", 3))
+        await writing.stream("invented")
+        await writing.put("invented", Metered("ledger", 3))
+        await writing.put("nobody knows who", Metered("ledger", 3))
 
     ledger = [
         metered("right", 600_500),
@@ -390,10 +389,11 @@ def test_recount_compares_sessions_by_rows(app: typer.Typer, tmp_path: Path) -> 
     session = "S" * 24
 
     async def log(writing: Writing) -> None:
-        await writing.stream(session, 5)
+        await writing.stream(session)
         opened = Opened("c", "stream", "audio/wav", "p", 1000, 500, model="m", at=NOVEMBER)
-        head = SessionHead("stream", None, NOVEMBER, 1, windows=5, finished=True)
-        for kind, row in ((keys.REQUEST, opened), (keys.HEAD, head)):
+        head = SessionHead("stream", None, NOVEMBER, 1)
+        newest = Newest(5, Cursor(), True, NOVEMBER, (), Block("m", bytes(5)))
+        for kind, row in ((keys.REQUEST, opened), (keys.HEAD, head), (keys.NEWEST, newest)):
             await writing.row(session, kind, row, keys.SESSION)
 
     differences, err = recounted(app, tmp_path, log, code=1)
@@ -405,9 +405,8 @@ def test_recount_compares_deleted_sessions_by_records(app: typer.Typer, tmp_path
     deleted, trimmed = "D" * 24, "T" * 24
 
     async def log(writing: Writing) -> None:
-        await writing.stream(deleted, 3)
-        await writing.put(deleted, Metered(3))
-        await writing.stream(trimmed)
+        await writing.stream(deleted)
+        await writing.put(deleted, Metered("ledger", 3))
         tombstone = SessionHead("stream", None, NOVEMBER, 1, SessionState.DELETED, finished=True, derived=True)
         for session in deleted, trimmed:
             await writing.row(session, keys.HEAD, tombstone, keys.SESSION)

@@ -11,6 +11,7 @@ from sqlalchemy.exc import IntegrityError
 from infra.db.accounts import Accounts
 from infra.db.bootstrap import Bootstrap, FirstKeys, bootstrap, first_keys
 from infra.db.database import Database
+from infra.db.schema import metadata
 from infra.db.secret import NODE_METADATA, token_secret
 from infra.errors import WrongSetting
 from topics import apikeys
@@ -264,3 +265,28 @@ async def test_concurrent_starts_share_one_secret(others: list[Database], databa
 
 async def test_each_purpose_has_its_own_secret(database: Database) -> None:
     assert await token_secret(database) != await token_secret(database, NODE_METADATA)
+
+
+#: Usage stays for the operator's bills, and the note of a deleted project is for the nodes.
+KEPT = {"usage", "deleted_projects"}
+
+
+def test_all_rows_of_an_account_go_with_it() -> None:
+    """A table that names a project or an organization loses its rows with it, or is named here with the reason."""
+    owners = {"organization_id": "organizations", "project_id": "projects"}
+    for table in metadata.sorted_tables:
+        for column in table.columns:
+            if (owner := owners.get(column.name)) is not None and table.name not in KEPT:
+                assert [(key.column.table.name, key.ondelete) for key in column.foreign_keys] == [(owner, "CASCADE")]
+        assert all(key.ondelete == "CASCADE" for key in table.foreign_keys)
+
+
+async def test_deleted_projects_are_noted(accounts: Accounts) -> None:
+    for name in "Zoo", "Park":
+        await accounts.create_organization(name)
+    apes, bats, cats = [(await accounts.create_project(name, "Zoo"))[0].id for name in ("apes", "bats", "cats")]
+    await accounts.create_project("dogs", "Park")
+    await accounts.delete_project("apes")
+    assert await accounts.deleted_projects() == [apes]
+    await accounts.delete_organization("Zoo")
+    assert set(await accounts.deleted_projects()) == {apes, bats, cats}

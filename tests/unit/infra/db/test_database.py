@@ -107,7 +107,8 @@ async def test_failed_revision_is_rolled_back(opened: Database, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    ("revision", "expected"), [("9999", "knows them up to 0010"), ("0006", "knows them from 0007 on: .*commit 57b4648")]
+    ("revision", "expected"),
+    [("9999", f"knows them up to {REVISION}"), ("0006", "knows them from 0007 on: .*commit 57b4648")],
 )
 async def test_database_of_other_version_is_rejected(database: Database, revision: str, expected: str) -> None:
     async with database.writing() as connection:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
-from infra.db import database as databases
 from infra.db import speakers
 from infra.db.accounts import Accounts
 from infra.db.database import Database
@@ -71,6 +70,13 @@ async def test_speakers_are_sorted_with_samples_in_order(store: SpeakerStore, zo
     assert plain(anna) == plain(EnrolledSpeaker("b", 1500, tuple(given[:2]))), "in order, though the clock went back"
     assert plain(await store.speaker(zoo, "b")) == plain(anna)
     assert [one.name for one in await store.enrolled(zoo)] == ["B", "a_1", "b"]
+    assert await store.name(zoo, "b", "Бob Müller")
+    assert not await store.name(zoo, "nobody", "Nobody")
+    named = await keep(store, zoo, "b", sample(9))
+    assert (named.name, named.display_name, len(named.samples)) == ("b", "Бob Müller", 3)
+    assert [one.display_name for one in await store.enrolled(zoo)] == [None, None, "Бob Müller"]
+    assert await store.name(zoo, "b", None)
+    assert (await store.enrolled(zoo))[2].display_name is None
     vector = anna.samples[0].vector
     assert vector.dtype == np.float32
     assert not vector.flags.writeable
@@ -235,7 +241,7 @@ async def test_removed_speaker_is_erased_from_all_files(
 async def test_removal_succeeds_despite_open_reader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: SpeakerStore, zoo: str
 ) -> None:
-    monkeypatch.setattr(databases, "SCRUB_SECONDS", 0.01)
+    monkeypatch.setattr("infra.db.erasure.SCRUB_SECONDS", 0.01)
     await store.add(zoo, "Anna_Kim", sample(0))
     await store.add(zoo, "Ben", sample(1))
     with closing(sqlite3.connect(tmp_path / "control" / "earshot.db", isolation_level=None)) as reader:

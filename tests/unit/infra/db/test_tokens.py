@@ -153,9 +153,7 @@ async def test_concurrent_redeems_of_link_succeed_once(house: House) -> None:
 
 async def test_tokens_work_only_for_their_purpose(house: House) -> None:
     link, passed = await house.links.make(), await _passed(house)
-    principal = await house.directory.project(passed)
-    assert principal is not None
-    audio = str(await house.directory.link_audio(principal, "job"))
+    audio = str(await house.directory.link_audio(passed, "job"))
     for text in (link, audio):
         assert await house.directory.project(text) is None
         assert await house.directory.organization(text) is None
@@ -167,9 +165,10 @@ async def test_tokens_work_only_for_their_purpose(house: House) -> None:
 
 
 async def test_audio_link_expires_and_ends_with_key(house: House) -> None:
-    principal = await house.directory.project(await _passed(house))
+    key = await house.directory._accounts.rotate_project_key("demo")
+    principal = await house.directory.project(key)
     assert principal is not None
-    early, late = [str(await house.directory.link_audio(principal, "job")) for _ in range(2)]
+    early, late = [str(await house.directory.link_audio(one, "job")) for one in (key, await _passed(house))]
     opened = await house.directory.audio_link(early)
     assert opened is not None
     assert (opened.project, opened.job, opened.ends_at) == (principal.project, "job", (1000 + 3600) * 1000)
@@ -178,8 +177,21 @@ async def test_audio_link_expires_and_ends_with_key(house: House) -> None:
     house.now -= 1
     await house.directory._accounts.rotate_project_key("demo")
     assert await house.directory.audio_link(late) is None
+
+
+async def test_ended_key_makes_no_audio_link(house: House) -> None:
+    """An edge accepts it for up to a minute. A link would be an hour long, and bound to the new key."""
+    key = await house.directory._accounts.rotate_project_key("demo")
+    passed, signed_out = await _passed(house), await _passed(house)
+    assert await house.directory.link_audio(passed, "job")
+    await house.links.end(signed_out)
+    assert await house.directory.link_audio(signed_out, "job") is None
+    new = await house.directory._accounts.rotate_project_key("demo")
+    for ended in key, passed, "", "esp_", str(await house.links.make()):
+        assert await house.directory.link_audio(ended, "job") is None
+    assert await house.directory.link_audio(new, "job")
     await house.directory._accounts.delete_project("demo")
-    assert await house.directory.link_audio(principal, "job") is None
+    assert await house.directory.link_audio(new, "job") is None
 
 
 async def test_stored_digests_grant_no_access(house: House) -> None:

@@ -2,7 +2,8 @@
 
 from infra.engines.text.scene import Scene, SceneRequest, TagEvent, TranscriptTurn, build_scene
 
-Stretch = tuple[str, float, float, float]
+#: Tag, start, end, peak, and how many windows report it if not all between.
+Stretch = tuple[str, float, float, float] | tuple[str, float, float, float, int]
 Turn = tuple[str, float, float, str]
 
 

@@ -79,7 +79,7 @@ async def test_child_requires_key_and_hides_it(tmp_path: Path, monkeypatch: pyte
     await engines.stop()
     assert statuses == [401, 200]
     names = {entry.partition(b"=")[0] for entry in told[0] if entry}
-    assert names <= {b"PATH", b"LD_LIBRARY_PATH", b"PYTHONPATH", b"TMPDIR"}
+    assert names <= {b"PATH", b"LD_LIBRARY_PATH", b"PYTHONPATH", b"TMPDIR", b"NUMBA_CACHE_DIR", b"OPENBLAS_NUM_THREADS"}
     assert engines.key.encode() not in b" ".join(told[0] + told[1])
 
 

@@ -32,36 +32,55 @@ def test_table_is_consistent() -> None:
         assert known.noun
 
 
-RAIN = ("Rain", 0.0, 10.0, 0.7)
-BARKS = (("Dog_bark", 3.0, 4.0, 0.9), ("Dog_bark", 4.5, 5.0, 0.8))
+RAIN = ("Rain", 0.0, 10.0, 0.95)
+BARKS = (("Dog_bark", 1.0, 3.0, 0.9), ("Dog_bark", 4.0, 9.0, 0.8))
 TALK = ("A", 2.0, 6.0, "look at that dog it keeps barking at the rain")
 
 CAPTIONS: list[tuple[float, tuple[Stretch, ...], tuple[Turn, ...], str]] = [
     (5, (), (), "No known sound is heard in 5 s of audio."),
     (10, (RAIN,), (), "Rain falls throughout."),
     (2, (("Sneeze", 0, 2, 0.9),), (), "Somebody sneezes."),
-    (10, (*BARKS, RAIN), (TALK,), "A dog barks twice between 3 s and 5 s over steady rain while somebody speaks."),
-    (10, (RAIN, ("Wind_noise", 0, 10, 0.6)), (), "Rain falls and the wind blows throughout."),
-    (10, (("Rain", 0, 4, 0.7), ("Rain", 6, 10, 0.7)), (), "Rain falls on and off throughout."),
+    (
+        10,
+        (*BARKS, RAIN),
+        (("A", 2.0, 6.5, "look"),),
+        "A dog barks more than once over steady rain while somebody speaks.",
+    ),
+    (
+        10,
+        (*BARKS, RAIN),
+        (TALK,),
+        "A dog barks more than once over steady rain, and somebody speaks between 2 s and 6 s.",
+    ),
+    (10, (RAIN, ("Wind_noise", 0, 10, 0.9)), (), "Rain falls and the wind blows throughout."),
+    (10, (RAIN, ("Wind_noise", 0, 10, 0.89)), (), "Rain falls and something like wind is heard throughout."),
+    (10, (("Rain", 0, 4, 0.9), ("Rain", 6, 10, 0.9)), (), "Rain falls on and off."),
     (10, (("Speech", 0, 10, 0.9),), (), "Somebody speaks throughout."),
     (
         60,
         (("Cough", 4, 6, 0.9),),
         (("A", 40, 50, "hm"),),
-        "Somebody coughs around 5 s, and somebody speaks from 40 s to 50 s.",
+        "Somebody coughs around 5 s, and somebody speaks between 40 s and 50 s.",
     ),
     (
         300,
-        (("Glass_break", 200, 202, 0.9), ("Siren", 50, 70, 0.8), ("Car_horn", 100, 102, 0.7), ("Car", 0, 300, 0.9)),
+        (("Glass_break", 200, 202, 0.9), ("Siren", 50, 70, 0.91), ("Car_horn", 100, 102, 0.7), ("Car", 0, 300, 0.9)),
         (),
-        "A siren wails from 50 s to 1 min 10 s, then a car horn sounds around 1 min 41 s, and then glass breaks"
-        " around 3 min 21 s over road traffic.",
+        "A siren wails between 50 s and 1 min 10 s, then something like a car horn is heard around 1 min 41 s, and"
+        " then glass breaks around 3 min 21 s over road traffic.",
     ),
     (
         60,
         (("Cough", 4, 6, 0.9), ("Cough", 57, 59, 0.9)),
         (("A", 30, 40, "hm"),),
-        "Somebody coughs twice between 4 s and 59 s, and somebody speaks from 30 s to 40 s.",
+        "Somebody coughs more than once, and somebody speaks between 30 s and 40 s.",
+    ),
+    # A siren goes on when the bell rings, so the bell is not after it.
+    (
+        60,
+        (("Siren", 10, 40, 0.9), ("Cough", 12, 14, 0.9), ("Bell", 20, 22, 0.9)),
+        (),
+        "A siren wails between 10 s and 40 s, somebody coughs around 13 s and a bell rings around 21 s.",
     ),
     (2, (("Glass_harp", 0, 2, 0.9),), (), "Glass harp is heard."),
 ]
@@ -78,14 +97,16 @@ def test_insights_of_full_scene() -> None:
     found = insights(heard(10, *BARKS, RAIN, turns=(TALK,)))
     assert found.contains_speech
     assert found.primary_sound_environment == "Outdoors, in wind or rain: mostly rain, with speech"
+    told = insights(heard(10, *BARKS)).primary_sound_environment
+    assert told == "A place with animals: a barking dog", "it barks for 5 s of 10 at most"
     assert found.situation_summary == (
-        "This recording of 10 s has steady rain in the background. A dog barks twice between 3 s and 5 s. "
-        "Somebody speaks from 2 s to 6 s."
+        "This recording of 10 s has steady rain in the background. A dog barks more than once. "
+        "Somebody speaks between 2 s and 6 s."
     )
     assert found.notable_events == ("Dog_bark",)
     assert found.detected_language == "English"
     assert found.speech_content_summary == (
-        "One speaker says ten words, mostly about “look”, “dog” and “keeps”. "
+        "One speaker says ten words, among them “look”, “dog” and “keeps”. "
         "It reads: “look at that dog it keeps barking at the rain”"
     )
     assert found.keywords == ("look", "dog", "keeps", "barking", "rain")
@@ -111,13 +132,36 @@ def test_texts_omit_sounds_if_not_analysed() -> None:
     assert found.situation_summary == "This recording is 10 s long."
     assert found.primary_sound_environment == "Unclear: sounds were not analysed"
     spoken = insights(heard(10, turns=(TALK,), unavailable=("sound_event_detection",)))
-    assert spoken.situation_summary == "This recording is 10 s long. Somebody speaks from 2 s to 6 s."
+    assert spoken.situation_summary == "This recording is 10 s long. Somebody speaks between 2 s and 6 s."
+
+
+def test_pauses_within_an_event_are_not_the_sound() -> None:
+    """In a long timeline, short pauses are left out."""
+    hour, talk = (("Rain", 0.0, 3600.0, 0.95, 60),), (("A", 1000.0, 1100.0, "well"),)
+    assert caption(heard(3600, *hour, turns=talk)) == (
+        "Rain falls, and somebody speaks between 16 min 40 s and 18 min 20 s."
+    )
+    assert insights(heard(3600, *hour)).primary_sound_environment == "Outdoors, in wind or rain: rain"
+
+
+def test_danger_needs_more_than_an_uncertain_window() -> None:
+    def place(*events: Stretch) -> str:
+        return insights(heard(3600, *events)).primary_sound_environment
+
+    shots = [("Gunshot", float(at), at + 2.0, 0.97) for at in range(0, 3600, 50)]
+    assert place(*shots) == "A place where there may be danger: gunfire"
+    assert place(shots[0]) == "A place that its sounds do not tell: gunfire"
+    assert place(("Gunshot", 8, 11, 0.6)) == "A place that its sounds do not tell: something like gunfire"
+    assert (
+        place(("Siren", 8, 11, 0.6), ("Train", 20, 22, 0.6))
+        == "Perhaps near a railway: something like the noise of a train"
+    )
 
 
 def test_truncated_transcript_gives_lower_bounds() -> None:
     turns = (TranscriptTurn("well yes", 0, 2, "A"), TranscriptTurn("no", 9, 10, "B"))
     cut = build_scene(SceneRequest("caption", 10, (), turns, transcript_cut=True))
-    assert caption(cut) == "At least two people talk between 0 s and 10 s."
+    assert caption(cut) == "At least two people talk."
     told = insights(cut).speech_content_summary
     assert told is not None
     assert told.startswith("At least two speakers say more than three words")

@@ -204,7 +204,7 @@ def test_mismatched_weights_are_rejected(tmp_path: Path) -> None:
 
 def test_missing_runtime_names_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(EngineError, match=r"comes with the extra speech: .*earshot-server\[speech\]"):
+    with pytest.raises(EngineError, match=r"comes with the extra speech: .*with \[speech\]"):
         speech_models.check_model("whisper-base")
 
 

@@ -13,9 +13,9 @@ from infra import models
 from infra.models import in_use, manifests, registry
 from infra.models.in_use import ModelInUse
 from infra.models.registry import Registry
-from streams.decoders.processes import Zygote
 from streams.models import manifest
 from streams.models.loaded_models import LoadedModels
+from streams.processes.zygote_process import Zygote
 from tests.waiting import until
 from topics.errors import BadRequest, EngineError, Unavailable
 from topics.hearing import Hearing, OwnSounds

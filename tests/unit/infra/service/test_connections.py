@@ -1,7 +1,8 @@
-"""Connections share the loop: senders take turns, pings are spread, and startup checks uvicorn's private members."""
+"""Connections share the loop: pings are spread, and startup checks uvicorn's private members."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from socket import socketpair
 from typing import Any, Final
 from unittest import mock
 from unittest.mock import Mock
@@ -13,69 +14,23 @@ from uvicorn.server import ServerState
 from websockets.protocol import Protocol, Side
 
 from app.http.sockets import Receiver
-from infra.service import connections, service
+from app.http.turns import LoopTurns
+from infra.service import connections, service, socket_connection
 from infra.service.connections import DISCARD_RATE, ConnectionLimits, Connections
 from infra.service.http_hooks import METHODS
 from infra.service.http_protocol import ClientConnection
-from infra.service.loop_turns import ALONE, HELD_BYTES, SHARED, LoopTurns
-from infra.service.socket_connection import PINGS, SocketConnection
+from infra.service.socket_connection import PINGS, SMALL, SocketConnection
 from infra.service.tunnel import End
 from infra.settings import Settings
-from tests.waiting import turn
+from tests.waiting import turn, until
 from topics.errors import ServiceError
+from topics.turns import Holder
+
+HOLDER = Holder("organization", "project")
 
 
 async def iterate() -> None:
     await asyncio.sleep(0)
-
-
-async def handled(turns: LoopTurns, senders: list[str]) -> list[list[str]]:
-    """Return whose input each iteration of the loop handles, if all of it arrives at once."""
-    iterations: list[list[str]] = [[]]
-    for sender in senders:
-        if turns.take(sender, 100.0, 1):
-            iterations[-1].append(sender)
-        else:
-            turns.wait(sender, 1, lambda sender=sender: iterations[-1].append(sender))  # type: ignore[misc]
-    while sum(map(len, iterations)) < len(senders):
-        iterations.append([])
-        await iterate()
-    return [iteration for iteration in iterations if iteration]
-
-
-@pytest.mark.parametrize("senders", [["loud"] * 100 + ["quiet", "loud", "quiet"], ["loud"] * 9 + ["quiet"] * 2])
-async def test_quiet_sender_does_not_wait_for_loud_one(senders: list[str]) -> None:
-    turns = LoopTurns()
-    await handled(turns, ["quiet", "loud"])
-    await iterate()
-    await iterate()
-    iterations = await handled(turns, senders)
-    order = [sender for iteration in iterations for sender in iteration]
-    assert order.count("quiet") == 2
-    assert order.index("quiet") < 4 * SHARED
-    assert max(map(len, iterations)) <= 2 * SHARED
-
-
-async def test_new_sender_ends_large_turns_of_the_only_one() -> None:
-    turns = LoopTurns()
-    turns.take("loud", 0.0, 1)
-    await iterate()
-    iterations = await handled(turns, ["loud"] * (ALONE + 9) + ["quiet"] + ["loud"] * 50)
-    assert len(iterations[0]) == ALONE
-    assert max(map(len, iterations[1:])) <= 2 * SHARED
-
-
-async def test_new_connections_do_not_count_as_another_sender() -> None:
-    iterations = await handled(LoopTurns(), ["", "loud"] * (ALONE // 2))
-    assert len(iterations[0]) == ALONE
-
-
-async def test_waiting_bytes_are_bounded() -> None:
-    turns = LoopTurns()
-    taken = [turns.take("loud", 0.0, HELD_BYTES) for _ in range(ALONE + 1)]
-    turns.wait("loud", HELD_BYTES, lambda: None)
-    assert taken == [True] * ALONE + [False]
-    assert turns.take("loud", 0.0, 1)
 
 
 async def test_discarding_connections_share_a_rate(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,12 +58,25 @@ def test_missing_method_prevents_start(name: str, monkeypatch: pytest.MonkeyPatc
 IDLE: Final = 30.0
 
 
-async def test_pings_of_sockets_that_came_together_are_spread() -> None:
+@pytest.fixture
+def line() -> Iterator[tuple[Any, Any]]:
+    """A connected socket: connections are read by their descriptors."""
+    here, there = socketpair()
+    with here, there:
+        here.setblocking(False)
+        yield here, there
+
+
+def transport_of(line: tuple[Any, Any]) -> Mock:
+    return Mock(get_write_buffer_size=lambda: 0, is_closing=lambda: False, get_extra_info=lambda name: line[0])
+
+
+async def test_pings_of_sockets_that_came_together_are_spread(line: tuple[Any, Any]) -> None:
     door = Connections(ConnectionLimits(1000, None, IDLE, 1))
-    transport, pinged = Mock(get_write_buffer_size=lambda: 0, is_closing=lambda: False), list[float]()
+    transport, pinged = transport_of(line), list[float]()
     transport.write.side_effect = lambda data: pinged.append(door.now)
     sockets = [
-        SocketConnection(transport, Protocol(Side.SERVER), Mock(spec=Receiver), door, Mock(), "10.0.0.1")
+        SocketConnection(transport, Protocol(Side.SERVER), Mock(spec=Receiver, holder=HOLDER), door, Mock(), "10.0.0.1")
         for _ in range(200)
     ]
     while door.now < IDLE / PINGS:
@@ -120,14 +88,16 @@ async def test_pings_of_sockets_that_came_together_are_spread() -> None:
 
 
 @pytest.mark.parametrize("begins", ["reading", "sending"])
-async def test_idle_socket_is_closed_on_time(monkeypatch: pytest.MonkeyPatch, begins: str) -> None:
+async def test_idle_socket_is_closed_on_time(
+    monkeypatch: pytest.MonkeyPatch, line: tuple[Any, Any], begins: str
+) -> None:
     """Never early, and at the next look."""
     monkeypatch.setattr(connections, "LOOK_SECONDS", 0.5)
     closed, now = asyncio.Event(), 0.0
     monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
     door = Connections(ConnectionLimits(1000, None, 0.75, 1))
-    transport = Mock(get_write_buffer_size=lambda: 0, is_closing=lambda: False)
-    receiver = Mock(spec=Receiver, ended=closed.set, closing_error=lambda code, text: b"{}")
+    transport = transport_of(line)
+    receiver = Mock(spec=Receiver, holder=HOLDER, ended=closed.set, closing_error=lambda code, text: b"{}")
     watching = asyncio.create_task(door.watch())
     socket = SocketConnection(transport, Protocol(Side.SERVER), receiver, door, Mock(), "10.0.0.1")
     socket.take_over(b"", b"")
@@ -146,6 +116,26 @@ async def test_idle_socket_is_closed_on_time(monkeypatch: pytest.MonkeyPatch, be
     assert 0.95 + 0.75 <= now <= 0.95 + 0.75 + 0.5
 
 
+async def test_client_whose_input_waits_for_its_turn_is_not_late(
+    monkeypatch: pytest.MonkeyPatch, line: tuple[Any, Any]
+) -> None:
+    """However long others take: what it has sent may be what it is asked for."""
+    works: list[Callable[[], None]] = []
+    monkeypatch.setattr(LoopTurns, "is_free", lambda turns: False)
+    monkeypatch.setattr(LoopTurns, "put", lambda turns, holder, work: works.append(work))
+    door, receiver = Connections(ConnectionLimits(1000, None, IDLE, 1)), Mock(spec=Receiver, holder=HOLDER)
+    receiver.closing_error = lambda code, text: b"{}"
+    socket = SocketConnection(transport_of(line), Protocol(Side.SERVER), receiver, door, Mock(), "10.0.0.1")
+    socket.resume_reading()
+    line[1].send(b"\x8a\x80....")  # a pong
+    await until(lambda: works)
+    socket.look(1000.0)
+    receiver.ended.assert_not_called()
+    works[0]()
+    socket.look(2000.0)
+    receiver.ended.assert_called_once_with()
+
+
 class Unread(asyncio.Transport):
     """A transport whose client reads only what a test takes."""
 
@@ -153,6 +143,14 @@ class Unread(asyncio.Transport):
         super().__init__()
         self.data = b""
         self.ended = False
+        self._lines = socketpair()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._lines[0] if name == "socket" else default
+
+    def __del__(self) -> None:
+        for line in self._lines:
+            line.close()
 
     def write(self, data: Any) -> None:
         self.data += data
@@ -173,7 +171,7 @@ class Unread(asyncio.Transport):
 
 async def test_socket_that_takes_nothing_is_closed_on_time() -> None:
     door, transport = Connections(ConnectionLimits(1000, None, IDLE, 1)), Unread()
-    receiver = Mock(spec=Receiver, closing_error=lambda code, text: b"{}")
+    receiver = Mock(spec=Receiver, holder=HOLDER, closing_error=lambda code, text: b"{}")
     socket = SocketConnection(transport, Protocol(Side.SERVER), receiver, door, Mock(), "10.0.0.1")
     socket.look(1.01)
     socket.send([b"x"])  # Written after this look, perhaps just before the next one.
@@ -184,8 +182,22 @@ async def test_socket_that_takes_nothing_is_closed_on_time() -> None:
     assert first + IDLE < now - 1.01 < first + IDLE + 1.01
 
 
+async def test_closed_socket_holds_no_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while the rest of it waits for another turn."""
+    door = Connections(ConnectionLimits(1000, None, IDLE, 1))
+    monkeypatch.setattr(socket_connection, "SLICE_SECONDS", 0.0)
+    receiver = Mock(spec=Receiver, holder=HOLDER)
+    socket = SocketConnection(Unread(), Protocol(Side.SERVER), receiver, door, Mock(), "10.0.0.1")
+    socket.resume_reading()
+    socket.data_received(bytes(2 * SMALL))
+    receiver.holds.assert_called_once_with(2 * SMALL)
+    socket.close(1013, "", [])
+    socket.data_received(bytes(2 * SMALL))
+    assert not socket._backlog
+
+
 def _socket(transport: Unread, door: Connections) -> tuple[connections.Guarded, Callable[[bytes], object]]:
-    receiver = Mock(spec=Receiver, ended=transport.abort, closing_error=lambda code, text: b"{}")
+    receiver = Mock(spec=Receiver, holder=HOLDER, ended=transport.abort, closing_error=lambda code, text: b"{}")
     socket = SocketConnection(transport, Protocol(Side.SERVER), receiver, door, Mock(), "10.0.0.1")
     return socket, lambda data: socket.send([data])
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import re
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 from unittest import mock
@@ -14,9 +15,9 @@ import pytest
 import uvloop
 
 from app.http.bodies import DISCARDED_BYTES
-from infra.service import connections, http_protocol
+from app.http.turns import LoopTurns
+from infra.service import connections, entrance, http_protocol
 from infra.service.connections import ConnectionLimits, Connections
-from infra.service.loop_turns import LoopTurns
 from infra.service.pairing_transport import PairingTransport
 from tests.unit.app.sessions.sockets import listening
 from tests.waiting import until
@@ -97,7 +98,7 @@ async def application(scope: dict[str, Any], receive: Any, send: Any) -> None:
             pass
         if message["type"] == "http.disconnect":
             return
-    if path == "/echo":
+    if path.startswith("/chunks/") or path == "/echo":
         body, more = b"", True
         while more:
             message = await receive()
@@ -192,11 +193,7 @@ async def said(*parts: bytes, pause: float = 0.0, limits: ConnectionLimits = LIM
 def in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let all input wait for its turn first."""
 
-    def refuse(turns: LoopTurns, sender: str, now: float, size: int) -> bool:
-        asyncio.get_running_loop().call_soon(turns._next)
-        return False
-
-    monkeypatch.setattr(LoopTurns, "take", refuse)
+    monkeypatch.setattr(LoopTurns, "is_free", lambda turns: False)
 
 
 def request(line: str, *headers: str) -> bytes:
@@ -212,7 +209,99 @@ async def test_input_that_waited_for_its_turn_is_handled_in_order() -> None:
     async with serving() as client:
         answer = await client.sends(request("GET /whole"), request("GET /none", CLOSE), pause=0.05)
         assert re.findall(rb"HTTP/1.1 (\d+)", answer) == [b"200", b"204"]
-        assert client.door.turns.held == 0
+        assert client.door.held == 0
+
+
+async def test_waiting_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What finds no room to wait is handled at once."""
+    monkeypatch.setattr(http_protocol, "HELD_BYTES", 10)
+    monkeypatch.setattr(LoopTurns, "is_free", lambda turns: False)
+    monkeypatch.setattr(LoopTurns, "put", lambda turns, holder, work: None)
+    async with serving() as client:
+        answer = await client.sends(request("GET /none", CLOSE))
+        assert answer.startswith(b"HTTP/1.1 204")
+
+
+async def test_requests_that_arrive_together_begin_in_different_iterations() -> None:
+    """What a request takes is known once it has begun; parsing says nothing of it."""
+    began, iteration = list[int](), 0
+    loop = asyncio.get_running_loop()
+
+    def count() -> None:
+        nonlocal iteration
+        iteration += 1
+        counting[0] = loop.call_soon(count)
+
+    async def noting(scope: dict[str, Any], receive: Any, send: Any) -> None:
+        began.append(iteration)
+        await application(scope, receive, send)
+
+    counting = [loop.call_soon(count)]
+    async with listening(noting, LIMITS) as (server, door):
+        client = Client(door, server.servers[0].sockets[0].getsockname())
+        opened = [await client.open() for _ in range(20)]
+        for _, writer in opened:
+            writer.write(request("GET /none", CLOSE))
+        await asyncio.gather(*(reader.read() for reader, _ in opened))
+        await client.close()
+    counting[0].cancel()
+    assert len(began) == 20
+    # One that began before this round may run with the first of it.
+    assert max(Counter(began).values()) <= 2
+
+
+def chunk(body: bytes) -> bytes:
+    return request("PUT /chunks/1", f"Content-Length: {len(body)}") + body
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.05])
+@pytest.mark.parametrize("waits", [False, True])
+async def test_connection_that_sent_a_chunk_serves_any_request(
+    pause: float, waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In parts or together, and whoever reads it."""
+    if waits:
+        monkeypatch.setattr(LoopTurns, "is_free", lambda turns: False)
+    large = bytes(range(256)) * 4096
+    parts = [
+        chunk(b"one"), chunk(b"two"), chunk(b"three")[:-2], b"ee", request("GET /pieces"), chunk(large), chunk(b"four"),
+        request("GET /read"), request("PUT /chunks/1", CHUNKED), b"4\r\nfive\r\n", b"0\r\n\r\n", request("GET /whole"),
+        chunk(b"six") + request("GET /whole") + chunk(b"seven"), request("GET /address", CLOSE),
+    ]  # fmt: skip
+    async with serving(PATIENT) as client:
+        answer = await client.sends(*parts, pause=pause)
+    assert answer.count(b"HTTP/1.1 200") == 13
+    bodies = [b"one", b"two", b"three", large, b"four", b"five", b"ok", b"six", b"ok", b"seven", b"127.0.0.1"]
+    at = 0
+    for body in bodies:
+        at = answer.index(body, at) + len(body)
+
+
+@pytest.mark.parametrize("after", [b"", request("GET /none")])
+async def test_end_of_connection_that_sent_a_chunk_is_noticed(after: bytes) -> None:
+    async with serving(PATIENT) as client:
+        reader, writer = await client.open()
+        writer.write(chunk(b"one"))
+        await reader.readuntil(b"one")
+        writer.write(after)
+        writer.write_eof()
+        assert (await asyncio.wait_for(reader.read(), 10)).startswith(b"HTTP/1.1 204" if after else b"")
+        await until(lambda: len(client.door) == 0)
+
+
+async def test_chunk_that_waits_at_the_entrance_is_served_before_the_server_stops(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    SERVED.clear()
+    monkeypatch.setattr(entrance.Gate, "_open", lambda gate: None)
+    async with serving(PATIENT) as client:
+        reader, writer = await client.open()
+        writer.write(chunk(b"one"))
+        await reader.readuntil(b"one")
+        writer.write(chunk(b"two"))
+        await asyncio.sleep(0.05)
+        assert len(SERVED) == 1
+    assert len(SERVED) == 2
 
 
 @pytest.mark.usefixtures("in_turn")
@@ -222,7 +311,7 @@ async def test_client_that_closes_while_its_input_waits_holds_nothing() -> None:
         writer.write(request("GET /whole"))
         writer.transport.abort()
         await asyncio.sleep(0.1)
-        assert client.door.turns.held == 0
+        assert client.door.held == 0
 
 
 @pytest.mark.parametrize(
@@ -342,10 +431,26 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
     assert answer.count(b"HTTP/1.1 204") == 1
 
 
+@pytest.mark.parametrize(
+    ("last", "status"),
+    [
+        (b"nonsense\r\n\r\n", 400),
+        (request("POST /whole", "Transfer-Encoding: gzip"), 501),
+        (request("POST /whole", "Transfer-Encoding: chunked") + b"nonsense\r\n", 400),
+    ],
+)
+@pytest.mark.parametrize("before", [1, 3])
+async def test_requests_before_an_invalid_one_are_answered(last: bytes, status: int, before: int) -> None:
+    answer = await said(request("GET /pieces") * before + last + request("GET /whole"))
+    assert answer.count(b"HTTP/1.1 200") == before
+    assert answer.count(b"HTTP/1.1 ") == before + 1, "nothing after the invalid one is served"
+    assert f"HTTP/1.1 {status}".encode() in answer.rpartition(b"HTTP/1.1 ")[1] + answer.rpartition(b"HTTP/1.1 ")[2]
+
+
 async def test_pipelined_requests_are_bounded() -> None:
     """Both for requests that arrive at once, and for those sent while answers are unread."""
     async with serving(PATIENT) as client:
-        assert (await client.sends(request("GET /whole") * 10_000)).count(b"HTTP/1.1") <= http_protocol.PIPELINED + 1
+        assert (await client.sends(request("GET /whole") * 10_000)).count(b"HTTP/1.1") <= http_protocol.PIPELINED + 2
         reader, writer = await client.open()
         for _ in range(http_protocol.PIPELINED):
             writer.write(request("GET /large"))
@@ -472,12 +577,30 @@ async def test_client_waiting_for_answer_does_not_time_out() -> None:
 
 
 async def test_unread_answer_times_out() -> None:
+    """The connection is reset: otherwise the kernel would keep megabytes of the answer for minutes."""
     async with serving() as client:
-        _, writer = await client.open()
+        reader, writer = await client.open()
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         writer.write(request("GET /large"))
         await until(lambda: client.door.refused["an answer that was not taken"])
         await until(lambda: len(client.door) == 0)
+        writer.transport.resume_reading()  # type: ignore[attr-defined]
+        with pytest.raises(ConnectionResetError):
+            await reader.read()
+
+
+async def test_refused_client_that_reads_nothing_is_reset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So are its earlier answers, of which the kernel may hold megabytes."""
+    monkeypatch.setattr(http_protocol, "LINGER_SECONDS", 0.1)
+    async with serving(PATIENT) as client:
+        reader, writer = await client.open()
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        writer.write(request("GET /large") + b"no request\r\n\r\n")
+        await until(lambda: client.door.refused["the request is not HTTP"])
+        await until(lambda: len(client.door) == 0)
+        writer.transport.resume_reading()  # type: ignore[attr-defined]
+        with pytest.raises(ConnectionResetError):
+            await reader.read()
 
 
 async def test_blocked_process_does_not_time_out_clients() -> None:

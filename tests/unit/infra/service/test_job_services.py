@@ -10,7 +10,7 @@ from infra.settings import Settings
 
 async def test_bundled_speech_engine_has_the_time_of_all_pieces_that_it_decodes_together(tmp_path: Path) -> None:
     async def times(**settings: str) -> set[float]:
-        made = JobServices(Settings(data=tmp_path, **settings), *(AsyncMock() for _ in range(4)))  # type: ignore[arg-type]
+        made = JobServices(Settings(data=tmp_path, **settings), *(AsyncMock() for _ in range(3)))  # type: ignore[arg-type]
         await made.stop()
         return {engine.address.timeout_s for engine in made.engines if engine.name == "speech"}
 

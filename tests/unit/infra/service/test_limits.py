@@ -2,6 +2,8 @@
 
 import os
 import resource
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -198,3 +200,21 @@ async def test_missing_upload_directory_is_noted(tmp_path: Path) -> None:
     health = health_of(Database(f"sqlite+aiosqlite:///{tmp_path / 'earshot.db'}"), tmp_path / "removed")
     assert health.notes()[1:] == ["uploads are refused: their directory is missing"]
     assert gauge(health, "earshot_upload_room_bytes") == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have only the limit")
+def test_service_leaves_no_memory_in_core_dumps() -> None:
+    """Neither in a file nor at a handler, and nor do its children, which may raise no limit."""
+    child = "subprocess.run(['cat', '/proc/self/limits', '/proc/self/coredump_filter'])"
+    program = f"""if True:
+        import asyncio, subprocess
+        from unittest import mock
+        from infra.service import service
+        async def main(*_): {child}
+        service._main = main
+        service.run(mock.Mock(log_level="info", log_format="json", secrets=[]), None, False, None)
+    """
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60).stdout
+    (line,) = [line.split() for line in said.splitlines() if line.startswith("Max core file size")]
+    assert line[4:6] == ["0", "0"]
+    assert int(said.split()[-1], 16) == 0

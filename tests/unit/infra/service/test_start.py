@@ -6,6 +6,7 @@ import faulthandler
 import gc
 import os
 import re
+import shutil
 import signal
 import socket
 import sqlite3
@@ -21,14 +22,16 @@ import httpx2
 import pytest
 
 from infra.db import intact, keyring
-from infra.service import broker, lives, service
+from infra.service import lives, service
 from infra.service.lives import CRASH, LIVES, MOST_KILLED, begin_life
+from infra.service.node_name import DirectoryName
 from infra.service.service import EarshotService
 from infra.settings import Settings
 from streams import memory
-from streams.decoders.processes import Zygote
 from streams.embedded.lock import DirectoryLock
 from streams.folding.lives import Lives
+from streams.processes.zygote_process import Zygote
+from streams.workers import COMMAND
 from tests.ports import free_port
 from tests.process import ask, terminal
 from tests.waiting import wait_for
@@ -72,6 +75,31 @@ def test_service_process_does_not_import_worker_libraries() -> None:
     heavy = "{'numba', 'llvmlite', 'onnxruntime', 'scipy', 'av'}"
     program = f"import sys, infra.service.service; print(*{heavy} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "\n"
+
+
+#: Runs a command where only the directory before it can be written.
+READ_ONLY: Final = (
+    "data=$1; shift; mount --make-rprivate / && mount --bind $data $data && cd / || exit 77;"
+    "for place in / /tmp /var/tmp /dev/shm $HOME; do mountpoint -q $place && mount -o remount,ro,bind $place; done;"
+    'exec "$@"'
+)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    subprocess.run(["unshare", "-m", "mount", "--make-rprivate", "/"], capture_output=True).returncode != 0,
+    reason="this user may not make a mount namespace",
+)
+def test_service_runs_on_read_only_root(tmp_path: Path) -> None:
+    port, data = free_port(), tmp_path / "data"
+    data.mkdir()
+    shell = ("unshare", "-m", "sh", "-c", READ_ONLY, "sh", str(data))
+    with serving(data, subprocess.DEVNULL, shell, port=port) as process:
+        wait_for(lambda: process.poll() is not None or is_ready(port), 120)
+        assert process.poll() is None, process.communicate()
+    assert any((data / "cache" / "kernels").rglob("kernels.*"))
+    assert (data / "cache" / "tmp").is_dir()
+    assert (data / "cache").stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.slow
@@ -230,7 +258,7 @@ def test_failed_background_task_stops_service(
 
     monkeypatch.setattr(service, "keep_noting", broken)
     settings = Settings(data=tmp_path / "data", port=0, bundled_engines=False)
-    run = EarshotService(settings, Zygote()).run(lambda *_: None, private=False)
+    run = EarshotService(settings, Zygote(COMMAND)).run(lambda *_: None, private=False)
     assert asyncio.run(asyncio.wait_for(run, 60)) == 1
     assert "ZeroDivisionError" in capsys.readouterr().out
 
@@ -244,7 +272,7 @@ def test_signal_ends_database_check_and_start(tmp_path: Path, monkeypatch: pytes
         assert stopped()
 
     monkeypatch.setattr(intact, "check", check)
-    started = EarshotService(Settings(data=tmp_path / "data", port=0, bundled_engines=False), Zygote())
+    started = EarshotService(Settings(data=tmp_path / "data", port=0, bundled_engines=False), Zygote(COMMAND))
     assert asyncio.run(started.run(lambda *_: None, private=False)) == 0
     assert not (tmp_path / "data" / "earshot.db").exists()
 
@@ -321,17 +349,34 @@ def test_name_of_node_is_kept_after_failed_first_start(tmp_path: Path, monkeypat
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", full)
         with pytest.raises(OSError, match="No space"):
-            broker._node_name(tmp_path)
+            DirectoryName(tmp_path)
     assert not (tmp_path / "node-id").exists()
     (tmp_path / "node-id").touch()  # Left by an earlier version.
-    name = broker._node_name(tmp_path)
+    name = DirectoryName(tmp_path).name
     assert len(name) > 10
-    assert broker._node_name(tmp_path) == name
+    assert DirectoryName(tmp_path).name == name
     (tmp_path / "node-id").write_text(f"{name}\n")  # As an editor saves it.
-    assert broker._node_name(tmp_path) == name
+    assert DirectoryName(tmp_path).name == name
     for damaged in name[:12].encode(), b"\xff" * 24:
         (tmp_path / "node-id").write_bytes(damaged)
-        assert is_id(broker._node_name(tmp_path))
+        assert is_id(DirectoryName(tmp_path).name)
+
+
+def test_copied_directory_has_the_name_but_knows_that_it_is_a_copy(tmp_path: Path) -> None:
+    one, copy = tmp_path / "one", tmp_path / "copy"
+    one.mkdir()
+    first = DirectoryName(one)
+    assert not first.is_copy
+    assert not DirectoryName(one).is_copy
+    shutil.copytree(one, copy)
+    copied = DirectoryName(copy)
+    assert (copied.name, copied.is_copy) == (first.name, True)
+    copied.keep()
+    assert not DirectoryName(copy).is_copy
+    assert not DirectoryName(one).is_copy
+    first.give_up()
+    assert DirectoryName(one).is_copy, "the next start waits until the other process has gone"
+    assert DirectoryName(one).name == first.name
 
 
 LIFE = """

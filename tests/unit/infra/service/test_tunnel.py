@@ -49,3 +49,13 @@ async def test_refusal_cut_short_is_no_answer(length: int, monkeypatch: pytest.M
     monkeypatch.setattr(tunnel, "GRACE_SECONDS", 0.2)
     with pytest.raises(Unavailable, match="does not answer"):
         await answer_to(b"HTTP/1.1 404 Not Found\r\ncontent-length: %d\r\n\r\nnothing" % length)
+
+
+async def test_cancelled_opening_leaves_no_connection_to_owner() -> None:
+    """The client has hung up, or this node stops."""
+    opening = asyncio.create_task(answer_to())
+    await asyncio.sleep(0.1)
+    opening.cancel()
+    # `answer_to` waits until the owner sees the end of the connection.
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(opening, 10)

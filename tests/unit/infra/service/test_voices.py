@@ -185,7 +185,7 @@ async def test_hanging_store_times_out(tmp_path: Path) -> None:
 def test_s3_requires_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(_registry, "s3", raising=False)
     monkeypatch.setitem(sys.modules, "s3fs", None)
-    with pytest.raises(ServiceError, match=r"s3:// yet: .* pip install 'earshot-server\[s3\]'"):
+    with pytest.raises(ServiceError, match=r"s3:// yet: .*make extra NAME=s3 in a checkout, "):
         FsspecVoices("s3://bucket/voices")
 
 

@@ -9,7 +9,8 @@ from infra.db.bootstrap import Bootstrap, FirstKeys
 from infra.errors import WrongSetting, variable
 from infra.service.service import EarshotService
 from infra.settings import Settings, load
-from streams.decoders.processes import Zygote
+from streams.processes.zygote_process import Zygote
+from streams.workers import COMMAND
 
 pytestmark = pytest.mark.slow
 
@@ -101,6 +102,7 @@ WRONG: dict[str, tuple[str, ...]] = {
     "speech_idle_seconds": ("0", *SECONDS),
     "speaker_threshold": ("-1", "1", "nan"),
     "voices_url": ("zzz://x", "{file}", "/proc/voices"),
+    "erase_seconds": ("0", "10801", *SECONDS),
     "admin_key": (*KEYS, "a" * 40, "0123456789" * 3, "passpasspasspassword"),
     "admin_listen": ("localhost", "localhost:65536", ":8001", "127.0.0.1:0"),
     "trusted_proxies": ("-1", "17", "all"),
@@ -129,7 +131,7 @@ def refusal(capsys: pytest.CaptureFixture[str]) -> list[str]:
     except SystemExit:  # The status is checked with the messages of each setting.
         return [line.removeprefix("earshot: ") for line in capsys.readouterr().err.splitlines()]
     with pytest.raises(WrongSetting) as caught:
-        asyncio.run(EarshotService(settings, Zygote()).run(never, private=False))
+        asyncio.run(EarshotService(settings, Zygote(COMMAND)).run(never, private=False))
     return str(caught.value).splitlines()
 
 

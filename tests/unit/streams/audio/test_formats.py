@@ -31,6 +31,16 @@ def test_content_types_name_their_container(declared: str, container: str) -> No
         ('Audio/X-Raw; format="S24"; rate="16000"', 16000, "s24le", 1),
         (f"audio/x-raw; rate={MIN_RATE}; format=u8; channels={MAX_CHANNELS}", MIN_RATE, "u8le", MAX_CHANNELS),
         (f"audio/x-raw; rate={MAX_RATE}; format=f16be", MAX_RATE, "f16be", 1),
+        ("audio/x-raw; rate=16000; format=S16_LE", 16000, "s16le", 1),
+        ("audio/x-raw; rate=16000; format=S24_3BE", 16000, "s24be", 1),
+        ("audio/x-raw; rate=16000; format=FLOAT_LE", 16000, "f32le", 1),
+        ("audio/x-raw; rate=16000; format=F32LE", 16000, "f32le", 1),
+        ("audio/L16; rate=44100; channels=2", 44100, "s16be", 2),
+        ("audio/l16;rate=8000", 8000, "s16be", 1),
+        ("audio/L24; rate=48000", 48000, "s24be", 1),
+        ("audio/L8; rate=8000", 8000, "u8le", 1),
+        ("audio/pcm; rate=24000", 24000, "s16le", 1),
+        ("audio/pcm; rate=24000; format=f32; channels=2", 24000, "f32le", 2),
     ],
 )
 def test_raw_content_type_is_parsed(text: str, rate: int, sample_format: str, channels: int) -> None:
@@ -56,6 +66,9 @@ NO_RATES = ["0", "999", "384001", "44.1", "-8000", "٤٤١٠٠", "99999999999999
         *((f"audio/x-raw; rate={rate}; format=s16", "rate must be") for rate in NO_RATES),
         *((f"audio/x-raw; rate=16000{form}", "format must be") for form in ("", "; format=s12", "; format=f64le")),
         ("audio/x-raw; rate=16000; format=f24le", "format f24 has no defined encoding"),
+        ("audio/x-raw; rate=16000; format=S24_LE", "format s24_le has 24 bits in 4 bytes"),
+        ("audio/L16; channels=2", "rate must be"),
+        ("audio/L16; rate=16000; format=s16le", "audio/l16 takes rate and channels, not 'format'"),
         ("audio/x-raw; rate=16000; format=s16; channels=0", "channels must be"),
         ("audio/x-raw; rate=16000; format=s16; channels=17", "channels must be"),
         ("audio/x-raw; rate=16000; format=s16; layout=planar", "not 'layout'"),
@@ -76,7 +89,7 @@ INTEGERS = [f"{kind}{bits}{order}" for kind in "su" for bits in (8, 16, 24, 32) 
 @pytest.mark.parametrize("sample_format", INTEGERS)
 @given(data=st.binary(max_size=96), channels=st.integers(1, 3))
 def test_integer_samples_match_reference(sample_format: str, data: bytes, channels: int) -> None:
-    size = pcm.frame_bytes(sample_format, 1)
+    size = int(sample_format[1:-2]) // 8
     data = data[: len(data) // (size * channels) * size * channels]
     want = [naive.integer_sample(data[i : i + size], sample_format) for i in range(0, len(data), size)]
     got = pcm.decode(data, sample_format, channels)
@@ -94,7 +107,7 @@ def test_float_samples_are_decoded(sample_format: str, code: str) -> None:
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e30])
 def test_non_finite_floats_are_rejected(bad: float) -> None:
-    with pytest.raises(AudioError, match="not all finite"):
+    with pytest.raises(AudioError, match=r"not all finite|a float sample is 1e\+30"):
         pcm.decode(np.array([0.0, bad, 0.0], "<f4").tobytes(), "f32le", 1)
 
 

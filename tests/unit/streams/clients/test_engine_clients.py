@@ -16,10 +16,10 @@ from streams.clients.embeddings import MAX_DIMENSION, EmbeddingClient, Embedding
 from streams.clients.restarts import Restarts
 from streams.clients.transcriptions import Transcription, TranscriptionClient
 from streams.clients.translations import TranslationClient
+from streams.processes.deaths import DEATHS
 from tests.unit.streams.clients.http_engine import Asked, HttpEngine, reply
 from tests.waiting import turn, until
 from topics.errors import ServiceFault
-from topics.folding import DEATHS
 
 pytestmark = pytest.mark.slow
 

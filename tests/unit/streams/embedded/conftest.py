@@ -50,7 +50,7 @@ def reopen(tmp_path: Path, loop: asyncio.Runner, clock: HandClock) -> Iterator[R
     async def again(**settings: object) -> EmbeddedLog:
         await close()
         is_new = not (tmp_path / "data").exists()
-        current.append(EmbeddedLog.open(tmp_path / "data", clock=clock, **{"sync": False, **settings}))  # type: ignore[arg-type]
+        current.append(EmbeddedLog.open(tmp_path / "data", clock=clock, **{"steady": clock, "sync": False, **settings}))  # type: ignore[arg-type]
         if is_new:
             current[0].declare("t", 2)
         return current[0]

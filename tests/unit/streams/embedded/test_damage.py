@@ -275,7 +275,7 @@ async def test_salvaged_log_keeps_all_records_of_a_key(tmp_path: Path) -> None:
         new.topic("t", 1)
         new.keep(TP, old, 2)
         new.close()
-    log = EmbeddedLog.open(tmp_path, cache_bytes=0)
+    log = EmbeddedLog.open(tmp_path)
     log.declare("t", 1)
     chunks = [(await log.append("t", 0, b"key", b"chunk")).offset for _ in range(4)]
     assert [record.offset for record in log.read(TP, 0, 100, 1 << 20)] == [0, 1, *chunks]

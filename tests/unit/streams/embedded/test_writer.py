@@ -13,13 +13,12 @@ from streams.disk import DatabaseFailed, DiskDatabase, DiskFull
 from streams.embedded import group_writer as writer
 from streams.embedded.embedded_log import EmbeddedLog
 from streams.embedded.errors import LogDamaged, LogError
-from streams.embedded.groups import GROUP_ITEMS
+from streams.embedded.groups import GROUP_ITEMS, SHARED_BYTES
 from streams.embedded.log_store import Stalled
 from tests.garbage import uncollected
 from tests.unit.streams.appending import append_soon
-from tests.unit.streams.clocks import turn_clock
 from tests.unit.streams.embedded.conftest import FailingRocks, Reopen
-from tests.waiting import turn, until
+from tests.waiting import until
 from topics.catalog import TopicPartition
 from topics.errors import Unavailable
 
@@ -224,6 +223,21 @@ async def test_appends_take_turns_by_project_behind_those_of_service(synced: Emb
     assert offsets == [0, 1, 3, 5, 6, 7, 8, 9, 2, 4]
 
 
+async def test_groups_are_small_while_projects_share_the_log(synced: EmbeddedLog) -> None:
+    """Otherwise the command of one waits for a megabyte of the other, in its own group and the one before."""
+    loud = [synced.append("t", 0, None, bytes(SHARED_BYTES // 4), project="loud") for _ in range(20)]
+    await asyncio.gather(*loud)
+    assert groups(synced) == 1
+    for count, most in ((20, 6), (1000, 40)):  # Large commands, and small ones, whose folding takes the time.
+        quiet = synced.append("t", 0, None, b"", project="quiet")
+        size = SHARED_BYTES // 4 if count == 20 else 1
+        loud = [synced.append("t", 0, None, bytes(size), project="loud") for _ in range(count)]
+        before = synced.end(T0)
+        await quiet
+        assert synced.end(T0) - before <= 2 * most
+        await asyncio.gather(*loud)
+
+
 async def test_flush_waits_for_all_projects(synced: EmbeddedLog) -> None:
     before = [synced.append("t", 0, None, bytes(600_000), project=project) for project in ("a", "a", "a", "b")]
     flush = asyncio.create_task(synced.flush())
@@ -251,7 +265,7 @@ async def test_invalid_record_fails_log_instead_of_hanging(synced: EmbeddedLog) 
 
 
 async def test_rows_share_group_of_next_append(log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "PATIENCE", 3600.0)
+    monkeypatch.setattr(writer, "until_tick", lambda now: 3600.0)
     for _ in range(3):
         append_soon(log, "t", 0, b"k", b"v")
         await asyncio.sleep(0)
@@ -261,7 +275,7 @@ async def test_rows_share_group_of_next_append(log: EmbeddedLog, monkeypatch: py
 
 
 async def test_rows_are_written_without_waiter(log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "PATIENCE", 0.0)
+    monkeypatch.setattr(writer, "until_tick", lambda now: 0.0)
     written = asyncio.Event()
     log.deliver({"t"}, lambda tp, records: written.set())
     for expected in (1, 2):
@@ -272,36 +286,37 @@ async def test_rows_are_written_without_waiter(log: EmbeddedLog, monkeypatch: py
 
 
 async def test_flush_writes_rows_without_delay(log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "PATIENCE", 3600.0)
+    monkeypatch.setattr(writer, "until_tick", lambda now: 3600.0)
     append_soon(log, "t", 0, b"k", b"v")
     await asyncio.wait_for(log.flush(), 10)
     assert log.end(T0) == 1
 
 
-async def test_next_group_waits_for_pace(reopen: Reopen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "PACE", 3600.0)
-    monkeypatch.setattr(writer, "SLOWEST_PACE", 60.0)
-    log = await reopen(sync=True)
-    await log.append("t", 0, b"k", b"v")
-    one = log.append("t", 0, b"k", b"v")
-    await asyncio.sleep(0)
-    two = log.append("t", 0, b"k", b"v")
-    await turn()
-    assert (one.done(), log._writer._in_flight, groups(log)) == (False, None, 1)
-    turn_clock(monkeypatch, 60)
-    await asyncio.gather(one, two)
-    assert (groups(log), log.end(T0)) == (2, 3)
-
-
-async def test_only_concurrent_sessions_wait_to_share_groups(reopen: Reopen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "GATHER", 60.0)
-    log = await reopen(sync=True)
+async def test_what_comes_in_consecutive_iterations_shares_a_group(log: EmbeddedLog) -> None:
+    """But only so many of them: a record does not wait without end for others."""
+    first = log.append("t", 0, b"k", b"v")
+    rest = []
     for _ in range(3):
-        await log.append("t", 0, b"one", b"v")
-    await log.append("t", 0, b"two", b"v")
-    waiting = [log.append("t", 0, key, b"v") for key in (b"one", b"two")]
-    await turn()
-    assert (any(one.done() for one in waiting), log._writer._in_flight, groups(log)) == (False, None, 4)
-    turn_clock(monkeypatch, 60)
-    await asyncio.gather(*waiting)
-    assert groups(log) == 5
+        rest.append(log.append("t", 0, b"k", b"v"))
+        await asyncio.sleep(0)
+    assert not first.done()
+    await asyncio.gather(first, *rest)
+    assert groups(log) == 1
+    first = log.append("t", 0, b"k", b"v")
+    for _ in range(writer.GATHERED + 2):
+        log.append("t", 0, b"k", b"v")
+        await asyncio.sleep(0)
+    assert first.done()
+
+
+async def test_group_waits_for_no_time(reopen: Reopen, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever sessions the groups before had: what may wait has waited when it came."""
+    monkeypatch.setattr(writer, "until_tick", lambda now: 3600.0)
+    log = await reopen(sync=True)
+    monkeypatch.setattr(asyncio.get_running_loop(), "call_later", mock.Mock(side_effect=AssertionError))
+    for key in (b"one", b"two"):
+        for _ in range(3):
+            future = log.append("t", 0, key, b"v")
+            append_soon(log, "t", 0, b"row", b"v")
+            await future
+    assert groups(log) == 6

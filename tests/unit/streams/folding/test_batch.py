@@ -32,6 +32,10 @@ class Numbers(Fold[SessionHead]):
         self.tried: list[int] = []
         self.batches = 0
 
+    @staticmethod
+    def decode(value: bytes | None) -> bytes | None:
+        return value
+
     def fold(self, draft: Draft[SessionHead], record: StoredRecord) -> None:
         self.tried.append(record.offset)
         draft.put(record.key or b"", b"%d" % record.offset)
@@ -50,7 +54,7 @@ class House:
         self.store = SessionStore(self.partition)
         self.parked: list[tuple[int, int, str]] = []
 
-    async def park(self, partition: int, record: StoredRecord, cause: str) -> None:
+    async def park(self, partition: int, record: StoredRecord, cause: str, counts: bool) -> None:
         self.parked.append((partition, record.offset, cause))
 
     def batch(self, numbers: Fold[SessionHead], records: Iterable[bytes]) -> None:
@@ -62,7 +66,7 @@ def test_batch_is_one_write_with_last_value_per_key() -> None:
     house, numbers = House(), Numbers()
     with mock.patch.object(house.partition, "write", wraps=house.partition.write) as write:
         house.batch(numbers, [b"a", b"b", b"a"])
-    write.assert_called_once_with({b"a": b"2", b"b": b"1"})
+    write.assert_called_once_with({b"a": b"2", b"b": b"1"}, {})
     assert numbers.batches == 1
 
 
@@ -115,9 +119,9 @@ def test_concurrent_writes_during_parking_are_kept() -> None:
     house = House()
     house.partition.rows[keys.row_key(keys.SESSION, SESSION, keys.HEAD)] = b""
 
-    class Touch(Fold[SessionHead]):
+    class Touch(Numbers):
         def __init__(self, **change: int) -> None:
-            super().__init__(lambda changes: None)
+            super().__init__()
             self.change = change
 
         def fold(self, draft: Draft[SessionHead], record: StoredRecord) -> None:
@@ -127,8 +131,8 @@ def test_concurrent_writes_during_parking_are_kept() -> None:
             assert head is not None
             draft.put_head(SESSION, msgspec.structs.replace(head, **self.change))
 
-    async def other_agent(partition: int, record: StoredRecord, cause: str) -> None:
-        assert fold_batch(house.store, [StoredRecord(0, 0, b"", b"")], Touch(windows=5)) == 1
+    async def other_agent(partition: int, record: StoredRecord, cause: str, counts: bool) -> None:
+        assert fold_batch(house.store, [StoredRecord(0, 0, b"", b"")], Touch(received=5)) == 1
 
     with drafting(house.store) as draft:
         draft.put_head(SESSION, SessionHead("stream", None, 0, 0))
@@ -136,7 +140,7 @@ def test_concurrent_writes_during_parking_are_kept() -> None:
     asyncio.run(fold(house.store, log, Touch(next=3), other_agent))
     head = SessionStore(house.partition).head(SESSION)
     assert head is not None
-    assert (head.next, head.windows) == (3, 5)
+    assert (head.next, head.received) == (3, 5)
 
 
 @pytest.mark.parametrize("key", [None, b"", b"short", b"\xff" * 24, b"S" * 23 + b"/"])

@@ -1,6 +1,6 @@
 """Rows of a partition: ranges, the cache of heads, drafts, erasure in steps, and the extents of lists."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 from hypothesis import given
@@ -13,6 +13,7 @@ from streams.folding.extents import ALL, ListExtents
 from streams.folding.head_store import HEADS_CACHED, HEADS_LEAST, TIDIED_ROWS, above
 from streams.jobs.job_store import JobStore
 from streams.sessions.store import SessionStore
+from streams.tables.partition_rows import NO_ROWS
 from tests.unit.streams.sessions.rows import MemoryPartition, drafting, replay
 from topics import keys, rows
 from topics.folding import AudioRow
@@ -95,7 +96,7 @@ def test_draft_reads_its_writes_and_discards_unfinished_record() -> None:
 # --- long sessions are erased in bounded steps, which the next owner resumes after a crash --------------------------
 
 LIVE = SessionHead("stream", None, touched=0, command=0)
-FINISHED = SessionHead("stream", None, 0, 0, SessionState.READONLY, finished=True)
+FINISHED = SessionHead("stream", None, 0, 0, SessionState.READONLY, finished=True, error="damaged")
 
 
 class House:
@@ -106,11 +107,11 @@ class House:
         self.writes: list[int] = []
         write = self.partition.write
 
-        def noted(changes: dict[bytes, bytes | None]) -> None:
+        def noted(changes: Mapping[bytes, bytes | None], logged: Mapping[bytes, bytes] = NO_ROWS) -> None:
             self.writes.append(len(changes))
-            write(changes)
+            write(changes, logged)
 
-        self.partition.write = noted  # type: ignore[method-assign, assignment]
+        self.partition.write = noted  # type: ignore[method-assign]
         self.store = SessionStore(self.partition)
         for session in (ONE, TWO):
             with drafting(self.store) as draft:

@@ -20,7 +20,8 @@ class PartitionWorld(Generic[H]):
 
     def __init__(self) -> None:
         self.partition = MemoryPartition()
-        self.flushed = 0
+        #: Length of the changelog at the last commit, and as far as it is known to be durable.
+        self.flushed = self.durable = 0
         #: Folded commands and results, and those with recorded positions.
         self.folded = self.committed = (0, 0)
         self.begin()
@@ -33,7 +34,7 @@ class PartitionWorld(Generic[H]):
     def needed_audio(self, id: str, head: Any) -> Sequence[AudioRow]:
         raise NotImplementedError
 
-    async def _park(self, partition: int, record: StoredRecord, cause: str) -> None:
+    async def _park(self, partition: int, record: StoredRecord, cause: str, counts: bool) -> None:
         raise AssertionError(cause)
 
     def fold(self, records: list[StoredRecord], topic: Fold[H]) -> None:
@@ -41,7 +42,7 @@ class PartitionWorld(Generic[H]):
 
     def commit(self) -> None:
         """Record the positions after the rows of folded records."""
-        self.flushed = len(self.partition.changelog)
+        self.flushed = self.durable = len(self.partition.changelog)
         self.committed = self.folded
 
     def tidy(self, id: str) -> None:
@@ -49,18 +50,18 @@ class PartitionWorld(Generic[H]):
             pass
 
     def lose(self, kept: float, local: bool, standby: bool) -> None:
-        """Lose what a crash loses: the unflushed changelog except a share of it, and possibly the local rows.
+        """Lose what a crash loses: the end of the changelog except a share of it, and possibly the local rows.
 
         If a stand-by replaces a node without local rows, its table was checked when it was an owner's.
         """
         changelog = self.partition.changelog
-        durable = self.flushed + int((len(changelog) - self.flushed) * kept)
+        self.durable += int((len(changelog) - self.durable) * kept)
         marks = {keys.INDEXED + self.kind: b""} if standby else {}
         rows = self.partition.rows if local else marks
         # The rows' changelog position is recorded with the positions, so recovery replays what follows.
         start = self.flushed if local else 0
         self.partition = MemoryPartition()
-        self.partition.changelog = changelog[:durable]
+        self.partition.changelog = changelog[: self.durable]
         self.partition.rows = replay(rows, self.partition.changelog[start:])
         self.folded = self.committed
         self.begin()
@@ -76,6 +77,8 @@ class PartitionWorld(Generic[H]):
             if head is None or not head.unsettled or self.store.is_erased(head):
                 self.tidy(id)
             else:
+                if self.store.has_dropped_audio(id, head):
+                    self.tidy(id)
                 for row in self.needed_audio(id, head):
                     self.store.references.add(row.offset)
         self.assert_indexed()

@@ -23,7 +23,8 @@ from topics.errors import NotOwned
 from topics.folding import Arrival, AudioRow, Effect
 from topics.jobs.options import Options, Service
 from topics.jobs.records import Accepted, Finished, JobResult, Part, Portion, Source, Started
-from topics.jobs.rules import Entry, JobHead, fold_command, fold_result
+from topics.jobs.result_rules import fold_result
+from topics.jobs.rules import Entry, JobHead, fold_command
 
 ALL = Options(True, True, True, True, translation=True)
 SOUND = Options(sound_event_detection=True)

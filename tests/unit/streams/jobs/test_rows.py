@@ -14,6 +14,7 @@ from streams.jobs.job_biller import JobBiller
 from streams.jobs.run_context import read_rows
 from tests.unit.streams.folding.books import Books, billing
 from tests.unit.streams.jobs.world import JOB, KEEP_MS, JobWorld, accepted
+from tests.unit.streams.verdicts import expect
 from tests.waiting import until
 from topics import keys, record_codec
 from topics.catalog import TopicPartition
@@ -38,7 +39,7 @@ from topics.ports.ledger import Charge, MeteredService
 
 async def told(*commands: JobCommand) -> tuple[JobWorld, list[Verdict]]:
     world = JobWorld()
-    futures = [world.verdicts.expect(command.command) for command in commands]
+    futures = [expect(world.verdicts, command.command) for command in commands]
     world.folded_commands(*commands)
     return world, [future.result() for future in futures]
 
@@ -133,7 +134,7 @@ KEPT = part(0, b"one"), accepted("a", 1, keep_audio_ms=60_000)
         pytest.param([], READY, JobState.ACCEPTED, id="acceptance"),
         pytest.param(
             [*KEPT, *ended(0), BILLED],
-            [60_001, Overdue("sweep", KEEP_MS, 2**60)],
+            [60_001, Overdue("sweep", 1, 2**60)],
             JobState.COMPLETED,
             id="audio expires",
         ),
@@ -142,7 +143,7 @@ KEPT = part(0, b"one"), accepted("a", 1, keep_audio_ms=60_000)
         pytest.param([*READY, *ended(1)], [Removed("c")], JobState.REMOVED, id="removal before the bill"),
         pytest.param(
             READY,
-            [*ended(0), KEEP_MS + 1, Overdue("sweep", KEEP_MS, 1), BILLED],
+            [*ended(0), KEEP_MS + 1, Overdue("sweep", 1, 1), BILLED],
             JobState.COMPLETED,
             id="expiry before the bill",
         ),

@@ -13,11 +13,11 @@ from streams.folding.lives import Lives
 from streams.jobs import run_context
 from streams.jobs import service_runner as module
 from streams.jobs.job_store import JobStore
+from streams.processes.deaths import DEADLY, DEATHS, KILLED, KILLS
 from streams.services.service import ServiceRun
 from tests.unit.streams.jobs.desk import ALL, AUDIO, SOUND, Desk, Script, ScriptedService, name, nothing
 from tests.waiting import turn, until
 from topics.errors import AudioError, ServiceFault, Unavailable
-from topics.folding import DEADLY, DEATHS, KILLED, KILLS
 from topics.jobs.options import Options, Service
 from topics.jobs.records import Finished, Portion, Started, Stopped
 from topics.jobs.rules import EntryState
@@ -259,7 +259,7 @@ async def test_failure_that_log_refuses_is_not_counted_as_crash(tmp_path: Path) 
     async with playing(tmp_path, {Service.SOUND: scripted}) as desk:
         desk.refusals = [None, *[Unavailable("the log is away")] * run_context.APPENDS]
         await accepted_and_ended(desk)
-    assert [result.times for _, result in desk.noted if isinstance(result, Stopped)] == [0]
+    assert [result.lives for _, result in desk.noted if isinstance(result, Stopped)] == [()]
     assert len(scripted.works) == 2
 
 
@@ -391,15 +391,16 @@ def starts(desk: Desk, job: str) -> list[Started]:
 
 
 def times(desk: Desk, job: str) -> list[int]:
-    return [start.times for start in starts(desk, job)]
+    return [len(start.lives) for start in starts(desk, job)]
 
 
 def died(desk: Desk, job: str, runs: int) -> None:
     """Accept a job, and fold the remains of dead processes: runs without an end."""
     desk.accept(job)
     desk.runner.forget(job)
-    for run in range(1, runs + 1):
-        desk.note(job, Started(Service.SOUND, f"r{run}", run))
+    lives = [f"life-{run}" for run in range(runs)]
+    for run in range(runs):
+        desk.note(job, Started(Service.SOUND, f"r{run}", tuple(lives[: run + 1])))
 
 
 def start_anew(desk: Desk, *jobs: str) -> None:
@@ -433,15 +434,16 @@ async def test_external_kills_count_less_than_crashes(
     async with playing(tmp_path, {Service.SOUND: ScriptedService()}, lives) as desk:
         for job, life in (ONE, "01234567"), (TWO, "76543210"):
             died(desk, job, 0)
-            desk.note(job, Started(Service.SOUND, f"{life}abc", times, kills))
+            earlier = [f"life-{number}" for number in range(times - 1)]
+            desk.note(job, Started(Service.SOUND, f"{life}abc", (*earlier, life), kills))
         start_anew(desk, ONE, TWO)
         await desk.ends(ONE, TWO)
         assert desk.entry(ONE).error == error
         [begun] = starts(desk, ONE)
-        assert (begun.times, begun.kills, begun.run.startswith(lives.this)) == (times, kills + 1, True)
+        assert (len(begun.lives), begun.kills, begun.run.startswith(lives.this)) == (times, kills + 1, True)
         assert desk.entry(TWO).error == (DEADLY if times == DEATHS else None)
         [begun] = starts(desk, TWO)
-        assert (begun.times, begun.kills) == (times + 1, kills)
+        assert (len(begun.lives), begun.kills) == (times + 1, kills)
 
 
 async def test_runs_of_live_processes_are_not_counted_as_crashes(tmp_path: Path) -> None:
@@ -450,13 +452,13 @@ async def test_runs_of_live_processes_are_not_counted_as_crashes(tmp_path: Path)
         desk.accept(ONE)
         desk.runner.forget(ONE)
         for number in range(DEATHS):
-            desk.note(ONE, Started(Service.SOUND, f"this-one{number}", 2, 0, ("an-other", "this-one")))
-            desk.note(ONE, Started(Service.SOUND, f"an-other{number}", 2, 0, ("this-one", "an-other")))
+            desk.note(ONE, Started(Service.SOUND, f"this-one{number}", ("an-other", "this-one")))
+            desk.note(ONE, Started(Service.SOUND, f"an-other{number}", ("this-one", "an-other")))
         start_anew(desk, ONE)
         await desk.ends(ONE)
         assert desk.entry(ONE).state is EntryState.SUCCESS
         last = starts(desk, ONE)[-1]
-        assert (last.times, last.lives) == (2, ("an-other", "this-one"))
+        assert last.lives == ("an-other", "this-one")
 
 
 async def test_suspects_run_one_at_a_time_beside_other_jobs(tmp_path: Path) -> None:
@@ -479,9 +481,9 @@ async def test_run_that_ends_without_crash_is_not_counted(tmp_path: Path) -> Non
     async with playing(tmp_path, {Service.SOUND: service}) as desk:
         desk.accept(ONE)
         await until(lambda: len(service.works) == 2)
-        assert desk.entry(ONE).begun == 1
+        assert len(desk.entry(ONE).begun_by) == 1
     assert times(desk, ONE) == [1, 1]
-    assert [result.times for _, result in desk.noted if isinstance(result, Stopped)] == [0, 0]
-    assert desk.entry(ONE).begun == 0
+    assert [result.lives for _, result in desk.noted if isinstance(result, Stopped)] == [(), ()]
+    assert desk.entry(ONE).begun_by == ()
     desk.runner.suspect(ONE)
     assert desk.runner._suspected == set()

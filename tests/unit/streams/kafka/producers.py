@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
+from queue import Empty, SimpleQueue
+from threading import Lock
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,7 +34,10 @@ class FakeProducer:
         self.cluster = cluster
         self.settings = settings
         self.waiting: list[Produced] = []
-        self.reports: list[Callable[[], None]] = []
+        self.reports: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        #: Reports that were requested, made, and made before the last poll began.
+        self.making = Lock()
+        self.asked = self.made = self.passed = 0
         self.purged = False
 
     def produce(
@@ -60,11 +66,16 @@ class FakeProducer:
         return taken
 
     def poll(self, timeout: float) -> int:
-        assert timeout == 0, "the loop must not wait"
-        reports, self.reports = self.reports, []
-        for report in reports:
-            report()
-        return len(reports)
+        """Make the reports that have come, or the next one. Runs in a thread."""
+        self.passed = self.made
+        with suppress(Empty):
+            report = self.reports.get(timeout=timeout)
+            with self.making:
+                while True:
+                    report()
+                    self.made += 1
+                    report = self.reports.get_nowait()
+        return 0
 
     def purge(self, *, blocking: bool) -> None:
         assert not blocking
@@ -101,6 +112,11 @@ class Cluster:
     def values(self) -> list[bytes | None]:
         return [record.value for record in self.waiting]
 
+    @property
+    def has_reported(self) -> bool:
+        """Whether all reports were passed to the loop."""
+        return all(producer.passed == producer.asked for producer in self.producers)
+
     def acknowledge(self, count: int = 1000) -> None:
         """Accept the next records, with distinct times, and send the requested reports."""
         for producer in self.producers:
@@ -122,7 +138,8 @@ class Cluster:
         if record.report is not None:
             at = (2, self.now)
             message = SimpleNamespace(offset=lambda: offset, timestamp=lambda: at)
-            producer.reports.append(partial(record.report, error, message))
+            producer.asked += 1
+            producer.reports.put(partial(record.report, error, message))
 
 
 class User:
@@ -134,6 +151,8 @@ class User:
         self.gaps: list[tuple[TopicPartition, int, int]] = []
         self.valid = True
         self.lapses: list[str] = []
+        self.stopped: dict[int, str] = {}
+        self.stop_partition = self.stopped.__setitem__
         self.fail, self.lapsed = self.failures.append, self.lapses.append
 
     def deliver(self, tp: TopicPartition, records: Sequence[StoredRecord]) -> None:
@@ -145,7 +164,7 @@ class User:
     def floor(self, tp: TopicPartition) -> int | None:
         return None
 
-    def needed(self, tp: TopicPartition, start: int, stop: int) -> list[int]:
+    def needed(self, tp: TopicPartition, start: int, stop: int, most: int | None) -> list[int]:
         return []
 
     def may_append(self) -> bool:

@@ -139,7 +139,7 @@ async def test_expired_range_is_empty_at_end_of_log(broker: Broker, monkeypatch:
 
 @pytest.mark.parametrize("call", ["assign", "consume", "position", "incremental_unassign", "unassign"])
 def test_client_library_errors_raise_unavailable(broker: Broker, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
-    """Unwrapped, it ended the reading lane and so the node."""
+    """Unwrapped, it ended the reading consumer and so the node."""
     if call in ("incremental_unassign", "unassign"):
         broker.fill(ONE, 0, 1)
     refuse = mock.Mock(side_effect=KafkaException(KafkaError(KafkaError._STATE)))
@@ -237,9 +237,16 @@ def test_temporary_faults_are_retried(broker: Broker) -> None:
 
 def test_silent_brokers_raise_unavailable(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SILENT_SECONDS", 0.0)
+    monkeypatch.setattr(Consumers, "_bounds", lambda those, tps: dict.fromkeys(tps, (0, 2)))
     with pytest.raises(Unavailable, match=f"gives no more of {COMMANDS}, though there is more"):
         replay({ONE: (0, 2)}, consumers())
     assert broker.made[0].closed
+
+
+def test_range_whose_records_were_all_removed_is_empty(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SILENT_SECONDS", 0.0)
+    monkeypatch.setattr(Consumers, "_bounds", lambda those, tps: dict.fromkeys(tps, (2, 2)))
+    assert replay({ONE: (0, 2)}, consumers()) == {}
 
 
 async def test_cancelled_read_waits_for_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:

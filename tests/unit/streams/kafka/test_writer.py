@@ -1,23 +1,26 @@
 """Kafka's writer: whole flushes, one report each, and an acknowledgement means delivery."""
 
 import asyncio
+import threading
+import time
 from collections.abc import Awaitable, Iterator
 from unittest import mock
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from streams.kafka import delivery_reports
 from streams.kafka import kafka_writer as module
 from streams.kafka.connection import KafkaConnection
-from streams.kafka.kafka_writer import EPOCH_HEADER, KafkaWriter
+from streams.kafka.kafka_writer import EPOCH_HEADER, GATHERED, KafkaWriter
 from streams.log import RECORD_COST, Ack, StoredRecord
 from tests.unit.streams.appending import append_soon
-from tests.unit.streams.clocks import turn_clock
 from tests.unit.streams.kafka.producers import Cluster, User
-from tests.waiting import turn
-from topics.catalog import CHANGELOG, COMMANDS, COMMANDS_PARKED, JOB_COMMANDS, RESULTS, TopicPartition
+from tests.waiting import turn, until
+from topics.catalog import CHANGELOG, COMMANDS, COMMANDS_PARKED, JOB_COMMANDS, JOB_RESULTS, TopicPartition
 from topics.errors import ServiceError, Unavailable
 from topics.keys import POSITIONS
+from topics.sessions.records import Sealed
 
 LOST = KafkaError(KafkaError._MSG_TIMED_OUT)
 
@@ -27,8 +30,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     """Broker doubles without delays."""
     cluster = Cluster()
     monkeypatch.setattr(module, "Producer", cluster.producer)
-    monkeypatch.setattr(module, "POLL_SECONDS", 0.0)
-    monkeypatch.setattr(module, "PACE_SECONDS", 0.0)
+    monkeypatch.setattr(delivery_reports, "POLL_SECONDS", 0.02)
     return cluster
 
 
@@ -49,6 +51,7 @@ async def settle(cluster: Cluster, count: int = 1000) -> None:
     """Produce the appended records, acknowledge them, and process the reports."""
     await turn()
     cluster.acknowledge(count)
+    await until(lambda: cluster.has_reported)
     await turn()
 
 
@@ -63,24 +66,24 @@ async def all_fail(*waiting: Awaitable[object], match: str) -> None:
 
 async def test_appends_of_one_loop_iteration_are_flushed_in_order(writer: KafkaWriter, cluster: Cluster) -> None:
     for number in range(3):
-        writer.append(RESULTS, 0, b"k", b"%d" % number)
+        writer.append(JOB_RESULTS, 0, b"k", b"%d" % number)
         append_soon(writer, CHANGELOG, 0, b"k", b"row %d" % number, 7)
     assert cluster.waiting == []
     await turn()
     assert cluster.values == [b"0", b"1", b"2", b"row 0", b"row 1", b"row 2"]
-    writer.append(RESULTS, 0, b"k", b"3")
+    writer.append(JOB_RESULTS, 0, b"k", b"3")
     await turn()
     assert cluster.values[-1] == b"3"
 
 
 async def test_flush_has_one_report_except_for_commands(writer: KafkaWriter, cluster: Cluster) -> None:
-    for topic in (RESULTS, CHANGELOG, COMMANDS):
+    for topic in (JOB_RESULTS, CHANGELOG, COMMANDS):
         for _ in range(3):
             append_soon(writer, topic, 0, b"k", b"v", 7)
     await turn()
     asked = [(record.tp.topic, record.report is not None) for record in cluster.waiting]
     assert asked == [
-        *((topic, last) for topic in (RESULTS, CHANGELOG) for last in (False, False, True)),
+        *((topic, last) for topic in (JOB_RESULTS, CHANGELOG) for last in (False, False, True)),
         *[(COMMANDS, True)] * 3,
     ]
 
@@ -96,40 +99,51 @@ async def test_changelog_rows_carry_epoch_of_owner(writer: KafkaWriter, cluster:
 
 async def test_job_parts_use_own_producer_and_all_are_idempotent(writer: KafkaWriter, cluster: Cluster) -> None:
     """Sixteen parallel uploads filled the queue of live audio."""
-    for topic in (COMMANDS, JOB_COMMANDS, RESULTS, CHANGELOG):
+    for topic in (COMMANDS, JOB_COMMANDS, JOB_RESULTS, CHANGELOG):
         append_soon(writer, topic, 0, b"k", b"v")
     await turn()
     topics = [{record.tp.topic for record in producer.waiting} for producer in cluster.producers]
-    assert topics == [{COMMANDS, RESULTS, CHANGELOG}, {JOB_COMMANDS}]
+    assert topics == [{COMMANDS, JOB_RESULTS, CHANGELOG}, {JOB_COMMANDS}]
     safety = {"acks": "all", "enable.idempotence": True, "enable.gapless.guarantee": True}
     assert all(producer.settings.items() >= safety.items() for producer in cluster.producers)
 
 
-async def test_busy_writer_paces_its_flushes(
-    writer: KafkaWriter, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "PACE_SECONDS", 3600.0)
-    monkeypatch.setattr(module, "SLOWEST_PACE_SECONDS", 60.0)
-    append_soon(writer, RESULTS, 0, b"k", b"first")
+async def test_what_comes_in_consecutive_iterations_is_flushed_together(writer: KafkaWriter, cluster: Cluster) -> None:
+    """But only so many of them: a record does not wait without end for others."""
+    append_soon(writer, JOB_RESULTS, 0, b"k", b"0")
+    for number in range(1, 4):
+        append_soon(writer, JOB_RESULTS, 0, b"k", b"%d" % number)
+        await asyncio.sleep(0)
+        assert cluster.values == []
     await turn()
-    assert cluster.values == [b"first"]
-    for number in range(3):
-        append_soon(writer, RESULTS, 0, b"k", b"%d" % number)
+    assert cluster.values == [b"0", b"1", b"2", b"3"]
+    assert [record.report is not None for record in cluster.waiting] == [False, False, False, True]
+    append_soon(writer, JOB_RESULTS, 0, b"k", b"0")
+    for number in range(GATHERED + 2):
+        append_soon(writer, JOB_RESULTS, 0, b"k", b"%d" % number)
+        await asyncio.sleep(0)
+    assert len(cluster.values) > 4
+
+
+async def test_reports_that_came_together_reach_the_loop_in_one_call(writer: KafkaWriter, cluster: Cluster) -> None:
+    """The loop does not look for them meanwhile: each look would wake it."""
+    loop = asyncio.get_running_loop()
+    with mock.patch.object(loop, "call_soon_threadsafe", wraps=loop.call_soon_threadsafe) as passed:
+        futures = [writer.append(COMMANDS, 0, b"k", b"v") for _ in range(3)]
         await turn()
-    assert cluster.values == [b"first"]
-    turn_clock(monkeypatch, 60)
-    await turn()
-    assert cluster.values == [b"first", b"0", b"1", b"2"]
-    assert [record.report is not None for record in cluster.waiting] == [True, False, False, True]
+        with cluster.producers[0].making:
+            cluster.acknowledge()
+        await asyncio.gather(*futures)
+    passed.assert_called_once()
 
 
 # --- acknowledgements -----------------------------------------------------------------------------------------------
 
 
 async def test_acknowledgement_returns_offset_of_each_record(writer: KafkaWriter, cluster: Cluster) -> None:
-    cluster.ends[TopicPartition(RESULTS, 1)] = 40
-    futures = [writer.append(RESULTS, 1, b"k", b"%d" % number) for number in range(3)]
-    other = writer.append(RESULTS, 0, b"k", b"other")
+    cluster.ends[TopicPartition(JOB_RESULTS, 1)] = 40
+    futures = [writer.append(JOB_RESULTS, 1, b"k", b"%d" % number) for number in range(3)]
+    other = writer.append(JOB_RESULTS, 0, b"k", b"other")
     await turn()
     assert not any(future.done() for future in (*futures, other))
     await settle(cluster)
@@ -140,7 +154,7 @@ async def test_acknowledgement_returns_offset_of_each_record(writer: KafkaWriter
 
 async def test_each_command_has_own_timestamp_but_results_share_one(writer: KafkaWriter, cluster: Cluster) -> None:
     commands = [writer.append(COMMANDS, 0, b"k", b"%d" % number) for number in range(3)]
-    results = [writer.append(RESULTS, 0, b"k", b"%d" % number) for number in range(3)]
+    results = [writer.append(JOB_RESULTS, 0, b"k", b"%d" % number) for number in range(3)]
     await settle(cluster)
     assert [await future for future in commands] == [Ack(0, 1001), Ack(1, 1002), Ack(2, 1003)]
     assert [await future for future in results] == [Ack(0, 1006), Ack(1, 1006), Ack(2, 1006)]
@@ -150,7 +164,7 @@ async def test_acknowledged_records_are_delivered_as_logged(writer: KafkaWriter,
     tp = TopicPartition(COMMANDS, 3)
     cluster.ends[tp] = 7
     seen: list[bool] = []
-    future = writer.append(*tp, b"k", b"a")
+    future = writer.append(*tp, b"k", b"a", content=Sealed("c"))
     future.add_done_callback(lambda done: seen.append(bool(user.delivered)))
     append_soon(writer, *tp, b"l", None)
     append_soon(writer, CHANGELOG, 3, b"row", b"v")
@@ -158,7 +172,9 @@ async def test_acknowledged_records_are_delivered_as_logged(writer: KafkaWriter,
     await turn()
     assert user.delivered == []
     await settle(cluster)
-    assert user.delivered == [(tp, [StoredRecord(7, 1001, b"k", b"a"), StoredRecord(8, 1002, b"l", None)])]
+    assert user.delivered == [
+        (tp, [StoredRecord(7, 1001, b"k", b"a", 0, Sealed("c")), StoredRecord(8, 1002, b"l", None)])
+    ]
     append_soon(writer, *tp, b"k", b"c")
     await settle(cluster)
     assert user.delivered[1:] == [(tp, [StoredRecord(9, 1005, b"k", b"c")])]
@@ -192,6 +208,24 @@ async def test_foreign_changelog_records_are_reported_as_gap(writer: KafkaWriter
     append_soon(writer, *tp, b"k", b"v", 2)
     await settle(cluster)
     assert len(user.gaps) == 1
+
+
+@pytest.mark.parametrize("topic", [CHANGELOG, COMMANDS])
+async def test_offset_below_acknowledged_one_is_a_loss(
+    writer: KafkaWriter, cluster: Cluster, user: User, topic: str
+) -> None:
+    losses: list[tuple[TopicPartition, int, int]] = []
+    writer.note_loss = lambda *loss: losses.append(loss)
+    tp = TopicPartition(topic, 0)
+    for _ in range(3):
+        append_soon(writer, *tp, b"k", b"a")
+        await settle(cluster)
+    assert not losses
+    cluster.ends[tp] = 1
+    append_soon(writer, *tp, b"k", b"b")
+    await settle(cluster)
+    assert losses == [(tp, 3, 1)]
+    assert user.gaps == []
 
 
 async def test_gap_in_folded_topic_is_not_reported(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
@@ -317,8 +351,7 @@ async def test_nothing_follows_lost_record_while_node_stops(writer: KafkaWriter,
     append_soon(writer, CHANGELOG, 0, b"k", b"row")
     await turn()
     cluster.lose(LOST)
-    await turn()
-    assert len(user.failures) == 1
+    await until(lambda: user.failures)
     producers = len(cluster.producers)
     append_soon(writer, CHANGELOG, 0, b"k", b"later row")
     positions = writer.append(CHANGELOG, 0, POSITIONS, b"positions", bounded=False)
@@ -345,10 +378,30 @@ async def test_fatal_error_in_poll_stops_node(writer: KafkaWriter, cluster: Clus
     append_soon(writer, CHANGELOG, 0, b"k", b"row")
     await turn()
     fatal = KafkaException(KafkaError(KafkaError._FATAL))
-    with mock.patch.object(cluster.producers[0], "poll", side_effect=fatal):
-        for _ in range(2):
-            await turn()
-            assert len(user.failures) == 1
+    with mock.patch.object(cluster.producers[0], "poll", side_effect=fatal) as poll:
+        await until(lambda: user.failures)
+    poll.assert_called_once()
+
+
+async def test_fatal_error_of_dropped_records_stops_nothing(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
+    """librdkafka calls it a fault if a producer that is left loses what was in flight."""
+    append_soon(writer, CHANGELOG, 0, b"k", b"row")
+    await turn()
+    left, polls, fails = cluster.producers[0], threading.Event(), threading.Event()
+
+    def poll(timeout: float) -> int:
+        polls.set()
+        while not left.purged:
+            time.sleep(0.001)
+        fails.set()
+        raise KafkaException(KafkaError(KafkaError._FATAL))
+
+    with mock.patch.object(left, "poll", poll):
+        await until(polls.is_set)
+        writer.drop("the node has lost its partitions")
+        await until(fails.is_set)
+        await asyncio.sleep(0.05)  # The thread ends meanwhile.
+    assert user.failures == []
 
 
 async def test_cancelled_append_is_not_a_failure(writer: KafkaWriter, cluster: Cluster, user: User) -> None:

@@ -10,15 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from streams.membership.assignor import MEMBER, PLAN, Assignor, Member, Seal, share
+from streams.membership.assignor import MEMBER, PLAN, Assignor, Holder, Member, Seal, same_address, share
 from streams.ownership import Assignment
 from topics.catalog import COMMANDS
 
 SECRET = b"of the deployment"
+HERE = Holder("here", 7, 1000, "a")
 
 
 def member(owned: Iterable[int] = (), standing_by: Iterable[int] = (), standbys: int = 1) -> Member:
-    return Member("", standbys, tuple(owned), tuple(standing_by), 1)
+    return Member("", standbys, tuple(owned), tuple(standing_by), 1, HERE)
 
 
 def again(shares: Mapping[str, Assignment], *new: str, standbys: int = 1) -> dict[str, Member]:
@@ -107,7 +108,7 @@ CLUSTER: Any = Cluster()
 
 
 def node(name: str = "here", standbys: int = 1, secret: bytes = SECRET) -> Assignor:
-    return Assignor(COMMANDS, f"http://{name}:1", standbys, secret)
+    return Assignor(COMMANDS, 4, f"http://{name}:1", standbys, secret)
 
 
 def decide(*assignors: Assignor) -> None:
@@ -207,3 +208,42 @@ def test_member_seal_is_not_valid_for_plan() -> None:
     seal = Seal(SECRET)
     assert seal.take(PLAN, seal.put(PLAN, b"data")) == b"data"
     assert seal.take(PLAN, seal.put(MEMBER, b"data")) is None
+
+
+# --- two nodes at one address -----------------------------------------------------------------------------------------
+
+
+def at(host: str, since: int, *owned: int) -> Member:
+    return Member("http://127.0.0.1:8000", 1, owned, (), 1, Holder(host, 1, since, f"{host}-{since}"))
+
+
+@pytest.mark.parametrize(
+    ("members", "excluded"),
+    [
+        ({"a": at("x", 1), "b": at("y", 2, 0, 1)}, "a"),
+        ({"a": at("x", 1), "b": at("y", 2)}, "b"),
+        ({"a": at("x", 1, 0, 1), "b": at("x", 2)}, "a"),
+        ({"b": at("x", 1, 0, 1), "a": at("x", 2, 2)}, "b"),
+    ],
+    ids=["has partitions", "older", "killed, same host", "newer, same host"],
+)
+def test_one_of_two_nodes_at_one_address_is_excluded(members: dict[str, Member], excluded: str) -> None:
+    (id, reason), *others = same_address(members).items()
+    assert id == excluded
+    assert not others
+    for node in members.values():
+        assert str(node.holder) in reason
+    assert "EARSHOT_ADVERTISE" in reason
+
+
+def test_excluded_node_gets_no_partitions_and_knows_why() -> None:
+    one, other, third = node(), node(), node("there")
+    with capture_logs() as lines:
+        decide(one, other, third)
+    assert [line["event"] for line in lines] == ["group.same_address"]
+    (out,) = [each for each in (one, other) if each.excluded is not None]
+    (left,) = [each for each in (one, other) if each.excluded is None]
+    assert out.assignment.owned == frozenset()
+    assert out.assignment.standbys == frozenset()
+    assert left.assignment.owned | third.assignment.owned == set(range(4))
+    assert third.excluded is None

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,13 +20,31 @@ from structlog.testing import capture_logs
 
 from streams.kafka.connection import KafkaConnection
 from streams.membership import membership as module
-from streams.membership.assignor import PLAN, Plan, Seal, _encode
+from streams.membership.assignor import PLAN, Assignor, Plan, Seal, _encode
 from streams.membership.membership import Coordinator, GroupMembership
 from streams.ownership import Assignment
 from topics.catalog import COMMANDS
+from topics.errors import ServiceError
 
 SESSION = 10.0
 URL = "http://here:1"
+
+
+class Name:
+    """The name of a node in a directory that may be a copy."""
+
+    name = "node-1"
+    file = Path("node-id")
+
+    def __init__(self) -> None:
+        self.is_copy = False
+        self.given_up = 0
+
+    def keep(self) -> None:
+        self.is_copy = False
+
+    def give_up(self) -> None:
+        self.given_up += 1
 
 
 class Seat:
@@ -38,7 +57,7 @@ class Seat:
         self.failed: list[BaseException] = []
         self.rejoins = 0
         self.member = GroupMembership(
-            KafkaConnection(("a:9092",)), "node-1", URL, SESSION, 1, b"secret", lambda: self.now
+            KafkaConnection(("a:9092",)), Name(), 16, URL, SESSION, 1, b"secret", lambda: self.now
         )
         self.member._assigned, self.member._lost = self.assigned.append, self.lost.append
         self.member._failed = self.failed.append
@@ -246,3 +265,111 @@ async def test_permanent_error_stops_node(seat: Seat, error: Exception, message:
         await asyncio.wait_for(seat.member.on_error(error), 0.02)
     [failure] = seat.failed
     assert message in repr(failure)
+
+
+# --- two holders of one name ------------------------------------------------------------------------------------------
+
+
+class Described:
+    """A coordinator that describes the group, and what it was asked."""
+
+    def __init__(self, seat: Seat, *members: tuple[str, bytes]) -> None:
+        self.members = list(members)
+        self.seat = seat
+        seat.member._coordinator = self
+
+    async def _send_req(self, request: Any) -> Any:
+        self.seat.now += 1
+        return SimpleNamespace(
+            groups=[(0, "g", "Stable", "", "", [(*one[:1], "c", "/h", one[1]) for one in self.members])]
+        )
+
+
+def said_by(other: Assignor) -> bytes:
+    return bytes(other.metadata([COMMANDS]).encode())
+
+
+@pytest.fixture
+def failing(seat: Seat, monkeypatch: pytest.MonkeyPatch) -> Seat:
+    async def failed(error: BaseException) -> None:
+        seat.failed.append(error)
+        raise error
+
+    async def slept(seconds: float) -> None: ...
+
+    monkeypatch.setattr(seat.member, "on_error", failed)
+    monkeypatch.setattr(module, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": slept}))
+    return seat
+
+
+async def test_node_whose_name_another_process_took_fails_and_names_both(failing: Seat) -> None:
+    other = Assignor(COMMANDS, 16, "http://there:2", 1, b"secret")
+    Described(failing, ("node-10-x", b""), ("node-1-x", said_by(other)))
+    with pytest.raises(ServiceError, match="data directory was copied") as refused:
+        await failing.member.check_name()
+    for words in str(other.holder), "http://there:2", str(failing.member._assignor.holder):
+        assert words in str(refused.value)
+    name: Any = failing.member._name
+    assert name.given_up == 1
+
+
+async def test_copied_directory_waits_one_session_for_dead_member(failing: Seat) -> None:
+    failing.member._name.is_copy = True
+    began = failing.now
+    group = Described(failing, ("node-1-x", said_by(Assignor(COMMANDS, 16, "http://there:2", 1, b"secret"))))
+    with pytest.raises(ServiceError):
+        await failing.member.check_name()
+    assert SESSION < failing.now - began < SESSION + 10
+    group.members.clear()
+    await failing.member.check_name()
+    assert not failing.member.is_doubtful
+
+
+async def test_own_stranger_and_silent_members_are_no_other_holder(failing: Seat) -> None:
+    own = said_by(failing.member._assignor)
+    stranger = said_by(Assignor(COMMANDS, 16, "http://there:2", 1, b"guessed"))
+    for metadata in own, stranger, b"":
+        Described(failing, ("node-1-x", metadata))
+        await failing.member.check_name()
+    assert not failing.failed
+
+
+# --- brokers elsewhere ------------------------------------------------------------------------------------------------
+
+
+class Bootstrap:
+    """A client whose bootstrap servers answer, or not."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.away = True
+
+    async def bootstrap(self) -> None:
+        self.asked += 1
+        if self.away:
+            raise KafkaConnectionError
+
+    async def force_metadata_update(self) -> None: ...
+
+
+async def test_bootstrap_servers_are_asked_again_while_there_is_no_assignment(seat: Seat) -> None:
+    client = seat.member._client = Bootstrap()
+    seat.assign(1)
+    seat.now += 100
+    await seat.member._seek_brokers()
+    assert client.asked == 0, "the group may still answer"
+    seat.member.lose("no heartbeat was answered")
+    for _ in range(100):
+        seat.now += 1
+        await seat.member._seek_brokers()
+    assert 15 < client.asked < 25
+    assert not seat.failed, "a restart finds no brokers either"
+    client.away = False
+    for _ in range(80):
+        seat.now += 1
+        await seat.member._seek_brokers()
+    assert not seat.failed
+    for _ in range(20):
+        seat.now += 1
+        await seat.member._seek_brokers()
+    assert "assigned nothing" in str(seat.failed[0])

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,9 @@ class MemoryLog:
         #: Reads of these partitions wait.
         self.gates: dict[TopicPartition, asyncio.Event] = {}
         self.now = 1_700_000_000_000
+        self.removed = 0
+        #: Why partitions are not whole.
+        self.lost: dict[int, str] = {}
 
     def now_ms(self) -> int:
         return self.now
@@ -66,15 +69,25 @@ class MemoryLog:
         bounded: bool = True,
         epoch: int = 0,
         project: str = "",
+        content: object = None,
     ) -> asyncio.Future[Ack]:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Ack] = loop.create_future()
         loop.call_soon(future.set_result, Ack(self.add(topic, partition, key, value, epoch), 0))
         return future
 
-    def append_rows(self, topic: str, partition: int, rows: Mapping[bytes, bytes | None], epoch: int) -> None:
+    def append_rows(
+        self,
+        topic: str,
+        partition: int,
+        rows: Mapping[bytes, bytes | None],
+        epoch: int,
+        durable: Callable[[], None] | None = None,
+    ) -> None:
         for key, value in rows.items():
             self.add(topic, partition, key, value, epoch)
+        if durable is not None:
+            asyncio.get_running_loop().call_soon(durable)
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -107,6 +120,12 @@ class MemoryLog:
             async for records in self.read(tp, start, stop):
                 apply(tp, records)
 
+    def fault(self, number: int) -> str | None:
+        return self.lost.get(number)
+
+    def note_removed(self, tp: TopicPartition, count: int) -> None:
+        self.removed += count
+
     def note_end(self, tp: TopicPartition, end: int) -> None:
         pass
 
@@ -129,9 +148,13 @@ class Notes(Fold[Any]):
         self.folded = folded
         self.failures: list[Exception] = []
 
-    def fold(self, draft: Draft[Any], record: StoredRecord) -> None:
-        if record.value == POISON:
+    @staticmethod
+    def decode(value: bytes | None) -> None:
+        if value == POISON:
             raise RecordError("record version 9 is not known")
+
+    def fold(self, draft: Draft[Any], record: StoredRecord) -> None:
+        self.decode(record.value)
         if self.failures:
             raise self.failures.pop(0)
         self.folded.append((self.topic, record.offset))

@@ -10,6 +10,7 @@ from unittest import mock
 from streams.audio.decode import open_file
 from streams.embedded.embedded_backend import EmbeddedBackend
 from streams.embedded.embedded_log import EmbeddedLog
+from streams.folding import presence
 from streams.models.loaded_models import LoadedModels
 from streams.node import partitions as module
 from streams.node import sender
@@ -27,6 +28,7 @@ from topics.jobs.options import Service
 from topics.keys import new_id, partition_of
 from topics.ports.ledger import Ledger
 from topics.ports.sessions import SessionView
+from topics.ports.stops import Stops
 from topics.sessions.records import SessionCommand
 
 DAY_MS = 24 * 3600 * 1000
@@ -46,7 +48,7 @@ class Home:
 
     def log(self) -> EmbeddedLog:
         """Open the log without a node."""
-        log = EmbeddedLog.open(self.directory / "log", sync=False, clock=self.clock)
+        log = EmbeddedLog.open(self.directory / "log", sync=False, clock=self.clock, steady=self.clock)
         for topic in catalog.topics(DAY_MS):
             log.declare(topic.name, PARTITIONS, compact=topic.compact, retention_ms=topic.retention_ms)
         return log
@@ -62,19 +64,25 @@ class Home:
     def tables(self) -> Path:
         return self.directory / "partitions"
 
-    def node(self, **options: Any) -> Node:
+    def node(self, stops: Stops | None = None, **options: Any) -> Node:
         backend = EmbeddedBackend(self.log(), catalog.topics(DAY_MS), PARTITIONS, self.clock)
         settings = NodeOptions(self.directory, PARTITIONS, **options)
         models = LoadedModels(self.engine)
         workers = Workers(2, double.of_models(models).fork)
-        return Node(settings, models, backend, self._failed, open_file, workers, self.services, self.ledger)
+        parts = models, backend, self._failed, open_file, workers, self.services, self.ledger
+        return Node(settings, *parts, stops=stops)
 
     @asynccontextmanager
     async def starting(self, **options: Any) -> AsyncIterator[Node]:
         """Run a node during the body."""
         node = self.node(**options)
-        # Often, so that tests need not wait; late, because a busy machine is no slow log.
-        with mock.patch.object(module, "NOTE_SECONDS", 0.05), mock.patch.object(sender, "VERDICT_SECONDS", 60.0):
+        # Often, so that tests need not wait; late, because a busy machine is no slow log; and when the clock is turned,
+        # the node was there.
+        with (
+            mock.patch.object(module, "NOTE_SECONDS", 0.05),
+            mock.patch.object(sender, "VERDICT_SECONDS", 60.0),
+            mock.patch.object(presence, "GAP_MS", 400 * DAY_MS),
+        ):
             try:
                 await node.start()
                 yield node

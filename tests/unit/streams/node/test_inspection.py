@@ -13,7 +13,7 @@ from tests.unit.streams.node.nodes import PARTITIONS, Home, log_of, send
 from tests.unit.streams.sessions.studio import STREAM, sound
 from tests.waiting import until
 from topics import record_codec
-from topics.catalog import COMMANDS, COMMANDS_PARKED, RESULTS_PARKED, TopicPartition
+from topics.catalog import COMMANDS, COMMANDS_PARKED, JOB_RESULTS_PARKED, TopicPartition
 from topics.errors import Unavailable
 from topics.ports.nodes import NEWEST_PARKED
 from topics.records import Parked
@@ -65,8 +65,8 @@ async def test_report_of_running_and_pending_workers(tmp_path: Path) -> None:
         await until(lambda: sum(one.sessions for one in look.workers()) == 2)
         await until(lambda: {one.state for one in look.workers()} == {"idle"})
         assert {one.project for one in look.workers()} == {None}
-        shared = node.workers.places()[0]
-        waiting = node.workers.place("p")
+        shared = node.workers.slots()[0]
+        waiting = node.workers.slot("p")
         waiting.count, shared.deaths = 3, 2
         with mock.patch.multiple(shared, process=None, starting=mock.sentinel.task):
             gone, _, last = look.workers()
@@ -83,7 +83,7 @@ async def test_parked_records_are_counted_and_newest_shown(tmp_path: Path) -> No
             home.clock.now += 1
             await park(node, COMMANDS_PARKED, 0, offset)
         home.clock.now += 1
-        await park(node, RESULTS_PARKED, 2, 7, cause="x" * 10_000)
+        await park(node, JOB_RESULTS_PARKED, 2, 7, cause="x" * 10_000)
         parked = (await told(look)).parked
         assert (parked.count, parked.newest[-1].topic) == (NEWEST_PARKED + 21, COMMANDS)
         assert len(parked.newest) == NEWEST_PARKED
@@ -93,7 +93,7 @@ async def test_parked_records_are_counted_and_newest_shown(tmp_path: Path) -> No
         with mock.patch.object(node.backend, "read", side_effect=AssertionError):
             assert (await told(look)).parked == parked
         # Records that the log has deleted are not shown.
-        log_of(node).trim(TopicPartition(RESULTS_PARKED, 2), 1)
+        log_of(node).trim(TopicPartition(JOB_RESULTS_PARKED, 2), 1)
         await log_of(node).flush()
         assert (await told(look)).parked.newest[0].offset == 119
         home.clock.now += 1

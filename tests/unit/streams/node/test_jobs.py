@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from streams.embedded.maintenance import Maintenance
-from streams.node.lane import Lane
 from streams.node.node import Node
+from streams.node.partition_consumer import PartitionConsumer
 from streams.services.service import RunSummary, ServiceRun
 from tests.audio import encoded, noise
 from tests.unit.streams.folding.books import Books
@@ -226,7 +226,7 @@ async def test_expired_job_is_removed(house: House) -> None:
         job = node.jobs.new_id()
         await post(node, job)
         await until(partial(is_completed, node, job))
-        assert (await node.jobs.submit(job, Overdue("o", 10_000, 1))).status == 409
+        assert (await node.jobs.submit(job, Overdue("o", 0, 1))).status == 409
         house.clock.now += 11
         await until(lambda: node.jobs.view(job) is None)
         assert node.owners.serving(job).jobs.head(job) is None
@@ -280,9 +280,9 @@ async def test_logged_results_are_folded_after_acceptance(
     house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise a node killed before its rows were durable would repeat a completed service."""
-    job, later, catch_up = new_id(), House(tmp_path / "later"), Lane.catch_up
+    job, later, catch_up = new_id(), House(tmp_path / "later"), PartitionConsumer.catch_up
 
-    async def slowly(self: Lane) -> None:
+    async def slowly(self: PartitionConsumer) -> None:
         await asyncio.sleep(0.1 if self.tp.topic == JOB_COMMANDS else 0)
         await catch_up(self)
 
@@ -296,7 +296,7 @@ async def test_logged_results_are_folded_after_acceptance(
         for record in records:
             await log.append(*at, record.key, record.value)
     await log.close()
-    monkeypatch.setattr(Lane, "catch_up", slowly)
+    monkeypatch.setattr(PartitionConsumer, "catch_up", slowly)
     async with later.serving() as node:
         assert is_completed(node, job)
         assert result(node, job) == expected

@@ -7,13 +7,15 @@ from typing import Any, cast
 import pytest
 
 from streams.node import owner as module
-from streams.node.lane import Lane
 from streams.node.owner import PartitionOwner, waits
 from streams.node.owners import FULL, Owners
+from streams.node.partition_consumer import PartitionConsumer
 from tests.unit.streams.sessions.rows import MemoryPartition
+from tests.unit.streams.verdicts import awaited
 from topics import keys
-from topics.catalog import COMMANDS, JOB_COMMANDS, RESULTS, TopicPartition
+from topics.catalog import COMMANDS, JOB_COMMANDS, JOB_RESULTS, TopicPartition
 from topics.errors import NotOwned, Unavailable
+from topics.folding import Verdict
 
 PARTITIONS = 4
 
@@ -22,7 +24,7 @@ class Rows(MemoryPartition):
     """The rows of a partition with recorded positions."""
 
     def positions(self) -> dict[str, int]:
-        return {COMMANDS: 10, JOB_COMMANDS: 20, RESULTS: 30}
+        return {COMMANDS: 10, JOB_COMMANDS: 20, JOB_RESULTS: 30}
 
 
 def owner(number: int, *, serving: bool = True) -> PartitionOwner:
@@ -72,7 +74,7 @@ def test_waiting_owner_reports_reason() -> None:
         made.serving(in_partition(1))
     with pytest.raises(Unavailable, match="partition 2 has no ready owner here: 20 of 21 records cannot be read"):
         made.serving(in_partition(2))
-    assert waits(made) == "partition 1: its table; partition 2: 20 of 21 records cannot be read"
+    assert waits(made) == "partition 1: its table", "nothing waits for a stopped one"
     assert [one.number for one in made.all_serving()] == [0]
     assert waits([owner(number, serving=False) for number in range(12)]) == (
         "partition 0, 1, 2, 3, 4, 5, 6, 7 and 4 more: its table"
@@ -137,17 +139,15 @@ async def test_request_does_not_wait_for_lost_or_stopped_partition(what: str) ->
 
 
 async def test_close_fails_awaited_verdicts_and_closes_lanes() -> None:
-    one, lane = owner(1), Lane(TopicPartition(COMMANDS, 1), 0, *cast(Any, [None] * 4))
-    one.lanes[COMMANDS] = lane
-    pending, done = (asyncio.get_running_loop().create_future() for _ in range(2))
-    done.set_result("a verdict")
-    one.awaited.update((pending, done))
+    one, consumer = owner(1), PartitionConsumer(TopicPartition(COMMANDS, 1), 0, *cast(Any, [None] * 4))
+    one.consumers[COMMANDS] = consumer
+    pending: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
+    one.awaited.add(awaited(pending))
     one.close("partition 1 is not here any more")
     with pytest.raises(Unavailable, match="not here any more") as lost:
         await pending
     assert lost.value.uncertain
-    assert await done == "a verdict"
-    assert (one.closed, one.serving, one.awaited, lane.closed) == (True, False, set(), True)
+    assert (one.closed, one.serving, one.awaited, consumer.closed) == (True, False, set(), True)
 
 
 # --- placement ------------------------------------------------------------------------------------------------------
@@ -210,9 +210,9 @@ def test_floor_is_lowest_of_position_and_needed_audio() -> None:
     one = owner(1, serving=False)
     assert one.floor(COMMANDS) is None
     one.serve()
-    assert [one.floor(topic) for topic in (COMMANDS, JOB_COMMANDS, RESULTS, "other")] == [10, 20, 30, None]
+    assert [one.floor(topic) for topic in (COMMANDS, JOB_COMMANDS, JOB_RESULTS, "other")] == [10, 20, 30, None]
     one.sessions.references.add(7)
     one.jobs.references.add(99)
-    assert [one.floor(topic) for topic in (COMMANDS, JOB_COMMANDS, RESULTS)] == [7, 20, 30]
+    assert [one.floor(topic) for topic in (COMMANDS, JOB_COMMANDS, JOB_RESULTS)] == [7, 20, 30]
     one.close("gone")
     assert one.floor(COMMANDS) is None

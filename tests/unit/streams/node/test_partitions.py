@@ -13,8 +13,8 @@ import pytest
 from streams.disk import DatabaseDamaged
 from streams.log import Ack, StoredRecord
 from streams.node import partitions as module
-from streams.node.lane import PARKED_AT_LEAST
 from streams.node.owner import PartitionOwner
+from streams.node.partition_consumer import PARKED_AT_LEAST
 from streams.tables.database import Databases, TableDatabase
 from streams.tables.partition_rows import APPLIED, Applied
 from tests.unit.streams.node.logs import AWAY, POISON, MemoryLog
@@ -294,7 +294,19 @@ async def test_partition_that_stops_during_takeover_does_not_serve(
     holder.assign(2)
     await until(lambda: holder.work.begun == [2])
     assert holder.serving() == [], "nobody would fold what it accepts"
-    assert "cannot be read" in (holder.partitions.waits() or "")
+    assert holder.partitions.waits() is None
+    assert "cannot be read" in (holder.owners.here[2].stopped or "")
+
+
+async def test_partition_whose_log_lost_records_stops_at_once(holder: Shareholder) -> None:
+    holder.assign(1, 2)
+    await until(lambda: holder.serving() == [1, 2])
+    for _ in range(2):
+        holder.partitions.stop_partition(2, "records were lost")
+    holder.partitions.stop_partition(3, "records were lost")
+    assert holder.serving() == [1]
+    assert holder.owners.here[2].stopped == "records were lost"
+    assert holder.failures == 0
 
 
 async def test_idle_table_stays_fresh_while_log_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,16 +4,19 @@ import asyncio
 import shutil
 from functools import partial
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 from structlog.testing import capture_logs
 
 from streams.node.node import Node
+from streams.node.takeover import Takeover
 from tests.unit.streams.node.nodes import Home, in_partition, is_finished, log_of, noted, scores, send, tp, view
 from tests.unit.streams.sessions.studio import FILE, STREAM, sound, truth
 from tests.waiting import until
 from topics import keys, record_codec
-from topics.catalog import COMMANDS, RESULTS
+from topics.catalog import CHANGELOG, COMMANDS
 from topics.keys import new_id
 from topics.sessions.records import Chunk, Deleted, Sealed
 
@@ -68,8 +71,8 @@ async def test_restart_with_and_without_tables(tmp_path: Path, monkeypatch: pyte
         assert node.sessions.view(gone) is None
         assert {scores(node, session) for session in (done, file, stream, late)} == {truth(data)}
         log = log_of(node)
-        for at in (tp(COMMANDS, file), tp(RESULTS, file)):
-            await until(lambda at=at: noted(node, *at) == log.end(at))  # type: ignore[misc]
+        at = tp(COMMANDS, file)
+        await until(lambda: noted(node, *at) == log.end(at))
 
 
 async def test_tables_of_equally_long_other_log_are_set_aside(tmp_path: Path) -> None:
@@ -89,3 +92,47 @@ async def test_tables_of_equally_long_other_log_are_set_aside(tmp_path: Path) ->
     assert {line["reason"] for line in lines if line["event"] == "table.rebuilt"} == {"it is of another log"}
     async with here.serving() as node:
         assert "a table was rebuilt" not in node.notes()
+
+
+async def test_erasure_waits_for_partitions_that_are_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, released, run = Home(tmp_path), asyncio.Event(), Takeover.run
+
+    async def later(*arguments: Any) -> None:
+        await released.wait()
+        await run(*arguments)
+
+    monkeypatch.setattr(Takeover, "run", later)
+    async with home.starting() as node:
+        erased = list[bool]()
+        await until(lambda: all(owner.has_table for owner in node.owners))
+        for owner in node.owners:
+            monkeypatch.setattr(owner.rows, "erase", lambda: erased.append(node.served.is_set()))
+        round_ = asyncio.ensure_future(node.erase())
+        await asyncio.sleep(0.1)
+        assert not erased
+        released.set()
+        await round_
+        assert erased == [True] * len(list(node.owners))
+
+
+async def test_deletions_that_a_crash_kept_from_the_changelog_are_logged_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the changelog would keep what was deleted."""
+    home, session = Home(tmp_path), new_id()
+    async with home.serving() as node:
+        await send(node, session, STREAM, Chunk("c", 0, sound(3)))
+        await until(lambda: view(node, session).head.windows)
+        rows = node.owners.serving(session).rows
+        monkeypatch.setattr(rows, "_writer", mock.Mock())
+        monkeypatch.setattr(node.partitions, "_note_positions", lambda owner: None)
+        await send(node, session, Deleted("d"))
+    async with home.serving() as node:
+        await log_of(node).flush()
+        records = log_of(node).read(tp(CHANGELOG, session), 0, 1000, 10**9)
+        prefix = keys.row_key(keys.SESSION, session, b"")
+        last = {record.key: record.value for record in records if record.key and record.key.startswith(prefix)}
+    assert last
+    assert set(last.values()) == {None}

@@ -3,26 +3,31 @@
 import asyncio
 import random
 import sys
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from streams.embedded.embedded_log import EmbeddedLog
+from streams.folding import awaited_verdicts
 from streams.folding.awaited_verdicts import Verdicts
-from streams.log import RECORD_COST, Ack
+from streams.log import RECORD_COST, Ack, StoredRecord
 from streams.node import sender as module
 from streams.node.owner import PartitionOwner
 from streams.node.sender import RecordSender
 from streams.room import Room
+from tests.examples import golden
 from tests.garbage import uncollected
 from tests.unit.streams.jobs.world import accepted
 from tests.waiting import turn
 from topics import keys, record_codec
-from topics.catalog import COMMANDS, JOB_COMMANDS
+from topics.catalog import COMMANDS, FOLDED, JOB_COMMANDS, TopicPartition
 from topics.errors import Unavailable
 from topics.folding import Answer, Verdict
-from topics.jobs.records import Accepted, Part
-from topics.sessions.records import Chunk, Opened, Sealed
+from topics.jobs.records import Accepted, JobCommand, JobResult, Part
+from topics.records import Record
+from topics.sessions.records import Chunk, Opened, Sealed, SessionCommand
 
 JOB = keys.new_id()
 SHARE = 2000
@@ -31,7 +36,10 @@ SHARE = 2000
 class Owner:
     number = 0
     rows = SimpleNamespace(disk_full=None)
-    sessions = SimpleNamespace(opened=lambda id: None)
+    sessions = SimpleNamespace(opened=lambda id: None, takes_commands=lambda id: True)
+
+    def store(self, topic: str) -> object:
+        return self.sessions
 
     def __init__(self) -> None:
         self.awaited: set[object] = set()
@@ -68,6 +76,25 @@ def upload(uploads: RecordSender, number: int, size: int) -> asyncio.Task[None]:
 def sender(writer: Any, part_bytes: int) -> RecordSender:
     owners: Any = Owners()
     return RecordSender(writer, owners, part_bytes, share_bytes=SHARE)
+
+
+async def test_each_kind_of_record_is_delivered_as_it_was_sent_and_read_as_it_was_stored(tmp_path: Path) -> None:
+    log, delivered = EmbeddedLog.open(tmp_path, sync=False), list[StoredRecord]()
+    for topic in FOLDED:
+        log.declare(topic, 1)
+    log.deliver(FOLDED, lambda tp, records: delivered.extend(records))
+    records, kinds = sender(log, 100), set[type[Record]]()
+    for path in golden.examples(*FOLDED):
+        topic, read = golden.topic(path), golden.reader(path)
+        record: Record = read(path.with_suffix(".msgpack").read_bytes())
+        await records.append(topic, JOB, record)
+        assert delivered[-1].content is record
+        [stored] = log.read(TopicPartition(topic, 0), delivered[-1].offset, 1, 1 << 30)
+        assert (stored.content, stored.value) == (None, delivered[-1].value)
+        assert repr(read(stored.value or b"")) == repr(record)
+        kinds.add(type(record))
+    assert kinds == {kind for union in (SessionCommand, JobCommand, JobResult) for kind in get_args(union)}
+    await log.close()
 
 
 async def test_upload_without_room_or_timely_append_raises_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +156,7 @@ async def test_project_over_its_queue_share_is_rejected_alone() -> None:
         await submit("loud")
     with pytest.raises(Unavailable, match="share of the log's queue"):
         commands.send(COMMANDS, JOB, opened("loud"), lambda answer: pytest.fail(str(answer)))
-    assert not len(commands.verdicts)
+    assert len(commands.verdicts) == 1, "the first waits, the refused do not"
     second = submit("quiet")
     await asyncio.sleep(0)
     assert len(writer.waiting) == 2
@@ -191,6 +218,20 @@ async def test_projects_enter_in_turn() -> None:
     assert order[:5] == ["loud", "quiet", "loud", "quiet", "loud"]
 
 
+async def test_long_work_takes_turns_and_few_may_wait_for_it() -> None:
+    room, order = Room(1, most_waiting=3), list[str]()
+
+    async def work(project: str) -> None:
+        async with room.admit(project):
+            order.append(project)
+            await turn()
+
+    tasks = [asyncio.create_task(work(project)) for project in ("loud", "loud", "loud", "quiet", "late")]
+    ends = await asyncio.gather(*tasks, return_exceptions=True)
+    assert (order, room.used) == (["loud", "loud", "quiet", "loud"], 0)
+    assert str(ends[-1]) == "too many such requests wait already"
+
+
 async def test_requests_of_one_project_enter_in_order() -> None:
     room, order = Room(10), []
     deadline = asyncio.get_running_loop().time() + 60
@@ -238,6 +279,20 @@ async def test_cancelled_waits_leak_no_room_and_limit_holds(seed: int) -> None:
     assert {type(end) for end in ends if end is not None} <= {asyncio.CancelledError}
     # All room has been released.
     await room.enter("d", 10, loop.time() + 60)
+
+
+async def test_commands_that_may_still_succeed_are_known_until_they_are_folded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "VERDICT_SECONDS", 0.01)
+    monkeypatch.setattr(awaited_verdicts, "MOST_GIVEN_UP", 2)
+    sends = sender(Writer(), 100)
+    for number in range(3):
+        with pytest.raises(Unavailable, match="may still succeed"):
+            await sends.submit(COMMANDS, JOB, Chunk(f"c{number}", 0, b"audio"))
+    assert [sends.verdicts.is_given_up(f"c{number}") for number in range(3)] == [False, True, True], (
+        "the newest are kept"
+    )
+    sends.verdicts.resolve("c1", Verdict(200, 1))
+    assert not sends.verdicts.is_given_up("c1")
 
 
 async def test_sent_commands_are_appended_in_order_and_answered_once() -> None:

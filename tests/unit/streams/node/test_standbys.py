@@ -98,7 +98,7 @@ async def test_promoted_standby_keeps_its_rows_and_is_not_followed(house: House)
     assert house.follower.followed == {2: 0}
     # Records that the follower already has still go to the table until the owner takes it.
     late(TopicPartition(CHANGELOG, 1), [StoredRecord(1, 0, K, b"b", 1)])
-    rows.begin(2, 9, rows._now_ms())
+    rows.begin(2, 9, rows.now_ms())
     late(TopicPartition(CHANGELOG, 1), [StoredRecord(10, 0, K, b"what the owner wrote before", 2)])
     assert (rows.get(K), rows.applied.offset) == (b"b", 9)
     rows.close()
@@ -106,7 +106,7 @@ async def test_promoted_standby_keeps_its_rows_and_is_not_followed(house: House)
 
 async def test_demoted_owner_becomes_standby_with_same_table(house: House) -> None:
     rows = await house.owned(1)
-    rows.begin(4, 9, rows._now_ms())
+    rows.begin(4, 9, rows.now_ms())
     house.standbys.demote(rows)
     await house.keep(1)
     assert (rows.epoch, house.follower.followed) == (0, {1: 9})
@@ -236,9 +236,9 @@ async def test_table_older_than_tombstones_is_rebuilt(house: House, given_back: 
 
     if given_back:
         owned = await house.owned(1)
-        owned.begin(3, 7, owned._now_ms())
+        owned.begin(3, 7, owned.now_ms())
         owned.write({K: b"deleted long ago"})
-        owned.note({}, 8, owned._now_ms())
+        owned.note({}, 8, owned.now_ms())
         house.standbys.demote(owned)
         house.log.now += KEEP_TOMBSTONES_MS
     else:
@@ -273,3 +273,32 @@ async def test_full_disk_does_not_rebuild_table(house: House) -> None:
     house.standbys.demote(rows, DiskFull())
     assert (await house.standbys.promote(1)).get(K) == b"v"
     rows.close()
+
+
+async def test_tables_that_are_not_needed_for_long_are_deleted(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing erases deleted rows from a table that no changelog reaches."""
+    for number in 1, 2, 3:
+        await house.keep(number)
+    rows = await house.owned(2)
+    await until(lambda: len(list(house.standbys)) == 1)
+
+    def there() -> set[str]:
+        return {path.stem for path in house.node.databases._directory.glob("*.db")}
+
+    await house.standbys.drop_unused()
+    assert there() == {"1", "2", "3"}
+    monkeypatch.setattr("streams.tables.tables.UNUSED_SECONDS", -1.0)
+    await house.standbys.drop_unused()
+    assert there() == {"2", "3"}
+    await house.keep(1)
+    assert there() == {"1", "2", "3"}
+    rows.close()
+
+
+async def test_no_table_is_deleted_before_the_first_assignment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streams.tables.tables.UNUSED_SECONDS", -1.0)
+    log: Any = MemoryLog()
+    node = MemoryNode(log, tmp_path)
+    node.tables.open(1).close()
+    await Standbys(node.tables, Follower()).drop_unused()
+    assert [path.name for path in node.databases._directory.glob("*.db")] == ["1.db"]

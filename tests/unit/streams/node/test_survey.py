@@ -18,9 +18,9 @@ from streams.sessions.store import SessionStore
 from tests.unit.streams.node.nodes import Home, in_partition, send
 from tests.unit.streams.sessions.rows import delivered
 from tests.unit.streams.sessions.studio import FILE
-from topics.catalog import COMMANDS, RESULTS
+from topics.catalog import COMMANDS
 from topics.records import Record
-from topics.sessions.records import Chunk, Cursor, Deleted, Scored
+from topics.sessions.records import Chunk, Cursor, Deleted, NewWindows
 
 NUMBER = 1
 CHUNKS = 40
@@ -102,7 +102,9 @@ async def test_audio_after_chunks_dropped_during_survey_is_held(tmp_path: Path) 
         await turns(3)
         dropped = CHUNKS - 5
         assert 0 < len(partition.held()) < dropped
-        partition.fold(RESULTS, 0, Scored(0, "model@00000000", b"", Cursor(dropped, dropped), 0))
+        new = NewWindows(0, "model@00000000", b"", Cursor(dropped, dropped))
+        partition.work.writer._store_of = lambda session: partition.store
+        await partition.work.writer.write(partition.session, new)
         await surveying
         assert partition.held() == partition.offsets[dropped:]
 

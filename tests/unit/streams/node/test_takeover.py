@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from streams.node import lane as lane_module
+from streams.log import StoredRecord
+from streams.node import partition_consumer
 from streams.node.owner import PartitionOwner
+from streams.node.partition_consumer import PartitionStopped
 from streams.tables.partition_rows import encode_positions
 from tests.unit.streams.node.logs import AWAY, MemoryLog, MemoryNode
 from topics.catalog import (
@@ -16,7 +18,6 @@ from topics.catalog import (
     FOLDED,
     JOB_COMMANDS,
     JOB_RESULTS,
-    RESULTS,
     TopicPartition,
 )
 from topics.errors import Unavailable
@@ -154,15 +155,15 @@ def fill(log: MemoryLog, count: int, partition: int = 0) -> None:
 
 async def test_backlog_is_folded_from_noted_positions_commands_first(street: Street) -> None:
     fill(street.log, 3)
-    positions = {COMMANDS: 1, RESULTS: 2, JOB_COMMANDS: 3, JOB_RESULTS: 0}
+    positions = {COMMANDS: 1, JOB_COMMANDS: 3, JOB_RESULTS: 0}
     street.log.add(CHANGELOG, 0, POSITIONS, encode_positions(positions))
     node, owner = await street.take_over()
     topics = [topic for topic, _ in node.folded]
     assert set(topics[:2]) == {COMMANDS}
-    assert set(topics[2:]) == {RESULTS, JOB_RESULTS}
+    assert set(topics[2:]) == {JOB_RESULTS}
     for topic, position in positions.items():
         assert [offset for of, offset in node.folded if of == topic] == list(range(position, 3))
-        assert (owner.lanes[topic].position, owner.lanes[topic].level) == (3, True)
+        assert (owner.consumers[topic].position, owner.consumers[topic].level) == (3, True)
     assert owner.positions() == dict.fromkeys(FOLDED, 3)
     assert node.surveyed == [0]
     assert not owner.serving
@@ -175,7 +176,27 @@ async def test_expired_records_are_not_requested(street: Street) -> None:
     del street.log.records[commands][:4]
     node, owner = await street.take_over()
     assert [offset for of, offset in node.folded if of == COMMANDS] == [4, 5]
-    assert owner.lanes[COMMANDS].position == 6
+    assert owner.consumers[COMMANDS].position == 6
+
+
+async def test_records_removed_before_they_were_folded_are_counted(street: Street) -> None:
+    fill(street.log, 6)
+    street.log.add(CHANGELOG, 0, POSITIONS, encode_positions(dict.fromkeys(FOLDED, 1)))
+    street.log.begins[TopicPartition(COMMANDS, 0)] = 4
+    await street.take_over()
+    assert street.log.removed == 3
+
+
+async def test_log_that_is_not_the_one_of_before_stops_takeover(street: Street) -> None:
+    """Before its rows are read: a table that holds more must not be set aside for it."""
+    node = street.node()
+    owner = street.owner(node)
+    owner.rows.apply([StoredRecord(7, 0, K, b"of before")])
+    street.log.lost[0] = "records were lost"
+    with pytest.raises(PartitionStopped, match="records were lost"):
+        await node.take_over(owner)
+    assert rows_of(owner) == {K: b"of before"}
+    assert not street.markers()
 
 
 async def test_positions_beyond_end_of_log_are_clamped(street: Street) -> None:
@@ -199,16 +220,16 @@ async def test_unavailable_log_is_raised_and_takeover_can_be_retried(street: Str
 
 
 async def test_retried_takeover_folds_nothing_twice(street: Street, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a moment of service, a lane may be fetching a gap. Folding it again could bring back what it deletes."""
-    monkeypatch.setattr(lane_module, "FOLDED", 1)
+    """After a moment of service, a consumer may fetch a gap. Folding it again could bring back what it deletes."""
+    monkeypatch.setattr(partition_consumer, "FOLDED", 1)
     node, owner = await street.take_over()
     fill(street.log, 4)
-    lane = owner.lanes[COMMANDS]
-    lane.fall_behind(4)
+    consumer = owner.consumers[COMMANDS]
+    consumer.fall_behind(4)
 
     async def fetch_gap() -> None:
         async with owner.catching_up:
-            await lane.catch_up()
+            await consumer.catch_up()
 
     await asyncio.gather(fetch_gap(), node.take_over(owner))
     assert [offset for of, offset in node.folded if of == COMMANDS] == [0, 1, 2, 3]

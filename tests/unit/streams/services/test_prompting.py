@@ -92,7 +92,7 @@ def test_engine_receives_sounds_and_speech() -> None:
     assert json.loads(user["content"]) == {
         "task": "audio_insights",
         "duration_seconds": 4.25,
-        "events": [{"tag": "Dog_bark", "start": 0.0, "end": 3.0, "peak": probability(threshold(0) + 20)}],
+        "events": [{"tag": "Dog_bark", "start": 0.0, "end": 3.0, "peak": probability(threshold(0) + 20), "windows": 2}],
         "transcript": [{"start": 1.5, "end": 2.5, "speaker": "Anna", "text": "Hello, dog."}],
         "languages": ["english"],
         "transcript_cut": False,
@@ -247,6 +247,7 @@ def test_too_many_events_are_merged_over_shortest_pauses() -> None:
     barks = [event for event in found if event.tag == "Dog_bark"]
     assert (barks[0].start, barks[-1].end) == (0.0, first - 5 + 2)
     assert max(event.peak for event in barks) == probability(threshold(0) + 9)
+    assert sum(event.windows for event in barks) == 5 * MAX_EVENTS
     assert (2 * 5.0 * MAX_EVENTS + 2, 2 * 5.0 * MAX_EVENTS + 200) in [
         (one.end, other.start) for one, other in pairwise(barks)
     ]

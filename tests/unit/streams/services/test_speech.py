@@ -43,9 +43,9 @@ class OneVoice(Tones):
         raise EngineError("out of order")
 
 
-def saved(path: Path, samples: Floats, rate: int = RATE, kind: str = "WAV") -> Path:
+def saved(path: Path, samples: Floats, rate: int = RATE, kind: str = "WAV", subtype: str = "PCM_16") -> Path:
     made = path / "a.audio"
-    made.write_bytes(encoded(0.9 * samples, rate, kind, "PCM_16"))
+    made.write_bytes(encoded(0.9 * samples, rate, kind, subtype))
     return made
 
 
@@ -388,13 +388,9 @@ def test_failed_overlap_detection_keeps_transcript(tmp_path: Path, monkeypatch: 
 def test_speech_before_a_break_is_transcribed(tmp_path: Path) -> None:
     """The error names the time of the break."""
     noise = np.random.default_rng(1).normal(0, 0.01, 20 * RATE)
-    audio = saved(
-        tmp_path, (talk((0, 2.0), (None, 1.0), (0, 2.0), (None, 15.0)) + noise).astype(np.float32), kind="FLAC"
-    )
-    data = bytearray(audio.read_bytes())
-    middle = len(data) * 3 // 4
-    data[middle : middle + 8000] = np.random.default_rng(2).bytes(8000)
-    audio.write_bytes(data)
+    samples = (talk((0, 2.0), (None, 1.0), (0, 2.0), (None, 15.0)) + noise).astype(np.float32)
+    samples[15 * RATE :] = np.nan
+    audio = saved(tmp_path, samples, subtype="FLOAT")
     run = Run(audio, "application/octet-stream", speaker_diarization=False)
     with pytest.raises(ServiceFault, match=r"the audio breaks at 1\d\.\d s: "):
         perform(run, HttpEngine(numbered), piece_seconds=2.5)

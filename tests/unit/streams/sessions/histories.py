@@ -51,7 +51,7 @@ def _commands(draw: st.DrawFn, mode: str, following: int, damaged: bool) -> Sess
     if what == "delete":
         return Deleted("c")
     if what == "expire" and not damaged:
-        return Expired("sweep", IDLE_MS, draw(st.integers(0, 3)))
+        return Expired("sweep", draw(st.integers(-1, 9)), draw(st.integers(0, 3)))
     sequence = max(0, following - (what == "again"))
     data = draw(st.sampled_from([*PAYLOADS, BAD] if damaged else PAYLOADS))
     key = draw(st.sampled_from([b"", b"k1", b"k2"]))

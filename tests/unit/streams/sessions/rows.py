@@ -10,6 +10,7 @@ from streams.folding.draft import Draft
 from streams.folding.fold import Fold
 from streams.folding.head_store import H, HeadStore
 from streams.log import StoredRecord
+from streams.tables.partition_rows import NO_ROWS
 from topics import record_codec
 from topics.records import Record
 
@@ -28,6 +29,28 @@ class MemoryPartition:
         self.epoch = 0
         self.rows: dict[bytes, bytes] = {}
         self.changelog: list[tuple[bytes, bytes | None]] = []
+        #: What waits until the changelog is durable.
+        self.waiting: list[Callable[[], None]] = []
+        #: Whether nothing has to wait.
+        self.is_prompt = False
+
+    def now_ms(self) -> int:
+        return 0
+
+    def log_first(self, rows: Mapping[bytes, bytes | None], logged: Callable[[], None]) -> None:
+        self.changelog.extend(rows.items())
+        self.waiting.append(logged)
+        if self.is_prompt:
+            self.sync()
+
+    def write_again(self, keys: Sequence[bytes], logged: Callable[[], None]) -> None:
+        self.log_first({key: self.rows.get(key) for key in keys}, logged)
+
+    def sync(self) -> None:
+        """Make the changelog durable."""
+        waiting, self.waiting = self.waiting, []
+        for logged in waiting:
+            logged()
 
     def mark(self, key: bytes) -> None:
         self.rows[key] = b""
@@ -46,8 +69,8 @@ class MemoryPartition:
             yield found[at]
             at = bisect_left(found, following(found[at]))
 
-    def write(self, changes: Mapping[bytes, bytes | None]) -> None:
-        replay(self.rows, list(changes.items()))
+    def write(self, changes: Mapping[bytes, bytes | None], logged: Mapping[bytes, bytes] = NO_ROWS) -> None:
+        replay(self.rows, [*logged.items(), *changes.items()])
         self.changelog.extend(changes.items())
 
 
@@ -71,7 +94,7 @@ def drafting(store: HeadStore[H]) -> Iterator[Draft[H]]:
 
 
 async def fold(store: HeadStore[H], records: Sequence[StoredRecord], agent: Fold[H], park: Park) -> None:
-    """Fold records as a lane does: together, and failing ones with retries."""
+    """Fold records as a consumer does: together, and failing ones with retries."""
     while records:
         records = records[fold_batch(store, records, agent) :]
         if records:

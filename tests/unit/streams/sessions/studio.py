@@ -1,8 +1,8 @@
-"""Intake, analyser and results around one in-memory partition: uploads return as windows."""
+"""Intake, analyser and writer around one in-memory partition: uploads return as windows."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -10,17 +10,16 @@ import numpy as np
 
 from streams.agents import NodeApp, analyse_sessions
 from streams.audio.analysis import Analysis
-from streams.audio.decode import OpenFile, open_file
 from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.fold import Changes
 from streams.log import StoredRecord
 from streams.models.loaded_models import LoadedModels
 from streams.models.protocol import SoundEngine
 from streams.sessions.analyser import Analyser
-from streams.sessions.audio import AudioCache, AudioSource
+from streams.sessions.audio import AudioCache
 from streams.sessions.intake import SessionIntake
-from streams.sessions.results import SessionResults
 from streams.sessions.store import SessionStore
+from streams.sessions.window_writer import WindowWriter
 from streams.workers.process import DEADLINES
 from streams.workers.workers import Workers
 from tests.unit.streams.agents import Agents
@@ -30,7 +29,7 @@ from tests.unit.streams.workers import double
 from tests.waiting import until
 from topics.catalog import TopicPartition
 from topics.geometry import SESSIONS
-from topics.sessions.records import Chunk, Failed, Opened, Scored, SessionCommand, SessionResult
+from topics.sessions.records import Chunk, Failed, NewWindows, Opened, SessionCommand
 from topics.sessions.rules import SessionHead
 
 RATE = 16_000
@@ -81,8 +80,6 @@ class Studio:
     """One partition with all folds and analysis; created and used inside a running loop."""
 
     def __init__(self, engine: SoundEngine, spool: Path, workers: int = 2, cache_bytes: int = 0) -> None:
-        #: Opens files, not chunks. Tests of decoders replace it, and restart.
-        self.open_file: OpenFile = open_file
         self.models = LoadedModels(engine)
         self.spool = spool
         self.threads = double.of_models(self.models)
@@ -90,30 +87,32 @@ class Studio:
         self.fork = self.threads.fork
         self.deadlines = DEADLINES
         self.count = workers
-        self.cache = AudioCache(cache_bytes)
         self.partition = MemoryPartition()
         self.commands = Commands()
-        self.emitted: list[tuple[str, SessionResult]] = []
+        self.audio = AudioCache(cache_bytes, self.commands)
+        self.partition.is_prompt = True
+        self.written: list[tuple[str, NewWindows]] = []
+        self.failed: list[tuple[str, Failed]] = []
         self.refusals: list[Exception] = []
         self.restart()
 
     def restart(self) -> None:
         """Drop everything that a process holds in memory."""
         self.store = SessionStore(self.partition)
-        self.intake = SessionIntake(Verdicts(), 1000, self._announce, self.cache)
-        self.results = SessionResults(lambda changes: None)
-        source = AudioSource(self.cache, self.commands)
+        self.intake = SessionIntake(Verdicts(), 1000, self._announce, self.audio)
+        self.writer = WindowWriter(lambda session: self.store, self.intake, lambda store: True)
+        self.put, self.writer.put = self.writer.put, self._put  # type: ignore[method-assign]
         self.workers = Workers(self.count, self.fork, self.deadlines)
         self.app = NodeApp()
         self.analyser = Analyser(
             self.app,
             self.models,
-            source,
+            self.audio,
             lambda session: self.store,
-            self._emit,
+            self.writer,
+            self._fail,
             self.workers,
             self.spool,
-            self.open_file,
         )
         analyse_sessions(self.app, self.analyser)
         self.agents = Agents(self.app, self.workers, self.analyser)
@@ -161,7 +160,7 @@ class Studio:
         return b"".join(block.scores for block in self.store.blocks(session, 0, 1000))
 
     def failures(self, session: str) -> list[str]:
-        return [result.error for of, result in self.emitted if of == session and isinstance(result, Failed)]
+        return [failed.error for of, failed in self.failed if of == session]
 
     def _announce(self, changes: Changes) -> None:
         for session in changes.gone:
@@ -169,21 +168,27 @@ class Studio:
         for session in changes.work:
             self.analyser.enqueue(session)
 
-    async def _emit(self, session: str, result: SessionResult) -> None:
+    def _put(self, session: str, new: NewWindows, shown: Callable[[Exception | None], None]) -> None:
         if self.refusals:
             raise self.refusals.pop(0)
-        if isinstance(result, Scored):
-            assert len(result.scores) % TAGS == 0
-        self.emitted.append((session, result))
-        await fold(self.store, [delivered(len(self.emitted), session, result)], self.results, self._park)
+        assert len(new.scores) % TAGS == 0
+        self.written.append((session, new))
+        self.put(session, new, shown)
 
-    async def _park(self, partition: int, record: StoredRecord, cause: str) -> None:
+    async def _fail(self, session: str, error: str) -> None:
+        if self.refusals:
+            raise self.refusals.pop(0)
+        failed = Failed("analysis", error, self.head(session).windows)
+        self.failed.append((session, failed))
+        await self.send(session, failed)
+
+    async def _park(self, partition: int, record: StoredRecord, cause: str, counts: bool) -> None:
         raise AssertionError(f"record {record.offset} was parked: {cause}")
 
 
 @asynccontextmanager
 async def playing(tmp_path: Path, engine: Fingerprint | None = None, **options: int) -> AsyncIterator[Studio]:
-    """Run a studio until all analysis is done; no lane may end before it is stopped."""
+    """Run a studio until all analysis is done; no actor may end before it is stopped."""
     async with Studio(engine or Fingerprint(), tmp_path, **options) as studio:
         yield studio
         await studio.settle()

@@ -1,6 +1,7 @@
 """The analyser: order, concurrent sessions, and faults."""
 
 import asyncio
+import io
 import math
 import tempfile
 import threading
@@ -13,9 +14,10 @@ import numpy as np
 import pytest
 
 from streams.embedded.errors import LogDamaged
+from streams.log import RECORD_COST
 from streams.models.protocol import Floats
 from streams.sessions import audio as audio_source
-from streams.sessions import files, step
+from streams.sessions import files
 from streams.workers import process
 from tests.audio import encoded
 from tests.unit.streams.audio.engines import TAGS, Fingerprint
@@ -24,10 +26,12 @@ from tests.unit.streams.sessions.studio import FILE, STREAM, Studio, pieces, pla
 from tests.waiting import until
 from topics.errors import EngineError, RecordError, Unavailable
 from topics.keys import new_id
-from topics.sessions.records import Chunk, Failed, Opened, Sealed, SessionResult
+from topics.sessions.records import Chunk, Opened, Sealed
 
 ONE, TWO = "A" * 24, "B" * 24
-BAD = b"\0"
+#: A float that is not a number, which the edge accepts from nobody.
+BAD = np.array([np.nan], "<f4").tobytes()
+FLOATS = msgspec.structs.replace(STREAM, content_type="audio/x-raw; rate=16000; format=f32")
 
 
 class Counting(Fingerprint):
@@ -115,7 +119,7 @@ async def test_rest_of_long_chunk_does_not_delay_other_streams(tmp_path: Path) -
     assert max(engine.together) <= 16
 
 
-async def test_unreadable_row_does_not_end_lane(tmp_path: Path) -> None:
+async def test_unreadable_row_does_not_end_actor(tmp_path: Path) -> None:
     """Neither in a step nor when the progress of the failed session is read."""
     data = sound(1)
     async with playing(tmp_path) as studio:
@@ -149,7 +153,7 @@ async def test_lagging_streams_share_log_reads(tmp_path: Path, monkeypatch: pyte
 async def test_lagging_stream_reads_whole_step_at_once(tmp_path: Path) -> None:
     """On a log with single reads; some of the audio is in memory."""
     audio = pieces(sound(8), 0.5)
-    async with playing(tmp_path, cache_bytes=2 * len(audio[0])) as studio:
+    async with playing(tmp_path, cache_bytes=2 * (len(audio[0]) + RECORD_COST)) as studio:
         await studio.send(ONE, STREAM)
         with mock.patch.object(studio.analyser.ready, "take", return_value=None):
             for number, chunk in enumerate(audio):
@@ -165,9 +169,9 @@ async def test_audio_counts_in_cache_until_worker_has_taken_it(tmp_path: Path) -
         for session in (ONE, TWO):
             await studio.send(session, STREAM, Chunk("c", 0, data))
         await asyncio.to_thread(engine.begun.wait, 10)
-        assert studio.cache.size == 2 * len(data)
+        assert studio.audio.size == 2 * (len(data) + RECORD_COST)
         engine.gate.set()
-    assert studio.cache.size == studio.commands.reads == 0
+    assert studio.audio.size == studio.commands.reads == 0
     assert studio.scores(ONE) == studio.scores(TWO) == truth(data)
 
 
@@ -177,11 +181,11 @@ async def test_file_is_analysed_once_complete(tmp_path: Path) -> None:
         await studio.send(ONE, FILE)
         await studio.upload(ONE, pieces(data, 7.7))
         await studio.settle()
-        assert studio.emitted == []
+        assert studio.written == []
         await studio.send(ONE, Sealed("c"))
     assert studio.scores(ONE) == truth(data)
     assert studio.head(ONE).finished
-    assert len(studio.emitted) > 1
+    assert len(studio.written) > 1
 
 
 async def test_long_file_is_gathered_in_several_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,13 +204,16 @@ async def test_long_file_is_gathered_in_several_turns(tmp_path: Path, monkeypatc
 async def test_slow_disk_does_not_stop_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loop, went_on = asyncio.get_running_loop(), threading.Event()
 
-    class Slow(tempfile.SpooledTemporaryFile[bytes]):
+    class Slow(io.FileIO):
+        def __init__(self, dir: Path) -> None:
+            super().__init__(dir / "slow", "w+")
+
         def writelines(self, iterable: Iterable[bytes]) -> None:  # type: ignore[override]
             loop.call_soon_threadsafe(went_on.set)
             assert went_on.wait(60), "the loop waits for the disk"
             super().writelines(iterable)
 
-    monkeypatch.setattr(tempfile, "SpooledTemporaryFile", Slow)
+    monkeypatch.setattr(tempfile, "TemporaryFile", Slow)
     monkeypatch.setattr(files, "GATHERED_BYTES", 40_000)
     async with playing(tmp_path) as studio:
         await studio.send(ONE, FILE)
@@ -315,7 +322,7 @@ async def test_persistent_error_ends_session_after_three_attempts(
 async def test_rejected_failure_record_is_retried(tmp_path: Path) -> None:
     async with playing(tmp_path, workers=1) as studio:
         studio.refusals = [Unavailable("the broker is away")] * 6
-        await studio.send(ONE, STREAM, Chunk("c", 0, BAD))
+        await studio.send(ONE, FLOATS, Chunk("c", 0, BAD))
     assert len(studio.failures(ONE)) == 1
     assert studio.head(ONE).error is not None
 
@@ -325,23 +332,23 @@ async def test_rejected_failure_of_damaged_file_keeps_its_reason(tmp_path: Path)
     refusals = [Unavailable("the broker is away")]
     async with playing(tmp_path) as studio:
 
-        async def refuse_failure(session: str, result: SessionResult) -> None:
-            if isinstance(result, Failed) and refusals:
+        async def refuse_failure(session: str, error: str) -> None:
+            if refusals:
                 raise refusals.pop()
-            await studio._emit(session, result)
+            await studio._fail(session, error)
 
-        studio.analyser.steps.emit = refuse_failure
+        studio.analyser._fail = refuse_failure
         await studio.send(ONE, FILE, Chunk("c", 0, sound(2) + b"\0"), Sealed("c"))
     assert studio.failures(ONE) == ["the audio is damaged: its last frame has 1 of 2 bytes"]
     assert studio.scores(ONE) == truth(sound(2))[: 3 * TAGS]
     assert studio.store.audio(ONE, 0, 1) == []
 
 
-async def test_crashed_lane_is_reported(tmp_path: Path) -> None:
+async def test_crashed_actor_is_reported(tmp_path: Path) -> None:
     studio = Studio(Fingerprint(), tmp_path)
     async with studio:
         studio.refusals = [RuntimeError("the log failed for good")] * 9
-        await studio.send(ONE, STREAM, Chunk("c", 0, BAD))
+        await studio.send(ONE, FLOATS, Chunk("c", 0, BAD))
         await until(lambda: studio.ended)
         assert "for good" in str(studio.ended[0])
 
@@ -353,8 +360,8 @@ async def test_busy_project_does_not_delay_others(tmp_path: Path) -> None:
         await studio.upload(session, pieces(sound(2)))
     async with studio:
         await studio.settle()
-    # The second turn is its own, and lanes end in any order.
-    assert [session for session, _ in studio.emitted].index(ONE) <= 10
+    # The second turn is its own, and actors end in any order.
+    assert [session for session, _ in studio.written].index(ONE) <= 10
 
 
 @pytest.mark.parametrize(
@@ -364,7 +371,7 @@ async def test_steps_are_short_while_projects_compete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, projects: list[str], cost: float, steps: int
 ) -> None:
     """How many chunks of 0.5 s that is depends on what the model costs."""
-    monkeypatch.setattr(step, "SHARED_SECONDS", math.inf)
+    monkeypatch.setattr("streams.workers.workers.SHARED_SECONDS", math.inf)
     monkeypatch.setattr(process, "FIRST_COST", cost)
     async with playing(tmp_path, cache_bytes=10**9) as studio:
         for number in range(2):
@@ -372,5 +379,5 @@ async def test_steps_are_short_while_projects_compete(
             await studio.send((session := new_id()), opened)
             await studio.upload(session, pieces(sound(6), 0.5))
             await studio.settle()
-    last = studio.emitted[-1][0]
-    assert len([session for session, _ in studio.emitted if session == last]) == steps
+    last = studio.written[-1][0]
+    assert len([session for session, _ in studio.written if session == last]) == steps

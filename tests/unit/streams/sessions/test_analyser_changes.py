@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import msgspec
@@ -19,7 +20,7 @@ from tests.unit.streams.sessions.studio import FILE, STREAM, Studio, pieces, pla
 from tests.waiting import until
 from topics.catalog import TopicPartition
 from topics.errors import EngineError, NotOwned, Unavailable
-from topics.sessions.records import Chunk, Deleted, Opened, Scored, Sealed, SessionResult
+from topics.sessions.records import Chunk, Deleted, Opened, Sealed
 
 ONE, TWO = "A" * 24, "B" * 24
 
@@ -69,24 +70,26 @@ async def test_audio_released_after_head_was_read_fails_no_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker ends before its last result is folded, so the next step begins at an old place."""
-    data, late = sound(6), list[tuple[str, SessionResult]]()
+    data, late = sound(6), list[tuple[Any, ...]]()
 
-    async def emit(session: str, result: SessionResult) -> None:
-        late.append((session, result))
+    def put(*windows: Any) -> None:
+        late.append(windows)
+        windows[2](None)
 
     async with playing(tmp_path) as studio:
         stretch = studio.commands.stretch
 
         async def fold_first(tp: TopicPartition, offsets: Sequence[int], size: int) -> Sequence[StoredRecord]:
             while late:
-                await studio._emit(*late.pop(0))
+                session, new, _ = late.pop(0)
+                studio.put(session, new, lambda error: None)
                 held = studio.store.references.held
                 values = enumerate(studio.commands.values)
                 studio.commands.values = [value if held(offset) else None for offset, value in values]
             return await stretch(tp, offsets, size)
 
         monkeypatch.setattr(studio.commands, "stretch", fold_first)
-        with mock.patch.object(studio.analyser.steps, "emit", emit):
+        with mock.patch.object(studio.writer, "put", put):
             await studio.send(ONE, STREAM)
             await studio.upload(ONE, pieces(data)[:6])
             await studio.settle()
@@ -134,10 +137,10 @@ async def test_ended_session_is_not_analysed_again(tmp_path: Path) -> None:
     async with playing(tmp_path, engine) as studio:
         await studio.send(ONE, STREAM, Chunk("c", 0, sound(1)), Sealed("c"))
         await studio.settle()
-        emitted, asked = len(studio.emitted), engine.asked
+        emitted, asked = len(studio.written), engine.asked
         studio.analyser.enqueue(ONE)
         await studio.settle()
-        assert (len(studio.emitted), engine.asked) == (emitted, asked)
+        assert (len(studio.written), engine.asked) == (emitted, asked)
 
 
 @pytest.mark.parametrize("bound", ["IDLE_SESSIONS", "MAX_SESSIONS"])
@@ -202,7 +205,7 @@ def opened(kind: Opened, engine: SoundEngine) -> Opened:
 
 
 def models_of(studio: Studio, session: str) -> set[str]:
-    return {result.model for of, result in studio.emitted if of == session and isinstance(result, Scored)}
+    return {new.model for of, new in studio.written if of == session}
 
 
 async def test_session_keeps_model_it_was_opened_with(tmp_path: Path) -> None:
@@ -235,7 +238,7 @@ async def test_session_waits_for_missing_model(tmp_path: Path) -> None:
         await studio.send(ONE, Sealed("c"))
         await studio.send(TWO, STREAM)
         await studio.upload(TWO, pieces(audio))
-        await until(lambda: studio.emitted)
+        await until(lambda: studio.written)
         assert models_of(studio, ONE) == set()
         assert studio.failures(ONE) == []
         studio.models.use(second)
@@ -257,4 +260,4 @@ async def test_failed_model_load_is_retried(tmp_path: Path) -> None:
         await until(lambda: len(seen) >= 2)
         studio.analyser.forget(ONE)
     assert set(seen) == {"gone@1-2"}
-    assert studio.emitted == []
+    assert studio.written == []

@@ -18,7 +18,7 @@ from tests.unit.streams.sessions.world import MODEL, TAGS, World, score
 from tests.waiting import until
 from topics import keys, record_codec
 from topics.ports.ledger import Charge, MeteredService
-from topics.sessions.records import Chunk, Cursor, Deleted, Metered, Opened, Scored, Sealed, SessionCommand
+from topics.sessions.records import Chunk, Cursor, Deleted, Metered, NewWindows, Opened, Sealed, SessionCommand
 from topics.sessions.rules import METER_WINDOWS
 
 SESSION = "S" * 24
@@ -32,11 +32,11 @@ def analysed(*after: SessionCommand, opened: Opened = OPENED) -> World:
     world = World([delivered(offset, SESSION, command, BEGUN) for offset, command in enumerate(commands)])
     world.fold_commands(3)
     world.analyse(SESSION, 2)
-    world.fold_results(10)
+    world.show()
     world.fold_commands(len(after))
     while world.unfinished():
         world.analyse(SESSION, 1)
-        world.fold_results(10)
+        world.show()
     return world
 
 
@@ -44,12 +44,12 @@ async def bill(world: World, ledger: Books) -> None:
     """Let the biller take the session until nothing is left to bill."""
 
     async def emit(session: str, result: Metered) -> None:
-        world._emit(session, result)
+        world.append(session, result)
 
     app = NodeApp()
     async with billing(app, SessionBiller(app, lambda session: world.store, ledger, emit), "X" * 24, SESSION):
-        await until(lambda: any(isinstance(record_codec.decode_result(one.value), Metered) for one in world.results))
-    world.fold_results(10)
+        await until(lambda: any(isinstance(record_codec.decode_command(one.value), Metered) for one in world.log))
+    world.fold_commands(10)
 
 
 @pytest.fixture(autouse=True)
@@ -74,9 +74,9 @@ async def test_ended_session_is_billed_once() -> None:
 @pytest.mark.parametrize("derived", [False, True])
 async def test_deleted_session_is_billed_before_final_removal(derived: bool) -> None:
     world, books = analysed(Deleted("c"), opened=msgspec.structs.replace(OPENED, derived=derived)), Books()
-    # A late result writes nothing.
-    world._emit(SESSION, Scored(2, MODEL, score(b"c"), Cursor(3, 2), tags=TAGS))
-    world.fold_results(10)
+    # Late windows write nothing.
+    world.writer.put(SESSION, NewWindows(2, MODEL, score(b"c"), Cursor(3, 2), tags=TAGS), lambda error: None)
+    world.show()
     left = [key for key in world.partition.rows if key.startswith(keys.SESSION)]
     assert {key[-1:] for key in left} == {keys.HEAD, keys.REQUEST}
     await bill(world, books)
@@ -95,7 +95,7 @@ def test_running_session_is_not_billed_before_full_step() -> None:
 @given(st.integers(0, 5 * METER_WINDOWS), st.integers(0, 5), st.booleans())
 def test_billing_steps_add_up_to_total_audio(windows: int, billed: int, predicts: bool) -> None:
     opened = Opened("c", "stream", "audio/wav", "p", 2000, 500, at=BEGUN)
-    lines = list(charges(SESSION, opened, Metered(windows, predicts)))
+    lines = list(charges(SESSION, opened, Metered("", windows, predicts)))
     audio = windows * 2000 if predicts else windows and 1500 + windows * 500
     assert sum(line.audio_ms for line in lines) == audio
     assert [line.step for line in lines] == list(range(-(-windows // METER_WINDOWS)))
@@ -103,5 +103,5 @@ def test_billing_steps_add_up_to_total_audio(windows: int, billed: int, predicts
     for before, line in pairwise(lines):
         assert line.at_ms == before.at_ms + before.audio_ms
     early = min(billed * METER_WINDOWS, windows - windows % METER_WINDOWS)
-    first = charges(SESSION, opened, Metered(early, predicts))
-    assert [*first, *charges(SESSION, opened, Metered(windows, predicts), early)] == lines
+    first = charges(SESSION, opened, Metered("", early, predicts))
+    assert [*first, *charges(SESSION, opened, Metered("", windows, predicts), early)] == lines

@@ -14,12 +14,12 @@ from streams.log import StoredRecord
 from streams.sessions.metering import charges
 from tests.unit.streams.sessions.histories import histories, opening
 from tests.unit.streams.sessions.rows import delivered, replay
-from tests.unit.streams.sessions.world import IDLE_MS, MODEL, TAGS, Crash, World, score
+from tests.unit.streams.sessions.world import IDLE_MS, STEP, Crash, World
 from topics import keys, rows
+from topics.sessions import rows as sessions
 from topics.sessions import rules
-from topics.sessions.records import Chunk, Cursor, Deleted, Metered, Scored, Sealed, SessionCommand, SessionKind
+from topics.sessions.records import Chunk, Deleted, Metered, Sealed, SessionCommand, SessionKind
 from topics.sessions.rows import BLOCK_WINDOWS
-from topics.sessions.rows import opened as session_opened
 from topics.sessions.sounds import SoundRules
 
 pytestmark = pytest.mark.slow
@@ -38,7 +38,7 @@ def crashes(following: st.SearchStrategy[tuple[int, Crash] | None]) -> st.Search
 
 two_crashes = st.tuples(st.just("crash"), crashes(st.none() | st.tuples(st.integers(0, 6), crashes(st.none()))))
 #: Frequent events are listed more than once.
-names = ["commands", "commands", "work", "work", "analyse", "results", "meter", "tune", "commit", "commit"]
+names = ["commands", "commands", "work", "work", "analyse", "show", "meter", "tune", "commit", "commit"]
 steps = st.tuples(st.sampled_from(names), counts)
 happenings: st.SearchStrategy[Happening] = st.one_of(steps, steps, steps, steps, two_crashes)
 stories = st.lists(happenings, min_size=2, max_size=14)
@@ -51,7 +51,7 @@ def play(world: World, happening: Happening) -> None:
         return
     steps: dict[str, Callable[[], None]] = {
         "commands": partial(world.fold_commands, argument),
-        "results": partial(world.fold_results, argument),
+        "show": world.show,
         "analyse": partial(analyse, world, argument),
         "work": partial(analyse, world, argument),
         "commit": world.commit,
@@ -60,7 +60,7 @@ def play(world: World, happening: Happening) -> None:
     }
     steps[what]()
     if what == "work":
-        world.fold_results(len(world.results))
+        world.show()
 
 
 def analyse(world: World, count: int) -> None:
@@ -75,13 +75,18 @@ def clean_run(commands: list[StoredRecord]) -> World:
 
 
 def session_rows(stored: dict[bytes, bytes]) -> dict[bytes, bytes]:
-    """Return the rows without changed rules, which differ in a run without crashes."""
+    """Return the rows without what notes of the service changed, which differ in a run without crashes."""
     found = {key: row for key, row in stored.items() if key.startswith(keys.SESSION) and key[25:] != keys.RULES}
     for key, value in found.items():
         if key[25:] == keys.REQUEST:
-            opened = session_opened(value)
+            opened = sessions.opened(value)
             assert opened is not None
             found[key] = rows.encode(msgspec.structs.replace(opened, tuned=()))
+        elif key[25:] == keys.HEAD:
+            # With the row of the newest windows, which tells what a head no longer needs.
+            head = sessions.whole(sessions.head(value), sessions.newest(stored.get(key[:25] + keys.NEWEST)))
+            assert head is not None
+            found[key] = rows.encode(msgspec.structs.replace(head, noted=-1, tuned=0))
     return found
 
 
@@ -92,7 +97,8 @@ def assert_rules_stay(world: World, told: dict[str, tuple[SoundRules, ...]]) -> 
         if opened is not None:
             known = told.get(session, ())
             assert opened.rules[: len(known)] == known
-            told[session] = opened.rules
+            if world.flushed == len(world.partition.changelog):
+                told[session] = opened.rules
 
 
 def assert_watched(world: World) -> None:
@@ -127,11 +133,11 @@ OPENED, A, B = opening("stream", None), Chunk("c", 0, b"a"), Chunk("c", 1, b"b")
 LOST, KEPT = Crash(0.0, local=True), Crash(1.0, local=False)
 MISSED: list[Happening] = [("crash", LOST), ("commit", 1), ("crash", KEPT)]
 #: A session that is fully analysed and billed, all of it committed.
-FINISHED: list[Happening] = [("commands", 4), ("work", 2), ("work", 1), ("meter", 1), ("results", 9), ("commit", 1)]
+FINISHED: list[Happening] = [("commands", 4), ("work", 2), ("work", 1), ("meter", 1), ("commands", 1), ("commit", 1)]
 
 
 #: Other rules after the first of two windows.
-TUNED: list[Happening] = [("commands", 2), ("work", 1), ("tune", 2), ("results", 1), ("commands", 1), ("work", 1)]
+TUNED: list[Happening] = [("commands", 2), ("work", 1), ("tune", 2), ("commands", 2), ("work", 1)]
 
 
 @settings(max_examples=200, deadline=None)
@@ -143,7 +149,7 @@ TUNED: list[Happening] = [("commands", 2), ("work", 1), ("tune", 2), ("results",
     log_of(OPENED, Chunk("c", None, b"a", predict=True)), [("commands", 1), ("commit", 1), ("commands", 1), *MISSED]
 )
 @example(log_of(OPENED, A, Sealed("c")), [("commands", 1), ("commit", 1), ("commands", 2), *MISSED])
-@example(log_of(OPENED, A, B), [("commands", 3), ("analyse", 2), ("commit", 1), ("results", 1), *MISSED])
+@example(log_of(OPENED, A, B), [("commands", 3), ("commit", 1), ("analyse", 2), ("show", 1), *MISSED])
 @example(log_of(OPENED, A, B, Sealed("c"), Deleted("c")), [*FINISHED, ("commands", 1), *MISSED])
 # Other rules between two windows, whose opening is written again.
 @example(log_of(OPENED, A, B), [*TUNED, *MISSED])
@@ -168,7 +174,7 @@ def check_story(commands: list[StoredRecord], story: list[Happening]) -> None:
     told: dict[str, tuple[SoundRules, ...]] = {}
     for happening in story:
         play(world, happening)
-        note(f"{happening}: {world.folded} folded, {len(world.results)} results")
+        note(f"{happening}: {world.folded[0]} of {len(world.log)} folded")
         assert_held(world)
         assert_rules_stay(world, told)
     event(f"crashes: {sum(what == 'crash' for what, _ in story)}")
@@ -197,7 +203,7 @@ def assert_metered(world: World, clean: World) -> None:
         for session in kept:
             head, opened = clean.head(session), clean.store.opened(session)
             assert opened is not None
-            due = charges(session, opened, Metered(head.meterable, bool(head.predicts)))
+            due = charges(session, opened, Metered("", head.meterable, bool(head.predicts)))
             assert [charge for (of, _), charge in sorted(ledger.items()) if of == session] == list(due)
 
 
@@ -257,7 +263,7 @@ def test_two_crashes_lose_no_accepted_chunk(cut: int, folded_again: int, kind: S
         assert len(world.partition.changelog) - world.flushed == logged
         second = Crash(kept / 20, local=False, batch=1)
         world.crash(Crash((cut + 0.5) / logged, local=True, batch=1, then=(folded_again, second)))
-        assert [row.offset for row in world.store.audio(SESSION, 0, 3)] == [1, 2, 3], kept
+        assert [row.offset for row in world.store.audio(SESSION, 0, 3)] == [1 * STEP, 2 * STEP, 3 * STEP], kept
         for ended in ends(world):
             assert session_rows(ended.partition.rows) == expected
 
@@ -276,7 +282,7 @@ def finished_session(derived: bool = False) -> World:
 @pytest.mark.parametrize("cut", range(8))
 def test_deletion_of_finished_session_survives_any_changelog_cut(cut: int, derived: bool, standby: bool) -> None:
     world = finished_session(derived)
-    world.commands.append(delivered(4, SESSION, Deleted("c")))
+    world.coming.append(delivered(4 * STEP, SESSION, Deleted("c")))
     world.fold_commands(1)
     deletions = len(world.partition.changelog) - world.flushed
     world.crash(Crash((cut + 0.5) / deletions if cut < deletions else 1.0, local=False, standby=standby))
@@ -295,13 +301,16 @@ def test_finished_session_still_in_index_keeps_rows() -> None:
     assert list(world.store.unsettled_ids()) == []
 
 
-def test_chunks_folded_after_their_results_need_no_row() -> None:
-    """A node that was paused may fetch another owner's results before its commands."""
-    world = World(log_of(OPENED, Chunk("c", 0, b"a"), Chunk("c", 1, b"b", b"key")))
+def test_chunks_folded_after_their_windows_need_no_row() -> None:
+    """The windows of another owner may be known before its commands."""
+    world, other = (World(log_of(OPENED, A, Chunk("c", 1, b"b", b"key"))) for _ in range(2))
+    other.fold_commands(3)
+    other.analyse(SESSION, 2)
+    other.show()
     world.fold_commands(2)
-    both = Scored(0, MODEL, score(b"a") + score(b"b"), Cursor(2, 2), tags=TAGS)
-    world.results.append(delivered(0, SESSION, both))
-    world.fold_results(1)
+    newest = world.store.row_key(SESSION, keys.NEWEST)
+    world.partition.write({newest: other.partition.rows[newest]})
+    world.store.remember(SESSION, None)
     world.fold_commands(1)
     assert world.parked == []
     head = world.head(SESSION)

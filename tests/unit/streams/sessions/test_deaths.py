@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from streams.audio.decode import BLOCK_SAMPLES
 from streams.models.protocol import Floats
+from streams.processes.deaths import DEADLY, DEATHS
 from streams.sessions import step as module
 from streams.workers.messages import Scored
 from streams.workers.session import WorkerSession
@@ -21,9 +22,8 @@ from tests.unit.streams.sessions.studio import FILE, STREAM, Studio, pieces, pla
 from tests.unit.streams.workers.double import Death
 from tests.waiting import until
 from topics.errors import Unavailable
-from topics.folding import DEADLY, DEATHS
 from topics.media import MIN_RATE
-from topics.sessions.records import Chunk, Cursor, Opened, Sealed, SessionResult
+from topics.sessions.records import Chunk, Cursor, NewWindows, Opened, Sealed
 
 ONE, TWO = "A" * 24, "B" * 24
 POISON = bytes(32_000)
@@ -158,13 +158,13 @@ async def test_file_resumes_at_last_window_after_worker_death(tmp_path: Path) ->
     data = sound(100, seed=5)
     engine = Faulty()
     async with playing(tmp_path, engine, workers=1) as studio:
-        emit = studio.analyser.steps.emit
+        put = studio.writer.put
 
-        async def emit_and_die(session: str, result: SessionResult) -> None:
-            await emit(session, result)
+        def put_and_die(session: str, new: NewWindows, shown: Callable[[Exception | None], None]) -> None:
+            put(session, new, shown)
             engine.faults[:] = [Death(), Death()]
 
-        studio.analyser.steps.emit = emit_and_die
+        studio.writer.put = put_and_die  # type: ignore[method-assign]
         engine.faults[:] = [Death()]
         await studio.send(ONE, FILE, *(Chunk("c", n, chunk) for n, chunk in enumerate(pieces(data, 20))), Sealed("c"))
     assert studio.workers.deaths >= 5
@@ -195,7 +195,7 @@ async def test_step_with_most_windows_is_accepted(tmp_path: Path) -> None:
     async with playing(tmp_path, workers=1, cache_bytes=4 * BLOCK_SAMPLES) as studio:
         await studio.send(ONE, opened, Chunk("c", 0, data), Chunk("c", 1, data))
     assert studio.failures(ONE) == []
-    assert len(studio.emitted) == 1
+    assert len(studio.failed) + len(studio.written) == 1
     assert studio.head(ONE).windows > 2 * len(data) // (MIN_RATE // 2) - 4
 
 
@@ -240,7 +240,7 @@ async def test_failed_worker_start_is_retried(tmp_path: Path) -> None:
     studio = Studio(Fingerprint(), tmp_path, workers=1)
     refusals = [Unavailable("no process"), OSError("no file"), Unavailable("no process")]
 
-    def refuse() -> object:
+    def refuse(file: int | None) -> object:
         if refusals:
             raise refusals.pop()
         return studio.threads.fork()

@@ -1,6 +1,7 @@
 """Encoded audio is decoded step by step, whatever a chunk contains; the windows equal those of one pass."""
 
-from collections.abc import Iterator
+import io
+import re
 from pathlib import Path
 from unittest import mock
 
@@ -9,21 +10,18 @@ import numpy as np
 import pytest
 
 from streams.audio.analysis import Analysis, score_alone
-from streams.audio.decode import BROKEN_LIMIT, decode_chunk, open_file
-from streams.decoders.pool import DIED, DecoderPool
-from streams.decoders.processes import Zygote
+from streams.audio.decode import decode_chunk, open_file
 from streams.sessions import analyser, files
-from streams.workers import progress
+from streams.sessions.metering import charges
+from streams.workers import progress, recordings
 from streams.workers.progress import StreamProgress
-from tests.attacks.decoders import DEADLINES
-from tests.attacks.faulty_decoders import COMMAND, CRASH, SPIN
 from tests.audio import encoded, noise
 from tests.unit.streams.audio.engines import TAGS, Fingerprint
 from tests.unit.streams.sessions.studio import FILE, RATE, STREAM, Studio, playing
 from tests.waiting import until
 from topics.geometry import SESSIONS
 from topics.media import parse
-from topics.sessions.records import Chunk, Cursor, Deleted, Scored, Sealed
+from topics.sessions.records import Chunk, Cursor, Deleted, Metered, Sealed
 
 pytestmark = pytest.mark.slow
 
@@ -36,8 +34,8 @@ OPENED_FILE = msgspec.structs.replace(FILE, content_type="application/octet-stre
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make steps so small that two seconds need several."""
     monkeypatch.setattr(progress, "STEP_SAMPLES", 10_000)
-    monkeypatch.setattr(files, "STEP_SAMPLES", 10_000)
-    monkeypatch.setattr(files, "BLOCK_SAMPLES", 3000)
+    monkeypatch.setattr(recordings, "STEP_SAMPLES", 10_000)
+    monkeypatch.setattr(recordings, "BLOCK_SAMPLES", 3000)
     monkeypatch.setattr("streams.audio.decode.BLOCK_SAMPLES", 3000)
 
 
@@ -52,21 +50,12 @@ def truth(*chunks: bytes) -> bytes:
     return analysis.feed(np.concatenate([audio.samples for audio in decoded])) + analysis.finish()
 
 
-@pytest.fixture
-def pool() -> Iterator[DecoderPool]:
-    pool = DecoderPool(deadlines=DEADLINES, zygote=Zygote(COMMAND))
-    yield pool
-    assert pool._busy == 0, "a decoder is held by nobody"
-    pool.stop()
-
-
-async def begin(studio: Studio, pool: DecoderPool) -> None:
-    """Start a process from the rows, decoding with a pool."""
+async def begin(studio: Studio) -> None:
+    """Start a process from the rows."""
     await studio.stop()
-    studio.open_file = pool.open_file
     studio.restart()
     await studio.start()
-    for session in {key for key, _ in studio.emitted}:
+    for session in {key for key, _ in studio.written}:
         studio.analyser.enqueue(session)
 
 
@@ -76,44 +65,39 @@ def session(number: int) -> str:
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("kind", ["FLAC", "OGG"])
-async def test_long_chunk_is_analysed_in_several_steps(tmp_path: Path, pool: DecoderPool, kind: str) -> None:
+async def test_long_chunk_is_analysed_in_several_steps(tmp_path: Path, kind: str) -> None:
     chunks = [encoded(noise(int(seconds * RATE), n), RATE, kind) for n, seconds in enumerate((0.4, 0.5, 9.3, 0.1, 5.0))]
     async with playing(tmp_path) as studio:
-        await begin(studio, pool)
         await studio.send(session(1), OPENED)
         await studio.upload(session(1), chunks)
         await studio.send(session(1), Sealed("c"))
     assert studio.scores(session(1)) == truth(*chunks)
-    steps = [len(result.scores) // TAGS for _, result in studio.emitted if isinstance(result, Scored)]
+    steps = [new.count for _, new in studio.written]
     assert max(steps) <= 3, "a step is no longer than its samples"
     assert studio.head(session(1)).finished
 
 
 @pytest.mark.usefixtures("small")
-async def test_restart_within_chunk_changes_no_window(tmp_path: Path, pool: DecoderPool) -> None:
+async def test_restart_within_chunk_changes_no_window(tmp_path: Path) -> None:
     """Nothing is scored twice, and the windows are the same, even with a restart at every window."""
     chunks = [flac(seconds, n) for n, seconds in enumerate((0.7, 8.3, 0.6, 4.1))]
     async with playing(tmp_path) as studio:
-        await begin(studio, pool)
         await studio.send(session(1), OPENED)
         await studio.upload(session(1), chunks)
         await studio.send(session(1), Sealed("c"))
         while not studio.head(session(1)).finished:
             before = len(studio.scores(session(1)))
             await until(lambda: len(studio.scores(session(1))) != before or studio.head(session(1)).finished)  # noqa: B023
-            await begin(studio, pool)
+            await begin(studio)
     assert studio.scores(session(1)) == truth(*chunks)
 
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("held", [1, 3])
-async def test_sessions_share_limited_decoders(
-    tmp_path: Path, pool: DecoderPool, monkeypatch: pytest.MonkeyPatch, held: int
-) -> None:
+async def test_sessions_share_limited_decoders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int) -> None:
     monkeypatch.setattr(files, "MOST_HELD", held)
     audio = {session(n): flac(4 + n % 3, n) for n in range(12)}
     async with playing(tmp_path) as studio:
-        await begin(studio, pool)
         for number, (key, data) in enumerate(audio.items()):
             await studio.send(key, OPENED_FILE if number % 2 else OPENED, Chunk("c", 0, data), Sealed("c"))
         # A deleted session does not delay the others.
@@ -142,24 +126,9 @@ async def test_decoder_of_forgotten_session_goes_to_next(tmp_path: Path, monkeyp
     assert studio.scores(second) == truth(flac(1))
 
 
-async def test_file_that_breaks_decoder_fails_only_its_session(tmp_path: Path, pool: DecoderPool) -> None:
-    rates = {session(n): CRASH if n % 10 == 3 else SPIN if n % 10 == 7 else RATE for n in range(20)}
-    async with playing(tmp_path) as studio:
-        await begin(studio, pool)
-        for number, (key, rate) in enumerate(rates.items()):
-            await studio.send(key, OPENED_FILE, Chunk("c", 0, flac(1.3, number, rate)), Sealed("c"))
-        await studio.settle()
-        assert studio.workers.deaths == 0
-    for number, (key, rate) in enumerate(rates.items()):
-        assert studio.failures(key) == {CRASH: [DIED], SPIN: [BROKEN_LIMIT]}.get(rate, [])
-        if rate == RATE:
-            assert studio.scores(key) == truth(flac(1.3, number))
-
-
-async def test_file_that_was_cut_off_is_analysed_to_its_end(tmp_path: Path, pool: DecoderPool) -> None:
+async def test_file_that_was_cut_off_is_analysed_to_its_end(tmp_path: Path) -> None:
     half = flac(6)[: len(flac(6)) // 2]
     async with playing(tmp_path) as studio:
-        await begin(studio, pool)
         await studio.send(session(1), OPENED_FILE, Chunk("c", 0, half), Sealed("c"))
         await studio.settle()
     assert studio.failures(session(1)) == []
@@ -167,32 +136,64 @@ async def test_file_that_was_cut_off_is_analysed_to_its_end(tmp_path: Path, pool
     assert len(studio.scores(session(1))) > 3 * TAGS
 
 
-async def test_damaged_chunk_yields_no_windows(tmp_path: Path, pool: DecoderPool) -> None:
+async def test_damaged_chunk_yields_no_windows(tmp_path: Path) -> None:
     """Audio no longer than a step is decoded completely before it is scored."""
-    sound, damaged = flac(3), flac(3, 1)
+    sound, samples = flac(3), noise(3 * RATE)
+    samples[RATE:] = np.nan
     async with playing(tmp_path) as studio:
-        await begin(studio, pool)
         await studio.send(session(1), OPENED)
-        await studio.upload(session(1), [sound, damaged[: len(damaged) // 2] + bytes(1 << 17)])
-    assert studio.failures(session(1)) == ["chunk 1: the audio is damaged: flac decoder lost sync"]
+        await studio.upload(session(1), [sound, encoded(samples, RATE, "WAV", "FLOAT")])
+    assert studio.failures(session(1)) == ["chunk 1: the float samples are not all finite numbers: one is nan"]
     assert studio.scores(session(1)) == truth(sound)[: len(studio.scores(session(1)))]
     assert len(studio.scores(session(1))) == 5 * TAGS
 
 
-@pytest.mark.parametrize("coder", ["VORBIS", "OPUS"])
-async def test_damaged_ogg_ends_its_session_with_error(tmp_path: Path, pool: DecoderPool, coder: str) -> None:
-    whole = encoded(noise(30 * RATE), RATE, "OGG", coder)
-    damaged = whole[: len(whole) // 2] + bytes([whole[len(whole) // 2] ^ 0xFF]) + whole[len(whole) // 2 + 1 :]
+async def test_header_alone_does_not_end_a_stream(tmp_path: Path) -> None:
+    """Some recorders send it first, others with each pause; it has no audio, so time does not go on."""
+    header, sound = encoded(np.empty(0), RATE), encoded(noise(3 * RATE))
     async with playing(tmp_path) as studio:
-        await begin(studio, pool)
-        for number, (opened, data) in enumerate(((OPENED_FILE, damaged), (OPENED_FILE, whole), (OPENED, damaged))):
-            await studio.send(session(number), opened, Chunk("c", 0, data), Sealed("c"))
+        await studio.send(session(1), OPENED)
+        await studio.upload(session(1), [header, sound, header, header])
+        await studio.send(session(1), Sealed("c"))
         await studio.settle()
-    fault = "the audio is damaged: a page of the Ogg file is damaged or missing"
-    assert [studio.failures(session(number)) for number in range(3)] == [[fault], [], [f"chunk 0: {fault}"]]
-    found = studio.scores(session(0))
-    assert 12 < len(found) / TAGS / 2 < 17
-    assert found == truth(whole)[: len(found)] == studio.scores(session(1))[: len(found)]
+    assert studio.failures(session(1)) == []
+    assert studio.scores(session(1)) == truth(sound)
+
+
+@pytest.mark.parametrize("coder", ["VORBIS", "OPUS"])
+async def test_silence_stands_for_a_lost_page(tmp_path: Path, coder: str) -> None:
+    """In a file, no model hears the windows in it, and the ledger leaves them out."""
+    whole = encoded(noise(30 * RATE), RATE, "OGG", coder)
+    damaged = bytearray(whole)
+    lost = [page.start() for page in re.finditer(b"OggS", whole)][4:8]
+    for page in lost:
+        damaged[page + 100] ^= 0xFF
+    async with playing(tmp_path) as studio:
+        for number, data in enumerate((bytes(damaged), whole)):
+            await studio.send(session(number), OPENED_FILE, Chunk("c", 0, data), Sealed("c"))
+        await studio.settle()
+    assert [studio.failures(session(number)) for number in range(2)] == [[], []]
+    audio = open_file(io.BytesIO(damaged), ANY)
+    list(audio.blocks())
+    ((first, end),) = SESSIONS.within(audio.gaps, audio.rate)
+    found, wanted = studio.scores(session(0)), studio.scores(session(1))
+    assert first > 3
+    assert end - first > 3
+    assert not any(found[first * TAGS : end * TAGS])
+    # Windows that touch the gap differ too.
+    assert found[: (first - 3) * TAGS] == wanted[: (first - 3) * TAGS]
+    assert found[(end + 3) * TAGS :] == wanted[(end + 3) * TAGS :]
+    assert len(found) == len(wanted)
+    head = studio.store.head(session(0))
+    assert head is not None
+    assert head.silent == ((first, end),)
+    opened = studio.store.opened(session(0))
+    assert opened is not None
+    free, all = (
+        sum(charge.audio_ms for charge in charges("s", opened, Metered("", head.windows), silent=silent))
+        for silent in (head.silent, ())
+    )
+    assert all - free == (end - first) * SESSIONS.hop_ms
 
 
 @pytest.mark.usefixtures("small")
@@ -207,11 +208,10 @@ def test_chunk_with_too_many_frames_is_rejected(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.usefixtures("small")
-async def test_predict_chunks_are_scored_alone(tmp_path: Path, pool: DecoderPool) -> None:
+async def test_predict_chunks_are_scored_alone(tmp_path: Path) -> None:
     """Only their beginning is kept, however long they are."""
     chunks = [flac(seconds, n) for n, seconds in enumerate((0.5, 7.0, 2.0, 1.0))]
     async with playing(tmp_path) as studio:
-        await begin(studio, pool)
         await studio.send(session(1), OPENED)
         for number, data in enumerate(chunks):
             await studio.send(session(1), Chunk("c", number, data, predict=True))

@@ -15,7 +15,9 @@ from streams.sessions.audio import AudioCache
 from streams.sessions.intake import SessionIntake
 from streams.sessions.store import SessionStore
 from tests.unit.streams.sessions.rows import MemoryPartition, delivered
-from topics import keys, rows
+from tests.unit.streams.sessions.studio import Commands
+from tests.unit.streams.verdicts import expect
+from topics import keys
 from topics.folding import Verdict
 from topics.sessions.records import Chunk, Deleted, Expired, Opened, Sealed, SessionCommand
 from topics.sessions.rules import FILE_MS, MOST_RECENT, TOMBSTONE_MS
@@ -32,14 +34,14 @@ class House:
     def __init__(self) -> None:
         self.partition = MemoryPartition(2)
         self.store = SessionStore(self.partition)
-        self.cache = AudioCache(1000)
+        self.audio = AudioCache(1000, Commands())
         self.verdicts = Verdicts()
         self.announced: list[Changes] = []
-        self.intake = SessionIntake(self.verdicts, IDLE_MS, self.announced.append, self.cache)
+        self.intake = SessionIntake(self.verdicts, IDLE_MS, self.announced.append, self.audio)
         self.offset = 0
 
     async def fold(self, *commands: SessionCommand, at: int = 0) -> list[Verdict]:
-        futures = [self.verdicts.expect(command.command) for command in commands]
+        futures = [expect(self.verdicts, command.command) for command in commands]
         draft = Draft(self.store)
         for command in commands:
             self.intake.fold(draft, delivered(self.offset, SESSION, command, at))
@@ -65,6 +67,18 @@ def house() -> House:
     return House()
 
 
+async def test_chunk_that_was_answered_uncertainly_is_noted_in_the_head(house: House) -> None:
+    await house.fold(STREAM)
+    house.verdicts.give_up("a")
+    verdicts = await house.fold(Chunk("a", 0, b"aa"), Chunk("b", 0, b"aa"), Chunk("c", 0, b"aa"))
+    assert [verdict.status for verdict in verdicts] == [200, 200, 409]
+    house.verdicts.give_up("d")
+    await house.fold(Chunk("d", 1, b"dd"))
+    head = SessionStore(house.partition).head(SESSION)
+    assert head is not None
+    assert head.doubted == (1, xxhash.xxh3_128_digest(b"dd"))
+
+
 async def test_verdicts_follow_write_in_order(house: House) -> None:
     verdicts = await house.fold(STREAM, Chunk("a", 0, b"aa"), Chunk("b", 0, b"bb"), Sealed("s"), Chunk("c", 1, b"c"))
     assert [verdict.status for verdict in verdicts] == [200, 200, 409, 204, 403]
@@ -75,7 +89,7 @@ async def test_chunk_row_references_log_and_audio_is_cached(house: House) -> Non
     await house.fold(STREAM, Chunk("a", 0, b"sound"))
     [row] = house.store.audio(SESSION, 0, 9)
     assert (row.offset, row.length, row.digest) == (1, 5, xxhash.xxh3_128_digest(b"sound"))
-    assert house.cache.get(2, 1) == b"sound"
+    assert await house.audio.chunk(2, row) == b"sound"
     assert house.store.references.lowest() == 1
 
 
@@ -87,7 +101,6 @@ async def test_only_old_chunks_of_a_stream_have_rows(house: House) -> None:
     chunks = MOST_RECENT + 2
     await house.fold(STREAM, *(Chunk(str(number), number, b"s") for number in range(MOST_RECENT)))
     assert numbers() == []
-    assert house.partition.rows[house.store.row_key(SESSION, keys.HEAD)][:1] == rows.WITH_RECENT
     await house.fold(*(Chunk(str(number), number, b"s") for number in range(MOST_RECENT, chunks)))
     assert numbers() == [0, 1]
     for first, stop in ((0, chunks), (1, 2), (1, 3), (2, 4), (chunks - 1, chunks), (5, chunks + 9)):
@@ -155,38 +168,44 @@ async def test_deletion_releases_rows_references_and_cache(house: House) -> None
     await house.fold(Chunk("c", 2, b"c"), Deleted("d"))
     assert [key for key in house.partition.rows if key.startswith(keys.SESSION)] == []
     assert house.store.references.lowest() is None
-    assert house.cache.size == 0
+    assert house.audio.size == 0
     assert (list(house.announced[-1].work), list(house.announced[-1].gone)) == ([], [SESSION])
     assert (await house.fold(Chunk("e", 3, b"d")))[0].status == 404
 
 
-async def test_deadline_follows_activity_and_ends_session(house: House) -> None:
-    await house.fold(STREAM, at=0)
-    await house.fold(Chunk("a", 0, b"a"), at=900)
-    assert house.due() == [1000]
-    await house.fold(Expired("sweep", IDLE_MS, 1000), at=1000)
+async def test_expiry_ends_session_unless_command_came_since(house: House) -> None:
+    await house.fold(STREAM, Chunk("a", 0, b"a"), at=900)
+    assert house.due() == [1900]
+    assert [verdict.status for verdict in await house.fold(Expired("sweep", 0, 1900), at=2000)] == [409]
     assert house.due() == [1900]
     assert house.store.head(SESSION) is not None
-    await house.fold(Expired("sweep", IDLE_MS, 1900), at=1901)
+    await house.fold(Expired("sweep", 1, 1900), at=2001)
     assert house.partition.rows == {}
     # A deleted session leaves the index at its deadline.
     await house.fold(STREAM, Deleted("d"), at=2000)
     assert house.due() == [3000]
-    await house.fold(Expired("sweep", IDLE_MS, 3000), at=3000)
+    await house.fold(Expired("sweep", -1, 3000), at=3000)
     assert house.due() == []
 
 
-async def test_upload_of_file_must_end_within_a_day(house: House) -> None:
+async def test_file_that_is_sealed_after_sweep_looked_is_kept(house: House) -> None:
+    """Its audio was accepted, and is analysed only once it is complete."""
+    await house.fold(FILE, Chunk("a", 0, b"a"), at=0)
+    verdicts = await house.fold(Sealed("s"), Expired("sweep", 1, 1000), at=1001)
+    assert [verdict.status for verdict in verdicts] == [204, 409]
+    head = house.store.head(SESSION)
+    assert head is not None
+    assert head.analysable
+
+
+async def test_upload_of_file_is_due_within_a_day(house: House) -> None:
     """Until it is complete, the log keeps its audio and all that came after."""
-    opened = msgspec.structs.replace(STREAM, kind="file")
-    last = 1 + FILE_MS
-    await house.fold(opened, at=1)
-    await house.fold(Chunk("a", 0, b"a"), at=last - 10)
-    await house.fold(Expired("sweep", IDLE_MS, 1001), at=last)
-    assert house.due() == [last]
-    await house.fold(Expired("sweep", IDLE_MS, last), at=last + 1)
-    assert house.partition.rows == {}
-    assert house.store.references.lowest() is None
+    await house.fold(FILE, at=1)
+    await house.fold(Chunk("a", 0, b"a"), at=FILE_MS)
+    head = house.store.head(SESSION)
+    assert head is not None
+    assert head.due(IDLE_MS) == 1 + FILE_MS
+    assert head.terms(IDLE_MS) == ((FILE_MS, IDLE_MS), (1, FILE_MS))
 
 
 async def test_derived_id_of_deleted_session_stays_taken_for_an_hour(house: House) -> None:
@@ -196,15 +215,19 @@ async def test_derived_id_of_deleted_session_stays_taken_for_an_hour(house: Hous
         house.store.row_key(SESSION, keys.HEAD)
     ]
     assert house.due() == [1000]
-    await house.fold(Expired("sweep", IDLE_MS, 1000), at=1000)
+    head = house.store.head(SESSION)
+    assert head is not None
+    assert head.terms(IDLE_MS) == ((0, TOMBSTONE_MS),)
+    # The sweeper had seen the session before it was deleted.
+    await house.fold(Expired("sweep", 1, 1000), at=1000)
     assert house.due() == [TOMBSTONE_MS]
     assert [verdict.status for verdict in await house.fold(opened, at=TOMBSTONE_MS)] == [409]
-    await house.fold(Expired("sweep", IDLE_MS, TOMBSTONE_MS), at=TOMBSTONE_MS + 1)
+    await house.fold(Expired("sweep", 2, TOMBSTONE_MS), at=TOMBSTONE_MS + 1)
     assert house.partition.rows == {}
     assert house.due() == []
 
 
 async def test_derived_id_of_expired_session_stays_taken(house: House) -> None:
     await house.fold(msgspec.structs.replace(STREAM, derived=True), at=0)
-    await house.fold(Expired("sweep", IDLE_MS, 1000), at=1001)
+    await house.fold(Expired("sweep", 0, 1000), at=1001)
     assert house.due() == [1001 + TOMBSTONE_MS]

@@ -1,4 +1,4 @@
-"""The small parts beside the agents: references, audio, followers, verdicts, the sweeper."""
+"""The small parts beside the agents: references, audio, followers and verdicts."""
 
 import asyncio
 import weakref
@@ -10,18 +10,18 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.folding import references, sweeper
+from streams.folding import references
 from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.followers import WAKES, Followers
 from streams.folding.references import References
-from streams.folding.sweeper import SWEEP, sweep
-from streams.sessions.audio import STALE_SECONDS, STALE_STREAM_SECONDS, AudioCache, AudioSource
-from streams.sessions.store import SessionStore
+from streams.log import RECORD_COST
+from streams.sessions import audio
+from streams.sessions.audio import STALE_SECONDS, STALE_STREAM_SECONDS, AudioCache
 from tests.garbage import uncollected
-from tests.unit.streams.sessions.rows import MemoryPartition, drafting
 from tests.unit.streams.sessions.studio import Commands
-from tests.waiting import until
-from topics import keys, record_codec
+from tests.unit.streams.verdicts import expect
+from tests.waiting import turn, until
+from topics import record_codec
 from topics.errors import AudioError
 from topics.folding import AudioRow, Verdict
 from topics.sessions.records import Chunk, Sealed
@@ -62,54 +62,57 @@ def test_references_stay_bounded_without_lowest_queries() -> None:
 # --- audio ----------------------------------------------------------------------------------------------------------
 
 
-@given(st.integers(0, 20), st.lists(st.tuples(st.integers(0, 9), st.binary(max_size=12), st.booleans())))
+def held(cache: AudioCache) -> list[int]:
+    return [offset for offset in range(10) if cache.at_hand(0, offset)]
+
+
+@given(st.integers(0, 2000), st.lists(st.tuples(st.integers(0, 9), st.binary(max_size=12), st.booleans())))
 def test_audio_cache_stays_within_byte_limit(limit: int, changes: list[tuple[int, bytes, bool]]) -> None:
-    cache = AudioCache(limit)
+    cache, sizes = AudioCache(limit, Commands()), dict[int, int]()
     for offset, data, drop in changes:
         if drop:
             cache.drop(0, offset)
-            assert cache.get(0, offset) is None
-        else:
+            assert not cache.at_hand(0, offset)
+        elif not cache.at_hand(0, offset):
             cache.put(0, offset, data)
-        held = [kept for at in range(10) if (kept := cache.get(0, at)) is not None]
-        assert cache.size == sum(map(len, held)) <= limit
+            sizes[offset] = RECORD_COST + len(data)
+        assert cache.size == sum(sizes[offset] for offset in held(cache)) <= limit
 
 
 @pytest.mark.parametrize(("of_file", "patience"), [(True, STALE_SECONDS), (False, STALE_STREAM_SECONDS)])
 def test_full_cache_keeps_first_entries_until_stale(of_file: bool, patience: float) -> None:
     now = 0.0
-    cache = AudioCache(4, lambda: now)
+    cache = AudioCache(2 * (RECORD_COST + 2), Commands(), clock=lambda: now)
     for offset in range(3):
         cache.put(0, offset, b"ab", of_file=of_file)
     now += patience - 1
     cache.put(0, 4, b"xx", of_file=of_file)
-    assert [cache.get(0, offset) for offset in range(5)] == [b"ab", b"ab", None, None, None]
+    assert held(cache) == [0, 1]
     now += 1
     cache.put(0, 3, b"cd", of_file=of_file)
-    assert [cache.get(0, offset) for offset in range(4)] == [None, b"ab", None, b"cd"]
+    assert held(cache) == [1, 3]
     cache.forget({0})
     assert cache.size == 0
 
 
-def test_tiny_chunks_in_cache_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streams.sessions.audio.MOST_CHUNKS", 3)
-    cache = AudioCache(1000, lambda: 0.0)
+def test_tiny_chunks_in_cache_are_limited() -> None:
+    """Most chunks of a file may be a byte long; each takes far more in memory."""
+    cache = AudioCache(4 * RECORD_COST, Commands(), clock=lambda: 0.0)
     for offset in range(5):
         cache.put(0, offset, b"f", of_file=True)
     cache.put(0, 5, b"s")
-    assert [offset for offset in range(6) if (0, offset) in cache] == [1, 2, 5]
-    assert cache.size == 3
+    assert held(cache) == [1, 2, 5]
 
 
 def test_streams_evict_files_from_full_cache() -> None:
     """A file's audio is needed once it is complete; a stream without its audio would fall further behind."""
-    cache = AudioCache(4, lambda: 0.0)
+    cache = AudioCache(2 * (RECORD_COST + 2), Commands(), clock=lambda: 0.0)
     cache.put(0, 0, b"fi", of_file=True)
     cache.put(0, 1, b"st")
     cache.put(0, 2, b"re")
     cache.put(0, 3, b"le", of_file=True)
     cache.put(0, 4, b"am")
-    assert [cache.get(0, offset) for offset in range(5)] == [None, b"st", b"re", None, None]
+    assert held(cache) == [1, 2]
 
 
 def log_of(*values: bytes) -> Commands:
@@ -123,17 +126,17 @@ def row(offset: int, data: bytes) -> AudioRow:
     return AudioRow(offset, len(data), xxhash.xxh3_128_digest(data))
 
 
-async def read(source: AudioSource, chunks: Sequence[AudioRow]) -> list[bytes]:
+async def read(source: AudioCache, chunks: Sequence[AudioRow]) -> list[bytes]:
     return [await source.chunk(0, row) for row in chunks]
 
 
 async def test_audio_is_read_from_cache_then_log() -> None:
     log = log_of(*(record_codec.encode(Chunk("c", offset, b"%d" % offset)) for offset in range(4)))
-    cache = AudioCache(100)
+    cache = AudioCache(1000, log)
     cache.put(0, 0, b"0")
     cache.put(0, 3, b"3")
     chunks = [row(offset, b"%d" % offset) for offset in range(4)]
-    assert await read(AudioSource(cache, log), chunks) == [b"0", b"1", b"2", b"3"]
+    assert await read(cache, chunks) == [b"0", b"1", b"2", b"3"]
     assert (log.reads, log.read) == (1, 2)
 
 
@@ -149,18 +152,42 @@ async def test_audio_is_read_from_cache_then_log() -> None:
 async def test_unreadable_log_audio_raises_audio_error(value: bytes | None, cause: str) -> None:
     log = log_of(*([] if value is None else [value]))
     with pytest.raises(AudioError, match=cause):
-        await read(AudioSource(AudioCache(0), log), [row(0, b"data")])
+        await read(AudioCache(0, log), [row(0, b"data")])
+
+
+async def test_read_ahead_evicts_no_fresh_audio_and_leaves_once_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = log_of(*(record_codec.encode(Chunk("c", offset, b"0")) for offset in range(9)))
+    log.together = 9
+    monkeypatch.setattr(audio, "AHEAD_BYTES", 3 * (len(log.values[0] or b"") + RECORD_COST))
+    cache = AudioCache(RECORD_COST + 1, log, lambda partition, offset: offset != 8)
+    cache.put(0, 5, b"0")
+    await read(cache, [row(0, b"0")])
+    assert held(cache) == [4, 5, 6, 7], "the last three besides the fresh one; nobody needs the ninth"
+    cache.drop(0, 6)
+    assert held(cache) == [4, 5, 7]
+    cache.forget({0})
+    assert (held(cache), cache.size, cache._ahead.size) == ([], 0, 0)
 
 
 async def test_read_ahead_of_lost_partitions_is_dropped() -> None:
     """Otherwise each partition that was ever read would shrink the buffers of all others."""
     log = log_of(*(record_codec.encode(Chunk("c", offset, b"0")) for offset in range(4)))
-    source = AudioSource(AudioCache(0), log)
+    source = AudioCache(0, log)
     await read(source, [row(0, b"0")])
     assert source.at_hand(0, 1)
     source.forget({0})
     assert not source.at_hand(0, 1)
-    assert (source._ahead_bytes, dict(source._reading)) == (0, {})
+    assert (source._ahead.size, dict(source._reading)) == (0, {})
+
+
+async def test_reader_that_waits_while_its_partition_is_lost_gets_its_audio() -> None:
+    log = log_of(*(record_codec.encode(Chunk("c", offset, b"0")) for offset in range(2)))
+    source = AudioCache(0, log)
+    async with source._reading[0]:
+        waiting = asyncio.create_task(source.chunk(0, row(1, b"0")))
+        await turn()
+        source.forget({0})
+    assert await waiting == b"0"
 
 
 # --- followers ------------------------------------------------------------------------------------------------------
@@ -217,93 +244,13 @@ async def test_closed_reader_is_freed_at_once() -> None:
 
 async def test_verdict_reaches_only_its_waiter() -> None:
     verdicts = Verdicts()
-    waiting, given_up = verdicts.expect("a"), verdicts.expect("b")
+    waiting, given_up = expect(verdicts, "a"), expect(verdicts, "b")
     given_up.cancel()
     for command in ("a", "b", "replayed"):
         verdicts.resolve(command, Verdict(200, 1))
     assert waiting.result() == Verdict(200, 1)
     assert len(verdicts) == 0
-    verdicts.expect("c")
+    expect(verdicts, "c")
     verdicts.forget("c")
     verdicts.forget("c")
     assert len(verdicts) == 0
-
-
-# --- sweeper --------------------------------------------------------------------------------------------------------
-
-
-def store_with(due: dict[str, int]) -> SessionStore:
-    store = SessionStore(MemoryPartition())
-    with drafting(store) as draft:
-        for session, deadline in due.items():
-            draft.put(keys.due_key(deadline, session), b"")
-    return store
-
-
-async def swept(stores: list[SessionStore], now: int) -> list[tuple[str, int]]:
-    sent: list[tuple[str, int]] = []
-
-    async def send(session: str, due: int) -> None:
-        sent.append((session, due))
-
-    assert await sweep(lambda: stores, now, send) == len(sent)
-    return sent
-
-
-class Folding:
-    """A log whose fold deletes the requested entries, a batch at a time."""
-
-    def __init__(self, store: SessionStore) -> None:
-        self.store = store
-        self.sent: list[tuple[str, int]] = []
-        self.waiting: list[tuple[str, int]] = []
-        self.most = 0
-
-    async def send(self, session: str, due: int) -> None:
-        self.sent.append((session, due))
-        self.waiting.append((session, due))
-        self.most = max(self.most, len(self.waiting))
-        await asyncio.sleep(0.001)
-
-    async def fold(self) -> None:
-        while True:
-            await asyncio.sleep(0.001)
-            batch, self.waiting = self.waiting[:100], self.waiting[100:]
-            self.store.partition.write({keys.due_key(due, session): None for session, due in batch})
-
-
-async def test_sweeper_expires_due_sessions_of_every_partition() -> None:
-    one, other = store_with({"A" * 24: 50, "B" * 24: 10}), store_with({"C" * 24: 51})
-    assert await swept([one, other], 9) == []
-    assert [session[0] for session, _ in await swept([one, other], 50)] == ["B", "A"]
-    assert (await swept([one, other], 51))[-1] == ("C" * 24, 51)
-
-
-async def test_large_sweep_keeps_pace_with_fold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweeper, "FOLD_SECONDS", 60.0)
-    due = {f"{number:024d}": number for number in range(4 * SWEEP + 5)}
-    log = Folding(store_with(due))
-    folding = asyncio.create_task(log.fold())
-    assert await sweep(lambda: [log.store], 10_000, log.send) == len(due)
-    folding.cancel()
-    assert log.sent == list(due.items())
-    assert log.most <= SWEEP
-
-
-async def test_unfolded_sessions_wait_for_next_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not due by log time, or the fold has too much to do."""
-    monkeypatch.setattr(sweeper, "FOLD_SECONDS", 0.02)
-    other = store_with({"A" * 24: 1})
-    store = store_with({f"{number:024d}": number for number in range(SWEEP + 5)})
-    assert len(await swept([store, other], 10_000)) == SWEEP + 1
-
-
-async def test_sweep_stops_when_partition_is_lost() -> None:
-    stores = [store_with({f"{number:024d}": number for number in range(SWEEP + 5)})]
-    sent = []
-
-    async def send(session: str, due: int) -> None:
-        sent.append(session)
-        stores.clear()
-
-    assert await sweep(lambda: stores, 10_000, send) == len(sent) == SWEEP

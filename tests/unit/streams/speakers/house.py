@@ -13,12 +13,12 @@ import soundfile
 
 from streams.audio.decode import open_file
 from streams.clients.embeddings import EmbeddingClient, EmbeddingModel
-from streams.decoders.first_second import probe_recording
 from streams.models.protocol import Floats
 from streams.speakers.registered_speakers import SpeakerService
 from streams.voice.activity import SileroStream
 from streams.voice.speaker_engine import SpeakerEngine
 from streams.voice.speech_segments import RATE
+from streams.workers.first_second import probe_recording
 from tests.audio import encoded
 from tests.unit.streams.clients.http_engine import Asked, HttpEngine, reply
 from tests.unit.streams.speakers.memory import MemoryFiles, MemorySpeakerStore

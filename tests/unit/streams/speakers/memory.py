@@ -57,6 +57,12 @@ class MemorySpeakerStore:
             self.reserved.remove(sample.voice)
         return there[speaker]
 
+    async def name(self, organization: str, speaker: str, display_name: str | None) -> bool:
+        there = self._speakers(organization)
+        if speaker in there:
+            there[speaker] = msgspec.structs.replace(there[speaker], display_name=display_name)
+        return speaker in there
+
     async def replace(self, organization: str, speaker: str, sample: VoiceSample) -> bool:
         known = self._speakers(organization).get(speaker)
         if known is None or all(sample.id != each.id for each in known.samples):

@@ -19,6 +19,7 @@ from streams.speakers.embedder import VoiceEmbedder
 from streams.speakers.recording_reader import decode_passage
 from streams.speakers.registered_speakers import SpeakerService
 from streams.voice.speech_segments import RATE
+from tests.audio import encoded
 from tests.unit.streams.audio.test_decode import flac_claiming
 from tests.unit.streams.clients.http_engine import Asked, reply
 from tests.unit.streams.clocks import turn_clock
@@ -297,19 +298,22 @@ async def test_cancelled_registration_of_passage_stops_decoding(monkeypatch: pyt
 
 def test_passages_with_little_speech_or_damage_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     """And those that take too long to decode."""
-    house, data = House(), recorded(talk((0, 3.0), (None, 5.0)), "FLAC")
+    samples = talk((0, 3.0), (None, 5.0))
+    house, data = House(), recorded(samples, "FLAC")
+    broken = np.where(np.arange(len(samples)) < RATE, samples, np.float32(np.nan))
 
     def learn(data: bytes, span: tuple[int, int]) -> None:
         house.run(
             lambda service: sent(
-                lambda file: service.register_passage(ORGANIZATION, "Anna", file, "audio/flac", [span]), data
+                lambda file: service.register_passage(ORGANIZATION, "Anna", file, "application/octet-stream", [span]),
+                data,
             )
         )
 
     with pytest.raises(RuleBroken, match="too little speech"):
         learn(data, (4000, 7000))
     with pytest.raises(AudioError):
-        learn(data[: len(data) // 3] + bytes(1 << 17), (0, 8000))
+        learn(encoded(broken, RATE, "WAV", "FLOAT"), (0, 8000))
     monkeypatch.setattr(recording_reader, "PASSAGE_CPU_SECONDS", -1.0)
     with pytest.raises(AudioError, match="exceeded its CPU or memory limit"):
         learn(data, (0, 3000))

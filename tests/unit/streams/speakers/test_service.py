@@ -142,6 +142,12 @@ def test_job_speakers_are_named(house: House) -> None:
     assert len(house.engine.asked) == 2
 
 
+def test_job_speakers_have_their_display_names(house: House) -> None:
+    shown = house.run(lambda service: service.name(ORGANIZATION, "Anna", "Anna Müller"))
+    assert (shown.name, shown.display_name) == ("Anna", "Anna Müller")
+    assert [name for name, _ in names(house, talk((0, 3.0)))] == ["Anna Müller"]
+
+
 def test_outdated_speakers_are_warned_about_in_job_and_log(house: House) -> None:
     names(house, talk((0, 3.0)))
     with capture_logs() as told:

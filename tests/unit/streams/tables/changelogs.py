@@ -1,6 +1,6 @@
 """An in-memory partition of the changelog, and tables in a temporary directory that write to it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from streams.log import Ack, StoredRecord
@@ -24,9 +24,18 @@ class Changelog:
     def end(self) -> int:
         return self.records[-1].offset + 1 if self.records else 0
 
-    def append_rows(self, topic: str, partition: int, rows: Mapping[bytes, bytes | None], epoch: int) -> None:
+    def append_rows(
+        self,
+        topic: str,
+        partition: int,
+        rows: Mapping[bytes, bytes | None],
+        epoch: int,
+        durable: Callable[[], None] | None = None,
+    ) -> None:
         for key, value in rows.items():
             self.append(topic, partition, key, value, epoch)
+        if durable is not None:
+            durable()
 
     def append(self, topic: str, partition: int, key: bytes | None, value: bytes | None, epoch: int) -> Ack:
         assert (topic, partition) == (CHANGELOG, NUMBER)

@@ -16,13 +16,13 @@ from streams.disk import DatabaseDamaged, DatabaseFailed, DiskFull, failure_of
 from streams.log import LogWriter, StoredRecord
 from streams.tables import tables as module
 from streams.tables.database import Databases
-from streams.tables.partition_rows import APPLIED, Applied, PartitionRows, TableOutdated, TableUnfit
+from streams.tables.partition_rows import APPLIED, UNLOGGED, Applied, PartitionRows, TableOutdated, TableUnfit
 from streams.tables.remains import remains
 from tests.damage.files import cut, each
 from tests.unit.streams.sessions.rows import MemoryPartition
 from tests.unit.streams.tables.changelogs import NUMBER, Changelog, Tables, content, pairs, replay
 from topics import keys
-from topics.catalog import COMMANDS, KEEP_TOMBSTONES_MS, RESULTS
+from topics.catalog import COMMANDS, JOB_RESULTS, KEEP_TOMBSTONES_MS
 from topics.keys import EPOCH
 
 short_keys = st.binary(min_size=1, max_size=3)
@@ -111,12 +111,12 @@ def test_records_without_epoch_are_applied(rows: PartitionRows) -> None:
 def test_overtaken_rows_are_known_until_rewrite_is_durable(log: Changelog, rows: PartitionRows) -> None:
     """An owner's rows may be lost in flight, and its table may serve the next owner."""
     rows.apply(records((K, b"v", 1), (EPOCH, b"2", 2), (K, b"late", 1)))
-    rows.begin(3, 4, rows._now_ms())
+    rows.begin(3, 4, rows.now_ms())
     log.records.clear()
     rows.epoch = 0
-    rows.begin(4, 5, rows._now_ms())
+    rows.begin(4, 5, rows.now_ms())
     assert list(pairs(log.records)) == [(K, b"v", 4)]
-    rows.note({}, 6, rows._now_ms())
+    rows.note({}, 6, rows.now_ms())
     assert set(rows.applied.stale) == set()
 
 
@@ -126,8 +126,34 @@ def test_overtaken_rows_are_known_after_restart(tables: Tables) -> None:
     log = Changelog()
     rows = tables.open("a", log)
     assert rows.applied.offset == 3
-    rows.begin(3, 4, rows._now_ms())
+    rows.begin(3, 4, rows.now_ms())
     assert list(pairs(log.records)) == [(K, b"v", 3)]
+
+
+def test_deletions_are_logged_again_until_they_are_durable(tables: Tables) -> None:
+    """A process that dies after it has deleted rows from its table knows their keys no more."""
+    session = keys.SESSION + 24 * b"s"
+    request, result, audio = (session + kind for kind in (keys.REQUEST, keys.RESULT, keys.AUDIO))
+    log = Changelog()
+    rows = tables.open("a", log)
+    rows.begin(1, 1, rows.now_ms())
+    rows.write({request: b"v", result: b"w", audio: b"x", K: b"y"})
+    rows.write({request: None, audio: None, K: None})
+    logged = rows.unlogged
+    rows.write({result: None})
+    rows.note({}, 3, rows.now_ms(), logged - 1)
+    log = Changelog()
+    rows = tables.open("a", log)
+    rows.begin(2, 4, rows.now_ms())
+    assert list(pairs(log.records)) == [(request, None, 2), (result, None, 2)]
+    rows.note({}, 6, rows.now_ms(), logged)
+    rows.write({request: b"new"})
+    log = Changelog()
+    rows = tables.open("a", log)
+    rows.begin(3, 7, rows.now_ms())
+    assert list(pairs(log.records)) == [(result, None, 3)]
+    rows.note({}, 8, rows.now_ms(), rows.unlogged)
+    assert list(rows.scan(UNLOGGED, b"\x01")) == []
 
 
 def test_applied_position_is_stored_with_rows(tables: Tables, rows: PartitionRows) -> None:
@@ -146,10 +172,10 @@ def test_topic_positions_are_stored_with_changelog_position(
     tables: Tables, log: Changelog, rows: PartitionRows
 ) -> None:
     assert rows.positions() == {}
-    rows.begin(4, 11, rows._now_ms())
-    rows.note({COMMANDS: 5, RESULTS: 7}, 19, rows._now_ms())
+    rows.begin(4, 11, rows.now_ms())
+    rows.note({COMMANDS: 5, JOB_RESULTS: 7}, 19, rows.now_ms())
     kept = tables.open("a", log)
-    assert kept.positions() == {COMMANDS: 5, RESULTS: 7}
+    assert kept.positions() == {COMMANDS: 5, JOB_RESULTS: 7}
     assert (kept.applied.offset, kept.applied.epoch) == (19, 4)
     assert log.records == []
 
@@ -215,9 +241,9 @@ def test_leftover_rows_are_deleted_with_session_head(rows: PartitionRows) -> Non
 
 def test_table_age_counts_before_first_note(tables: Tables, rows: PartitionRows) -> None:
     """Otherwise sessions deleted while a killed owner was away would return, once the changelog lacks the deletion."""
-    rows.begin(1, 1, rows._now_ms())
+    rows.begin(1, 1, rows.now_ms())
     rows.write({K: b"deleted by the next owner"})
-    left = PartitionRows(rows.number, rows._database, rows._writer, rows._now_ms)
+    left = PartitionRows(rows.number, rows._database, rows._writer, rows.now_ms)
     tables.now += KEEP_TOMBSTONES_MS
     with pytest.raises(TableOutdated):
         left.check(0, 9)
@@ -256,7 +282,7 @@ def test_table_recently_at_end_is_fresh(tables: Tables, by: str) -> None:
     if by == "a look":
         rows.note_fresh(tables.now)
     elif by == "an owner":
-        rows.begin(2, 1, rows._now_ms())
+        rows.begin(2, 1, rows.now_ms())
         rows.epoch = 0
     else:
         tables.now -= KEEP_TOMBSTONES_MS
@@ -279,12 +305,12 @@ def taken_over(
     """Return a changelog, the table of the former owner that wrote `before`, and the table of the next owner."""
     log = Changelog()
     old, new = tables.fresh("old", log), tables.fresh("new", log)
-    old.begin(1, log.mark(1) + 1, old._now_ms())
+    old.begin(1, log.mark(1) + 1, old.now_ms())
     for written in before:
         old.write(written)
     marker = log.mark(2)
     replay(new, log.records[:marker], size)
-    new.begin(2, marker + 1, new._now_ms())
+    new.begin(2, marker + 1, new.now_ms())
     return log, old, new
 
 
@@ -351,7 +377,7 @@ def test_next_owner_rewrites_rows_left_overtaken(
     truth = content(new)
     third = replay(tables.fresh("third", log), log.records, size)
     assert content(third) == truth
-    third.begin(3, log.mark(3) + 1, third._now_ms())
+    third.begin(3, log.mark(3) + 1, third.now_ms())
     assert content(replay(tables.fresh("rebuilt", log), log.compacted(prefix), size)) == truth
 
 
@@ -431,3 +457,20 @@ def test_errors_of_database_hide_its_directory(path: str) -> None:
 def test_rebuild_of_foreign_table_warns_of_data_loss(mended: module.Tables) -> None:
     mended.mend(mended.open(2), TableUnfit("it is of another log")).close()
     assert "what the log does not have may be lost; the old one is " in mended.rebuilt[-1].sentence()
+
+
+def test_row_logged_first_is_logged_again_as_it_is_on_its_way(tables: Tables) -> None:
+    """What an earlier owner had on its way is in the changelog, or lost."""
+    log = Changelog()
+    rows = tables.open("a", log)
+    rows.begin(1, 0, 0)
+    rows.write({K: b"old"})
+    rows.log_first({K: b"new"}, lambda: None)
+    rows.write_again([K])
+    assert log.records[-1].value == b"new"
+    assert rows.get(K) == b"old"
+    rows.write({}, {K: b"new"})
+    rows.log_first({K: b"lost"}, lambda: None)
+    rows.begin(2, log.end, 0)
+    rows.write_again([K])
+    assert log.records[-1].value == rows.get(K) == b"new"

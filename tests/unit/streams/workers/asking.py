@@ -3,7 +3,7 @@
 import numpy as np
 
 from streams.models.protocol import Floats
-from streams.workers.messages import Beginning, Segment
+from streams.workers.messages import Beginning
 from streams.workers.session import WorkerSession
 from streams.workers.workers import Workers
 from tests.unit.streams.audio.engines import SAMPLES, Fingerprint
@@ -21,10 +21,6 @@ def beginning(engine: Fingerprint, declared: str = RAW) -> Beginning:
 
 def session(workers: Workers, engine: Fingerprint, project: str = "p", owned: bool = False) -> WorkerSession:
     return WorkerSession(workers, project, beginning(engine), owned)
-
-
-def segment(engine: Fingerprint, samples: Floats, last: bool = True) -> Segment:
-    return Segment(engine.manifest.model_id, samples.nbytes, RATE, 0, 0, last)
 
 
 class Ordered(Gated):

@@ -10,10 +10,10 @@ from typing import Final, cast
 
 import msgspec
 
-from streams.decoders.child import Deadlines
-from streams.decoders.messages import hello
 from streams.models.loaded_models import LoadedModels
 from streams.models.protocol import SoundEngine
+from streams.processes.child import Deadlines
+from streams.processes.messages import hello
 from streams.workers import messages
 from streams.workers.worker import Worker
 from streams.workers.workers import Workers
@@ -48,14 +48,14 @@ class WorkerThreads:
         #: The ends of all workers that were started.
         self.lines: list[Line] = []
 
-    def fork(self) -> tuple[socket.socket, int]:
+    def fork(self, file: int | None = None) -> tuple[socket.socket, int]:
         """Return the parent's end of a new worker, and their shared memory."""
         ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
         line = Line(fileno=theirs.detach())
         memory = os.memfd_create("worker")
         os.ftruncate(memory, self.memory_bytes)
         engines = {engine.manifest.model_id: engine for engine in self._engines()}
-        worker = Worker(line, mmap.mmap(memory, 0), engines)
+        worker = Worker(line, mmap.mmap(memory, 0), engines, None if file is None else os.dup(file))
         threading.Thread(target=self._serve, args=(line, worker), daemon=True).start()
         self.lines.append(line)
         return ours, memory

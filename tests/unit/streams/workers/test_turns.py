@@ -5,33 +5,32 @@ import math
 import socket
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
-from itertools import count, groupby
+from itertools import groupby
+from pathlib import Path
 
 import msgspec
-import numpy as np
 import pytest
 
-from streams.workers import messages, places
+from streams.processes.deaths import DEATHS
+from streams.workers import messages, worker_slot
 from streams.workers import workers as module
-from streams.workers.process import FIRST_COST, Call, ModelMissing, StateLost
+from streams.workers.process import FIRST_COST, ModelMissing, StateLost
+from streams.workers.session import WorkerSession
 from streams.workers.workers import Workers
-from tests.audio import noise
 from tests.unit.streams.audio.engines import TAGS, Fingerprint
 from tests.unit.streams.sessions.engines import Gated
-from tests.unit.streams.sessions.studio import RATE, sound, truth
-from tests.unit.streams.workers.asking import Ordered, level, segment, session
+from tests.unit.streams.sessions.studio import sound, truth
+from tests.unit.streams.workers.asking import Ordered, beginning, level, session
 from tests.unit.streams.workers.double import WorkerThreads, working
 from tests.waiting import turn, until
-from topics.folding import DEATHS
 
 # --- turns ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("known", [True, False])
 async def test_steps_of_projects_take_turns(monkeypatch: pytest.MonkeyPatch, known: bool) -> None:
-    monkeypatch.setattr(places, "SHARED_SECONDS", math.inf)
+    monkeypatch.setattr(module, "SHARED_SECONDS", math.inf)
     engine = Ordered()
     async with working(engine) as workers:
         if known:
@@ -45,7 +44,7 @@ async def test_steps_of_projects_take_turns(monkeypatch: pytest.MonkeyPatch, kno
         await asyncio.to_thread(engine.begun.wait, 10)
         steps += [asyncio.create_task(session(workers, engine, "quiet").take([level(2, 2)], 2.0)) for _ in range(2)]
         # What a worker of one project has in work is all that a new project waits for.
-        running = 1 if known else int(places.ALONE_IN_WORK / FIRST_COST / 2)
+        running = 1 if known else int(worker_slot.ALONE_IN_WORK / FIRST_COST / 2)
         await until(lambda: workers._shared[0].count == 14 - running)
         engine.gate.set()
         await asyncio.gather(*steps)
@@ -58,7 +57,7 @@ async def test_steps_of_projects_take_turns(monkeypatch: pytest.MonkeyPatch, kno
 @pytest.mark.parametrize(("cost", "in_work"), [(0.004, 3), (0.001, 15)])
 async def test_projects_share_time_of_worker(monkeypatch: pytest.MonkeyPatch, cost: float, in_work: int) -> None:
     """A light model has more seconds of audio in work, or the worker would idle until the loop's next turn."""
-    monkeypatch.setattr(places, "SHARED_SECONDS", math.inf)
+    monkeypatch.setattr(module, "SHARED_SECONDS", math.inf)
     engine = Ordered()
     async with working(engine) as workers:
         [process] = workers.processes()
@@ -74,75 +73,21 @@ async def test_projects_share_time_of_worker(monkeypatch: pytest.MonkeyPatch, co
         await asyncio.gather(*steps)
 
 
-async def test_steps_and_segments_take_turns() -> None:
+async def test_exclusive_request_waits_only_for_running_work() -> None:
+    """However many live streams there are besides."""
     engine = Ordered()
-    samples = np.full(16 * RATE, 1 / 64, np.float32)
-    ended: list[str] = []
-    async with working(engine) as workers:
-        scoring = asyncio.create_task(workers.score("p", segment(engine, samples), samples))
-        scoring.add_done_callback(lambda _: ended.append("segment"))
-        await asyncio.to_thread(engine.begun.wait, 10)
-
-        async def live(name: str, steps: Iterator[int]) -> None:
-            analysed = session(workers, engine, name)
-            for _ in steps:
-                await analysed.take([level(2)], 1.0)
-                ended.append(name)
-                if scoring.done():
-                    return
-
-        greedy = [asyncio.create_task(live("greedy", count())) for _ in range(4)]
-        quiet = asyncio.create_task(live("quiet", iter(range(1))))
-        await until(lambda: workers._shared[0].count)
-        engine.gate.set()
-        await asyncio.gather(quiet, scoring, *greedy)
-    at = ended.index("segment")
-    assert "quiet" in ended[:6]
-    # Eight turns of four windows; each turn of the others takes at most three seconds.
-    assert 1 <= at <= 2 * 8 + 4
-    assert len(scoring.result()) == 31 * TAGS * 4
-
-
-async def test_no_request_is_lost_when_sharing_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A segment is the worker's next request because the step has no room, which it has a moment later."""
-    engine, samples = Ordered(), np.full(RATE, 3 / 64, np.float32)
-    async with working(engine) as workers:
-        [place] = workers._shared
-        running = asyncio.create_task(session(workers, engine).take([level(1, 2.9)], 2.9))
-        await asyncio.to_thread(engine.begun.wait, 10)
-        shared = iter([True, True])
-        monkeypatch.setattr(place._sharing, "is_shared", lambda now: next(shared, False))
-        step = asyncio.create_task(session(workers, engine).take([level(2)], 0.5))
-        await until(lambda: place.count == 1)
-        scoring = asyncio.create_task(workers.score("p", segment(engine, samples), samples))
-        await until(lambda: place.count == 0)
-        engine.gate.set()
-        async with asyncio.timeout(10):
-            await asyncio.gather(running, step, scoring)
-    assert [engine.order.count(one) for one in (2, 3)] == [1, 1]
-
-
-@pytest.mark.parametrize("kind", ["steps", "segments"])
-async def test_exclusive_request_waits_only_for_running_work(kind: str) -> None:
-    """However many live streams and recordings there are besides."""
-    engine = Ordered()
-    short = np.full(RATE, 1 / 64, np.float32)
     met: list[int] = []
 
     async with working(engine) as workers:
         process = workers.processes()[0]
         running = True
 
-        async def background() -> None:
-            while running:
-                await workers.score("jobs", segment(engine, short), short)
-
         async def live() -> None:
             analysed = session(workers, engine, "live")
             while running:
                 await analysed.take([level(1)], 0.5)
 
-        crowd = [asyncio.create_task(work()) for work in (background, live) for _ in range(4)]
+        crowd = [asyncio.create_task(live()) for _ in range(8)]
         await asyncio.to_thread(engine.begun.wait, 10)
         send = process.send
 
@@ -153,13 +98,7 @@ async def test_exclusive_request_waits_only_for_running_work(kind: str) -> None:
                 met.append(-1)
 
         process.send = noted  # type: ignore[method-assign]
-        if kind == "steps":
-            suspect = asyncio.create_task(session(workers, engine, "p").take([level(2)], 1.0, alone=True))
-        else:
-            future = asyncio.get_running_loop().create_future()
-            lone = msgspec.structs.replace(segment(engine, short))
-            call = Call(lambda _: lone, [short.data.cast("B")], future, lone.model, background=True, alone=True)
-            suspect = asyncio.ensure_future(workers.ask(workers.place(None), "p", call))  # type: ignore[arg-type]
+        suspect = asyncio.create_task(session(workers, engine, "p").take([level(2)], 1.0, alone=True))
         engine.gate.set()
         await asyncio.wait_for(suspect, 20)
         running = False
@@ -170,7 +109,57 @@ async def test_exclusive_request_waits_only_for_running_work(kind: str) -> None:
     assert at <= 2 * messages.SLOTS
 
 
-# --- places ---------------------------------------------------------------------------------------------------------
+async def test_files_of_projects_take_turns(tmp_path: Path) -> None:
+    """As many are in work as there are shared workers, and a file of a quiet project waits for one of the loud one."""
+    engine = Ordered()
+    async with working(engine) as workers:
+
+        async def analyse(project: str, number: int) -> None:
+            path = tmp_path / f"{project}{number}"
+            path.write_bytes(level(1 if project == "loud" else 2, 2))
+            slot = workers.open_slot(path.open("rb"), project)
+            analysed = WorkerSession(
+                workers, project, msgspec.structs.replace(beginning(engine), file=True), False, slot
+            )
+            scores = await analysed.take([], 0.0)
+            assert not scores.reading
+            assert len(scores.packed) == 3 * TAGS
+            workers.close_slot(slot)
+
+        files = [asyncio.create_task(analyse("loud", number)) for number in range(6)]
+        await asyncio.to_thread(engine.begun.wait, 10)
+        files.append(asyncio.create_task(analyse("quiet", 0)))
+        await turn()
+        assert sum(len(process) for process in workers.processes()) == 1
+        engine.gate.set()
+        await asyncio.gather(*files)
+        assert len(workers.slots()) == 1
+    assert engine.order.index(2) <= 2 * 3
+
+
+async def test_live_audio_does_not_wait_for_a_file(tmp_path: Path) -> None:
+    engine, blocked = Fingerprint(), Gated()
+    path = tmp_path / "file"
+    path.write_bytes(sound(1))
+
+    def fork(file: int | None) -> tuple[socket.socket, int]:
+        ends = WorkerThreads(lambda: [engine if file is None else blocked])
+        return ends.fork(file)
+
+    workers = Workers(1, fork)
+    await workers.start()
+    slot = workers.open_slot(path.open("rb"), "p")
+    begin = msgspec.structs.replace(beginning(engine), file=True)
+    step = asyncio.create_task(WorkerSession(workers, "p", begin, False, slot).take([], 0.0))
+    await asyncio.to_thread(blocked.begun.wait, 10)
+    assert (await session(workers, engine).take([sound(1)], 1.0)).packed == truth(sound(1))
+    assert not step.done()
+    blocked.gate.set()
+    assert (await step).packed == truth(sound(1))
+    await workers.stop()
+
+
+# --- slots ----------------------------------------------------------------------------------------------------------
 
 
 async def test_sessions_are_spread_over_workers() -> None:
@@ -182,7 +171,7 @@ async def test_sessions_are_spread_over_workers() -> None:
 
 
 def owners(workers: Workers) -> list[str]:
-    return sorted(place.owner for place in workers.places() if place.owner is not None and place.process is not None)
+    return sorted(slot.owner for slot in workers.slots() if slot.owner is not None and slot.process is not None)
 
 
 async def test_owned_workers_serve_one_project_and_are_bounded(
@@ -195,7 +184,7 @@ async def test_owned_workers_serve_one_project_and_are_bounded(
         sessions = {name: session(workers, engine, name, owned=True) for name in "abcde"}
         for name in "abc":
             await sessions[name].take([sound(1)], 1.0)
-        assert len({place.process for place in workers._owned.values()}) == 3
+        assert len({slot.process for slot in workers._owned.values()}) == 3
         await sessions["a"].take([sound(1)], 1.0)
         # A busy worker does not end.
         engine.gate.clear()
@@ -243,7 +232,7 @@ async def test_idle_owned_worker_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     async with working(engine) as workers:
         analysed = session(workers, engine, "a", owned=True)
         assert (await analysed.take([sound(1)], 1.0)).packed == truth(sound(1))
-        await until(lambda: len(workers.places()) == 1)
+        await until(lambda: len(workers.slots()) == 1)
         with pytest.raises(StateLost):
             await analysed.take([sound(1)], 1.0)
         assert (await session(workers, engine, "a", owned=True).take([sound(1)], 1.0)).packed == truth(sound(1))
@@ -275,7 +264,7 @@ async def test_worker_forked_before_model_was_loaded_is_renewed() -> None:
     engines = [engine]
     threads, forked, gate = WorkerThreads(lambda: list(engines)), threading.Event(), threading.Event()
 
-    def fork() -> tuple[socket.socket, int]:
+    def fork(file: int | None) -> tuple[socket.socket, int]:
         ends = threads.fork()
         forked.set()
         assert gate.wait(60)
@@ -312,18 +301,22 @@ async def test_sessions_wait_for_model_that_no_worker_has(monkeypatch: pytest.Mo
     await workers.stop()
 
 
-async def test_renewals_do_not_count_as_deaths() -> None:
+async def test_renewals_do_not_count_as_deaths(tmp_path: Path) -> None:
     engine = Gated()
     engines: list[Fingerprint] = [engine]
     workers = Workers(1, WorkerThreads(lambda: list(engines)).fork)
     await workers.start()
-    samples = noise(2 * RATE)
-    scoring = asyncio.create_task(workers.score("p", segment(engine, samples), samples))
+    first = session(workers, engine)
+    step = asyncio.create_task(first.take([sound(1)], 1.0))
     for number in range(DEATHS + 1):
         await asyncio.to_thread(engine.begun.wait, 10)
         engine.begun.clear()
         engines.append(Fingerprint(name=f"later{number}"))
         await session(workers, engines[-1]).take([sound(0.1)], 0.1)
+        with pytest.raises(StateLost):
+            await step
+        step = asyncio.create_task(session(workers, engine).take([sound(1)], 1.0))
     engine.gate.set()
-    assert len(await scoring) == 3 * TAGS * 4
+    assert (await step).packed == truth(sound(1))
+    assert workers.deaths == 0
     await workers.stop()

@@ -7,7 +7,9 @@ import os
 import socket
 import threading
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
+from unittest import mock
 
 import msgspec
 import numpy as np
@@ -16,27 +18,26 @@ import pytest
 from streams.audio.analysis import Analysis
 from streams.audio.decode import decode_chunk
 from streams.audio.levels import SoundMeter
-from streams.decoders.child import Child
-from streams.decoders.messages import Hello
 from streams.models.manifest import ModelTag
 from streams.models.protocol import Floats
+from streams.processes.child import Child
+from streams.processes.deaths import DEADLY, DEATHS, KILLED, KILLS, Deaths
+from streams.processes.messages import Hello
 from streams.workers import messages, worker
 from streams.workers import workers as module
-from streams.workers.messages import Answer, Forgotten, Scored
-from streams.workers.process import Deaths, StateLost, WorkerDied
+from streams.workers.messages import Answer, Forgotten, Scored, Segment
+from streams.workers.process import StateLost, WorkerDied
 from streams.workers.progress import StreamProgress
 from streams.workers.session import WorkerSession
 from streams.workers.workers import Workers
-from tests.audio import noise
 from tests.unit.streams.audio.engines import TAGS, Fingerprint
 from tests.unit.streams.sessions.engines import Gated
 from tests.unit.streams.sessions.studio import RATE, RAW, pieces, sound, truth
-from tests.unit.streams.workers.asking import Ordered, beginning, level, segment, session
+from tests.unit.streams.workers.asking import Ordered, beginning, level, session
 from tests.unit.streams.workers.double import NOBODY, WorkerThreads, working
 from tests.waiting import until
 from topics import media
 from topics.errors import EngineError, Unavailable
-from topics.folding import DEADLY, DEATHS, KILLED, KILLS
 from topics.geometry import SESSIONS
 from topics.sessions.records import Cursor
 
@@ -45,6 +46,21 @@ WIDE = media.parse("audio/x-raw; rate=384000; format=s32; channels=16")
 
 
 # --- requests and answers -------------------------------------------------------------------------------------------
+
+
+def test_answers_leave_with_those_of_the_steps_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But no answer waits long for another."""
+    line, now = mock.Mock(), 0.0
+    memory = mmap.mmap(-1, messages.memory_bytes(messages.slot_bytes(0)))
+    monkeypatch.setattr(worker, "time", mock.Mock(monotonic=lambda: now))
+    one = worker.Worker(line, memory, {})
+    step = messages.Step(0)
+    for waiting, later in ((1, 0.004), (1, 0.004), (1, 0.0), (0, 0.0), (0, 0.0)):
+        one._steps.clear()
+        one._steps.extend([(9, step)] * waiting)
+        one._answer({len(line.mock_calls): Forgotten()})
+        now += later
+    assert [bytes(call.args[0]) for call in line.send.call_args_list] == [bytes([0, 0, 0]), b"\x01", b"\x02"]
 
 
 async def test_largest_requests_fill_all_slots_without_overlap() -> None:
@@ -96,13 +112,6 @@ async def test_oversized_request_is_rejected_alone() -> None:
         assert (len(process), len(process._free)) == (0, messages.SLOTS)
 
 
-async def test_oversized_segment_raises_engine_error() -> None:
-    engine, samples = Fingerprint(), noise(20_000)
-    async with working(engine, slot_bytes=40_000) as workers:
-        with pytest.raises(EngineError, match="needs 80000 bytes of audio at a time, more than a worker takes"):
-            await workers.score("p", segment(engine, samples), samples)
-
-
 async def test_oversized_answer_raises_engine_error(monkeypatch: pytest.MonkeyPatch) -> None:
     class Many(Fingerprint):
         """Has so many tags that the scores of a second fill a slot."""
@@ -120,9 +129,6 @@ async def test_oversized_answer_raises_engine_error(monkeypatch: pytest.MonkeyPa
     async with working(engine, slot_bytes=40_000) as workers:
         with pytest.raises(EngineError, match="more scores than one step may have"):
             await session(workers, engine).take([sound(1)], 1.0)
-        samples = noise(8000)
-        with pytest.raises(EngineError, match="more scores than one step may have"):
-            await workers.score("p", segment(engine, samples), samples)
         assert workers.deaths == 0
 
 
@@ -212,7 +218,7 @@ class Liar:
         self.answers = list(answers)
         self.forks = 0
 
-    def fork(self) -> tuple[socket.socket, int]:
+    def fork(self, file: int | None = None) -> tuple[socket.socket, int]:
         self.forks += 1
         threads = WorkerThreads(lambda: [Fingerprint()])
         if not self.answers:
@@ -220,7 +226,7 @@ class Liar:
         ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
         said, written = self.answers.pop(0)
         memory = os.memfd_create("liar")
-        os.ftruncate(memory, messages.memory_bytes(1 << 17))
+        os.ftruncate(memory, messages.memory_bytes(1 << 20))
         threading.Thread(target=self._lie, args=(theirs, mmap.mmap(memory, 0), said, written), daemon=True).start()
         return ours, memory
 
@@ -286,6 +292,23 @@ async def test_worker_that_lies_about_progress_counts_as_dead(answer: Answer) ->
     await workers.stop()
 
 
+async def test_worker_that_dies_between_steps_of_a_file_is_counted(tmp_path: Path) -> None:
+    """A file could have each worker do so, and would begin again forever."""
+    engine, path = Fingerprint(), tmp_path / "a"
+    threads = WorkerThreads(lambda: [engine])
+    path.write_bytes(sound(40))
+    workers = Workers(0, threads.fork)
+    await workers.start()
+    slot = workers.open_slot(path.open("rb"), "p")
+    analysed = WorkerSession(workers, "p", msgspec.structs.replace(beginning(engine), file=True), False, slot)
+    assert (await analysed.take([], 0.0)).reading
+    threads.kill(-1)
+    await until(lambda: workers.deaths)
+    with pytest.raises(WorkerDied):
+        await analysed.take([], 0.0)
+    await workers.stop()
+
+
 @pytest.mark.parametrize("said", [b"", b"\xc1", messages.encode({"no": "greeting"})])
 async def test_worker_without_greeting_is_replaced(monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
     """Another one is started at once; only the next failure has a pause."""
@@ -293,7 +316,7 @@ async def test_worker_without_greeting_is_replaced(monkeypatch: pytest.MonkeyPat
     threads = WorkerThreads(lambda: [Fingerprint()])
     forks = 0
 
-    def fork() -> tuple[socket.socket, int]:
+    def fork(file: int | None) -> tuple[socket.socket, int]:
         nonlocal forks
         forks += 1
         ours, memory = threads.fork()
@@ -316,29 +339,36 @@ async def test_worker_without_greeting_is_replaced(monkeypatch: pytest.MonkeyPat
 
 def test_external_kills_are_counted_separately() -> None:
     deaths = Deaths()
-    said = [deaths.note(WorkerDied(killed)) for killed in (False, True, False, True)]
+    said = [deaths.note(killed) for killed in (False, True, False, True)]
     assert said == [None] * 4
-    assert [deaths.note(WorkerDied(killed=True)) for _ in range(KILLS - 2)] == [None] * (KILLS - 3) + [KILLED]
-    assert Deaths(own=DEATHS - 1).note(WorkerDied()) == DEADLY
+    assert [deaths.note(killed=True) for _ in range(KILLS - 2)] == [None] * (KILLS - 3) + [KILLED]
+    assert Deaths(own=DEATHS - 1).note(killed=False) == DEADLY
 
 
 @pytest.mark.parametrize("killed", [True, False])
-async def test_external_kills_do_not_fail_recording(monkeypatch: pytest.MonkeyPatch, killed: bool) -> None:
+async def test_external_kills_do_not_fail_recording(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: bool
+) -> None:
     """In any sequence; after three deaths of its own the recording gets the usual error."""
     # Each case has its own engine: a thread whose worker is gone continues once the gate is open.
     engine = Gated()
-    threads, samples = WorkerThreads(lambda: [engine]), noise(2 * RATE)
-    workers = Workers(1, threads.fork)
+    threads, path = WorkerThreads(lambda: [engine]), tmp_path / "a"
+    path.write_bytes(sound(2))
+    workers = Workers(0, threads.fork)
     await workers.start()
     monkeypatch.setattr(Child, "was_killed", lambda child: killed)
-    scoring = asyncio.create_task(workers.score("p", segment(engine, samples), samples))
+    slot = workers.open_slot(path.open("rb"), "p")
+    request = Segment(0, media.parse(RAW), engine.manifest.model_id)
+    scoring = asyncio.create_task(workers.score(slot, "p", request))
     for _ in range(2 * DEATHS if killed else DEATHS):
         await asyncio.to_thread(engine.begun.wait, 10)
         engine.begun.clear()
         threads.kill(-1)
     if killed:
         engine.gate.set()
-        assert len(await scoring) == 3 * TAGS * 4
+        scores = (await scoring).scores
+        assert scores is not None
+        assert len(scores) == 3 * TAGS * 4
     else:
         with pytest.raises(EngineError, match=DEADLY):
             await scoring
@@ -347,7 +377,7 @@ async def test_external_kills_do_not_fail_recording(monkeypatch: pytest.MonkeyPa
 
 
 async def test_permanent_fork_failure_ends_service() -> None:
-    def fail() -> tuple[socket.socket, int]:
+    def fail(file: int | None) -> tuple[socket.socket, int]:
         raise RuntimeError("a bug")
 
     workers = Workers(1, fail)

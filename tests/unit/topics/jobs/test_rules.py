@@ -13,7 +13,8 @@ from tests.unit.streams.jobs.world import JOB, KEEP_MS, JobWorld, accepted
 from topics import keys, record_codec
 from topics.jobs import records
 from topics.jobs.options import NEEDS, Options, Service
-from topics.jobs.rules import LOST, TABLE, UPLOAD_IDLE_MS, Entry, EntryState, JobHead, JobState, fold_result
+from topics.jobs.result_rules import LOST, fold_result
+from topics.jobs.rules import TABLE, UPLOAD_IDLE_MS, Entry, EntryState, JobHead, JobState
 
 OPTIONS = [
     Options(sound_event_detection=True),
@@ -86,8 +87,8 @@ class Job(RuleBasedStateMachine):
         if really:
             self.world.command(records.Removed("c"))
 
-    @rule(really=st.sampled_from([False] * 9 + [True]), due=st.integers(0, 3))
-    def sweep(self, really: bool, due: int) -> None:
+    @rule(really=st.sampled_from([False] * 9 + [True]), due=st.integers(0, 3), ago=st.integers(0, 2))
+    def sweep(self, really: bool, due: int, ago: int) -> None:
         """Retention is long: everything before is folded and committed, and no earlier node is left."""
         self.world.fold_all()
         if really:
@@ -96,15 +97,12 @@ class Job(RuleBasedStateMachine):
             self.runs.clear()
             self.ghosts.clear()
         before = self.head
-        self.world.command(records.Overdue("sweep", KEEP_MS, due))
-        self.world.fold_all()
-        if before is not None:
-            due_ms = before.due(KEEP_MS) if before.state is JobState.RECEIVING else before.created + KEEP_MS
-            over = self.world.now > due_ms and not before.unbilled
+        if before is not None and (really or ago):
+            over = not (before.unbilled or before.keep_audio_ms or ago)
+            self.world.command(records.Overdue("sweep", before.command - ago, due))
+            self.world.fold_all()
             assert (self.head is None) == over
-            assert over or not really or before.unbilled
-        if self.head is not None and self.head.created and self.world.now > self.head.created + AUDIO_MS:
-            assert not self.head.keeps_audio
+            assert self.head is None or self.head.keep_audio_ms == (before.keep_audio_ms if ago else 0)
         if really or self.head is None:
             self.world.commit()
         if self.head is None:
@@ -144,7 +142,7 @@ class Job(RuleBasedStateMachine):
         running = self.runs[service] = Running(service, f"r{self.names}")
         # A job's results come only after the job is in the changelog.
         self.world.flush()
-        self.world.result(records.Started(service, running.name, 1 + self.names % 2))
+        self.world.result(records.Started(service, running.name, ("a", "b")[: 1 + self.names % 2]))
         return running
 
     def any_run(self, choice: Random) -> Running | None:
@@ -162,7 +160,7 @@ class Job(RuleBasedStateMachine):
     @rule(choice=st.randoms(use_true_random=False))
     def break_off(self, choice: Random) -> None:
         if (running := self.any_run(choice)) is not None:
-            self.world.result(records.Stopped(running.service, running.name, 0))
+            self.world.result(records.Stopped(running.service, running.name, ()))
 
     @rule(choice=st.randoms(use_true_random=False), error=st.sampled_from([None, None, "failed"]))
     def finish(self, choice: Random, error: str | None) -> None:
@@ -397,24 +395,30 @@ def test_unfinished_runs_are_counted_until_progress() -> None:
             head = fold_result(head, result).head or head
         entry = head.entry(service)
         assert entry is not None
-        return entry.begun
+        return len(entry.begun_by)
 
-    assert begun(records.Started(service, "a", 1)) == 1
+    def lives(count: int) -> tuple[str, ...]:
+        return tuple("xyz"[:count])
+
+    assert begun(records.Started(service, "a", lives(1))) == 1
     assert begun(records.Portion(service, "a", 0, b"")) == 0
     revision = head.revision
     # Stored again, and interrupted: no reader sees it.
-    assert begun(records.Started(service, "a", 1), records.Stopped(service, "a", 0)) == 0
+    assert begun(records.Started(service, "a", lives(1)), records.Stopped(service, "a", lives(0))) == 0
     assert head.revision == revision
-    assert begun(records.Started(service, "b", 1), records.Portion(service, "b", 0, b"")) == 1
-    assert begun(records.Started(service, "c", 2)) == 2
+    assert begun(records.Started(service, "b", lives(1)), records.Portion(service, "b", 0, b"")) == 1
+    assert begun(records.Started(service, "c", lives(2))) == 2
     assert begun(records.Portion(service, "c", 0, b""), records.Portion(service, "c", 1, b"")) == 0
-    assert begun(records.Started(service, "d", 2), records.Stopped(service, "c", 0)) == 2
-    assert begun(records.Stopped(service, "d", 1)) == 1
+    assert begun(records.Started(service, "d", lives(2)), records.Stopped(service, "c", lives(0))) == 2
+    assert begun(records.Stopped(service, "d", lives(1))) == 1
     # Runs ended from outside are counted separately, and reset with the others.
-    assert begun(records.Started(service, "e", 1, 4), records.Stopped(service, "e", 0)) == 0
+    assert begun(records.Started(service, "e", lives(1), 4), records.Stopped(service, "e", lives(0))) == 0
     assert [entry.kills for entry in head.entries] == [4]
     assert (
-        begun(records.Started(service, "f", 1, 5), *(records.Portion(service, "f", number, b"") for number in range(3)))
+        begun(
+            records.Started(service, "f", lives(1), 5),
+            *(records.Portion(service, "f", number, b"") for number in range(3)),
+        )
         == 0
     )
     assert [entry.kills for entry in head.entries] == [0]

@@ -2,10 +2,6 @@
 
 from dataclasses import dataclass, field
 
-IDLE_MS = 1_800_000
-#: How long the id of a deleted session stays taken.
-HOUR_MS = 3_600_000
-
 
 @dataclass
 class Model:
@@ -76,12 +72,13 @@ class Model:
     def _end(self, now: int) -> None:
         self.state, self.last = "deleted" if self.derived else "forgotten", now
 
-    def expire(self, now: int) -> int:
-        if self.state == "deleted":
-            self.state = "deleted" if now - self.last <= HOUR_MS else "forgotten"
+    def expire(self, now: int, came_since: bool) -> int:
+        """End it, or forget that its id was taken, unless a command came since."""
+        if self.state == "deleted" and not came_since:
+            self.state = "forgotten"
         if not self.exists:
             return 404
-        if now - self.last <= IDLE_MS:
+        if came_since:
             return 409
         self._end(now)
         return 204

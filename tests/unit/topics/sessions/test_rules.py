@@ -9,27 +9,29 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.unit.topics.sessions.session_model import HOUR_MS, IDLE_MS, Model
+from tests.unit.topics.sessions.session_model import Model
 from topics.folding import Arrival, Effect, Receipt, Step
+from topics.sessions.analysis_rules import continues, grown
 from topics.sessions.records import (
-    Begun,
     Chunk,
     Cursor,
     Deleted,
     Expired,
     Failed,
     Metered,
+    NewWindows,
     Opened,
-    Scored,
     Sealed,
     SessionCommand,
     SessionKind,
-    SessionResult,
+    Tuned,
 )
-from topics.sessions.rules import TABLE, SessionHead, SessionState, fold_command, fold_result, foresee, state_of
+from topics.sessions.rows import Block, Newest, stored, whole
+from topics.sessions.rules import TABLE, SessionHead, SessionState, fold_command, foresee, state_of
 from topics.sessions.sounds import SoundRule, SoundRules, SoundTracker
+from topics.times import HOUR_MS
 
-HOUR = st.sampled_from([0, 1, 500, IDLE_MS - 1, IDLE_MS, IDLE_MS + 1, HOUR_MS, HOUR_MS + 1])
+MOMENTS = st.sampled_from([0, 1, 500, HOUR_MS])
 PAYLOADS = st.sampled_from([b"", b"a", b"bb", b"cccc"])
 KEYS = st.sampled_from([b"", b"", b"k1", b"k2"])
 GONE = (Effect.CANCEL, Effect.DROP_AUDIO, Effect.ERASE)
@@ -90,7 +92,7 @@ class Session(RuleBasedStateMachine):
     @initialize(kind=st.sampled_from(["stream", "file"]), total=st.sampled_from([None, 1, 4, 7]), derived=st.booleans())
     def first(self, kind: SessionKind, total: int | None, derived: bool) -> None:
         # Unknown ids answer 404 to everything except their creation.
-        for command in (Chunk("c", 0, b"a"), Sealed("c"), Deleted("c"), Expired("c", IDLE_MS, 0)):
+        for command in (Chunk("c", 0, b"a"), Sealed("c"), Deleted("c"), Expired("c", -1, 0)):
             self.apply(command, 404)
         self.earlier.clear()
         self.model.derived = derived
@@ -104,7 +106,7 @@ class Session(RuleBasedStateMachine):
         step = self.apply(Opened("c", kind, "audio/wav", "p", 1000, 500), self.model.open(kind, None, self.now))
         assert step.effects == ()
 
-    @rule(milliseconds=HOUR)
+    @rule(milliseconds=MOMENTS)
     def wait(self, milliseconds: int) -> None:
         self.now += milliseconds
 
@@ -158,10 +160,11 @@ class Session(RuleBasedStateMachine):
             step = self.apply(Deleted("c"), self.model.delete(self.now))
             assert step.effects == GONE
 
-    @rule(due=st.integers(0, 10))
-    def expire(self, due: int) -> None:
+    @rule(due=st.integers(0, 10), ago=st.integers(0, 2))
+    def expire(self, due: int, ago: int) -> None:
         before = self.model.state
-        step = self.apply(Expired("sweep", IDLE_MS, due), self.model.expire(self.now))
+        seen = -1 if self.head is None else self.head.command
+        step = self.apply(Expired("sweep", seen - ago, due), self.model.expire(self.now, came_since=ago > 0))
         after = self.model.state
         assert Effect.UNWATCH in step.effects
         assert (Effect.ERASE in step.effects) == (after != before or after == "forgotten")
@@ -201,17 +204,18 @@ def test_table_covers_exactly_every_command_in_every_state() -> None:
 
 @pytest.mark.parametrize("billed", [False, True])
 def test_tombstone_is_removed_after_an_hour_and_billing(billed: bool) -> None:
-    head: SessionHead | None = head_after(msgspec.structs.replace(FILE, derived=True), Sealed("c"))
-    head = fold_result(head, Scored(0, "m", b"s", Cursor(0, 0), final=True), 1).head
+    head: SessionHead | None
+    head = head_after(msgspec.structs.replace(FILE, derived=True), Sealed("c"))
+    head = grown(head, NewWindows(0, "m", b"s", Cursor(0, 0), final=True, tags=1), 0)
     if billed:
-        head = fold_result(head, Metered(1), 0).head
+        head = fold_command(head, Metered("ledger", 1), Arrival(2, 0)).head
     head = fold_command(head, Deleted("c"), Arrival(2, 1)).head
     assert head is not None
     assert (head.windows, head.unmetered) == ((0, False) if billed else (1, True))
-    head = fold_command(head, Expired("sweep", IDLE_MS, 0), Arrival(3, HOUR_MS + 2)).head
+    head = fold_command(head, Expired("sweep", 2, 0), Arrival(3, HOUR_MS + 2)).head
     if not billed:
         assert fold_command(head, FILE, Arrival(4, HOUR_MS + 2)).verdict.status == 409
-        head = fold_result(head, Metered(1), 0).head
+        head = fold_command(head, Metered("ledger", 1), Arrival(5, 0)).head
     assert head is None
 
 
@@ -239,51 +243,59 @@ def test_file_is_in_progress_from_first_chunk() -> None:
 HEAD = SessionHead("stream", None, touched=0, command=5, next=9)
 
 
-def scored(first: int, chunks: int, *, final: bool = False) -> Scored:
-    return Scored(first, "m", b"", Cursor(chunks, keep=max(0, chunks - 1)), final=final)
+def made(first: int, count: int, chunks: int, *, final: bool = False) -> NewWindows:
+    return NewWindows(first, "m", bytes(count), Cursor(chunks, keep=max(0, chunks - 1)), final, 1)
 
 
-def after(*results: tuple[SessionResult, int], head: SessionHead = HEAD) -> SessionHead:
-    for result, windows in results:
-        outcome = fold_result(head, result, windows)
-        assert outcome.head is not None
-        head = outcome.head
-    return head
+def test_windows_and_cursor_advance() -> None:
+    head = HEAD
+    for new in (made(0, 2, 1), made(2, 3, 2), made(5, 0, 2)):
+        assert continues(head, new)
+        head = grown(head, new, 7)
+    assert (head.windows, head.cursor, head.finished, head.analysed_at) == (5, Cursor(2, 1), False, 7)
+    assert grown(head, made(5, 0, 9, final=True), 8).finished
 
 
-@pytest.mark.parametrize(
-    ("results", "windows", "last"),
-    [
-        pytest.param([(scored(0, 1), 2), (scored(2, 2), 3)], 5, scored(2, 2), id="windows follow windows"),
-        pytest.param([(scored(0, 1), 2), (scored(1, 3), 4)], 5, scored(1, 3), id="an overlap brings its tail"),
-        pytest.param(
-            [(scored(0, 1), 2), (scored(2, 3), 4), (scored(1, 2), 3)], 6, scored(2, 3), id="a late overlap takes none"
-        ),
-        pytest.param([(scored(0, 1), 0)], 0, scored(0, 1), id="a record without windows"),
-    ],
-)
-def test_windows_and_cursor_advance(results: list[tuple[SessionResult, int]], windows: int, last: Scored) -> None:
-    head = after(*results)
-    assert (head.windows, head.cursor, head.finished) == (windows, last.cursor, False)
-
-
-def test_final_record_finishes_session_permanently() -> None:
-    head = after((scored(0, 9, final=True), 2))
-    assert head.finished
-    assert after((scored(0, 9), 2), head=head).finished
-
-
-def test_starts_noted_by_earlier_versions_are_ignored() -> None:
-    head = after((scored(0, 3), 2))
-    assert after((Begun(2, 3, 3, ("a", "b", "c")), 0), head=head) == head
-    ended = after((Failed("no audio"), 0), head=head)
-    assert after((Begun(2, 3, 3), 0), head=ended) == ended
+@pytest.mark.parametrize("new", [made(1, 2, 3), made(4, 1, 3), made(3, 1, 1)], ids=["overlap", "gap", "older cursor"])
+def test_only_windows_that_follow_continue_session(new: NewWindows) -> None:
+    assert not continues(grown(HEAD, made(0, 3, 2), 0), new)
 
 
 def test_late_failure_does_not_change_finished_session() -> None:
-    finished = after((scored(0, 1), 2), (scored(2, 2, final=True), 1))
-    assert finished.finished
-    assert after((Failed("a former owner's worker died three times"), 0), head=finished) == finished
+    finished = grown(HEAD, made(0, 2, 9, final=True), 0)
+    failed = Failed("analysis", "a former owner's worker died three times", 2)
+    assert fold_command(finished, failed, Arrival(9, 0)).head == finished
+
+
+@pytest.mark.parametrize(("known", "fails"), [(1, False), (2, True), (3, True)])
+def test_failure_waits_for_windows_before_it(known: int, fails: bool) -> None:
+    """A former owner's windows may have come too late: then the session's audio is analysed again."""
+    head = grown(HEAD, made(0, known, 1), 0)
+    step = fold_command(head, Failed("analysis", "damaged", 2), Arrival(9, 0))
+    assert step.head is not None
+    assert (step.head.error is not None) is fails
+
+
+def test_rows_of_head_keep_all_of_it() -> None:
+    head = grown(HEAD, made(0, 3, 2), 7)
+    newest = Newest(head.windows, head.cursor, head.finished, head.analysed_at, head.silent, Block("m", bytes(3)))
+    assert whole(stored(head), newest) == head
+    failed = fold_command(head, Failed("analysis", "damaged", 3), Arrival(9, 0)).head
+    assert failed is not None
+    assert whole(stored(failed), newest) == failed
+    deleted = fold_command(head, Deleted("c"), Arrival(9, 0)).head
+    assert deleted is not None
+    assert whole(stored(deleted), None) == deleted
+
+
+def test_notes_are_no_use_of_session() -> None:
+    """They do not keep it from expiring."""
+    head: SessionHead | None = HEAD
+    notes: list[SessionCommand] = [Tuned("t", SoundRule(2, 2)), Metered("ledger", 1)]
+    for offset, note in enumerate(notes, 6):
+        head = fold_command(head, note, Arrival(offset, 99)).head
+    assert head is not None
+    assert (head.command, head.touched, head.noted) == (HEAD.command, HEAD.touched, 7)
 
 
 def rules(rule: SoundRule, first: int = 0, **by_name: SoundRule) -> SoundRules:
@@ -366,3 +378,30 @@ def test_new_rule_applies_from_its_window() -> None:
     assert run(SoundRule(), "x..x..xx", 500, strict)[:2] == [(True, 0, 1000), (False, 0, 1000)]
     assert run(SoundRule(), "x..x..xx", 500, strict)[2:] == [(True, 3000, 4500), (False, 3000, 4500)]
     assert run(SoundRule(), "x..x..xx", 500, strict, rules(SoundRule(), 3)) == run(SoundRule(), "x..x..xx")
+
+
+def test_chunk_that_was_answered_uncertainly_may_be_repeated_once() -> None:
+    """Its sender was told that the write may still succeed; everybody else gets 409 for a number that is taken."""
+    head, offsets = SessionHead("stream", 6, 0, 0), iter(range(1, 99))
+
+    def upload(number: int, data: bytes, *, given_up: bool = False) -> int:
+        nonlocal head
+        command = Chunk("c", number, data)
+        if (foreseen := foresee(head, command)) is not None:
+            return foreseen.status
+        step = fold_command(head, command, Arrival(next(offsets), 0, data.ljust(16), given_up=given_up))
+        assert step.head is not None
+        head = step.head
+        return step.verdict.status
+
+    assert upload(0, b"aa", given_up=True) == 200
+    assert upload(0, b"bb") == 409, "other bytes"
+    assert upload(1, b"cc") == 200
+    assert upload(1, b"cc") == 409, "another number"
+    assert upload(0, b"aa", given_up=True) == 200, "nobody heard this answer either"
+    assert upload(0, b"aa") == 200
+    assert upload(0, b"aa") == 409
+    assert (head.next, head.received) == (2, 4)
+    assert upload(2, b"dd", given_up=True) == 200
+    assert head.state is SessionState.READONLY
+    assert [upload(2, data) for data in (b"xx", b"dd", b"dd")] == [403, 200, 403]

@@ -1,0 +1,49 @@
+"""A place in the data directory for what libraries write elsewhere, as on a read-only root file system."""
+
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import streams.audio
+from infra.errors import variable
+
+#: Part of the data directory. It can be removed while the service is stopped.
+CACHE: Final = "cache"
+#: numba keeps the kernels that it compiled in the directory of this variable, or else beside their source.
+KERNELS: Final = "NUMBA_CACHE_DIR"
+BESIDE: Final = Path(streams.audio.__file__).parent / "__pycache__"
+
+
+def prepare() -> None:
+    """Set TMPDIR and NUMBA_CACHE_DIR to the data directory if their usual places cannot be written.
+
+    SQLite and child processes follow these variables too. Call this before anything imports the kernels.
+    """
+    data = Path(os.environ.get(variable("data")) or "data").expanduser().absolute()
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError:
+        _use("TMPDIR", data / CACHE / "tmp")
+    chosen = os.environ.get(KERNELS)
+    if not (chosen and _is_writable(Path(chosen))) and not _is_writable(BESIDE):
+        _use(KERNELS, data / CACHE / "kernels")
+
+
+def _use(name: str, directory: Path) -> None:
+    with suppress(OSError):  # The command reports a data directory that cannot be made.
+        for one in (directory.parent.parent, directory.parent, directory):
+            one.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if _is_writable(directory):
+        os.environ[name] = str(directory)
+
+
+def _is_writable(directory: Path) -> bool:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        # Tried, as numba does, because permissions are not the only possible obstacle.
+        tempfile.TemporaryFile(dir=directory).close()
+    except OSError:
+        return False
+    return True

@@ -1,1 +1,0 @@
-"""Decodes untrusted audio, in processes that may crash."""

@@ -1,0 +1,79 @@
+"""Analyses sessions whose chunks are independent windows."""
+
+from collections.abc import Sequence
+
+from numpy import concatenate, empty, float32
+
+from streams.audio import decode
+from streams.audio.analysis import NOTHING, score_alone, window_samples
+from streams.audio.decode import DecodedAudio, OpenFile
+from streams.audio.levels import SoundMeter
+from streams.models.protocol import SoundEngine
+from streams.workers.messages import Scored
+from streams.workers.progress import STEP_SAMPLES, open_chunk, scored
+from topics.errors import AudioError
+from topics.geometry import Geometry
+from topics.hearing import Hearing
+from topics.media import Media
+from topics.sessions.records import Cursor
+
+
+class WindowProgress:
+    """A session fed by `/predict`: each chunk is an independent window. One thread at a time."""
+
+    reading = False
+    meter: SoundMeter | None = None
+
+    def __init__(
+        self,
+        engine: SoundEngine,
+        geometry: Geometry,
+        media: Media,
+        cursor: Cursor,
+        windows: int,
+        open_file: OpenFile,
+        hearing: Hearing = NOTHING,
+    ) -> None:
+        self.engine = engine
+        self.geometry = geometry
+        self.media = media
+        self.taken = cursor.chunks
+        self._open_file = open_file
+        self._hearing = hearing
+
+    def take(self, chunks: Sequence[bytes]) -> Scored:
+        first, packed, frames, error = self.taken, b"", 0, None
+        try:
+            for data in chunks:
+                if frames >= STEP_SAMPLES:
+                    break
+                audio, more = self._beginning(data)
+                frames += more
+                if self.meter is not None:
+                    length = window_samples(self.geometry, audio.rate)
+                    self.meter.feed(audio.rate, self.taken * length, audio.samples[:length])
+                packed += score_alone(self.engine, self.geometry, audio, self._hearing)
+                self.taken += 1
+        except AudioError as cause:
+            error = f"window {self.taken}: {cause}"
+        return scored(self, first, packed, Cursor(self.taken, self.taken), error)
+
+    def _beginning(self, data: bytes) -> tuple[DecodedAudio, int]:
+        """Decode a chunk; return the part its window needs and the chunk's number of frames."""
+        audio = open_chunk(data, self.media, self._open_file)
+        if isinstance(audio, DecodedAudio):
+            return audio, len(audio.samples)
+        frames, beginning = 0, [empty(0, float32)]
+        with audio:
+            for block in audio.blocks():
+                if frames < window_samples(self.geometry, audio.rate):
+                    beginning.append(block)
+                frames += len(block)
+                if frames > decode.MAX_CHUNK_FRAMES:
+                    raise AudioError(f"one chunk holds more than {decode.MAX_CHUNK_FRAMES} frames; use shorter chunks")
+        return DecodedAudio(audio.rate, concatenate(beginning)), frames
+
+    def finish(self, chunks: Sequence[bytes] = (), whole: bool = True) -> Scored:
+        return scored(self, self.taken, b"", Cursor(self.taken, self.taken))
+
+    def close(self) -> None: ...

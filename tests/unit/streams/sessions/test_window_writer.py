@@ -1,0 +1,341 @@
+"""New windows: the changelog first, then the table; blocks, released audio, rules, and what may come in between."""
+
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streams.disk import DiskFull
+from streams.folding.awaited_verdicts import Verdicts
+from streams.folding.batch import write_draft
+from streams.folding.draft import ERASED_ROWS, Draft
+from streams.folding.fold import Changes
+from streams.sessions.audio import AudioCache
+from streams.sessions.intake import SessionIntake
+from streams.sessions.store import SessionStore
+from streams.sessions.window_writer import WindowWriter
+from streams.workers.process import StateLost
+from tests.unit.streams.sessions.rows import MemoryPartition, delivered, drafting
+from tests.unit.streams.sessions.studio import Commands
+from tests.unit.streams.verdicts import expect
+from topics import keys, rows
+from topics.errors import NotOwned, RecordError
+from topics.folding import AudioRow
+from topics.sessions.records import Chunk, Cursor, Deleted, Failed, NewWindows, Opened, Sealed, SessionCommand, Tuned
+from topics.sessions.rows import BLOCK_WINDOWS, Block
+from topics.sessions.rules import MOST_TUNED, SessionHead, SessionState
+from topics.sessions.sounds import SoundRule
+
+SESSION = "S" * 24
+TAGS = 3
+MODEL = "m@0"
+
+
+class House:
+    """A partition with one session of `chunks` chunks, the writer, and the fold of commands."""
+
+    def __init__(self, chunks: int = 4) -> None:
+        self.partition = MemoryPartition()
+        self.store = SessionStore(self.partition)
+        self.woken: list[str] = []
+        self.leftovers: list[str] = []
+        self.verdicts = Verdicts()
+        self.intake = SessionIntake(self.verdicts, 1000, self.announce, AudioCache(0, Commands()))
+        self.due: list[Callable[[], None]] = []
+        self.may_show: Callable[[SessionStore], bool] = lambda store: True
+        self.writer = WindowWriter(
+            lambda session: self.store,
+            self.intake,
+            lambda store: self.may_show(store),
+            lambda seconds, call: self.due.append(call),
+        )
+        #: What the writer's callers were told.
+        self.told: list[Exception | None] = []
+        self._offset = 0
+        with drafting(self.store) as draft:
+            draft.put_request_row(SESSION, Opened("o", "stream", "audio/wav", "p", 1000, 500))
+            draft.put_head(SESSION, SessionHead("stream", None, 0, 0, next=chunks))
+            for number in range(chunks):
+                draft.put(
+                    keys.row_key(keys.SESSION, SESSION, keys.AUDIO, number), rows.encode(AudioRow(100 + number, 1, b""))
+                )
+                self.store.references.add(100 + number)
+
+    def announce(self, changes: Changes) -> None:
+        self.woken += changes.changed
+        self.leftovers += changes.leftovers
+
+    def fold(self, *commands: SessionCommand, session: str = SESSION, again: bool = False) -> None:
+        """Fold commands, or the last ones `again`."""
+        first = self._offset - len(commands) if again else self._offset
+        draft = Draft(self.store)
+        for offset, command in enumerate(commands, first + 1):
+            self.intake.fold(draft, delivered(offset, session, command))
+            draft.keep()
+        write_draft(draft, self.intake)
+        self._offset = first + len(commands)
+
+    def log(self, *new: NewWindows) -> None:
+        """Write windows that the changelog does not have yet."""
+        for one in new:
+            self.writer.put(SESSION, one, self.told.append)
+
+    def show(self) -> None:
+        """Make the changelog durable, and run what is due."""
+        self.partition.sync()
+        due, self.due = self.due, []
+        for call in due:
+            call()
+
+    def write(self, *new: NewWindows) -> None:
+        for one in new:
+            self.log(one)
+            self.show()
+
+    @property
+    def head(self) -> SessionHead:
+        head = self.store.head(SESSION)
+        assert head is not None
+        return head
+
+    @property
+    def scores(self) -> bytes:
+        return b"".join(block.scores for block in self.store.blocks(SESSION, 0, 1000))
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+def windows(first: int, count: int) -> bytes:
+    return b"".join(bytes([number % 256] * TAGS) for number in range(first, first + count))
+
+
+ONE: Final = Cursor(1)
+
+
+def made(first: int, count: int, cursor: Cursor = ONE, *, final: bool = False, looks: bytes = b"") -> NewWindows:
+    return NewWindows(first, MODEL, windows(first, count), cursor, final, TAGS, looks)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 40), max_size=8))
+def test_blocks_are_independent_of_write_steps(steps: list[int]) -> None:
+    house, first = House(), 0
+    for count in steps:
+        house.write(made(first, count))
+        first += count
+    assert house.scores == windows(0, first)
+    assert house.head.windows == first
+    stored = house.store.blocks(SESSION, 0, 1000)
+    assert [len(block.scores) for block in stored[:-1]] == [BLOCK_WINDOWS * TAGS] * (len(stored) - 1)
+    for number, block in enumerate(stored):
+        assert house.store.blocks(SESSION, number, number + 1) == [block]
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=8))
+def test_embeddings_align_with_their_windows(steps: list[int]) -> None:
+    house, first = House(), 0
+
+    def looks(start: int, count: int) -> bytes:
+        return b"".join(bytes([number % 256, 7]) for number in range(start, start + count))
+
+    for count in steps:
+        house.write(made(first, count, looks=looks(first, count)))
+        first += count
+    blocks = house.store.blocks(SESSION, 0, 1000)
+    assert b"".join(block.looks for block in blocks) == looks(0, first)
+    assert all(2 * len(block.scores) == len(block.looks) * TAGS for block in blocks)
+
+
+def test_windows_are_shown_once_changelog_has_them(house: House) -> None:
+    """With the cursor and the end, and audio is released only then."""
+    house.log(made(0, 2, Cursor(4, 4), final=True))
+    assert (house.head.windows, house.head.cursor, house.head.finished, house.scores) == (0, Cursor(), False, b"")
+    assert house.store.references.lowest() == 100
+    assert (house.woken, house.told) == ([], [])
+    house.show()
+    assert (house.head.windows, house.head.cursor, house.head.finished) == (2, Cursor(4, 4), True)
+    assert house.scores == windows(0, 2)
+    assert house.store.references.lowest() is None
+    assert (house.woken, house.told) == ([SESSION], [None])
+    # The table never has what the changelog has not.
+    logged = dict(house.partition.changelog)
+    assert all(logged[key] == value for key, value in house.partition.rows.items() if key[25:] == keys.NEWEST)
+
+
+def test_unneeded_chunks_are_released(house: House) -> None:
+    house.write(made(0, 2, Cursor(3, keep=2)))
+    assert house.store.audio(SESSION, 1, 2) == []
+    assert house.store.audio(SESSION, 2, 3) != []
+    assert house.store.references.lowest() == 102
+
+
+@pytest.mark.parametrize("new", [made(1, 1), made(0, 2), made(2, 1, Cursor(0))], ids=["gap", "again", "older cursor"])
+def test_windows_that_do_not_follow_are_refused(house: House, new: NewWindows) -> None:
+    house.write(made(0, 2) if new.first != 1 else made(0, 0))
+    before = dict(house.partition.rows)
+    with pytest.raises(StateLost):
+        house.log(new)
+    assert house.partition.rows == before
+
+
+def test_block_that_lacks_windows_is_a_fault(house: House) -> None:
+    house.write(made(0, 2))
+    newest = house.store.newest(SESSION)
+    assert newest is not None
+    key = house.store.row_key(SESSION, keys.NEWEST)
+    house.partition.rows[key] = rows.encode(newest.__class__(2, Cursor(1), False, 0, (), Block(MODEL, b"abc")))
+    with pytest.raises(RecordError, match="holds 3 bytes before window 2"):
+        house.log(made(2, 1))
+
+
+def test_failure_releases_audio_and_keeps_windows(house: House) -> None:
+    house.write(made(0, 2))
+    house.fold(Failed("analysis", "chunk 1: damaged", 2))
+    assert (house.head.error, house.head.state, house.head.windows) == ("chunk 1: damaged", SessionState.READONLY, 2)
+    assert (house.head.finished, house.head.in_progress) == (True, False)
+    assert house.store.references.lowest() is None
+    assert house.store.audio(SESSION, 0, 9) == []
+    house.write(made(2, 5))
+    assert house.head.windows == 2
+
+
+@pytest.mark.parametrize("command", [Deleted("d"), Failed("analysis", "damaged", 15)], ids=["deletion", "failure"])
+def test_windows_on_their_way_do_not_outlive_end_of_session(house: House, command: SessionCommand) -> None:
+    """Neither in the table nor in the changelog, which has them already."""
+    house.write(made(0, 15))
+    house.log(made(15, 5))
+    house.fold(command)
+    before = dict(house.partition.rows)
+    house.show()
+    assert house.partition.rows == before
+    assert house.told == [None, None]
+    restored: dict[bytes, bytes] = {}
+    for key, value in house.partition.changelog:
+        restored.pop(key, None)
+        if value is not None:
+            restored[key] = value
+    assert {key: value for key, value in restored.items() if key[:1] == keys.SESSION} == {
+        key: value for key, value in before.items() if key[:1] == keys.SESSION
+    }
+
+
+def test_windows_wait_while_another_owners_records_are_read(house: House) -> None:
+    house.may_show = lambda store: False
+    house.write(made(0, 2))
+    assert (house.head.windows, house.told, house.store.behind) == (0, [], {SESSION})
+    house.may_show = lambda store: True
+    house.show()
+    assert (house.head.windows, house.told, house.store.behind) == (2, [None], set())
+
+
+def test_windows_wait_for_room_on_disk(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*rows: object) -> None:
+        raise DiskFull("the disk under the tables is full")
+
+    with monkeypatch.context() as full:
+        full.setattr(house.partition, "write", refuse)
+        house.write(made(0, 2, Cursor(3, 2)))
+        assert (house.head.windows, house.told, house.store.behind) == (0, [], {SESSION})
+        assert house.store.references.lowest() == 100
+    house.show()
+    assert (house.head.windows, house.told) == (2, [None])
+    assert house.store.references.lowest() == 102
+
+
+def test_windows_of_lost_partition_are_given_up(house: House) -> None:
+    house.log(made(0, 2))
+    house.writer.lose({house.partition.number})
+    assert isinstance(house.told[0], NotOwned)
+    house.show()
+    assert house.head.windows == 0
+
+
+@pytest.mark.parametrize("final", [True, False], ids=["finished", "failed"])
+def test_audio_of_long_session_is_dropped_in_steps(final: bool) -> None:
+    """Many tiny chunks hold neither the loop nor the log's queue."""
+    chunks = 2 * ERASED_ROWS + 500
+    house = House(chunks)
+    logged = len(house.partition.changelog)
+    if final:
+        house.fold(Sealed("s"))
+        house.write(NewWindows(0, MODEL, b"", Cursor(chunks, chunks), final=True))
+    else:
+        house.fold(Failed("analysis", "damaged", 0))
+    assert house.leftovers == [SESSION]
+    assert len(house.partition.changelog) - logged < ERASED_ROWS + 10
+    assert house.store.references.lowest() == 100 + ERASED_ROWS
+    assert list(house.store.unsettled_ids()) == [SESSION], "the next owner finds what is left"
+    assert [house.store.purge(SESSION) for _ in range(2)] == [False, True]
+    assert house.store.audio(SESSION, 0, chunks) == []
+    assert house.store.references.lowest() is None
+    assert list(house.store.unsettled_ids()) == []
+    assert house.head.ended
+
+
+def test_readers_are_woken_once_per_group(house: House) -> None:
+    house.log(made(0, 2))
+    house.fold(Chunk("c", 4, b"e"))
+    house.woken.clear()
+    house.show()
+    assert house.woken == [SESSION]
+    assert house.writer.windows == 2
+
+
+async def test_rules_begin_behind_windows_that_are_made(house: House) -> None:
+    """They are told once the changelog has them; a redelivery keeps their window."""
+    first, second = Tuned("t1", SoundRule(2, 3)), Tuned("t2", sound_rules={"Siren": SoundRule(margin_ms=0)})
+    verdict = expect(house.verdicts, "t1")
+    house.write(made(0, 5))
+    house.log(made(5, 2))
+    house.fold(first)
+    assert not verdict.done()
+    house.show()
+    assert (await verdict).status == 204
+    house.write(made(7, 1))
+    house.fold(first, again=True)
+    house.fold(second)
+    opened = house.store.opened(SESSION)
+    assert opened is not None
+    assert [(one.first, one.rule, one.by_name) for one in opened.rules] == [
+        (0, SoundRule(), {}),
+        (7, SoundRule(2, 3), {}),
+        (8, SoundRule(2, 3), {"Siren": SoundRule(margin_ms=0)}),
+    ]
+    more = [f"more {number}" for number in range(MOST_TUNED)]
+    verdicts = [expect(house.verdicts, command) for command in more]
+    house.fold(*(Tuned(command, SoundRule()) for command in more))
+    house.show()
+    opened = house.store.opened(SESSION)
+    assert opened is not None
+    assert len(opened.tuned) == MOST_TUNED
+    assert [(await verdict).status for verdict in verdicts] == [204] * (MOST_TUNED - 2) + [400] * 2
+
+
+def test_redelivered_rules_of_ended_session_are_logged_again(house: House) -> None:
+    """The changelog may lack them, while the table has the session's end already."""
+    house.fold(Tuned("t1", SoundRule(2, 3)))
+    house.write(made(0, 2, final=True))
+    rules, request = (house.store.row_key(SESSION, kind) for kind in (keys.RULES, keys.REQUEST))
+    known = house.partition.rows[rules], house.partition.rows[request]
+    for command, again, logged in (("t1", True, known), ("t2", False, (None, None))):
+        before = len(house.partition.changelog)
+        house.fold(Tuned(command, SoundRule(2, 3)), again=again)
+        fresh = dict(house.partition.changelog[before:])
+        assert (fresh.get(rules), fresh.get(request)) == logged
+    assert (house.partition.rows[rules], house.partition.rows[request]) == known
+
+
+@pytest.mark.parametrize(("session", "status"), [(SESSION, 400), ("T" * 24, 404)])
+async def test_rules_of_ended_session_do_not_change(house: House, session: str, status: int) -> None:
+    house.write(made(0, 2, final=True))
+    verdict = expect(house.verdicts, "t1")
+    house.fold(Tuned("t1", SoundRule(2, 3)), session=session)
+    assert (await verdict).status == status
+    opened = house.store.opened(SESSION)
+    assert opened is not None
+    assert not opened.tuned

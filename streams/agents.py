@@ -6,7 +6,7 @@ their owners are ours (`streams/node`). Only its agents run. Each takes work fro
 
 | agent | takes | does |
 | --- | --- | --- |
-| `analyse_sessions` | sessions with audio that is not analysed | decodes, windows and scores a step of each |
+| `analyse_sessions` | ticks: sessions with audio, a worker's share | gets the audio, scores it, writes the windows |
 | `run_services` | services of jobs that have a place | runs each to its end |
 | `bill_sessions`, `bill_jobs` | sessions or jobs with unbilled audio | writes lines to the ledger |
 """
@@ -62,9 +62,11 @@ class NodeApp(App):  # type: ignore[misc]
 
 def analyse_sessions(app: NodeApp, analyser: Analyser) -> AgentT[Any]:
     @app.agent(analyser.ready, name="analyse_sessions", concurrency=analyser.actors)
-    async def analyse_sessions(sessions: StreamT[str]) -> None:
-        async for session in sessions:
-            await analyser.step(session)
+    async def analyse_sessions(ticks: StreamT[list[str]]) -> None:
+        async for sessions in ticks:
+            audio = await analyser.chunks_of(sessions)  # From memory, or from the log.
+            windows = await analyser.score(audio)  # Decode, resample, window and infer, in a worker.
+            await analyser.write(windows)  # The rows of the sessions; wakes their readers.
 
     return analyse_sessions
 

@@ -11,7 +11,7 @@ from faust.types import StreamT
 from benchmarks.cases.setup import Setup
 from benchmarks.measures import Row, value_row
 from streams.agents import NodeApp
-from streams.sessions.ready import ReadySessions
+from streams.sessions.ready import Place, ReadySessions
 
 ITEMS: Final = 20_000
 ACTORS: Final = 16
@@ -36,13 +36,13 @@ def measure(setup: Setup) -> Iterator[Row]:
 async def _agent(items: int) -> float:
     """Return microseconds per item, with turns by project and with deletions."""
     app, done = NodeApp(), asyncio.Event()
-    ready = ReadySessions(app, lambda session: session[-1])
+    ready = ReadySessions(app, lambda session: Place(session[-1]))
     count = 0
 
     @app.agent(ready, name="step", concurrency=ACTORS)
-    async def step(sessions: StreamT[str]) -> None:
+    async def step(sessions: StreamT[list[str]]) -> None:
         nonlocal count
-        async for session in sessions:
+        async for [session] in sessions:
             ready.done(session, None)
             count += 1
             if count == items:

@@ -1,15 +1,15 @@
 """The analyser: takes each session's accepted chunks in order and writes their windows.
 
 The fold reports which sessions have work. The rows say what the work is, so nothing is lost with the process. An agent
-takes ready sessions (`ready.py`) and requests one step of each (`streams/agents.py`). A step (`step.py`) reuses
+takes a tick of ready sessions (`ready.py`) and runs one step of each (`streams/agents.py`). A step (`step.py`) reuses
 the state that the last one left in memory (`warm.py`). Worker processes decode, frame and run the models
 (`streams/workers`); no partition is held meanwhile. This module decides what happens to a session whose step failed.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import mode
 import structlog
@@ -20,8 +20,8 @@ from streams.models.loaded_models import LoadedModels
 from streams.processes.deaths import Deaths
 from streams.sessions.audio import AudioCache
 from streams.sessions.files import FileSessions
-from streams.sessions.ready import ReadySessions
-from streams.sessions.step import SessionSteps, StoreOf
+from streams.sessions.ready import Place, ReadySessions
+from streams.sessions.step import SessionStep, SessionSteps, StoreOf
 from streams.sessions.taps import Taps
 from streams.sessions.warm import ActiveSession, WarmSessions
 from streams.sessions.window_writer import WindowWriter
@@ -30,10 +30,11 @@ from streams.workers.workers import Workers
 from topics import keys
 from topics.errors import AudioError, EarshotError, NotOwned, RecordError, ServiceError, Unavailable
 
+T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 TIDY_SECONDS: Final = 1.0
-#: Steps at a time for each worker. A step spends most of its time waiting for the log.
+#: Ticks at a time for each worker. A tick spends most of its time waiting for the log.
 ACTORS: Final = 64
 ATTEMPTS: Final = 3
 
@@ -61,7 +62,7 @@ class Analyser(mode.Service):  # type: ignore[misc]
         self.taps = Taps()
         self._fail = fail
         self.actors = ACTORS * workers.count
-        self.ready = ReadySessions(app, self._project)
+        self.ready = ReadySessions(app, self._place)
         self._files = FileSessions(audio, spool, workers, self.ready)
         self.warm = WarmSessions(self.ready, self._files)
         self.steps = SessionSteps(models, audio, store_of, writer, workers, self._files, self.warm, self.taps)
@@ -88,51 +89,106 @@ class Analyser(mode.Service):  # type: ignore[misc]
         """Return the sessions that occupy memory here."""
         return [*self.warm, *self.ready.waiting()]
 
+    def _place(self, session: str) -> Place:
+        """Return where a session's next step belongs; project "" if the session or its partition is gone."""
+        active = self.warm.get(session)
+        if active is None:
+            return Place(self._project(session))
+        analysis = active.analysis
+        if active.apart or active.failures or analysis is None or analysis.process is None:
+            return Place(active.project)
+        return Place(active.project, analysis.process.child.number)
+
     def _project(self, session: str) -> str:
-        """Return a session's project for taking turns; "" if the session or its partition is gone."""
-        if (active := self.warm.get(session)) is not None:
-            return active.project
         try:
             opened = self.steps.store_of(session).opened(session)
         except Unavailable:
             return ""
         return "" if opened is None else opened.project
 
-    async def step(self, session: str) -> None:
-        """Run one step of a session taken from `ready`."""
-        pause = None
-        try:
-            pause = await self._attempt(session)
-        finally:
-            self.ready.done(session, pause)
+    # --- a tick -----------------------------------------------------------------------------------------------------
 
-    async def _attempt(self, session: str) -> float | None:
-        """Run one step; return the seconds until the next is due, None if no work is left."""
-        active = self.warm.enter(session, self._project)
-        pause: float | None
+    async def chunks_of(self, sessions: Sequence[str]) -> list[SessionStep]:
+        """Return the next audio of sessions of a tick, from memory or from the log; the others' steps have ended."""
+        steps = []
+        for session in sessions:
+            active = self.warm.enter(session, self._project)
+            try:
+                step = await self.steps.begin(active, shares=len(sessions) > 1)
+            except Exception as error:
+                await self._end(active, error)
+                continue
+            if isinstance(step, SessionStep):
+                steps.append(step)
+            else:
+                await self._end(active, step)
+        return steps
+
+    async def score(self, audio: Sequence[SessionStep]) -> list[SessionStep]:
+        """Have a worker decode, window and score audio; return the steps with windows."""
+        steps = await self._each(audio, self.steps.ask, self.steps.absorb)
+        for step in steps:
+            if step.windows is None:  # Those of a file are written many at a time.
+                await self._end(step.active, 0.0)
+        return [step for step in steps if step.windows is not None]
+
+    async def write(self, windows: Sequence[SessionStep]) -> None:
+        """Write windows; return once readers see them."""
+        for step in await self._each(windows, self.steps.write, self.steps.finish):
+            await self._end(step.active, self.steps.pause(step))
+
+    async def _each(
+        self,
+        steps: Sequence[SessionStep],
+        begin: Callable[[SessionStep], Awaitable[T]],
+        end: Callable[[SessionStep, Awaitable[T]], Awaitable[None]],
+    ) -> list[SessionStep]:
+        """Begin something for all steps, then end it for each; return the steps that had no error."""
+        begun, good = list[tuple[SessionStep, Awaitable[T]]](), list[SessionStep]()
+        for step in steps:
+            try:
+                begun.append((step, begin(step)))
+            except Exception as error:
+                await self._end(step.active, error)
         try:
-            pause = await self.steps.take(active)
+            for step, waiting in begun:
+                try:
+                    await end(step, waiting)
+                    good.append(step)
+                except Exception as error:
+                    await self._end(step.active, error)
+        finally:
+            for _, waiting in begun:
+                if isinstance(waiting, asyncio.Future):
+                    waiting.cancel()
+        return good
+
+    async def _end(self, active: ActiveSession, outcome: Exception | float | None) -> None:
+        """End a step by its error, or by the seconds until the next one is due, None if no work is left."""
+        pause: float | None
+        if isinstance(outcome, NotOwned):
+            # The new owner finds the work in the rows; so does this node if the partition comes back.
+            self.warm.drop(active.id)
+            pause = None
+        elif isinstance(outcome, StateLost):
+            self.warm.close(active)
+            pause = 0.0
+        elif isinstance(outcome, WorkerDied):
+            self.warm.close(active)
+            sentence = active.deaths.note(outcome.killed)
+            active.failed_at = self._reached(active.id)
+            pause = 0.0 if sentence is None else await self._failed(active, AudioError(sentence))
+        elif isinstance(outcome, Exception):
+            pause = await self._failed(active, outcome)
+        else:
+            pause = outcome
             if not (active.failures or active.deaths) or self._reached(active.id) != active.failed_at:
                 active.retries = active.failures = 0
                 active.deaths = Deaths()
-        except NotOwned:
-            # The new owner finds the work in the rows; so does this node if the partition comes back.
-            self.warm.drop(session)
+        if self.warm.get(active.id) is not active:
+            self.warm.close(active)
             pause = None
-        except StateLost:
-            self.warm.close(active)
-            pause = 0.0
-        except WorkerDied as died:
-            self.warm.close(active)
-            sentence = active.deaths.note(died.killed)
-            active.failed_at = self._reached(active.id)
-            pause = 0.0 if sentence is None else await self._failed(active, AudioError(sentence))
-        except Exception as error:
-            pause = await self._failed(active, error)
-        if self.warm.get(session) is not active:
-            self.warm.close(active)
-            return None
-        return pause
+        self.ready.done(active.id, pause)
 
     async def _failed(self, active: ActiveSession, error: Exception) -> float | None:
         """End the session if its audio is at fault; retry faults of the service."""

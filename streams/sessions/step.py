@@ -1,12 +1,12 @@
-"""One step of a session: reads its next audio, has a worker analyse it, and writes its windows."""
+"""The steps of sessions: get the next audio, have a worker score it, write the windows."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+import msgspec
 import numpy as np
 
-from streams.audio.levels import SoundMeter
 from streams.models.loaded_models import LoadedModels
 from streams.models.manifest import Manifest
 from streams.models.own_sounds import widths
@@ -16,7 +16,7 @@ from streams.sessions.store import SessionStore
 from streams.sessions.taps import Taps
 from streams.sessions.warm import ActiveSession, WarmSessions
 from streams.sessions.window_writer import WindowWriter
-from streams.workers.messages import Beginning, Scored
+from streams.workers.messages import Answer, Beginning, Scored
 from streams.workers.process import StateLost, WorkerDied
 from streams.workers.progress import STEP_S
 from streams.workers.session import WorkerSession
@@ -48,6 +48,26 @@ def length_s(declared: Media, chunks: int, size: int) -> float:
     return size / (declared.rate * declared.frame_bytes)
 
 
+class SessionStep(msgspec.Struct, eq=False):
+    """One step of a session: its next audio, and then its windows."""
+
+    active: ActiveSession
+    model: Manifest
+    store: SessionStore
+    head: SessionHead
+    opened: Opened
+    rows: Sequence[AudioRow] = ()
+    chunks: Sequence[bytes] = ()
+    #: No audio follows.
+    last: bool = False
+    #: None if there are none to write yet.
+    windows: Scored | None = None
+
+    @property
+    def media(self) -> Media:
+        return self.active.media(self.opened)
+
+
 class SessionSteps:
     """Runs the steps of a node's sessions. Loop only; one step of a session at a time."""
 
@@ -71,14 +91,17 @@ class SessionSteps:
         self._warm = warm
         self._taps = taps
 
-    async def take(self, active: ActiveSession) -> float | None:
-        """Run one step; return the seconds until the next is due, None if no work is left.
+    # --- the audio --------------------------------------------------------------------------------------------------
+
+    async def begin(self, active: ActiveSession, shares: bool) -> SessionStep | float | None:
+        """Return a session's next step with its audio, or the seconds until one is due, None if no work is left.
+
+        A step that `shares` its tick comes back for one of its own if the others would wait for the log.
 
         Raises:
             NotOwned: its partition is elsewhere.
             AudioError: its audio cannot be analysed.
-            EngineError: the model failed.
-            WorkerDied, StateLost: its worker is gone; the session may be the cause.
+            StateLost: the session must begin again.
             Unavailable: the log, the model or a decoder is not available.
         """
         store = self.store_of(active.id)
@@ -87,11 +110,20 @@ class SessionSteps:
             return None
         if active.model is None:
             active.model = await self._model(opened)
+        step = SessionStep(active, active.model, store, head, opened)
         if head.kind == "file":
-            if head.state is not SessionState.READONLY:
+            return await self._begin_file(step)
+        if active.analysis is None:
+            active.analysis = self._analysis(step)
+            active.windows = head.windows
+        if not await self._fetch(step, active.analysis, shares):
+            active.apart = True
+            return 0.0
+        if not step.chunks and not active.analysis.reading:
+            if head.state is not SessionState.READONLY or active.analysis.taken < head.next:
                 return None
-            return await self._file_step(active, active.model, store, head, opened)
-        return 0.0 if await self._stream_step(active, active.model, store, head, opened) else None
+            step.last = True
+        return step
 
     async def _model(self, opened: Opened) -> Manifest:
         """Return the manifest of the model with which the session was opened.
@@ -108,14 +140,13 @@ class SessionSteps:
         except EngineError as error:
             raise Unavailable(f"the session waits for its model: {error}") from error
 
-    def _begin(
-        self, model: Manifest, head: SessionHead, opened: Opened, declared: Media, slot: WorkerSlot | None = None
-    ) -> WorkerSession:
+    def _analysis(self, step: SessionStep, slot: WorkerSlot | None = None) -> WorkerSession:
         """Begin an analysis where the head says or, for the file of a slot, at its start."""
+        head, opened, declared = step.head, step.opened, step.media
         cursor = head.cursor if slot is None else Cursor()
         geometry = opened.window_ms, opened.hop_ms
         beginning = Beginning(
-            model.model_id,
+            step.model.model_id,
             *geometry,
             declared,
             cursor,
@@ -127,126 +158,134 @@ class SessionSteps:
         owned = slot is None and declared.container != "raw"
         return WorkerSession(self._workers, opened.project, beginning, owned, slot)
 
-    async def _stream_step(
-        self, active: ActiveSession, model: Manifest, store: SessionStore, head: SessionHead, opened: Opened
-    ) -> bool:
-        declared = active.media(opened)
+    async def _begin_file(self, step: SessionStep) -> SessionStep | float | None:
+        active, head = step.active, step.head
+        if head.state is not SessionState.READONLY:
+            return None
+        if not head.next:
+            step.windows, step.last = Scored(0, b"", head.cursor, 0), True
+            await self.finish(step, self.write(step))
+            return None
+        if active.file is None:
+            active.file = await self._files.open(step.store, active.id, head, step.opened)
+            if active.file is None:
+                return DECODER_FREE
         if active.analysis is None:
-            active.analysis = self._begin(model, head, opened, declared)
+            active.analysis = self._analysis(step, active.file.slot)
             active.windows = head.windows
-        analysis = active.analysis
-        try:
-            rows, chunks = await self._fetch(store, active.id, active.project, head, declared, analysis)
-        except AudioError:
-            now = store.head(active.id)
-            if now is not None and now.cursor.keep > head.cursor.keep:
-                # The last windows were shown only now, and released audio that nothing needs any more.
-                raise StateLost from None
-            raise
-        last = not chunks and not analysis.reading
-        if last and (head.state is not SessionState.READONLY or analysis.taken < head.next):
-            return False
-        seconds = STEP_S if analysis.reading else length_s(declared, len(chunks), sum(map(len, chunks)))
-        is_short = declared.container == "raw" and seconds <= TOGETHER_S
-        try:
-            scores = await analysis.take(
-                chunks,
-                seconds,
-                last=last,
-                together=is_short and not last and not active.deaths.own,
-                alone=active.deaths.own > 0,
-                meter=self._meter(active, head, opened),
-            )
-        finally:
-            # Not before, so that audio waiting for a worker counts in the cache.
-            for row in rows:
-                self.audio.drop(store.partition.number, row.offset)
-        await self._write(active, model, head, opened, scores, final=last)
-        return not last and (analysis.taken < head.next or head.state is SessionState.READONLY)
+        return step
 
-    def _meter(self, active: ActiveSession, head: SessionHead, opened: Opened) -> SoundMeter | None:
-        return self._taps.meter(active.id, opened, bool(head.predicts)) if self._taps.watched else None
-
-    async def _fetch(
-        self,
-        store: SessionStore,
-        session: str,
-        project: str,
-        head: SessionHead,
-        declared: Media,
-        analysis: WorkerSession,
-    ) -> tuple[list[AudioRow], list[bytes]]:
-        """Return the rows and audio of a stream's next chunks, as many as one step takes.
+    async def _fetch(self, step: SessionStep, analysis: WorkerSession, shares: bool) -> bool:
+        """Get the rows and audio of a stream's next chunks, as many as one step takes; return whether it did.
 
         From the log, take only chunks that one read returned: so sessions of a partition that are behind move through
         its log together, and it is read once.
         """
-        first, number, chunks, size = analysis.taken, store.partition.number, list[bytes](), 0
         if analysis.reading:
-            return [], []
-        longest = self._workers.longest_step(project)
+            return True
+        head, store, declared, session = step.head, step.store, step.media, step.active.id
+        first, number, chunks, size = analysis.taken, store.partition.number, list[bytes](), 0
+        longest = self._workers.longest_step(step.active.project)
         waiting = store.audio(session, first, min(head.next, first + STEP_CHUNKS))
         if first < head.next and not waiting:
             raise LookupError(f"chunk {first} of {head.next} has no row")
         for place, row in enumerate(waiting):
             size += row.length
             is_full = size > STEP_BYTES or length_s(declared, place + 1, size) > longest
-            if chunks and (is_full or not self.audio.at_hand(number, row.offset)):
+            at_hand = self.audio.at_hand(number, row.offset)
+            if chunks and (is_full or not at_hand):
                 break
-            chunks.append(await self.audio.chunk(number, row, waiting[place + 1 :]))
+            if shares and not at_hand:
+                return False
+            try:
+                chunks.append(await self.audio.chunk(number, row, waiting[place + 1 :]))
+            except AudioError:
+                now = store.head(session)
+                if now is not None and now.cursor.keep > head.cursor.keep:
+                    # The last windows were shown only now, and released audio that nothing needs any more.
+                    raise StateLost from None
+                raise
         if chunks and first + len(chunks) == head.next and declared.container == "raw":
             excess = head.received - bytes_to_analyse(head, declared)
             chunks[-1] = chunks[-1][: max(0, len(chunks[-1]) - excess)]
-        return waiting[: len(chunks)], chunks
+        step.rows, step.chunks = waiting[: len(chunks)], chunks
+        return True
 
-    async def _file_step(
-        self, active: ActiveSession, model: Manifest, store: SessionStore, head: SessionHead, opened: Opened
-    ) -> float | None:
-        if head.next == 0:
-            await self._write(active, model, head, opened, Scored(0, b"", head.cursor, 0), final=True)
-            return None
-        if active.file is None:
-            active.file = await self._files.open(store, active.id, head, opened)
-            if active.file is None:
-                return DECODER_FREE
-        file = active.file
-        if active.analysis is None:
-            active.analysis = self._begin(model, head, opened, active.media(opened), file.slot)
-            active.windows = head.windows
-        alone, meter = active.deaths.own > 0, self._meter(active, head, opened)
-        scores = await active.analysis.take([], 0.0, alone=alone, meter=meter)
-        gathered = file.gather(scores, sum(widths(model, opened.hearing)), head.next)
-        if gathered is not None:
-            await self._write(active, model, head, opened, gathered, final=file.ended)
-        return None if file.ended else 0.0
+    # --- the windows ------------------------------------------------------------------------------------------------
 
-    async def _write(
-        self,
-        active: ActiveSession,
-        model: Manifest,
-        head: SessionHead,
-        opened: Opened,
-        scores: Scored,
-        final: bool = False,
-    ) -> None:
-        cursor, (tags, size) = scores.cursor, widths(model, opened.hearing)
-        # A worker that decodes outsiders' audio may be compromised and return anything.
-        windows, rest = divmod(len(scores.packed), tags + size)
-        if rest or scores.first != active.windows or windows > MOST_WINDOWS:
+    def ask(self, step: SessionStep) -> Awaitable[Answer]:
+        """Have a worker decode, window and score the audio of a step; return what gives its answer, for `absorb`."""
+        active, declared, suspect = step.active, step.media, step.active.deaths.own > 0
+        assert active.analysis is not None
+        seconds = length_s(declared, len(step.chunks), sum(map(len, step.chunks)))
+        if active.analysis.reading:
+            seconds = STEP_S
+        is_short = declared.container == "raw" and seconds <= TOGETHER_S and active.file is None
+        active.apart = suspect or not is_short
+        together, meter = not (active.apart or step.last), None
+        if self._taps.watched:
+            meter = self._taps.meter(active.id, step.opened, bool(step.head.predicts))
+        return active.analysis.ask(step.chunks, seconds, meter, last=step.last, together=together, alone=suspect)
+
+    async def absorb(self, step: SessionStep, asked: Awaitable[Answer]) -> None:
+        """Get the windows of a step; raises the errors of `WorkerSession.take`."""
+        active = step.active
+        assert active.analysis is not None
+        try:
+            step.windows = active.analysis.absorb(await asked)
+        finally:
+            # Not before, so that audio waiting for a worker counts in the cache.
+            for row in step.rows:
+                self.audio.drop(step.store.partition.number, row.offset)
+        if active.file is not None:
+            width = sum(widths(step.model, step.opened.hearing))
+            step.windows = active.file.gather(step.windows, width, step.head.next)
+            step.last = active.file.ended
+
+    # --- the rows ---------------------------------------------------------------------------------------------------
+
+    def write(self, step: SessionStep) -> Awaitable[None]:
+        """Write the windows of a step; return what ends once readers see them, for `finish`.
+
+        Raises:
+            WorkerDied: a worker that decodes outsiders' audio may be compromised, and these are no windows.
+            NotOwned, Unavailable, StateLost: as `WindowWriter.put`.
+        """
+        assert step.windows is not None
+        active, new, (tags, size) = step.active, step.windows, widths(step.model, step.opened.hearing)
+        count, rest = divmod(len(new.packed), tags + size)
+        if rest or new.first != active.windows or count > MOST_WINDOWS:
             raise WorkerDied
-        if not 0 <= cursor.keep <= cursor.chunks <= head.next:
+        if not 0 <= new.cursor.keep <= new.cursor.chunks <= step.head.next:
             raise WorkerDied
-        final = final and scores.error is None
-        packed, looks = scores.packed, b""
+        packed, looks = new.packed, b""
         if size:
             rows = np.frombuffer(packed, np.uint8).reshape(-1, tags + size)
             packed, looks = rows[:, :tags].tobytes(), rows[:, tags:].tobytes()
-        name = opened.model or model.model_id
-        new = NewWindows(scores.first, name, packed, cursor, final, tags, looks, scores.silent)
-        await self._writer.write(active.id, new)
-        active.windows += windows
-        if scores.error is not None:
-            raise AudioError(scores.error)
-        if final:
-            self._warm.close(active)
-            active.ended = True
+        name, final = step.opened.model or step.model.model_id, step.last and new.error is None
+        written = self._writer.write(
+            active.id, NewWindows(new.first, name, packed, new.cursor, final, tags, looks, new.silent)
+        )
+        active.windows += count
+        return written
+
+    async def finish(self, step: SessionStep, written: Awaitable[None]) -> None:
+        """Wait until readers see the windows of a step.
+
+        Raises:
+            AudioError: the audio after them cannot be analysed.
+        """
+        await written
+        assert step.windows is not None
+        if step.windows.error is not None:
+            raise AudioError(step.windows.error)
+        if step.last:
+            self._warm.close(step.active)
+            step.active.ended = True
+
+    def pause(self, step: SessionStep) -> float | None:
+        """Return the seconds until the next step is due, None if no work is left."""
+        if step.last:
+            return None
+        analysis, is_sealed = step.active.analysis, step.head.state is SessionState.READONLY
+        return 0.0 if is_sealed or (analysis is not None and analysis.taken < step.head.next) else None

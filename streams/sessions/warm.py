@@ -34,6 +34,8 @@ class ActiveSession(msgspec.Struct):
     #: The session's state in a worker, and its file if it is a file session.
     analysis: WorkerSession | None = None
     file: SessionFile | None = None
+    #: Its next step has a tick of its own, because it is encoded, long, or must be read from the log.
+    apart: bool = True
     #: Index of the next window to write.
     windows: int = 0
     ended: bool = False

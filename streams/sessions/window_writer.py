@@ -82,11 +82,11 @@ class WindowWriter:
         #: What the changelog has and the tables not.
         self._logged: list[_Coming] = []
 
-    async def write(self, session: str, new: NewWindows) -> None:
-        """Write windows, and return once readers see them, or the session has ended; raise what `put` does."""
+    def write(self, session: str, new: NewWindows) -> asyncio.Future[None]:
+        """Write windows; the future is done once readers see them, or the session has ended. Raises what `put` does."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.put(session, new, partial(_settle, done))
-        await done
+        return done
 
     def put(self, session: str, new: NewWindows, shown: Callable[[Exception | None], None]) -> None:
         """Write windows; call `shown` once readers see them, or the session has ended, or with an error.

@@ -296,9 +296,9 @@ def take_together(steps: Sequence[tuple[StreamProgress, Sequence[bytes]]]) -> li
     A stream's failure is returned for that stream only.
     """
     cuts = [_attempt(progress.cut, chunks) for progress, chunks in steps]
-    engine = steps[0][0].engine
     scored: Iterator[AnalysisWindow] | None = None
-    if len(steps) > 1 and all(progress.engine is engine for progress, _ in steps):
+    if len(steps) > 1 and len({progress.engine for progress, _ in steps}) == 1:
+        engine = steps[0][0].engine
         windows = [window for cut in cuts if not isinstance(cut, Exception) for window in cut]
         # One bad patch fails the whole batch, so score each stream by itself then.
         with suppress(Exception):

@@ -68,7 +68,10 @@ class Worker:
         self._line.send(messages.encode(Hello(os.getpid(), filtered, tuple(self._engines))))
         while self._receive():
             if self._steps:
-                self._take_steps()
+                tick = self._next_tick()
+                audio = self._chunks_of(tick)
+                windows = self._score(audio)
+                self._write(windows)
 
     def _receive(self) -> bool:
         """Take all arrived requests; wait for one only if there is no step. Return False at the end."""
@@ -88,7 +91,7 @@ class Worker:
         message = self._message(slot)
         if not isinstance(message, Step):
             answer, samples = self._from_file(message)
-            self._answer({slot: answer}, samples)
+            self._write({slot: answer}, samples)
             return
         for session in message.forget:
             self._forget(session)
@@ -107,30 +110,43 @@ class Worker:
 
     # --- sessions ---------------------------------------------------------------------------------------------------
 
-    def _take_steps(self) -> None:
-        """Take the next step, or several that may be scored together."""
+    def _next_tick(self) -> list[tuple[int, Step]]:
+        """Return the next step with its slot, or several that may be scored together."""
         taken = [self._steps.popleft()]
         while taken[0][1].together and self._steps and self._steps[0][1].together and len(taken) < TOGETHER:
             taken.append(self._steps.popleft())
-        answers: dict[int, Answer] = {}
-        together: list[tuple[int, Step, StreamProgress]] = []
-        for slot, step in taken:
+        return taken
+
+    def _chunks_of(self, tick: Sequence[tuple[int, Step]]) -> list[tuple[int, Step, list[bytes]]]:
+        """Return the steps with their audio, copied out of the slots, which the answers will overwrite."""
+        audio = []
+        for slot, step in tick:
+            memory, at, chunks = self._audio(slot), 0, []
+            for length in step.lengths:
+                chunks.append(bytes(memory[at : at + length]))
+                at += length
+            audio.append((slot, step, chunks))
+        return audio
+
+    def _score(self, audio: Sequence[tuple[int, Step, list[bytes]]]) -> dict[int, Answer]:
+        """Decode, resample, window and infer: return the answer for each slot."""
+        windows: dict[int, Answer] = {}
+        together: list[tuple[int, Step, StreamProgress, list[bytes]]] = []
+        for slot, step, chunks in audio:
             try:
                 progress = self._progress(step)
+                if progress is None:
+                    windows[slot] = Forgotten()
+                elif step.together and isinstance(progress, StreamProgress):
+                    together.append((slot, step, progress, chunks))
+                else:
+                    windows[slot] = progress.finish(chunks) if step.last else progress.take(chunks)
             except Exception as error:
-                answers[slot] = _fault(error)
-                continue
-            if progress is None:
-                answers[slot] = Forgotten()
-            elif step.together and isinstance(progress, StreamProgress):
-                together.append((slot, step, progress))
-            else:
-                answers[slot] = self._take_alone(slot, step, progress)
-        if together:
-            steps = [(progress, self._chunks(slot, step)) for slot, step, progress in together]
-            for (slot, step, _), scored in zip(together, take_together(steps), strict=True):
-                answers[slot] = self._failed(step, scored) if isinstance(scored, Exception) else scored
-        self._answer(answers)
+                windows[slot] = self._failed(step, error)
+        scores = take_together([(progress, chunks) for _, _, progress, chunks in together])
+        for (slot, step, _, _), scored in zip(together, scores, strict=True):
+            windows[slot] = self._failed(step, scored) if isinstance(scored, Exception) else scored
+        return windows
 
     def _progress(self, step: Step) -> Progress | None:
         if step.beginning is not None:
@@ -158,21 +174,6 @@ class Worker:
         at = beginning.cursor, beginning.windows
         return kind(engine, geometry, beginning.media, *at, open_file, beginning.hearing)
 
-    def _take_alone(self, slot: int, step: Step, progress: Progress) -> Answer:
-        try:
-            chunks = self._chunks(slot, step)
-            return progress.finish(chunks) if step.last else progress.take(chunks)
-        except Exception as error:
-            return self._failed(step, error)
-
-    def _chunks(self, slot: int, step: Step) -> list[bytes]:
-        """Copy the audio out of the slot, which the answer will overwrite."""
-        audio, at, chunks = self._audio(slot), 0, []
-        for length in step.lengths:
-            chunks.append(bytes(audio[at : at + length]))
-            at += length
-        return chunks
-
     def _failed(self, step: Step, error: Exception) -> Fault:
         self._forget(step.session)
         return _fault(error)
@@ -186,7 +187,7 @@ class Worker:
 
     def _from_file(self, request: Read | Segment) -> tuple[Answer, Sequence[Floats]]:
         try:
-            return self._read(request) if isinstance(request, Read) else (self._score(request), ())
+            return self._read(request) if isinstance(request, Read) else (self._score_segment(request), ())
         except Exception as error:
             return _fault(error), ()
 
@@ -199,13 +200,13 @@ class Worker:
         self._next_block += 1
         return next(self._blocks, (Forgotten(), ()))
 
-    def _score(self, request: Segment) -> Answer:
+    def _score_segment(self, request: Segment) -> Answer:
         assert self._file is not None
         if self._scorer is None or request.number < self._scorer.next:
             self._scorer = SegmentScorer(self._file, request, self._engines[request.model])
         return self._scorer.scores(request.number)
 
-    def _answer(self, answers: Mapping[int, Answer], samples: Sequence[Floats] = ()) -> None:
+    def _write(self, answers: Mapping[int, Answer], samples: Sequence[Floats] = ()) -> None:
         """Write answers, the only one of them followed by its `samples`, and send their numbers."""
         for slot, answer in answers.items():
             data, memory = messages.encode(answer), self._slots[slot]

@@ -13,6 +13,7 @@ from streams.log import StoredRecord
 from streams.models.protocol import Floats, SoundEngine
 from streams.sessions import analyser as module
 from streams.sessions import warm
+from streams.sessions.step import SessionStep
 from streams.sessions.store import SessionStore
 from tests.unit.streams.audio.engines import Fingerprint, fingerprint
 from tests.unit.streams.sessions.engines import Gated
@@ -108,15 +109,18 @@ async def test_session_has_one_actor_at_a_time(tmp_path: Path, monkeypatch: pyte
     met: list[str] = []
     gates = {session: asyncio.Event() for session in (ONE, TWO)}
 
-    async def attempt(session: str) -> None:
+    async def chunks_of(sessions: list[str]) -> list[SessionStep]:
+        [session] = sessions
         met.append(session)
         assert session not in running
         running.append(session)
         await gates[session].wait()
         running.remove(session)
+        studio.analyser.ready.done(session, None)
+        return []
 
     studio = Studio(Fingerprint(), tmp_path)
-    monkeypatch.setattr(studio.analyser, "_attempt", attempt)
+    monkeypatch.setattr(studio.analyser, "chunks_of", chunks_of)
     studio.analyser.enqueue(TWO)
     studio.analyser.enqueue(ONE)
     studio.analyser.forget(ONE)

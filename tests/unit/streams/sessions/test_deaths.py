@@ -14,7 +14,7 @@ from streams.audio.decode import BLOCK_SAMPLES
 from streams.models.protocol import Floats
 from streams.processes.deaths import DEADLY, DEATHS
 from streams.sessions import step as module
-from streams.workers.messages import Scored
+from streams.workers.messages import Answer, Scored
 from streams.workers.session import WorkerSession
 from tests.unit.streams.audio.engines import TAGS, Fingerprint
 from tests.unit.streams.sessions.engines import Faulty, Gated
@@ -222,14 +222,14 @@ async def test_step_with_most_windows_is_accepted(tmp_path: Path) -> None:
 )
 async def test_invalid_worker_answer_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: Scored) -> None:
     lies = 0
-    tell = WorkerSession.take
+    tell = WorkerSession.absorb
 
-    async def take(session: WorkerSession, *arguments: object, **named: object) -> Scored:
+    def absorb(session: WorkerSession, answer: Answer) -> Scored:
         nonlocal lies
         lies += 1
-        return lie if lies <= 2 else await tell(session, *arguments, **named)  # type: ignore[arg-type]
+        return lie if lies <= 2 else tell(session, answer)
 
-    monkeypatch.setattr(WorkerSession, "take", take)
+    monkeypatch.setattr(WorkerSession, "absorb", absorb)
     async with playing(tmp_path) as studio:
         await studio.send(ONE, STREAM, Chunk("c", 0, sound(1)))
     assert studio.scores(ONE) == truth(sound(1))

@@ -58,7 +58,7 @@ def test_answers_leave_with_those_of_the_steps_that_wait(monkeypatch: pytest.Mon
     for waiting, later in ((1, 0.004), (1, 0.004), (1, 0.0), (0, 0.0), (0, 0.0)):
         one._steps.clear()
         one._steps.extend([(9, step)] * waiting)
-        one._answer({len(line.mock_calls): Forgotten()})
+        one._write({len(line.mock_calls): Forgotten()})
         now += later
     assert [bytes(call.args[0]) for call in line.send.call_args_list] == [bytes([0, 0, 0]), b"\x01", b"\x02"]
 

@@ -17,7 +17,7 @@ from aiokafka.protocol.admin import DescribeGroupsRequest
 from aiokafka.protocol.group import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
 
 from streams.kafka.connection import KafkaConnection
-from streams.membership.assignor import Assignor, Member
+from streams.membership.assignor import Assignor
 from streams.ownership import Assignment
 from topics.catalog import COMMANDS
 from topics.errors import ServiceError, Unavailable
@@ -208,8 +208,12 @@ class GroupMembership:
         whoever has its name now joined after it.
         """
         deadline = self.clock() + self._session + NAME_SECONDS
-        while (other := await self._other_holder()) is not None:
-            if not self._name.is_copy or self.clock() > deadline:
+        while (metadata := await self._metadata_of_name()) is not None:
+            # They are missing during a rebalance, perhaps that of the process that took the name.
+            other, is_late = self._assignor.read(metadata), self.clock() > deadline
+            if (metadata or is_late) and (other is None or other.holder == self._assignor.holder):
+                break
+            if other is not None and (not self._name.is_copy or is_late):
                 self._name.give_up()
                 await self.on_error(
                     ServiceError(
@@ -221,18 +225,12 @@ class GroupMembership:
             await asyncio.sleep(HEARTBEAT_SECONDS)
         self.is_doubtful = False
 
-    async def _other_holder(self) -> Member | None:
-        """Return the member with this node's name, if it is another process and says so."""
+    async def _metadata_of_name(self) -> bytes | None:
+        """Return what the member with this node's name said when it joined; None if there is none."""
         response = await self._coordinator._send_req(DescribeGroupsRequest([self._connection.prefix]))
-        for group in response.groups:
-            for member_id, _client, _host, metadata, *_ in group[5]:
-                # The broker makes the ids of static members of their names. Metadata are missing during a rebalance.
-                if (
-                    member_id.startswith(f"{self._name.name}-")
-                    and (member := self._assignor.read(metadata)) is not None
-                ):
-                    return None if member.holder == self._assignor.holder else member
-        return None
+        # The broker makes the ids of static members of their names.
+        mine = f"{self._name.name}-"
+        return next((one[3] for group in response.groups for one in group[5] if one[0].startswith(mine)), None)
 
     def give_up(self, reason: str) -> None:
         if self._holds:

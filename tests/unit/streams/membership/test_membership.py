@@ -334,6 +334,23 @@ async def test_own_stranger_and_silent_members_are_no_other_holder(failing: Seat
     assert not failing.failed
 
 
+async def test_holder_that_is_joining_is_seen_once_the_rebalance_ends(failing: Seat) -> None:
+    """Its metadata are missing until then; the older process would take the name back."""
+    group = Described(failing, ("node-1-x", b""))
+    ask, asked = group._send_req, 0
+
+    async def rebalancing(request: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        if asked == 3:
+            group.members[:] = [("node-1-x", said_by(Assignor(COMMANDS, 16, "http://there:2", 1, b"secret")))]
+        return await ask(request)
+
+    group._send_req = rebalancing  # type: ignore[method-assign]
+    with pytest.raises(ServiceError, match="data directory was copied"):
+        await failing.member.check_name()
+
+
 # --- brokers elsewhere ------------------------------------------------------------------------------------------------
 
 

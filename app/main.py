@@ -70,7 +70,7 @@ from app.sessions.live import listener_quota
 from app.sessions.rendering import EventRenderer
 from app.sessions.session_context import SessionContext
 from app.sessions.socket_opening import SocketContext, socket_key
-from app.sessions.socket_room import KeyWatch, SocketRoom
+from app.sessions.socket_quota import KeyWatch, SocketQuota
 from app.sessions.tokens import PageTokens
 from app.shortcut import ShortCut
 from app.speakers.errors import speaker_error
@@ -238,7 +238,7 @@ def _routes(
     speakers = SpeakerContext(ports.speakers, ports.jobs, forwarder, organization_keys, meters, uploads, turns)
     sockets = SocketContext(
         msgspec.structs.replace(sessions, project_keys=Authenticator(changed_keys.projects, meters, socket_key)),
-        SocketRoom(options.body_bytes, turns),
+        SocketQuota(options.body_bytes, turns),
         KeyWatch(),
     )
     projects = ProjectContext(options, ports.projects, ports.models, project_keys, changed_keys)

@@ -11,13 +11,13 @@ STANDS_IN: Final = "the intended model cannot be used"
 
 
 class Hearing(msgspec.Struct, frozen=True, array_like=True):
-    """The own sounds of a session or job: classifier heads on the embeddings of a model's looks."""
+    """The own sounds of a session or job: classifier heads on the embeddings of a model's contexts."""
 
     #: Their scores follow those of the model's tags.
     sounds: tuple[str, ...] = ()
     #: float32[2, sounds, dimension + 1], little-endian, biases last: heads for streams, then for recordings.
     heads: bytes = b""
-    #: Whether to keep the embeddings of looks with the windows, so that sounds can be learnt from them.
+    #: Whether to keep the embeddings of contexts with the windows, so that sounds can be learnt from them.
     keeps: bool = False
     #: Whether the model replaces the intended one, which cannot be used.
     stands_in: bool = False

@@ -98,9 +98,9 @@ def shown(id: str) -> str:
     return id[:SHOWN]
 
 
-def row_key(room: bytes, id: str, kind: bytes, number: int | None = None) -> bytes:
-    """Return the key of a row of a session (`room` SESSION) or job (JOB), with a number for some kinds."""
-    prefix = room + id.encode("ascii") + kind
+def row_key(space: bytes, id: str, kind: bytes, number: int | None = None) -> bytes:
+    """Return the key of a row of a session (`space` SESSION) or job (JOB), with a number for some kinds."""
+    prefix = space + id.encode("ascii") + kind
     return prefix if number is None else prefix + number.to_bytes(8, "big")
 
 
@@ -136,9 +136,9 @@ def parse_due(key: bytes) -> tuple[int, str]:
     return int.from_bytes(key[1:9], "big"), key[9:].decode("ascii")
 
 
-def list_prefix(room: bytes, project: str, state: int) -> bytes:
-    """Return the prefix of the keys of a project's list (`room` SESSION_LIST or JOB_LIST) in one state."""
-    return room + project.encode() + b"\0" + bytes([state])
+def list_prefix(space: bytes, project: str, state: int) -> bytes:
+    """Return the prefix of the keys of a project's list (`space` SESSION_LIST or JOB_LIST) in one state."""
+    return space + project.encode() + b"\0" + bytes([state])
 
 
 def list_place(time_ms: int, id: str = "") -> bytes:

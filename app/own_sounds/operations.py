@@ -12,7 +12,7 @@ from app.http.call import Call
 from app.http.queries import IntegerParameter, query_parameters
 from app.http.replies import NO_CONTENT, Reply, json_reply
 from app.http.turns import holder_of
-from app.own_sounds.kept_looks import KeptLooks, of_job, of_session
+from app.own_sounds.kept_embeddings import KeptEmbeddings, of_job, of_session
 from app.own_sounds.own_sound_bodies import Findings, FoundPassage, NewMark, ShownSound, SoundList, Switch
 from app.own_sounds.own_sound_context import OwnSoundContext
 from app.scores import TagRenderer
@@ -74,29 +74,29 @@ async def delete_mark(call: Call, context: OwnSoundContext) -> Reply:
 
 async def mark_in_session(call: Call, context: OwnSoundContext) -> Reply:
     """POST /api/v1/own_sounds/{name}/sessions/{id}: mark a passage of a session."""
-    return await _mark(call, context, _session_looks)
+    return await _mark(call, context, _session_embeddings)
 
 
 async def mark_in_job(call: Call, context: OwnSoundContext) -> Reply:
     """POST /api/v1/own_sounds/{name}/jobs/{id}: mark a passage of a job's recording."""
-    return await _mark(call, context, _job_looks)
+    return await _mark(call, context, _job_embeddings)
 
 
 async def find_in_session(call: Call, context: OwnSoundContext) -> Reply:
     """GET /api/v1/own_sounds/{name}/sessions/{id}: where it would be reported in a session."""
-    return await _find(call, context, _session_looks)
+    return await _find(call, context, _session_embeddings)
 
 
 async def find_in_job(call: Call, context: OwnSoundContext) -> Reply:
     """GET /api/v1/own_sounds/{name}/jobs/{id}: where it would be reported in a job's recording."""
-    return await _find(call, context, _job_looks)
+    return await _find(call, context, _job_embeddings)
 
 
 #: Returns the stored embeddings of the session or job in the path, if it belongs to the project.
-LooksOf = Callable[[Call, OwnSoundContext, Principal], KeptLooks]
+EmbeddingsOf = Callable[[Call, OwnSoundContext, Principal], KeptEmbeddings]
 
 
-def _session_looks(call: Call, context: OwnSoundContext, principal: Principal) -> KeptLooks:
+def _session_embeddings(call: Call, context: OwnSoundContext, principal: Principal) -> KeptEmbeddings:
     session = call.path("session_id")
     view = context.sessions.view(session) if is_id(session) else None
     if view is None or view.opened.project != principal.project:
@@ -104,7 +104,7 @@ def _session_looks(call: Call, context: OwnSoundContext, principal: Principal) -
     return of_session(context, session, view)
 
 
-def _job_looks(call: Call, context: OwnSoundContext, principal: Principal) -> KeptLooks:
+def _job_embeddings(call: Call, context: OwnSoundContext, principal: Principal) -> KeptEmbeddings:
     job = call.path("job_id")
     view = context.jobs.view(job) if is_id(job) else None
     if view is None or view.accepted.project != principal.project:
@@ -112,25 +112,25 @@ def _job_looks(call: Call, context: OwnSoundContext, principal: Principal) -> Ke
     return of_job(context, job, view)
 
 
-async def _mark(call: Call, context: OwnSoundContext, looks_of: LooksOf) -> Reply:
+async def _mark(call: Call, context: OwnSoundContext, embeddings_of: EmbeddingsOf) -> Reply:
     principal = await context.project_keys.authenticate(call)
     new = decode(_MARK, await call.body(SMALL_BODY, holder_of(principal)))
-    kept = looks_of(call, context, principal)
+    kept = embeddings_of(call, context, principal)
     start_ms, end_ms = round(1000 * new.start), round(1000 * new.end)
-    looks = kept.passage(start_ms, end_ms)
-    mark = Mark(new_id(), kept.job, kept.id, start_ms, end_ms, new.right, kept.graph, looks)
+    embeddings = kept.passage(start_ms, end_ms)
+    mark = Mark(new_id(), kept.job, kept.id, start_ms, end_ms, new.right, kept.graph, embeddings)
     return json_reply(ShownSound.of(await context.sounds.mark(principal.project, call.path("name"), mark)), 201)
 
 
-async def _find(call: Call, context: OwnSoundContext, looks_of: LooksOf) -> Reply:
+async def _find(call: Call, context: OwnSoundContext, embeddings_of: EmbeddingsOf) -> Reply:
     principal = await context.project_keys.authenticate(call)
     first_s = FROM.read(query_parameters(call.scope))
     sound = await context.sounds.learnt(principal.project, call.path("name"))
-    kept = looks_of(call, context, principal)
+    kept = embeddings_of(call, context, principal)
     return json_reply(await find(context, holder_of(principal), kept, sound, 1000 * first_s // kept.step_ms))
 
 
-async def find(context: OwnSoundContext, holder: Holder, kept: KeptLooks, sound: OwnSound, first: int) -> Findings:
+async def find(context: OwnSoundContext, holder: Holder, kept: KeptEmbeddings, sound: OwnSound, first: int) -> Findings:
     """Return where a sound would be reported, from window `first` on.
 
     Raises:

@@ -9,7 +9,7 @@ import msgspec
 from app.http.bodies import decode
 from app.http.descriptions import Answer, Body, Description, Parameter, fault_of, integer_query, json_answer, json_body
 from app.http.operation import Handler
-from app.own_sounds import kept_looks, operations
+from app.own_sounds import kept_embeddings, operations
 from app.own_sounds.own_sound_bodies import (
     Findings,
     FoundPassage,
@@ -64,10 +64,10 @@ def _marking(what: str, place: Parameter) -> Description:
         faults=(
             fault_of(decode, msgspec.json.Decoder(NewMark), b"[]"),
             BadRequest("end: must be after start, by at most 30 s"),
-            BadRequest(kept_looks.NO_SOUND),
+            BadRequest(kept_embeddings.NO_SOUND),
             BadRequest("the model knows a sound Siren already: choose another name, such as Our_siren"),
             NO_SOURCE,
-            Conflict(kept_looks.NOT_KEPT),
+            Conflict(kept_embeddings.NOT_KEPT),
             Conflict("the passage is not analysed yet"),
             DOWN,
             *BROKEN,
@@ -90,7 +90,7 @@ def _finding(what: str, place: Parameter) -> Description:
             NotFound(operations.OTHER_MODEL),
             UNKNOWN,
             NOT_LEARNT,
-            Conflict(kept_looks.NOT_KEPT),
+            Conflict(kept_embeddings.NOT_KEPT),
             DOWN,
             *BROKEN,
         ),

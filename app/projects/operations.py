@@ -27,7 +27,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 #: Days of usage in one answer, at most and by default.
 MOST_DAYS: Final = 366
 DAYS: Final = 31
-NO_CHANGE: Final = "keep_audio_seconds, sound_rule, sound_rules or keep_looks: one of them is required"
+NO_CHANGE: Final = "keep_audio_seconds, sound_rule, sound_rules or keep_embeddings: one of them is required"
 _CHANGE: Final = msgspec.json.Decoder(ProjectChange)
 
 
@@ -57,7 +57,7 @@ def _choices(context: ProjectContext, change: ProjectChange) -> ProjectChoices:
         keep_audio_seconds=change.keep_audio_seconds,
         rule=UNSET if change.sound_rule is UNSET else rule_of(change.sound_rule),
         rules_by_name=UNSET if change.sound_rules is UNSET else rules_of(change.sound_rules, tags) or {},
-        keep_looks=change.keep_looks,
+        keep_embeddings=change.keep_embeddings,
     )
 
 

@@ -46,7 +46,7 @@ class ProjectReport(msgspec.Struct, frozen=True):
     #: The same for individual sounds, by name.
     sound_rules: dict[str, SoundRuleFields]
     #: Store the embeddings of its sessions and jobs, from which own sounds are learnt.
-    keep_looks: bool
+    keep_embeddings: bool
 
     @staticmethod
     def of(one: ProjectAccount, default_seconds: int, longest_seconds: int) -> ProjectReport:
@@ -67,7 +67,7 @@ class ProjectReport(msgspec.Struct, frozen=True):
             longest_seconds,
             None if one.rules.rule is None else shown_rule(one.rules.rule),
             {name: shown_rule(rule) for name, rule in one.rules.by_name.items()},
-            one.keep_looks,
+            one.keep_embeddings,
         )
 
 
@@ -86,7 +86,7 @@ class ProjectChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         dict[str, SoundRuleFields] | UnsetType,
         Meta(description="The same for single sounds, by name; replaces all their earlier rules."),
     ] = UNSET
-    keep_looks: Annotated[
+    keep_embeddings: Annotated[
         bool | UnsetType,
         Meta(description="Keep what own sounds are learnt from with each window: 192 numbers of the second model."),
     ] = UNSET

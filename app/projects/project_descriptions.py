@@ -82,7 +82,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
             hour=ProjectChange(3600),
             default=ProjectChange(None),
             rule=ProjectChange(sound_rule=SoundRuleFields(2, 3)),
-            looks=ProjectChange(keep_looks=True),
+            embeddings=ProjectChange(keep_embeddings=True),
         ),
         answers=json_answer("The project.", barn=BARN),
         faults=(

@@ -19,7 +19,7 @@ from app.sessions.session_context import SessionContext
 from topics.errors import Unavailable
 
 #: Seconds between checks of the set of nodes, and before a node that did not answer is asked again.
-LOOK_SECONDS: Final = 2.0
+POLL_SECONDS: Final = 2.0
 #: Longest event of a node, in bytes: 64 windows with their levels and spectrograms.
 LONGEST_PIECE: Final = 1024 * 1024
 
@@ -84,7 +84,7 @@ class _Others:
                 self.tasks.pop(url).cancel()
             for url in urls - self.tasks.keys():
                 self.tasks[url] = asyncio.create_task(self._listen(url))
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
             coverage = self._context.sessions.coverage()
             missing = coverage.partitions - len(coverage.here.union(*self._parts.values()))
             if missing != said:
@@ -102,7 +102,7 @@ class _Others:
                                 await self._relay(url, pieces)
                     finally:
                         self._parts.pop(url, None)
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
     async def _relay(self, url: str, pieces: AsyncGenerator[bytes, None]) -> None:
         rest = b""

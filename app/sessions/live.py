@@ -31,7 +31,7 @@ from app.sessions.live_rendering import PIECE, ended_event, session_event, windo
 from app.sessions.rendering import readable_windows
 from app.sessions.session_context import SessionContext
 from app.sessions.socket_events import SOUNDS, Event, EventReader, wanted_types
-from app.sessions.socket_room import RETRY_SECONDS
+from app.sessions.socket_quota import RETRY_SECONDS
 from app.sessions.waiting import allowed_session
 from topics import keys
 from topics.errors import Unavailable
@@ -53,9 +53,9 @@ BEHIND: Final = 64
 #: How long the windows of a project's sessions are gathered: each piece costs a write here and a wake-up there.
 GATHER_SECONDS: Final = 0.05
 #: Steps per pass into earlier windows of sessions, to find which sounds are on. Other tasks run in between.
-LOOKS: Final = 8
+LOOK_BACKS: Final = 8
 #: Seconds between checks for partitions that came or went.
-LOOK_SECONDS: Final = 2.0
+POLL_SECONDS: Final = 2.0
 NOT_HERE: Final = "this node is stopping or lost its partitions; connect again"
 LISTENERS: Final = 256
 PROJECT_LISTENERS: Final = 64
@@ -253,7 +253,7 @@ class ProjectReader:
         self._readings: dict[str, _Reading] = {}
         self._ended: LRUCache[str, bool] = LRUCache(ENDED_KEPT)
         #: Steps into the past left in this pass, and sessions that wait for the next pass.
-        self._looks = 0
+        self._look_backs = 0
         self._late: dict[str, int] = {}
 
     def open_ones(self, project: str) -> list[str]:
@@ -278,7 +278,7 @@ class ProjectReader:
 
     def all_events(self, changes: Mapping[str, int]) -> Iterator[bytes]:
         """Yield the news of some sessions; a session not known yet begins with the window that comes with it."""
-        self._looks = LOOKS
+        self._look_backs = LOOK_BACKS
         for session, met_at in changes.items():
             try:
                 view = self._context.sessions.view(session)
@@ -321,10 +321,10 @@ class ProjectReader:
         while sounds.more(view):
             looks_back = not sounds.known
             if looks_back:
-                if not self._looks:
+                if not self._look_backs:
                     self._late[session] = 0
                     return
-                self._looks -= 1
+                self._look_backs -= 1
             yield _rendered(sounds.step(view, None), ids=False)
             if looks_back and sounds.known:
                 yield _rendered(sounds.sounds_on(), ids=False)
@@ -379,7 +379,7 @@ async def _project_events(
                 spoke = clock()
             await asyncio.sleep(GATHER_SECONDS)
             if not changes:
-                await follower.changed(min(LOOK_SECONDS, max(0.0, spoke + HEARTBEAT_SECONDS - clock())))
+                await follower.changed(min(POLL_SECONDS, max(0.0, spoke + HEARTBEAT_SECONDS - clock())))
     except Unavailable as error:
         log.info("project is listened to no longer", reason=str(error))
         yield json_event("error", LiveFault(NOT_HERE))

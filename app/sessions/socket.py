@@ -24,7 +24,7 @@ from app.sessions.cursors import FIRST, Place
 from app.sessions.session_context import SessionContext
 from app.sessions.socket_audio import SentAudio
 from app.sessions.socket_events import EventReader
-from app.sessions.socket_room import KeyWatch, SocketRoom
+from app.sessions.socket_quota import KeyWatch, SocketQuota
 from app.sessions.waiting import NO_SESSION
 from topics import keys
 from topics.clock import until_tick
@@ -58,7 +58,7 @@ class Socket:
     _events: EventReader
 
     def __init__(
-        self, context: SessionContext, sockets: SocketRoom, room: BodyQuota, holder: Holder, sends: bool
+        self, context: SessionContext, sockets: SocketQuota, room: BodyQuota, holder: Holder, sends: bool
     ) -> None:
         """Join the session that is the holder's subject; set `wire` before calling `open`."""
         self._context = context
@@ -111,7 +111,7 @@ class Socket:
     def _begin(self, place: Place | None, wanted: Set[str], idle_seconds: float) -> None:
         if self._phase is Phase.CLOSED:
             return
-        self._on_end.append(self._context.sessions.watch(self._session, self._woken).close)
+        self._on_end.append(self._context.sessions.subscribe(self._session, self._woken).close)
         view = self._context.sessions.view(self._session)
         if view is None:
             self.fail(404, NO_SESSION)
@@ -252,7 +252,7 @@ class Socket:
     def _is_full(self) -> bool:
         # A closed socket may have no audio any more.
         return self._phase is not Phase.CLOSED and (
-            self._audio.size >= UNACKNOWLEDGED_BYTES or self._audio.waits_for_room
+            self._audio.size >= UNACKNOWLEDGED_BYTES or self._audio.waits_for_quota
         )
 
     def answered(self) -> None:

@@ -14,7 +14,7 @@ import structlog
 
 from app.sessions.raw_audio import raw_audio
 from app.sessions.session_context import SessionContext
-from app.sessions.socket_room import RoomLine, Sender
+from app.sessions.socket_quota import QuotaLine, Sender
 from app.sessions.waiting import NO_SESSION
 from topics import keys, media
 from topics.errors import BadRequest, EarshotError, NotOwned, Unavailable
@@ -39,7 +39,7 @@ CHUNK_COST: Final = 1024
 class SentAudio:
     """Appends the chunks of a socket, and evaluates their verdicts. Loop only."""
 
-    def __init__(self, context: SessionContext, holder: Holder, line: RoomLine, sender: Sender) -> None:
+    def __init__(self, context: SessionContext, holder: Holder, line: QuotaLine, sender: Sender) -> None:
         self._context = context
         self._holder = holder
         self._session = holder.subject
@@ -78,7 +78,7 @@ class SentAudio:
         return self.stored == self.next
 
     @property
-    def waits_for_room(self) -> bool:
+    def waits_for_quota(self) -> bool:
         """True while the log has no room for the most that may wait here."""
         is_crowded = self.under_way and self._line.waiting(self._holder.project) >= CROWD
         return is_crowded or self._waiting_bytes >= WAITING_BYTES

@@ -9,7 +9,7 @@ from msgspec import Meta
 from app.http.descriptions import Answer, Description, Key, Parameter, fault_of
 from app.http.operation import Handler
 from app.http.sockets import NotWebSocket
-from app.sessions import cursors, socket_opening, socket_room
+from app.sessions import cursors, socket_opening, socket_quota
 from app.sessions.requests import CreateSession
 from app.sessions.session_descriptions import ID, NO_SUCH_SESSION, RAW, SESSION, SESSION_KEY
 from app.sessions.socket_events import NONE, TYPES, WINDOW
@@ -50,7 +50,7 @@ FAULTS: Final = (
     NotWebSocket(socket_opening.NO_UPGRADE),
     fault_of(cursors.parse, "after", ID, "yesterday"),
     socket_opening.ForeignOrigin(socket_opening.FOREIGN),
-    Unavailable(socket_room.FULL),
+    Unavailable(socket_quota.FULL),
     *BROKEN,
 )
 

@@ -30,7 +30,7 @@ LAST: Final = 999_999
 #: Windows per step; other tasks run in between.
 STEP: Final = 64
 #: Windows per step of a look-back, which emits no events.
-LOOK: Final = 512
+LOOK_BACK: Final = 512
 
 
 class Event(NamedTuple):
@@ -142,14 +142,14 @@ class EventReader:
         first, stop = self._looking or (place, place)
         horizon = self._sounds.horizon(view.opened.hop_ms)
         if first > 0 and self._quiet < horizon:
-            for one in reversed(list(self._scored(view, max(0, first - LOOK), first, False))):
+            for one in reversed(list(self._scored(view, max(0, first - LOOK_BACK), first, False))):
                 self._quiet, first = 0 if one.reported else self._quiet + 1, one.number
                 if self._quiet >= horizon:
                     break
             self._looking = first, stop
             return
         self._quiet = horizon
-        end = min(stop, first + LOOK)
+        end = min(stop, first + LOOK_BACK)
         for one in self._scored(view, first, end, False):
             self._sounds.take(one.number, one.start_ms, one.end_ms, one.reported)
         self._looking, self.known = (end, stop), end >= stop

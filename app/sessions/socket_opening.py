@@ -39,7 +39,7 @@ from app.sessions.session_context import SessionContext
 from app.sessions.socket import Socket
 from app.sessions.socket_events import WINDOW, wanted_types
 from app.sessions.socket_messages import error_text, key_failure, retry_fields
-from app.sessions.socket_room import KeyWatch, SocketRoom
+from app.sessions.socket_quota import KeyWatch, SocketQuota
 from app.sessions.waiting import allowed_session
 from topics.errors import BadRequest, Closed, EarshotError, Unavailable
 from topics.keys import ID_BITS, drawn_id, is_id
@@ -66,7 +66,7 @@ class ForeignOrigin(Closed):
 class SocketContext(msgspec.Struct, frozen=True):
     #: Its `project_keys` find a project's key wherever a socket may carry it.
     sessions: SessionContext
-    sockets: SocketRoom
+    sockets: SocketQuota
     key_watch: KeyWatch
 
 

@@ -76,7 +76,7 @@ async def awaited_view(
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[SessionView] = loop.create_future()
 
-    def look(lost: bool = False, at_last: bool = False) -> None:
+    def check(lost: bool = False, at_last: bool = False) -> None:
         """Answer if it is time. The reader's own task wakes up once; a live stream changes twice with every chunk."""
         if answer.done():
             return
@@ -93,15 +93,15 @@ async def awaited_view(
         if not answer.done():
             answer.set_exception(ClientGone())
 
-    watch = context.sessions.watch(session, look)
-    late = loop.call_later(context.options.poll_seconds, look, False, True)
+    subscription = context.sessions.subscribe(session, check)
+    late = loop.call_later(context.options.poll_seconds, check, False, True)
     disconnect = asyncio.create_task(wait_for_disconnect(call.receive))
     disconnect.add_done_callback(leave)
     try:
-        look()  # The first reading was before `watch`.
+        check()  # The first reading was before the subscription.
         return await answer
     finally:
         disconnect.remove_done_callback(leave)
         disconnect.cancel()
         late.cancel()
-        watch.close()
+        subscription.close()

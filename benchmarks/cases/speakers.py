@@ -36,7 +36,7 @@ CHECKS: Final = 20_000
 TOO_LARGE_MIB: Final = 101
 TOO_LARGE: Final = "one of uploaded files is bigger than 100 MB"
 #: Seconds between memory readings during an upload.
-LOOK_SECONDS: Final = 0.005
+POLL_SECONDS: Final = 0.005
 
 
 def registering(setup: Setup) -> Iterator[Row]:
@@ -166,7 +166,7 @@ def _memory_growth_mb(pid: int, client: VoiceClient, headers: dict[str, str]) ->
     finished = threading.Event()
 
     def look() -> None:
-        while not finished.wait(LOOK_SECONDS):
+        while not finished.wait(POLL_SECONDS):
             resident.append(_resident(pids))
 
     looking = threading.Thread(target=look)

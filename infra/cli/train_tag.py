@@ -45,10 +45,10 @@ def train_tag(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from infra import settings
     from infra.lab.training import added_tag
-    from infra.lab.training.embeddings import embed, embed_looks
+    from infra.lab.training.embeddings import embed, embed_contexts
     from infra.models.registry import Registry
     from infra.teaching import tags
-    from infra.teaching.background import LOOKS
+    from infra.teaching.background import CONTEXTS
     from infra.teaching.names import check_name
     from infra.teaching.negatives import gather
 
@@ -65,14 +65,16 @@ def train_tag(
             _print(name, learnt)
         else:
             heads, gate = {}, 1.0
-            for kind in LOOKS:
-                look = partial(embed_looks, engine, recording=kind == "recording")
-                looks = _embedded(look, positives)
-                others = _embedded(look, negatives) if negatives else []
-                learnt = tags.learn_tag(looks, gather(engine.manifest, others, kind), false_per_minute)
-                heads[kind], gate = learnt.head, min(gate, *(one.first for one in looks))
+            for kind in CONTEXTS:
+                context = partial(embed_contexts, engine, recording=kind == "recording")
+                contexts = _embedded(context, positives)
+                others = _embedded(context, negatives) if negatives else []
+                learnt = tags.learn_tag(contexts, gather(engine.manifest, others, kind), false_per_minute)
+                heads[kind], gate = learnt.head, min(gate, *(one.first for one in contexts))
                 _print(f"{name} in {kind}s", learnt)
-            added_tag.write_second(directory, engine.manifest, name, category, heads, gate, len(looks), Path(scratch))
+            added_tag.write_second(
+                directory, engine.manifest, name, category, heads, gate, len(contexts), Path(scratch)
+            )
         entry = registry.add(scratch)
     typer.echo(f"added {entry.model_id}")
     if use:

@@ -130,7 +130,7 @@ class Accounts(Store):
             owner = await self._owner_of(connection, key)
             if owner is None or owner.project is None:
                 return None
-            names = "free_seconds", "keep_audio_seconds", "sound_rules", "keep_looks"
+            names = "free_seconds", "keep_audio_seconds", "sound_rules", "keep_embeddings"
             plan = [projects.c[name] for name in names]
             row = (await connection.execute(select(*plan).where(projects.c.id == owner.project))).one_or_none()
             sounds = await sounds_on(connection, owner.project)
@@ -191,7 +191,7 @@ async def add_project(
     name: str,
     at: int,
     keep_audio_seconds: int | None = None,
-    keep_looks: bool = False,
+    keep_embeddings: bool = False,
 ) -> Owner:
     """Insert a project without a key into an organization, given by id."""
     project = new_id()
@@ -201,7 +201,7 @@ async def add_project(
         "name": name,
         "created_at": at,
         "keep_audio_seconds": keep_audio_seconds,
-        "keep_looks": keep_looks,
+        "keep_embeddings": keep_embeddings,
     }
     with _unless_taken(f"project {_checked_name(name)!r}"):
         await connection.execute(insert(projects).values(row))

@@ -55,7 +55,7 @@ async def bootstrap(
     async with database.writing() as connection:
         if await connection.scalar(select(organizations.c.id).limit(1)) is None:
             demo = await add_organization(connection, NAME, at)
-            await add_project(connection, demo.organization, NAME, at, KEEP_AUDIO_SECONDS, keep_looks=True)
+            await add_project(connection, demo.organization, NAME, at, KEEP_AUDIO_SECONDS, keep_embeddings=True)
         unseen = tuple(await connection.scalars(select(keys.c.digest).where(keys.c.shown == keyring.UNSEEN)))
         keyless = await _keyless(connection, unseen)
         for owner in tuple(keyless):

@@ -23,7 +23,7 @@ NOT_LEARNT: Final = "the sound has to be learnt first"
 _figures: Final = msgspec.json.Decoder(dict[str, LearntFigures])
 _LEARNT: Final = (own_sounds.c.name, own_sounds.c.graph, own_sounds.c.stream, own_sounds.c.recording)
 _MARK: Final = tuple(
-    own_marks.c[name] for name in ("id", "job", "source", "start_ms", "end_ms", "correct", "graph", "looks")
+    own_marks.c[name] for name in ("id", "job", "source", "start_ms", "end_ms", "correct", "graph", "embeddings")
 )
 #: Without embeddings, which few readers need.
 _SHOWN: Final = _MARK[:-1]

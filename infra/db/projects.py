@@ -27,7 +27,7 @@ class SqlProjects(Store):
     """Implements the port `topics.ports.projects.Projects`."""
 
     async def account(self, project: str) -> ProjectAccount:
-        names = "free_seconds", "keep_audio_seconds", "sound_rules", "keep_looks"
+        names = "free_seconds", "keep_audio_seconds", "sound_rules", "keep_embeddings"
         own = [projects.c[name] for name in names]
         shown = (keys.c.shown, keys.c.created_at, keys.c.last_used_at)
         query = (
@@ -40,9 +40,9 @@ class SqlProjects(Store):
             row = (await connection.execute(query)).one_or_none()
             if row is None:
                 raise NotFound(DELETED)
-            name, organization, created_at, free_seconds, keep_audio, rules, keep_looks, *key = row
+            name, organization, created_at, free_seconds, keep_audio, rules, keep_embeddings, *key = row
             used = await used_ms(connection, project, month_of(self._now()))
-        plan = free_seconds, used, keep_audio, rules_of(rules), keep_looks
+        plan = free_seconds, used, keep_audio, rules_of(rules), keep_embeddings
         return ProjectAccount(project, name, organization, created_at, ProjectKey(*key), *plan)
 
     async def renew_key(self, key: str) -> str:
@@ -54,7 +54,7 @@ class SqlProjects(Store):
 
     async def choose(self, project: str, choices: ProjectChoices) -> None:
         row = projects.c.id == project
-        values = {name: getattr(choices, name) for name in ("keep_audio_seconds", "keep_looks")}
+        values = {name: getattr(choices, name) for name in ("keep_audio_seconds", "keep_embeddings")}
         # Writers run one at a time, so rules that another request sets are not lost.
         async with self._database.writing() as connection:
             known = (await connection.execute(select(projects.c.sound_rules).where(row))).one_or_none()

@@ -59,7 +59,7 @@ projects: Final = Table(
     #: JSON of `ChosenRules`: when a sound is on in its sessions; NULL means the service's rule.
     Column("sound_rules", Text),
     #: Keep the embeddings that sounds are learnt from with the windows of sessions and jobs.
-    Column("keep_looks", Boolean, nullable=False, server_default=false()),
+    Column("keep_embeddings", Boolean, nullable=False, server_default=false()),
     Unique("organization_id", "name"),
 )
 
@@ -195,7 +195,7 @@ own_marks: Final = Table(
     Column("correct", Boolean, nullable=False),
     Column("graph", String(64), nullable=False),
     #: int8, one row for each look.
-    Column("looks", LargeBinary, nullable=False),
+    Column("embeddings", LargeBinary, nullable=False),
     Unique("sound_id", "source", "start_ms", "end_ms"),
 )
 

@@ -18,7 +18,7 @@ from topics.turns import Holder
 log = structlog.get_logger(__name__)
 
 #: Seconds between checks of a connection, and how many are checked at once.
-LOOK_SECONDS: Final = 1.0
+POLL_SECONDS: Final = 1.0
 TOGETHER: Final = 64
 #: Bytes a second that all connections together discard of requests that are answered already.
 DISCARD_RATE: Final = 128 * 1024 * 1024
@@ -47,7 +47,7 @@ class Guarded(Protocol):
 
     address: str
 
-    def look(self, now: float) -> None:
+    def check(self, now: float) -> None:
         """End whatever is late."""
 
 
@@ -111,7 +111,7 @@ class Connections:
     def precise_now(self) -> float:
         """Return `now` without the delay of the next check."""
         # A client is not late if this process stood still and did not read it.
-        return self.now + max(0.0, min(self._loop.time() - self._looked, 2 * LOOK_SECONDS))
+        return self.now + max(0.0, min(self._loop.time() - self._looked, 2 * POLL_SECONDS))
 
     @cached_property
     def _loop(self) -> asyncio.AbstractEventLoop:
@@ -125,12 +125,12 @@ class Connections:
         self._looked, reported = self._loop.time(), self.now
         waiting: list[Guarded] = []
         while True:
-            await asyncio.sleep(LOOK_SECONDS / max(1, -(-len(self._all) // TOGETHER)))
+            await asyncio.sleep(POLL_SECONDS / max(1, -(-len(self._all) // TOGETHER)))
             self.now, self._looked = self.precise_now(), self._loop.time()
             waiting = waiting or list(self._all)
             for connection in waiting[-TOGETHER:]:
                 if connection in self._all:
-                    connection.look(self.now)
+                    connection.check(self.now)
             del waiting[-TOGETHER:]
             if self.now - reported >= REPORT_SECONDS:
                 reported = self.now

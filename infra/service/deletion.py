@@ -16,7 +16,7 @@ from topics.errors import ServiceError
 log = structlog.get_logger("infra.service")
 
 #: A deletion by another process takes effect here within this time.
-LOOK_SECONDS: Final = 5.0
+POLL_SECONDS: Final = 5.0
 
 
 class ProjectDeletions:
@@ -29,7 +29,7 @@ class ProjectDeletions:
         self._new: list[str] = []
         self._found = asyncio.Event()
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Learn which projects are deleted: from now on, the ids of their sessions and jobs are unknown here.
 
         Raises:
@@ -47,9 +47,9 @@ class ProjectDeletions:
                 end_keys(self._new.pop())
             await self._projects.remove()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._found.wait(), LOOK_SECONDS)
+                await asyncio.wait_for(self._found.wait(), POLL_SECONDS)
             try:
-                await self.look()
+                await self.check()
             except ServiceError as error:
                 log.warning("projects.unread", error=str(error))
 

@@ -20,7 +20,7 @@ from app.http.bodies import DISCARDED_BYTES
 from app.http.call import HOLDER
 from app.http.sockets import EXTENSION
 from app.http.turns import ITERATION_SECONDS, Measured, stranger
-from infra.service.connections import HELD_BYTES, LOOK_SECONDS, Connections
+from infra.service.connections import HELD_BYTES, POLL_SECONDS, Connections
 from infra.service.entrance import Entry
 from infra.service.pairing_transport import PairingTransport, at_once
 from infra.service.socket_upgrade import SocketUpgrade
@@ -375,7 +375,7 @@ class ClientConnection(HttpToolsProtocol):
 
     # --- deadlines --------------------------------------------------------------------------------------------------
 
-    def look(self, now: float) -> None:
+    def check(self, now: float) -> None:
         """End whatever is late: an incomplete request, an unread answer, a client that does not leave."""
         limits, untaken = self._door.limits, self._raw.get_write_buffer_size()
         if cast(PairingTransport, self.transport).unread.is_read(untaken):
@@ -388,8 +388,8 @@ class ClientConnection(HttpToolsProtocol):
             return
         if self._waiting or self.flow.read_paused or (self.cycle is not None and self.cycle.waiting_for_100_continue):
             # The node makes the client wait, so its deadlines move.
-            self._began += LOOK_SECONDS
-            self._moved += LOOK_SECONDS
+            self._began += POLL_SECONDS
+            self._moved += POLL_SECONDS
             return
         idle = now - self._moved > limits.idle_seconds
         if idle or now - self._began > limits.idle_seconds + self._body / limits.slowest:

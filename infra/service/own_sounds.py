@@ -15,7 +15,7 @@ from streams.models.loaded_models import LoadedModels
 from streams.models.manifest import Manifest
 from streams.models.own_sounds import POINT, score
 from streams.models.packing import pack
-from streams.room import MOST_WAITING, Room
+from streams.quota import MOST_WAITING, SharedQuota
 from topics.errors import BadRequest, NotFound, Unavailable
 from topics.hearing import OwnSound
 from topics.ports.own_sounds import Mark, TaughtSound
@@ -33,7 +33,7 @@ class OwnSounds(SqlOwnSounds):
         super().__init__(database)
         self._models = models
         #: Lessons compute for some seconds, in threads that uploads need too: one at a time.
-        self._lessons = Room(1, MOST_WAITING)
+        self._lessons = SharedQuota(1, MOST_WAITING)
         #: Projects with a lesson.
         self._learning: set[str] = set()
 
@@ -69,9 +69,9 @@ class OwnSounds(SqlOwnSounds):
         await self.report(project, name, on)
         return await self._sound(project, name)
 
-    def scores(self, sound: OwnSound, looks: bytes, recording: bool) -> bytes:
+    def scores(self, sound: OwnSound, embeddings: bytes, recording: bool) -> bytes:
         head = np.frombuffer(sound.recording if recording else sound.stream, "<f4").astype(np.float32)
-        stored = np.frombuffer(looks, np.int8).reshape(-1, len(head) - 1)
+        stored = np.frombuffer(embeddings, np.int8).reshape(-1, len(head) - 1)
         return pack(score(head, stored)[:, None], (POINT,))
 
     async def _sound(self, project: str, name: str) -> TaughtSound:

@@ -140,7 +140,7 @@ class EarshotService:
                 SqlStops(self.database),
             )
             deletions = ProjectDeletions(self.database, node.deleted_projects)
-            await deletions.look()
+            await deletions.check()
             secret = await token_secret(self.database)
             self._links = OneTimeLinks(self.database)
             nodes = self._nodes(node, models, jobs)
@@ -317,7 +317,7 @@ class EarshotService:
             projects=SqlProjects(self.database),
             sign_ins=self._links,
             own_sounds=OwnSounds(self.database, loaded),
-            administration=Operator(self.database, deletions.look, jobs.speakers.sweep),
+            administration=Operator(self.database, deletions.check, jobs.speakers.sweep),
             models=models,
             nodes=nodes,
         )

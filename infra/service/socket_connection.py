@@ -270,7 +270,7 @@ class SocketConnection(asyncio.Protocol):
     def shutdown(self) -> None:
         self._receiver.leave()
 
-    def look(self, now: float) -> None:
+    def check(self, now: float) -> None:
         """End whatever is late: a client that is silent, that does not read, or that does not close."""
         idle = self._door.limits.idle_seconds
         if self._closing is not None:

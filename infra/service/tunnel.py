@@ -183,7 +183,7 @@ class End(asyncio.Protocol):
             self._other.close()
         self.close()
 
-    def look(self, now: float) -> None:
+    def check(self, now: float) -> None:
         """End a client that reads nothing; the owner ends everything else that is late."""
         if self._transport is None or self._door is None:
             return

@@ -23,11 +23,11 @@ from topics.errors import EngineError
 HERE: Final = Path(__file__).parent / "background"
 #: The authors of the recordings that the files were made from.
 ATTRIBUTION: Final = "ATTRIBUTION"
-#: Windows of the first model, or looks of the second one: of a stream, or of a recording.
-LookKind = Literal["", "stream", "recording"]
-LOOKS: Final[tuple[LookKind, ...]] = ("stream", "recording")
-#: The background has every second window or look of a stream, so that they do not overlap.
-STRIDES: Final[Mapping[LookKind, int]] = {"": 2, "stream": 2, "recording": 1}
+#: Windows of the first model, or contexts of the second one: of a stream, or of a recording.
+ContextKind = Literal["", "stream", "recording"]
+CONTEXTS: Final[tuple[ContextKind, ...]] = ("stream", "recording")
+#: The background has every second window or context of a stream, so that they do not overlap.
+STRIDES: Final[Mapping[ContextKind, int]] = {"": 2, "stream": 2, "recording": 1}
 STEPS: Final = 63
 #: Largest value of an embedding: the activations are clipped there.
 LARGEST: Final = 6.0
@@ -45,20 +45,20 @@ class Background(msgspec.Struct, frozen=True):
     labels: tuple[str, ...]
 
 
-def path_for(manifest: Manifest, look: LookKind = "") -> Path:
-    """Return the path of the background of a model, or of its second model's looks; it fits one graph only."""
-    if look and manifest.second is not None:
-        return HERE / f"{manifest.second.graph.sha256[:16]}-{look}.npy.xz"
+def path_for(manifest: Manifest, context: ContextKind = "") -> Path:
+    """Return the path of the background of a model, or of its second model's contexts; it fits one graph only."""
+    if context and manifest.second is not None:
+        return HERE / f"{manifest.second.graph.sha256[:16]}-{context}.npy.xz"
     return HERE / f"{manifest.graph.sha256[:16]}.npy.xz"
 
 
-def read(manifest: Manifest, look: LookKind = "") -> Background | None:
-    """Return the background of a model, or of its second model's looks; None if there is none.
+def read(manifest: Manifest, context: ContextKind = "") -> Background | None:
+    """Return the background of a model, or of its second model's contexts; None if there is none.
 
     Raises:
         EngineError: the file is damaged.
     """
-    path = path_for(manifest, look)
+    path = path_for(manifest, context)
     if not path.is_file():
         return None
     try:
@@ -71,9 +71,9 @@ def read(manifest: Manifest, look: LookKind = "") -> Background | None:
     )
 
 
-def quantise(embeddings: Floats, look: LookKind = "") -> npt.NDArray[np.uint8 | np.int8]:
-    """Return embeddings (0 to `LARGEST`), or looks (around 0), as the stored bytes."""
-    if look:
+def quantise(embeddings: Floats, context: ContextKind = "") -> npt.NDArray[np.uint8 | np.int8]:
+    """Return embeddings (0 to `LARGEST`), or contexts (around 0), as the stored bytes."""
+    if context:
         return own_sounds.quantise(embeddings)
     stored: npt.NDArray[np.uint8] = np.rint(np.sqrt(np.clip(embeddings / LARGEST, 0.0, 1.0)) * STEPS).astype(np.uint8)
     return stored

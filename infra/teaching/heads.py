@@ -30,7 +30,7 @@ STEPS: Final = 50
 
 
 class EmbeddedWindows(msgspec.Struct, frozen=True):
-    """The windows of a recording, or its looks."""
+    """The windows of a recording, or its contexts."""
 
     #: float32[windows, dimension].
     embeddings: Floats

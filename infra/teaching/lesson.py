@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 
 from infra.teaching import background, tags
-from infra.teaching.background import LOOKS
+from infra.teaching.background import CONTEXTS
 from infra.teaching.heads import EmbeddedWindows
 from infra.teaching.negatives import gather
 from streams.models.manifest import Manifest
@@ -34,23 +34,25 @@ class Lesson(msgspec.Struct, frozen=True):
 def learn(marks: Sequence[Mark], manifest: Manifest) -> Lesson:
     """Learn a sound from marks on the embeddings of a manifest's second model.
 
-    A look of a stream has two seconds, a look of a recording five. A head learnt from one kind finds the sound in the
-    other just as well, so both kinds are examples for both heads. Each has its own operating point.
+    A context of a stream has two seconds, a context of a recording five. A head learnt from one kind finds the sound in
+    the other just as well, so both kinds are examples for both heads. Each has its own operating point.
 
     Raises:
         BadRequest: there are too few marks of the sound, or all are alike; the message says what to do.
     """
     dimension = 0 if manifest.second is None else manifest.second.dimension
     ordered = sorted(marks, key=lambda mark: (mark.source, mark.start_ms))
-    examples, others = ([_looks(mark, dimension) for mark in ordered if mark.right is right] for right in (True, False))
+    examples, others = (
+        [_embeddings(mark, dimension) for mark in ordered if mark.right is right] for right in (True, False)
+    )
     if len(examples) < tags.FEWEST:
         raise BadRequest(
             f"{len(examples)} passages are marked as the sound, and {tags.FEWEST} are needed: mark more of them"
         )
     learnt = {}
-    for kind in LOOKS:
+    for kind in CONTEXTS:
         against = gather(manifest, others, kind)
-        if kind == LOOKS[0]:
+        if kind == CONTEXTS[0]:
             _check_variety(examples, background.read(manifest, kind))
         learnt[kind] = tags.learn_tag(examples, against, FALSE_PER_MINUTE)
     heads = {kind: one.head.astype("<f4").tobytes() for kind, one in learnt.items()}
@@ -61,8 +63,8 @@ def learn(marks: Sequence[Mark], manifest: Manifest) -> Lesson:
     return Lesson(heads["stream"], heads["recording"], figures)
 
 
-def _looks(mark: Mark, dimension: int) -> EmbeddedWindows:
-    embeddings = dequantise(np.frombuffer(mark.looks, np.int8).reshape(-1, dimension))
+def _embeddings(mark: Mark, dimension: int) -> EmbeddedWindows:
+    embeddings = dequantise(np.frombuffer(mark.embeddings, np.int8).reshape(-1, dimension))
     return EmbeddedWindows(embeddings, np.zeros(len(embeddings), np.float32))
 
 

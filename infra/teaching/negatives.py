@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from infra.teaching import background
-from infra.teaching.background import LookKind
+from infra.teaching.background import ContextKind
 from infra.teaching.heads import EmbeddedWindows
 from infra.teaching.operating_points import Doubles, Indices
 from streams.models.manifest import Manifest
@@ -63,19 +63,19 @@ class Negatives(msgspec.Struct, frozen=True):
         return Negatives(*arrays, self.own_ms, self.background_ms)
 
 
-def gather(manifest: Manifest, own_windows: Sequence[EmbeddedWindows], look: LookKind = "") -> Negatives:
+def gather(manifest: Manifest, own_windows: Sequence[EmbeddedWindows], context: ContextKind = "") -> Negatives:
     """Combine the user's recordings with the background of the model, if it has one.
 
-    With `look`, windows are looks of the second model.
+    With `context`, windows are contexts of the second model.
 
     Raises:
         BadRequest: there is neither.
     """
-    behind = background.read(manifest, look)
+    behind = background.read(manifest, context)
     own_ms, background_ms = SESSIONS.hop_ms, SESSIONS.window_ms
-    if look and manifest.second is not None:
-        own_ms = manifest.second.look(look == "recording").hop_ms
-        background_ms = own_ms * background.STRIDES[look]
+    if context and manifest.second is not None:
+        own_ms = manifest.second.context(context == "recording").hop_ms
+        background_ms = own_ms * background.STRIDES[context]
     if behind is None and not own_windows:
         raise BadRequest(f"{manifest.model_id} brings no other sounds to learn against: give --negatives")
     recording = np.repeat(np.arange(len(own_windows)), [len(one.embeddings) for one in own_windows])

@@ -34,7 +34,7 @@ def score_windows(engine: SoundEngine, windows: Sequence[AnalysisWindow]) -> lis
 
 
 class WindowScorer:
-    """Computes window scores from patch scores and, if there is a second model, from its looks.
+    """Computes window scores from patch scores and, if there is a second model, from its contexts.
 
     Keeps what later windows need. One thread at a time.
     """
@@ -47,9 +47,9 @@ class WindowScorer:
         self._own = own_columns(engine.manifest, hearing, recording)
         own = np.empty(0, np.float32) if self._own is None else self._own.of(None)
         self._nothing = np.concatenate((np.zeros(len(engine.manifest.tags), np.float32), own))
-        #: The last look's number, logits and embedding.
-        self._look: tuple[int, Floats, Floats] | None = None
-        #: The embedding of the current window's look; None if the second model did not run.
+        #: The last context's number, logits and embedding.
+        self._context: tuple[int, Floats, Floats] | None = None
+        #: The embedding of the current window's context; None if the second model did not run.
         self._heard: Floats | None = None
 
     def scores(self, window: AnalysisWindow) -> Floats:
@@ -67,19 +67,19 @@ class WindowScorer:
         patches = [self._scores[patch] for patch in window.patches]
         self._scores.pop(window.number)
         scores: Floats = patches[0] if len(patches) == 1 else np.mean(patches, axis=0, dtype=np.float32)
-        if self._second is None or window.look is None:
+        if self._second is None or window.context is None:
             return scores
         self._heard = None
-        combined = self._second.combine(scores, partial(self._hear, *window.look))
+        combined = self._second.combine(scores, partial(self._hear, *window.context))
         return combined if self._own is None else np.concatenate((combined, self._own.of(self._heard)))
 
     def _hear(self, number: int, frames: Floats) -> Floats:
-        """Return the logits of a look, float32[tags]."""
+        """Return the logits of a context, float32[tags]."""
         assert self._second is not None
-        if self._look is None or self._look[0] != number:
-            self._look = number, *self._second.hear(frames, self._recording)
-        self._heard = self._look[2]
-        return self._look[1]
+        if self._context is None or self._context[0] != number:
+            self._context = number, *self._second.hear(frames, self._recording)
+        self._heard = self._context[2]
+        return self._context[1]
 
 
 class WindowJoiner:
@@ -219,10 +219,10 @@ def packed_rows(rows: Floats, points: Sequence[float]) -> bytes:
     Raises:
         EngineError: a score is not a number.
     """
-    packed, looks = packed_columns(rows, points)
-    if not looks:
+    packed, embeddings = packed_columns(rows, points)
+    if not embeddings:
         return packed
-    parts = [np.frombuffer(part, np.uint8).reshape(len(rows), -1) for part in (packed, looks)]
+    parts = [np.frombuffer(part, np.uint8).reshape(len(rows), -1) for part in (packed, embeddings)]
     return np.concatenate(parts, axis=1).tobytes()
 
 

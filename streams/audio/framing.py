@@ -124,8 +124,8 @@ class Framer:
                 wanted += self.hop
             first = min(first, wanted)
         self._patches = Rows(front, first)
-        self._looks = None if second is None else Rows(second, first)
-        for rows in (self._patches, self._looks):
+        self._contexts = None if second is None else Rows(second, first)
+        for rows in (self._patches, self._contexts):
             if rows is not None and front.sample_rate * hop_ms % (1000 * rows.grid.step):
                 raise EngineError(f"a hop of {hop_ms} ms is not a whole number of the model's frames")
         self._resampler = Resampler(rate, front.sample_rate, at=at, first=first)
@@ -159,15 +159,15 @@ class Framer:
 
     def frames(self, first: int, count: int) -> Floats:
         """Return `count` frames for the second model, float32[count, bands], as `Rows.cut` does."""
-        assert self._looks is not None
+        assert self._contexts is not None
         self._advance()
-        return self._looks.cut(first, count)
+        return self._contexts.cut(first, count)
 
     def keep(self, patch: int, frame: int = 0) -> None:
         """Release all rows before `patch` and, for the second model, all frames before `frame`."""
         self._patches.drop(patch * self.hop // self._patches.grid.step)
-        if self._looks is not None:
-            self._looks.drop(frame)
+        if self._contexts is not None:
+            self._contexts.drop(frame)
 
     def _advance(self) -> None:
         if self._pending:
@@ -177,5 +177,5 @@ class Framer:
 
     def _extend(self, samples: Floats) -> None:
         self._patches.add(samples)
-        if self._looks is not None:
-            self._looks.add(samples)
+        if self._contexts is not None:
+            self._contexts.add(samples)

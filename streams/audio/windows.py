@@ -5,16 +5,16 @@ exists if there is audio; window i exists if at least 25 ms of audio follow the 
 all audio, the last one padded with zeros, for streams and files alike. A window's score is the mean over its patches,
 one a second; patches other than the first count only if they hold 25 ms of audio. A window with complete patches can be
 returned at once: its last patch reaches 25 ms past the end of the window before, so it exists. If a second model hears
-longer pieces, a recording's window also waits for its block (`looks`).
+longer pieces, a recording's window also waits for its block (`contexts`).
 """
 
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from streams.audio.contexts import context_grid
 from streams.audio.filters import design
 from streams.audio.framing import Framer
-from streams.audio.looks import look_grid
 from streams.models.manifest import Manifest
 from streams.models.protocol import Floats
 from topics.errors import EngineError
@@ -32,8 +32,8 @@ class AnalysisWindow(msgspec.Struct, frozen=True):
     patches: tuple[int, ...]
     #: Patches that no earlier window has: number and rows, or number and scores after scoring.
     fresh: tuple[tuple[int, Floats], ...]
-    #: Input of the second model: number of the look and its frames, float32[frames, bands].
-    look: tuple[int, Floats] | None = None
+    #: Input of the second model: number of the context and its frames, float32[frames, bands].
+    context: tuple[int, Floats] | None = None
     #: It lies in a gap of the recording, so no model hears it, and all its scores are 0.
     silent: bool = False
 
@@ -48,7 +48,7 @@ class WindowGrid:
             EngineError: the model's patches do not fit the geometry.
         """
         front = manifest.input
-        self.looks = look_grid(manifest, geometry, recording)
+        self.contexts = context_grid(manifest, geometry, recording)
         self.hop = front.sample_rate * geometry.hop_ms // 1000
         self.tail = front.sample_rate * SHORTEST_TAIL_MS // 1000
         self._filter = design(rate, front.sample_rate)
@@ -61,9 +61,9 @@ class WindowGrid:
     def first_sample(self, window: int) -> int:
         """Return the first sample of the model's rate that a window may depend on, a whole number of hops."""
         first = window * self.hop
-        if self.looks is None:
+        if self.contexts is None:
             return first
-        return min(first, self.looks.first_needed(window) * self.looks.front.hop // self.hop * self.hop)
+        return min(first, self.contexts.first_needed(window) * self.contexts.front.hop // self.hop * self.hop)
 
     def kept_from(self, window: int) -> int:
         """Return the first source position that a window may depend on, however long the audio is."""
@@ -75,9 +75,9 @@ class WindowGrid:
         `length` is the length of an ended recording in source samples.
         """
         first = window * self.hop
-        if self.looks is not None:
+        if self.contexts is not None:
             ended = None if length is None else self._filter.output_length(length)
-            first = min(first, self.looks.first_sample(window, ended))
+            first = min(first, self.contexts.first_sample(window, ended))
         return self._filter.first_input(first)
 
     def patches_end(self, window: int) -> int:
@@ -87,7 +87,7 @@ class WindowGrid:
     def end_of(self, window: int) -> int:
         """Return the position after the last source sample that a window depends on."""
         end = self.patches_end(window)
-        return self._filter.inputs_for((end if self.looks is None else max(end, self.looks.end(window))) - 1)
+        return self._filter.inputs_for((end if self.contexts is None else max(end, self.contexts.end(window))) - 1)
 
     def is_complete(self, window: int, position: int) -> bool:
         """Return whether a window depends on no sample at or after a position."""
@@ -121,7 +121,7 @@ class WindowCutter:
             rate,
             at=at,
             first_patch=first_window,
-            second=None if grid.looks is None else grid.looks.front,
+            second=None if grid.contexts is None else grid.contexts.front,
             wanted=grid.first_sample(first_window),
         )
         self._block = rate * BLOCK_S
@@ -177,12 +177,12 @@ class WindowCutter:
         # Later windows may share the other patches.
         own = [patch for patch in patches if not (silent and patch == self.next_window)]
         fresh = tuple((patch, self._framer.patch(patch)) for patch in own if patch not in self._shared_patches)
-        look, frame = None, 0
-        if (looks := self._grid.looks) is not None:
-            number = looks.number(self.next_window)
-            look = None if silent else (number, self._framer.frames(*looks.frames(number, length)))
-            frame = looks.first_needed(self.next_window + 1)
-        window = AnalysisWindow(self.next_window, tuple(patches), fresh, look, silent)
+        context, frame = None, 0
+        if (contexts := self._grid.contexts) is not None:
+            number = contexts.number(self.next_window)
+            context = None if silent else (number, self._framer.frames(*contexts.frames(number, length)))
+            frame = contexts.first_needed(self.next_window + 1)
+        window = AnalysisWindow(self.next_window, tuple(patches), fresh, context, silent)
         self._shared_patches.update(patches)
         self._shared_patches.discard(self.next_window)
         self.next_window += 1

@@ -308,7 +308,7 @@ def check(
         return TOLERANT
     recovery = TOLERANT
     try:
-        there = _look(path, TOLERANT, whole)
+        there = _inspect(path, TOLERANT, whole)
     except Exception as error:
         torn = _last_group_torn(path, whole) if "Corruption" in str(error) else None
         if torn is None:
@@ -328,7 +328,7 @@ class _There(NamedTuple):
     name: bytes | None
 
 
-def _look(path: Path, recovery: DBRecoveryMode, whole: bool = False) -> _There:
+def _inspect(path: Path, recovery: DBRecoveryMode, whole: bool = False) -> _There:
     """Read a log's last group and name without changing files; read a small log whole, to find damage."""
     db = Rdict(str(path), options(recovery), access_type=AccessType.read_only(False))
     try:
@@ -361,7 +361,7 @@ def _last_group_torn(path: Path, whole: bool) -> _There | None:
     beyond n + 1 is on the disk, at most one group is lost, and it was never acknowledged.
     """
     try:
-        there = _look(path, PREFIX, whole)
+        there = _inspect(path, PREFIX, whole)
         logs = [file.read_bytes() for file in path.glob("*.log")]
     except Exception:
         return None

@@ -145,7 +145,7 @@ class Draft(Generic[H]):
         For an id erased earlier from this table: the changelog may still have rows of it, and this table no longer
         knows which.
         """
-        self.delete(keys.INDEXED + self.store.room)
+        self.delete(keys.INDEXED + self.store.space)
 
     def apply(self) -> None:
         """Write everything at once; raise DiskFull, with nothing written, if the table's disk is full."""

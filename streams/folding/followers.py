@@ -13,7 +13,7 @@ from topics.errors import Unavailable
 WAKES: Final = 16
 
 
-class Watch:
+class Subscription:
     """Calls one reader when a session or job changes. Loop only."""
 
     def __init__(self, followers: Followers, id: str, woken: Callable[[bool], None]) -> None:
@@ -23,7 +23,7 @@ class Watch:
         self._id = id
 
     def close(self) -> None:
-        """Stop watching. Idempotent."""
+        """End it. Idempotent."""
         self._followers.leave(self._id, self)
         self.wake = _ignore  # A follower's own method refers to it: it would wait for the garbage collector.
 
@@ -32,7 +32,7 @@ def _ignore(lost: bool) -> None:
     pass
 
 
-class Follower(Watch):
+class Follower(Subscription):
     """Lets one reader wait for a session or job to change. Loop only."""
 
     def __init__(self, followers: Followers, id: str) -> None:
@@ -60,11 +60,11 @@ class Followers:
     """Holds all waiting readers of this process, by id. Loop only."""
 
     def __init__(self) -> None:
-        self._by_id: defaultdict[str, set[Watch]] = defaultdict(set)
+        self._by_id: defaultdict[str, set[Subscription]] = defaultdict(set)
         #: Whether the node is about to stop, so that no reader may wait.
         self.withdrawn = False
         #: Readers to wake, by id; the id whose turn it is comes first.
-        self._waking: OrderedDict[str, set[Watch]] = OrderedDict()
+        self._waking: OrderedDict[str, set[Subscription]] = OrderedDict()
         self._scheduled = False
 
     def follow(self, id: str) -> Follower:
@@ -72,17 +72,17 @@ class Followers:
         self._add(id, follower)
         return follower
 
-    def watch(self, id: str, woken: Callable[[bool], None]) -> Watch:
-        watch = Watch(self, id, woken)
-        self._add(id, watch)
-        return watch
+    def subscribe(self, id: str, woken: Callable[[bool], None]) -> Subscription:
+        subscription = Subscription(self, id, woken)
+        self._add(id, subscription)
+        return subscription
 
-    def _add(self, id: str, follower: Watch) -> None:
+    def _add(self, id: str, follower: Subscription) -> None:
         self._by_id[id].add(follower)
         if self.withdrawn:
             follower.wake(True)
 
-    def leave(self, id: str, follower: Watch) -> None:
+    def leave(self, id: str, follower: Subscription) -> None:
         """Remove a reader. Idempotent."""
         waiting = self._by_id.get(id)
         if waiting is not None:

@@ -107,7 +107,7 @@ class HeadStore(ABC, Generic[H]):
     """
 
     #: The first bytes of keys (`topics.keys`): of rows, the expiry index, the index of unsettled ids, and the lists.
-    room: bytes
+    space: bytes
     index: bytes
     unsettled: bytes
     listing: bytes
@@ -170,7 +170,7 @@ class HeadStore(ABC, Generic[H]):
         return 0
 
     def row_key(self, id: str, kind: bytes, number: int | None = None) -> bytes:
-        return keys.row_key(self.room, id, kind, number)
+        return keys.row_key(self.space, id, kind, number)
 
     def due_key(self, due_ms: int, id: str) -> bytes:
         return keys.due_key(due_ms, id, self.index)
@@ -201,7 +201,7 @@ class HeadStore(ABC, Generic[H]):
         return [before + bytes([number]) + place for number in range(len(self.listed_states))]
 
     def prefix(self, id: str) -> bytes:
-        return self.room + id.encode("ascii")
+        return self.space + id.encode("ascii")
 
     def head(self, id: str) -> H | None:
         head = self.heads.get(id)
@@ -270,7 +270,7 @@ class HeadStore(ABC, Generic[H]):
     def all_ids(self) -> Iterator[str]:
         """Yield every id that has a row, at the cost of one seek per id."""
         following = 1 + keys.ID_LENGTH
-        for key in self.partition.skip_scan(self.room, above(self.room), lambda key: above(key[:following])):
+        for key in self.partition.skip_scan(self.space, above(self.space), lambda key: above(key[:following])):
             yield key[1:following].decode("ascii")
 
     def build_index(self) -> Iterator[None]:
@@ -288,7 +288,7 @@ class HeadStore(ABC, Generic[H]):
             if missing:
                 self.partition.write(dict.fromkeys(missing, b""))
             yield
-        self.partition.mark(keys.INDEXED + self.room)
+        self.partition.mark(keys.INDEXED + self.space)
 
     def _missing_entry(self, id: str, head: H | None) -> list[bytes]:
         key = self.list_key(id, head, self.partition.get(self.row_key(id, keys.REQUEST)))
@@ -300,7 +300,7 @@ class HeadStore(ABC, Generic[H]):
     @property
     def _lists_are_kept(self) -> bool:
         """Whether the previous owner, like all before it, also maintained the lists of projects."""
-        value = self.partition.get(keys.LISTED + self.room)
+        value = self.partition.get(keys.LISTED + self.space)
         return value is not None and int(value) >= self.partition.epoch - 1
 
     def claim_lists(self) -> None:
@@ -308,7 +308,7 @@ class HeadStore(ABC, Generic[H]):
 
         A version without lists does not, so the next owner knows that entries may be missing.
         """
-        key, epoch = keys.LISTED + self.room, b"%d" % self.partition.epoch
+        key, epoch = keys.LISTED + self.space, b"%d" % self.partition.epoch
         if self.partition.get(key) != epoch:
             self.partition.write({key: epoch})
 
@@ -322,7 +322,7 @@ class HeadStore(ABC, Generic[H]):
     @property
     def indexed(self) -> bool:
         """Whether this table was indexed since its rebuild from the changelog, and its lists are complete."""
-        return self.partition.get(keys.INDEXED + self.room) is not None and self._lists_are_kept
+        return self.partition.get(keys.INDEXED + self.space) is not None and self._lists_are_kept
 
     def listed(self, query: ListQuery) -> Iterator[Listed[H]]:
         """Yield a project's entries, newest first, at the cost of the entries taken and one seek per state.

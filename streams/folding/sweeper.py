@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 SWEEP: Final = 64
 #: Seconds for the fold to handle them. An entry that remains is not due by log time, or the fold is behind.
 FOLD_SECONDS: Final = 5.0
-LOOK_SECONDS: Final = 0.005
+POLL_SECONDS: Final = 0.005
 
 #: Appends the command that ends an id whose index entry has this due time (ms), if the last command that it has folded
 #: is at this offset; does not wait for the verdict.
@@ -130,7 +130,7 @@ class Sweeper:
         while self._is_among(store) and asyncio.get_running_loop().time() < give_up:
             if store.partition.get(store.due_key(*entry)) is None:
                 return True
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
         return False
 
     def _is_among(self, store: HeadStore[Any]) -> bool:

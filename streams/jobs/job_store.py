@@ -13,7 +13,7 @@ from topics.jobs.rules import VISIBLE_STATES, JobHead, JobState
 class JobStore(HeadStore[JobHead]):
     """The jobs of one partition. Loop only."""
 
-    room = keys.JOB
+    space = keys.JOB
     index = keys.JOB_DUE
     unsettled = keys.JOB_OPEN
     listing = keys.JOB_LIST

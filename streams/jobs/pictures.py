@@ -17,7 +17,7 @@ from streams.audio import picture
 from streams.audio.decode import AudioFile, OpenFile
 from streams.audio.picture import Bytes, PictureWriter
 from streams.jobs.recording import JobRecordings
-from streams.room import Room
+from streams.quota import SharedQuota
 from topics import keys, media
 from topics.errors import AudioError, Unavailable
 from topics.ports.jobs import JobView
@@ -104,7 +104,7 @@ class JobPictures:
         self._most_bytes = most_bytes
         #: Most recently used last.
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
-        self._room = Room(MAKERS)
+        self._quota = SharedQuota(MAKERS)
         self._numbers = count()
         self._threads = ThreadPoolExecutor(MAKERS, "pictures")
         self._readers = ThreadPoolExecutor(READERS, "picture-reading")
@@ -191,7 +191,7 @@ class JobPictures:
             self.drop(job)
 
     async def _make(self, job: str, view: JobView, path: Path, stopped: threading.Event) -> float:
-        async with self._room.admit(view.accepted.project), self._recordings.open(job) as file:
+        async with self._quota.admit(view.accepted.project), self._recordings.open(job) as file:
             arguments = self._open_file, file, view.accepted.source.content_type, path, self._check_room, stopped
             drawing = asyncio.get_running_loop().run_in_executor(self._threads, draw, *arguments)
             try:

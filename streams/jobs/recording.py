@@ -8,7 +8,7 @@ from typing import Final
 from streams.jobs.run_context import StoreOf, read_parts, read_rows
 from streams.jobs.spool import Spool
 from streams.log import RecordReader
-from streams.room import MOST_WAITING, Room
+from streams.quota import MOST_WAITING, SharedQuota
 from topics.errors import AudioError, Unavailable
 from topics.jobs.records import PART_BYTES
 from topics.keys import new_id
@@ -25,7 +25,7 @@ class JobRecordings:
         self._store_of = store_of
         self._log = log
         self._spool = spool
-        self._room = Room(MAX_RECORDINGS, MOST_WAITING)
+        self._quota = SharedQuota(MAX_RECORDINGS, MOST_WAITING)
 
     @asynccontextmanager
     async def open(self, job: str) -> AsyncIterator[int]:
@@ -36,7 +36,7 @@ class JobRecordings:
             Unavailable: too many callers wait, the job's partition is elsewhere, or the log or the spool's disk does
                 not answer.
         """
-        async with self._room.admit(self._store_of(job).project(job) or ""), self._opened(job) as file:
+        async with self._quota.admit(self._store_of(job).project(job) or ""), self._opened(job) as file:
             yield file
 
     async def read(self, job: str, start: int, end: int) -> AsyncGenerator[bytes, None]:

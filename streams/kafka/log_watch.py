@@ -170,7 +170,7 @@ class LogWatch:
                     await self._wake.wait()
             self._wake.clear()
             try:
-                await self._look(round % SETTINGS_EVERY == 0)
+                await self._poll(round % SETTINGS_EVERY == 0)
             except ServiceError as error:
                 if self._fault is None:
                     log.warning("log.not_checked", error=str(error))
@@ -179,7 +179,7 @@ class LogWatch:
                 self._fault = None
                 round += 1
 
-    async def _look(self, with_settings: bool) -> None:
+    async def _poll(self, with_settings: bool) -> None:
         states = await asyncio.to_thread(self._asked.describe, [topic.name for topic in self._topics])
         seen = await self._memory.seen()
         if self.changed is None and (changes := self._changes(states)):
@@ -193,7 +193,7 @@ class LogWatch:
         if seen is not None and self._merged(seen) != seen:
             self._adopt(await self._memory.update(self._merged))
         if with_settings:
-            await self._look_at_settings(states, seen)
+            await self._check_settings(states, seen)
 
     def _changes(self, states: Mapping[str, TopicState]) -> list[str]:
         """Return which topics are gone or not those of this start; added partitions are no reason to stop."""
@@ -207,7 +207,7 @@ class LogWatch:
                 lines.append(f"topic {name} was deleted and made again: see {PAGE}")
         return lines
 
-    async def _look_at_settings(self, found: Mapping[str, TopicState], seen: SeenLog | None) -> None:
+    async def _check_settings(self, found: Mapping[str, TopicState], seen: SeenLog | None) -> None:
         settings = await asyncio.to_thread(self._asked.settings, list(found))
         wanted = self._replication or min(ENOUGH_COPIES, await asyncio.to_thread(self._asked.brokers))
         topics = [topic for topic in self._topics if topic.name in found]

@@ -84,7 +84,7 @@ class LoadedModels:
         return model_with(model, names), Hearing(names, heads, own.keeps, stands_in)
 
     def graph(self, model: str) -> str | None:
-        """Return the SHA-256 of the graph that computes a model's looks; None if no sounds are learnt on it.
+        """Return the SHA-256 of the graph that computes a model's contexts; None if no sounds are learnt on it.
 
         Raises:
             ServiceError: the model is unknown.

@@ -138,18 +138,18 @@ class SecondTag(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True
 
     #: Indices into the second model's classes.
     classes: tuple[int, ...] = ()
-    #: Row of the heads of each look.
+    #: Row of the heads of each context.
     head: int | None = None
 
 
-class Look(msgspec.Struct, frozen=True, omit_defaults=True):
+class Context(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a second model hears a kind of audio."""
 
-    #: Number of log-mel frames in a look.
+    #: Number of log-mel frames in a context.
     frames: int
-    #: Distance between looks in milliseconds.
+    #: Distance between contexts in milliseconds.
     hop_ms: int
-    #: Regressions on the embedding of such a look.
+    #: Regressions on the embedding of such a context.
     heads: Heads
     #: Combined score in (0, 1) from which each tag is reported at sensitivity 0.
     points: tuple[float, ...]
@@ -174,10 +174,10 @@ class SecondModel(PublishedModel, frozen=True):
     """A model that hears longer pieces of the audio and contributes to each window's score.
 
     The graph takes float32[1, bands, frames] or [1, frames, bands] with a dynamic number of frames. A window's logit is
-    `weight` times its look's logit plus 1 - `weight` times the first model's (`streams.models.second`).
+    `weight` times its context's logit plus 1 - `weight` times the first model's (`streams.models.second`).
     """
 
-    #: `frames` is the length of the longest look.
+    #: `frames` is the length of the longest context.
     input: LogMel
     output: Output
     #: Number of its class scores.
@@ -188,13 +188,13 @@ class SecondModel(PublishedModel, frozen=True):
     #: The model hears a window only if the first model gives some tag at least this score.
     gate: float
     #: For streams: the last frames before a whole number of hops, for windows that end then or later.
-    stream: Look
+    stream: Context
     #: For recordings: adjacent blocks, for the windows that begin in them.
-    recording: Look
+    recording: Context
     #: Length of its embedding; 0: it does not support own sounds.
     dimension: int = 0
 
-    def look(self, recording: bool) -> Look:
+    def context(self, recording: bool) -> Context:
         return self.recording if recording else self.stream
 
 
@@ -253,7 +253,7 @@ class Manifest(PublishedModel, frozen=True, tag_field="kind", tag="sound-events"
     def points(self, recording: bool) -> tuple[float, ...]:
         """Return the score in (0, 1) from which each tag of a recording, or of a stream, is reported."""
         if self.second is not None:
-            return self.second.look(recording).points
+            return self.second.context(recording).points
         return self._points
 
     @cached_property
@@ -320,13 +320,13 @@ def _second_faults(manifest: Manifest, second: SecondModel) -> Iterator[str]:
         yield f"second.tags needs class indices from 0 to {second.classes - 1}"
     if not 0 < second.weight < 1 or not 0 <= second.gate <= 1:
         yield f"second.weight and gate are {second.weight} and {second.gate}, expected numbers between 0 and 1"
-    for name, look in (("stream", second.stream), ("recording", second.recording)):
-        yield from file_faults(f"second.{name}.heads", look.heads)
-        if not 1 <= look.frames <= front.frames:
-            yield f"second.{name}.frames is {look.frames}, expected 1 to {front.frames}"
-        if look.hop_ms < 500 or look.hop_ms % 500:
-            yield f"second.{name}.hop_ms is {look.hop_ms}, expected half seconds"
-        if len(look.points) != len(manifest.tags) or not all(0 < point < 1 for point in look.points):
+    for name, context in (("stream", second.stream), ("recording", second.recording)):
+        yield from file_faults(f"second.{name}.heads", context.heads)
+        if not 1 <= context.frames <= front.frames:
+            yield f"second.{name}.frames is {context.frames}, expected 1 to {front.frames}"
+        if context.hop_ms < 500 or context.hop_ms % 500:
+            yield f"second.{name}.hop_ms is {context.hop_ms}, expected half seconds"
+        if len(context.points) != len(manifest.tags) or not all(0 < point < 1 for point in context.points):
             yield f"second.{name}.points needs a number between 0 and 1 for each tag"
 
 

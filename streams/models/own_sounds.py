@@ -40,7 +40,7 @@ def score(head: Floats, stored: Stored) -> Floats:
     """Return the scores, float32[n], of a head, float32[dimension + 1], for stored embeddings, int8[n, dimension].
 
     Uses sums instead of a matrix product, whose order of addition may depend on the number of rows: so each embedding
-    scores the same alone. An embedding of zeros stands for a look that was not heard and scores 0.
+    scores the same alone. An embedding of zeros stands for a context that was not heard and scores 0.
     """
     scores = heads.logistic((dequantise(stored) * head[:-1]).sum(axis=1) + head[-1])
     return np.where(stored.any(axis=1), scores, np.float32(0))
@@ -60,7 +60,7 @@ class OwnColumns:
     def of(self, embedding: Floats | None) -> Floats:
         """Return a window's scores of own sounds and, if kept, its stored embedding: float32[columns].
 
-        All are zeros if no look was heard; no real embedding is.
+        All are zeros if no context was heard; no real embedding is.
         """
         if embedding is None:
             return self._nothing

@@ -11,20 +11,20 @@ from streams.models.manifest import Manifest
 Floats = npt.NDArray[np.float32]
 
 
-class LookEngine(Protocol):
+class ContextEngine(Protocol):
     """The loaded second model of a bundle; threads may share it."""
 
     def hear(self, frames: Floats, recording: bool) -> tuple[Floats, Floats]:
-        """Return each tag's logit, float32[tags], and the embedding of a look, float32[frames, bands].
+        """Return each tag's logit, float32[tags], and the embedding of a context, float32[frames, bands].
 
         Raises:
             EngineError: the model failed.
         """
 
-    def combine(self, scores: Floats, look: Callable[[], Floats]) -> Floats:
-        """Combine a window's scores from the first model, float32[tags] in 0..1, with the logits that `look` returns.
+    def combine(self, scores: Floats, context: Callable[[], Floats]) -> Floats:
+        """Combine a window's scores from the first model, float32[tags] in 0..1, with the logits of `context()`.
 
-        Call `look` only if the scores pass the gate; otherwise the second model does not run.
+        Call `context` only if the scores pass the gate; otherwise the second model does not run.
         """
 
 
@@ -34,7 +34,7 @@ class SoundEngine(Protocol):
     manifest: Manifest
 
     @property
-    def second(self) -> LookEngine | None:
+    def second(self) -> ContextEngine | None:
         """The model that contributes to each window's score, if there is one."""
         return None
 

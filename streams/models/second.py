@@ -1,4 +1,4 @@
-"""The second model of a bundle: scores looks, and combines the scores of both models."""
+"""The second model of a bundle: scores contexts, and combines the scores of both models."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +17,7 @@ EDGE: Final = np.float32(1e-4)
 
 
 class SecondEngine:
-    """Hears looks. Any thread.
+    """Hears contexts. Any thread.
 
     It runs one look at a time: a graph with dynamic int8 weights scales its activations over the whole batch, so
     batching would change the scores.
@@ -37,7 +37,7 @@ class SecondEngine:
             raise EngineError(f"{path}: expected one input, not {len(inputs)}")
         self._input = inputs[0].name
         self._outputs = [second.output.scores or self._session.get_outputs()[0].name, second.output.embedding or ""]
-        self._heads = [heads.read(directory, look.heads) for look in (second.stream, second.recording)]
+        self._heads = [heads.read(directory, context.heads) for context in (second.stream, second.recording)]
         by_class = [tag for tag, about in enumerate(second.tags) if about.classes]
         by_head = [tag for tag, about in enumerate(second.tags) if about.head is not None]
         self._by_class, self._by_head = np.array(by_class, np.intp), np.array(by_head, np.intp)
@@ -54,7 +54,7 @@ class SecondEngine:
             if self._rows.size and self._rows.max() >= len(weights):
                 raise EngineError(f"{directory}: a tag asks for head {self._rows.max()}, but there are {len(weights)}")
         for recording in (False, True):
-            self.hear(np.zeros((second.look(recording).frames, second.input.bands), np.float32), recording)
+            self.hear(np.zeros((second.context(recording).frames, second.input.bands), np.float32), recording)
 
     def hear(self, frames: Floats, recording: bool) -> tuple[Floats, Floats]:
         scores, embedding = self.embed(frames)
@@ -70,7 +70,7 @@ class SecondEngine:
         return found, embedding
 
     def embed(self, frames: Floats) -> tuple[Floats, Floats]:
-        """Return the class scores, float32[classes] in 0..1, and the embedding, float32[dimension], of a look.
+        """Return the class scores, float32[classes] in 0..1, and the embedding, float32[dimension], of a context.
 
         Raises:
             EngineError: the model failed.
@@ -87,8 +87,8 @@ class SecondEngine:
             raise EngineError(f"{name}: gives an embedding {embedding.shape}, expected {self._second.dimension}")
         return scores, embedding
 
-    def combine(self, scores: Floats, look: Callable[[], Floats]) -> Floats:
-        heard = self._weights * look() if scores.max() >= self._second.gate else self._unheard
+    def combine(self, scores: Floats, context: Callable[[], Floats]) -> Floats:
+        heard = self._weights * context() if scores.max() >= self._second.gate else self._unheard
         logits: Floats = heard + (np.float32(1.0) - self._weights) * logit(scores)
         return heads.logistic(logits)
 

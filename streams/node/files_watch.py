@@ -7,14 +7,14 @@ from typing import Final
 
 from topics.errors import ServiceError
 
-LOOK_SECONDS: Final = 1.0
+POLL_SECONDS: Final = 1.0
 
 
 async def watch_files(paths: Sequence[Path]) -> None:
     """Check every second; raise ServiceError once a file or directory that was there was removed or replaced."""
     first = await asyncio.to_thread(_look, paths)
     while True:
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
         now = await asyncio.to_thread(_look, paths)
         for path, was in first.items():
             if was is not None and now[path] != was:

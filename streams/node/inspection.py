@@ -72,7 +72,7 @@ class Inspection:
 
     def queues(self) -> list[QueueFacts]:
         node = self._node
-        audio, parts = node.session_workload.audio, node.sender.room
+        audio, parts = node.session_workload.audio, node.sender.quota
         waiting, places = node.job_workload.runner.load()
         return [
             QueueFacts(

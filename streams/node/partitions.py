@@ -37,7 +37,7 @@ NOTE_SECONDS: Final = 0.5
 #: Late rows that are rewritten before other tasks run.
 REWRITTEN: Final = 1024
 #: Seconds between checks for records that other nodes wrote to an owned partition.
-LOOK_SECONDS: Final = 5.0
+POLL_SECONDS: Final = 5.0
 
 
 class Partitions:
@@ -341,7 +341,7 @@ class Partitions:
     async def _look(self) -> None:
         """Find records that a former owner appended late: no delivery here would reveal them."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
             serving = self.owners.all_serving()
             consumers = {
                 consumer.tp: (owner, consumer)

@@ -91,7 +91,7 @@ class SessionsPort(_Port):
     ) -> None:
         super().__init__(owners, sender, followers, models, deleted, limit)
         self.listen, self.follow_project = listeners.listen, listeners.follow_project
-        self.watch, self.graph, self.tags = followers.watch, models.graph, models.tags
+        self.subscribe, self.graph, self.tags = followers.subscribe, models.graph, models.tags
         self._intake = intake
 
     def admit(self, project: str) -> None:
@@ -140,13 +140,13 @@ class SessionsPort(_Port):
             position += BLOCK_WINDOWS
         return pieces
 
-    def looks(self, session: str, first: int, stop: int) -> Sequence[bytes]:
+    def embeddings(self, session: str, first: int, stop: int) -> Sequence[bytes]:
         store, number = self._owners.serving(session).sessions, first // BLOCK_WINDOWS
         found: list[bytes] = []
         for block in store.blocks(session, number, -(-stop // BLOCK_WINDOWS)):
             windows = len(block.scores) // len(self.tags(block.model))
-            size = len(block.looks) // windows
-            found += [block.looks[size * window : size * (window + 1)] for window in range(windows)]
+            size = len(block.embeddings) // windows
+            found += [block.embeddings[size * window : size * (window + 1)] for window in range(windows)]
         return found[first - number * BLOCK_WINDOWS :][: stop - first]
 
     def official_tags(self) -> Sequence[str]:

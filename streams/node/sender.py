@@ -11,7 +11,7 @@ from streams.folding.awaited_verdicts import VerdictCall, Verdicts
 from streams.log import Ack, LogWriter, record_cost
 from streams.node.owner import PartitionOwner
 from streams.node.owners import Owners
-from streams.room import Room
+from streams.quota import SharedQuota
 from streams.tables.database import DISK_FULL
 from topics import record_codec
 from topics.errors import Damaged, EarshotError, Unavailable
@@ -35,7 +35,7 @@ class RecordSender:
         self.verdicts = Verdicts()
         self.writer = writer
         self._owners = owners
-        self.room = Room(part_bytes)
+        self.quota = SharedQuota(part_bytes)
         #: Bytes of commands that wait for the log, by project.
         self._waiting: dict[str, int] = {}
         self._share_bytes = share_bytes
@@ -90,17 +90,17 @@ class RecordSender:
         loop, size = asyncio.get_running_loop(), len(part.data)
         deadline = loop.time() + VERDICT_SECONDS
         _check_intact(await self._owners.ready(id, VERDICT_SECONDS), topic, id, part)
-        await self.room.enter(project, size, deadline)
+        await self.quota.enter(project, size, deadline)
         try:
             owner, value = self._owners.serving(id), record_codec.encode(part)
             appended = self._enqueue(owner, topic, id, part, value, bounded=True, project=project)
         except BaseException:
-            self.room.leave(size)
+            self.quota.leave(size)
             raise
 
         def release(done: asyncio.Future[Ack]) -> None:
             done.exception()  # Mark it retrieved: the caller may have stopped waiting.
-            self.room.leave(size)
+            self.quota.leave(size)
 
         # The part stays in the log's queue even if the caller gives up.
         appended.add_done_callback(release)
@@ -126,7 +126,7 @@ class RecordSender:
         project = _project(owner, id, command)
         if type(command) is Accepted:
             # Follow the job's parts, which may wait.
-            await self.room.enter(project, 0, deadline)
+            await self.quota.enter(project, 0, deadline)
             owner = self._owners.serving(id)
         verdict: asyncio.Future[Verdict] = loop.create_future()
         call = self._call(owner, topic, id, command, project, partial(settle, verdict))

@@ -14,7 +14,7 @@ from topics.ports.stops import Decision, Stop, Stops
 log = structlog.get_logger(__name__)
 
 #: Seconds between looks for an operator's decision.
-LOOK_SECONDS: Final = 5.0
+POLL_SECONDS: Final = 5.0
 
 
 class StopNotes:
@@ -31,7 +31,7 @@ class StopNotes:
         topic = self._backend.topic_name(error.topic)
         stop = Stop(owner.number, topic, error.offset, str(error), self._backend.now_ms())
         if self._decided.pop(owner.number, None) == (topic, error.offset):
-            await asyncio.sleep(LOOK_SECONDS)  # The decision did not help, and still stands if it was to skip.
+            await asyncio.sleep(POLL_SECONDS)  # The decision did not help, and still stands if it was to skip.
         while True:
             try:
                 if owner.restored:
@@ -42,7 +42,7 @@ class StopNotes:
                     return decision
             except ServiceError as fault:
                 log.warning("partition.stop_not_noted", partition=owner.number, error=str(fault))
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
     async def note_end(self, owner: PartitionOwner) -> None:
         """Note that a partition which had stopped serves again."""
@@ -54,4 +54,4 @@ class StopNotes:
                 return
             except ServiceError as fault:
                 log.warning("partition.stop_not_noted", partition=owner.number, error=str(fault))
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)

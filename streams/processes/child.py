@@ -22,8 +22,8 @@ STUCK: Final = "SsTtZX"
 #: The clock of a process's CPU time, see clock_gettime(2).
 _PROCESS_CLOCK: Final = 2
 
-#: The longest time between two looks that counts. In more, the whole service stood still, as in a paused container.
-LOOK_SECONDS: Final = 1.0
+#: The longest time between two checks that counts. In more, the whole service stood still, as in a paused container.
+POLL_SECONDS: Final = 1.0
 
 TOO_LONG: Final = "it worked for too long"
 IDLE: Final = "it does nothing"
@@ -111,19 +111,19 @@ class Child:
         self.number, self._handle = 0, None
 
 
-class Watch:
+class Stopwatch:
     """Measures how long a process works on one thing. One thread at a time."""
 
     def __init__(self, child: Child, deadlines: Deadlines) -> None:
         self._child = child
         self._deadlines = deadlines
-        self._began = self._moved = self._looked = time.monotonic()
+        self._began = self._moved = self._checked = time.monotonic()
         self._first = self._spent = child.processor_seconds()
 
     def fault(self) -> str | None:
         """Return `TOO_LONG` or `IDLE` if it must be ended, else None. Call it repeatedly."""
         now, seconds = time.monotonic(), self._child.processor_seconds()
-        pause, self._looked = max(0.0, now - self._looked - LOOK_SECONDS), now
+        pause, self._checked = max(0.0, now - self._checked - POLL_SECONDS), now
         self._began, self._moved = self._began + pause, self._moved + pause
         if seconds - self._first > self._deadlines.processor or now - self._began > self._deadlines.wall:
             return TOO_LONG

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 import structlog
 
 from streams.processes import messages
-from streams.processes.child import LOOK_SECONDS, Child, Deadlines, Watch
+from streams.processes.child import POLL_SECONDS, Child, Deadlines, Stopwatch
 from topics.errors import EngineError, Unavailable
 
 T = TypeVar("T")
@@ -149,14 +149,14 @@ class ZygoteProcess:
             raise EngineError(self._control.recv(size, socket.MSG_WAITALL).decode())
 
     def _await_load(self) -> None:
-        watch = Watch(self._child, LOADING)
-        self._control.settimeout(min(LOOK_SECONDS, LOADING.idle / 2))
+        stopwatch = Stopwatch(self._child, LOADING)
+        self._control.settimeout(min(POLL_SECONDS, LOADING.idle / 2))
         while True:
             try:
                 self._control.recv(1, socket.MSG_PEEK)
                 break
             except TimeoutError:
-                if watch.fault() is not None:
+                if stopwatch.fault() is not None:
                     raise
         self._control.settimeout(None)
 

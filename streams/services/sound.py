@@ -125,9 +125,9 @@ class SoundService:
     async def _emit(self, run: ServiceRun, model: Manifest, first: int, scores: list[Floats], share: float) -> None:
         hearing = run.accepted.hearing
         tag_points = points(model, hearing, recording=True)
-        packed, looks = await self._in(lambda: packed_columns(np.stack(scores), tag_points))
+        packed, embeddings = await self._in(lambda: packed_columns(np.stack(scores), tag_points))
         name = model_with(model.model_id, hearing.sounds)
-        await run.emit(payloads.encode(payloads.Sounds(first, name, len(tag_points), packed, looks)), share)
+        await run.emit(payloads.encode(payloads.Sounds(first, name, len(tag_points), packed, embeddings)), share)
 
     def _in(self, function: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
         return asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)

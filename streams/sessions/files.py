@@ -13,7 +13,7 @@ from streams.audio.decode import MAX_FILE_S
 from streams.sessions.audio import AudioCache
 from streams.sessions.ready import ReadySessions
 from streams.sessions.store import SessionStore
-from streams.workers.messages import Scored
+from streams.workers.messages import ScoredWindows
 from streams.workers.process import WorkerDied
 from streams.workers.recordings import STEP_SAMPLES
 from streams.workers.worker_slot import WorkerSlot
@@ -62,7 +62,7 @@ class SessionFile:
         #: Steps taken: a compromised worker could give endlessly many.
         self._steps = 0
 
-    def gather(self, scores: Scored, tags: int, chunks: int) -> Scored | None:
+    def gather(self, scores: ScoredWindows, tags: int, chunks: int) -> ScoredWindows | None:
         """Add the scores of a step; return the gathered windows once they are enough, or at the end.
 
         Raises:
@@ -83,7 +83,7 @@ class SessionFile:
         taken = chunks if self.ended and scores.error is None else 0
         silent = tuple((max(start, first), end) for start, end in scores.silent if end > first)
         cursor = Cursor(taken, taken, 0, scores.cursor.rate)
-        return Scored(first, packed, cursor, taken, error=scores.error, silent=silent)
+        return ScoredWindows(first, packed, cursor, taken, error=scores.error, silent=silent)
 
 
 class FileSessions:

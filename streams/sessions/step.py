@@ -16,7 +16,7 @@ from streams.sessions.store import SessionStore
 from streams.sessions.taps import Taps
 from streams.sessions.warm import ActiveSession, WarmSessions
 from streams.sessions.window_writer import WindowWriter
-from streams.workers.messages import Answer, Beginning, Scored
+from streams.workers.messages import Answer, Beginning, ScoredWindows
 from streams.workers.process import StateLost, WorkerDied
 from streams.workers.progress import STEP_S
 from streams.workers.session import WorkerSession
@@ -61,7 +61,7 @@ class SessionStep(msgspec.Struct, eq=False):
     #: No audio follows.
     last: bool = False
     #: None if there are none to write yet.
-    windows: Scored | None = None
+    windows: ScoredWindows | None = None
 
     @property
     def media(self) -> Media:
@@ -163,7 +163,7 @@ class SessionSteps:
         if head.state is not SessionState.READONLY:
             return None
         if not head.next:
-            step.windows, step.last = Scored(0, b"", head.cursor, 0), True
+            step.windows, step.last = ScoredWindows(0, b"", head.cursor, 0), True
             await self.finish(step, self.write(step))
             return None
         if active.file is None:
@@ -258,13 +258,13 @@ class SessionSteps:
             raise WorkerDied
         if not 0 <= new.cursor.keep <= new.cursor.chunks <= step.head.next:
             raise WorkerDied
-        packed, looks = new.packed, b""
+        packed, embeddings = new.packed, b""
         if size:
             rows = np.frombuffer(packed, np.uint8).reshape(-1, tags + size)
-            packed, looks = rows[:, :tags].tobytes(), rows[:, tags:].tobytes()
+            packed, embeddings = rows[:, :tags].tobytes(), rows[:, tags:].tobytes()
         name, final = step.opened.model or step.model.model_id, step.last and new.error is None
         written = self._writer.write(
-            active.id, NewWindows(new.first, name, packed, new.cursor, final, tags, looks, new.silent)
+            active.id, NewWindows(new.first, name, packed, new.cursor, final, tags, embeddings, new.silent)
         )
         active.windows += count
         return written

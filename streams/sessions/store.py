@@ -16,7 +16,7 @@ from topics.sessions.rules import LISTED_STATES, SessionHead, SessionState
 class SessionStore(HeadStore[SessionHead]):
     """The sessions of one partition. Loop only."""
 
-    room = keys.SESSION
+    space = keys.SESSION
     index = keys.SESSION_DUE
     unsettled = keys.SESSION_OPEN
     listing = keys.SESSION_LIST

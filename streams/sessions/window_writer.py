@@ -180,14 +180,14 @@ def new_rows(store: SessionStore, session: str, head: SessionHead, new: NewWindo
     block = newest.block if newest is not None and inside else Block(new.model, b"", b"")
     if new.tags and len(block.scores) != inside * new.tags:
         raise RecordError(f"block {number} holds {len(block.scores)} bytes before window {new.first}")
-    model, scores, looks = block.model, block.scores + new.scores, block.looks + new.looks
+    model, scores, embeddings = block.model, block.scores + new.scores, block.embeddings + new.embeddings
     full = BLOCK_WINDOWS * new.tags
     rows: dict[bytes, bytes] = {}
     while full and len(scores) >= full:
-        kept = BLOCK_WINDOWS * len(looks) * new.tags // len(scores)
-        rows[store.row_key(session, keys.RESULT, number)] = encode(Block(model, scores[:full], looks[:kept]))
-        model, scores, looks, number = new.model, scores[full:], looks[kept:], number + 1
-    rest = Block(model, scores, looks)
+        kept = BLOCK_WINDOWS * len(embeddings) * new.tags // len(scores)
+        rows[store.row_key(session, keys.RESULT, number)] = encode(Block(model, scores[:full], embeddings[:kept]))
+        model, scores, embeddings, number = new.model, scores[full:], embeddings[kept:], number + 1
+    rest = Block(model, scores, embeddings)
     row = Newest(head.windows, head.cursor, head.finished, head.analysed_at, head.silent, rest)
     rows[store.row_key(session, keys.NEWEST)] = encode(row)
     return rows

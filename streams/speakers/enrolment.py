@@ -11,7 +11,7 @@ import msgspec
 
 from streams.clients.embeddings import VoiceEmbedding
 from streams.models.protocol import Floats
-from streams.room import MOST_WAITING, Room
+from streams.quota import MOST_WAITING, SharedQuota
 from streams.speakers.embedder import VoiceEmbedder
 from streams.speakers.recording_reader import MIN_SAMPLED_S, MIN_SPEECH_S, SHORT_S, RecordingReader, reopen
 from streams.speakers.speaker_store import EnrolledSpeaker, SpeakerStore, VoiceFiles, VoiceSample
@@ -42,7 +42,7 @@ class Enrolment:
         reader: RecordingReader,
         embedder: VoiceEmbedder,
         files: VoiceFiles,
-        room: Room,
+        quota: SharedQuota,
         *,
         keep: bool = True,
     ) -> None:
@@ -52,8 +52,8 @@ class Enrolment:
         self._embedder = embedder
         self._files = files
         self._keep_in = files if keep else None
-        self._short_room = Room(MAX_SHORT_RECORDINGS, MOST_WAITING)
-        self._room = room
+        self._short_quota = SharedQuota(MAX_SHORT_RECORDINGS, MOST_WAITING)
+        self._quota = quota
 
     async def register(self, organization: str, speaker: str, file: int) -> EnrolledSpeaker:
         recording = await self._embed(organization, file, partial(self._store.check_room, organization, speaker))
@@ -77,7 +77,7 @@ class Enrolment:
     async def register_passage(
         self, organization: str, speaker: str, file: int, declared: Media, spans: Sequence[tuple[int, int]]
     ) -> EnrolledSpeaker:
-        async with self._room.admit(organization):
+        async with self._quota.admit(organization):
             await self._store.check_room(organization, speaker)
             passage = await self._reader.passage(file, declared, spans)
         with tempfile.TemporaryFile() as voice:
@@ -108,12 +108,12 @@ class Enrolment:
         self, organization: str, file: int, check_room: Callable[[], Awaitable[None]]
     ) -> EmbeddedRecording:
         """Embed a recording; first call `check_room`, which raises if there is no room for a sample."""
-        async with self._short_room.admit(organization):
+        async with self._short_quota.admit(organization):
             short = await self._reader.short_wav(file)
             if short is not None:
                 samples, data = short
                 return await self._embed_speech(samples, "wav", check_room, data)
-        async with self._room.admit(organization):
+        async with self._quota.admit(organization):
             await check_room()
             probe = await self._reader.probe(file)
             return await self._embed_speech(await self._reader.samples(file, probe), probe.format, skip_check)

@@ -10,7 +10,7 @@ import structlog
 from streams.audio.decode import OpenFile
 from streams.clients.embeddings import EmbeddingClient, EmbeddingModel
 from streams.models.protocol import Floats
-from streams.room import MOST_WAITING, Room
+from streams.quota import MOST_WAITING, SharedQuota
 from streams.services import timed_text
 from streams.speakers.embedder import VoiceEmbedder
 from streams.speakers.enrolment import Enrolment
@@ -68,12 +68,12 @@ class SpeakerService:
         #: Also names the speakers of jobs.
         self.identification = SpeakerIdentification(store, self._embedder)
         self._enrolment = Enrolment(
-            store, self._reader, self._embedder, files, Room(MAX_LONG_RECORDINGS, MOST_WAITING), keep=keep
+            store, self._reader, self._embedder, files, SharedQuota(MAX_LONG_RECORDINGS, MOST_WAITING), keep=keep
         )
         self.re_enroll = self._enrolment.re_enroll
         self._speakers = speakers
         self._transcriber = transcriber
-        self._recognitions = Room(MAX_LONG_RECORDINGS, MOST_WAITING)
+        self._recognitions = SharedQuota(MAX_LONG_RECORDINGS, MOST_WAITING)
 
     async def close(self) -> None:
         """Shut down the threads and close the connections of the speaker engine, once no call is left."""

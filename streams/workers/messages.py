@@ -110,7 +110,7 @@ class Read(msgspec.Struct, frozen=True, array_like=True, tag=True):
     block_samples: int
 
 
-class Scored(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class ScoredWindows(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The result of a step: packed scores of consecutive windows, and the analysis's position."""
 
     first: int
@@ -196,7 +196,7 @@ class Forgotten(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 Request = Step | Segment | Read
-Answer = Scored | SegmentScores | Block | Fault | Forgotten
+Answer = ScoredWindows | SegmentScores | Block | Fault | Forgotten
 
 encode: Final = msgspec.msgpack.Encoder().encode
 request: Final = msgspec.msgpack.Decoder(Request).decode

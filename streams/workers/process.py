@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from streams.processes.child import Child, Deadlines, Watch
+from streams.processes.child import Child, Deadlines, Stopwatch
 from streams.processes.messages import hello
 from streams.workers import messages
 from streams.workers.messages import Answer, Block, Fault, Request
@@ -124,11 +124,11 @@ class WorkerProcess:
         #: Seconds of audio in work.
         self.seconds = 0.0
         #: Measures the time since its last answer, or since it got work while idle; and why it must be ended.
-        self._watch: Watch | None = None
+        self._stopwatch: Stopwatch | None = None
         self.fault: str | None = None
         #: Recent share of time it spent computing; when it was last measured, and its CPU time then.
         self.load = 0.0
-        self._looked, self._spent = self.born, 0.0
+        self._checked, self._spent = self.born, 0.0
         #: Its recent CPU time per second of audio; and the audio answered since it was last measured.
         self.cost = FIRST_COST
         self._heard = 0.0
@@ -189,7 +189,7 @@ class WorkerProcess:
             start += len(part)
         call.audio = ()
         if not self._calls:
-            self._watch = None
+            self._stopwatch = None
         self._calls[slot] = call
         self.seconds += call.seconds
         if not self._unsent:
@@ -212,7 +212,7 @@ class WorkerProcess:
         if not slots:
             self._end()
             return
-        self._watch = None
+        self._stopwatch = None
         for slot in slots:
             if (call := self._calls.pop(slot, None)) is None:
                 self._end()  # It answers no request of ours, so it cannot be trusted.
@@ -251,19 +251,19 @@ class WorkerProcess:
         forgotten, self.forgotten = tuple(self.forgotten), []
         return forgotten
 
-    def look(self, deadlines: Deadlines) -> None:
+    def check(self, deadlines: Deadlines) -> None:
         """Update its load and cost, and end it if an answer takes too long."""
         now, spent = time.monotonic(), self.child.processor_seconds()
-        past = min(1.0, (now - self._looked) / LOAD_SECONDS)
-        self.load += past * (min(1.0, (spent - self._spent) / max(1e-3, now - self._looked)) - self.load)
+        past = min(1.0, (now - self._checked) / LOAD_SECONDS)
+        self.load += past * (min(1.0, (spent - self._spent) / max(1e-3, now - self._checked)) - self.load)
         if (heard := self._heard) and spent > self._spent:  # Else, the CPU time may be unknown.
             self.cost += min(1.0, heard / COST_SECONDS) * ((spent - self._spent) / heard - self.cost)
-        self._looked, self._spent, self._heard = now, spent, 0.0
+        self._checked, self._spent, self._heard = now, spent, 0.0
         if not self._calls:
             return
-        if self._watch is None:
-            self._watch = Watch(self.child, deadlines)
-        elif (fault := self._watch.fault()) is not None:
+        if self._stopwatch is None:
+            self._stopwatch = Stopwatch(self.child, deadlines)
+        elif (fault := self._stopwatch.fault()) is not None:
             self.fault = fault
             # Its socket may not report its end: the process that forked it may hold that socket and be stopped.
             self._end()

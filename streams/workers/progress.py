@@ -20,7 +20,7 @@ from streams.audio.decode import AudioFile, DecodedAudio, OpenFile
 from streams.audio.levels import SoundMeter
 from streams.audio.windows import AnalysisWindow
 from streams.models.protocol import Floats, SoundEngine
-from streams.workers.messages import Scored
+from streams.workers.messages import ScoredWindows
 from topics.errors import AudioError, NoAudio
 from topics.geometry import Geometry
 from topics.hearing import Hearing
@@ -54,10 +54,10 @@ class Progress(Protocol):
     def reading(self) -> bool:
         """Whether a chunk is open; the next step continues it and takes no others."""
 
-    def take(self, chunks: Sequence[bytes]) -> Scored:
+    def take(self, chunks: Sequence[bytes]) -> ScoredWindows:
         """Analyse the next audio in order, up to the first chunk that does not decode or to the limit of a step."""
 
-    def finish(self, chunks: Sequence[bytes] = (), whole: bool = True) -> Scored:
+    def finish(self, chunks: Sequence[bytes] = (), whole: bool = True) -> ScoredWindows:
         """Analyse the rest; no audio follows, or the audio is not `whole` because the rest cannot be read."""
 
     def close(self) -> None:
@@ -81,10 +81,10 @@ def open_chunk(data: bytes, declared: Media, open_file: OpenFile) -> AudioFile |
     )
 
 
-def scored(progress: Progress, first: int, packed: bytes, cursor: Cursor, error: str | None = None) -> Scored:
+def scored(progress: Progress, first: int, packed: bytes, cursor: Cursor, error: str | None = None) -> ScoredWindows:
     """Return the windows of a step with its measures."""
     measures = None if progress.meter is None else progress.meter.fresh()
-    return Scored(first, packed, cursor, progress.taken, progress.reading, error, measures)
+    return ScoredWindows(first, packed, cursor, progress.taken, progress.reading, error, measures)
 
 
 class StreamProgress:
@@ -138,7 +138,7 @@ class StreamProgress:
     def reading(self) -> bool:
         return self._open is not None
 
-    def take(self, chunks: Sequence[bytes]) -> Scored:
+    def take(self, chunks: Sequence[bytes]) -> ScoredWindows:
         samples = self._decode(chunks)
         return self._scored(b"" if self._analysis is None else self._analysis.feed(samples))
 
@@ -147,7 +147,7 @@ class StreamProgress:
         samples = self._decode(chunks)
         return [] if self._analysis is None else self._analysis.cut(samples)
 
-    def take_scored(self, windows: Sequence[AnalysisWindow]) -> Scored:
+    def take_scored(self, windows: Sequence[AnalysisWindow]) -> ScoredWindows:
         return self._scored(b"" if self._analysis is None else self._analysis.take(windows))
 
     def _decode(self, chunks: Sequence[bytes]) -> Floats:
@@ -169,7 +169,7 @@ class StreamProgress:
             self.meter.feed(self.cursor.rate, self._analysis.position, samples)
         return samples
 
-    def _scored(self, packed: bytes) -> Scored:
+    def _scored(self, packed: bytes) -> ScoredWindows:
         first, error = self._first, self._error
         self._error = None
         if self._analysis is not None:
@@ -276,7 +276,7 @@ class StreamProgress:
         self.cursor = Cursor(max(self.taken, self.cursor.chunks), keep, keep_at, self.cursor.rate, skip)
         return self.cursor
 
-    def finish(self, chunks: Sequence[bytes] = (), whole: bool = True) -> Scored:
+    def finish(self, chunks: Sequence[bytes] = (), whole: bool = True) -> ScoredWindows:
         """Analyse the tail, after all chunks were taken."""
         first, packed = self._first, b""
         if self._analysis is not None:
@@ -290,7 +290,7 @@ class StreamProgress:
         return scored(self, first, packed, Cursor(self.taken, self.taken, 0, self.cursor.rate))
 
 
-def take_together(steps: Sequence[tuple[StreamProgress, Sequence[bytes]]]) -> list[Scored | Exception]:
+def take_together(steps: Sequence[tuple[StreamProgress, Sequence[bytes]]]) -> list[ScoredWindows | Exception]:
     """Take the next chunks of several streams; scoring their windows together takes a model less time.
 
     A stream's failure is returned for that stream only.
@@ -303,7 +303,7 @@ def take_together(steps: Sequence[tuple[StreamProgress, Sequence[bytes]]]) -> li
         # One bad patch fails the whole batch, so score each stream by itself then.
         with suppress(Exception):
             scored = iter(score_windows(engine, windows))
-    results: list[Scored | Exception] = []
+    results: list[ScoredWindows | Exception] = []
     for (progress, _), cut in zip(steps, cuts, strict=True):
         if isinstance(cut, Exception):
             results.append(cut)
@@ -321,5 +321,5 @@ def _attempt(work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T |
         return error
 
 
-def _score_alone(progress: StreamProgress, windows: list[AnalysisWindow]) -> Scored:
+def _score_alone(progress: StreamProgress, windows: list[AnalysisWindow]) -> ScoredWindows:
     return progress.take_scored(score_windows(progress.engine, windows))

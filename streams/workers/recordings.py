@@ -18,7 +18,7 @@ from streams.audio.windows import WindowCutter, WindowGrid
 from streams.models.manifest import Manifest
 from streams.models.protocol import Floats, SoundEngine
 from streams.processes.confinement import REFUSALS
-from streams.workers.messages import Block, Header, Read, RecordingEnd, Scored, Segment, SegmentScores
+from streams.workers.messages import Block, Header, Read, RecordingEnd, ScoredWindows, Segment, SegmentScores
 from streams.workers.progress import scored
 from topics.errors import AudioError
 from topics.geometry import SESSIONS, Geometry
@@ -128,7 +128,7 @@ class FileProgress:
         rate = self._audio.rate
         self._analysis = Analysis(engine, geometry, rate, recording=True, first_window=windows, hearing=hearing)
 
-    def take(self, chunks: Sequence[bytes] = ()) -> Scored:
+    def take(self, chunks: Sequence[bytes] = ()) -> ScoredWindows:
         """Score the windows of the next samples. Damage is an `error` of the last step."""
         analysis, rate, first = self._analysis, self._audio.rate, self._analysis.next_window
         samples, error = self._read()
@@ -154,7 +154,7 @@ class FileProgress:
             return np.concatenate(blocks), str(error)
         return blocks[1] if len(blocks) == 2 else np.concatenate(blocks), None
 
-    def finish(self, chunks: Sequence[bytes] = (), whole: bool = True) -> Scored:
+    def finish(self, chunks: Sequence[bytes] = (), whole: bool = True) -> ScoredWindows:
         return self.take()
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 import msgspec
 
 from streams.audio.levels import SoundMeter
-from streams.workers.messages import Answer, Beginning, Forgotten, Scored, Step
+from streams.workers.messages import Answer, Beginning, Forgotten, ScoredWindows, Step
 from streams.workers.process import Call, StateLost, WorkerDied, WorkerProcess, error_of
 from streams.workers.worker_slot import WorkerSlot
 from streams.workers.workers import Workers
@@ -41,7 +41,7 @@ class WorkerSession:
 
     async def take(
         self, audio: Sequence[bytes | memoryview], seconds: float, meter: SoundMeter | None = None, **flags: bool
-    ) -> Scored:
+    ) -> ScoredWindows:
         """Analyse the next audio as `ask` does, and return its windows.
 
         Raises:
@@ -86,11 +86,11 @@ class WorkerSession:
             # It died between two steps. That counts: a file could have it do so each time.
             raise WorkerDied(killed=True) from None
 
-    def absorb(self, answer: Answer) -> Scored:
+    def absorb(self, answer: Answer) -> ScoredWindows:
         """Return the windows of an answer, and pass its level and spectrogram on; raises the errors of `take`."""
         if isinstance(answer, Forgotten) and (self._begins or self._beginning.file):  # It forgets none of these.
             raise WorkerDied
-        if not isinstance(answer, Scored):
+        if not isinstance(answer, ScoredWindows):
             raise error_of(answer)
         if not 0 <= answer.taken - self.taken <= max(1, self._asked):  # Nor this: it took no other chunks.
             raise WorkerDied

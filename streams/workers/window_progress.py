@@ -9,7 +9,7 @@ from streams.audio.analysis import NOTHING, score_alone, window_samples
 from streams.audio.decode import DecodedAudio, OpenFile
 from streams.audio.levels import SoundMeter
 from streams.models.protocol import SoundEngine
-from streams.workers.messages import Scored
+from streams.workers.messages import ScoredWindows
 from streams.workers.progress import STEP_SAMPLES, open_chunk, scored
 from topics.errors import AudioError
 from topics.geometry import Geometry
@@ -41,7 +41,7 @@ class WindowProgress:
         self._open_file = open_file
         self._hearing = hearing
 
-    def take(self, chunks: Sequence[bytes]) -> Scored:
+    def take(self, chunks: Sequence[bytes]) -> ScoredWindows:
         first, packed, frames, error = self.taken, b"", 0, None
         try:
             for data in chunks:
@@ -73,7 +73,7 @@ class WindowProgress:
                     raise AudioError(f"one chunk holds more than {decode.MAX_CHUNK_FRAMES} frames; use shorter chunks")
         return DecodedAudio(audio.rate, concatenate(beginning)), frames
 
-    def finish(self, chunks: Sequence[bytes] = (), whole: bool = True) -> Scored:
+    def finish(self, chunks: Sequence[bytes] = (), whole: bool = True) -> ScoredWindows:
         return scored(self, self.taken, b"", Cursor(self.taken, self.taken))
 
     def close(self) -> None: ...

@@ -17,7 +17,7 @@ import structlog
 from streams.audio.decode import BROKEN_LIMIT, MAX_FILE_S
 from streams.processes.child import TOO_LONG, Deadlines, tell_unfiltered
 from streams.processes.deaths import DEADLY, Deaths
-from streams.room import Room
+from streams.quota import SharedQuota
 from streams.workers.messages import Answer, Request, Segment, SegmentScores
 from streams.workers.process import (
     DEADLINES,
@@ -42,7 +42,7 @@ MOST_OWNED: Final = 64
 #: How long a project keeps its worker while others wait for one, however busy it is; and how long without any work.
 SLICE_SECONDS: Final = 2.0
 IDLE_SECONDS: Final = 60.0
-LOOK_SECONDS: Final = 0.25
+POLL_SECONDS: Final = 0.25
 #: Workers that each have a file.
 MOST_FILES: Final = 256
 #: For each answer about audio that outsiders encoded, and for a block that is only decoded; they normally take some
@@ -81,7 +81,7 @@ class Workers(mode.Service):  # type: ignore[misc]
         #: Whether several projects have live audio.
         self._sharing = Sharing(SHARED_SECONDS)
         self._files: set[WorkerSlot] = set()
-        self._files_in_work = Room(count)
+        self._files_in_work = SharedQuota(count)
         self._shared = [WorkerSlot(None, self._deadlines, self._sharing) for _ in range(count)]
         #: By project, least recently used first; and the slots that wait for a worker.
         self._owned: OrderedDict[str, WorkerSlot] = OrderedDict()
@@ -375,10 +375,10 @@ class Workers(mode.Service):  # type: ignore[misc]
     async def _watch(self) -> None:
         """Kill workers that do not answer, and end those of projects that were idle for a while."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
             for slot in self.slots():
                 if slot.process is not None:
-                    slot.process.look(slot.deadlines)
+                    slot.process.check(slot.deadlines)
             for owner, slot in list(self._owned.items()):
                 if not slot.load[0] and slot.starting is None and time.monotonic() - slot.used > IDLE_SECONDS:
                     self._unseat(slot)

@@ -57,7 +57,7 @@ class Customer:
         prompt = {"audio_insights": True, "caption": True, "audio_insights_prompt": f"say {self.mark}p"}
         texts = {"metadata": {"place": f"{self.mark}m"}, "file_name": f"{self.mark}f.raw"}
         with Api(service) as api, Jobs(service) as jobs, Speakers(service, ORG_KEY) as speakers:
-            self._until_is_possible("PATCH", "project", json={"keep_looks": True})
+            self._until_is_possible("PATCH", "project", json={"keep_embeddings": True})
             self.job = jobs.accepted(
                 wav(job), {**SOUND, **SPEECH, **prompt}, filename=f"{self.mark}j.wav", kind="audio/wav"
             )

@@ -91,7 +91,7 @@ def simulated() -> Iterator[None]:
         patch(consumers, "SILENT_SECONDS", 2.5)
         patch(backend, "ensure", _ensure)
         patch(membership, "AIOKafkaClient", _client)
-        patch(partitions, "LOOK_SECONDS", 2.0)
+        patch(partitions, "POLL_SECONDS", 2.0)
         # Chunks of short streams also have rows.
         patch(rules, "MOST_RECENT", 1)
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))

@@ -15,8 +15,8 @@ class Sounds(msgspec.Struct, frozen=True, array_like=True):
     tags: int
     #: Packed scores (`topics.scores`), one byte per tag, window by window.
     scores: bytes
-    #: The embeddings kept with the windows, one byte per number; zeros for looks that were not heard.
-    looks: bytes = b""
+    #: The embeddings kept with the windows, one byte per number; zeros for contexts that were not heard.
+    embeddings: bytes = b""
 
     @property
     def windows(self) -> int:

@@ -3,7 +3,7 @@
 from typing import Protocol
 
 
-class Watch(Protocol):
+class Subscription(Protocol):
     """A subscription that calls a reader when a session changes."""
 
     def close(self) -> None: ...

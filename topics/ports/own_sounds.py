@@ -24,9 +24,9 @@ class Mark(msgspec.Struct, frozen=True):
     end_ms: int
     #: Whether the sound is there.
     right: bool
-    #: SHA-256 of the graph that computed the embeddings; below, these: int8[looks, dimension].
+    #: SHA-256 of the graph that computed the embeddings; below, these: int8[contexts, dimension].
     graph: str
-    looks: bytes = b""
+    embeddings: bytes = b""
 
 
 class LearntFigures(msgspec.Struct, frozen=True):
@@ -86,5 +86,5 @@ class OwnSoundStore(Protocol):
     async def learnt(self, project: str, name: str) -> OwnSound:
         """Return a learnt sound; raise Conflict if it is not learnt yet."""
 
-    def scores(self, sound: OwnSound, looks: bytes, recording: bool) -> bytes:
+    def scores(self, sound: OwnSound, embeddings: bytes, recording: bool) -> bytes:
         """Return the packed scores (`topics.scores`) of the embeddings kept with windows."""

@@ -37,7 +37,7 @@ class ProjectAccount(msgspec.Struct, frozen=True):
     #: The sound rules of its new sessions.
     rules: ChosenRules = ChosenRules()
     #: Whether its sessions and jobs keep the embeddings that sounds are learnt from.
-    keep_looks: bool = False
+    keep_embeddings: bool = False
 
 
 class ProjectChoices(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ class ProjectChoices(msgspec.Struct, frozen=True):
     keep_audio_seconds: int | UnsetType | None = UNSET
     rule: SoundRule | UnsetType | None = UNSET
     rules_by_name: dict[str, SoundRule] | UnsetType = UNSET
-    keep_looks: bool | UnsetType = UNSET
+    keep_embeddings: bool | UnsetType = UNSET
 
 
 class DailyUsage(msgspec.Struct, frozen=True):

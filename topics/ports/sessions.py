@@ -8,7 +8,7 @@ import msgspec
 from topics.folding import Answer, Verdict
 from topics.hearing import Hearing, OwnSounds
 from topics.media import Media
-from topics.ports.follower import Follower, Watch
+from topics.ports.follower import Follower, Subscription
 from topics.ports.lists import Coverage, ListQuery
 from topics.ports.live import ProjectFollower, SoundTap
 from topics.sessions.records import Opened, SessionCommand, Tuned
@@ -66,7 +66,7 @@ class Sessions(Protocol):
     def check_floats(self, declared: Media, samples: bytes) -> None:
         """Raise AudioError if a whole sample of raw PCM is a float that is not plausible."""
 
-    def watch(self, session: str, woken: Callable[[bool], None]) -> Watch:
+    def subscribe(self, session: str, woken: Callable[[bool], None]) -> Subscription:
         """Call `woken` when the session changes, with True once another node owns it.
 
         The windows and verdicts of a batch are readable when it is called. It must not raise.
@@ -78,11 +78,11 @@ class Sessions(Protocol):
     def windows(self, session: str, first: int, count: int) -> Sequence[Windows]:
         """Return the existing windows of [first, first + count), in order."""
 
-    def looks(self, session: str, first: int, stop: int) -> Sequence[bytes]:
+    def embeddings(self, session: str, first: int, stop: int) -> Sequence[bytes]:
         """Return the embeddings kept with windows [first, stop), as far as there are any."""
 
     def graph(self, model: str) -> str | None:
-        """Return the SHA-256 of the graph of a model's looks, None if no sounds can be learnt on it."""
+        """Return the SHA-256 of the graph that embeds a model's contexts, None if no sounds can be learnt on it."""
 
     def hearing(self, name: str | None, own: OwnSounds) -> tuple[str, Hearing]:
         """Return the model of a new session (by default the one in use) with fitting own sounds, and their `Hearing`.

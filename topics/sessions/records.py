@@ -159,8 +159,8 @@ class NewWindows(msgspec.Struct, frozen=True):
     final: bool = False
     #: Number of tags per window; 0 only if there are no scores.
     tags: int = 0
-    #: The embeddings kept with the windows, one byte per number; zeros for looks that were not heard.
-    looks: bytes = b""
+    #: The embeddings kept with the windows, one byte per number; zeros for contexts that were not heard.
+    embeddings: bytes = b""
     #: Windows from `first` on, as (first, end), that lie in gaps of a file; they are not billed.
     silent: tuple[tuple[int, int], ...] = ()
 

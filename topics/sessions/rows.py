@@ -19,7 +19,7 @@ class Block(msgspec.Struct, frozen=True, array_like=True):
     model: str
     scores: bytes
     #: As in `NewWindows`.
-    looks: bytes = b""
+    embeddings: bytes = b""
 
 
 class Newest(msgspec.Struct, frozen=True, array_like=True):

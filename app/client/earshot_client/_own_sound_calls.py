@@ -35,7 +35,7 @@ class OwnSoundCalls(Calls):
     ) -> Result[OwnSound]:
         """Mark a passage of a job's recording or of a session. The first mark of a sound creates it.
 
-        The audio must have been analysed while the project had `keep_looks`.
+        The audio must have been analysed while the project had `keep_embeddings`.
 
         Args:
             sound: a capital letter, then letters, digits and underscores.

@@ -55,7 +55,7 @@ class ProjectCalls(Calls):
         return self._change(timeout, keep_audio_seconds=seconds)
 
     @both
-    def keep_looks(self, keep: bool, *, timeout: float | None = None) -> Result[Project]:
+    def keep_embeddings(self, keep: bool, *, timeout: float | None = None) -> Result[Project]:
         """Set whether windows keep what own sounds are learnt from: 192 numbers each, and no audio.
 
         It applies to sessions and jobs created from now on; on other nodes of the service within minutes.
@@ -70,7 +70,7 @@ class ProjectCalls(Calls):
             WrongKey: the service does not know the project key.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        return self._change(timeout, keep_looks=keep)
+        return self._change(timeout, keep_embeddings=keep)
 
     @both
     def set_sound_rules(

@@ -27,7 +27,7 @@ class Project(msgspec.Struct, frozen=True):
         longest_keep_audio_seconds: the longest that can be chosen.
         sound_rule: when a sound is on in sessions without a rule of their own; None for the service's rule.
         sound_rules: the same for single sounds, by name.
-        keep_looks: True if new sessions and jobs keep what own sounds are learnt from.
+        keep_embeddings: True if new sessions and jobs keep what own sounds are learnt from.
     """
 
     id: str
@@ -42,7 +42,7 @@ class Project(msgspec.Struct, frozen=True):
     longest_keep_audio_seconds: int
     sound_rule: SoundRule | None = None
     sound_rules: Mapping[str, SoundRule] = {}
-    keep_looks: bool = False
+    keep_embeddings: bool = False
 
 
 class DailyUsage(msgspec.Struct, frozen=True):

@@ -302,7 +302,7 @@ def _time_ratio(engine: SoundEngine, against: SoundEngine, recording: bool) -> f
 
 
 def _window(engine: SoundEngine, recording: bool) -> Callable[[], float]:
-    """Return a function that scores a patch, hears a look if there is a second model, and returns seconds a window."""
+    """Return a function that scores a patch, hears a context if there is a second model, and returns seconds."""
     patch = np.random.default_rng(0).standard_normal(engine.manifest.input.shape).astype(np.float32)
     second, about = engine.second, engine.manifest.second
 
@@ -313,8 +313,8 @@ def _window(engine: SoundEngine, recording: bool) -> Callable[[], float]:
         if second is None or about is None:
             return end - start
         second.hear(frames, recording)
-        return end - start + (time.perf_counter() - end) * SESSIONS.hop_ms / about.look(recording).hop_ms
+        return end - start + (time.perf_counter() - end) * SESSIONS.hop_ms / about.context(recording).hop_ms
 
     if about is not None:
-        frames = np.zeros((about.look(recording).frames, about.input.bands), np.float32)
+        frames = np.zeros((about.context(recording).frames, about.input.bands), np.float32)
     return seconds

@@ -13,7 +13,7 @@ from streams.audio import logmel
 from streams.audio.analysis import Analysis
 from streams.audio.decode import AudioFile, open_file
 from streams.models.manifest import LogMel, Manifest
-from streams.models.protocol import Floats, LookEngine, SoundEngine
+from streams.models.protocol import ContextEngine, Floats, SoundEngine
 from topics.errors import AudioError
 from topics.geometry import SESSIONS
 from topics.media import parse
@@ -51,7 +51,7 @@ class SpectrogramRecorder(SoundEngine):
         self._after = np.empty((0, self.front.bands), np.float32)
 
     @property
-    def second(self) -> LookEngine | None:
+    def second(self) -> ContextEngine | None:
         return self._engine.second
 
     def scores(self, patch: Floats) -> Floats:

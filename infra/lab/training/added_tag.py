@@ -12,7 +12,7 @@ import numpy as np
 
 from infra.models import manifests
 from infra.teaching import background
-from infra.teaching.background import LookKind
+from infra.teaching.background import ContextKind
 from streams.models import heads
 from streams.models.manifest import Evaluation, Heads, Manifest, ModelTag, SecondTag
 from streams.models.own_sounds import POINT
@@ -43,7 +43,7 @@ def write_second(
     manifest: Manifest,
     name: str,
     category: str,
-    learnt: Mapping[LookKind, Floats],
+    learnt: Mapping[ContextKind, Floats],
     gate: float,
     clips: int,
     out: Path,
@@ -51,7 +51,7 @@ def write_second(
     """Write a model with a second one as `write` does, with a tag that only the second model scores.
 
     Args:
-        learnt: Heads as for `write`, for looks of streams and of recordings.
+        learnt: Heads as for `write`, for contexts of streams and of recordings.
         gate: Score of the first model from which the tag's recordings are looked at; a lower gate of the model stays.
 
     Raises:
@@ -62,22 +62,22 @@ def write_second(
     at = before.index(name) if name in before else len(before)
     known = manifest.second.tags[at].head if name in before else None
     shutil.copytree(base, out, dirs_exist_ok=True)
-    looks = {}
+    contexts = {}
     row = 0
     for kind, head in learnt.items():
-        look = manifest.second.look(kind == "recording")
-        rows = heads.read(base, look.heads)
+        context = manifest.second.context(kind == "recording")
+        rows = heads.read(base, context.heads)
         row = len(rows) if known is None else known
-        points = (*look.points[:at], POINT, *look.points[at + 1 :])
-        looks[kind] = msgspec.structs.replace(
-            look, points=points, heads=_with_head(rows, row, head, out / look.heads.file)
+        points = (*context.points[:at], POINT, *context.points[at + 1 :])
+        contexts[kind] = msgspec.structs.replace(
+            context, points=points, heads=_with_head(rows, row, head, out / context.heads.file)
         )
     second = msgspec.structs.replace(
         manifest.second,
         tags=(*manifest.second.tags[:at], SecondTag((), row), *manifest.second.tags[at + 1 :]),
         gate=min(gate, manifest.second.gate),
-        stream=looks["stream"],
-        recording=looks["recording"],
+        stream=contexts["stream"],
+        recording=contexts["recording"],
     )
     changed = _with_tag(manifest, ModelTag(name, category, classes=(), point=POINT, clips=clips))
     return _finish(msgspec.structs.replace(changed, second=second), out)

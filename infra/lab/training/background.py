@@ -16,8 +16,8 @@ import numpy as np
 from infra import models
 from infra.lab.script import run
 from infra.lab.training import attribution, clips
-from infra.lab.training.embeddings import embed, embed_looks
-from infra.teaching.background import ATTRIBUTION, HERE, STRIDES, LookKind, path_for, quantise
+from infra.lab.training.embeddings import embed, embed_contexts
+from infra.teaching.background import ATTRIBUTION, HERE, STRIDES, ContextKind, path_for, quantise
 from infra.teaching.heads import EmbeddedWindows
 from streams.models.sound_engine import OnnxSoundEngine
 
@@ -28,11 +28,11 @@ The .npy.xz files hold embeddings that infra/lab/training/background.py made of 
 bundled models: 1024 numbers a second, or 192 for two or five seconds. No recording can be made of them again. Heads
 that `earshot models train-tag` learns against them are learnt from these recordings too.
 {attribution.SOURCES}"""
-#: Maximum windows or looks kept per recording.
+#: Maximum windows or contexts kept per recording.
 MOST: Final = 6
 
 
-def write(engine: OnnxSoundEngine, data: Path, look: LookKind = "") -> Path:
+def write(engine: OnnxSoundEngine, data: Path, context: ContextKind = "") -> Path:
     """Make a background of a model from the clips and utterances in a data directory; return its path.
 
     Raises:
@@ -43,15 +43,15 @@ def write(engine: OnnxSoundEngine, data: Path, look: LookKind = "") -> Path:
     sources = {source: number for number, source in enumerate(dict.fromkeys((one.author, one.url) for one in material))}
 
     def embedded(path: Path) -> EmbeddedWindows:
-        return embed_looks(engine, path, look == "recording") if look else embed(engine, path)
+        return embed_contexts(engine, path, context == "recording") if context else embed(engine, path)
 
-    embeddings = [quantise(embedded(one.path).embeddings[:: STRIDES[look]][:MOST], look) for one in material]
+    embeddings = [quantise(embedded(one.path).embeddings[:: STRIDES[context]][:MOST], context) for one in material]
     numbers = np.repeat(
         [range(len(embeddings)), [sources[one.author, one.url] for one in material]],
         [len(one) for one in embeddings],
         axis=1,
     )
-    path = path_for(engine.manifest, look)
+    path = path_for(engine.manifest, context)
     path.parent.mkdir(exist_ok=True)
     with lzma.open(path, "wb", preset=9 | lzma.PRESET_EXTREME) as file:
         np.save(file, np.concatenate(embeddings))
@@ -65,7 +65,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     options = parser.parse_args()
     engine = OnnxSoundEngine(models.directory())
-    paths = [write(engine, options.data, look) for look in STRIDES]
+    paths = [write(engine, options.data, context) for context in STRIDES]
     (HERE / ATTRIBUTION).write_text(attribution.notice(clips.read_clips(options.data), CREDIT), encoding="utf-8")
     for path in paths:
         print(f"{path}: {path.stat().st_size} bytes")

@@ -12,7 +12,7 @@ from infra.lab.evaluation.sound import window_power
 from infra.teaching.heads import EmbeddedWindows
 from streams.audio.analysis import Analysis
 from streams.models.manifest import Manifest
-from streams.models.protocol import Floats, LookEngine, SoundEngine
+from streams.models.protocol import ContextEngine, Floats, SoundEngine
 from streams.models.sound_engine import OnnxSoundEngine
 from topics.errors import AudioError, BadRequest
 from topics.geometry import SESSIONS
@@ -20,45 +20,45 @@ from topics.geometry import SESSIONS
 Embedded = TypeVar("Embedded", bound="EmbeddedWindows")
 
 
-class EmbeddedLooks(EmbeddedWindows, frozen=True):
-    """The looks of a recording that a second model hears, cut as for a recording or a stream."""
+class EmbeddedContexts(EmbeddedWindows, frozen=True):
+    """The contexts of a recording that a second model hears, cut as for a recording or a stream."""
 
     #: The first model's highest score of any tag, which decides whether the recording passes the gate.
     first: float
 
 
-class LookRecorder(SoundEngine, LookEngine):
+class ContextRecorder(SoundEngine, ContextEngine):
     """Replaces both models in an `Analysis`: records their outputs, and returns zero scores."""
 
     def __init__(
         self, manifest: Manifest, first: SoundEngine, embed: Callable[[Floats], tuple[Floats, Floats]]
     ) -> None:
-        """Record a first model, and the class scores and embedding that `embed` returns for a look."""
+        """Record a first model, and the class scores and embedding that `embed` returns for a context."""
         self.manifest = manifest
-        #: The first model's scores of each window, float32[tags], and the number of its look.
+        #: The first model's scores of each window, float32[tags], and the number of its context.
         self.windows: list[tuple[Floats, int]] = []
-        self.looks: list[tuple[Floats, Floats]] = []
-        #: Mean power of each look in dB.
+        self.contexts: list[tuple[Floats, Floats]] = []
+        #: Mean power of each context in dB.
         self.levels: list[float] = []
         self._first = first
         self._embed = embed
 
     @property
-    def second(self) -> LookEngine:
+    def second(self) -> ContextEngine:
         return self
 
     def scores(self, patch: Floats) -> Floats:
         return self._first.scores(patch)
 
     def hear(self, frames: Floats, recording: bool) -> tuple[Floats, Floats]:
-        """Record a look, float32[frames, bands] in dB, and return its number in place of logits."""
-        self.looks.append(self._embed(frames))
+        """Record a context, float32[frames, bands] in dB, and return its number in place of logits."""
+        self.contexts.append(self._embed(frames))
         self.levels.append(10.0 * float(np.log10(np.mean(10.0 ** (frames / 10.0)))))
-        return np.array([len(self.looks) - 1], np.float32), self.looks[-1][1]
+        return np.array([len(self.contexts) - 1], np.float32), self.contexts[-1][1]
 
-    def combine(self, scores: Floats, look: Callable[[], Floats]) -> Floats:
+    def combine(self, scores: Floats, context: Callable[[], Floats]) -> Floats:
         """Record a window, whether or not it passes the gate."""
-        self.windows.append((scores, int(look()[0])))
+        self.windows.append((scores, int(context()[0])))
         return np.zeros_like(scores)
 
 
@@ -93,8 +93,8 @@ def embed(engine: OnnxSoundEngine, path: Path) -> EmbeddedWindows:
     return EmbeddedWindows(np.stack(notes.kept), levels.astype(np.float32))
 
 
-def embed_looks(engine: OnnxSoundEngine, path: Path, recording: bool) -> EmbeddedLooks:
-    """Return the looks of a file, cut as in a `recording` or in a stream.
+def embed_contexts(engine: OnnxSoundEngine, path: Path, recording: bool) -> EmbeddedContexts:
+    """Return the contexts of a file, cut as in a `recording` or in a stream.
 
     Raises:
         AudioError: It cannot be read or does not decode.
@@ -102,13 +102,13 @@ def embed_looks(engine: OnnxSoundEngine, path: Path, recording: bool) -> Embedde
     """
     pcm = read_audio(path)
     assert engine.second is not None
-    notes = LookRecorder(engine.manifest, engine, engine.second.embed)
+    notes = ContextRecorder(engine.manifest, engine, engine.second.embed)
     analysis = Analysis(notes, SESSIONS, pcm.rate, recording=recording)
     analysis.feed(pcm.samples)
     analysis.finish()
-    embeddings = np.stack([embedding for _, embedding in notes.looks])
+    embeddings = np.stack([embedding for _, embedding in notes.contexts])
     first = max(float(scores.max()) for scores, _ in notes.windows)
-    return EmbeddedLooks(embeddings, np.array(notes.levels, np.float32), first)
+    return EmbeddedContexts(embeddings, np.array(notes.levels, np.float32), first)
 
 
 def embed_folder(embed: Callable[[Path], Embedded], directory: Path) -> tuple[list[Embedded], list[SkippedRecording]]:

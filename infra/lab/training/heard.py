@@ -12,7 +12,7 @@ from infra.lab.converters import convert_ced
 from infra.lab.evaluation.metrics import any_by_recording
 from infra.lab.evaluation.recordings import Recording
 from infra.lab.evaluation.sound import ScoredRecordings, join_scored, score_recordings
-from infra.lab.training.embeddings import LookRecorder
+from infra.lab.training.embeddings import ContextRecorder
 from infra.teaching.operating_points import Bools, Indices
 from streams.models import heads
 from streams.models.manifest import SecondModel, SecondTag
@@ -23,42 +23,42 @@ from streams.models.tag_columns import TagColumns
 
 
 class HeardRecordings(msgspec.Struct, frozen=True):
-    """Windows of recordings, and their looks."""
+    """Windows of recordings, and their contexts."""
 
     #: The recordings and the truth; its scores are unused.
     scored: ScoredRecordings
-    #: The first model's scores, float32[windows, tags], and the number of each window's look, intp[windows].
+    #: The first model's scores, float32[windows, tags], and the number of each window's context, intp[windows].
     first: Floats
-    look: Indices
-    #: The second model's scores, float32[looks, classes], and embeddings, float32[looks, dimension].
+    context: Indices
+    #: The second model's scores, float32[contexts, classes], and embeddings, float32[contexts, dimension].
     classes: Floats
     embeddings: Floats
 
     @property
     def begins(self) -> Indices:
-        """The first window of each look: intp[looks]."""
-        return np.flatnonzero(np.diff(self.look, prepend=-1))
+        """The first window of each context: intp[contexts]."""
+        return np.flatnonzero(np.diff(self.context, prepend=-1))
 
     @property
-    def look_recording(self) -> Indices:
-        """The number of the recording of each look: intp[looks]."""
+    def context_recording(self) -> Indices:
+        """The number of the recording of each context: intp[contexts]."""
         return self.scored.truth.recording[self.begins]
 
     @property
-    def look_audible(self) -> Bools:
-        """Whether a window of the look is audible: bool[looks]."""
-        return any_by_recording(self.scored.truth.audible, self.look)
+    def context_audible(self) -> Bools:
+        """Whether a window of the context is audible: bool[contexts]."""
+        return any_by_recording(self.scored.truth.audible, self.context)
 
-    def at(self, look_logits: Floats, weight: float, gate: float) -> ScoredRecordings:
+    def at(self, context_logits: Floats, weight: float, gate: float) -> ScoredRecordings:
         """Return the recordings with combined scores.
 
         Args:
-            look_logits: The second model's logit of each tag, float32[looks, tags].
+            context_logits: The second model's logit of each tag, float32[contexts, tags].
             weight: Of the second model.
-            gate: Minimum score of some tag of the first model for a window to use its look.
+            gate: Minimum score of some tag of the first model for a window to use its context.
         """
         heard = np.where(
-            self.first.max(axis=1, keepdims=True) >= gate, look_logits[self.look], logit(np.zeros(1, np.float32))
+            self.first.max(axis=1, keepdims=True) >= gate, context_logits[self.context], logit(np.zeros(1, np.float32))
         )
         logits = np.float32(weight) * heard + np.float32(1.0 - weight) * logit(self.first)
         stored = np.frombuffer(
@@ -68,9 +68,9 @@ class HeardRecordings(msgspec.Struct, frozen=True):
 
 
 def tag_logits(heard: HeardRecordings, tags: Sequence[SecondTag], head_logits: Floats) -> Floats:
-    """Return the second model's logit of each tag, float32[looks, tags], as `SecondEngine.logits` does.
+    """Return the second model's logit of each tag, float32[contexts, tags], as `SecondEngine.logits` does.
 
-    If `head_logits`, float32[looks, heads], is NaN, the class alone scores the tag.
+    If `head_logits`, float32[contexts, heads], is NaN, the class alone scores the tag.
     """
     found = logit(TagColumns([tag.classes for tag in tags]).highest(heard.classes))
     for column, tag in enumerate(tags):
@@ -86,7 +86,7 @@ def join_heard(parts: Sequence[HeardRecordings]) -> HeardRecordings:
     return HeardRecordings(
         join_scored([part.scored for part in parts]),
         np.concatenate([part.first for part in parts]),
-        np.concatenate([part.look + first for part, first in zip(parts, before, strict=True)]),
+        np.concatenate([part.context + first for part, first in zip(parts, before, strict=True)]),
         np.concatenate([part.classes for part in parts]),
         np.concatenate([part.embeddings for part in parts]),
     )
@@ -111,9 +111,11 @@ def hear(
         scores, embedding = session.run(outputs, {convert_ced.INPUT: frames.T[np.newaxis]})
         return scores[0], embedding[0]
 
-    recorder = LookRecorder(msgspec.structs.replace(first.manifest, second=second), first, embed)
-    # Windows and looks are recorded in order, so use one thread.
+    recorder = ContextRecorder(msgspec.structs.replace(first.manifest, second=second), first, embed)
+    # Windows and contexts are recorded in order, so use one thread.
     scored = score_recordings(recorder, material, workers=1, recording=recording)
-    windows, looks = zip(*recorder.windows, strict=True)
-    classes, embeddings = zip(*recorder.looks, strict=True)
-    return HeardRecordings(scored, np.stack(windows), np.array(looks, np.intp), np.stack(classes), np.stack(embeddings))
+    windows, contexts = zip(*recorder.windows, strict=True)
+    classes, embeddings = zip(*recorder.contexts, strict=True)
+    return HeardRecordings(
+        scored, np.stack(windows), np.array(contexts, np.intp), np.stack(classes), np.stack(embeddings)
+    )

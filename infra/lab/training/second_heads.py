@@ -2,10 +2,10 @@
 
     python -m infra.lab.training.second_heads CRATE --data DATA --out DIR
 
-CRATE is the file that `infra.lab.converters.convert_ced` names. The bundle keeps the first model as it ships. Looks of
-streams (the last two seconds) and of recordings (blocks of five) have separate heads and points. A head is a logistic
-regression on the embedding of a look. It separates the tag's recordings from all recordings, including readings, in
-which the tag is a fault. Both sides have equal weight, and so have all recordings of a side.
+CRATE is the file that `infra.lab.converters.convert_ced` names. The bundle keeps the first model as it ships. Contexts
+of streams (the last two seconds) and of recordings (blocks of five) have separate heads and points. A head is a
+logistic regression on the embedding of a context. It separates the tag's recordings from all recordings, including
+readings, in which the tag is a fault. Both sides have equal weight, and so have all recordings of a side.
 
 Points follow `infra.lab.evaluation.calibration`, on scores by heads of four folds, each learnt without the recordings
 that it scores. For the figures, each half of the recordings is scored with heads and points of the other. The five
@@ -37,15 +37,15 @@ from infra.models import manifests
 from infra.teaching import heads
 from infra.teaching.operating_points import Bools, Doubles
 from streams.models import runtime
-from streams.models.manifest import Graph, Heads, LogMel, Look, Manifest, Output, SecondModel, SecondTag
+from streams.models.manifest import Context, Graph, Heads, LogMel, Manifest, Output, SecondModel, SecondTag
 from streams.models.protocol import Floats, SoundEngine
 from streams.models.sound_engine import OnnxSoundEngine
 
 NAME: Final = "yamnet-ced"
 GRAPH: Final = "second.onnx"
 CED: Final = RECIPES["ced"]
-#: Frames, milliseconds between looks, and heads file, for streams and for recordings.
-LOOKS: Final = ((192, 1000, "stream_heads.npy"), (496, 5000, "recording_heads.npy"))
+#: Frames, milliseconds between contexts, and heads file, for streams and for recordings.
+CONTEXTS: Final = ((192, 1000, "stream_heads.npy"), (496, 5000, "recording_heads.npy"))
 #: A tag with fewer recordings gets no head.
 FEWEST: Final = 3
 #: Weight of the second model. With 0.6, scenes have more hits and more false events.
@@ -88,7 +88,7 @@ HeardHalf = Mapping[str, HeardRecordings]
 
 
 class CrossedHalves(msgspec.Struct, frozen=True):
-    """Two halves, with tag logits of looks by heads that did not learn from them, float32[looks, tags]."""
+    """Two halves, with tag logits of contexts by heads that did not learn from them, float32[contexts, tags]."""
 
     halves: tuple[HeardHalf, ...]
     #: Logits that each half's points are set on, by heads of folds within the half.
@@ -118,7 +118,7 @@ def learn(heard: HeardRecordings, tags: Sequence[SecondTag], learnt: Bools) -> F
 
     The head of a tag without recordings is NaN.
     """
-    truth, recording, audible = heard.scored.truth, heard.look_recording, heard.look_audible
+    truth, recording, audible = heard.scored.truth, heard.context_recording, heard.context_audible
     has, allowed = (any_by_recording(which, truth.recording) for which in (truth.true, truth.allowed))
     silent = ~any_by_recording(audible, recording)
     used = learnt[recording] & (audible | silent[recording])
@@ -141,20 +141,20 @@ def learn(heard: HeardRecordings, tags: Sequence[SecondTag], learnt: Bools) -> F
 
 
 def logits_of(heard: HeardRecordings, tags: Sequence[SecondTag], rows: Floats) -> Floats:
-    """Return the second model's logit of each tag, float32[looks, tags], with these heads."""
+    """Return the second model's logit of each tag, float32[contexts, tags], with these heads."""
     return tag_logits(heard, tags, heard.embeddings @ rows[:, :-1].T + rows[:, -1])
 
 
 def held_out_logits(heard: HeardRecordings, tags: Sequence[SecondTag]) -> Floats:
-    """Return the logit of each tag, float32[looks, tags], by heads of four folds with no common sources."""
+    """Return the logit of each tag, float32[contexts, tags], by heads of four folds with no common sources."""
     given = heard.scored.recordings
     found = np.zeros((len(heard.classes), len(tags)), np.float32)
     kinds = [[one for one in given if (one.label == "speech") == speech] for speech in (False, True)]
     for quarters in zip(*map(_quarters, kinds), strict=True):
         names = {one.name for quarter in quarters for one in quarter}
         out = np.array([one.name in names for one in given])
-        looks = out[heard.look_recording]
-        found[looks] = logits_of(heard, tags, learn(heard, tags, ~out))[looks]
+        contexts = out[heard.context_recording]
+        found[contexts] = logits_of(heard, tags, learn(heard, tags, ~out))[contexts]
     return found
 
 
@@ -205,7 +205,7 @@ def second_tags(tags: int, clips: Sequence[int]) -> tuple[SecondTag, ...]:
 def second_model(graph: bytes, tags: Sequence[SecondTag]) -> SecondModel:
     """Return the second model without heads, at points of one half, where levels are exact."""
     assert isinstance(CED.input, LogMel)
-    stream, recording = (Look(frames, hop, Heads(file, ""), (0.5,) * len(tags)) for frames, hop, file in LOOKS)
+    stream, recording = (Context(frames, hop, Heads(file, ""), (0.5,) * len(tags)) for frames, hop, file in CONTEXTS)
     return SecondModel(
         name="ced-tiny",
         version="1",
@@ -251,12 +251,12 @@ def make(base: Path, graph: bytes, second: SecondModel, ways: Sequence[Sequence[
     crossed = [cross(halves, second.tags) for halves in ways]
     gate = choose_gate([way.figures for way in crossed])
     found = []
-    for halves, look in zip(ways, (second.stream, second.recording), strict=True):
+    for halves, context in zip(ways, (second.stream, second.recording), strict=True):
         heard = join_heard([learnt_from(half) for half in halves])
         rows = learn(heard, second.tags, np.ones(len(heard.scored.recordings), np.bool_))
-        learnt = write_heads(out / look.heads.file, rows)
+        learnt = write_heads(out / context.heads.file, rows)
         scored = heard.at(held_out_logits(heard, second.tags), WEIGHT, gate)
-        found.append((msgspec.structs.replace(look, heads=learnt), calibration.calibrate_bundled(scored)))
+        found.append((msgspec.structs.replace(context, heads=learnt), calibration.calibrate_bundled(scored)))
     (stream, of_streams), (recording, of_recordings) = found
     first = OnnxSoundEngine(base).manifest
     both = msgspec.structs.replace(second, gate=gate, stream=stream, recording=recording)

@@ -88,7 +88,7 @@ class Follower:
         self._crowd.discard(self)
 
 
-class Watch:
+class Subscription:
     """A callback for changes of the session."""
 
     def __init__(self, crowd: set[Any], woken: Callable[[bool], None]) -> None:
@@ -209,8 +209,8 @@ class MemorySessions:
         chunks = self.sessions[session].chunks
         return number < len(chunks) and chunks[number] == data
 
-    def watch(self, session: str, woken: Callable[[bool], None]) -> Watch:
-        return Watch(self.followers.setdefault(session, set()), woken)
+    def subscribe(self, session: str, woken: Callable[[bool], None]) -> Subscription:
+        return Subscription(self.followers.setdefault(session, set()), woken)
 
     def _fold(self, session: str, command: SessionCommand) -> Verdict:
         assert_stored(command, record_codec.decode_command)
@@ -291,7 +291,7 @@ class MemorySessions:
     def graph(self, model: str) -> str | None:
         return GRAPH
 
-    def looks(self, session: str, first: int, stop: int) -> Sequence[bytes]:
+    def embeddings(self, session: str, first: int, stop: int) -> Sequence[bytes]:
         return self.kept[first:stop]
 
     def tags(self, model: str) -> Sequence[str]:

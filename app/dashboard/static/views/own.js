@@ -26,13 +26,13 @@ function Keeping({ project, onChange }) {
   const change = async (event) => {
     setError(null);
     try {
-      await request("PATCH", "/api/v1/project", { body: { keep_looks: event.target.checked } });
+      await request("PATCH", "/api/v1/project", { body: { keep_embeddings: event.target.checked } });
     } catch (problem) {
       setError(problem);
     }
     onChange();
   };
-  return html`<p><label><input type="checkbox" checked=${project.keep_looks} onChange=${change} /> Keep learning data with new recordings and sessions</label></p>
+  return html`<p><label><input type="checkbox" checked=${project.keep_embeddings} onChange=${change} /> Keep learning data with new recordings and sessions</label></p>
     <p class="hint">That is 192 numbers for each two or five seconds with sound. Audio cannot be rebuilt from them. They are deleted with the recording, except those of passages that you mark.</p>
     <${Problem} error=${error} />`;
 }

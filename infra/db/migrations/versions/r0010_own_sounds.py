@@ -11,7 +11,7 @@ down_revision = "0009"
 
 def upgrade() -> None:
     """Add the tables; existing projects keep no embeddings to learn from."""
-    op.add_column("projects", sa.Column("keep_looks", sa.Boolean, nullable=False, server_default=sa.false()))
+    op.add_column("projects", sa.Column("keep_embeddings", sa.Boolean, nullable=False, server_default=sa.false()))
     op.create_table(
         "own_sounds",
         sa.Column("id", sa.String(24), nullable=False),
@@ -40,7 +40,7 @@ def upgrade() -> None:
         sa.Column("end_ms", sa.BigInteger, nullable=False),
         sa.Column("correct", sa.Boolean, nullable=False),
         sa.Column("graph", sa.String(64), nullable=False),
-        sa.Column("looks", sa.LargeBinary, nullable=False),
+        sa.Column("embeddings", sa.LargeBinary, nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_own_marks"),
         sa.ForeignKeyConstraint(
             ["sound_id"], ["own_sounds.id"], name="fk_own_marks_sound_id_own_sounds", ondelete="CASCADE"

@@ -101,18 +101,18 @@ def test_project_audio_retention(either: Client, house: House) -> None:
 
 def test_project_settings_and_usage(either: Client, house: House) -> None:
     rules = ChosenRules(SoundRule(2, 3, 1500), {"Siren": SoundRule(margin_ms=10_000)})
-    shown = msgspec.structs.replace(account(None), rules=rules, keep_looks=True)
+    shown = msgspec.structs.replace(account(None), rules=rules, keep_embeddings=True)
     house.projects.choose = chosen = mock.AsyncMock()
     house.projects.account = mock.AsyncMock(return_value=shown)
     used = DailyUsage("2026-11-01", MeteredService.SESSION, 2, 1500)
     house.projects.daily_usage = usage = mock.AsyncMock(return_value=[used])
-    assert either.keep_looks(True).keep_looks
+    assert either.keep_embeddings(True).keep_embeddings
     of_all, of_siren = earshot_client.SoundRule(2, 3, 1.5), earshot_client.SoundRule(margin=10)
     project = either.set_sound_rules(of_all, {"Siren": of_siren})
     assert (project.sound_rule, project.sound_rules) == (of_all, {"Siren": of_siren})
     either.set_sound_rules(None)
     assert [call.args[1] for call in chosen.await_args_list] == [
-        ProjectChoices(keep_looks=True),
+        ProjectChoices(keep_embeddings=True),
         ProjectChoices(rule=rules.rule, rules_by_name=rules.by_name),
         ProjectChoices(rule=None, rules_by_name={}),
     ]
@@ -136,7 +136,7 @@ def analysed(house: House) -> str:
     house.sessions.sessions[name] = Session(opened, SessionHead("stream", None, 1, 0, windows=6), 1)
     house.sessions.kept = [b"\1", b"\2", b"\1", b"\1", b"\1", b"\2"]
     house.own_sounds.learnt.return_value = Learnt("Kettle", GRAPH, b"", b"")
-    house.own_sounds.scores = lambda sound, looks, recording: bytes(126 + look for look in looks)
+    house.own_sounds.scores = lambda sound, embeddings, recording: bytes(126 + look for look in embeddings)
     return name
 
 

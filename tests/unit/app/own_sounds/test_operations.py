@@ -38,7 +38,7 @@ def session(house: House) -> str:
     house.own_sounds.mark = mock.AsyncMock(return_value=TAUGHT)
     house.own_sounds.learnt = mock.AsyncMock(return_value=KETTLE)
     # The score of an embedding is its first number.
-    house.own_sounds.scores = lambda sound, looks, recording: bytes(126 + number for number in looks[::2])
+    house.own_sounds.scores = lambda sound, embeddings, recording: bytes(126 + number for number in embeddings[::2])
     return name
 
 
@@ -49,7 +49,7 @@ def marked(house: House) -> Mark:
 
 
 @pytest.mark.parametrize(
-    ("start", "end", "looks"),
+    ("start", "end", "embeddings"),
     [
         # Middles of windows are at 0.5, 1.0, 1.5 ...
         (0.9, 2.1, b"\1\1"),
@@ -61,12 +61,18 @@ def marked(house: House) -> Mark:
     ],
 )
 def test_mark_stores_embeddings_of_its_windows_once(
-    house: House, http: TestClient, session: str, start: float, end: float, looks: bytes
+    house: House, http: TestClient, session: str, start: float, end: float, embeddings: bytes
 ) -> None:
     answer = http.post(f"{OWN}/sessions/{session}", json={"start": start, "end": end, "right": False})
     assert answer.status_code == 201, answer.text
     mark = marked(house)
-    assert (mark.looks, mark.right, mark.job, mark.source, mark.graph) == (looks, False, False, session, GRAPH)
+    assert (mark.embeddings, mark.right, mark.job, mark.source, mark.graph) == (
+        embeddings,
+        False,
+        False,
+        session,
+        GRAPH,
+    )
     assert (mark.start_ms, mark.end_ms) == (round(1000 * start), round(1000 * end))
 
 
@@ -110,14 +116,14 @@ def test_job_is_marked_and_searched(house: House, http: TestClient, session: str
         for first in (0, 4)
     ]
     house.jobs.perform(job, Service.SOUND, *portions)
-    assert "`keep_looks`" in http.post(f"{OWN}/jobs/{job}", json={"start": 0, "end": 2}).json()["error"]
+    assert "`keep_embeddings`" in http.post(f"{OWN}/jobs/{job}", json={"start": 0, "end": 2}).json()["error"]
     kept = msgspec.structs.replace(known.accepted, hearing=Hearing(keeps=True))
     view = house.jobs.view(job)
     assert view is not None
     with mock.patch.object(house.jobs, "view", return_value=msgspec.structs.replace(view, accepted=kept)):
         # Windows of two seconds, one per second: middles at 1, 2 ...
         assert http.post(f"{OWN}/jobs/{job}", json={"start": 4.5, "end": 6.5}).status_code == 201
-        assert (marked(house).looks, marked(house).job) == (b"\2\2\3\3", True)
+        assert (marked(house).embeddings, marked(house).job) == (b"\2\2\3\3", True)
         found = http.get(f"{OWN}/jobs/{job}").json()["found"]
         assert [(one["start"], one["end"]) for one in found] == [(4.0, 9.0)]
 

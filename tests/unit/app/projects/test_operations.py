@@ -51,7 +51,7 @@ async def test_project_reads_its_own_settings(house: RealHouse) -> None:
         "longest_keep_audio_seconds": 3600,
         "sound_rule": None,
         "sound_rules": {},
-        "keep_looks": False,
+        "keep_embeddings": False,
     }
     assert house.key not in answer.text
 

@@ -64,8 +64,8 @@ async def over(*exchanges: Exchange) -> None:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "GATHER_SECONDS", 0.001)
-    monkeypatch.setattr(live, "LOOK_SECONDS", 0.02)
-    monkeypatch.setattr(joined_live, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(live, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(joined_live, "POLL_SECONDS", 0.02)
 
 
 async def test_slow_reader_gets_every_window(house: House) -> None:

@@ -13,7 +13,7 @@ from websockets.protocol import Protocol, Side
 
 from app.http.bodies import BodyQuota
 from app.sessions import socket as socket_module
-from app.sessions import socket_audio, socket_room
+from app.sessions import socket_audio, socket_quota
 from infra.service import connections, socket_connection
 from tests.contract.api import silence, tone
 from tests.unit.app.conftest import OPTIONS, House
@@ -111,7 +111,7 @@ async def test_client_is_not_read_while_log_is_full(house: House, monkeypatch: p
             pass
 
 
-async def sent_audio(house: House, line: socket_room.RoomLine) -> socket_audio.SentAudio:
+async def sent_audio(house: House, line: socket_quota.QuotaLine) -> socket_audio.SentAudio:
     """Return the audio of a new session's socket."""
     session = await opened(house)
     context = mock.Mock(sessions=house.sessions, commands=map(str, count()), log_chunks=False, chunk_limit=1 << 20)
@@ -126,7 +126,7 @@ async def test_in_a_crowd_each_socket_sends_one_chunk_after_the_other(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(socket_audio, "CROWD", 2)
-    line = socket_room.RoomLine(BodyQuota(1 << 30))
+    line = socket_quota.QuotaLine(BodyQuota(1 << 30))
     crowd = [True] * 3
     audio = await sent_audio(house, line)
     house.sessions.paused = True
@@ -134,30 +134,30 @@ async def test_in_a_crowd_each_socket_sends_one_chunk_after_the_other(
     line.join("another project", crowd.pop)
     line.join("another project", crowd.pop)
     line.join("project", crowd.pop)
-    waited = audio.waits_for_room
+    waited = audio.waits_for_quota
     line.join("project", lambda: not crowd)
-    assert (waited, audio.waits_for_room) == (False, True), "a chunk is under way when two sockets of the project wait"
+    assert (waited, audio.waits_for_quota) == (False, True), "a chunk is under way when two sockets of the project wait"
     await until(lambda: not crowd)
-    await until(lambda: not audio.waits_for_room)
+    await until(lambda: not audio.waits_for_quota)
 
 
 async def test_waiting_chunks_are_appended_together(house: House) -> None:
     bodies = BodyQuota(1 << 30)
-    audio = await sent_audio(house, socket_room.RoomLine(bodies))
+    audio = await sent_audio(house, socket_quota.QuotaLine(bodies))
     house.sessions.paused = True
     house.sessions.failure = Unavailable("the log's queue is full")
     fit = socket_audio.WAITING_BYTES // (len(HALF) + socket_audio.CHUNK_COST)
 
     def is_full() -> bool:
         audio.take(HALF)
-        return audio.waits_for_room
+        return audio.waits_for_quota
 
     assert [is_full() for _ in range(fit + 1)] == [False] * fit + [True]
     assert bodies.used == audio.size
     house.sessions.failure, before = None, len(house.sessions.appended)
     await until(lambda: len(house.sessions.appended) > before)
     assert len(house.sessions.appended) == before + fit + 1
-    assert (audio.complete, audio.waits_for_room, bodies.used) == (True, False, 0)
+    assert (audio.complete, audio.waits_for_quota, bodies.used) == (True, False, 0)
 
 
 async def test_chunks_that_find_no_memory_to_wait_close_their_socket(house: House) -> None:
@@ -170,7 +170,7 @@ async def test_chunks_that_find_no_memory_to_wait_close_their_socket(house: Hous
 
 
 async def test_sockets_wait_for_log_in_order_per_project() -> None:
-    line, went, room = socket_room.RoomLine(BodyQuota(0)), list[str](), {"a": 0, "b": 1}
+    line, went, room = socket_quota.QuotaLine(BodyQuota(0)), list[str](), {"a": 0, "b": 1}
 
     def go_on(project: str, name: str) -> bool:
         if not room[project]:
@@ -189,7 +189,7 @@ async def test_sockets_wait_for_log_in_order_per_project() -> None:
 
 
 async def test_sockets_per_project_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(socket_room, "PROJECT_SOCKETS", 2)
+    monkeypatch.setattr(socket_quota, "PROJECT_SOCKETS", 2)
     house = House()
     session = await opened(house)
     listening = path_of(session, "?mode=listen")
@@ -207,7 +207,7 @@ async def test_sockets_per_project_are_limited(monkeypatch: pytest.MonkeyPatch) 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look after connections so often that the time for which the process stood still counts little."""
-    monkeypatch.setattr(connections, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(connections, "POLL_SECONDS", 0.1)
 
 
 @pytest.mark.slow

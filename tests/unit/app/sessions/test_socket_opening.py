@@ -18,7 +18,7 @@ from websockets.typing import Subprotocol
 from app.http.errors import ClientGone
 from app.identity import authentication
 from app.identity import keys as keys_module
-from app.sessions import live, socket_opening, socket_room
+from app.sessions import live, socket_opening, socket_quota
 from infra.service.socket_upgrade import SocketUpgrade
 from infra.service.tunnel import FrameCount
 from tests.contract.api import RAW, tone
@@ -88,7 +88,7 @@ async def test_invalid_parameters_are_rejected(house: House, query: str, named: 
 async def test_refused_creation_leaves_no_session(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
     """The session is stored before the refusal; without a `request_id`, nobody has its id."""
     if why == "no socket":
-        monkeypatch.setattr(socket_room, "PROJECT_SOCKETS", 0)
+        monkeypatch.setattr(socket_quota, "PROJECT_SOCKETS", 0)
     elif why == "no listener":
         monkeypatch.setattr(live, "PROJECT_LISTENERS", 0)
     elif why == "hung up":

@@ -9,7 +9,7 @@ import pytest
 
 from tests.contract.api import tone
 from tests.unit.app.conftest import OPTIONS, House
-from tests.unit.app.double import Watch
+from tests.unit.app.double import Subscription
 from tests.unit.app.jobs.conftest import Exchange
 from tests.unit.app.sessions.sockets import opened
 from topics.errors import Unavailable
@@ -57,13 +57,13 @@ async def test_wait_reads_session_only_after_change(monkeypatch: pytest.MonkeyPa
 async def test_change_before_subscribing_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     house = patient()
     session = await pending(house)
-    watch = house.sessions.watch
+    subscribe = house.sessions.subscribe
 
-    def late(name: str, woken: Callable[[bool], None]) -> Watch:
+    def late(name: str, woken: Callable[[bool], None]) -> Subscription:
         house.sessions.analyse(name)
-        return watch(name, woken)
+        return subscribe(name, woken)
 
-    monkeypatch.setattr(house.sessions, "watch", late)
+    monkeypatch.setattr(house.sessions, "subscribe", late)
     reader = await Exchange(house, f"/audio_sessions/{session}/status").end()
     assert reader.status == 200
 

@@ -59,7 +59,7 @@ async def test_rows_of_oldest_revision_are_kept(opened: Database) -> None:
         await connection.execute(text("INSERT INTO keys VALUES (3, '1', '2', 'digest', 'esp_…', 0, NULL, NULL)"))
     await opened.migrate()
     async with opened.reading() as connection:
-        columns = "name, free_seconds, sound_rules, keep_looks, shown, chosen"
+        columns = "name, free_seconds, sound_rules, keep_embeddings, shown, chosen"
         rows = await connection.execute(text(f"SELECT {columns} FROM projects JOIN keys ON project_id = projects.id"))
         assert rows.all() == [("apes", 1200, None, False, "esp_…", True)]
 

@@ -29,13 +29,13 @@ async def test_own_sound_is_marked_learnt_and_removed(database: Database) -> Non
     await accounts.create_organization("Zoo")
     apes, key = await accounts.create_project("apes")
     assert await accounts.project_of(key) == Principal(apes.id, apes.organization)
-    await SqlProjects(database).choose(apes.id, ProjectChoices(keep_looks=True))
+    await SqlProjects(database).choose(apes.id, ProjectChoices(keep_embeddings=True))
     await sounds.keep_mark(apes.id, "Kettle", MARK)
     await sounds.keep_mark(apes.id, "Kettle", msgspec.structs.replace(MARK, id="m2", right=False))
     await sounds.keep_mark(apes.id, "Kettle", msgspec.structs.replace(MARK, id="m3", job=False, start_ms=0))
     await sounds.keep_mark(apes.id, "Kettle", msgspec.structs.replace(MARK, id="m4", graph="6" * 64, source="s"))
     (taught,) = await sounds.taught(apes.id, GRAPH)
-    assert [(mark.id, mark.right, mark.looks) for mark in taught.marks] == [
+    assert [(mark.id, mark.right, mark.embeddings) for mark in taught.marks] == [
         ("m3", True, b""),
         ("m2", False, b""),
         ("m4", True, b""),
@@ -97,7 +97,7 @@ async def test_removed_embeddings_are_erased_from_all_files(tmp_path: Path, remo
     accounts, sounds = Accounts(database), SqlOwnSounds(database)
     await accounts.create_organization("Zoo")
     apes, _ = await accounts.create_project("apes")
-    await sounds.keep_mark(apes.id, "Kettle", msgspec.structs.replace(MARK, looks=bytes(range(192))))
+    await sounds.keep_mark(apes.id, "Kettle", msgspec.structs.replace(MARK, embeddings=bytes(range(192))))
     assert bytes(range(192)) in stored(tmp_path)
     match removal:
         case "mark":

@@ -90,7 +90,7 @@ def given() -> list[Recording]:
 def test_training_scores_match_service(recording: bool) -> None:
     session = runtime.open_session(BUNDLE / SECOND.graph.file, SECOND.graph.sha256)
     heard = hear(OnnxSoundEngine(YAMNET), session, SECOND, given(), recording)
-    logits = second_heads.logits_of(heard, SECOND.tags, heads.read(BUNDLE, SECOND.look(recording).heads))
+    logits = second_heads.logits_of(heard, SECOND.tags, heads.read(BUNDLE, SECOND.context(recording).heads))
     combined = heard.at(logits, SECOND.weight, SECOND.gate)
     served = score_recordings(OnnxSoundEngine(BUNDLE), given(), recording=recording)
     # Matrix products add in another order.

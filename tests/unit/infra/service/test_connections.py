@@ -82,7 +82,7 @@ async def test_pings_of_sockets_that_came_together_are_spread(line: tuple[Any, A
     while door.now < IDLE / PINGS:
         door.now += 1.0
         for socket in sockets:
-            socket.look(door.now)
+            socket.check(door.now)
     assert len(pinged) == len(sockets), "each once"
     assert max(pinged.count(second) for second in pinged) < len(sockets) / 2
 
@@ -92,7 +92,7 @@ async def test_idle_socket_is_closed_on_time(
     monkeypatch: pytest.MonkeyPatch, line: tuple[Any, Any], begins: str
 ) -> None:
     """Never early, and at the next look."""
-    monkeypatch.setattr(connections, "LOOK_SECONDS", 0.5)
+    monkeypatch.setattr(connections, "POLL_SECONDS", 0.5)
     closed, now = asyncio.Event(), 0.0
     monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
     door = Connections(ConnectionLimits(1000, None, 0.75, 1))
@@ -129,10 +129,10 @@ async def test_client_whose_input_waits_for_its_turn_is_not_late(
     socket.resume_reading()
     line[1].send(b"\x8a\x80....")  # a pong
     await until(lambda: works)
-    socket.look(1000.0)
+    socket.check(1000.0)
     receiver.ended.assert_not_called()
     works[0]()
-    socket.look(2000.0)
+    socket.check(2000.0)
     receiver.ended.assert_called_once_with()
 
 
@@ -173,11 +173,11 @@ async def test_socket_that_takes_nothing_is_closed_on_time() -> None:
     door, transport = Connections(ConnectionLimits(1000, None, IDLE, 1)), Unread()
     receiver = Mock(spec=Receiver, holder=HOLDER, closing_error=lambda code, text: b"{}")
     socket = SocketConnection(transport, Protocol(Side.SERVER), receiver, door, Mock(), "10.0.0.1")
-    socket.look(1.01)
+    socket.check(1.01)
     socket.send([b"x"])  # Written after this look, perhaps just before the next one.
     first = now = 2.02
     while not receiver.ended.called:
-        socket.look(now)
+        socket.check(now)
         now += 1.01
     assert first + IDLE < now - 1.01 < first + IDLE + 1.01
 
@@ -231,6 +231,6 @@ async def test_slow_reader_may_fall_behind(
         await iterate()
         transport.data = transport.data[reads:]
         door.now = float(second)
-        connection.look(door.now)
+        connection.check(door.now)
     assert len(transport.data) > 1000
     assert transport.ended == (not reads)

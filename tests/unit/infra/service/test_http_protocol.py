@@ -173,7 +173,7 @@ def loop() -> Iterator[asyncio.Runner]:
 @contextlib.asynccontextmanager
 async def serving(limits: ConnectionLimits = LIMITS) -> AsyncIterator[Client]:
     """Run a server that checks its connections often."""
-    with mock.patch.object(connections, "LOOK_SECONDS", 0.02), mock.patch.object(http_protocol, "LOOK_SECONDS", 0.02):
+    with mock.patch.object(connections, "POLL_SECONDS", 0.02), mock.patch.object(http_protocol, "POLL_SECONDS", 0.02):
         async with listening(application, limits) as (server, door):
             client = Client(door, server.servers[0].sockets[0].getsockname())
             try:
@@ -636,7 +636,7 @@ class Place:
     def __init__(self, address: str) -> None:
         self.address = address
 
-    def look(self, now: float) -> None:
+    def check(self, now: float) -> None:
         pass
 
 
@@ -663,18 +663,18 @@ def test_refusals_are_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 async def test_connection_checks_yield_to_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(connections, "POLL_SECONDS", 0.0)
     door, looks = Connections(msgspec.structs.replace(LIMITS, connections=1000)), list[int]()
     turn = 0
 
-    class Looked(Place):
-        def look(self, now: float) -> None:
+    class Checked(Place):
+        def check(self, now: float) -> None:
             looks.append(turn)
             for one in (self, *pair):
                 door.leave(one)
 
-    pair = [Looked("10.0.0.2") for _ in range(2)]
-    for one in [*(Looked("10.0.0.1") for _ in range(10 * connections.TOGETHER)), *pair]:
+    pair = [Checked("10.0.0.2") for _ in range(2)]
+    for one in [*(Checked("10.0.0.1") for _ in range(10 * connections.TOGETHER)), *pair]:
         door.admit(one)
     watching = asyncio.create_task(door.watch())
     while len(door):

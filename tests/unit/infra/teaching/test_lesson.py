@@ -18,16 +18,18 @@ AXIS = np.random.default_rng(1).normal(0, 2.5, (1, DIMENSION)).astype(np.float32
 
 
 def mark(number: int, right: bool = True, spread: float = 0.8) -> Mark:
-    """Return a passage of three looks around a sound unlike anything in the background."""
+    """Return a passage of three contexts around a sound unlike anything in the background."""
     random = np.random.default_rng(number)
-    looks = (AXIS if right else -AXIS) + random.normal(0, spread, (3, DIMENSION)) + random.normal(0, spread, DIMENSION)
-    stored = quantise(looks.astype(np.float32)).tobytes()
+    contexts = (
+        (AXIS if right else -AXIS) + random.normal(0, spread, (3, DIMENSION)) + random.normal(0, spread, DIMENSION)
+    )
+    stored = quantise(contexts.astype(np.float32)).tobytes()
     return Mark(str(number), True, "job", 5000 * number, 5000 * number + 3000, right, GRAPH, stored)
 
 
 def test_sound_is_learnt_for_streams_and_recordings() -> None:
     learnt = lesson.learn([*map(mark, range(12)), mark(90, right=False)], MANIFEST)
-    later = np.frombuffer(mark(50).looks, np.int8).reshape(-1, DIMENSION)
+    later = np.frombuffer(mark(50).embeddings, np.int8).reshape(-1, DIMENSION)
     for kind, head in (("streams", learnt.stream), ("recordings", learnt.recording)):
         figures = learnt.figures[kind]
         assert (figures.passages, figures.found) == (12, 1.0)
@@ -51,6 +53,6 @@ def test_identical_passages_are_rejected() -> None:
         lesson.learn([mark(number, spread=0.0) for number in range(11)], MANIFEST)
 
 
-def test_quantised_looks_round_trip() -> None:
-    stored = np.frombuffer(mark(1).looks, np.int8)
+def test_quantised_embeddings_round_trip() -> None:
+    stored = np.frombuffer(mark(1).embeddings, np.int8)
     assert np.array_equal(quantise(dequantise(stored)), stored)

@@ -7,10 +7,10 @@ import msgspec
 import numpy as np
 
 from streams.models.manifest import (
+    Context,
     Graph,
     Heads,
     LogMel,
-    Look,
     Manifest,
     ModelTag,
     Output,
@@ -18,7 +18,7 @@ from streams.models.manifest import (
     SecondTag,
     Waveform,
 )
-from streams.models.protocol import Floats, LookEngine, SoundEngine
+from streams.models.protocol import ContextEngine, Floats, SoundEngine
 
 TAGS = 8
 YAMNET = LogMel(
@@ -43,7 +43,7 @@ class Fingerprint(SoundEngine):
 
 
 class Pair(Fingerprint):
-    """Two models: half of a window's score is the checksum of its patches, half that of its look."""
+    """Two models: half of a window's score is the checksum of its patches, half that of its context."""
 
     def __init__(self, front: LogMel | Waveform = YAMNET, gate: float = 0.0) -> None:
         super().__init__(front, "pair")
@@ -54,24 +54,24 @@ class Pair(Fingerprint):
             second=SecondModel(
                 "second", "1", "none", "here", Graph("second.onnx", "0" * 64), CED, Output(None, "embedding"), TAGS,
                 tuple(SecondTag((n,)) for n in range(TAGS)), 0.5, gate,
-                stream=Look(120, 1000, file, points),
-                recording=Look(192, 2000, file, points),
+                stream=Context(120, 1000, file, points),
+                recording=Context(192, 2000, file, points),
                 dimension=TAGS,
             ),
         )  # fmt: skip
-        #: Number of looks scored.
-        self.looks = 0
+        #: Number of contexts scored.
+        self.contexts = 0
 
     @property
-    def second(self) -> LookEngine:
+    def second(self) -> ContextEngine:
         return self
 
     def hear(self, frames: Floats, recording: bool) -> tuple[Floats, Floats]:
-        self.looks += 1
+        self.contexts += 1
         return fingerprint(frames), 8 * fingerprint(frames)
 
-    def combine(self, scores: Floats, look: Callable[[], Floats]) -> Floats:
-        return (scores + (look() if scores.max() >= self.gate else np.float32(0.5))) / np.float32(2)
+    def combine(self, scores: Floats, context: Callable[[], Floats]) -> Floats:
+        return (scores + (context() if scores.max() >= self.gate else np.float32(0.5))) / np.float32(2)
 
 
 def fingerprint(patch: Floats) -> Floats:

@@ -40,8 +40,8 @@ def analysed(analysis: Analysis, pieces: list[Floats]) -> bytes:
     return packed
 
 
-def look_by_definition(window: int, model: Floats, geometry: Geometry, recording: bool) -> Floats:
-    """Return the checksum of a window's look for a `Pair`'s second model, cut from the whole recording's frames."""
+def context_by_definition(window: int, model: Floats, geometry: Geometry, recording: bool) -> Floats:
+    """Return the checksum of a window's context for a `Pair`'s second model, cut from the whole recording's frames."""
     start, hop = window * geometry.hop_ms * 16, 160
     count = max(0, (len(model) - CED.span) // hop + 1)
     if recording:
@@ -57,7 +57,7 @@ def look_by_definition(window: int, model: Floats, geometry: Geometry, recording
 def by_definition(
     samples: Floats, rate: int, geometry: Geometry, front: LogMel | Waveform, recording: bool | None = None
 ) -> bytes:
-    """Return the windows of a whole recording, patch by patch, unshared; with looks unless `recording` is None."""
+    """Return the windows of a whole recording, patch by patch, unshared; with contexts unless `recording` is None."""
     resampler = Resampler(rate, MODEL)
     model = np.concatenate((resampler.feed(samples), resampler.finish()))
 
@@ -66,8 +66,8 @@ def by_definition(
 
     scores = list(naive.windows(geometry, model, MODEL, front.samples, score))
     if recording is not None:
-        looks = [look_by_definition(number, model, geometry, recording) for number in range(len(scores))]
-        scores = [(one + look) / np.float32(2) for one, look in zip(scores, looks, strict=True)]
+        contexts = [context_by_definition(number, model, geometry, recording) for number in range(len(scores))]
+        scores = [(one + context) / np.float32(2) for one, context in zip(scores, contexts, strict=True)]
     return pack(np.stack(scores), [0.5] * TAGS) if scores else b""
 
 
@@ -90,7 +90,7 @@ def test_windows_are_independent_of_cuts(
 @example(geometry=SESSIONS, rate=MODEL, seconds=0.02, cuts=[])
 @given(geometry=geometries, rate=rates, seconds=st.floats(0, 7), cuts=st.lists(st.floats(0, 1), max_size=8))
 @settings(max_examples=30)
-def test_each_window_gets_look_at_its_position(
+def test_each_window_gets_context_at_its_position(
     recording: bool, geometry: Geometry, rate: int, seconds: float, cuts: list[float]
 ) -> None:
     samples = noise(int(rate * seconds))
@@ -99,12 +99,12 @@ def test_each_window_gets_look_at_its_position(
     assert got == by_definition(samples, rate, geometry, YAMNET, recording)
 
 
-@pytest.mark.parametrize(("recording", "looks"), [(False, 10), (True, 5)])
-def test_second_model_runs_once_per_look_above_gate(recording: bool, looks: int) -> None:
-    for gate, count in ((0.0, looks), (0.8, 0)):
+@pytest.mark.parametrize(("recording", "contexts"), [(False, 10), (True, 5)])
+def test_second_model_runs_once_per_context_above_gate(recording: bool, contexts: int) -> None:
+    for gate, count in ((0.0, contexts), (0.8, 0)):
         engine = Pair(gate=gate)
         analysed(Analysis(engine, SESSIONS, MODEL, recording=recording), np.split(noise(10 * MODEL), 20))
-        assert engine.looks == count
+        assert engine.contexts == count
 
 
 @pytest.mark.parametrize("seconds", [0.5, 1.0, 3.0, 4.3])

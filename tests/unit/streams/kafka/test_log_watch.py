@@ -73,7 +73,7 @@ class Watcher:
 
     async def look(self) -> None:
         """Look, as every few seconds."""
-        await self.watch._look(with_settings=True)
+        await self.watch._poll(with_settings=True)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A bundle's second model: its outputs for a look, the combination of both models, own sounds, and invalid bundles."""
+"""A bundle's second model: its outputs for a context, both models combined, own sounds, and invalid bundles."""
 
 import hashlib
 import io
@@ -13,7 +13,18 @@ from onnx import TensorProto, helper
 from streams.audio.analysis import NOTHING, Analysis
 from streams.models import heads
 from streams.models.loaded_models import LoadedModels, SoundModel
-from streams.models.manifest import FILE, Graph, Heads, LogMel, Look, Manifest, ModelTag, Output, SecondModel, SecondTag
+from streams.models.manifest import (
+    FILE,
+    Context,
+    Graph,
+    Heads,
+    LogMel,
+    Manifest,
+    ModelTag,
+    Output,
+    SecondModel,
+    SecondTag,
+)
 from streams.models.own_sounds import LARGEST, OwnColumns, dequantise, own_columns, quantise, score, widths
 from streams.models.protocol import Floats
 from streams.models.second import EDGE, logit
@@ -31,6 +42,7 @@ BANDS = 4
 FRONT = LogMel(1000, 20, BANDS, 16, 10, 16, 0.0, 500.0, 1e-10, layout="bands-frames")
 WEIGHTS = np.array([[1, 0, 0, 0, -1], [0, 2, 0, 0, 0.5]], np.float32)
 #: By class, by head, by both, and by the first model alone.
+MISSING = Heads("second.npy", "0" * 64)
 TAGS = (SecondTag((2, 0)), SecondTag((), 1), SecondTag((3,), 0), SecondTag())
 GIVEN = (0.1, 0.2, 0.3, 0.4)
 
@@ -63,14 +75,14 @@ def bundle(directory: Path, **changes: object) -> Path:
     second = SecondModel(
         "ears", "1", "CC0-1.0", "here", Graph("second.onnx", hashlib.sha256(graph).hexdigest()), FRONT,
         Output("prob", "embedding"), BANDS, TAGS, 0.25, 0.5,
-        stream=Look(6, 1000, learnt, (0.5,) * 4), recording=Look(20, 1000, learnt, (0.2, 0.4, 0.6, 0.8)),
+        stream=Context(6, 1000, learnt, (0.5,) * 4), recording=Context(20, 1000, learnt, (0.2, 0.4, 0.6, 0.8)),
     )  # fmt: skip
     tags = tuple(ModelTag(f"Tag_{number}", "Test", (number,), 0.5) for number in range(4))
     manifest: Manifest = msgspec.structs.replace(MANIFEST, tags=tags, second=msgspec.structs.replace(second, **changes))
     return write(directory, manifest)
 
 
-def look(frames: int) -> Floats:
+def context(frames: int) -> Floats:
     return np.tile(np.array(GIVEN, np.float32), (frames, 1))
 
 
@@ -78,7 +90,7 @@ def look(frames: int) -> Floats:
 def test_tag_score_is_mean_logit_of_class_and_head(tmp_path: Path, recording: bool) -> None:
     second = OnnxSoundEngine(bundle(tmp_path)).second
     assert second is not None
-    found, _ = second.hear(look(20 if recording else 6), recording)
+    found, _ = second.hear(context(20 if recording else 6), recording)
     # A class's logit is the number of its band; the heads' are those of the two rows of WEIGHTS.
     np.testing.assert_allclose(found, [0.3, 2 * 0.2 + 0.5, (0.4 + 0.1 - 1) / 2, 0.0], atol=1e-6)
 
@@ -122,10 +134,10 @@ def test_points_depend_on_kind_of_audio(tmp_path: Path) -> None:
         ({"output": Output("prob")}, "second.output.embedding names no output"),
         ({"output": Output("none", "embedding")}, "ears: "),
         ({"input": msgspec.structs.replace(FRONT, sample_rate=2000)}, "second.input.sample_rate is 2000, expected"),
-        ({"stream": Look(21, 1000, Heads("second.npy", "0" * 64), (0.5,) * 4)}, "second.stream.frames is 21, expected"),
-        ({"stream": Look(6, 300, Heads("second.npy", "0" * 64), (0.5,) * 4)}, "second.stream.hop_ms is 300, expected"),
-        ({"stream": Look(6, 1000, Heads("second.npy", "0" * 64), (0.5,) * 3)}, "second.stream.points needs a number"),
-        ({"stream": Look(6, 1000, Heads("second.npy", "0" * 64), (0.5,) * 4)}, "second.npy: not the file"),
+        ({"stream": Context(21, 1000, MISSING, (0.5,) * 4)}, "second.stream.frames is 21, expected"),
+        ({"stream": Context(6, 300, MISSING, (0.5,) * 4)}, "second.stream.hop_ms is 300, expected"),
+        ({"stream": Context(6, 1000, MISSING, (0.5,) * 3)}, "second.stream.points needs a number"),
+        ({"stream": Context(6, 1000, MISSING, (0.5,) * 4)}, "second.npy: not the file"),
     ],
 )  # fmt: skip
 def test_invalid_bundles_are_rejected(tmp_path: Path, changes: dict[str, object], fault: str) -> None:

@@ -204,7 +204,7 @@ def replace(path: Path) -> None:
 async def test_removed_or_replaced_file_fails_node_and_rejects_commands(
     tmp_path: Path, change: Callable[[Path], object], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files_watch, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(files_watch, "POLL_SECONDS", 0.01)
     look = mock.Mock(wraps=files_watch._look)
     monkeypatch.setattr(files_watch, "_look", look)
     database = tmp_path / "earshot.db"

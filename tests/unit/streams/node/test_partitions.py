@@ -310,7 +310,7 @@ async def test_partition_whose_log_lost_records_stops_at_once(holder: Shareholde
 
 
 async def test_idle_table_stays_fresh_while_log_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LOOK_SECONDS", 0.005)
+    monkeypatch.setattr(module, "POLL_SECONDS", 0.005)
     async with Shareholder(MemoryLog(), tmp_path).running() as holder:
         holder.assign(1, standbys=[2])
         await until(lambda: holder.serving() == [1] and list(holder.partitions.standbys))

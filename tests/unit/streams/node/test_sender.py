@@ -16,7 +16,7 @@ from streams.log import RECORD_COST, Ack, StoredRecord
 from streams.node import sender as module
 from streams.node.owner import PartitionOwner
 from streams.node.sender import RecordSender
-from streams.room import Room
+from streams.quota import SharedQuota
 from tests.examples import golden
 from tests.garbage import uncollected
 from tests.unit.streams.jobs.world import accepted
@@ -201,7 +201,7 @@ async def test_acceptance_does_not_overtake_waiting_parts() -> None:
 
 
 async def test_projects_enter_in_turn() -> None:
-    room, order = Room(10), []
+    room, order = SharedQuota(10), []
     deadline = asyncio.get_running_loop().time() + 60
     await room.enter("loud", 10, deadline)
 
@@ -219,7 +219,7 @@ async def test_projects_enter_in_turn() -> None:
 
 
 async def test_long_work_takes_turns_and_few_may_wait_for_it() -> None:
-    room, order = Room(1, most_waiting=3), list[str]()
+    room, order = SharedQuota(1, most_waiting=3), list[str]()
 
     async def work(project: str) -> None:
         async with room.admit(project):
@@ -233,7 +233,7 @@ async def test_long_work_takes_turns_and_few_may_wait_for_it() -> None:
 
 
 async def test_requests_of_one_project_enter_in_order() -> None:
-    room, order = Room(10), []
+    room, order = SharedQuota(10), []
     deadline = asyncio.get_running_loop().time() + 60
     await room.enter("p", 10, deadline)
 
@@ -253,7 +253,7 @@ async def test_requests_of_one_project_enter_in_order() -> None:
 @pytest.mark.parametrize("seed", range(5))
 async def test_cancelled_waits_leak_no_room_and_limit_holds(seed: int) -> None:
     chance = random.Random(seed)
-    room, used = Room(10), 0
+    room, used = SharedQuota(10), 0
     loop = asyncio.get_running_loop()
 
     async def enter() -> None:

@@ -211,7 +211,7 @@ class Notepad:
 async def test_stop_lasts_until_operator_decides_and_each_record_is_parked_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stop_notes, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(stop_notes, "POLL_SECONDS", 0.01)
     home, stops, bad, good = Home(tmp_path), Notepad(), in_partition(NUMBER), in_partition(NUMBER)
     async with home.serving(stops=stops) as node:
         await send(node, good, STREAM)

@@ -14,7 +14,7 @@ from streams.audio.decode import BLOCK_SAMPLES
 from streams.models.protocol import Floats
 from streams.processes.deaths import DEADLY, DEATHS
 from streams.sessions import step as module
-from streams.workers.messages import Answer, Scored
+from streams.workers.messages import Answer, ScoredWindows
 from streams.workers.session import WorkerSession
 from tests.unit.streams.audio.engines import TAGS, Fingerprint
 from tests.unit.streams.sessions.engines import Faulty, Gated
@@ -202,13 +202,13 @@ async def test_step_with_most_windows_is_accepted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "lie",
     [
-        Scored(0, b"1" * (TAGS + 1), Cursor(1, 1), 1),
-        Scored(1, b"1" * TAGS, Cursor(1, 1), 1),
-        Scored(-1, b"1" * TAGS, Cursor(1, 1), 1),
-        Scored(0, b"1" * TAGS * 4096, Cursor(1, 1), 1),
-        Scored(0, b"1" * TAGS, Cursor(2, 1), 1),
-        Scored(0, b"1" * TAGS, Cursor(1, 2), 1),
-        Scored(0, b"1" * TAGS, Cursor(1, -1), 1),
+        ScoredWindows(0, b"1" * (TAGS + 1), Cursor(1, 1), 1),
+        ScoredWindows(1, b"1" * TAGS, Cursor(1, 1), 1),
+        ScoredWindows(-1, b"1" * TAGS, Cursor(1, 1), 1),
+        ScoredWindows(0, b"1" * TAGS * 4096, Cursor(1, 1), 1),
+        ScoredWindows(0, b"1" * TAGS, Cursor(2, 1), 1),
+        ScoredWindows(0, b"1" * TAGS, Cursor(1, 2), 1),
+        ScoredWindows(0, b"1" * TAGS, Cursor(1, -1), 1),
     ],
     ids=[
         "half a window",
@@ -220,11 +220,13 @@ async def test_step_with_most_windows_is_accepted(tmp_path: Path) -> None:
         "keeps what never was",
     ],
 )
-async def test_invalid_worker_answer_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: Scored) -> None:
+async def test_invalid_worker_answer_is_retried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: ScoredWindows
+) -> None:
     lies = 0
     tell = WorkerSession.absorb
 
-    def absorb(session: WorkerSession, answer: Answer) -> Scored:
+    def absorb(session: WorkerSession, answer: Answer) -> ScoredWindows:
         nonlocal lies
         lies += 1
         return lie if lies <= 2 else tell(session, answer)

@@ -211,7 +211,7 @@ async def test_only_readers_of_changed_session_are_woken() -> None:
 async def test_readers_are_woken_in_turn_by_session() -> None:
     followers, woken = Followers(), list[str]()
     for session in ["loud"] * (3 * WAKES) + ["quiet"]:
-        followers.watch(session, lambda lost, session=session: woken.append(session))  # type: ignore[misc]
+        followers.subscribe(session, lambda lost, session=session: woken.append(session))  # type: ignore[misc]
     followers.notify(["loud", "quiet"])
     followers.notify(["loud"])
     assert len(woken) == WAKES, "one iteration of the loop"

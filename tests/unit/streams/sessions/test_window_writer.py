@@ -117,8 +117,8 @@ def windows(first: int, count: int) -> bytes:
 ONE: Final = Cursor(1)
 
 
-def made(first: int, count: int, cursor: Cursor = ONE, *, final: bool = False, looks: bytes = b"") -> NewWindows:
-    return NewWindows(first, MODEL, windows(first, count), cursor, final, TAGS, looks)
+def made(first: int, count: int, cursor: Cursor = ONE, *, final: bool = False, embeddings: bytes = b"") -> NewWindows:
+    return NewWindows(first, MODEL, windows(first, count), cursor, final, TAGS, embeddings)
 
 
 @settings(deadline=None)
@@ -140,15 +140,15 @@ def test_blocks_are_independent_of_write_steps(steps: list[int]) -> None:
 def test_embeddings_align_with_their_windows(steps: list[int]) -> None:
     house, first = House(), 0
 
-    def looks(start: int, count: int) -> bytes:
+    def embeddings(start: int, count: int) -> bytes:
         return b"".join(bytes([number % 256, 7]) for number in range(start, start + count))
 
     for count in steps:
-        house.write(made(first, count, looks=looks(first, count)))
+        house.write(made(first, count, embeddings=embeddings(first, count)))
         first += count
     blocks = house.store.blocks(SESSION, 0, 1000)
-    assert b"".join(block.looks for block in blocks) == looks(0, first)
-    assert all(2 * len(block.scores) == len(block.looks) * TAGS for block in blocks)
+    assert b"".join(block.embeddings for block in blocks) == embeddings(0, first)
+    assert all(2 * len(block.scores) == len(block.embeddings) * TAGS for block in blocks)
 
 
 def test_windows_are_shown_once_changelog_has_them(house: House) -> None:

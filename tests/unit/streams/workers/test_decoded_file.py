@@ -27,7 +27,7 @@ import pytest
 from streams.audio import decode
 from streams.audio.decode import BROKEN_LIMIT, AudioFile, OpenFile
 from streams.processes import confinement
-from streams.processes.child import IDLE, TOO_LONG, Child, Deadlines, Watch
+from streams.processes.child import IDLE, TOO_LONG, Child, Deadlines, Stopwatch
 from streams.processes.deaths import KILLED
 from streams.processes.zygote_process import ZygoteProcess
 from streams.workers import messages
@@ -268,11 +268,11 @@ def test_pause_of_whole_service_does_not_count(monkeypatch: pytest.MonkeyPatch, 
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     child = mock.Mock(spec=Child, processor_seconds=lambda: 0.1, is_stuck=lambda: stuck)
-    watch = Watch(child, Deadlines(processor=1, idle=2, wall=3))
+    stopwatch = Stopwatch(child, Deadlines(processor=1, idle=2, wall=3))
     faults = []
     for seconds in (0.5, 600, 0.5, 0.5, 0.5, 0.5):
         now += seconds
-        faults.append(watch.fault())
+        faults.append(stopwatch.fault())
     assert faults == [None, None, None, *([IDLE, IDLE] if stuck else [None, None]), TOO_LONG]
 
 

@@ -295,7 +295,7 @@ async def test_repeated_worker_kills_change_no_window(zygote: Zygote, tmp_path: 
 
 
 async def test_cost_of_audio_is_measured(zygote: Zygote, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers_module, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(workers_module, "POLL_SECONDS", 0.01)
     workers, engine = (
         Workers(1, partial(zygote.fork, memory_bytes(slot_bytes(0)))),
         Fingerprint(SAMPLES),

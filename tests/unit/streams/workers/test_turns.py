@@ -227,7 +227,7 @@ async def test_projects_share_limited_owned_workers(
 
 async def test_idle_owned_worker_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "IDLE_SECONDS", 0.0)
-    monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(module, "POLL_SECONDS", 0.01)
     engine = Fingerprint()
     async with working(engine) as workers:
         analysed = session(workers, engine, "a", owned=True)

@@ -25,7 +25,7 @@ from streams.processes.deaths import DEADLY, DEATHS, KILLED, KILLS, Deaths
 from streams.processes.messages import Hello
 from streams.workers import messages, worker
 from streams.workers import workers as module
-from streams.workers.messages import Answer, Forgotten, Scored, Segment
+from streams.workers.messages import Answer, Forgotten, ScoredWindows, Segment
 from streams.workers.process import StateLost, WorkerDied
 from streams.workers.progress import StreamProgress
 from streams.workers.session import WorkerSession
@@ -252,7 +252,7 @@ LAST: Final = bytes([messages.SLOTS + messages.SMALL_SLOTS - 1])
     [
         (b"\x00", b""),
         (b"\xff", b""),
-        (LAST * 2, answered(messages.encode(Scored(0, b"", Cursor(), 1)))),
+        (LAST * 2, answered(messages.encode(ScoredWindows(0, b"", Cursor(), 1)))),
         (b"", answered(b"\xc1")),
         (b"", answered(b"")),
         (b"", messages.LENGTH.pack(1 << 30)),
@@ -280,7 +280,9 @@ async def test_worker_with_invalid_answer_is_replaced(said: bytes, written: byte
 
 
 @pytest.mark.parametrize(
-    "answer", [Forgotten(), Scored(0, b"", Cursor(), 2), Scored(0, b"", Cursor(), -1)], ids=["forgets", "more", "less"]
+    "answer",
+    [Forgotten(), ScoredWindows(0, b"", Cursor(), 2), ScoredWindows(0, b"", Cursor(), -1)],
+    ids=["forgets", "more", "less"],
 )
 async def test_worker_that_lies_about_progress_counts_as_dead(answer: Answer) -> None:
     """Otherwise its sessions would begin again forever, or skip chunks."""

@@ -8,8 +8,8 @@ import pytest
 
 from infra.lab.evaluation import user_recordings
 from infra.lab.evaluation.recordings import Recording, SkippedRecording, Span
-from streams.models.manifest import Graph, Heads, LogMel, Look, Output, SecondModel, SecondTag
-from streams.models.protocol import Floats, LookEngine
+from streams.models.manifest import Context, Graph, Heads, LogMel, Output, SecondModel, SecondTag
+from streams.models.protocol import ContextEngine, Floats
 from tests.unit.infra.lab.evaluation.engines import DEEP, LOUD, RATE, Levels, recording
 from topics.errors import BadRequest
 
@@ -32,22 +32,22 @@ class Two(Levels):
     def __init__(self) -> None:
         super().__init__(0.5, 0.5)
         front = LogMel(RATE, 20, 4, 16, 10, 16, 0.0, 500.0, 1e-10)
-        look = Look(20, 1000, Heads("heads.npy", "0" * 64), (0.5, 0.5))
+        context = Context(20, 1000, Heads("heads.npy", "0" * 64), (0.5, 0.5))
         graph, tags = Graph("second.onnx", "0" * 64), (SecondTag(),) * 2
         second = SecondModel(
-            "two", "1", "CC0-1.0", "here", graph, front, Output(), 2, tags, 0.5, 0.0, stream=look, recording=look
+            "two", "1", "CC0-1.0", "here", graph, front, Output(), 2, tags, 0.5, 0.0, stream=context, recording=context
         )
         self.manifest = msgspec.structs.replace(self.manifest, second=second)
 
     @property
-    def second(self) -> LookEngine:
+    def second(self) -> ContextEngine:
         return self
 
     def hear(self, frames: Floats, recording: bool) -> tuple[Floats, Floats]:
         return np.full(2, 1.0 if recording else 0.6, np.float32), np.zeros(1, np.float32)
 
-    def combine(self, scores: Floats, look: Callable[[], Floats]) -> Floats:
-        return scores * look()
+    def combine(self, scores: Floats, context: Callable[[], Floats]) -> Floats:
+        return scores * context()
 
 
 def test_streams_and_recordings_get_separate_points() -> None:

@@ -16,7 +16,7 @@ from infra.cli import train_tag
 from infra.lab.training import added_tag
 from infra.models.registry import Registry
 from infra.teaching import background, heads, tags
-from infra.teaching.background import Background, LookKind
+from infra.teaching.background import Background, ContextKind
 from infra.teaching.heads import EmbeddedWindows
 from infra.teaching.negatives import FOLDS, USER_LABEL, Negatives, gather
 from streams.audio.analysis import Analysis
@@ -156,9 +156,9 @@ def app(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> typer.Typer:
     monkeypatch.setenv("EARSHOT_DATA", str(tmp_path / "data"))
     read = background.read
 
-    def part(manifest: Manifest, look: LookKind = "") -> Background:
+    def part(manifest: Manifest, context: ContextKind = "") -> Background:
         """Return a sixteenth of it, which is faster to learn against."""
-        whole = read(manifest, look)
+        whole = read(manifest, context)
         assert whole is not None
         kept = whole.recording % 16 == 0
         numbers = np.unique(whole.recording[kept], return_inverse=True)
@@ -228,6 +228,6 @@ def test_train_tag_command_rejects_bad_folders(app: typer.Typer, tmp_path: Path)
 
 
 def test_missing_background_requires_negatives(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background, "read", lambda manifest, look: None)
+    monkeypatch.setattr(background, "read", lambda manifest, context: None)
     with pytest.raises(BadRequest, match="give --negatives"):
         gather(engine().manifest, [])

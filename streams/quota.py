@@ -15,7 +15,7 @@ MOST_WAITING: Final = 64
 Waiter = tuple[asyncio.Future[None], int]
 
 
-class Room:
+class SharedQuota:
     """Admits up to `limit` at a time, or one larger thing; the rest wait in turn by project. Loop only."""
 
     def __init__(self, limit: int, most_waiting: float = math.inf) -> None:

@@ -47,7 +47,7 @@ class Sender(Protocol):
         """Return once nothing of it can be stored any more."""
 
 
-class SocketRoom:
+class SocketQuota:
     """Counts the sockets of projects, and knows the sender of each session. Loop only."""
 
     def __init__(self, waiting_bytes: int, turns: LoopTurns) -> None:
@@ -56,7 +56,7 @@ class SocketRoom:
         # The limit of connections bounds them all.
         self.places = HolderQuota(Places(PROJECT_SOCKETS, FULL), organization, Places(sys.maxsize, ""), RETRY_SECONDS)
         self._senders: dict[str, Sender] = {}
-        self.line = RoomLine(BodyQuota(waiting_bytes))
+        self.line = QuotaLine(BodyQuota(waiting_bytes))
         self.turns = turns
 
     def enter(self, session: str, sender: Sender) -> Sender | None:
@@ -73,7 +73,7 @@ class SocketRoom:
             del self._senders[session]
 
 
-class RoomLine:
+class QuotaLine:
     """Each project's sockets that wait for room in the log, first come, first served. Loop only."""
 
     def __init__(self, memory: BodyQuota) -> None:

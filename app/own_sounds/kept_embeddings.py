@@ -15,8 +15,8 @@ from topics.ports.jobs import JobView
 from topics.ports.sessions import SessionView
 
 NOT_KEPT: Final = (
-    "no data to learn from was kept: set `keep_looks` of the project; it applies to sessions and jobs created from "
-    "then on"
+    "no data to learn from was kept: set `keep_embeddings` of the project; it applies to sessions and jobs created "
+    "from then on"
 )
 NO_SOUNDS: Final = "the job did not request sound events"
 NOT_ENDED: Final = "the sound events have not ended yet"
@@ -27,7 +27,7 @@ SLICE: Final = 1024
 LONGEST_MS: Final = 30_000
 
 
-class KeptLooks(msgspec.Struct, frozen=True):
+class KeptEmbeddings(msgspec.Struct, frozen=True):
     """The stored embeddings of one session or job."""
 
     context: OwnSoundContext
@@ -47,15 +47,15 @@ class KeptLooks(msgspec.Struct, frozen=True):
         """Yield (first window, embedding of each window), some windows at a time, as far as they are stored here."""
         if not self.job:
             for start in range(first, stop, SLICE):
-                yield start, list(self.context.sessions.looks(self.id, start, min(stop, start + SLICE)))
+                yield start, list(self.context.sessions.embeddings(self.id, start, min(stop, start + SLICE)))
             return
         for number in range(self.portions):
             data = self.context.jobs.portion(self.id, Service.SOUND, number)
             sounds = None if data is None else payloads.sounds(data)
             if sounds is None or not first - sounds.windows < sounds.first < stop:
                 continue
-            size = len(sounds.looks) // sounds.windows
-            rows = [sounds.looks[size * window : size * (window + 1)] for window in range(sounds.windows)]
+            size = len(sounds.embeddings) // sounds.windows
+            rows = [sounds.embeddings[size * window : size * (window + 1)] for window in range(sounds.windows)]
             skip = max(0, first - sounds.first)
             yield sounds.first + skip, rows[skip : stop - sounds.first]
 
@@ -80,13 +80,13 @@ class KeptLooks(msgspec.Struct, frozen=True):
         rows = [row for _, rows in self.read(first, min(stop, self.windows)) for row in rows]
         if not any(rows):
             raise Conflict("the passage is not analysed yet")
-        looks = [look for look, _ in groupby(rows) if any(look)]
-        if not looks:
+        embeddings = [one for one, _ in groupby(rows) if any(one)]
+        if not embeddings:
             raise BadRequest(NO_SOUND)
-        return b"".join(looks)
+        return b"".join(embeddings)
 
 
-def of_session(context: OwnSoundContext, session: str, view: SessionView) -> KeptLooks:
+def of_session(context: OwnSoundContext, session: str, view: SessionView) -> KeptEmbeddings:
     """Return the stored embeddings of a session.
 
     Raises:
@@ -97,10 +97,10 @@ def of_session(context: OwnSoundContext, session: str, view: SessionView) -> Kep
     if graph is None:
         raise Conflict(NOT_KEPT)
     recording, step = opened.kind == "file" or bool(head.predicts), opened.window_ms if head.predicts else opened.hop_ms
-    return KeptLooks(context, session, False, graph, recording, head.windows, opened.window_ms, step)
+    return KeptEmbeddings(context, session, False, graph, recording, head.windows, opened.window_ms, step)
 
 
-def of_job(context: OwnSoundContext, job: str, view: JobView) -> KeptLooks:
+def of_job(context: OwnSoundContext, job: str, view: JobView) -> KeptEmbeddings:
     """Return the stored embeddings of a job.
 
     Raises:
@@ -117,4 +117,4 @@ def of_job(context: OwnSoundContext, job: str, view: JobView) -> KeptLooks:
     last = context.jobs.portion(job, Service.SOUND, entry.portions - 1) if entry.portions else None
     sounds = None if last is None else payloads.sounds(last)
     windows = 0 if sounds is None else sounds.first + sounds.windows
-    return KeptLooks(context, job, True, graph, True, windows, SENSE.window_ms, SENSE.hop_ms, entry.portions)
+    return KeptEmbeddings(context, job, True, graph, True, windows, SENSE.window_ms, SENSE.hop_ms, entry.portions)

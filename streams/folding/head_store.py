@@ -57,8 +57,11 @@ class PartitionTable(Protocol):
     def now_ms(self) -> int:
         """Return the log time."""
 
-    def log_first(self, rows: Mapping[bytes, bytes], logged: Callable[[], None]) -> None:
-        """Log rows to the changelog, and call `logged` once it has them; `write` writes them to the table then."""
+    def log_first(self, rows: Mapping[bytes, bytes], logged: Callable[[], None], head: bytes | None = None) -> None:
+        """Log rows to the changelog, and call `logged` once it has them; `write` writes them to the table then.
+
+        The row of the key `head` is logged before them, if it changed since it was.
+        """
 
     def write_again(self, keys: Sequence[bytes], logged: Callable[[], None]) -> None:
         """Log rows of the table again, and call `logged` once the changelog has them."""

@@ -32,8 +32,9 @@ from topics.ports.stops import Decision, Stops
 
 log = structlog.get_logger(__name__)
 
-#: Seconds between notes of the folded positions: a crash repeats the work since the last note.
-NOTE_SECONDS: Final = 0.5
+#: Seconds between notes of the folded positions, before which changed heads are logged: a crash repeats the work since
+#: the last note.
+NOTE_SECONDS: Final = 2.0
 #: Late rows that are rewritten before other tasks run.
 REWRITTEN: Final = 1024
 #: Seconds between checks for records that other nodes wrote to an owned partition.
@@ -87,7 +88,7 @@ class Partitions:
         """Note the folded positions and close everything. The tasks must be stopped already."""
         if self._tasks.failure is None and self.may_append():
             for owner in self.owners.all_serving():
-                self._note_positions(owner)
+                await self._note_positions(owner)
             try:
                 await self.backend.writer.flush()
                 await asyncio.sleep(0)  # Callbacks of acknowledgements run.
@@ -118,13 +119,18 @@ class Partitions:
                     self._rebuild(owner, damage)
             if self.may_append():
                 for owner in self.owners.all_serving():
-                    self._note_positions(owner)
+                    await self._note_positions(owner)
 
-    def _note_positions(self, owner: PartitionOwner) -> None:
+    async def _note_positions(self, owner: PartitionOwner) -> None:
         """Log how far an owner's topics are folded, after the resulting rows, so that positions never lead them."""
         if (positions := owner.positions()) == owner.noted:
             return
         owner.noted = positions
+        for _ in owner.rows.log_heads():
+            await asyncio.sleep(0)
+            if owner.closed or not self.may_append():
+                owner.noted = None
+                return
         gaps, logged = owner.unread_gaps, owner.rows.unlogged
         appended = self.backend.writer.append(
             CHANGELOG, owner.number, POSITIONS, encode_positions(positions), bounded=False, epoch=owner.rows.epoch

@@ -108,7 +108,9 @@ class WindowWriter:
         coming = _Coming(session, store, new, at, rows, shown)
         self._coming[session] = coming
         store.coming[session] = head.windows + new.count, rows
-        store.partition.log_first(rows, partial(self._note, coming))
+        # A session without a head would be a new one, whose first windows are made anew.
+        first = None if new.first else store.row_key(session, keys.HEAD)
+        store.partition.log_first(rows, partial(self._note, coming), first)
 
     def lose(self, partitions: Collection[int]) -> None:
         """Give up what is on its way in lost partitions; the next owners find it in the changelog."""

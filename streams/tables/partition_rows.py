@@ -1,7 +1,7 @@
 """The rows of one partition, kept in its database and logged to the changelog."""
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -24,6 +24,8 @@ APPLIED: Final = b"\x00applied"
 #: Numbered notes, which are no rows either: the keys of deleted rows whose deletions may not be in the changelog yet.
 UNLOGGED: Final = b"\x00unlogged"
 _NUMBER_BYTES: Final = 8
+#: Heads logged before other tasks run.
+HEADS: Final = 64
 NO_ROWS: Final[Mapping[bytes, bytes]] = MappingProxyType({})
 
 
@@ -85,23 +87,29 @@ class PartitionRows:
         self._fresh_ms = 0
         #: Rows that were logged first, and not written yet.
         self._coming: dict[bytes, bytes] = {}
+        #: Keys of sessions' heads that changed since they were logged last, in order.
+        self._heads: dict[bytes, None] = {}
         #: Held during `apply`, `begin` and `close`.
         self._lock = threading.Lock()
 
     # --- the owner's writes -----------------------------------------------------------------------------------------
 
-    def log_first(self, rows: Mapping[bytes, bytes], logged: Callable[[], None]) -> None:
+    def log_first(self, rows: Mapping[bytes, bytes], logged: Callable[[], None], head: bytes | None = None) -> None:
         """Log rows to the changelog, and call `logged` once it has them; `write` writes them to the table then.
 
-        For these rows the table is never ahead of the changelog.
+        For these rows the table is never ahead of the changelog. The row of the key `head` is logged before them, if it
+        changed since it was.
         """
         self._coming.update(rows)
+        if head in self._heads:
+            self._log_heads([head])
         self._writer.append_rows(CHANGELOG, self.number, rows, self.epoch, logged)
 
     def write(self, changes: Mapping[bytes, bytes | None], logged: Mapping[bytes, bytes] = NO_ROWS) -> None:
         """Write all changes (None deletes), then log them to the changelog; after DiskFull, neither was done.
 
-        Also write rows that are `logged` already.
+        Heads of sessions change with each command and follow from the commands alone, so `log_heads` logs them. Those
+        of jobs must be in the changelog before results are. Also write rows that are `logged` already.
 
         If the process dies in between, its next life cannot know which rows it deleted. So they are noted.
         """
@@ -111,8 +119,27 @@ class PartitionRows:
         for key in (*logged, *changes) if self._coming else ():
             self._coming.pop(key, None)
         self.unlogged += len(note)
-        if changes:
-            self._writer.append_rows(CHANGELOG, self.number, changes, self.epoch)
+        now: dict[bytes, bytes | None] = {}
+        for key, value in changes.items():
+            if value is not None and key[:1] == SESSION and is_head(key):
+                self._heads[key] = None
+            else:
+                self._heads.pop(key, None)
+                now[key] = value
+        if now:
+            self._writer.append_rows(CHANGELOG, self.number, now, self.epoch)
+
+    def log_heads(self) -> Iterator[None]:
+        """Log the heads that changed, some at each step: before the positions of the commands that changed them."""
+        changed = list(self._heads)
+        for first in range(0, len(changed), HEADS):
+            self._log_heads([key for key in changed[first : first + HEADS] if key in self._heads])
+            yield
+
+    def _log_heads(self, heads: Sequence[bytes]) -> None:
+        self.write_again(heads)
+        for key in heads:
+            del self._heads[key]
 
     def mark(self, key: bytes) -> None:
         self._database.write_rows({key: b""})

@@ -12,6 +12,10 @@ from topics.turns import Sharing, Turns
 #: requests wait here in turn. With less, the worker would idle until the loop's next turn.
 ALONE_IN_WORK: Final = 0.04
 SHARED_IN_WORK: Final = 0.015
+#: A worker with at most this recent load, seconds in work and sessions gets further sessions before others do.
+LIGHT_LOAD: Final = 0.5
+LIGHT_IN_WORK: Final = 0.005
+LIGHT_SESSIONS: Final = 2048
 
 
 class WorkerSlot:
@@ -57,6 +61,14 @@ class WorkerSlot:
         """Return the number of requests, waiting or in work, and the number of sessions with state."""
         process = self.process
         return self.count + (0 if process is None else len(process)), 0 if process is None else len(process.sessions)
+
+    @property
+    def is_light(self) -> bool:
+        """Whether the worker has little to do, and memory for further sessions."""
+        process = self.process
+        if process is None or self.count or process.load > LIGHT_LOAD or len(process.sessions) >= LIGHT_SESSIONS:
+            return False
+        return process.seconds * process.cost <= LIGHT_IN_WORK
 
     def put(self, project: str, call: Call) -> None:
         self._waiting.put(project, call)

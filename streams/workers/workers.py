@@ -155,9 +155,14 @@ class Workers(mode.Service):  # type: ignore[misc]
         raise EngineError(DEADLY)
 
     def slot(self, owner: str | None) -> WorkerSlot:
-        """Return the slot for a session's steps: the project's own, or the shared one with the least work."""
+        """Return the slot for a session's steps: the project's own, or a shared one.
+
+        The first that has little to do gets more, because a worker that wakes up for one step costs as much as the
+        step. If all are busy, the one with the least work gets it.
+        """
         if owner is None:
-            return min(self._shared, key=lambda slot: slot.load)
+            light = (slot for slot in self._shared if slot.is_light)
+            return next(light, None) or min(self._shared, key=lambda slot: slot.load)
         slot = self._owned.get(owner)
         if slot is None:
             slot = self._owned[owner] = WorkerSlot(owner, self._deadlines.within(OWNED), self._sharing)

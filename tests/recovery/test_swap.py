@@ -11,7 +11,7 @@ import pytest
 
 from infra import models
 from infra.models.registry import Registry
-from streams.models.manifest import FILE, Look, read
+from streams.models.manifest import FILE, Context, read
 from tests.lengths import length
 from tests.process import ServiceProcess
 from tests.recovery.load import Client, Stream
@@ -45,7 +45,7 @@ def variant(directory: Path) -> Path:
     return directory
 
 
-def _halved(look: Look) -> Look:
+def _halved(look: Context) -> Context:
     return msgspec.structs.replace(look, points=tuple(point / 2 for point in look.points[::2]))
 
 

@@ -143,8 +143,8 @@ def _wrapping(owner: type, name: str, wrapper: Callable[..., Any]) -> AbstractCo
 # --- 9: windows are shown before the changelog has them -------------------------------------------------------------
 
 
-def _log_at_once(real: Any, self: PartitionRows, rows: dict[bytes, bytes], logged: Callable[[], None]) -> None:
-    real(self, rows, lambda: None)
+def _log_at_once(real: Any, self: PartitionRows, rows: Any, logged: Callable[[], None], head: bytes | None) -> None:
+    real(self, rows, lambda: None, head)
     logged()
 
 
@@ -187,6 +187,20 @@ def _shown_after_the_end() -> Iterator[None]:
         yield
 
 
+# --- 14: positions are noted before the heads that the commands below them changed ----------------------------------
+
+
+def _log_no_heads(self: PartitionRows) -> Iterator[None]:
+    return iter(())
+
+
+# --- 15: the changelog has windows of a session that it does not have -----------------------------------------------
+
+
+def _log_headless(real: Any, self: PartitionRows, rows: Any, logged: Callable[[], None], head: bytes | None) -> None:
+    real(self, rows, logged)
+
+
 REGRESSIONS: Final[dict[int | None, Callable[[], AbstractContextManager[Any]]]] = {
     None: nullcontext,
     1: partial(_replaced, Partitions, "lapsed", _stay),
@@ -201,6 +215,8 @@ REGRESSIONS: Final[dict[int | None, Callable[[], AbstractContextManager[Any]]]] 
     11: partial(_wrapping, SessionWorkload, "_may_show", _show_always),
     12: partial(_replaced, PartitionRows, "write_again", _write_table_again),
     13: _shown_after_the_end,
+    14: partial(_replaced, PartitionRows, "log_heads", _log_no_heads),
+    15: partial(_wrapping, PartitionRows, "log_first", _log_headless),
 }
 #: Too rare for any number of histories that a run has: `tests/unit/streams/tables/test_rows.py` and
 #: `tests/unit/streams/sessions/test_window_writer.py` hold them.

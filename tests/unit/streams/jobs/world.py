@@ -109,7 +109,7 @@ class JobWorld(PartitionWorld[JobHead]):
         self.fold_all()
 
     def flush(self) -> None:
-        self.flushed = len(self.partition.changelog)
+        self.flushed = self.durable = len(self.partition.changelog)
 
     # --- crash and recovery -----------------------------------------------------------------------------------------
 

@@ -167,10 +167,10 @@ async def test_agent_exception_fails_node(tmp_path: Path, monkeypatch: pytest.Mo
     home = Home(tmp_path)
     async with home.serving() as node:
 
-        async def fail(session: str) -> None:
+        async def fail(sessions: list[str]) -> None:
             raise RuntimeError("a bug")
 
-        monkeypatch.setattr(node.session_workload.analyser, "_attempt", fail)
+        monkeypatch.setattr(node.session_workload.analyser, "chunks_of", fail)
         node.session_workload.analyser.enqueue(new_id())
         await until(lambda: node.alive() is not None)
         assert (node.alive(), home.failures) == ("RuntimeError: a bug", 1)

@@ -127,7 +127,7 @@ async def test_deletions_that_a_crash_kept_from_the_changelog_are_logged_again(
         await until(lambda: view(node, session).head.windows)
         rows = node.owners.serving(session).rows
         monkeypatch.setattr(rows, "_writer", mock.Mock())
-        monkeypatch.setattr(node.partitions, "_note_positions", lambda owner: None)
+        monkeypatch.setattr(node.partitions, "_note_positions", mock.AsyncMock())
         await send(node, session, Deleted("d"))
     async with home.serving() as node:
         await log_of(node).flush()

@@ -37,7 +37,9 @@ class MemoryPartition:
     def now_ms(self) -> int:
         return 0
 
-    def log_first(self, rows: Mapping[bytes, bytes | None], logged: Callable[[], None]) -> None:
+    def log_first(
+        self, rows: Mapping[bytes, bytes | None], logged: Callable[[], None], head: bytes | None = None
+    ) -> None:
         self.changelog.extend(rows.items())
         self.waiting.append(logged)
         if self.is_prompt:

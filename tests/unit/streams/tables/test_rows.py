@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from streams.disk import DatabaseDamaged, DatabaseFailed, DiskFull, failure_of
 from streams.log import LogWriter, StoredRecord
+from streams.tables import partition_rows as module_of_rows
 from streams.tables import tables as module
 from streams.tables.database import Databases
 from streams.tables.partition_rows import APPLIED, UNLOGGED, Applied, PartitionRows, TableOutdated, TableUnfit
@@ -474,3 +475,29 @@ def test_row_logged_first_is_logged_again_as_it_is_on_its_way(tables: Tables) ->
     rows.begin(2, log.end, 0)
     rows.write_again([K])
     assert log.records[-1].value == rows.get(K) == b"new"
+
+
+def test_heads_of_sessions_are_logged_on_demand_as_they_are_then(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of jobs at once, and so are deletions."""
+    monkeypatch.setattr(module_of_rows, "HEADS", 2)
+    log = Changelog()
+    rows = tables.open("a", log)
+    rows.begin(1, 0, 0)
+    heads = [keys.row_key(keys.SESSION, letter * keys.ID_LENGTH, keys.HEAD) for letter in "abcde"]
+    job = keys.row_key(keys.JOB, "a" * keys.ID_LENGTH, keys.HEAD)
+    for value in b"1", b"2":
+        rows.write({**dict.fromkeys(heads, value), job: value})
+    rows.write({heads[0]: None})
+    assert [(one.key, one.value) for one in log.records] == [(job, b"1"), (job, b"2"), (heads[0], None)]
+    steps = rows.log_heads()
+    next(steps)
+    assert [(one.key, one.value) for one in log.records[3:]] == [(heads[1], b"2"), (heads[2], b"2")]
+    rows.write({heads[1]: b"3", heads[3]: b"3", heads[4]: None})
+    for _ in steps:
+        pass
+    assert [(one.key, one.value) for one in log.records[5:]] == [(heads[4], None), (heads[3], b"3")]
+    for _ in rows.log_heads():
+        pass
+    assert [(one.key, one.value) for one in log.records[7:]] == [(heads[1], b"3")]

@@ -162,12 +162,27 @@ async def test_live_audio_does_not_wait_for_a_file(tmp_path: Path) -> None:
 # --- slots ----------------------------------------------------------------------------------------------------------
 
 
-async def test_sessions_are_spread_over_workers() -> None:
+@pytest.mark.parametrize(("load", "spread"), [(0.1, [9, 0, 0]), (0.9, [3, 3, 3])])
+async def test_sessions_are_spread_over_busy_workers(load: float, spread: list[int]) -> None:
+    """A worker with little to do gets all: each that wakes up costs as much as a step."""
     engine = Fingerprint()
     async with working(engine, count=3) as workers:
+        for process in workers.processes():
+            process.load = load
         for _ in range(9):
             await session(workers, engine).take([sound(0.1)], 0.1)
-        assert [len(process.sessions) for process in workers.processes()] == [3, 3, 3]
+        assert [len(process.sessions) for process in workers.processes()] == spread
+
+
+async def test_sessions_that_come_at_once_are_spread() -> None:
+    engine = Gated()
+    async with working(engine, count=2) as workers:
+        sessions = [session(workers, engine) for _ in range(8)]
+        steps = [asyncio.create_task(one.take([sound(2)], 2.0)) for one in sessions]
+        await until(lambda: sum(slot.load[0] for slot in workers.slots()) == 8)
+        assert [slot.load[0] for slot in workers.slots()] == [4, 4]
+        engine.gate.set()
+        await asyncio.gather(*steps)
 
 
 def owners(workers: Workers) -> list[str]:

@@ -1,9 +1,12 @@
 """Callbacks of appended commands, called with the verdicts of their folds."""
 
+import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
 from topics.folding import Answer
+
+T = TypeVar("T")
 
 #: More commands than the log's queue holds; those that are never folded are forgotten.
 MOST_GIVEN_UP: Final = 1 << 16
@@ -60,3 +63,13 @@ class Verdicts:
         self._given_up.pop(command, None)
         if (call := self._waiting.pop(command, None)) is not None:
             call.answer(answer)
+
+
+def settle(future: asyncio.Future[T], answer: T | Exception) -> None:
+    """Resolve a future with an answer or an error, unless it was cancelled."""
+    if future.done():
+        return
+    if isinstance(answer, Exception):
+        future.set_exception(answer)
+    else:
+        future.set_result(answer)

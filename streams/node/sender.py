@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from streams.disk import DiskFull
-from streams.folding.awaited_verdicts import VerdictCall, Verdicts
+from streams.folding.awaited_verdicts import VerdictCall, Verdicts, settle
 from streams.log import Ack, LogWriter, record_cost
 from streams.node.owner import PartitionOwner
 from streams.node.owners import Owners
@@ -207,16 +207,6 @@ def _check_intact(owner: PartitionOwner, topic: str, id: str, command: SessionCo
     """Raise Damaged if an id was set aside: its commands would go to the dead-letter topic. Deletions are tried."""
     if not isinstance(command, Deleted | Removed) and not owner.store(topic).takes_commands(id):
         raise Damaged
-
-
-def settle(verdict: asyncio.Future[Verdict], answer: Answer) -> None:
-    """Resolve a future with an answer, unless it was cancelled."""
-    if verdict.done():
-        return
-    if isinstance(answer, EarshotError):
-        verdict.set_exception(answer)
-    else:
-        verdict.set_result(answer)
 
 
 def _give_up(call: VerdictCall) -> None:

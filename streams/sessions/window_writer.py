@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from streams.folding.awaited_verdicts import settle
 from streams.folding.batch import write_draft
 from streams.folding.draft import Draft
 from streams.folding.fold import Fold
@@ -48,15 +49,6 @@ def _later(seconds: float, call: Callable[[], None]) -> None:
         loop.call_soon(call)
 
 
-def _settle(done: asyncio.Future[None], error: Exception | None) -> None:
-    if done.done():
-        return  # Its step was cancelled.
-    if error is None:
-        done.set_result(None)
-    else:
-        done.set_exception(error)
-
-
 class WindowWriter:
     """Writes what workers scored into the rows of sessions. Loop only; one write of a session at a time."""
 
@@ -85,7 +77,7 @@ class WindowWriter:
     def write(self, session: str, new: NewWindows) -> asyncio.Future[None]:
         """Write windows; the future is done once readers see them, or the session has ended. Raises what `put` does."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.put(session, new, partial(_settle, done))
+        self.put(session, new, partial(settle, done))
         return done
 
     def put(self, session: str, new: NewWindows, shown: Callable[[Exception | None], None]) -> None:
@@ -150,7 +142,11 @@ class WindowWriter:
         for coming in some:
             draft.begin()
             session, new = coming.session, coming.new
-            head = draft.head(session)
+            try:
+                head = draft.head(session)
+            except RecordError as error:
+                self._end(coming, error)
+                continue
             # It may have been deleted, or have failed.
             if head is None or head.ended or not continues(head, new):
                 continue

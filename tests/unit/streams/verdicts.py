@@ -3,8 +3,7 @@
 import asyncio
 from functools import partial
 
-from streams.folding.awaited_verdicts import VerdictCall, Verdicts
-from streams.node.sender import settle
+from streams.folding.awaited_verdicts import VerdictCall, Verdicts, settle
 from topics.folding import Verdict
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from typing import Final
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -245,6 +246,25 @@ def test_windows_wait_for_room_on_disk(house: House, monkeypatch: pytest.MonkeyP
     house.show()
     assert (house.head.windows, house.told) == (2, [None])
     assert house.store.references.lowest() == 102
+
+
+def test_windows_of_a_head_that_became_unreadable_end_with_the_error(house: House) -> None:
+    house.log(made(0, 2))
+    house.store.remember(SESSION, None)
+    house.partition.rows[house.store.row_key(SESSION, keys.HEAD)] = b"damaged"
+    house.show()
+    assert [type(told) for told in house.told] == [RecordError]
+    assert house.store.behind == set()
+
+
+def test_first_windows_name_the_head_that_the_changelog_must_have(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_first = mock.Mock(side_effect=house.partition.log_first)
+    monkeypatch.setattr(house.partition, "log_first", log_first)
+    house.write(made(0, 2), made(2, 1))
+    heads = [call.args[2] for call in log_first.call_args_list]
+    assert heads == [house.store.row_key(SESSION, keys.HEAD), None]
 
 
 def test_windows_of_lost_partition_are_given_up(house: House) -> None:

@@ -21,8 +21,11 @@ EAGER_TICK: Final = TICK / 4
 #: A gate opens at ticks only while more chunks than these come in a tick, counted over some ticks.
 OPENS_AT: Final = 1.5
 COUNTED: Final = 10
-#: Bytes read of a connection at a time.
+#: Bytes read of a connection at a time: the most, the least, and what all connections of a gate may have at once. What
+#: was read and waits for its turn counts as its project's, and thousands of connections may come at once.
 READ_BYTES: Final = 256 * 1024
+LEAST_BYTES: Final = 4 * 1024
+GATE_BYTES: Final = 16 * 1024 * 1024
 _ONCE: Final = EPOLLIN | EPOLLONESHOT
 
 
@@ -47,6 +50,11 @@ class Gate:
         #: Since when chunks are counted, their number, and the connections that sent them.
         self._since, self._count = 0.0, 0
         self._senders: set[int] = set()
+
+    @property
+    def read_bytes(self) -> int:
+        """How much to read of a connection."""
+        return min(READ_BYTES, max(LEAST_BYTES, GATE_BYTES // max(1, len(self._entries))))
 
     def wait(self, entry: "Entry") -> None:
         """Let an entry read once, when something has come."""
@@ -153,8 +161,9 @@ class Entry:
         self._reads = False
         if self._gate is not self._entrance.rest:
             self._is_eager = self._loop.time() - self._answered < EAGER_SECONDS
+        size = READ_BYTES if self._gate is None else self._gate.read_bytes
         try:
-            data = os.read(self.number, READ_BYTES)
+            data = os.read(self.number, size)
         except BlockingIOError:
             self.wait(is_inside=True)
             return

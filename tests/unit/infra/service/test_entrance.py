@@ -9,6 +9,7 @@ import pytest
 
 from app.http import turns
 from app.http.turns import LoopTurns
+from infra.service import entrance
 from infra.service.entrance import COUNTED, EAGER_TICK, Entrance, Entry
 from tests.waiting import turn
 from topics.clock import TICK, until_tick
@@ -148,6 +149,20 @@ async def test_rest_of_a_message_is_read_at_once(house: House) -> None:
         one.send(part)
         await turn()
         assert one.read[-1] == (house.now, part)
+
+
+async def test_many_connections_share_what_is_read_at_once(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was read and waits for its turn is their project's memory."""
+    monkeypatch.setattr(entrance, "GATE_BYTES", 5 * 8000)
+    alone = house.client()
+    alone.send(bytes(20_000))
+    await house.wait(TICK)
+    assert [len(data) for _, data in alone.read] == [20_000]
+    several = [house.client() for _ in range(4)]
+    for client in several:
+        client.send(bytes(20_000))
+    await house.wait(TICK)
+    assert [max(len(data) for _, data in client.read) for client in several] == [8000] * 4
 
 
 async def test_connection_that_fails_is_closed_alone(house: House) -> None:

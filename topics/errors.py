@@ -1,14 +1,21 @@
-"""All named failures. `app.http.errors` maps them to HTTP statuses."""
+"""All named failures, with the status that an answer over HTTP has. A subclass has that of its base."""
 
-from typing import Final
+from collections.abc import Sequence
+from typing import ClassVar, Final
 
 
 class EarshotError(Exception):
     """Base of all named failures."""
 
+    status: ClassVar[int] = 500
+    #: What the answer over HTTP has besides.
+    headers: Sequence[tuple[bytes, bytes]] = ()
+
 
 class RequestError(EarshotError):
     """The caller's request cannot be served."""
+
+    status = 400
 
 
 class BadRequest(RequestError):
@@ -16,15 +23,21 @@ class BadRequest(RequestError):
 
 
 class RuleBroken(RequestError):
-    """A rule of the speaker interface is broken."""
+    """A rule of the speaker interface is broken. The contract answers with the status of a success."""
+
+    status = 200
 
 
 class Unauthorized(RequestError):
     """The key is missing or invalid."""
 
+    status = 401
+
 
 class Exhausted(RequestError):
     """The project has used its free seconds of the month."""
+
+    status = 402
 
     def __init__(self) -> None:
         super().__init__("exceeded maximum usage limit")
@@ -33,17 +46,25 @@ class Exhausted(RequestError):
 class Closed(RequestError):
     """The session is no longer writable."""
 
+    status = 403
+
 
 class NotFound(RequestError):
     """The session does not exist or was deleted."""
+
+    status = 404
 
 
 class Conflict(RequestError):
     """The chunk sequence is invalid."""
 
+    status = 409
+
 
 class TooLarge(RequestError):
     """The chunk or the request body is over its limit."""
+
+    status = 413
 
 
 class ServiceError(EarshotError):
@@ -53,6 +74,7 @@ class ServiceError(EarshotError):
 class DirectoryDown(ServiceError):
     """The database of keys does not answer; a change may have been made, unless `uncertain` says otherwise."""
 
+    status = 503
     #: Seconds after which the same request may succeed.
     retry_after: Final = 5
 
@@ -64,9 +86,13 @@ class DirectoryDown(ServiceError):
 class EngineAway(ServiceError):
     """A required engine is unreachable, fails, or takes too long."""
 
+    status = 502
+
 
 class Unavailable(ServiceError):
     """A queue is full, or the partition has no ready owner; nothing was accepted, unless `uncertain` says otherwise."""
+
+    status = 503
 
     def __init__(self, message: str, retry_after: int = 1, *, uncertain: bool = False) -> None:
         super().__init__(message)

@@ -17,11 +17,10 @@ from starlette.types import Receive, Scope, Send
 
 from app.http.bodies import BodyQuota
 from app.http.call import Call
-from app.http.errors import ClientGone, RequestTimeout, TooLargeToRead, status_of
+from app.http.errors import ClientGone
 from app.http.metrics import Meters
-from app.http.ranges import RangeNotSatisfiable
-from app.http.replies import CLOSE, FINAL, ErrorRenderer, Headers, Reply, StreamReply
-from app.http.sockets import SWITCHED, NotWebSocket
+from app.http.replies import FINAL, ErrorRenderer, Reply, StreamReply
+from app.http.sockets import SWITCHED
 from app.http.streaming import stream
 from topics.errors import DirectoryDown, EarshotError, Unauthorized, Unavailable
 from topics.keys import is_id, shown
@@ -136,19 +135,11 @@ class Operation(Generic[C]):
 
 def error_reply(shape: ErrorRenderer, error: EarshotError) -> Reply:
     """Return the answer to a request that failed with a named error, in the shape of its part of the interface."""
-    reply = shape(status_of(error), error)
-    reply.headers.extend(_error_headers(error))
-    return reply
-
-
-def _error_headers(error: EarshotError) -> Headers:
+    reply = shape(error.status, error)
+    reply.headers.extend(error.headers)
     if isinstance(error, Unavailable | DirectoryDown):
-        return [(b"retry-after", b"%d" % error.retry_after), *([FINAL] if error.uncertain else [])]
-    if isinstance(error, RangeNotSatisfiable):
-        return [(b"content-range", b"bytes */%d" % error.size)]
-    if isinstance(error, NotWebSocket):
-        return [(b"sec-websocket-version", b"13")]
-    return [CLOSE] if isinstance(error, TooLargeToRead | RequestTimeout) else []
+        reply.headers.extend([(b"retry-after", b"%d" % error.retry_after), *[FINAL] * error.uncertain])
+    return reply
 
 
 def request_id(call: Call) -> bytes:

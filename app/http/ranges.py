@@ -11,9 +11,11 @@ _RANGE: Final = re.compile(rb"bytes=(\d{0,19})-(\d{0,19})")
 class RangeNotSatisfiable(RequestError):
     """The range begins after the end of the content, which has `size` bytes."""
 
+    status = 416
+
     def __init__(self, size: int) -> None:
         super().__init__(f"Range: there are {size} bytes")
-        self.size = size
+        self.headers = ((b"content-range", b"bytes */%d" % size),)
 
 
 def byte_range(header: bytes, size: int) -> tuple[int, int] | None:

@@ -41,6 +41,8 @@ REASON_BYTES: Final = 123
 class NotWebSocket(BadRequest):
     """The request does not follow RFC 6455; the answer names the version that does."""
 
+    headers = ((b"sec-websocket-version", b"13"),)
+
 
 def close_code(status: int) -> int:
     return _CODES.get(status, OWN + status)

@@ -17,7 +17,6 @@ import structlog
 
 from app.http.bodies import BodyQuota
 from app.http.call import KeyEnd
-from app.http.errors import status_of
 from app.http.sockets import GOING_AWAY, OK, REPLACED, Wire, close_code, reason_bytes
 from app.sessions import socket_messages as messages
 from app.sessions.cursors import FIRST, Place
@@ -168,7 +167,7 @@ class Socket:
 
     def refuse_error(self, error: EarshotError) -> None:
         """Close because of an error."""
-        self.fail(status_of(error), str(error), messages.retry_fields(error))
+        self.fail(error.status, str(error), messages.retry_fields(error))
 
     def closing_error(self, code: int, text: str) -> bytes:
         """Return the `error` message to send before closing for a protocol fault or a timeout."""

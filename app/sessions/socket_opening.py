@@ -15,7 +15,6 @@ import msgspec
 from app.cluster.forwarding import FORWARDED
 from app.http.bodies import decode
 from app.http.call import Call
-from app.http.errors import status_of
 from app.http.queries import query_parameters
 from app.http.replies import Reply
 from app.http.sockets import (
@@ -109,7 +108,7 @@ async def _opened(call: Call, context: SocketContext, find: Find) -> Reply:
 
 def _refuse(upgrade: Upgrade, error: EarshotError, holder: Holder) -> None:
     """Upgrade and close, because programs in browsers cannot read the status of a failed upgrade."""
-    status, text = status_of(error), str(error)
+    status, text = error.status, str(error)
     wire = upgrade.accept(PROTOCOL, Deaf(holder), DEAF_BYTES)
     wire.close(close_code(status), reason_bytes(text), [error_text(status, text, retry_fields(error))])
 

@@ -4,7 +4,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from app.http.errors import status_of
 from topics.errors import AudioError, EarshotError, NotFound, Unavailable
 
 
@@ -28,7 +27,7 @@ async def earshot_error(request: Request, error: Exception) -> Response:
         return error_response(503, str(error), headers={"Retry-After": str(error.retry_after)})
     if isinstance(error, AudioError):
         return error_response(400, str(error), "invalid_audio")
-    return error_response(status_of(error), str(error), "model_not_found" if isinstance(error, UnknownModel) else None)
+    return error_response(error.status, str(error), "model_not_found" if isinstance(error, UnknownModel) else None)
 
 
 async def http_exception(request: Request, error: Exception) -> Response:

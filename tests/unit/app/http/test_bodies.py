@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.http.bodies import DISCARDED_BYTES, SHARES, BodyQuota, check_encoding, decode, read_body
-from app.http.errors import ClientGone, TooLargeToRead, UnsupportedEncoding, status_of
+from app.http.errors import ClientGone, TooLargeToRead, UnsupportedEncoding
 from app.http.faults import faults
 from topics.errors import BadRequest, TooLarge, Unavailable
 from topics.turns import Holder
@@ -130,7 +130,7 @@ def test_session_has_share_of_project_quota() -> None:
 def test_compressed_body_is_rejected(encoding: bytes) -> None:
     with pytest.raises(UnsupportedEncoding, match=encoding.decode()) as refused:
         check_encoding(encoding)
-    assert status_of(refused.value) == 415
+    assert refused.value.status == 415
 
 
 @pytest.mark.parametrize("encoding", [b"", b"identity", b" Identity"])

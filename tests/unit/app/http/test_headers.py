@@ -48,7 +48,7 @@ def test_invalid_ranges_select_whole_body(header: bytes) -> None:
 def test_range_after_end_is_not_satisfiable(header: bytes) -> None:
     with pytest.raises(RangeNotSatisfiable) as error:
         byte_range(header, 100)
-    assert error.value.size == 100
+    assert error.value.headers == ((b"content-range", b"bytes */100"),)
 
 
 @pytest.mark.parametrize(

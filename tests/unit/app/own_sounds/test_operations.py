@@ -7,7 +7,6 @@ import msgspec
 import pytest
 from starlette.testclient import TestClient
 
-from app.http.errors import status_of
 from app.own_sounds import operations
 from tests.contract.api import RAW
 from tests.unit.app.conftest import House
@@ -157,7 +156,7 @@ def test_errors_of_store_are_reported(
 ) -> None:
     getattr(house.own_sounds, asked).side_effect = error
     answer = http.request(method, OWN + path, json={"on": True} if method == "PATCH" else None)
-    assert (answer.status_code, answer.json()) == (status_of(error), {"error": str(error)})
+    assert (answer.status_code, answer.json()) == (error.status, {"error": str(error)})
 
 
 @pytest.mark.parametrize("path", ["sessions", "jobs"])

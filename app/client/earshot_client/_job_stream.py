@@ -15,8 +15,8 @@ class JobStream(EventStream[JobEvent]):
     last = frozenset({"completed"})
     patience = PATIENCE
 
-    def __init__(self, job_id: str, last_event_id: str | None = None, key: str = "", prefix: str = "/api/v1") -> None:
-        super().__init__(f"{prefix}/jobs/{segment(job_id)}/stream", key, last_event_id)
+    def __init__(self, job_id: str, last_event_id: str | None = None, key: str = "") -> None:
+        super().__init__(f"/api/v1/jobs/{segment(job_id)}/stream", key, last_event_id)
 
     def event(self, kind: str, data: bytes, id: str | None) -> JobEvent:
         return JobEvent(kind, data, id)

@@ -43,7 +43,7 @@ from app.openai.openai_context import OpenAIContext
 from app.options import EdgeOptions
 from app.own_sounds.own_sound_context import OwnSoundContext
 from app.probes import ProbeContext, about_deployment
-from app.projects.project_context import ProjectContext
+from app.projects.operations import ProjectContext
 from app.routes import (
     ADMIN_ROUTES,
     DASHBOARD_ROUTES,

@@ -8,6 +8,7 @@ from app.admin.admin_context import AdminContext
 from app.admin.guard import admin_error
 from app.dashboard import operations as dashboard
 from app.dashboard.dashboard_context import DashboardContext
+from app.http.descriptions import operations_of, table_of
 from app.http.replies import ErrorRenderer, session_error
 from app.http.resource import Table
 from app.jobs.acceptance import analyze, analyze_file
@@ -27,8 +28,8 @@ from app.openai.operations import create_transcription, create_translation, list
 from app.own_sounds import operations as own_sounds
 from app.own_sounds.own_sound_context import OwnSoundContext
 from app.probes import ProbeContext, about, healthz, metrics, readyz
-from app.projects.operations import change_project, models_in_use, read_daily_usage, read_project, rotate_key
-from app.projects.project_context import ProjectContext
+from app.projects import operations as projects
+from app.projects.operations import ProjectContext
 from app.sessions.activity import project_activity, session_activity
 from app.sessions.catalogue import client_versions, latest_client, official_tags
 from app.sessions.commands import create_session, delete_session, update_session, upload_chunk
@@ -110,12 +111,7 @@ OWN_SOUND_ROUTES: Final[Table[OwnSoundContext]] = {
     },
 }
 
-PROJECT_ROUTES: Final[Table[ProjectContext]] = {
-    "/project": {"GET": read_project, "PATCH": change_project},
-    "/project/key": {"POST": rotate_key},
-    "/project/usage": {"GET": read_daily_usage},
-    "/models": {"GET": models_in_use},
-}
+PROJECT_ROUTES: Final[Table[ProjectContext]] = table_of(operations_of(projects))
 
 DASHBOARD_ROUTES: Final[Table[DashboardContext]] = {
     "/dashboard": {"GET": dashboard.to_dashboard},

@@ -13,7 +13,7 @@ import msgspec
 
 from app.documents.parts import Part
 from app.http.bodies import SMALL_BODY, too_long
-from app.http.descriptions import JSON, Answer, Body, Description, Fault, Form, Key, Parameter, TooLong
+from app.http.descriptions import JSON, Answer, Body, Description, Fault, Form, Key, Operation, Parameter, TooLong
 from app.http.operation import error_reply
 from app.http.queries import IntegerParameter
 from app.http.replies import Reply, phrase
@@ -147,8 +147,8 @@ class _Writer:
         for part in self._parts:
             for route, handlers in part.table.items():
                 for method, handler in handlers.items():
-                    described = part.operations[handler]
-                    path = part.prefix + re.sub(r":\w+\}", "}", route) + described.end
+                    described = Operation(handler, part.operations[handler])
+                    path = part.prefix + re.sub(r":\w+\}", "}", route) + described.description.end
                     name = camel(handler.__name__)
                     operation = self._operation(part, described, name)
                     if name in seen:  # another path of the same operation
@@ -165,12 +165,13 @@ class _Writer:
                     ]
         return dict(paths)
 
-    def _operation(self, part: Part, described: Description, name: str) -> Json:
+    def _operation(self, part: Part, one: Operation[Any], name: str) -> Json:
+        described = one.description
         operation: Json = {
             "operationId": name,
             "tags": [part.name],
-            "summary": described.summary,
-            "description": self._filled(described.text) or f"{described.summary}.",
+            "summary": one.summary,
+            "description": one.text(self._limits) or f"{one.summary}.",
             "x-origin": described.origin,
             "security": list(self._security(described)),
             "parameters": [self._parameter(parameter) for parameter in described.parameters],
@@ -178,7 +179,7 @@ class _Writer:
         if described.bodies:
             content = dict(map(self._body, described.bodies))
             operation["requestBody"] = {"required": True, "content": content}
-        operation["responses"] = self._responses(part, described)
+        operation["responses"] = self._responses(part, one)
         return operation
 
     def _security(self, described: Description) -> Iterator[Json]:
@@ -233,11 +234,11 @@ class _Writer:
         media: Json = {"schema": schema, "examples": _examples(body.examples)}
         return "multipart/form-data", {**media, "encoding": encoding} if encoding else media
 
-    def _responses(self, part: Part, described: Description) -> Json:
+    def _responses(self, part: Part, one: Operation[Any]) -> Json:
         responses: Json = {}
-        for status, answers in described.answers.items():
+        for status, answers in one.answers.items():
             responses[str(status)] = self._answer(answers if isinstance(answers, tuple) else (answers,))
-        for fault in (*self._implied(described), *described.faults):
+        for fault in (*self._implied(one.description), *one.faults):
             reply = self._reply(part, fault)
             response = responses.setdefault(str(reply.status), {"description": phrase(reply.status)})
             self._add_fault(part, response, reply)

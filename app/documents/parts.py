@@ -1,6 +1,7 @@
 """The parts of the interface as the documents show them: routes, descriptions and errors."""
 
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Any, Final
 
 import msgspec
@@ -13,7 +14,7 @@ from app.dashboard.dashboard_descriptions import OPERATIONS as DASHBOARD_OPERATI
 from app.documents.document_descriptions import OPERATIONS as DOCUMENT_OPERATIONS
 from app.documents.document_descriptions import PROBES
 from app.documents.operations import DOCUMENT_ROUTES
-from app.http.descriptions import Description
+from app.http.descriptions import Description, operations_of
 from app.http.operation import Handler
 from app.http.replies import ErrorRenderer, GenericError, session_error
 from app.http.resource import Table
@@ -24,7 +25,7 @@ from app.jobs.job_descriptions import OPERATIONS as JOB_OPERATIONS
 from app.openai.errors import OpenAIError, openai_error
 from app.openai.openai_descriptions import OPERATIONS as OPENAI_OPERATIONS
 from app.own_sounds.own_sound_descriptions import OPERATIONS as OWN_SOUND_OPERATIONS
-from app.projects.project_descriptions import OPERATIONS as PROJECT_OPERATIONS
+from app.projects import operations as projects
 from app.routes import (
     ADMIN_ROUTES,
     DASHBOARD_ROUTES,
@@ -49,6 +50,10 @@ from app.sessions.socket_descriptions import SOCKET_OPERATIONS
 from app.speakers.answers import SpeakerFault
 from app.speakers.errors import speaker_error
 from app.speakers.speaker_descriptions import OPERATIONS as SPEAKER_OPERATIONS
+
+
+def described(*modules: ModuleType) -> dict[Handler[Any], Description]:
+    return {one.handler: one.description for one in operations_of(*modules)}
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,7 +130,7 @@ PROJECTS: Final = Part(
     text="Read and change a project, and list the models in use.",
     prefix=JOBS_PREFIX,
     table=PROJECT_ROUTES,
-    operations=PROJECT_OPERATIONS,
+    operations=described(projects),
     error=job_error,
     faults={0: JobFault},
 )

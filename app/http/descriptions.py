@@ -1,18 +1,24 @@
-"""Descriptions of operations: parameters, answers and errors.
+"""Operations: each handler has its route, parameters, answers and errors above it.
 
-Each room has a description module beside its operations, with one `Description` for each. `app.documents` builds the
-documents from these, from the schemas that validate requests, and from errors as they are sent: the exception itself
-describes an error, so its status, headers and body are never written twice.
+The routes are made of these. So does `app.documents` make the documents, with the schemas that validate requests, and
+errors as they are sent: the exception itself describes an error, so its status, headers and body are never written
+twice.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from types import ModuleType
+from typing import Any, Final, Generic, Literal, TypeVar
 
 import msgspec
 
+from app.http.operation import Handler
 from app.http.queries import IntegerParameter
 from app.http.replies import Reply
 from topics.errors import EarshotError
+
+C = TypeVar("C")
 
 #: Who described an operation first: the contract, the vendor's later public clients, or Earshot.
 Origin = Literal["contract", "public-clients", "earshot"]
@@ -96,11 +102,19 @@ class Key(msgspec.Struct, frozen=True):
     optional: bool = False
 
 
-class Description(msgspec.Struct, frozen=True, kw_only=True):
-    """One operation. Texts name limits as `{limit}`, filled in from the deployment's options."""
+#: By status; several of one status differ in media type.
+Answers = Mapping[int, Answer | tuple[Answer, ...]]
 
-    summary: str
-    text: str = ""
+
+class Description(msgspec.Struct, frozen=True):
+    """The decorator of a handler. What takes time or memory is a function, called when a document is built.
+
+    The docstring of the handler is the summary and the text. It names limits of the deployment as `{limit}`, and
+    constants of its module as `{CONSTANT}`.
+    """
+
+    #: Method and paths, such as `GET /jobs/{job_id}`, below the prefix of its part of the interface.
+    route: str = ""
     origin: Origin = "earshot"
     key: Key | None = None
     #: The suffix of its path, if one route serves several operations by suffix.
@@ -108,21 +122,80 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     parameters: tuple[Parameter, ...] = ()
     #: Alternatives by media type.
     bodies: tuple[Body | Form, ...] = ()
-    #: By status; several of one status differ in media type.
-    answers: Mapping[int, Answer | tuple[Answer, ...]]
+    answers: Answers | Callable[[], Answers] = {}
     #: Besides those that follow from the key and the body.
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[Fault, ...] | Callable[[], tuple[Fault, ...]] = ()
+    #: Until its room is converted.
+    summary: str = ""
+    text: str = ""
+
+    def __call__(self, handler: Handler[C]) -> "Operation[C]":
+        return Operation(handler, self)
 
 
-def json_answer(text: str, *, headers: Mapping[str, str] = {}, **examples: msgspec.Struct) -> Mapping[int, Answer]:
+operation: Final = Description
+
+
+class Operation(msgspec.Struct, Generic[C], frozen=True):
+    handler: Handler[C]
+    description: Description
+
+    @property
+    def name(self) -> str:
+        return self.handler.__name__
+
+    @property
+    def summary(self) -> str:
+        return self.description.summary or self._told[0].rstrip(".")
+
+    def text(self, limits: Mapping[str, Any]) -> str:
+        """Return the text for a deployment with these limits."""
+        names = {**vars(sys.modules[self.handler.__module__]), **limits}
+        text = self.description.text if self.description.summary else " ".join(self._told[2].split())
+        # Constants name limits too.
+        return text.format_map(names).format_map(names)
+
+    @property
+    def _told(self) -> tuple[str, str, str]:
+        return (inspect.getdoc(self.handler) or "").partition("\n")
+
+    @property
+    def answers(self) -> Answers:
+        answers = self.description.answers
+        return answers() if callable(answers) else answers
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        faults = self.description.faults
+        return faults() if callable(faults) else faults
+
+
+def table_of(operations: Iterable[Operation[C]]) -> Mapping[str, Mapping[str, Handler[C]]]:
+    table: dict[str, dict[str, Handler[C]]] = {}
+    for one in operations:
+        method, *paths = one.description.route.split()
+        for path in paths:
+            table.setdefault(path, {})[method] = one.handler
+    return table
+
+
+def operations_of(*modules: ModuleType) -> tuple[Operation[Any], ...]:
+    """Return the operations of modules, in the order of their text."""
+    return tuple(
+        one
+        for module in modules
+        for one in vars(module).values()
+        if isinstance(one, Operation) and one.handler.__module__ == module.__name__
+    )
+
+
+def json_answer(text: str, *, headers: Mapping[str, str] = {}, **examples: msgspec.Struct) -> Answers:
     """Return the success 200 of an operation; the examples by name are all of its type."""
     (kind,) = set(map(type, examples.values()))
     return {200: Answer(text, (kind,), examples, headers=headers)}
 
 
-def event_answer(
-    events: Mapping[str, Any], examples: Mapping[str, str], headers: Mapping[str, str] = {}
-) -> Mapping[int, Answer]:
+def event_answer(events: Mapping[str, Any], examples: Mapping[str, str], headers: Mapping[str, str] = {}) -> Answers:
     """Return the success 200 of an operation that answers with server-sent events, of these types by name."""
     return {200: Answer("Events.", (str,), examples, "text/event-stream", headers, events)}
 

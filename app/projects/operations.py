@@ -9,16 +9,32 @@ from msgspec import UNSET, UnsetType
 
 from app.http.bodies import SMALL_BODY, decode
 from app.http.call import Call
+from app.http.descriptions import Fault, Key, Parameter, fault_of, json_answer, json_body, operation
 from app.http.queries import query_parameters, read_date
 from app.http.replies import Reply, json_reply, once_reply
 from app.http.turns import holder_of
+from app.identity.authentication import Authenticator
+from app.identity.changed_keys import ChangedKeys
 from app.identity.keys import PROJECT
-from app.projects.project_bodies import ModelList, NewKey, ProjectChange, ProjectReport, ShownUsage, UsageRow
-from app.projects.project_context import ProjectContext
-from app.sound_rules import rule_of, rules_of
-from topics.errors import BadRequest
+from app.options import EdgeOptions
+from app.projects.project_bodies import (
+    BARN,
+    DAY,
+    MODELS,
+    USAGE,
+    ModelList,
+    NewKey,
+    ProjectChange,
+    ProjectReport,
+    ShownUsage,
+    UsageRow,
+)
+from app.shared_descriptions import PROJECT_KEY
+from app.sound_rules import SoundRuleFields, rule_of, rules_of
+from topics.errors import BadRequest, DirectoryDown, NotFound
 from topics.ports.directory import Principal
-from topics.ports.projects import ProjectChoices
+from topics.ports.models import Models
+from topics.ports.projects import ProjectChoices, Projects
 from topics.scores import STEP, STEPS_PER_SENSITIVITY
 from topics.times import DAY_MS, day_ms
 
@@ -27,18 +43,61 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 #: Days of usage in one answer, at most and by default.
 MOST_DAYS: Final = 366
 DAYS: Final = 31
+SHOWN: Final = DAY.isoformat()
+FAULTS: Final[tuple[Fault, ...]] = (
+    DirectoryDown("the database does not answer"),
+    NotFound("this project was deleted"),
+    500,
+)
 NO_CHANGE: Final = "keep_audio_seconds, sound_rule, sound_rules or keep_embeddings: one of them is required"
 _CHANGE: Final = msgspec.json.Decoder(ProjectChange)
 
 
+class ProjectContext(msgspec.Struct, frozen=True):
+    """The accounts and the keys."""
+
+    options: EdgeOptions
+    projects: Projects
+    models: Models
+    project_keys: Authenticator[Principal]
+    changed_keys: ChangedKeys
+
+
+@operation("GET /project", key=PROJECT_KEY, answers=json_answer("The project.", barn=BARN), faults=FAULTS)
 async def read_project(call: Call, context: ProjectContext) -> Reply:
-    """GET /api/v1/project: the project, its plan and its key, with only the ends shown."""
+    """Read the project.
+
+    The project of the key: its plan, its jobs' usage this month, how long audio is kept, and a redacted key.
+    """
     principal = await context.project_keys.authenticate(call)
     return await _report(context, principal)
 
 
+@operation(
+    "PATCH /project",
+    key=PROJECT_KEY,
+    bodies=json_body(
+        hour=ProjectChange(3600),
+        default=ProjectChange(None),
+        rule=ProjectChange(sound_rule=SoundRuleFields(2, 3)),
+        embeddings=ProjectChange(keep_embeddings=True),
+    ),
+    answers=json_answer("The project.", barn=BARN),
+    faults=lambda: (
+        fault_of(decode, _CHANGE, b"[]"),
+        BadRequest(NO_CHANGE),
+        fault_of(check_keeping, -1, 86_400),
+        *FAULTS,
+    ),
+)
 async def change_project(call: Call, context: ProjectContext) -> Reply:
-    """PATCH /api/v1/project: choices for future jobs and sessions; existing ones keep theirs."""
+    """Change the project.
+
+    Sets how long a job's audio is kept after acceptance (at most {longest_keep_audio_seconds} s, by default
+    {keep_audio_seconds} s), when a sound is on in sessions without rules of their own, and whether to keep the data
+    that own sounds are learnt from. Applies to jobs and sessions created from now on; on other nodes within
+    {key_cache_seconds} s.
+    """
     principal = await context.project_keys.authenticate(call)
     change = decode(_CHANGE, await call.body(SMALL_BODY, holder_of(principal)))
     if change == ProjectChange():
@@ -77,8 +136,22 @@ async def _report(context: ProjectContext, principal: Principal) -> Reply:
     return json_reply(ProjectReport.of(account, *keeping))
 
 
+@operation(
+    "POST /project/key",
+    key=PROJECT_KEY,
+    answers=json_answer(
+        "The key.",
+        key=NewKey("esp_0123456789abcdefghijklmnopqrstuv"),
+        headers={"Cache-Control": "Do not cache: shown once."},
+    ),
+    faults=FAULTS,
+)
 async def rotate_key(call: Call, context: ProjectContext) -> Reply:
-    """POST /api/v1/project/key: create a new key, shown only now, and revoke the old one, which the request sends."""
+    """Issue a new key of the project.
+
+    It is shown once. Send the key itself, not a session token. The old key stops here at once, on other nodes within
+    {key_cache_seconds} s; so do its session tokens, links and open streams.
+    """
     principal = await context.project_keys.authenticate(call)
     key = await context.projects.renew_key(context.project_keys.key(call))
     context.changed_keys.project(principal.project, ended=True)
@@ -86,16 +159,44 @@ async def rotate_key(call: Call, context: ProjectContext) -> Reply:
     return once_reply(NewKey(key))
 
 
+@operation(
+    "GET /project/usage",
+    key=PROJECT_KEY,
+    parameters=(
+        Parameter("since", "query", date, f"The first day, by default {DAYS - 1} before the last.", example=SHOWN),
+        Parameter("until", "query", date, "The last day, by default today (UTC).", example=SHOWN),
+    ),
+    answers=json_answer("The usage.", november=USAGE),
+    faults=lambda: (
+        fault_of(days_of, {"until": "yesterday"}),
+        fault_of(days_of, {"since": "2026-11-23", "until": "2026-11-22"}),
+        *FAULTS,
+    ),
+)
 async def read_daily_usage(call: Call, context: ProjectContext) -> Reply:
-    """GET /api/v1/project/usage?since=&until=: by day and service, by default for the last month."""
+    """Read the usage of the project.
+
+    By day (UTC) and service, for at most {MOST_DAYS} days.
+    """
     principal = await context.project_keys.authenticate(call)
     since, until = days_of(query_parameters(call.scope))
     rows = await context.projects.daily_usage(principal.project, day_ms(since), day_ms(until) + DAY_MS)
     return json_reply(ShownUsage(since, until, [UsageRow.of(row) for row in rows]))
 
 
+@operation(
+    "GET /models",
+    key=Key("projectKey", optional=True),
+    answers=json_answer("The sound model for new sessions first.", one=MODELS),
+    faults=(500,),
+)
 async def models_in_use(call: Call, context: ProjectContext) -> Reply:
-    """GET /api/v1/models: what the models in use detect, and how well; without a key only the shipped models."""
+    """List the models in use.
+
+    The models in use; for the sound model also each sound's operating point and its figures there. A step of
+    sensitivity moves the logit of each point by `sensitivity_logits`: up for fewer reports. Without a project's key
+    only models that come with the service are listed.
+    """
     keyed = bool(call.header(PROJECT.header))
     if keyed:
         await context.project_keys.authenticate(call)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import date, datetime
-from typing import Annotated
+from datetime import UTC, date, datetime
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from app.sound_rules import SoundRuleFields, shown_rule
 from topics.ports.ledger import MeteredService
-from topics.ports.models import ModelFacts
+from topics.ports.models import ModelFacts, TagFacts, TagFigures
 from topics.ports.projects import DailyUsage, ProjectAccount
 from topics.times import utc_time
 
@@ -126,3 +126,43 @@ class ModelList(msgspec.Struct, frozen=True):
     models: Sequence[ModelFacts]
     #: Change of each operating point's logit with a step of sensitivity: up for fewer reports.
     sensitivity_logits: float
+
+
+#: Examples.
+DAY: Final = date(2026, 11, 22)
+MADE: Final = datetime(2026, 11, 1, 9, 30, tzinfo=UTC)
+USED: Final = datetime(2026, 11, 22, 6, 49, tzinfo=UTC)
+BARN: Final = ProjectReport(
+    "77d0b1aa",
+    "Barn",
+    "Farm",
+    MADE,
+    ShownKey("esp_...stuv", MADE, USED),
+    1200,
+    42.5,
+    3600,
+    0,
+    86_400,
+    None,
+    {"Siren": SoundRuleFields(2, 3, 10.0)},
+    False,
+)
+USAGE: Final = ShownUsage(date(2026, 11, 1), DAY, [UsageRow(DAY, MeteredService.SOUND, 3, 42.5)])
+DOG: Final = TagFacts("Dog_bark", "Animal", 0.2788, 32, TagFigures(32, 30, 31, 30, 0.938, 0.968, 0.971, False))
+YAMNET: Final = ModelFacts(
+    id="yamnet@e1f174ba-71e54a",
+    kind="sound-events",
+    name="yamnet",
+    version="1",
+    licence="Apache-2.0",
+    source="https://tfhub.dev/google/lite-model/yamnet/classification/tflite/1",
+    sha256="e1f174baa8af1d27e494c6ebcef80741ce80572d5e0873554c65502a458ce4b9",
+    sample_rate=16_000,
+    window_seconds=0.975,
+    hop_seconds=0.5,
+    classes=521,
+    how_measured="617 clips of five seconds of 50 sounds",
+    recordings=617,
+    tags=[DOG, TagFacts("Siren", "Alarm", 0.4, 0, None)],
+)
+MODELS: Final = ModelList([YAMNET], 0.7)

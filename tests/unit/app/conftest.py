@@ -19,7 +19,7 @@ from app.admin.admin_descriptions import NODE
 from app.cluster import forwarding, lists
 from app.main import Ports, create_app
 from app.options import EdgeOptions
-from app.projects.project_descriptions import MODELS
+from app.projects.project_bodies import MODELS
 from infra.service import tunnel
 from tests.contract.answers import hold_answer, watched
 from tests.unit import asgi

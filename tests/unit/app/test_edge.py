@@ -18,7 +18,7 @@ from app.documents.operations import DOCUMENT_ROUTES
 from app.http.metrics import METRICS
 from app.identity.keys import ORGANIZATION, PROJECT, KeyRateLimiter, Keyring
 from app.main import command_ids
-from app.projects.project_descriptions import MODELS
+from app.projects.project_bodies import MODELS
 from app.routes import (
     ADMIN_ROUTES,
     DASHBOARD_ROUTES,

@@ -1,10 +1,11 @@
+"""Builds each document, or reads a file of the page, by its name."""
+
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from app.documents import asyncapi, openapi
-from app.documents.downgrade import downgraded
 from app.documents.operations import page_file
 from app.documents.parts import DASHBOARD, EVERYTHING, OPERATOR, SERVICE, SESSIONS
 from app.options import EdgeOptions
@@ -16,9 +17,7 @@ def build(name: str, options: EdgeOptions, with_operator: bool = False) -> bytes
         return page_file(name)
     if name == "asyncapi":
         return encoded(asyncapi.document())
-    kind, _, version = name.partition("-")
-    made = sessions(options) if kind == "sessions" else everything(options, with_operator)
-    return encoded(downgraded(made) if version == "3.0" else made)
+    return encoded(sessions(options) if name == "sessions" else everything(options, with_operator))
 
 
 def everything(options: EdgeOptions, with_operator: bool = False) -> dict[str, Any]:

@@ -1,12 +1,11 @@
 """The operations about the service itself, as the documents describe them; these documents are among them."""
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from app import probes
 from app.documents import operations
-from app.documents.operations import VERSIONS
-from app.http.descriptions import Answer, Description, Parameter, fault_of, json_answer
+from app.http.descriptions import Answer, Description, Parameter, json_answer
 from app.http.operation import Handler
 from topics.errors import Unavailable
 
@@ -41,25 +40,21 @@ PROBES: Final[Mapping[Handler[Any], Description]] = {
         },
     ),
 }
-_VERSION: Final = Parameter(
-    "version", "query", Literal[VERSIONS], "Version of OpenAPI.", default=VERSIONS[0], example=VERSIONS[0]
-)
 _TAG: Final = {"ETag": "In `If-None-Match` it makes the answer 304 while nothing has changed."}
 _SEEN: Final = Parameter(
     "If-None-Match", "header", str, "The `ETag` of an earlier answer.", example='"0123456789abcdef"'
 )
 
 
-def _document(summary: str, text: str, openapi: bool = True) -> Description:
+def _document(summary: str, text: str) -> Description:
     return Description(
         summary=summary,
         text=text,
-        parameters=(_VERSION, _SEEN) if openapi else (_SEEN,),
+        parameters=(_SEEN,),
         answers={
             200: Answer("The document.", (dict[str, Any],), {}, headers=_TAG),
             304: Answer("Not modified.", headers=_TAG),
         },
-        faults=(fault_of(operations.wanted_version, {"version": "2.0"}),) if openapi else (),
     )
 
 
@@ -83,7 +78,7 @@ OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
         "Read the document of audio sessions", "Only the session interface, with its specification's version, 1.1.0."
     ),
     operations.asyncapi: _document(
-        "Read the document of the log", "AsyncAPI 3.0: the topics of the log and their records.", openapi=False
+        "Read the document of the log", "AsyncAPI 3.0: the topics of the log and their records."
     ),
     operations.page: _page("Read and try the interface in a browser", "text/html"),
     operations.script: _page("The script of the page", "text/javascript"),

@@ -9,13 +9,9 @@ from typing import Final
 import msgspec
 
 from app.http.call import Call
-from app.http.queries import query_parameters
 from app.http.replies import JSON, Reply, reply_unless_known
 from app.http.resource import Table
-from topics.errors import BadRequest
 
-#: Versions of OpenAPI on offer.
-VERSIONS: Final = ("3.1", "3.0")
 PAGES: Final = Path(__file__).parent / "pages"
 #: Scripts, styles and documents come from this origin; the page loads, sends and frames nothing else.
 POLICY: Final = (
@@ -60,12 +56,12 @@ class DocumentContext(msgspec.Struct, frozen=True):
 
 async def openapi(call: Call, context: DocumentContext) -> Reply:
     """GET /openapi.json: the whole interface."""
-    return await _reply(call, context, f"openapi-{wanted_version(query_parameters(call.scope))}", JSON)
+    return await _reply(call, context, "openapi", JSON)
 
 
 async def sessions_openapi(call: Call, context: DocumentContext) -> Reply:
     """GET /audio_sessions/openapi.json: only the session interface."""
-    return await _reply(call, context, f"sessions-{wanted_version(query_parameters(call.scope))}", JSON)
+    return await _reply(call, context, "sessions", JSON)
 
 
 async def asyncapi(call: Call, context: DocumentContext) -> Reply:
@@ -94,18 +90,6 @@ DOCUMENT_ROUTES: Final[Table[DocumentContext]] = {
     "/docs/page.js": {"GET": script},
     "/docs/page.css": {"GET": style},
 }
-
-
-def wanted_version(query: dict[str, str]) -> str:
-    """Return the version of OpenAPI that the request asks for.
-
-    Raises:
-        BadRequest: the version is unknown.
-    """
-    version = query.get("version", VERSIONS[0])
-    if version not in VERSIONS:
-        raise BadRequest(f"version: must be one of {', '.join(VERSIONS)}")
-    return version
 
 
 def page_file(name: str) -> bytes:

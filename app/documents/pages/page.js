@@ -234,8 +234,7 @@ async function show() {
   const answer = await fetch(path);
   shown = await answer.json();
   main.replaceChildren(element("h2", {}, `${shown.info.title} ${shown.info.version}`), ...prose(shown.info.description),
-    element("p", {}, element("a", { href: path }, path),
-      shown.openapi ? element("a", { href: `${path}?version=3.0` }, " as OpenAPI 3.0") : ""));
+    element("p", {}, element("a", { href: path }, path)));
   shown.openapi ? showInterface() : showLog();
 }
 

@@ -13,7 +13,7 @@ from app.documents import build
 from app.documents.operations import DOCUMENT_ROUTES, page_file
 from app.http.cross_origin import READ, SENT
 from tests.contract.answers import DOCUMENT, watched
-from tests.contract.api import RAW, b64, generic, silence
+from tests.contract.api import RAW, b64, silence
 from tests.unit.app.conftest import KEY, OPTIONS, House
 from topics import apikeys
 
@@ -38,12 +38,6 @@ def test_document_is_built_once_and_has_etag(monkeypatch: pytest.MonkeyPatch, ht
     assert http.get(path, headers={"If-None-Match": '"other"'}).status_code == 200
     assert http.head(path).headers["etag"] == first.headers["etag"]
     assert len(made) == 1
-
-
-@pytest.mark.parametrize("path", ["/openapi.json", "/audio_sessions/openapi.json"])
-def test_older_version_is_served_on_request(http: TestClient, path: str) -> None:
-    assert http.get(path, params={"version": "3.0"}).json()["openapi"] == "3.0.3"
-    generic(http.get(path, params={"version": "4"}), 400, naming="version")
 
 
 def test_import_loads_no_document_modules() -> None:

@@ -1,3 +1,5 @@
+"""What the operations of the operator's interface need."""
+
 import msgspec
 
 from app.admin.nodes import NodeList

@@ -1,3 +1,5 @@
+"""What the operations of the dashboard need."""
+
 import msgspec
 
 from app.identity.authentication import Authenticator

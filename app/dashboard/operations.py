@@ -1,3 +1,5 @@
+"""Operations of the dashboard: its files, sign-in by a link, and sign-out."""
+
 from typing import Annotated, Final
 
 import msgspec

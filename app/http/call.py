@@ -1,3 +1,5 @@
+"""A request to an operation: its headers, its parameters and its body."""
+
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 

@@ -1,3 +1,5 @@
+"""What the operations of jobs need."""
+
 from collections.abc import Iterator
 
 import msgspec

@@ -1,3 +1,5 @@
+"""The list of a project's jobs."""
+
 from app.http.call import Call
 from app.http.replies import Reply
 from app.jobs.job_context import JobContext

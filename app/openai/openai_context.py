@@ -1,3 +1,5 @@
+"""What the operations of OpenAI's interface need."""
+
 import msgspec
 
 from app.jobs.job_context import JobContext

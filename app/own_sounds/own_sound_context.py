@@ -1,3 +1,5 @@
+"""What the operations of own sounds need."""
+
 import msgspec
 
 from app.http.turns import LoopTurns

@@ -1,3 +1,5 @@
+"""The list of a project's sessions."""
+
 from app.http.call import Call
 from app.http.replies import Reply
 from app.sessions.session_context import SessionContext

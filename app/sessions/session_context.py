@@ -1,3 +1,5 @@
+"""What the operations of sessions need."""
+
 from collections.abc import Iterator
 
 import msgspec

@@ -1,3 +1,5 @@
+"""What the operations of speakers need."""
+
 import msgspec
 
 from app.cluster.forwarding import Forwarder

@@ -1,4 +1,4 @@
-"""Converts pyannote's segmentation-3.0 into the bundled network that detects two simultaneous voices.
+"""Makes `infra/models/overlap/model.onnx`, which detects two simultaneous voices, from pyannote's segmentation-3.0.
 
     python -m infra.lab.converters.convert_overlap SEGMENTATION OUT_DIR
 

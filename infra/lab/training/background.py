@@ -1,4 +1,4 @@
-"""Makes the background of the bundled models: embeddings of many other sounds (`infra.teaching.background`).
+"""Makes `infra/teaching/background/*.npy.xz`: embeddings of many other sounds, for the graphs of the bundled models.
 
     python -m infra.lab.training.background --data DATA
 

@@ -1,4 +1,4 @@
-"""Learns heads for tags that YAMNet's classes detect badly: rain, fire, helicopters, chainsaws and sea waves.
+"""Makes `infra/models/yamnet/heads.npy`, for tags that YAMNet's classes detect badly, such as rain and chainsaws.
 
     python -m infra.lab.training.default_heads --data DATA --out DIR
 

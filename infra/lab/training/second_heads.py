@@ -1,4 +1,4 @@
-"""Makes the bundle of YAMNet and CED-tiny: the heads of the second model, its gate, and points for both together.
+"""Makes `infra/models/yamnet_ced`, YAMNet with CED-tiny: heads of the second model, its gate, points for both.
 
     python -m infra.lab.training.second_heads CRATE --data DATA --out DIR
 

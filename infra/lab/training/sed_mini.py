@@ -1,4 +1,4 @@
-"""Trains sed-mini, the small sound-event model, from scratch and writes it with manifest and notice.
+"""Makes `infra/models/sed_mini/model.onnx`, the small sound-event model, from scratch, with manifest and notice.
 
     python -m infra.lab.training.sed_mini --data DATA --out DIR [--jobs N]
 

@@ -1,4 +1,4 @@
-"""Trains speaker-mini, a speaker-embedding model, and measures it on held-out readers.
+"""Makes `infra/models/speaker_mini/model.onnx`, a speaker-embedding model, and measures it on held-out readers.
 
     python -m infra.lab.training.speaker --data DATA --out DIR
 

@@ -1,4 +1,4 @@
-"""Makes and measures speaker-pair, the bundled speaker-embedding model, from speaker-mini and Resemblyzer's encoder.
+"""Makes `infra/models/speaker_pair/model.onnx` from speaker-mini and Resemblyzer's encoder, and measures it.
 
     python -m infra.lab.training.speaker_pair --data DATA --mini DIR --wheel FILE --out DIR
 

@@ -13,13 +13,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from app.admin.admin_bodies import PREFIX as ADMIN_PREFIX
-from app.admin.admin_context import AdminContext
-from app.admin.guard import admin_error, guard
+from app.admin.guard import AdminContext, admin_error, guard
 from app.admin.nodes import NodeList
 from app.cluster.cursors import ListCursors
 from app.cluster.forwarding import Forwarder, Placement
 from app.cluster.lists import ProjectList
-from app.dashboard.dashboard_context import DashboardContext
+from app.dashboard.operations import DashboardContext
 from app.documents.operations import DOCUMENT_ROUTES, DocumentContext, Documents
 from app.http.bodies import SHARES, SMALL_BODY, BodyQuota, chunk_body
 from app.http.call import Call
@@ -41,7 +40,7 @@ from app.jobs.rendering import ResultRenderer
 from app.openai.errors import openai_error
 from app.openai.openai_context import OpenAIContext
 from app.options import EdgeOptions
-from app.own_sounds.own_sound_context import OwnSoundContext
+from app.own_sounds.kept_embeddings import OwnSoundContext
 from app.probes import ProbeContext, about_deployment
 from app.projects.operations import ProjectContext
 from app.routes import (
@@ -74,7 +73,7 @@ from app.sessions.socket_quota import KeyWatch, SocketQuota
 from app.sessions.tokens import PageTokens
 from app.shortcut import ShortCut
 from app.speakers.errors import speaker_error
-from app.speakers.speaker_context import SpeakerContext
+from app.speakers.operations import SpeakerContext
 from topics.catalog import DEFAULT_CHUNK_LIMIT
 from topics.geometry import SENSE, SESSIONS
 from topics.jobs.rules import VISIBLE_STATES

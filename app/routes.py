@@ -4,10 +4,9 @@ from typing import Final
 
 from app.admin import operations as admin
 from app.admin.admin_bodies import PREFIX as ADMIN_PREFIX
-from app.admin.admin_context import AdminContext
-from app.admin.guard import admin_error
+from app.admin.guard import AdminContext, admin_error
 from app.dashboard import operations as dashboard
-from app.dashboard.dashboard_context import DashboardContext
+from app.dashboard.operations import DashboardContext
 from app.http.descriptions import operations_of, table_of
 from app.http.replies import ErrorRenderer, session_error
 from app.http.resource import Table
@@ -26,7 +25,7 @@ from app.openai.errors import openai_error
 from app.openai.openai_context import OpenAIContext
 from app.openai.operations import create_transcription, create_translation, list_models
 from app.own_sounds import operations as own_sounds
-from app.own_sounds.own_sound_context import OwnSoundContext
+from app.own_sounds.kept_embeddings import OwnSoundContext
 from app.probes import ProbeContext, about, healthz, metrics, readyz
 from app.projects import operations as projects
 from app.projects.operations import ProjectContext
@@ -38,16 +37,9 @@ from app.sessions.live import follow_project, follow_session
 from app.sessions.reads import predict, read_results, read_status
 from app.sessions.session_context import SessionContext
 from app.sessions.socket_opening import SocketContext, join_session, open_session
+from app.speakers import operations as speakers
 from app.speakers.errors import speaker_error
-from app.speakers.operations import (
-    list_speakers,
-    name_speaker,
-    re_enroll_speaker,
-    recognize_speakers,
-    register_voice,
-    remove_speaker,
-)
-from app.speakers.speaker_context import SpeakerContext
+from app.speakers.operations import SpeakerContext
 
 SENSE_PREFIX: Final = "/sense/api/v1"
 JOBS_PREFIX: Final = "/api/v1"
@@ -99,34 +91,13 @@ LIVE_ROUTES: Final[Table[SessionContext]] = {
 }
 
 #: Under JOBS_PREFIX.
-OWN_SOUND_ROUTES: Final[Table[OwnSoundContext]] = {
-    "/own_sounds": {"GET": own_sounds.list_sounds},
-    "/own_sounds/{name}": {"PATCH": own_sounds.switch_sound, "DELETE": own_sounds.delete_sound},
-    "/own_sounds/{name}/learn": {"POST": own_sounds.learn_sound},
-    "/own_sounds/{name}/marks/{mark}": {"DELETE": own_sounds.delete_mark},
-    "/own_sounds/{name}/jobs/{job_id}": {"POST": own_sounds.mark_in_job, "GET": own_sounds.find_in_job},
-    "/own_sounds/{name}/sessions/{session_id}": {
-        "POST": own_sounds.mark_in_session,
-        "GET": own_sounds.find_in_session,
-    },
-}
+OWN_SOUND_ROUTES: Final[Table[OwnSoundContext]] = table_of(operations_of(own_sounds))
 
 PROJECT_ROUTES: Final[Table[ProjectContext]] = table_of(operations_of(projects))
 
-DASHBOARD_ROUTES: Final[Table[DashboardContext]] = {
-    "/dashboard": {"GET": dashboard.to_dashboard},
-    "/dashboard/sign-in": {"POST": dashboard.sign_in},
-    "/dashboard/sign-out": {"POST": dashboard.sign_out},
-    "/dashboard/{file:path}": {"GET": dashboard.read_file},
-}
+DASHBOARD_ROUTES: Final[Table[DashboardContext]] = table_of(operations_of(dashboard))
 
-SPEAKER_ROUTES: Final[Table[SpeakerContext]] = {
-    "/speakers": {"GET": list_speakers},
-    "/voice": {"POST": register_voice},
-    "/speaker": {"DELETE": remove_speaker, "PATCH": name_speaker},
-    "/speaker/re-enroll": {"POST": re_enroll_speaker},
-    "/recognition": {"POST": recognize_speakers},
-}
+SPEAKER_ROUTES: Final[Table[SpeakerContext]] = table_of(operations_of(speakers))
 
 OPENAI_ROUTES: Final[Table[OpenAIContext]] = {
     "/audio/transcriptions": {"POST": create_transcription},
@@ -136,18 +107,7 @@ OPENAI_ROUTES: Final[Table[OpenAIContext]] = {
 
 #: Under `app.admin.admin_bodies.PREFIX`. References are ids or names. A name may contain slashes and end like a path,
 #: so the method decides: POST and PUT name a reference's key or plan, DELETE the reference itself.
-ADMIN_ROUTES: Final[Table[AdminContext]] = {
-    "/organizations": {"GET": admin.list_organizations, "POST": admin.create_organization},
-    "/organizations/{reference:path}": {"POST": admin.rotate_organization_key, "DELETE": admin.delete_organization},
-    "/projects": {"GET": admin.list_projects, "POST": admin.create_project},
-    "/projects/{reference:path}": {
-        "POST": admin.rotate_project_key,
-        "PUT": admin.plan_project,
-        "DELETE": admin.delete_project,
-    },
-    "/usage": {"GET": admin.read_usage},
-    "/nodes": {"GET": admin.list_nodes},
-}
+ADMIN_ROUTES: Final[Table[AdminContext]] = table_of(operations_of(admin))
 
 SERVICE_ROUTES: Final[Table[ProbeContext]] = {
     "/": {"GET": about},

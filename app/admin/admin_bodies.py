@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Final, Literal
 
 import msgspec
 
 from topics.ports.administration import LONGEST_NAME, MOST_SECONDS, Organization, Project
-from topics.ports.nodes import NodeFacts
+from topics.ports.nodes import (
+    DiskFacts,
+    EngineFacts,
+    NodeFacts,
+    ParkedFacts,
+    ParkedRecord,
+    PartitionFacts,
+    QueueFacts,
+    TopicPlace,
+    WorkerFacts,
+)
 from topics.times import utc_time
 
 PREFIX: Final = "/admin/v1"
@@ -144,3 +154,44 @@ class AdminFault(msgspec.Struct, frozen=True):
 
 def _ms(time: datetime) -> int:
     return round(time.timestamp() * 1000)
+
+
+#: Examples.
+FARM: Final = ShownOrganization("1f3a9c2e", "Farm", datetime(2026, 11, 22, 6, 51, 2, tzinfo=UTC), "eso_12345678...")
+BARN: Final = ShownProject("77d0b1aa", "Barn", FARM.id, FARM.created_at, "esp_12345678...", 1200)
+KEY: Final = "esp_0123456789abcdefghijklmnopqrstuv"
+NODE: Final = NodeFacts(
+    url="http://barn:8000",
+    version="0.1.0",
+    up_seconds=86_400,
+    not_ready=None,
+    partitions=[PartitionFacts(0, "serving", 4, [TopicPlace("earshot.session.command.v1", 1024, 0)])],
+    partition_count=1,
+    queues=[QueueFacts("records that wait for the log", bytes=4096, bytes_bound=67_108_864, items=2)],
+    engines=[EngineFacts("speech", "http://127.0.0.1:8100", "whisper-base", True, 12, 0, 1, 4, latency_ms=820)],
+    workers=[WorkerFacts(4711, None, "busy", 0.35, 3, 0, 0)],
+    models=["yamnet@e1f174ba-71e54a"],
+    disks=[DiskFacts("data", 512_110_190_592, 402_653_184_000, 268_435_456)],
+    parked=ParkedFacts(
+        1,
+        [
+            ParkedRecord(
+                "earshot.session.command.v1", 0, 17, datetime(2026, 11, 22, 6, 51, 2, tzinfo=UTC), "RecordError: ..."
+            )
+        ],
+    ),
+    log_error=None,
+    sessions=3,
+    jobs=1,
+    lag_seconds=0.2,
+    job_lag_seconds=0.0,
+)
+NODES: Final = NodesReport(
+    "bad",
+    1,
+    [],
+    [
+        NodeReport(NODE.url, "slow", [Finding("slow", "1 records could not be read and were set aside")], NODE),
+        NodeReport("http://shed:8000", "bad", [Finding("bad", "it does not answer")], None),
+    ],
+)

@@ -4,23 +4,39 @@ import hmac
 from functools import wraps
 from typing import Final
 
+import msgspec
 import structlog
 
 from app.admin.admin_bodies import AdminError
-from app.admin.admin_context import AdminContext
+from app.admin.nodes import NodeList
 from app.http.call import Call
+from app.http.metrics import Meters
 from app.http.operation import Handler
 from app.http.replies import Reply, StreamReply, json_reply, phrase
 from app.http.resource import Table
 from app.identity.authentication import bearer
+from app.identity.changed_keys import ChangedKeys
+from app.identity.keys import KeyRateLimiter
 from topics import apikeys
 from topics.errors import EarshotError, Unauthorized
+from topics.ports.administration import LocalAdministration
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
-
 MISSING: Final = "admin key required"
 INVALID: Final = "invalid admin key"
+
+
+class AdminContext(msgspec.Struct, frozen=True):
+    """The accounts, the nodes, and the operator's key to them."""
+
+    administration: LocalAdministration
+    nodes: NodeList
+    meters: Meters
+    changed_keys: ChangedKeys
+    tries: KeyRateLimiter
+    #: Digest of the key (`topics.apikeys.digest`).
+    key: bytes
 
 
 def guard(table: Table[AdminContext]) -> Table[AdminContext]:

@@ -83,3 +83,7 @@ def read(name: str) -> StaticFile:
     etag, packed_etag = b'"%s"' % digest, b'"%s-gzip"' % digest
     headers = [(key.encode(), value.encode()) for key, value in _HEADERS.items()]
     return StaticFile(content, gzip.compress(content, 9, mtime=0), etag, packed_etag, kind, headers)
+
+
+def media_types() -> list[str]:
+    return sorted({read(name).kind.partition(";")[0] for name in names()})

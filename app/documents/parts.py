@@ -6,11 +6,11 @@ from typing import Any, Final
 
 import msgspec
 
+from app.admin import operations as admin
 from app.admin.admin_bodies import PREFIX as ADMIN_PREFIX
 from app.admin.admin_bodies import AdminError
-from app.admin.admin_descriptions import OPERATIONS as ADMIN_OPERATIONS
 from app.admin.guard import admin_error
-from app.dashboard.dashboard_descriptions import OPERATIONS as DASHBOARD_OPERATIONS
+from app.dashboard import operations as dashboard
 from app.documents.document_descriptions import OPERATIONS as DOCUMENT_OPERATIONS
 from app.documents.document_descriptions import PROBES
 from app.documents.operations import DOCUMENT_ROUTES
@@ -24,7 +24,7 @@ from app.jobs.errors import job_error
 from app.jobs.job_descriptions import OPERATIONS as JOB_OPERATIONS
 from app.openai.errors import OpenAIError, openai_error
 from app.openai.openai_descriptions import OPERATIONS as OPENAI_OPERATIONS
-from app.own_sounds.own_sound_descriptions import OPERATIONS as OWN_SOUND_OPERATIONS
+from app.own_sounds import operations as own_sounds
 from app.projects import operations as projects
 from app.routes import (
     ADMIN_ROUTES,
@@ -47,9 +47,9 @@ from app.sessions.live_descriptions import PROJECT_OPERATIONS as LIVE_PROJECT_OP
 from app.sessions.live_descriptions import SESSION_OPERATIONS as LIVE_SESSION_OPERATIONS
 from app.sessions.session_descriptions import OPERATIONS as SESSION_OPERATIONS
 from app.sessions.socket_descriptions import SOCKET_OPERATIONS
+from app.speakers import operations as speakers
 from app.speakers.answers import SpeakerFault
 from app.speakers.errors import speaker_error
-from app.speakers.speaker_descriptions import OPERATIONS as SPEAKER_OPERATIONS
 
 
 def described(*modules: ModuleType) -> dict[Handler[Any], Description]:
@@ -95,7 +95,7 @@ SPEAKERS: Final = Part(
     text="Register the voices of an organization, and recognise them.",
     prefix=SPEAKERS_PREFIX,
     table=SPEAKER_ROUTES,
-    operations=SPEAKER_OPERATIONS,
+    operations=described(speakers),
     error=speaker_error,
     faults={0: SpeakerFault},
 )
@@ -139,7 +139,7 @@ OWN_SOUNDS: Final = Part(
     text="Sounds that a project teaches by marking passages.",
     prefix=JOBS_PREFIX,
     table=OWN_SOUND_ROUTES,
-    operations=OWN_SOUND_OPERATIONS,
+    operations=described(own_sounds),
     error=job_error,
     faults={0: JobFault},
 )
@@ -147,7 +147,7 @@ DASHBOARD: Final = Part(
     name="Dashboard",
     text="Pages for a browser, and sign-in by link.",
     table=DASHBOARD_ROUTES,
-    operations=DASHBOARD_OPERATIONS,
+    operations=described(dashboard),
     error=session_error,
     faults={0: GenericError},
 )
@@ -164,7 +164,7 @@ OPERATOR: Final = Part(
     text="Organizations, projects, keys, plans, usage and the health of nodes: for the operator.",
     prefix=ADMIN_PREFIX,
     table=ADMIN_ROUTES,
-    operations=ADMIN_OPERATIONS,
+    operations=described(admin),
     error=admin_error,
     faults={0: AdminError},
 )

@@ -6,13 +6,17 @@ from typing import Final
 
 import msgspec
 
-from app.own_sounds.own_sound_context import OwnSoundContext
+from app.http.turns import LoopTurns
+from app.identity.authentication import Authenticator
+from app.identity.changed_keys import ChangedKeys
 from topics.errors import BadRequest, Conflict
 from topics.geometry import SENSE
 from topics.jobs import payloads
 from topics.jobs.options import Service
-from topics.ports.jobs import JobView
-from topics.ports.sessions import SessionView
+from topics.ports.directory import Principal
+from topics.ports.jobs import Jobs, JobView
+from topics.ports.own_sounds import OwnSoundStore
+from topics.ports.sessions import Sessions, SessionView
 
 NOT_KEPT: Final = (
     "no data to learn from was kept: set `keep_embeddings` of the project; it applies to sessions and jobs created "
@@ -25,6 +29,17 @@ NO_SOUND: Final = "there is no sound in this passage: mark where it is heard"
 SLICE: Final = 1024
 #: Longest passage in milliseconds.
 LONGEST_MS: Final = 30_000
+
+
+class OwnSoundContext(msgspec.Struct, frozen=True):
+    """The sounds, the keys, and the sessions and jobs that examples are taken from."""
+
+    sounds: OwnSoundStore
+    project_keys: Authenticator[Principal]
+    changed_keys: ChangedKeys
+    sessions: Sessions
+    jobs: Jobs
+    turns: LoopTurns
 
 
 class KeptEmbeddings(msgspec.Struct, frozen=True):

@@ -9,14 +9,38 @@ import structlog
 
 from app.http.bodies import SMALL_BODY, decode
 from app.http.call import Call
+from app.http.descriptions import (
+    Answer,
+    Body,
+    Description,
+    Parameter,
+    fault_of,
+    integer_query,
+    json_answer,
+    json_body,
+    operation,
+)
 from app.http.queries import IntegerParameter, query_parameters
 from app.http.replies import NO_CONTENT, Reply, json_reply
 from app.http.turns import holder_of
-from app.own_sounds.kept_embeddings import KeptEmbeddings, of_job, of_session
-from app.own_sounds.own_sound_bodies import Findings, FoundPassage, NewMark, ShownSound, SoundList, Switch
-from app.own_sounds.own_sound_context import OwnSoundContext
+from app.own_sounds import kept_embeddings
+from app.own_sounds.kept_embeddings import KeptEmbeddings, OwnSoundContext, of_job, of_session
+from app.own_sounds.own_sound_bodies import (
+    FOUND,
+    JOB,
+    MARK,
+    SESSION,
+    SOUND,
+    Findings,
+    FoundPassage,
+    NewMark,
+    ShownSound,
+    SoundList,
+    Switch,
+)
 from app.scores import TagRenderer
-from topics.errors import NotFound
+from app.shared_descriptions import BROKEN, PROJECT_KEY
+from topics.errors import BadRequest, Conflict, DirectoryDown, NotFound
 from topics.hearing import OwnSound
 from topics.keys import is_id, new_id
 from topics.ports.directory import Principal
@@ -34,62 +58,191 @@ NO_SUCH: Final = "Not Found"
 _MARK: Final = msgspec.json.Decoder(NewMark)
 _SWITCH: Final = msgspec.json.Decoder(Switch)
 
+NAME: Final = Parameter("name", "path", str, "Of the sound.", True, "Espresso_machine")
+IN_JOB: Final = Parameter("job_id", "path", str, "Id of the job.", True, JOB)
+IN_SESSION: Final = Parameter("session_id", "path", str, "Id of the session.", True, SESSION)
+DOWN: Final = DirectoryDown("the database does not answer")
+UNKNOWN: Final = NotFound("the project teaches no such sound")
+NO_SOURCE: Final = NotFound(NO_SUCH)
+NOT_LEARNT: Final = Conflict("the sound has to be learnt first")
+SHOWN: Final = {"espresso": SOUND}
+MARKING: Final = (
+    "Says whether the sound is in the passage. The first mark of a sound creates it. A mark stores 192 numbers of the "
+    "second model for each 2 or 5 s; audio cannot be rebuilt from them. It outlives the recording, until you delete it."
+)
+FINDING: Final = (
+    "Where the sound would be reported if it were on. At most {MOST_FOUND} passages; `more` says whether others follow."
+)
 
+
+def _marking(route: str, place: Parameter) -> Description:
+    return operation(
+        route,
+        key=PROJECT_KEY,
+        parameters=(NAME, place),
+        bodies=(Body(NewMark, {"there": NewMark(12.0, 15.5), "not": NewMark(40.0, 42.0, False)}),),
+        answers={201: Answer("The sound.", (ShownSound,), SHOWN)},
+        faults=lambda: (
+            fault_of(decode, _MARK, b"[]"),
+            BadRequest("end: must be after start, by at most 30 s"),
+            BadRequest(kept_embeddings.NO_SOUND),
+            BadRequest("the model knows a sound Siren already: choose another name, such as Our_siren"),
+            NO_SOURCE,
+            Conflict(kept_embeddings.NOT_KEPT),
+            Conflict("the passage is not analysed yet"),
+            DOWN,
+            *BROKEN,
+        ),
+    )
+
+
+def _finding(route: str, place: Parameter) -> Description:
+    return operation(
+        route,
+        key=PROJECT_KEY,
+        parameters=(NAME, place, integer_query(FROM)),
+        answers=json_answer("Where it would be reported.", one=FOUND),
+        faults=lambda: (
+            fault_of(FROM.read, {FROM.name: "x"}),
+            NO_SOURCE,
+            NotFound(OTHER_MODEL),
+            UNKNOWN,
+            NOT_LEARNT,
+            Conflict(kept_embeddings.NOT_KEPT),
+            DOWN,
+            *BROKEN,
+        ),
+    )
+
+
+@operation(
+    "GET /own_sounds",
+    key=PROJECT_KEY,
+    answers=json_answer("The sounds by name.", one=SoundList([SOUND])),
+    faults=(DOWN, 500),
+)
 async def list_sounds(call: Call, context: OwnSoundContext) -> Reply:
-    """GET /api/v1/own_sounds: the sounds of the project, with their marks and figures."""
+    """List the project's own sounds.
+
+    With their marks and, once learnt, their figures.
+    """
     principal = await context.project_keys.authenticate(call)
     return json_reply(SoundList([ShownSound.of(sound) for sound in await context.sounds.sounds(principal.project)]))
 
 
+@operation(
+    "PATCH /own_sounds/{name}",
+    key=PROJECT_KEY,
+    parameters=(NAME,),
+    bodies=json_body(on=Switch(True), off=Switch(False)),
+    answers={200: Answer("The sound.", (ShownSound,), SHOWN)},
+    faults=lambda: (fault_of(decode, _SWITCH, b"[]"), UNKNOWN, NOT_LEARNT, DOWN, 500),
+)
 async def switch_sound(call: Call, context: OwnSoundContext) -> Reply:
-    """PATCH /api/v1/own_sounds/{name}: report it in new sessions and jobs, or stop reporting it."""
+    """Switch an own sound on or off.
+
+    Sessions and jobs created from then on report a sound that is on, beside the model's. Other nodes follow within
+    {key_cache_seconds} s.
+    """
     principal = await context.project_keys.authenticate(call)
     switch = decode(_SWITCH, await call.body(SMALL_BODY, holder_of(principal)))
     sound = await context.sounds.switch(principal.project, call.path("name"), switch.on)
     return _changed(context, principal, ShownSound.of(sound))
 
 
+@operation(
+    "POST /own_sounds/{name}/learn",
+    key=PROJECT_KEY,
+    parameters=(NAME,),
+    answers={200: Answer("The sound.", (ShownSound,), SHOWN)},
+    faults=(
+        BadRequest("3 passages are marked as the sound, and 10 are needed: mark more of them"),
+        UNKNOWN,
+        DOWN,
+        500,
+    ),
+)
 async def learn_sound(call: Call, context: OwnSoundContext) -> Reply:
-    """POST /api/v1/own_sounds/{name}/learn: learn it from its marks; takes some seconds."""
+    """Learn an own sound.
+
+    Needs ten marked passages or more; takes some seconds. If the sound is on, sessions and jobs created from then on
+    use the new version.
+    """
     principal = await context.project_keys.authenticate(call)
     sound = await context.sounds.learn(principal.project, call.path("name"))
     log.info("sound learnt", project=principal.project, marks=len(sound.marks))
     return _changed(context, principal, ShownSound.of(sound))
 
 
+@operation(
+    "DELETE /own_sounds/{name}",
+    key=PROJECT_KEY,
+    parameters=(NAME,),
+    answers={204: Answer("Deleted.")},
+    faults=(UNKNOWN, DOWN, 500),
+)
 async def delete_sound(call: Call, context: OwnSoundContext) -> Reply:
-    """DELETE /api/v1/own_sounds/{name}: also deletes its marks; earlier reports stay."""
+    """Delete an own sound.
+
+    With its marks and what was learnt from them. Open sessions report it to their end.
+    """
     principal = await context.project_keys.authenticate(call)
     await context.sounds.remove(principal.project, call.path("name"))
     context.changed_keys.project(principal.project)
     return NO_CONTENT
 
 
+@operation(
+    "DELETE /own_sounds/{name}/marks/{mark}",
+    key=PROJECT_KEY,
+    parameters=(NAME, Parameter("mark", "path", str, "Id of the mark.", True, MARK)),
+    answers={204: Answer("Deleted.")},
+    faults=(NotFound("the sound has no such mark"), DOWN, 500),
+)
 async def delete_mark(call: Call, context: OwnSoundContext) -> Reply:
-    """DELETE /api/v1/own_sounds/{name}/marks/{mark}."""
+    """Delete a mark.
+
+    Has no effect until the sound is learnt again.
+    """
     principal = await context.project_keys.authenticate(call)
     await context.sounds.unmark(principal.project, call.path("name"), call.path("mark"))
     return NO_CONTENT
 
 
-async def mark_in_session(call: Call, context: OwnSoundContext) -> Reply:
-    """POST /api/v1/own_sounds/{name}/sessions/{id}: mark a passage of a session."""
-    return await _mark(call, context, _session_embeddings)
-
-
+@_marking("POST /own_sounds/{name}/jobs/{job_id}", IN_JOB)
 async def mark_in_job(call: Call, context: OwnSoundContext) -> Reply:
-    """POST /api/v1/own_sounds/{name}/jobs/{id}: mark a passage of a job's recording."""
+    """Mark a passage of a job's recording.
+
+    {MARKING}
+    """
     return await _mark(call, context, _job_embeddings)
 
 
-async def find_in_session(call: Call, context: OwnSoundContext) -> Reply:
-    """GET /api/v1/own_sounds/{name}/sessions/{id}: where it would be reported in a session."""
-    return await _find(call, context, _session_embeddings)
-
-
+@_finding("GET /own_sounds/{name}/jobs/{job_id}", IN_JOB)
 async def find_in_job(call: Call, context: OwnSoundContext) -> Reply:
-    """GET /api/v1/own_sounds/{name}/jobs/{id}: where it would be reported in a job's recording."""
+    """Look for a sound in a job's recording.
+
+    {FINDING}
+    """
     return await _find(call, context, _job_embeddings)
+
+
+@_marking("POST /own_sounds/{name}/sessions/{session_id}", IN_SESSION)
+async def mark_in_session(call: Call, context: OwnSoundContext) -> Reply:
+    """Mark a passage of a session.
+
+    {MARKING}
+    """
+    return await _mark(call, context, _session_embeddings)
+
+
+@_finding("GET /own_sounds/{name}/sessions/{session_id}", IN_SESSION)
+async def find_in_session(call: Call, context: OwnSoundContext) -> Reply:
+    """Look for a sound in a session.
+
+    {FINDING}
+    """
+    return await _find(call, context, _session_embeddings)
 
 
 #: Returns the stored embeddings of the session or job in the path, if it belongs to the project.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
-from typing import Annotated
+from datetime import UTC, datetime
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
@@ -102,3 +102,21 @@ class Findings(msgspec.Struct, frozen=True):
     found: Sequence[FoundPassage]
     seconds: Annotated[float, Meta(description="Seconds searched.")]
     more: Annotated[bool, Meta(description="More passages follow.")] = False
+
+
+#: Examples.
+MARKED: Final = datetime(2026, 11, 22, 6, 30, tzinfo=UTC)
+LEARNT: Final = datetime(2026, 11, 22, 6, 49, tzinfo=UTC)
+JOB: Final = "2nUJ5Ar7ybTNe3FmEwgGvRHd"
+SESSION: Final = "0Zr4ej4rE9xaiDvNyPbkK2M3"
+MARK: Final = "5sQf7WbTNe3FmEwgGvRHdXyz"
+SOUND: Final = ShownSound(
+    "Espresso_machine",
+    MARKED,
+    True,
+    LEARNT,
+    True,
+    {"streams": ShownFigures(12, 1.0, 0.29, ()), "recordings": ShownFigures(12, 0.917, 0.3, ("vacuum_cleaner",))},
+    [ShownMark(MARK, JOB, None, 12.0, 15.5, True)],
+)
+FOUND: Final = Findings("Espresso_machine", [FoundPassage(12.0, 17.0, 0.97)], 60.0)

@@ -1,6 +1,6 @@
 """Answers about speakers: the envelope of the contract around the types of its data."""
 
-from typing import Annotated, Generic, Literal, TypeVar
+from typing import Annotated, Final, Generic, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -103,3 +103,21 @@ class SpeakerFault(msgspec.Struct, frozen=True):
     data: None
     error: Annotated[str, Meta(min_length=1)]
     debug: str
+
+
+#: Examples.
+KIM: Final = SpeakerEntry("Kim", "2026-11-22T06:51:02.117Z", 8.14, 1, True)
+TURN: Final = RecognisedTurn(
+    idx=0,
+    transcript="i really liked that account of himself",
+    confidence=0,
+    first_word_start_msec=530,
+    first_word_start_time="00:00.53",
+    last_word_end_msec=4700,
+    last_word_end_time="00:04.70",
+    speaker_tag=0,
+    speaker_name="Kim",
+    speaker_score=0.7812,
+    speaker_is_unlabeled=False,
+    org_pub_id="1f3a9c2e",
+)

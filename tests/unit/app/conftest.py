@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 from starlette.types import ASGIApp
 
-from app.admin.admin_descriptions import NODE
+from app.admin.admin_bodies import NODE
 from app.cluster import forwarding, lists
 from app.main import Ports, create_app
 from app.options import EdgeOptions

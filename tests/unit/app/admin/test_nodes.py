@@ -9,8 +9,7 @@ import msgspec
 import pytest
 from starlette.applications import Starlette
 
-from app.admin.admin_bodies import NodesReport
-from app.admin.admin_descriptions import NODE
+from app.admin.admin_bodies import NODE, NodesReport
 from app.admin.health import findings, worst
 from app.admin.nodes import NodeList
 from app.cluster.forwarding import Forwarder

@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 
 from app.admin import operations
 from app.admin import usage_rows as rows
-from app.admin.admin_context import AdminContext
+from app.admin.guard import AdminContext
 from app.admin.usage_rows import LineRow, TotalRow, as_csv, paged, texts
 from app.http import streaming
 from app.http.call import Call
@@ -145,7 +145,7 @@ async def test_ledger_lines_are_read_lazily(monkeypatch: pytest.MonkeyPatch, for
     nothing: Any = None
     endless: Any = Endless()
     scope = {"method": "GET", "headers": [], "query_string": f"lines=true&format={form}".encode()}
-    reply = await operations.read_usage(
+    reply = await operations.read_usage.handler(
         Call(scope, nothing, nothing), AdminContext(endless, nothing, Meters(tuple), nothing, nothing, b"")
     )
     assert isinstance(reply, StreamReply)

@@ -11,8 +11,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from app.admin.admin_bodies import NodeReport, NodesReport
-from app.admin.admin_descriptions import NODE, NODES
+from app.admin.admin_bodies import NODE, NODES, NodeReport, NodesReport
 from infra.cli import build, detect, engines, remote, tables
 from infra.cli import nodes as module
 from infra.engines import serving

@@ -19,9 +19,11 @@ from app.cluster.cursors import ListCursors
 from app.cluster.forwarding import Forwarder, Placement
 from app.cluster.lists import ProjectList
 from app.dashboard.operations import DashboardContext
-from app.documents.operations import DOCUMENT_ROUTES, DocumentContext, Documents
+from app.documents import operations as document_operations
+from app.documents.operations import DocumentContext, Documents
 from app.http.bodies import SHARES, SMALL_BODY, BodyQuota, chunk_body
 from app.http.call import Call
+from app.http.descriptions import operations_of, table_of
 from app.http.metrics import Gauges, Meters
 from app.http.operation import InterfacePart, request_id
 from app.http.replies import session_error
@@ -38,7 +40,7 @@ from app.jobs.job_context import JobContext
 from app.jobs.lists import listed_job
 from app.jobs.rendering import ResultRenderer
 from app.openai.errors import openai_error
-from app.openai.openai_context import OpenAIContext
+from app.openai.operations import OpenAIContext
 from app.options import EdgeOptions
 from app.own_sounds.kept_embeddings import OwnSoundContext
 from app.probes import ProbeContext, about_deployment
@@ -278,7 +280,7 @@ def document_routes(options: EdgeOptions, meters: Meters, with_operator: bool) -
         return build(name, options, with_operator)
 
     part = InterfacePart(session_error, meters, BodyQuota(0))
-    return mount("", DOCUMENT_ROUTES, DocumentContext(Documents(build)), part)
+    return mount("", table_of(operations_of(document_operations)), DocumentContext(Documents(build)), part)
 
 
 def admin_routes(

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from app.http.call import Call
+from app.http.descriptions import Answer, json_answer, operation
 from app.http.metrics import Meters
 from app.http.replies import Reply, json_reply, reply_of_bytes
 from topics.errors import Unavailable
@@ -63,8 +64,18 @@ class ProbeContext(msgspec.Struct, frozen=True):
     page: str = ""
 
 
+@operation(
+    "GET /",
+    answers={
+        **json_answer("What this is.", earshot=ABOUT),
+        302: Answer(
+            "A browser (`Accept: text/html`) is sent to the dashboard, or to the documents if there is none.",
+            headers={"Location": "The page."},
+        ),
+    },
+)
 async def about(call: Call, context: ProbeContext) -> Reply:
-    """GET /: names the service; leads a browser to the dashboard, or to the documents without one."""
+    """Service info."""
     if not context.page or b"text/html" not in call.header(b"accept"):
         reply = json_reply(context.about)
         reply.headers.append(VARY)
@@ -73,22 +84,37 @@ async def about(call: Call, context: ProbeContext) -> Reply:
     return Reply(302, [(b"location", address), (b"content-length", b"0"), VARY])
 
 
+@operation("GET /healthz", answers=json_answer("Live.", well=WELL), faults=(Unavailable("the service stops"),))
 async def healthz(call: Call, context: ProbeContext) -> Reply:
-    """GET /healthz: 503 with the reason once the process is about to stop."""
+    """Liveness probe."""
     if (reason := context.health.alive()) is not None:
         raise Unavailable(reason)
     return json_reply(WELL)
 
 
+@operation(
+    "GET /readyz",
+    answers=json_answer("Ready.", well=READY, noted=NOTED),
+    faults=(Unavailable("partitions are being taken over"),),
+)
 async def readyz(call: Call, context: ProbeContext) -> Reply:
-    """GET /readyz: 503 with the reason until requests can be served; then notes about problems."""
+    """Readiness probe."""
     if (reason := context.health.ready()) is not None:
         raise Unavailable(NOT_READY if context.silent else reason)
     return json_reply(READY if context.silent else Readiness("ok", tuple(context.health.notes())))
 
 
+@operation(
+    "GET /metrics",
+    answers={
+        200: Answer("All of them.", (str,), {"chunks": "earshot_chunks_accepted_total 1042.0\n"}, media="text/plain")
+    },
+)
 async def metrics(call: Call, context: ProbeContext) -> Reply:
-    """GET /metrics: the Prometheus text format."""
+    """Read the metrics.
+
+    In Prometheus text format.
+    """
     return reply_of_bytes(200, EXPOSITION, context.meters.exposition())
 
 

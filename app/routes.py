@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from app import probes
 from app.admin import operations as admin
 from app.admin.admin_bodies import PREFIX as ADMIN_PREFIX
 from app.admin.guard import AdminContext, admin_error
@@ -21,12 +22,12 @@ from app.jobs.lists import list_jobs
 from app.jobs.pictures import read_spectrogram, read_waveform
 from app.jobs.reads import delete_job, read_job
 from app.jobs.window_scores import read_scores
+from app.openai import operations as openai
 from app.openai.errors import openai_error
-from app.openai.openai_context import OpenAIContext
-from app.openai.operations import create_transcription, create_translation, list_models
+from app.openai.operations import OpenAIContext
 from app.own_sounds import operations as own_sounds
 from app.own_sounds.kept_embeddings import OwnSoundContext
-from app.probes import ProbeContext, about, healthz, metrics, readyz
+from app.probes import ProbeContext
 from app.projects import operations as projects
 from app.projects.operations import ProjectContext
 from app.sessions.activity import project_activity, session_activity
@@ -99,22 +100,13 @@ DASHBOARD_ROUTES: Final[Table[DashboardContext]] = table_of(operations_of(dashbo
 
 SPEAKER_ROUTES: Final[Table[SpeakerContext]] = table_of(operations_of(speakers))
 
-OPENAI_ROUTES: Final[Table[OpenAIContext]] = {
-    "/audio/transcriptions": {"POST": create_transcription},
-    "/audio/translations": {"POST": create_translation},
-    "/models": {"GET": list_models},
-}
+OPENAI_ROUTES: Final[Table[OpenAIContext]] = table_of(operations_of(openai))
 
 #: Under `app.admin.admin_bodies.PREFIX`. References are ids or names. A name may contain slashes and end like a path,
 #: so the method decides: POST and PUT name a reference's key or plan, DELETE the reference itself.
 ADMIN_ROUTES: Final[Table[AdminContext]] = table_of(operations_of(admin))
 
-SERVICE_ROUTES: Final[Table[ProbeContext]] = {
-    "/": {"GET": about},
-    "/healthz": {"GET": healthz},
-    "/readyz": {"GET": readyz},
-    "/metrics": {"GET": metrics},
-}
+SERVICE_ROUTES: Final[Table[ProbeContext]] = table_of(operations_of(probes))
 #: The operator's routes if that interface has its own address.
 OPERATOR_PROBES: Final = ("/readyz", "/metrics")
 

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Callable
 from hashlib import blake2b
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from app.http.call import Call
+from app.http.descriptions import Answer, Description, Parameter, operation
 from app.http.replies import JSON, Reply, reply_unless_known
-from app.http.resource import Table
 
 PAGES: Final = Path(__file__).parent / "pages"
 #: Scripts, styles and documents come from this origin; the page loads, sends and frames nothing else.
@@ -54,42 +54,78 @@ class DocumentContext(msgspec.Struct, frozen=True):
     documents: Documents
 
 
+_TAG: Final = {"ETag": "In `If-None-Match` it makes the answer 304 while nothing has changed."}
+_SEEN: Final = Parameter(
+    "If-None-Match", "header", str, "The `ETag` of an earlier answer.", example='"0123456789abcdef"'
+)
+
+
+def _document(route: str) -> Description:
+    return operation(
+        route,
+        parameters=(_SEEN,),
+        answers={
+            200: Answer("The document.", (dict[str, Any],), {}, headers=_TAG),
+            304: Answer("Not modified.", headers=_TAG),
+        },
+    )
+
+
+def _page(route: str, media: str) -> Description:
+    policy = {"Content-Security-Policy": "Nothing is loaded, run or called from elsewhere."}
+    return operation(
+        route,
+        parameters=(_SEEN,),
+        answers={
+            200: Answer("The file.", (str,), {}, media=media, headers={**_TAG, **policy}),
+            304: Answer("Not modified.", headers={**_TAG, **policy}),
+        },
+    )
+
+
+@_document("GET /openapi.json")
 async def openapi(call: Call, context: DocumentContext) -> Reply:
-    """GET /openapi.json: the whole interface."""
+    """Read this document.
+
+    The whole interface. `x-origin` says who defined an operation first.
+    """
     return await _reply(call, context, "openapi", JSON)
 
 
+@_document("GET /audio_sessions/openapi.json")
 async def sessions_openapi(call: Call, context: DocumentContext) -> Reply:
-    """GET /audio_sessions/openapi.json: only the session interface."""
+    """Read the document of audio sessions.
+
+    Only the session interface, with its specification's version, 1.1.0.
+    """
     return await _reply(call, context, "sessions", JSON)
 
 
+@_document("GET /asyncapi.json")
 async def asyncapi(call: Call, context: DocumentContext) -> Reply:
-    """GET /asyncapi.json: the topics of the log and their records."""
+    """Read the document of the log.
+
+    AsyncAPI 3.0: the topics of the log and their records.
+    """
     return await _reply(call, context, "asyncapi", JSON)
 
 
+@_page("GET /docs", "text/html")
 async def page(call: Call, context: DocumentContext) -> Reply:
-    """GET /docs: a page to read and try the interface."""
+    """Read and try the interface in a browser."""
     return await _file(call, context, "page.html", _HTML)
 
 
+@_page("GET /docs/page.js", "text/javascript")
 async def script(call: Call, context: DocumentContext) -> Reply:
+    """The script of the page."""
     return await _file(call, context, "page.js", _SCRIPT)
 
 
+@_page("GET /docs/page.css", "text/css")
 async def style(call: Call, context: DocumentContext) -> Reply:
+    """The style of the page."""
     return await _file(call, context, "page.css", _STYLE)
-
-
-DOCUMENT_ROUTES: Final[Table[DocumentContext]] = {
-    "/openapi.json": {"GET": openapi},
-    "/audio_sessions/openapi.json": {"GET": sessions_openapi},
-    "/asyncapi.json": {"GET": asyncapi},
-    "/docs": {"GET": page},
-    "/docs/page.js": {"GET": script},
-    "/docs/page.css": {"GET": style},
-}
 
 
 def page_file(name: str) -> bytes:

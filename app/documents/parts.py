@@ -6,15 +6,14 @@ from typing import Any, Final
 
 import msgspec
 
+from app import probes
 from app.admin import operations as admin
 from app.admin.admin_bodies import PREFIX as ADMIN_PREFIX
 from app.admin.admin_bodies import AdminError
 from app.admin.guard import admin_error
 from app.dashboard import operations as dashboard
-from app.documents.document_descriptions import OPERATIONS as DOCUMENT_OPERATIONS
-from app.documents.document_descriptions import PROBES
-from app.documents.operations import DOCUMENT_ROUTES
-from app.http.descriptions import Description, operations_of
+from app.documents import operations as documents
+from app.http.descriptions import Description, operations_of, table_of
 from app.http.operation import Handler
 from app.http.replies import ErrorRenderer, GenericError, session_error
 from app.http.resource import Table
@@ -22,8 +21,8 @@ from app.jobs.answers import JobFault, ValidationFault
 from app.jobs.audio_descriptions import OPERATIONS as AUDIO_OPERATIONS
 from app.jobs.errors import job_error
 from app.jobs.job_descriptions import OPERATIONS as JOB_OPERATIONS
+from app.openai import operations as openai
 from app.openai.errors import OpenAIError, openai_error
-from app.openai.openai_descriptions import OPERATIONS as OPENAI_OPERATIONS
 from app.own_sounds import operations as own_sounds
 from app.projects import operations as projects
 from app.routes import (
@@ -104,7 +103,7 @@ OPENAI: Final = Part(
     text="Speech to text for OpenAI's clients.",
     prefix=OPENAI_PREFIX,
     table=OPENAI_ROUTES,
-    operations=OPENAI_OPERATIONS,
+    operations=described(openai),
     error=openai_error,
     faults={0: OpenAIError},
 )
@@ -154,8 +153,8 @@ DASHBOARD: Final = Part(
 SERVICE: Final = Part(
     name="Service",
     text="Service info, health probes, and these documents.",
-    table={**SERVICE_ROUTES, **DOCUMENT_ROUTES},
-    operations={**PROBES, **DOCUMENT_OPERATIONS},
+    table={**SERVICE_ROUTES, **table_of(operations_of(documents))},
+    operations=described(probes, documents),
     error=session_error,
     faults={0: GenericError},
 )

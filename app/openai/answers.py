@@ -1,6 +1,6 @@
 """Answers of OpenAI's interface (https://platform.openai.com/docs/api-reference/audio)."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -114,3 +114,15 @@ class SpeechModels(msgspec.Struct, frozen=True):
 
     data: list[SpeechModel]
     object: Literal["list"] = "list"
+
+
+#: Examples.
+SAID: Final = "you don't mean that"
+SEEN: Final = DurationUsage(3)
+PLAIN: Final = PlainTranscription(SAID, SEEN)
+WORDS: Final = [TranscriptWord("you", 0.278, 0.41), TranscriptWord("don't", 0.41, 0.93)]
+SEGMENT: Final = TranscriptSegment(0, 27, 0.278, 2.368, SAID, 0.0, 0.7)
+SPOKEN: Final = SpeakerSegment("seg_0", 0.278, 2.368, SAID, "A")
+SRT: Final = f"1\n00:00:00,278 --> 00:00:02,368\n{SAID}\n"
+VTT: Final = f"WEBVTT\n\n00:00:00.278 --> 00:00:02.368\n{SAID}\n"
+STREAM: Final = "".join(f"data: {msgspec.json.encode(one).decode()}\n\n" for one in (TextDelta(SAID), TextDone(SAID)))

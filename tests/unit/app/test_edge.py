@@ -14,7 +14,8 @@ from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 from structlog.testing import capture_logs
 
-from app.documents.operations import DOCUMENT_ROUTES
+from app.documents import operations as documents
+from app.http.descriptions import operations_of, table_of
 from app.http.metrics import METRICS
 from app.identity.keys import ORGANIZATION, PROJECT, KeyRateLimiter, Keyring
 from app.main import command_ids
@@ -303,7 +304,7 @@ BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;
 def test_dashboard_and_docs_can_be_disabled() -> None:
     house = House(msgspec.structs.replace(OPTIONS, dashboard=False, docs=False))
     with client_of(house) as http:
-        for path in ("/dashboard", "/dashboard/", "/dashboard/main.js", *DOCUMENT_ROUTES):
+        for path in ("/dashboard", "/dashboard/", "/dashboard/main.js", *table_of(operations_of(documents))):
             assert http.get(path).status_code in (404, 405), path
         assert http.post("/dashboard/sign-in", json={"token": "x"}).status_code == 404
         assert "docs" not in http.get("/", headers=BROWSER).json()["documentation"]

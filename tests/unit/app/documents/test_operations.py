@@ -10,8 +10,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from app.documents import build
-from app.documents.operations import DOCUMENT_ROUTES, page_file
+from app.documents import operations as documents
+from app.documents.operations import page_file
 from app.http.cross_origin import READ, SENT
+from app.http.descriptions import operations_of, table_of
 from tests.contract.answers import DOCUMENT, watched
 from tests.contract.api import RAW, b64, silence
 from tests.unit.app.conftest import KEY, OPTIONS, House
@@ -20,7 +22,7 @@ from topics import apikeys
 ORIGIN = "https://app.example.org"
 
 
-@pytest.mark.parametrize("path", DOCUMENT_ROUTES)
+@pytest.mark.parametrize("path", table_of(operations_of(documents)))
 def test_document_is_built_once_and_has_etag(monkeypatch: pytest.MonkeyPatch, http: TestClient, path: str) -> None:
     made: list[str] = []
 

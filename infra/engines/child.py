@@ -5,7 +5,6 @@ import contextlib
 import secrets
 import shutil
 import socket
-import sys
 import time
 from pathlib import Path
 from typing import Final
@@ -13,6 +12,7 @@ from typing import Final
 import msgspec
 import structlog
 
+from infra.engines import COMMAND
 from infra.engines.speech.speech_models import SpeechSettings
 from streams.folding import retry
 from streams.processes.zygote_process import bare_environment
@@ -91,7 +91,9 @@ class EngineServer:
             await asyncio.to_thread(_empty, self._directory)
             environment["TMPDIR"] = str(self._directory.absolute())
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "infra.engines", str(descriptor), *self._arguments),
+                *COMMAND,
+                str(descriptor),
+                *self._arguments,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.DEVNULL,
                 pass_fds=(descriptor,),

@@ -2,7 +2,6 @@
 
 import asyncio
 import importlib.util
-import sys
 from collections.abc import Callable
 from typing import Final
 
@@ -12,7 +11,7 @@ import structlog
 from infra.engines import SPEECH_MODEL, SPEECH_MODELS
 from infra.engines.admission import AdmissionLimit
 from infra.engines.errors import UnknownModel
-from infra.engines.speech import heap, workers
+from infra.engines.speech import COMMAND, heap, workers
 from infra.engines.speech.transcripts import RecognitionResult
 from infra.engines.speech.worker_protocol import RecognitionRequest
 from infra.engines.speech.workers import NotLoaded, Workers
@@ -44,7 +43,7 @@ class SpeechSettings(msgspec.Struct, frozen=True):
 def make_workers(model: str, settings: SpeechSettings) -> Workers:
     """Return the workers of a model; none runs yet."""
     threads = settings.threads or workers.default_threads()
-    command = (sys.executable, "-m", "infra.engines.speech.whisper_worker", model, str(threads), str(settings.batch))
+    command = (*COMMAND, model, str(threads), str(settings.batch))
     return Workers(command, settings.idle_s, TOGETHER, environment=heap.KEPT_HEAP)
 
 

@@ -1,13 +1,11 @@
 """A process that recognises speech with Whisper: one copy of the weights for all requests.
 
-`python -m infra.engines.speech.whisper_worker MODEL THREADS BATCH` loads the model with the first request. Its threads
-take pieces of all waiting requests in turn, at most BATCH in total, and each thread decodes its pieces side by side.
+It loads the model with the first request. Its threads take pieces of all waiting requests in turn, at most `batch` in
+total, and each thread decodes its pieces side by side.
 """
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 from collections import Counter, deque
 from collections.abc import Callable
@@ -28,7 +26,6 @@ from infra.engines.speech.worker_protocol import (
     failure,
     request_decoder,
 )
-from infra.models import whisper_files
 from streams.voice.speech_segments import RATE
 from topics import languages
 
@@ -162,21 +159,3 @@ def _open(model: Whisper, request: RecognitionRequest) -> Recording:
     hints = tuple(model.tokens.hints(request.prompt))
     pieces = [Piece(utterance, part, request.language, likely, request.task, hints) for utterance, part in cut]
     return Recording(request.number, len(samples) / RATE, pieces, deque(range(len(pieces))))
-
-
-def main() -> None:
-    """Answer until the input ends, as it also does when the parent dies."""
-    model, threads, batch = sys.argv[1], *map(int, sys.argv[2:])
-
-    def load() -> Whisper:
-        from infra.engines.speech.whisper import Whisper
-
-        return Whisper(*whisper_files.find(model), threads)
-
-    WhisperWorker(Pipe(), load, threads, batch).run()
-    # Threads may be in the middle of a piece.
-    os._exit(0)
-
-
-if __name__ == "__main__":
-    main()

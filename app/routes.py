@@ -11,17 +11,9 @@ from app.dashboard.operations import DashboardContext
 from app.http.descriptions import operations_of, table_of
 from app.http.replies import ErrorRenderer, session_error
 from app.http.resource import Table
-from app.jobs.acceptance import analyze, analyze_file
-from app.jobs.audio import link_audio, read_audio
-from app.jobs.captions import captions_srt, captions_vtt
-from app.jobs.custom_sounds import create_custom_sound, finish_custom_sound
+from app.jobs import acceptance, audio, captions, custom_sounds, events, lists, pictures, reads, window_scores
 from app.jobs.errors import job_error
-from app.jobs.events import follow_job
 from app.jobs.job_context import JobContext
-from app.jobs.lists import list_jobs
-from app.jobs.pictures import read_spectrogram, read_waveform
-from app.jobs.reads import delete_job, read_job
-from app.jobs.window_scores import read_scores
 from app.openai import operations as openai
 from app.openai.errors import openai_error
 from app.openai.operations import OpenAIContext
@@ -63,21 +55,9 @@ SESSION_ROUTES: Final[Table[SessionContext]] = {
     "/client-libraries/latest": {"GET": latest_client},
 }
 
-JOB_ROUTES: Final[Table[JobContext]] = {
-    "/analyze": {"POST": analyze},
-    "/analyze_file": {"POST": analyze_file},
-    "/jobs": {"GET": list_jobs},
-    "/jobs/{job_id}": {"GET": read_job, "DELETE": delete_job},
-    "/jobs/{job_id}/stream": {"GET": follow_job},
-    "/jobs/{job_id}/scores": {"GET": read_scores},
-    "/jobs/{job_id}/audio": {"GET": read_audio, "POST": link_audio},
-    "/jobs/{job_id}/waveform": {"GET": read_waveform},
-    "/jobs/{job_id}/spectrogram": {"GET": read_spectrogram},
-    "/jobs/{job_id}/captions.vtt": {"GET": captions_vtt},
-    "/jobs/{job_id}/captions.srt": {"GET": captions_srt},
-    "/custom_sound": {"POST": create_custom_sound},
-    "/custom_sound/upload/finished": {"PUT": finish_custom_sound},
-}
+JOB_ROUTES: Final[Table[JobContext]] = table_of(
+    operations_of(acceptance, lists, reads, events, window_scores, audio, pictures, captions, custom_sounds)
+)
 
 #: Sockets, at the root: one for a session, and one that creates its session.
 SOCKET_ROUTES: Final[Table[SocketContext]] = {

@@ -1,6 +1,7 @@
 """Parts of the descriptions of several rooms: keys, headers and errors."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Final
 
 import msgspec
@@ -8,7 +9,7 @@ import msgspec
 from app.cluster.cursors import ListCursors
 from app.cluster.lists import COUNT, NOBODY, read_states, read_time
 from app.http.call import KEY_LENGTH
-from app.http.descriptions import Fault, Key, Parameter, fault_of, integer_query
+from app.http.descriptions import Description, Fault, Key, Parameter, fault_of, integer_query, json_answer, operation
 from app.http.errors import RequestTimeout
 from app.identity.keys import ORGANIZATION, PROJECT, KeyHeader
 from topics.errors import DirectoryDown, Unauthorized, Unavailable
@@ -62,6 +63,18 @@ def list_parameters(states: Sequence[str]) -> tuple[Parameter, ...]:
         Parameter("until", "query", _Time, f"Created before this time: {_ZONELESS}"),
         integer_query(COUNT),
         Parameter("next_token", "query", str, "The token of the earlier page.", example=""),
+    )
+
+
+def listing(route: str, name: str, states: Sequence[str], **pages: msgspec.Struct) -> Description:
+    """Return the description of a list, by its name and the states of its entries, with pages as examples."""
+    return operation(
+        route,
+        key=PROJECT_KEY,
+        parameters=list_parameters(states),
+        answers=json_answer("A page.", headers={}, **pages),
+        faults=partial(list_faults, name, states),
+        text=LIST_TEXT,
     )
 
 

@@ -17,10 +17,9 @@ from app.http.descriptions import Description, operations_of, table_of
 from app.http.operation import Handler
 from app.http.replies import ErrorRenderer, GenericError, session_error
 from app.http.resource import Table
+from app.jobs import acceptance, audio, captions, custom_sounds, events, lists, pictures, reads, window_scores
 from app.jobs.answers import JobFault, ValidationFault
-from app.jobs.audio_descriptions import OPERATIONS as AUDIO_OPERATIONS
 from app.jobs.errors import job_error
-from app.jobs.job_descriptions import OPERATIONS as JOB_OPERATIONS
 from app.openai import operations as openai
 from app.openai.errors import OpenAIError, openai_error
 from app.own_sounds import operations as own_sounds
@@ -85,7 +84,7 @@ JOBS: Final = Part(
     text="Send whole recordings; get an entry per service.",
     prefix=JOBS_PREFIX,
     table=JOB_ROUTES,
-    operations={**JOB_OPERATIONS, **AUDIO_OPERATIONS},
+    operations=described(acceptance, lists, reads, events, window_scores, audio, pictures, captions, custom_sounds),
     error=job_error,
     faults={0: JobFault, 422: ValidationFault},
 )

@@ -151,7 +151,7 @@ class Operation(msgspec.Struct, Generic[C], frozen=True):
     def text(self, limits: Mapping[str, Any]) -> str:
         """Return the text for a deployment with these limits."""
         names = {**vars(sys.modules[self.handler.__module__]), **limits}
-        text = self.description.text if self.description.summary else " ".join(self._told[2].split())
+        text = " ".join((*(() if self.description.summary else self._told[2].split()), self.description.text)).strip()
         # Constants name limits too.
         return text.format_map(names).format_map(names)
 

@@ -10,6 +10,7 @@ import hmac
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from functools import partial
 from typing import Final
 
 import structlog
@@ -17,15 +18,20 @@ import structlog
 from app.cluster.forwarding import FORWARDED
 from app.http.bodies import SMALL_BODY, chunk_body
 from app.http.call import Call
+from app.http.descriptions import Answer, Fault, Form, TooLong, fault_of, json_body, operation
+from app.http.descriptions import Part as FormPart
 from app.http.metrics import JOBS, RECORDINGS
 from app.http.replies import Reply, StreamReply, json_reply
 from app.http.turns import holder_of
 from app.http.uploads import UploadSpool
 from app.jobs.answers import AcceptedJob
 from app.jobs.errors import job_not_found, refusal_error
+from app.jobs.examples import ACCEPTED, ALL, SOUNDS, WAV
 from app.jobs.job_context import JobContext
+from app.jobs.options import FIELD_BYTES, AnalyzeFields, RequestOptions, consistent_options, decoded
 from app.jobs.rendering import JobReading
 from app.jobs.requests import JobRequest, read_form, read_json
+from app.shared_descriptions import BROKEN, IDEMPOTENCY_KEY, PROJECT_KEY, SLOW
 from topics import keys
 from topics.errors import AudioError, BadRequest, Conflict, Exhausted, Unavailable
 from topics.folding import Verdict
@@ -46,18 +52,80 @@ IN_FLIGHT: Final = 4
 BodyReader = Callable[[Call, JobContext, int, UploadSpool], Awaitable[JobRequest]]
 
 
-async def analyze(call: Call, context: JobContext) -> Reply | StreamReply:
-    """POST /api/v1/analyze: a JSON object with `samplerate`, `audio` (base64, optionally in lines) and `options`.
+ANSWER: Final = {200: Answer("The job is accepted.", (AcceptedJob,), {"accepted": ACCEPTED})}
+TEXT: Final = (
+    "The answer comes once the recording is on disk and its first second is decoded. It is analysed in the "
+    "background, whatever dies. A job is kept for {job_keep_seconds} s. Checks run in this order: the key (401), the "
+    "form of the body (422), conflicting options (400), the audio (500, with the reason in the header "
+    "`Earshot-Reason`), the free seconds of the month (402)."
+)
+FIELDS: Final = f"{FIELD_BYTES} bytes"
 
-    `audio` may also be named `audio_data` or `data`. It is a file in any supported container, or raw PCM if
-    `content_type` says so (`topics.media`), whose rate may then come from `samplerate`. The result repeats `filename`.
-    Other fields are ignored.
+
+def _faults(limit: str) -> tuple[Fault, ...]:
+    return (
+        fault_of(consistent_options, RequestOptions()),
+        fault_of(consistent_options, RequestOptions(speech_analysis=True, audio_insights=True)),
+        fault_of(consistent_options, RequestOptions(sound_event_detection=True, speech_analysis=True, caption=True)),
+        fault_of(consistent_options, RequestOptions(sound_event_detection=True, speaker_profile=True)),
+        fault_of(consistent_options, RequestOptions(sound_event_detection=True, translation=True)),
+        fault_of(consistent_options, RequestOptions(sound_event_detection=True, word_times=True)),
+        fault_of(consistent_options, RequestOptions(speech_analysis=True, speaker_diarization=False, min_speakers=2)),
+        fault_of(consistent_options, RequestOptions(speech_analysis=True, min_speakers=3, max_speakers=2)),
+        BadRequest(NO_MODEL),
+        Exhausted(),
+        SLOW,
+        Conflict(OTHER_REQUEST),
+        fault_of(decoded, RequestOptions, b'{"surprise":true}', "options"),
+        AudioError("the audio is not base64"),
+        *BROKEN,
+        TooLong(limit),
+    )
+
+
+@operation(
+    "POST /analyze",
+    origin="contract",
+    key=PROJECT_KEY,
+    parameters=(IDEMPOTENCY_KEY,),
+    bodies=json_body(
+        sounds=AnalyzeFields(16_000, WAV, SOUNDS, filename="door.wav"),
+        everything=AnalyzeFields(16_000, WAV, ALL),
+        small=False,
+    ),
+    answers=ANSWER,
+    faults=partial(_faults, "analyze_limit"),
+)
+async def analyze(call: Call, context: JobContext) -> Reply | StreamReply:
+    """Analyse a recording in JSON.
+
+    {TEXT} The recording may have {analyze_limit} bytes, every other field {FIELDS}.
     """
     return await _answer(call, context, read_json, chunk_body(context.options.analyze_limit) + SMALL_BODY)
 
 
+@operation(
+    "POST /analyze_file",
+    origin="contract",
+    key=PROJECT_KEY,
+    parameters=(IDEMPOTENCY_KEY,),
+    bodies=(
+        Form(
+            {
+                "options": FormPart(RequestOptions, "What to do, as JSON."),
+                "audio": FormPart(bytes, "The recording, in any container; its name is repeated in the result."),
+            },
+            {"sounds": {"options": SOUNDS, "audio": "door.wav"}},
+        ),
+    ),
+    answers=ANSWER,
+    faults=partial(_faults, "upload_limit"),
+)
 async def analyze_file(call: Call, context: JobContext) -> Reply | StreamReply:
-    """POST /api/v1/analyze_file: a form with the parts `options` (JSON) and `audio` (a file); others are ignored."""
+    """Analyse a recording as a file.
+
+    {TEXT} The whole body may have {upload_limit} bytes.
+    """
     return await _answer(call, context, read_form, context.options.upload_limit)
 
 

@@ -8,18 +8,22 @@ from typing import Final, get_args
 from urllib.parse import quote
 
 from app.http.call import Call
+from app.http.descriptions import Answer, Parameter, json_answer, operation
 from app.http.holder_quota import HolderQuota, Places
 from app.http.queries import query_parameters
-from app.http.ranges import byte_range
+from app.http.ranges import RangeNotSatisfiable, byte_range
 from app.http.replies import NO_STORE, Headers, Reply, StreamReply, once_reply
 from app.http.streaming import PIECE_BYTES, with_start
 from app.http.turns import holder_of
 from app.identity.keys import LINK_ENDED, PROJECT, KeyHeader
 from app.jobs.answers import AudioLink
+from app.jobs.errors import job_not_found
+from app.jobs.examples import ID
 from app.jobs.job_context import JobContext
-from app.jobs.reads import any_job, project_job
+from app.jobs.reads import JOB, any_job, project_job
 from app.jobs.rendering import JobReading
-from topics.errors import NotFound, Unauthorized
+from app.shared_descriptions import BROKEN, PROJECT_KEY
+from topics.errors import AudioError, NotFound, Unauthorized, Unavailable
 from topics.jobs.records import Source
 from topics.media import Container
 from topics.ports.directory import AUDIO_LINK_SECONDS
@@ -39,18 +43,53 @@ _TYPES: Final = {"mp3": "audio/mpeg", "matroska": "audio/webm"}
 MEDIA: Final = ("audio/x-raw", *(_TYPES.get(kind, f"audio/{kind}") for kind in get_args(Container)[:-2]))
 
 
-async def link_audio(call: Call, context: JobContext) -> Reply:
-    """POST /api/v1/jobs/{id}/audio: create a link to the recording that needs no key, for an hour."""
-    reading = require_audio(await project_job(call, context))
-    job, end = reading.job, int(time.time()) + AUDIO_LINK_SECONDS
-    token = await context.directory.link_audio(context.project_keys.key(call), job)
-    if token is None:
-        raise Unauthorized(PROJECT.unknown)  # The key has ended; only its verdict here has not.
-    return once_reply(AudioLink(f"/api/v1/jobs/{job}/audio?token={token}", datetime.fromtimestamp(end, UTC)))
+LASTS: Final = f"{AUDIO_LINK_SECONDS} s"
+LINK: Final = AudioLink(
+    f"/api/v1/jobs/{ID}/audio?token=0123456789abcdefghijABCDEFGHIJKL", datetime(2026, 11, 22, 7, 49, tzinfo=UTC)
+)
+LOST: Final = AudioError("the audio was damaged in the log")
+HEARD_FAULTS: Final = (job_not_found(), NotFound(NOT_KEPT), *BROKEN)
+AUDIO: Final = {
+    "Accept-Ranges": "`bytes`.",
+    "Content-Disposition": "Its name, to save it as.",
+    "ETag": "For `If-Range`.",
+    "Cache-Control": "Do not cache.",
+}
+RANGE: Final = {"Content-Range": "Which bytes of how many."}
 
 
+@operation(
+    "GET /jobs/{job_id}/audio",
+    key=PROJECT_KEY,
+    parameters=(
+        JOB,
+        Parameter("token", "query", str, "The token of a link, in place of the key."),
+        Parameter("Range", "header", str, "The requested bytes.", example="bytes=0-1023"),
+        Parameter(
+            "If-Range",
+            "header",
+            str,
+            "The `ETag` of an earlier answer; if it differs, all of the recording is sent.",
+        ),
+    ),
+    answers={
+        200: tuple(Answer("The recording.", (bytes,), {}, media=kind, headers=AUDIO) for kind in MEDIA),
+        206: tuple(Answer("The range.", (bytes,), {}, media=kind, headers=AUDIO | RANGE) for kind in MEDIA),
+    },
+    faults=(
+        *HEARD_FAULTS,
+        LOST,
+        Unauthorized(LINK_ENDED),
+        RangeNotSatisfiable(27_029),
+        Unavailable(CROWDED, 5),
+    ),
+)
 async def read_audio(call: Call, context: JobContext) -> Reply | StreamReply:
-    """GET /api/v1/jobs/{id}/audio: the recording as it was sent, or a range of it; needs the key or a link."""
+    """Read a recording.
+
+    The original bytes, or one range of them; a request for several ranges gets all of them. Needs the key, or the
+    `token` of a link. The answer is 404 once the recording is deleted.
+    """
     reading = require_audio(await _job(call, context))
     accepted = reading.view.accepted
     size, etag = accepted.source.size, b'"%s"' % reading.job.encode("ascii")
@@ -66,6 +105,27 @@ async def read_audio(call: Call, context: JobContext) -> Reply | StreamReply:
     pieces = sent_pieces(context.downloads, holder_of(accepted), context.jobs.audio(reading.job, start, end))
     # Read the first piece now: if the audio is faulty, the status can still change.
     return StreamReply(status, headers, with_start(await anext(pieces), pieces))
+
+
+@operation(
+    "POST /jobs/{job_id}/audio",
+    key=PROJECT_KEY,
+    parameters=(JOB,),
+    answers=json_answer("The link.", door=LINK, headers={"Cache-Control": "Do not cache."}),
+    faults=HEARD_FAULTS,
+)
+async def link_audio(call: Call, context: JobContext) -> Reply:
+    """Make a link to a recording.
+
+    For players, which cannot send a key; never put a key in a URL. The link opens only this recording, for
+    {LASTS}. The project or operator sets how long audio is kept.
+    """
+    reading = require_audio(await project_job(call, context))
+    job, end = reading.job, int(time.time()) + AUDIO_LINK_SECONDS
+    token = await context.directory.link_audio(context.project_keys.key(call), job)
+    if token is None:
+        raise Unauthorized(PROJECT.unknown)  # The key has ended; only its verdict here has not.
+    return once_reply(AudioLink(f"/api/v1/jobs/{job}/audio?token={token}", datetime.fromtimestamp(end, UTC)))
 
 
 def download_quota() -> HolderQuota:

@@ -8,12 +8,15 @@ from typing import Final
 import msgspec
 
 from app.http.call import Call
+from app.http.descriptions import Answer, Description, operation
 from app.http.replies import Reply, StreamReply
 from app.http.streaming import in_turn, reply_in_pieces
 from app.jobs.cues import SOUND_RULES, ended_sounds, recording_cues
+from app.jobs.errors import job_not_found
 from app.jobs.job_context import JobContext
-from app.jobs.reads import shared_job
+from app.jobs.reads import JOB, SHARED_KEY, shared_job
 from app.jobs.rendering import JobReading
+from app.shared_descriptions import BROKEN
 from topics.captions import Cue, subrip, webvtt
 from topics.errors import Conflict
 from topics.jobs import payloads
@@ -27,13 +30,31 @@ _VTT: Final = (b"content-type", b"text/vtt")
 _SRT: Final = (b"content-type", b"application/x-subrip")
 
 
+def _described(kind: str, media: str, example: str) -> Description:
+    return operation(
+        f"GET /jobs/{{job_id}}/captions.{kind}",
+        key=SHARED_KEY,
+        parameters=(JOB,),
+        answers={200: Answer("Captions.", (str,), {"door": example}, media)},
+        faults=(job_not_found(), Conflict(NOT_ENDED), *BROKEN),
+    )
+
+
+@_described("vtt", "text/vtt", "WEBVTT\n\n00:00:03.000 --> 00:00:07.000\n[Dog bark]\n")
 async def captions_vtt(call: Call, context: JobContext) -> Reply | StreamReply:
-    """GET /api/v1/jobs/{id}/captions.vtt; needs no key unless the deployment requires one."""
+    """Read captions as WebVTT.
+
+    Speech by speaker, and other sounds. Needs a key only if the event stream does.
+    """
     return await _captions(call, context, webvtt, _VTT, with_names=False)
 
 
+@_described("srt", "application/x-subrip", "1\n00:00:03,000 --> 00:00:07,000\n[Dog bark]\n")
 async def captions_srt(call: Call, context: JobContext) -> Reply | StreamReply:
-    """GET /api/v1/jobs/{id}/captions.srt; keys as for WebVTT. The first cue of a turn names the speaker."""
+    """Read captions as SubRip.
+
+    The same; the first cue of a turn begins with the speaker.
+    """
     return await _captions(call, context, subrip, _SRT, with_names=True)
 
 

@@ -14,14 +14,18 @@ import msgspec
 import structlog
 
 from app.http.call import Call
+from app.http.descriptions import Parameter, event_answer, fault_of, operation
 from app.http.replies import StreamReply
 from app.http.server_sent import HEADERS, HEARTBEAT, HEARTBEAT_SECONDS, escaped, json_event
 from app.http.streaming import coalesced, in_turn
 from app.job_progress import progress_of
 from app.jobs.answers import JobFault
+from app.jobs.errors import job_not_found
+from app.jobs.examples import EVENTS, STREAM
 from app.jobs.job_context import JobContext
-from app.jobs.reads import shared_job
+from app.jobs.reads import JOB, SHARED_KEY, shared_job
 from app.jobs.rendering import JobReading
+from app.shared_descriptions import BROKEN, NO_BUFFERS
 from topics import keys
 from topics.errors import BadRequest, EarshotError
 from topics.jobs.rules import Entry, JobState
@@ -31,10 +35,27 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 #: Seconds between events that report only progress.
 PROGRESS_SECONDS = 0.5
 _REVISION_DIGITS: Final = 15
+LAST_EVENT: Final = Parameter(
+    "Last-Event-ID", "header", str, "Id of the last event you read: later ones follow.", example="2"
+)
 
 
+@operation(
+    "GET /jobs/{job_id}/stream",
+    origin="public-clients",
+    key=SHARED_KEY,
+    parameters=(JOB, LAST_EVENT),
+    answers=event_answer(EVENTS, {"sounds": STREAM}, NO_BUFFERS),
+    faults=lambda: (fault_of(parse_revision, "abc"), job_not_found(), *BROKEN),
+)
 async def follow_job(call: Call, context: JobContext) -> StreamReply:
-    """GET /api/v1/jobs/{id}/stream: needs no key unless the deployment requires one, because the id is a secret too."""
+    """Follow a job.
+
+    Server-sent events to the end of the job. `progress` reports its progress, `partial_result` the end of a service,
+    `completed` the result, and `error` that no result will come here. A comment comes every {HEARTBEAT_SECONDS:g} s of
+    silence. An event is `event: `, `id: ` and one `data: ` line. Needs no key, unless the deployment asks for the
+    project's key (`EARSHOT_JOB_READS_NEED_KEY`).
+    """
     reading = await shared_job(call, context)
     revision = parse_revision(call.header(b"last-event-id").decode("latin-1"))
     # Of another life of the job: all of it follows.

@@ -1,15 +1,31 @@
 """The list of a project's jobs."""
 
+from app.cluster.lists import MissingPart
 from app.http.call import Call
 from app.http.replies import Reply
+from app.jobs.answers import JobPage
+from app.jobs.examples import ENDED, LIST_TOKEN, LISTED
 from app.jobs.job_context import JobContext
+from app.shared_descriptions import listing
 from topics.geometry import seconds
+from topics.jobs.rules import VISIBLE_STATES
 from topics.ports.jobs import JobView
 from topics.times import iso_time
 
 
+@listing(
+    "GET /jobs",
+    "jobs",
+    VISIBLE_STATES,
+    first=JobPage([LISTED], LIST_TOKEN),
+    last=JobPage([ENDED]),
+    incomplete=JobPage([ENDED], missing=MissingPart(21, 64)),
+)
 async def list_jobs(call: Call, context: JobContext) -> Reply:
-    """GET /api/v1/jobs: the project's own jobs, newest first."""
+    """List the jobs.
+
+    The jobs of the project, newest first.
+    """
     principal = await context.project_keys.authenticate(call)
     return await context.list.page(call, principal.project)
 

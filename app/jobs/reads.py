@@ -1,26 +1,53 @@
 """Operations on one job: read its result so far, and remove it."""
 
 from itertools import chain
+from typing import Final
 
 import msgspec
 import structlog
 
 from app.http.call import Call
+from app.http.descriptions import Answer, Key, Parameter, json_answer, operation
 from app.http.replies import JSON, NO_CONTENT, Reply, StreamReply
 from app.http.streaming import in_turn, reply_in_pieces
+from app.job_progress import JobId
+from app.jobs.answers import JobReport
 from app.jobs.errors import job_not_found, refusal_error
+from app.jobs.examples import CREATED, FAILED, ID, RESULT, WITH_WORDS
 from app.jobs.job_context import JobContext
 from app.jobs.rendering import JobReading
+from app.shared_descriptions import BROKEN, PROJECT_KEY
 from topics import keys
 from topics.jobs.records import Removed
 from topics.keys import is_id
 from topics.times import iso_time
 
+JOB: Final = Parameter("job_id", "path", JobId, "The job.", required=True, example=ID)
+#: The project's key, if the deployment asks for it there too.
+SHARED_KEY: Final = Key("projectKey", only_with="job_reads_need_key")
+
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
+@operation(
+    "GET /jobs/{job_id}",
+    origin="contract",
+    key=PROJECT_KEY,
+    parameters=(JOB,),
+    answers=json_answer(
+        "The job.",
+        completed=JobReport(ID, "completed", CREATED, RESULT),
+        words=JobReport(ID, "completed", CREATED, WITH_WORDS),
+        failed=JobReport(ID, "completed", CREATED, FAILED),
+    ),
+    faults=(job_not_found(), *BROKEN),
+)
 async def read_job(call: Call, context: JobContext) -> Reply | StreamReply:
-    """GET /api/v1/jobs/{id}: the state, and the entries of finished services."""
+    """Read a job.
+
+    The results so far. The answer comes at once; the event stream reports when a service ends. A job is `completed`
+    even if some of its services failed, so look at the `status` of each entry.
+    """
     reading = await project_job(call, context)
     head = reading.head
     opening = msgspec.json.encode({"job_id": reading.job, "status": head.state, "created_at": iso_time(head.created)})
@@ -30,8 +57,18 @@ async def read_job(call: Call, context: JobContext) -> Reply | StreamReply:
     )
 
 
+@operation(
+    "DELETE /jobs/{job_id}",
+    key=PROJECT_KEY,
+    parameters=(JOB,),
+    answers={204: Answer("Deleted.")},
+    faults=(job_not_found(), *BROKEN),
+)
 async def delete_job(call: Call, context: JobContext) -> Reply:
-    """DELETE /api/v1/jobs/{id}: stop serving the job, and stop its services."""
+    """Delete a job.
+
+    It is no longer served, and its running services are stopped.
+    """
     reading = await project_job(call, context)
     verdict = await context.jobs.submit(reading.job, Removed(next(context.commands)))
     if verdict.status != 204:

@@ -7,11 +7,15 @@ import msgspec
 import pybase64
 
 from app.http.call import Call
+from app.http.descriptions import json_answer, operation
 from app.http.replies import JSON, Reply, StreamReply
 from app.http.streaming import in_turn, reply_in_pieces
+from app.jobs.errors import job_not_found
+from app.jobs.examples import SCORES
 from app.jobs.job_context import JobContext
-from app.jobs.reads import project_job
+from app.jobs.reads import JOB, project_job
 from app.jobs.rendering import JobReading
+from app.shared_descriptions import BROKEN, PROJECT_KEY
 from topics.errors import Conflict, NotFound
 from topics.geometry import SENSE
 from topics.jobs import payloads
@@ -25,11 +29,17 @@ NOT_ENDED: Final = "the sound events have not ended yet"
 _PIECE: Final = 3 * 65536
 
 
+@operation(
+    "GET /jobs/{job_id}/scores",
+    key=PROJECT_KEY,
+    parameters=(JOB,),
+    answers=json_answer("The scores.", two=SCORES),
+    faults=(job_not_found(), NotFound(NO_SOUNDS), Conflict(NOT_ENDED), *BROKEN),
+)
 async def read_scores(call: Call, context: JobContext) -> Reply | StreamReply:
-    """GET /api/v1/jobs/{id}/scores: `scores` is base64 of one byte per tag, window by window.
+    """Read the scores of all sounds.
 
-    A tag is reported if its byte is at least `reported_from`; the probability of a byte q is 1 / (1 + exp(-`step` (q -
-    `reported_from` + 0.5))).
+    Available once the sound events have ended; if they failed, up to the error.
     """
     reading = await project_job(call, context)
     entry = reading.head.entry(Service.SOUND)

@@ -33,23 +33,65 @@ RAW: Final = "audio/x-raw"
 #: The formats that types of raw PCM imply. The last ones (RFC 3551, 3190) take no other.
 _RAW_TYPES: Final = {RAW: "", "audio/pcm": "s16le", "audio/l8": "u8", "audio/l16": "s16be", "audio/l24": "s24be"}
 _LINEAR: Final = frozenset({"audio/l8", "audio/l16", "audio/l24"})
-_TYPES: Final[dict[Container, str]] = {
-    "wav": "audio/wav audio/x-wav audio/wave audio/wavex audio/rf64 audio/vnd.wave",
-    "mp3": "audio/mp3 audio/mpeg audio/x-mp3 audio/x-mpeg",
-    "ogg": "audio/ogg audio/opus audio/vorbis application/ogg video/ogg",
-    "flac": "audio/flac audio/x-flac",
-    "aiff": "audio/aiff audio/x-aiff",
-    "au": "audio/au audio/basic",
-    "caf": "audio/caf audio/x-caf",
-    "mp4": "audio/mp4 audio/m4a audio/x-m4a audio/3gp audio/3gpp audio/3gpp2 video/mp4 video/3gpp video/quicktime",
-    "matroska": "audio/webm audio/mka audio/matroska audio/x-matroska video/webm video/x-matroska",
-    "asf": "audio/asf audio/wma audio/x-ms-wma video/x-ms-asf video/x-ms-wmv",
-    "aac": "audio/aac audio/aacp audio/x-aac",
-    "ac3": "audio/ac3",
-    "wavpack": "audio/wavpack audio/x-wavpack audio/wv",
-    "any": "application/octet-stream",
+
+
+class FileKind(msgspec.Struct, frozen=True):
+    """A container: its name for people, FFmpeg's name of its reader, and its content types."""
+
+    name: str
+    reader: str
+    types: str
+
+
+KINDS: Final[dict[Container, FileKind]] = {
+    "wav": FileKind("WAV", "wav", "audio/wav audio/x-wav audio/wave audio/wavex audio/rf64 audio/vnd.wave"),
+    "mp3": FileKind("MP3", "mp3", "audio/mp3 audio/mpeg audio/x-mp3 audio/x-mpeg"),
+    "ogg": FileKind("Ogg", "ogg", "audio/ogg audio/opus audio/vorbis application/ogg video/ogg"),
+    "flac": FileKind("FLAC", "flac", "audio/flac audio/x-flac"),
+    "aiff": FileKind("AIFF", "aiff", "audio/aiff audio/x-aiff"),
+    "au": FileKind("AU", "au", "audio/au audio/basic"),
+    "caf": FileKind("CAF", "caf", "audio/caf audio/x-caf"),
+    "mp4": FileKind(
+        "MP4 (M4A, MOV, 3GP)",
+        "mov",
+        "audio/mp4 audio/m4a audio/x-m4a audio/3gp audio/3gpp audio/3gpp2 video/mp4 video/3gpp video/quicktime",
+    ),
+    "matroska": FileKind(
+        "Matroska (MKA, WebM)",
+        "matroska",
+        "audio/webm audio/mka audio/matroska audio/x-matroska video/webm video/x-matroska",
+    ),
+    "asf": FileKind("ASF (WMA)", "asf", "audio/asf audio/wma audio/x-ms-wma video/x-ms-asf video/x-ms-wmv"),
+    "aac": FileKind("AAC", "aac", "audio/aac audio/aacp audio/x-aac"),
+    "ac3": FileKind("AC-3", "ac3", "audio/ac3"),
+    "wavpack": FileKind("WavPack", "wv", "audio/wavpack audio/x-wavpack audio/wv"),
 }
-CONTAINERS: Final = {name: container for container, names in _TYPES.items() for name in names.split()}
+CONTAINERS: Final[dict[str, Container]] = {
+    **{name: container for container, kind in KINDS.items() for name in kind.types.split()},
+    "application/octet-stream": "any",
+}
+#: Bytes at the beginning of a file that identify its content type.
+HEAD: Final = 12
+#: How files of each content type begin: regular expressions in which a dot is any byte. The first that matches counts.
+BEGINNINGS: Final = {
+    "audio/wav": rb"(?:RIFF|RIFX|BW64)....WAVE|riff",
+    "audio/rf64": rb"RF64....WAVE",
+    "audio/aiff": rb"FORM....AIF[FC]",
+    "audio/ogg": rb"OggS",
+    "audio/flac": rb"fLaC",
+    "audio/au": rb"\.snd",
+    "audio/caf": rb"caff",
+    "audio/webm": rb"\x1a\x45\xdf\xa3",
+    "audio/x-ms-wma": rb"\x30\x26\xb2\x75",
+    "audio/wavpack": rb"wvpk",
+    # The first box of a QuickTime file; old files may have no `ftyp`.
+    "audio/mp4": rb"....(?:ftyp|styp|moov|mdat|wide|free|skip)",
+    "audio/ac3": rb"\x0b\x77",
+    # Eleven bits of sync, then a known MPEG version and a layer from I to III.
+    "audio/mp3": rb"\xff[\xe2-\xe7\xf2-\xf7\xfa-\xff]",
+    # Twelve bits of sync and layer 0, which MPEG audio does not use.
+    "audio/aac": rb"\xff[\xf0\xf1\xf8\xf9]",
+}
 _FORMAT: Final = re.compile(r"(?:[su](?:8|16|24|32)|f(?:16|32))(?:le|be)?")
 _ALSA: Final = re.compile(r"(?:([su](?:16|32))_|([su]24)_3|(float)_)([lb]e)")
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final
 
 import structlog
+from msgspec.structs import replace
 
 from app.cluster.forwarding import FORWARDED
 from app.http.bodies import SMALL_BODY, chunk_body
@@ -35,6 +36,7 @@ from app.shared_descriptions import BROKEN, IDEMPOTENCY_KEY, PROJECT_KEY, SLOW
 from topics import keys
 from topics.errors import AudioError, BadRequest, Conflict, Exhausted, Unavailable
 from topics.folding import Verdict
+from topics.jobs.options import TOLD
 from topics.jobs.records import PART_BYTES, Accepted, Part, Source
 from topics.keys import ALPHABET, ID_LENGTH
 from topics.ports.directory import Principal
@@ -67,10 +69,7 @@ def _faults(limit: str) -> tuple[Fault, ...]:
         fault_of(consistent_options, RequestOptions()),
         fault_of(consistent_options, RequestOptions(speech_analysis=True, audio_insights=True)),
         fault_of(consistent_options, RequestOptions(sound_event_detection=True, speech_analysis=True, caption=True)),
-        fault_of(consistent_options, RequestOptions(sound_event_detection=True, speaker_profile=True)),
-        fault_of(consistent_options, RequestOptions(sound_event_detection=True, translation=True)),
-        fault_of(consistent_options, RequestOptions(sound_event_detection=True, word_times=True)),
-        fault_of(consistent_options, RequestOptions(speech_analysis=True, speaker_diarization=False, min_speakers=2)),
+        *(fault_of(consistent_options, replace(SOUNDS, **{name: True})) for name in TOLD if TOLD[name].extra["needs"]),
         fault_of(consistent_options, RequestOptions(speech_analysis=True, min_speakers=3, max_speakers=2)),
         BadRequest(NO_MODEL),
         Exhausted(),

@@ -4,7 +4,7 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import UTC, datetime
-from typing import Final, get_args
+from typing import Final
 from urllib.parse import quote
 
 from app.http.call import Call
@@ -25,7 +25,7 @@ from app.jobs.rendering import JobReading
 from app.shared_descriptions import BROKEN, PROJECT_KEY
 from topics.errors import AudioError, NotFound, Unauthorized, Unavailable
 from topics.jobs.records import Source
-from topics.media import Container
+from topics.media import KINDS
 from topics.ports.directory import AUDIO_LINK_SECONDS
 from topics.turns import Holder
 
@@ -40,7 +40,7 @@ MOST_OF_PROJECT: Final = 16
 #: Browsers' names for containers with other names here.
 _TYPES: Final = {"mp3": "audio/mpeg", "matroska": "audio/webm"}
 #: All media types of recordings, without parameters.
-MEDIA: Final = ("audio/x-raw", *(_TYPES.get(kind, f"audio/{kind}") for kind in get_args(Container)[:-2]))
+MEDIA: Final = ("audio/x-raw", *(_TYPES.get(kind, f"audio/{kind}") for kind in KINDS))
 
 
 LASTS: Final = f"{AUDIO_LINK_SECONDS} s"

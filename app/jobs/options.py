@@ -17,42 +17,12 @@ T = TypeVar("T")
 
 #: Longest field, in bytes of JSON.
 FIELD_BYTES: Final = SMALL_BODY
-PROMPT_CHARACTERS: Final = 16 * 1024
-SPEECH_PROMPT_CHARACTERS: Final = 1000
 #: A request can have as many faults as fields; the first ones are enough.
 MAX_DETAILS: Final = 64
-
-#: How many speakers a client may announce.
-SpeakerCount = Annotated[int, msgspec.Meta(gt=0, lt=options.MOST_SPEAKERS + 1)]
-#: `(?!
-#: )` because `$` would allow a final line break.
-Language = Annotated[str, Meta(pattern=r"^[A-Za-z-]{1,16}(?!\n)$")]
 
 
 class RequestOptions(Options, frozen=True, array_like=False, forbid_unknown_fields=True):
     """The options of a job; null is allowed only if it is the default."""
-
-    speech_model: Annotated[
-        Annotated[str, Meta(min_length=1, max_length=128)] | None,
-        Meta(description="A model of the speech engine that the deployment allows; by default the engine's own."),
-    ] = None
-    speech_lang: Annotated[
-        Language, Meta(description=f"Language code of the speech; `{options.ANY_LANGUAGE}` lets the engine find it.")
-    ] = options.ANY_LANGUAGE
-    translation_target_lang: Annotated[Language, Meta(description="Language code of the translation.")] = "en"
-    audio_insights_prompt: Annotated[
-        Annotated[str, Meta(max_length=PROMPT_CHARACTERS)] | None, Meta(description="What the insights should look at.")
-    ] = None
-    speech_prompt: Annotated[
-        Annotated[str, Meta(max_length=SPEECH_PROMPT_CHARACTERS)] | None,
-        Meta(description="Names and terms that may be said, as hints for the speech engine."),
-    ] = None
-    min_speakers: Annotated[
-        SpeakerCount | None, Meta(description="At least this many people speak; needs `speaker_diarization`.")
-    ] = None
-    max_speakers: Annotated[
-        SpeakerCount | None, Meta(description="At most this many people speak; needs `speaker_diarization`.")
-    ] = None
 
 
 class AnalyzeFields(msgspec.Struct, frozen=True):

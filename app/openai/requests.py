@@ -81,8 +81,8 @@ class SpeechRequest(msgspec.Struct, frozen=True):
             "translation": self.task is Task.TRANSLATE,
             "word_times": self.format is Format.VERBOSE and Granularity.WORD in self.granularities,
         }
-        given = {"speech_model": self.model, "speech_lang": self.language, "speech_prompt": self.prompt}
-        return options | {name: value for name, value in given.items() if value is not None}
+        given = {option: getattr(self, parameter) for option, parameter in _PARAMETERS.items()}
+        return options | {option: value for option, value in given.items() if value is not None}
 
 
 #: Job options and the parameters that set them.

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import difflib
 import errno
+import inspect
 import os
 import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
 
 import typer
 
 from infra.cli import remote
 from topics import languages
 from topics.errors import BadRequest, EarshotError
+from topics.jobs.options import TOLD, Options
 from topics.keys import shown
 
 if TYPE_CHECKING:
@@ -35,33 +37,18 @@ def analyze(
     files: Annotated[list[Path], typer.Argument(help="Recordings of any length, in any supported format.")],
     url: remote.Url = None,
     key_file: remote.KeyFile = None,
-    sounds: Annotated[bool, typer.Option("--sounds/--no-sounds", help="Sound events.")] = True,
-    speech: Annotated[bool, typer.Option("--speech/--no-speech", help="Speech, by speaker.")] = True,
+    *,
     insights: Annotated[bool, typer.Option("--insights", help="Also insights and a caption.")] = False,
-    speakers: Annotated[bool, typer.Option("--speakers", help="Name registered speakers.")] = False,
-    min_speakers: Annotated[int | None, typer.Option(help="At least this many people speak.")] = None,
-    max_speakers: Annotated[int | None, typer.Option(help="At most this many people speak.")] = None,
     translate: Annotated[
         str | None, typer.Option(metavar="LANG", help="Translate speech into a language, as ko.")
     ] = None,
-    lang: Annotated[
-        str | None, typer.Option("--speech-lang", "--lang", help="Language of the speech; by default detected.")
-    ] = None,
-    speech_model: Annotated[
-        str | None, typer.Option(help="Model of the speech engine; by default the service's own.")
-    ] = None,
-    word_times: Annotated[bool, typer.Option("--word-times", help="Also the time of each word, with --json.")] = False,
-    diarization: Annotated[bool, typer.Option("--diarization/--no-diarization", help="Tell speakers apart.")] = True,
-    speech_prompt: Annotated[
-        str | None, typer.Option(help="Names and terms that may be said, as 'Anna Kowalczyk, Kubernetes'.")
-    ] = None,
-    prompt: Annotated[str | None, typer.Option(help="What the insights should look at; needs --insights.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the result object of each file, one a line.")] = False,
     srt: Annotated[Path | None, typer.Option(help="Write captions here, as SubRip.")] = None,
     vtt: Annotated[Path | None, typer.Option(help="Write captions here, as WebVTT.")] = None,
     idempotency_key: Annotated[
         str | None, typer.Option(help="The same key and file return the first job again.")
     ] = None,
+    **given: Any,
 ) -> None:
     """Send recordings, one after another, and print what was said and heard in each.
 
@@ -70,9 +57,9 @@ def analyze(
     """
     if len(files) > 1 and (srt or vtt or idempotency_key):
         raise BadRequest("--srt, --vtt and --idempotency-key are for one file")
-    if prompt and not insights:
+    if given["audio_insights_prompt"] and not insights:
         raise BadRequest("--prompt needs --insights")
-    for option, language in (("--speech-lang", lang), ("--translate", translate)):
+    for option, language in (("--speech-lang", given["speech_lang"]), ("--translate", translate)):
         check_language(option, language)
     if idempotency_key and not (idempotency_key.isascii() and idempotency_key.isprintable()):
         raise BadRequest("--idempotency-key is sent in an HTTP header, so it must be printable ASCII")
@@ -80,21 +67,11 @@ def analyze(
     from earshot_client import JobOptions
 
     options = JobOptions(
-        sound_event_detection=sounds,
-        speech_analysis=speech,
         audio_insights=insights,
         caption=insights,
-        speaker_profile=speakers,
-        speaker_diarization=None if diarization else False,
-        speech_model=speech_model,
-        word_times=word_times,
         translation=translate is not None,
-        speech_lang=lang or "multi",
         translation_target_lang=translate or "en",
-        audio_insights_prompt=prompt,
-        speech_prompt=speech_prompt,
-        min_speakers=min_speakers,
-        max_speakers=max_speakers,
+        **given,
     )
     whole = 0
     with remote.connected(url, key_file) as client:
@@ -105,6 +82,26 @@ def analyze(
                     whole += print_job(client, job, str(file), json, srt, vtt)
     if whole < len(files):
         raise typer.Exit(1)
+
+
+def _flags() -> Iterator[inspect.Parameter]:
+    """Yield the parameters for the options of a job; sounds and speech are on by default."""
+    names = {name: told.extra["flag"].split("/")[0].split()[0] for name, told in TOLD.items() if told.extra["flag"]}
+    kinds = get_type_hints(Options)
+    for name in names:
+        text = re.sub("`([a-z_]+)`", lambda found: names.get(found[1], found[0]), TOLD[name].description)
+        yield inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=name in ("sound_event_detection", "speech_analysis") or getattr(Options(), name),
+            annotation=Annotated[kinds[name], typer.Option(*TOLD[name].extra["flag"].split(), help=text)],
+        )
+
+
+# Typer takes the flags from the signature.
+analyze.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+    sorted([*_flags(), *inspect.signature(analyze, eval_str=True).parameters.values()], key=lambda one: one.kind)[:-1]
+)
 
 
 def check_language(option: str, language: str | None) -> None:

@@ -1,28 +1,12 @@
 """Finds the files in a source: recognises each container by its first bytes, after tags and junk."""
 
+import re
 from typing import Final, Protocol
 
 from streams.audio import raw_check
 from topics.errors import AudioError, NoAudio
-from topics.media import CONTAINERS, Container, Media
+from topics.media import BEGINNINGS, CONTAINERS, HEAD, KINDS, Container, Media
 
-#: Bytes `detect` needs.
-HEAD: Final = 12
-NAMES: Final[dict[Container, str]] = {
-    "wav": "WAV",
-    "mp3": "MP3",
-    "ogg": "Ogg",
-    "flac": "FLAC",
-    "aiff": "AIFF",
-    "au": "AU",
-    "caf": "CAF",
-    "mp4": "MP4 (M4A, MOV, 3GP)",
-    "matroska": "Matroska (MKA, WebM)",
-    "asf": "ASF (WMA)",
-    "aac": "AAC",
-    "ac3": "AC-3",
-    "wavpack": "WavPack",
-}
 #: How far a file is searched after a tag, junk or another file.
 SEARCHED_BYTES: Final = 1 << 18
 #: Sizes of the headers of an ID3 tag (also of its footer) and of an APE tag; and how many tags are skipped.
@@ -30,18 +14,8 @@ _ID3_BYTES: Final = 10
 _APE_BYTES: Final = 32
 _TAIL_BYTES: Final = 128
 _MOST_TAGS: Final = 8
-_BEGINNINGS: Final[dict[bytes, Container]] = {
-    b"OggS": "ogg",
-    b"fLaC": "flac",
-    b".snd": "au",
-    b"caff": "caf",
-    b"\x1a\x45\xdf\xa3": "matroska",
-    b"\x30\x26\xb2\x75": "asf",
-    b"wvpk": "wavpack",
-    b"riff": "wav",
-}
-#: The first box of a QuickTime file; old files may have no `ftyp`.
-_FIRST_BOXES: Final = (b"ftyp", b"styp", b"moov", b"mdat", b"wide", b"free", b"skip")
+_BEGINNINGS: Final = re.compile(b"|".join(b"(%s)" % one for one in BEGINNINGS.values()), re.DOTALL)
+_BEGUN: Final = [CONTAINERS[content_type] for content_type in BEGINNINGS]
 
 
 class Source(Protocol):
@@ -54,23 +28,8 @@ class Source(Protocol):
 
 def detect(head: bytes) -> Container | None:
     """Return the container whose file begins with `head`; None if unknown."""
-    if head[:4] in (b"RIFF", b"RIFX", b"RF64", b"BW64") and head[8:12] == b"WAVE":
-        return "wav"
-    if head[:4] == b"FORM" and head[8:12] in (b"AIFF", b"AIFC"):
-        return "aiff"
-    if head[:4] in _BEGINNINGS:
-        return _BEGINNINGS[head[:4]]
-    if head[4:8] in _FIRST_BOXES:
-        return "mp4"
-    if head[:2] == b"\x0b\x77":
-        return "ac3"
-    # Eleven bits of sync, then a known MPEG version and a layer from I to III.
-    if len(head) > 1 and head[0] == 0xFF and head[1] & 0xE0 == 0xE0 and head[1] & 0x18 != 0x08 and head[1] & 0x06:
-        return "mp3"
-    # Twelve bits of sync and layer 0, which MPEG audio does not use.
-    if len(head) > 1 and head[0] == 0xFF and head[1] & 0xF6 == 0xF0:
-        return "aac"
-    return None
+    found = _BEGINNINGS.match(head)
+    return _BEGUN[found.lastindex - 1] if found and found.lastindex else None
 
 
 def find(source: Source) -> tuple[Container | None, int]:
@@ -132,7 +91,7 @@ def check_declared(source: Source, media: Media) -> tuple[Container, int]:
             f"{declared}the data is not a supported audio file" + (f": it is {other}" if other is not None else "")
         )
     if media.container not in ("any", detected):
-        raise AudioError(f"declared {media.declared}, but the data is {NAMES[detected]}")
+        raise AudioError(f"declared {media.declared}, but the data is {KINDS[detected].name}")
     return detected, start
 
 

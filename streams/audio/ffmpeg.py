@@ -15,11 +15,11 @@ import av
 import numpy as np
 import numpy.typing as npt
 
-from streams.audio import claims, container, parts
+from streams.audio import claims, parts
 from streams.audio.sources import DescriptorSource, GuardedSource
 from streams.models.protocol import Floats
 from topics.errors import AudioError, NoAudio
-from topics.media import MAX_RATE, MIN_RATE, MOST_GAP_S, Container
+from topics.media import KINDS, MAX_RATE, MIN_RATE, MOST_GAP_S, Container
 
 if TYPE_CHECKING:
     from av.audio.frame import AudioFrame
@@ -27,22 +27,6 @@ if TYPE_CHECKING:
     from av.container import InputContainer
     from av.packet import Packet
 
-#: FFmpeg's name of each container; none of its other readers is tried.
-FORMATS: Final[dict[Container, str]] = {
-    "wav": "wav",
-    "mp3": "mp3",
-    "ogg": "ogg",
-    "flac": "flac",
-    "aiff": "aiff",
-    "au": "au",
-    "caf": "caf",
-    "mp4": "mov",
-    "matroska": "matroska",
-    "asf": "asf",
-    "aac": "aac",
-    "ac3": "ac3",
-    "wavpack": "wv",
-}
 AMR: Final = frozenset({"amrnb", "amrwb", "libopencore_amrnb", "libopencore_amrwb"})
 #: Codecs in common use for recording and publishing; PCM and ADPCM of any kind are allowed too.
 CODECS: Final = frozenset(
@@ -177,7 +161,7 @@ class File:
         Raises:
             AudioError: its header is damaged, it holds no audio, or its codec is not supported.
         """
-        self.name = container.NAMES[kind]
+        self.name = KINDS[kind].name
         #: What is wrong with the file, known once it was read.
         self.notes: list[str] = []
         self._claim = claims.read(source, kind, start, end)
@@ -215,7 +199,7 @@ class File:
         self._source.seek(self.part.start)
         wave64 = self._source.read(4) == b"riff"
         with self._named(fault):
-            reader = "w64" if wave64 else FORMATS[self._kind]
+            reader = "w64" if wave64 else KINDS[self._kind].reader
             options = OPTIONS.get(reader, PROBED if self._kind in CHUNKED else {})
             return av.open(
                 self.part, "r", format=reader, metadata_errors="ignore", options=options, buffer_size=BUFFER_BYTES

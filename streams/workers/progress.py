@@ -187,7 +187,7 @@ class StreamProgress:
         if not data:  # It completes no unit, or all of it lies beyond the last whole frame of the session.
             self._end_chunk()
             return True
-        self._is_piece = self.media.container != "raw" and container.detect(data[: container.HEAD]) is None
+        self._is_piece = self.media.container != "raw" and container.detect(data) is None
         try:
             audio = open_chunk(data, self.media, self._open_file)
         except NoAudio:  # A file's header, which recorders write first: time does not go on.

@@ -39,7 +39,6 @@ from ._job_values import (
     Job,
     JobEntry,
     JobEvent,
-    JobOptions,
     JobProgress,
     JobResult,
     JobScores,
@@ -58,6 +57,7 @@ from ._list_values import JobPage, MissingPart, SessionPage
 from ._live_values import Activity, Level, LiveEvent, LiveWindow, Strip, TagHours
 from ._own_sound_values import FoundPassage, OwnSound, SoundFigures, SoundMark
 from ._project_values import DailyUsage, Project, ProjectKey
+from ._service_values import JobOptions
 from ._session_values import (
     MICROPHONE,
     Event,

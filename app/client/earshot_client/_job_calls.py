@@ -12,11 +12,11 @@ from ._job_values import (
     Job,
     JobEntry,
     JobEvent,
-    JobOptions,
     JobResult,
     JobScores,
 )
 from ._list_values import LONGEST_PAGE, JobPage, Time, all_pages, list_query
+from ._service_values import JobOptions
 from ._uploads import Audio
 
 

@@ -9,9 +9,10 @@ import msgspec
 
 from ._calls import Call, Flow, ask, segment
 from ._errors import JOB_ERRORS, JobNotFound
-from ._job_values import AudioLink, CaptionForm, Job, JobOptions, JobScores
+from ._job_values import AudioLink, CaptionForm, Job, JobScores
 from ._json import done, fetch
 from ._list_values import JobPage
+from ._service_values import JobOptions
 from ._uploads import Audio, opened, upload
 
 

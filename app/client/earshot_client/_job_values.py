@@ -7,49 +7,10 @@ from typing import Any, Final, Literal
 import msgspec
 
 from ._json import decoded_event
+from ._service_values import JobOptions
 
 #: Forms of captions: SubRip and WebVTT.
 CaptionForm = Literal["srt", "vtt"]
-
-
-class JobOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Options of a job. The service refuses options that lack others they need, and options that ask for nothing.
-
-    Options that are not given have the service's defaults: no services, and speakers separated if speech is analysed.
-
-    Attributes:
-        sound_event_detection: recognise sounds, window by window.
-        speech_analysis: transcribe speech, by speaker.
-        audio_insights: describe the recording; needs `caption` and both of the above.
-        caption: describe the recording in a sentence; needs `audio_insights`.
-        speaker_profile: name the registered speakers; needs `speech_analysis`.
-        translation: translate the speech; needs `speech_analysis` and `translation_target_lang`.
-        speaker_diarization: separate the speakers; None does so if speech is analysed.
-        speech_model: a model of the speech engine; None takes the engine's own.
-        speech_lang: language code of the speech, such as `en`; `multi` lets the engine detect it.
-        translation_target_lang: language code of the translation.
-        audio_insights_prompt: the aspects that the insights should consider.
-        speech_prompt: names and terms that may occur, at most 1000 characters.
-        word_times: give each turn the times of its words, if the engine has them; needs `speech_analysis`.
-        min_speakers: the fewest speakers, 1 to 32.
-        max_speakers: the most speakers, 1 to 32.
-    """
-
-    sound_event_detection: bool = False
-    speech_analysis: bool = False
-    audio_insights: bool = False
-    caption: bool = False
-    speaker_profile: bool = False
-    translation: bool = False
-    speaker_diarization: bool | None = None
-    speech_model: str | None = None
-    speech_lang: str = "multi"
-    translation_target_lang: str = "en"
-    audio_insights_prompt: str | None = None
-    speech_prompt: str | None = None
-    min_speakers: int | None = None
-    max_speakers: int | None = None
-    word_times: bool = False
 
 
 SOUNDS_AND_SPEECH: Final = JobOptions(sound_event_detection=True, speech_analysis=True)

@@ -6,54 +6,23 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from ._errors import UnknownFormat
+from ._service_values import BEGINNINGS, HEAD, KINDS
 from ._session_values import Sensitivity, SessionOptions
 
 #: Bytes of a file session's chunk, as the interface advises.
 CHUNK: Final = 1024 * 1024
-#: Bytes at the beginning of a file that identify its content type.
-HEAD: Final = 12
 #: The type of a file whose format the service finds out.
 OCTETS: Final = "application/octet-stream"
 
-_AT_START: Final = {
-    b"OggS": "audio/ogg",
-    b"fLaC": "audio/flac",
-    # A tag may precede audio of any kind.
-    b"ID3": OCTETS,
-    b"APETAGEX": OCTETS,
-    b".snd": "audio/au",
-    b"caff": "audio/caf",
-    b"\x1a\x45\xdf\xa3": "audio/webm",
-    b"\x30\x26\xb2\x75": "audio/x-ms-wma",
-    b"\x0b\x77": "audio/ac3",
-    b"wvpk": "audio/wavpack",
-}
-_CONTAINERS: Final = {
-    (b"RIFF", b"WAVE"): "audio/wav",
-    (b"RF64", b"WAVE"): "audio/rf64",
-    (b"BW64", b"WAVE"): "audio/wav",
-    (b"FORM", b"AIFF"): "audio/aiff",
-    (b"FORM", b"AIFC"): "audio/aiff",
-}
-
+#: A tag may precede audio of any kind.
+_BEGINNINGS: Final = {OCTETS: rb"ID3|APETAGEX", **BEGINNINGS}
 _SAMPLE: Final = re.compile(r'(?i)^\s*audio/x-raw\s*;.*format\s*=\s*"?[suf](8|16|24|32)')
 _CHANNELS: Final = re.compile(r'(?i)channels\s*=\s*"?(\d{1,4})')
 
 
 def content_type(head: bytes) -> str | None:
     """Return the content type of a file that begins with `head`; None for a format that the service does not decode."""
-    for magic, kind in _AT_START.items():
-        if head.startswith(magic):
-            return kind
-    container = _CONTAINERS.get((head[:4], head[8:12]))
-    if container is not None:
-        return container
-    if head[4:8] == b"ftyp":
-        return "audio/mp4"
-    if len(head) < 2 or head[0] != 0xFF or head[1] & 0xE0 != 0xE0:
-        return None
-    # Layer 0 of MPEG audio is AAC.
-    return "audio/mp3" if head[1] & 0x06 else "audio/aac" if head[1] & 0x10 else None
+    return next((kind for kind, begins in _BEGINNINGS.items() if re.match(begins, head, re.DOTALL)), None)
 
 
 class Frames:
@@ -111,7 +80,7 @@ def session_options(file: BinaryIO, name: str, sensitivity: Sensitivity) -> Sess
     """
     kind = content_type_of(file)
     if kind is None:
-        raise UnknownFormat("not a WAV, MP3, Ogg, FLAC, AIFF, AU, CAF, M4A, WebM, WMA, AC-3 or WavPack file")
+        raise UnknownFormat(f"not a {KINDS} file")
     size = file.seek(0, SEEK_END)
     file.seek(0)
     return SessionOptions("file", kind, sensitivity, size, name)

@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 
 from earshot_client import _calls, _socket_state
 from earshot_client._http import READ_LIMIT
+from earshot_client._service_values import KINDS
 from infra.cli import pcm
 from tests.audio import encoded
 from tests.cutter import Cutter
@@ -237,8 +238,7 @@ def test_detect_continues_after_failed_file(url: str, ramp: Path, tmp_path: Path
     assert code == 1
     assert [line.split(": ", 2)[1] for line in err.splitlines()] == files[:2]
     first, second, third = map(json.loads, out)
-    known = "not a WAV, MP3, Ogg, FLAC, AIFF, AU, CAF, M4A, WebM, WMA, AC-3 or WavPack file"
-    assert first == {"file": str(notes), "error": known}
+    assert first == {"file": str(notes), "error": f"not a {KINDS} file"}
     assert second == {"file": str(missing), "error": "No such file or directory"}
     assert third["events"][4] == {**FIRST_HEARD, "start_time": 2.0, "end_time": 3.0}
 

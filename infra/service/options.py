@@ -8,9 +8,9 @@ from app.http.upload_bounds import UploadBounds
 from app.options import EdgeOptions
 from infra.errors import variable
 from infra.service import limits, listener
-from infra.service.connections import ConnectionLimits
 from infra.service.data_directory import LEFT_OUT, tables
 from infra.settings import Settings
+from infra.transport.connections import ConnectionLimits
 from infra.urls import Embedded
 from streams.node.options import NodeOptions
 from topics import apikeys

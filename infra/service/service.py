@@ -31,12 +31,9 @@ from infra.db.stops import SqlStops
 from infra.errors import named, naming, variable
 from infra.models.in_use import ModelInUse
 from infra.service import broker, data_directory, directories, limits, listener
-from infra.service.connections import Connections
 from infra.service.deletion import Operator, ProjectDeletions
 from infra.service.erasure import keep_erasing
 from infra.service.health import ServiceHealth
-from infra.service.http_hooks import check_hooks
-from infra.service.http_protocol import ClientConnection
 from infra.service.jobs import JobServices
 from infra.service.key_uses import keep_noting
 from infra.service.links import OneTimeLinks
@@ -47,6 +44,9 @@ from infra.service.options import connection_limits, edge_options, node_options
 from infra.service.own_sounds import OwnSounds
 from infra.service.speakers import keep_sweeping
 from infra.settings import Settings
+from infra.transport.connections import Connections
+from infra.transport.http_hooks import check_hooks
+from infra.transport.http_protocol import ClientConnection
 from infra.urls import Embedded, host_and_port, http_url, local_url
 from streams.cores import LOOP_SLICE, wake_promptly
 from streams.embedded.marks import FILE as MARKS

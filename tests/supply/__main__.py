@@ -1,13 +1,30 @@
-"""`python -m tests.supply audit [--offline]`: check what is installed; `python -m tests.supply licences`: list it."""
+"""What is installed, and what could be: `python -m tests.supply audit [--offline]` checks it, `licences` lists it.
+
+`python -m tests.supply hooks` says which private names the newest uvicorn, httptools and websockets lack.
+"""
 
 import argparse
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
 
 from tests.conftest import ROOT
 from tests.supply import licences, lock
+
+LIBRARIES: Final = ("uvicorn", "httptools", "websockets")
+CHECK: Final = """
+from infra.transport.http_hooks import check_hooks
+from topics.errors import ServiceError
+try:
+    check_hooks()
+except ServiceError as error:
+    raise SystemExit(f"{error}")
+print("they have every name that connections use")
+"""
 
 
 def offline_faults() -> Iterator[str]:
@@ -53,8 +70,27 @@ def audit(uv: str, offline: bool) -> int:
     return 1 if bad else 0
 
 
-def _run(*command: str, given: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, cwd=ROOT, input=given, capture_output=True, text=True, timeout=300, check=False)
+def hooks(uv: str) -> int:
+    """Print the newest libraries of connections, and what they lack of `infra.transport.http_hooks`; return 1 then."""
+    with TemporaryDirectory() as newest:
+        installed = _run(uv, "pip", "install", "--target", newest, "--no-deps", *LIBRARIES)
+        checked = _run(sys.executable, "-c", CHECK, PYTHONPATH=newest)
+    found = [line for line in installed.stderr.splitlines() if line.startswith((" + ", "error:"))]
+    print(*found, checked.stdout or checked.stderr, sep="\n", end="")
+    return installed.returncode or checked.returncode
+
+
+def _run(*command: str, given: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        cwd=ROOT,
+        input=given,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
 
 
 def _first(text: str) -> str:
@@ -63,12 +99,14 @@ def _first(text: str) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.supply")
-    parser.add_argument("command", choices=["audit", "licences"])
+    parser.add_argument("command", choices=["audit", "licences", "hooks"])
     parser.add_argument("--offline", action="store_true", help="do without the index and the database of advisories")
     parser.add_argument("--uv", default=str(Path(".uv/bin/uv")))
     options = parser.parse_args()
     if options.command == "audit":
         return audit(options.uv, options.offline)
+    if options.command == "hooks":
+        return hooks(options.uv)
     page = licences.PAGE.read_text(encoding="utf-8")
     text = licences.written(page, licences.installed(), lock.purposes(lock.packages()))
     licences.PAGE.write_text(text, encoding="utf-8")

@@ -20,7 +20,7 @@ from app.cluster import forwarding, lists
 from app.main import Ports, create_app
 from app.options import EdgeOptions
 from app.projects.project_bodies import MODELS
-from infra.service import tunnel
+from infra.transport import tunnel
 from tests.contract.answers import hold_answer, watched
 from tests.unit import asgi
 from tests.unit.app.double import MemoryDirectory, MemoryHealth, MemorySessions

@@ -16,8 +16,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from app.documents import asyncapi
-from infra.service.connections import ConnectionLimits, Connections
-from infra.service.http_protocol import ClientConnection
+from infra.transport.connections import ConnectionLimits, Connections
+from infra.transport.http_protocol import ClientConnection
 from tests.contract.api import RAW, tone
 from tests.unit.app.conftest import House
 from tests.waiting import until

@@ -10,9 +10,9 @@ from websockets.server import ServerProtocol
 
 from app.sessions import socket as socket_module
 from app.sessions.socket_audio import SentAudio
-from infra.service.http_protocol import ClientConnection
-from infra.service.socket_connection import SocketConnection
-from infra.service.socket_upgrade import SocketUpgrade
+from infra.transport.http_protocol import ClientConnection
+from infra.transport.socket_connection import SocketConnection
+from infra.transport.socket_upgrade import SocketUpgrade
 from tests.contract.api import RAW, tone, wav
 from tests.garbage import uncollected
 from tests.unit.app.conftest import House

@@ -14,7 +14,7 @@ from websockets.protocol import Protocol, Side
 from app.http.bodies import BodyQuota
 from app.sessions import socket as socket_module
 from app.sessions import socket_audio, socket_quota
-from infra.service import connections, socket_connection
+from infra.transport import connections, socket_connection
 from tests.contract.api import silence, tone
 from tests.unit.app.conftest import OPTIONS, House
 from tests.unit.app.sessions.sockets import END, HALF, LIMITS, greeted, handshake, opened, path_of, place, refused

@@ -19,8 +19,8 @@ from app.http.errors import ClientGone
 from app.identity import authentication
 from app.identity import keys as keys_module
 from app.sessions import live, socket_opening, socket_quota
-from infra.service.socket_upgrade import SocketUpgrade
-from infra.service.tunnel import FrameCount
+from infra.transport.socket_upgrade import SocketUpgrade
+from infra.transport.tunnel import FrameCount
 from tests.contract.api import RAW, tone
 from tests.unit.app.conftest import KEY, OPTIONS, House
 from tests.unit.app.double import BEGINNING

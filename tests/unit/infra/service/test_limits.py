@@ -15,7 +15,6 @@ from infra import urls
 from infra.db.database import Database
 from infra.errors import WrongSetting
 from infra.service import limits, listener, service
-from infra.service.connections import Connections
 from infra.service.directories import narrow, prepare
 from infra.service.health import ServiceHealth
 from infra.service.listener import listen
@@ -23,6 +22,7 @@ from infra.service.models import ModelsInUse
 from infra.service.nodes import database_error
 from infra.service.options import connection_limits, edge_options
 from infra.settings import Settings
+from infra.transport.connections import Connections
 from streams.node.node import Node
 from topics.errors import DirectoryDown, ServiceError
 

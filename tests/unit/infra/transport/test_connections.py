@@ -15,13 +15,14 @@ from websockets.protocol import Protocol, Side
 
 from app.http.sockets import Receiver
 from app.http.turns import LoopTurns
-from infra.service import connections, service, socket_connection
-from infra.service.connections import DISCARD_RATE, ConnectionLimits, Connections
-from infra.service.http_hooks import METHODS
-from infra.service.http_protocol import ClientConnection
-from infra.service.socket_connection import PINGS, SMALL, SocketConnection
-from infra.service.tunnel import End
+from infra.service import service
 from infra.settings import Settings
+from infra.transport import connections, socket_connection
+from infra.transport.connections import DISCARD_RATE, ConnectionLimits, Connections
+from infra.transport.http_hooks import METHODS
+from infra.transport.http_protocol import ClientConnection
+from infra.transport.socket_connection import PINGS, SMALL, SocketConnection
+from infra.transport.tunnel import End
 from tests.waiting import turn, until
 from topics.errors import ServiceError
 from topics.turns import Holder

@@ -12,7 +12,7 @@ import structlog
 from app.http.addresses import customer
 from app.http.turns import LoopTurns
 from app.senders import SenderOf
-from infra.service.entrance import Entrance
+from infra.transport.entrance import Entrance
 from topics.turns import Holder
 
 log = structlog.get_logger(__name__)

@@ -6,7 +6,7 @@ from unittest import mock
 import pytest
 
 from app.http.replies import Reply
-from infra.service import tunnel
+from infra.transport import tunnel
 from topics.errors import Unavailable
 
 SCOPE = {"raw_path": b"/audio_sessions/1/socket", "query_string": b"", "headers": []}

@@ -16,9 +16,9 @@ from websockets.protocol import Protocol, State
 
 from app.http.sockets import IDLE, TOO_BIG, Receiver
 from app.http.turns import SLICE_SECONDS
-from infra.service.connections import Connections
-from infra.service.entrance import Entry
-from infra.service.unread import Unread, cut
+from infra.transport.connections import Connections
+from infra.transport.entrance import Entry
+from infra.transport.unread import Unread, cut
 
 #: Seconds that a client has to read the close frame.
 LINGER_SECONDS: Final = 2.0

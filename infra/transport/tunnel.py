@@ -19,8 +19,8 @@ from app.cluster.forwarding import CONNECT_SECONDS, GRACE_SECONDS
 from app.http.errors import ClientGone
 from app.http.replies import Reply
 from app.http.sockets import PROTOCOLS
-from infra.service.connections import Connections
-from infra.service.unread import Unread, cut
+from infra.transport.connections import Connections
+from infra.transport.unread import Unread, cut
 from topics.errors import Unavailable
 
 #: Headers that the owner gets. The page's origin is not among them, because this node checked it.

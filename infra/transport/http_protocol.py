@@ -20,11 +20,11 @@ from app.http.bodies import DISCARDED_BYTES
 from app.http.call import HOLDER
 from app.http.sockets import EXTENSION
 from app.http.turns import ITERATION_SECONDS, Measured, stranger
-from infra.service.connections import HELD_BYTES, POLL_SECONDS, Connections
-from infra.service.entrance import Entry
-from infra.service.pairing_transport import PairingTransport, at_once
-from infra.service.socket_upgrade import SocketUpgrade
-from infra.service.unread import cut
+from infra.transport.connections import HELD_BYTES, POLL_SECONDS, Connections
+from infra.transport.entrance import Entry
+from infra.transport.pairing_transport import PairingTransport, at_once
+from infra.transport.socket_upgrade import SocketUpgrade
+from infra.transport.unread import cut
 from topics.turns import Holder
 
 #: Framing bytes allowed in a request, plus one for each byte of its body: a body may come in chunks of a few bytes.

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from infra.service.unread import Unread
+from infra.transport.unread import Unread
 
 
 def at_once() -> bool:

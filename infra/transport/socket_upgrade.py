@@ -14,8 +14,8 @@ from websockets.typing import Subprotocol
 from app.http.errors import ClientGone
 from app.http.replies import Reply
 from app.http.sockets import PROTOCOLS, NotWebSocket, Receiver
-from infra.service.socket_connection import SocketConnection
-from infra.service.tunnel import End, Upgradable, open_tunnel
+from infra.transport.socket_connection import SocketConnection
+from infra.transport.tunnel import End, Upgradable, open_tunnel
 
 #: Request headers of the handshake. Compression is not offered.
 _HANDSHAKE: Final = frozenset({b"connection", b"upgrade", b"sec-websocket-key", b"sec-websocket-version", PROTOCOLS})

@@ -16,9 +16,9 @@ import uvloop
 
 from app.http.bodies import DISCARDED_BYTES
 from app.http.turns import LoopTurns
-from infra.service import connections, entrance, http_protocol
-from infra.service.connections import ConnectionLimits, Connections
-from infra.service.pairing_transport import PairingTransport
+from infra.transport import connections, entrance, http_protocol
+from infra.transport.connections import ConnectionLimits, Connections
+from infra.transport.pairing_transport import PairingTransport
 from tests.unit.app.sessions.sockets import listening
 from tests.waiting import until
 

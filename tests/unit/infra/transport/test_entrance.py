@@ -9,8 +9,8 @@ import pytest
 
 from app.http import turns
 from app.http.turns import LoopTurns
-from infra.service import entrance
-from infra.service.entrance import COUNTED, EAGER_TICK, Entrance, Entry
+from infra.transport import entrance
+from infra.transport.entrance import COUNTED, EAGER_TICK, Entrance, Entry
 from tests.waiting import turn
 from topics.clock import TICK, until_tick
 from topics.turns import Holder

@@ -22,12 +22,11 @@ from app.own_sounds.kept_embeddings import OwnSoundContext
 from app.probes import ProbeContext
 from app.projects import operations as projects
 from app.projects.operations import ProjectContext
+from app.sessions import commands, public_clients
+from app.sessions import lists as session_lists
+from app.sessions import reads as session_reads
 from app.sessions.activity import project_activity, session_activity
-from app.sessions.catalogue import client_versions, latest_client, official_tags
-from app.sessions.commands import create_session, delete_session, update_session, upload_chunk
-from app.sessions.lists import list_sessions
 from app.sessions.live import follow_project, follow_session
-from app.sessions.reads import predict, read_results, read_status
 from app.sessions.session_context import SessionContext
 from app.sessions.socket_opening import SocketContext, join_session, open_session
 from app.speakers import operations as speakers
@@ -41,18 +40,10 @@ OPENAI_PREFIX: Final = "/v1"
 
 #: Served at the root and at SENSE_PREFIX.
 SESSION_ROUTES: Final[Table[SessionContext]] = {
-    "/audio_sessions/": {"POST": create_session, "GET": list_sessions},
-    "/audio_sessions": {"POST": create_session, "GET": list_sessions},
-    "/audio_sessions/{session_id}": {"PATCH": update_session, "DELETE": delete_session},
-    "/audio_sessions/{session_id}/chunks/{chunk_sequence}": {"PUT": upload_chunk},
-    "/audio_sessions/{session_id}/status": {"GET": read_status},
+    **table_of(operations_of(commands, session_lists, session_reads)),
     "/audio_sessions/{session_id}/live": {"GET": follow_session},
     "/audio_sessions/{session_id}/activity": {"GET": session_activity},
-    "/audio_sessions/{session_id}/results": {"GET": read_results},
-    "/audio_sessions/{session_id}/predict": {"POST": predict},
-    "/tags/official": {"GET": official_tags},
-    "/client-libraries/versions": {"GET": client_versions},
-    "/client-libraries/latest": {"GET": latest_client},
+    **table_of(operations_of(public_clients)),
 }
 
 JOB_ROUTES: Final[Table[JobContext]] = table_of(

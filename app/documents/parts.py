@@ -41,9 +41,11 @@ from app.routes import (
     SPEAKER_ROUTES,
     SPEAKERS_PREFIX,
 )
+from app.sessions import commands, public_clients
+from app.sessions import lists as session_lists
+from app.sessions import reads as session_reads
 from app.sessions.live_descriptions import PROJECT_OPERATIONS as LIVE_PROJECT_OPERATIONS
 from app.sessions.live_descriptions import SESSION_OPERATIONS as LIVE_SESSION_OPERATIONS
-from app.sessions.session_descriptions import OPERATIONS as SESSION_OPERATIONS
 from app.sessions.socket_descriptions import SOCKET_OPERATIONS
 from app.speakers import operations as speakers
 from app.speakers.answers import SpeakerFault
@@ -75,7 +77,7 @@ SESSIONS: Final = Part(
     text="Send audio in numbered chunks, live or from a file; read sound events as it comes.",
     alias=SENSE_PREFIX,
     table=SESSION_ROUTES,
-    operations={**SESSION_OPERATIONS, **LIVE_SESSION_OPERATIONS},
+    operations={**described(commands, session_lists, session_reads, public_clients), **LIVE_SESSION_OPERATIONS},
     error=session_error,
     faults={0: GenericError},
 )

@@ -3,28 +3,42 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
 from app.http.bodies import SMALL_BODY, chunk_body, decode
 from app.http.call import Call
+from app.http.descriptions import Answer, Fault, Parameter, fault_of, json_answer, json_body, operation
 from app.http.queries import IntegerParameter
 from app.http.replies import NO_CONTENT, Reply, generic_error, json_reply, json_reply_of_bytes
 from app.http.turns import holder_of
-from app.sessions.answers import CreatedSession
+from app.sessions.answers import CreatedSession, SessionRefs
+from app.sessions.examples import BASE64, FILE, ID, RAW, STREAM
 from app.sessions.raw_audio import check_chunk
-from app.sessions.requests import CHUNK, CREATE, UPDATE, CreateSession, quick_audio, read_audio
+from app.sessions.requests import (
+    CHUNK,
+    CREATE,
+    UPDATE,
+    AudioChunk,
+    CreateSession,
+    UpdateSession,
+    chunk_audio,
+    quick_audio,
+    read_audio,
+)
 from app.sessions.session_context import SessionContext
-from app.sessions.waiting import allowed_session
-from app.sound_rules import check_tags, rule_of, rules_of
+from app.sessions.waiting import NO_SUCH_SESSION, SESSION, SESSION_KEY, allowed_session
+from app.shared_descriptions import BROKEN, IDEMPOTENCY_KEY, PROJECT_KEY
+from app.sound_rules import SoundRuleFields, check_tags, rule_of, rules_of
 from topics import keys, media
+from topics.catalog import DEFAULT_CHUNK_LIMIT
 from topics.errors import BadRequest, TooLarge
-from topics.folding import Verdict
-from topics.geometry import Geometry, seconds
+from topics.folding import Arrival, Verdict
+from topics.geometry import SESSIONS, Geometry, seconds
 from topics.ports.directory import Principal
 from topics.sessions.records import Chunk, Deleted, Opened, Sealed, SessionCommand, Tuned
-from topics.sessions.rules import MOST_TUNED, TOO_OFTEN, foresee
+from topics.sessions.rules import MOST_TUNED, OVER, TOO_OFTEN, fold_command, foresee
 from topics.sessions.sounds import DEFAULT
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -34,8 +48,53 @@ SEQUENCE: Final = IntegerParameter("chunk_sequence", "Number of the chunk: from 
 _HOPS_MS: Final = {"0.5s": 500, "1s": 1000}
 
 
+def refused(*history: SessionCommand) -> Fault:
+    """Return the refusal of the last command of a history, by the rules for all commands."""
+    head = None
+    for offset, command in enumerate(history, start=1):
+        step = fold_command(head, command, Arrival(offset, 0))
+        head = step.head
+    return refusal(step.verdict)
+
+
+def opened_example(kind: Any = "stream") -> Opened:
+    return Opened("1", kind, RAW, "project", SESSIONS.window_ms, SESSIONS.hop_ms)
+
+
+def chunk_example(number: int, predict: bool = False) -> Chunk:
+    return Chunk("2", number, bytes(16), predict=predict)
+
+
+def chunk_faults() -> tuple[Fault, ...]:
+    too_long = b'{"data":"%s"}' % (b"A" * (DEFAULT_CHUNK_LIMIT // 3 * 4 + 8))
+    return (
+        fault_of(chunk_audio, b'{"data":"@@@@"}', DEFAULT_CHUNK_LIMIT),
+        refused(opened_example(), Sealed("2"), chunk_example(0)),
+        NO_SUCH_SESSION,
+        refused(opened_example(), chunk_example(0), chunk_example(2)),
+        fault_of(chunk_audio, too_long, DEFAULT_CHUNK_LIMIT),
+    )
+
+
+@operation(
+    "POST /audio_sessions/ /audio_sessions",
+    origin="contract",
+    key=PROJECT_KEY,
+    bodies=json_body(stream=STREAM, file=FILE),
+    answers=json_answer("The session.", stream=CreatedSession(ID, 0, 1, 0.5)),
+    faults=lambda: (
+        fault_of(decode, CREATE, b'{"content_type":"audio/wav"}'),
+        fault_of(media.parse, "audio/x-raw; rate=0; format=s16le"),
+        *BROKEN,
+    ),
+)
 async def create_session(call: Call, context: SessionContext) -> Reply:
-    """POST /audio_sessions/: open a session; the key is verified before the body is read."""
+    """Open a session.
+
+    The key is checked first: without a valid one the answer is 401, whatever the body. Values set here never change.
+    The texts of `metadata` may have {METADATA_BYTES} bytes in all. Windows are 1 s long every 0.5 s here, and 2 s every
+    1 s under `/sense/api/v1`.
+    """
     principal = await context.project_keys.authenticate(call)
     context.sessions.admit(principal.project)
     body = decode(CREATE, await call.body(SMALL_BODY, holder_of(principal)))
@@ -49,8 +108,29 @@ async def create_session(call: Call, context: SessionContext) -> Reply:
     return json_reply(CreatedSession(session, verdict.next, size, hop))
 
 
+@operation(
+    "PATCH /audio_sessions/{session_id}",
+    origin="contract",
+    key=SESSION_KEY,
+    parameters=(SESSION,),
+    bodies=json_body(readonly=UpdateSession(True), rules=UpdateSession(sound_rule=SoundRuleFields(2, 3, 1.5))),
+    answers={204: Answer("Done.")},
+    faults=lambda: (
+        fault_of(decode, UPDATE, b"[]"),
+        fault_of(rule_of, SoundRuleFields(3, 2)),
+        refusal(TOO_OFTEN),
+        refusal(OVER),
+        NO_SUCH_SESSION,
+        *BROKEN,
+    ),
+)
 async def update_session(call: Call, context: SessionContext) -> Reply:
-    """PATCH /audio_sessions/{id}: `make_readonly` closes the session; sound rules apply to later windows."""
+    """End the upload, or change the rules of sounds.
+
+    `make_readonly`: a `readonly` session takes no more chunks and is never writable again. A file is analysed now.
+    `false`, or a body without the field, changes nothing. `sound_rule` and `sound_rules` apply to windows that are not
+    analysed yet; they change at most {MOST_TUNED} times.
+    """
     session, view = await allowed_session(call, context)
     body = decode(UPDATE, await call.body(SMALL_BODY, call.holder))
     if body.sound_rule is not None or body.sound_rules is not None:
@@ -66,13 +146,49 @@ async def update_session(call: Call, context: SessionContext) -> Reply:
     return await _change_session(context, session, Sealed(next(context.commands)), "session sealed")
 
 
+@operation(
+    "DELETE /audio_sessions/{session_id}",
+    origin="contract",
+    key=SESSION_KEY,
+    parameters=(SESSION,),
+    answers={204: Answer("Deleted.")},
+    faults=(NO_SUCH_SESSION, *BROKEN),
+)
 async def delete_session(call: Call, context: SessionContext) -> Reply:
+    """Delete a session.
+
+    It is no longer served. A session without a chunk for {session_idle_seconds} s is deleted too.
+    """
     session, _ = await allowed_session(call, context)
     return await _change_session(context, session, Deleted(next(context.commands)), "session deleted")
 
 
+@operation(
+    "PUT /audio_sessions/{session_id}/chunks/{chunk_sequence}",
+    origin="contract",
+    key=SESSION_KEY,
+    parameters=(
+        SESSION,
+        Parameter(SEQUENCE.name, "path", SEQUENCE, SEQUENCE.text, True, 0),
+        IDEMPOTENCY_KEY,
+    ),
+    bodies=json_body(silence=AudioChunk(BASE64), small=False),
+    answers=json_answer("The chunk is accepted.", first=SessionRefs(ID, 1)),
+    faults=lambda: (
+        fault_of(SEQUENCE.judge, "one"),
+        *chunk_faults(),
+        *BROKEN,
+    ),
+)
 async def upload_chunk(call: Call, context: SessionContext) -> Reply:
-    """PUT /audio_sessions/{id}/chunks/{n}: append audio; only the next number is accepted."""
+    """Upload a chunk.
+
+    The answer is 200 once the audio is on disk; it is then analysed whatever dies. A chunk holds at most
+    {contract_chunk_limit} bytes of audio here, {chunk_limit} under `/sense/api/v1`. For a stream, send about half a
+    second at a time; each chunk must be decodable alone. For a file, send 1 MiB at a time; only the whole must be
+    decodable. Only the next number is accepted: after 409 the status has it. Audio of another type than declared makes
+    the session `readonly`; `error` in its status says why.
+    """
     session, _ = await allowed_session(call, context)
     holder = call.holder
     sequence = SEQUENCE.judge(call.path("chunk_sequence"))

@@ -1,15 +1,31 @@
 """The list of a project's sessions."""
 
+from app.cluster.lists import MissingPart
 from app.http.call import Call
 from app.http.replies import Reply
+from app.sessions.answers import SessionPage
+from app.sessions.examples import DAMAGED, LIST_TOKEN, LISTED
 from app.sessions.session_context import SessionContext
+from app.shared_descriptions import listing
 from topics.geometry import seconds
 from topics.ports.sessions import SessionView
+from topics.sessions.rules import LISTED_STATES
 from topics.times import iso_time
 
 
+@listing(
+    "GET /audio_sessions/ /audio_sessions",
+    "sessions",
+    LISTED_STATES,
+    first=SessionPage([LISTED], LIST_TOKEN),
+    last=SessionPage([DAMAGED]),
+    incomplete=SessionPage([LISTED], missing=MissingPart(21, 64)),
+)
 async def list_sessions(call: Call, context: SessionContext) -> Reply:
-    """GET /audio_sessions/: the project's own sessions, newest first."""
+    """List the sessions.
+
+    The sessions of the project, newest first.
+    """
     principal = await context.project_keys.authenticate(call)
     return await context.list.page(call, principal.project)
 

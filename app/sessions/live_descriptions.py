@@ -26,9 +26,10 @@ from app.sessions.answers import (
     SenseEventTag,
     Strip,
 )
-from app.sessions.session_descriptions import ID, LISTED, NO_SUCH_SESSION, SESSION, SESSION_KEY
+from app.sessions.examples import ID, LISTED
 from app.sessions.socket_events import TYPES, wanted_types
 from app.sessions.socket_messages import Loudness, SoundEnded, SoundStarted
+from app.sessions.waiting import NO_SUCH_SESSION, SESSION, SESSION_KEY
 from app.shared_descriptions import BROKEN, PROJECT_KEY
 from topics.errors import Unavailable
 from topics.jobs.options import Service

@@ -10,9 +10,10 @@ from app.http.descriptions import Answer, Description, Key, Parameter, fault_of
 from app.http.operation import Handler
 from app.http.sockets import NotWebSocket
 from app.sessions import cursors, socket_opening, socket_quota
+from app.sessions.examples import ID, RAW
 from app.sessions.requests import CreateSession
-from app.sessions.session_descriptions import ID, NO_SUCH_SESSION, RAW, SESSION, SESSION_KEY
 from app.sessions.socket_events import NONE, TYPES, WINDOW
+from app.sessions.waiting import NO_SUCH_SESSION, SESSION, SESSION_KEY
 from app.shared_descriptions import BROKEN
 from topics.errors import Unavailable
 

@@ -2,11 +2,15 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Final
 
 from app.http.bodies import wait_for_disconnect
 from app.http.call import HOLDER, Call
+from app.http.descriptions import Key, Parameter
 from app.http.errors import ClientGone
 from app.http.turns import holder_of
+from app.sessions.answers import SessionId
+from app.sessions.examples import ID
 from app.sessions.session_context import SessionContext
 from topics.errors import NotFound, Unavailable
 from topics.keys import is_id
@@ -14,6 +18,10 @@ from topics.ports.sessions import SessionView
 
 NO_SESSION = "the session does not exist or was deleted"
 MOVED = "this node no longer serves it: ask again"
+NO_SUCH_SESSION: Final = NotFound(NO_SESSION)
+#: The key that requests about a session need besides its id, if the deployment requires one.
+SESSION_KEY: Final = Key("projectKey", only_with="sessions_need_key")
+SESSION: Final = Parameter("session_id", "path", SessionId, "The session.", required=True, example=ID)
 
 
 def session_id(call: Call) -> str:

@@ -1,0 +1,27 @@
+"""Examples of requests and answers about sessions, for the documents."""
+
+from typing import Final
+
+from app.cluster.cursors import ListCursors
+from app.sessions.answers import SenseEvent, SenseEventTag, SessionEntry
+from app.sessions.requests import CreateSession
+from topics.ports.lists import ListQuery
+from topics.times import iso_time
+
+ID: Final = "fB1n1kZ0QwS3uVx7Tq9RmE2y"
+RAW: Final = "audio/x-raw; rate=16000; format=s16le"
+#: The first samples of half a second of silence, too short for any window: only its form matters here.
+BASE64: Final = "AAAAAAAAAAAAAAAAAAAAAA=="
+EVENTS: Final = [
+    SenseEvent(0, 1, [SenseEventTag("Fire_smoke_alarm", 0.9267), SenseEventTag("Alarm", 0.8155)]),
+    SenseEvent(0.5, 1.5, [SenseEventTag("Others", 0.0)]),
+]
+STREAM: Final = CreateSession(RAW, "stream")
+FILE: Final = CreateSession("audio/wav", "file", total_size=320_044, default_sensitivity=-1, file_name="roof.wav")
+
+CREATED_MS: Final = 1_795_330_174_481
+CREATED: Final = iso_time(CREATED_MS)
+LISTED: Final = SessionEntry(ID, "writable", "stream", RAW, CREATED, CREATED, None, 1.5, False)
+FAULT: Final = "the audio is not audio/mp3 as declared"
+DAMAGED: Final = SessionEntry(ID, "readonly", "file", "audio/mp3", CREATED, CREATED, "roof.mp3", 0, False, FAULT)
+LIST_TOKEN: Final = ListCursors(bytes(16)).issue("sessions", ListQuery("project"), (CREATED_MS, ID))

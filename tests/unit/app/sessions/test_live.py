@@ -237,8 +237,8 @@ def told(exchange: Exchange, session: str) -> list[tuple[str, str]]:
 
 async def test_sound_events_of_all_sessions_are_streamed(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sounds that began before the listener connected, however early, start with its stream."""
-    monkeypatch.setattr(live, "LOOKS", 1)
-    monkeypatch.setattr(socket_events, "LOOK", 4)
+    monkeypatch.setattr(live, "LOOK_BACKS", 1)
+    monkeypatch.setattr(socket_events, "LOOK_BACK", 4)
     one, other = await opened(house), await opened(house)
     await put(house, one, 0, 20.0)
     exchange = project_stream(house)

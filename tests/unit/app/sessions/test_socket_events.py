@@ -64,7 +64,7 @@ async def test_sound_events_start_and_end(house: House) -> None:
 @pytest.mark.parametrize("seed", range(6))
 async def test_events_after_any_cursor_are_same(house: House, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that resumes on any node derives the same events from the rows, even in the middle of a window."""
-    monkeypatch.setattr(socket_events, "LOOK", 3)
+    monkeypatch.setattr(socket_events, "LOOK_BACK", 3)
     monkeypatch.setattr(socket_events, "STEP", 4)
     chance = random.Random(seed)
     session = await opened(house)
@@ -94,7 +94,7 @@ async def test_events_after_any_cursor_are_same(house: House, seed: int, monkeyp
 @pytest.mark.parametrize("seed", range(6))
 async def test_changed_rules_do_not_alter_past_events(house: House, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rules change while the session runs and is read: later readers derive the events reported at the time."""
-    monkeypatch.setattr(socket_events, "LOOK", 3)
+    monkeypatch.setattr(socket_events, "LOOK_BACK", 3)
     chance = random.Random(seed)
     session = await opened(house)
     renderer, wanted = EventRenderer(house.sessions, 1 << 20), frozenset(socket_events.TYPES)

@@ -49,6 +49,7 @@ from infra.transport.http_hooks import check_hooks
 from infra.transport.http_protocol import ClientConnection
 from infra.urls import Embedded, host_and_port, http_url, local_url
 from streams.cores import LOOP_SLICE, wake_promptly
+from streams.embedded.lock import DirectoryLock
 from streams.embedded.marks import FILE as MARKS
 from streams.embedded.marks import Marks
 from streams.memory import trim_heap
@@ -96,20 +97,9 @@ class EarshotService:
             EarshotError: the service cannot start.
         """
         began = time.monotonic()
-        directories.prepare(self.settings)
-        directories.narrow(self.settings)
         # The stack closes everything in reverse order, however this ends.
         async with contextlib.AsyncExitStack() as stack:
-            # First: another process may use the directory, and then its database must not be migrated.
-            lock = data_directory.lock(self.settings)
-            stack.callback(lock.release)
-            data_directory.tidy(self.settings)
-            self._sockets = listener.listen(self.settings.host, self.settings.port)
-            stack.callback(listener.close, self._sockets)
-            if self.settings.admin_listen is not None:
-                self._admin_sockets = listener.listen(*host_and_port(self.settings.admin_listen), "admin_listen")
-                stack.callback(listener.close, self._admin_sockets)
-            stack.push_async_callback(self.database.close)
+            lock = self._occupy(stack)
             options = node_options(self.settings, self._node_url, self.database.file)
             marks = Marks(options.directory / MARKS)
             stack.callback(marks.close)
@@ -126,9 +116,8 @@ class EarshotService:
                 self.settings, options.directory, options.url, group_secret, self.database, marks, lock
             )
             lives = stack.enter_context(begin_life(self.settings.data))
-            options = msgspec.structs.replace(options, lives=lives)
             node = Node(
-                options,
+                msgspec.structs.replace(options, lives=lives),
                 models,
                 backend,
                 self._fail,
@@ -141,22 +130,14 @@ class EarshotService:
             )
             deletions = ProjectDeletions(self.database, node.deleted_projects)
             await deletions.check()
-            secret = await token_secret(self.database)
-            self._links = OneTimeLinks(self.database)
             nodes = self._nodes(node, models, jobs)
             stack.push_async_callback(nodes.close)
-            app = self._app(node, jobs, secret, nodes, models, deletions)
+            self._links = OneTimeLinks(self.database)
+            app = self._app(node, jobs, await token_secret(self.database), nodes, models, deletions)
             stack.push_async_callback(app.state.forwarder.close)
-            self.connections.sender = app.state.sender
-            self.connections.turns = self._operators.turns = app.state.turns
             stack.callback(lambda: log.info("service.stopped", failed=self.failed))
             stack.push_async_callback(self._stop_node, node)
-            fronts = (app, self._sockets, self.connections), (app.state.operator, self._admin_sockets, self._operators)
-            for front, sockets, connections in fronts:
-                if sockets:
-                    server = _server(front, self.settings, connections)
-                    serving = asyncio.create_task(self._serve(server, sockets), name="http")
-                    stack.push_async_callback(self._stop_serving, node, server, serving)
+            self._answer(stack, node, app)
             keepers = {
                 "model": self.model.watch(models),
                 "voices": keep_sweeping(jobs.speakers.sweep),
@@ -174,15 +155,45 @@ class EarshotService:
             # A partition that has stopped, or is taken over again just now, does not end the start.
             if node.alive() is None and not self.stopping.is_set():
                 log.info("service.ready", seconds=round(time.monotonic() - began, 2), url=self.url)
-                with contextlib.suppress(OSError):
-                    (self.settings.data / data_directory.LEFT_OUT).unlink()
-                async with self._first_keys(demo, private) as keys:
-                    announce(self, demo, keys, await self._link() if private and self.settings.dashboard else None)
+                await self._welcome(announce, demo, private)
                 # Not earlier: no child is needed before the first job, and starting one slows our own start.
                 await jobs.start()
                 trim_heap()
                 await self.stopping.wait()
         return 1 if self.failed else 0
+
+    def _occupy(self, stack: contextlib.AsyncExitStack) -> DirectoryLock:
+        """Take the data directory and the ports."""
+        directories.prepare(self.settings)
+        directories.narrow(self.settings)
+        # First: another process may use the directory, and then its database must not be migrated.
+        lock = data_directory.lock(self.settings)
+        stack.callback(lock.release)
+        data_directory.tidy(self.settings)
+        self._sockets = listener.listen(self.settings.host, self.settings.port)
+        stack.callback(listener.close, self._sockets)
+        if self.settings.admin_listen is not None:
+            self._admin_sockets = listener.listen(*host_and_port(self.settings.admin_listen), "admin_listen")
+            stack.callback(listener.close, self._admin_sockets)
+        stack.push_async_callback(self.database.close)
+        return lock
+
+    def _answer(self, stack: contextlib.AsyncExitStack, node: Node, app: Starlette) -> None:
+        """Answer requests at the service's address, and at the operator's if there is one."""
+        self.connections.sender = app.state.sender
+        self.connections.turns = self._operators.turns = app.state.turns
+        fronts = (app, self._sockets, self.connections), (app.state.operator, self._admin_sockets, self._operators)
+        for front, sockets, connections in fronts:
+            if sockets:
+                server = _server(front, self.settings, connections)
+                serving = asyncio.create_task(self._serve(server, sockets), name="http")
+                stack.push_async_callback(self._stop_serving, node, server, serving)
+
+    async def _welcome(self, announce: Announce, demo: Bootstrap, private: bool) -> None:
+        with contextlib.suppress(OSError):
+            (self.settings.data / data_directory.LEFT_OUT).unlink()
+        async with self._first_keys(demo, private) as keys:
+            announce(self, demo, keys, await self._link() if private and self.settings.dashboard else None)
 
     @property
     def url(self) -> str:

@@ -28,9 +28,12 @@ class SessionBiller(Biller[SessionStore, Metered]):
     def due(self, id: str, store: SessionStore) -> tuple[Iterable[Charge], Metered] | None:
         """Return the ledger lines of unbilled windows and the record that marks them billed; None if there are none."""
         head, opened = store.head(id), store.opened(id)
-        if head is None or opened is None or not head.unmetered:
+        if head is None or not head.unmetered:
             return None
         metered = Metered("ledger", head.meterable, bool(head.predicts))
+        if opened is None:
+            # A deletion took it, and was folded again behind windows that nobody saw before.
+            return (), metered
         return charges(id, opened, metered, head.metered, head.silent), metered
 
     def named(self, billed: Mapping[str, Metered]) -> dict[str, object]:

@@ -87,6 +87,17 @@ async def test_deleted_session_is_billed_before_final_removal(derived: bool) -> 
     assert world.store.opened(SESSION) is None
 
 
+async def test_deleted_session_without_opening_is_removed_unbilled() -> None:
+    """An owner deleted it and lost the partition; the next one finds its last windows, and folds the deletion again."""
+    world, books = analysed(Deleted("c")), Books()
+    del world.partition.rows[world.store.row_key(SESSION, keys.REQUEST)]
+    world.store.remember(SESSION, world.store.read_head(SESSION))
+    world.store.on_eviction(SESSION)
+    await bill(world, books)
+    assert books.lines == []
+    assert not [key for key in world.partition.rows if key[:1] in (keys.SESSION, keys.SESSION_OPEN)]
+
+
 def test_running_session_is_not_billed_before_full_step() -> None:
     head = analysed().head(SESSION)
     assert (head.windows, head.meterable, head.unmetered) == (2, 0, False)

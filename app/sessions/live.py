@@ -361,19 +361,22 @@ async def _project_events(
         if passed_on:
             yield part_event(here)
         while True:
-            changes |= follower.taken()
+            if (now_here := context.sessions.coverage().here) != here:
+                here = now_here
+                moved = b"".join(reader.moved())
+                yield moved + (part_event(here) if passed_on else b"")
+                changes |= reader.arrived(project) if here else {}
+            taken_jobs: Collection[str] = ()
+            if here:  # Otherwise nothing may be read, and changes wait.
+                changes |= follower.taken()
+                taken_jobs = follower.taken_jobs()
             # Rendered while sending, so that other tasks run in between and a slow reader holds nothing.
-            news = chain(reader.all_events(changes), jobs.events((*first_jobs, *follower.taken_jobs())))
+            news = chain(reader.all_events(changes), jobs.events((*first_jobs, *taken_jobs)))
             async with aclosing(in_turn(context.turns, holder, news)) as pieces:
                 async for piece in pieces:
                     yield piece
                     spoke = clock()
             changes, first_jobs = reader.taken_late(), ()
-            if (now_here := context.sessions.coverage().here) != here:
-                here = now_here
-                moved = b"".join(reader.moved())
-                yield moved + (part_event(here) if passed_on else b"")
-                changes |= reader.arrived(project)
             if clock() >= spoke + HEARTBEAT_SECONDS:
                 yield HEARTBEAT
                 spoke = clock()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -26,6 +28,8 @@ log = structlog.get_logger(__name__)
 
 HEARTBEAT_SECONDS: Final = 1.0
 WATCH_SECONDS: Final = 0.5
+#: A node reads its partitions for this long after its last heartbeat: the group may have gone on without it.
+READ_SECONDS: Final = 5.0
 FOREVER_MS: Final = 2**31 - 1
 #: The broker counts as away after this time without an answered heartbeat, if this node could send any.
 AWAY_SECONDS: Final = 4.0
@@ -66,20 +70,37 @@ class Coordinator(GroupCoordinator):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
 
     async def _send_req(self, request: Any) -> Any:
+        if isinstance(request, JoinGroupRequest) and self._membership.is_doubtful:
+            await self._membership.check_name()
+        if not isinstance(request, (JoinGroupRequest, SyncGroupRequest)):
+            return await self._counted(request, super()._send_req)
+        beating = asyncio.create_task(self._beat(), name="heartbeats of a join")
+        try:
+            return await self._counted(request, super()._send_req)
+        finally:
+            beating.cancel()
+
+    async def _counted(self, request: Any, send: Callable[[Any], Awaitable[Any]]) -> Any:
         began = self._membership.clock()
-        if isinstance(request, JoinGroupRequest):
-            if self._membership.is_doubtful:
-                await self._membership.check_name()
-                began = self._membership.clock()
-            self._membership.joining_since = began
-        response = await super()._send_req(request)
+        response = await send(request)
         if isinstance(request, (HeartbeatRequest, SyncGroupRequest)) and response.error_code in COUNTED:
             self._membership.heard = max(self._membership.heard, began)
         return response
 
+    async def _beat(self) -> None:
+        """Send heartbeats while a request waits for other members: aiokafka sends none, but the broker counts them.
+
+        The broker answers the requests of one connection in turn, so they go through the one for metadata.
+        """
+        while True:
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            if self.generation > 0 and (node := self.coordinator_id) is not None:
+                request = HeartbeatRequest(self.group_id, self.generation, self.member_id)
+                with suppress(KafkaError):
+                    await self._counted(request, partial(self._client.send, node))
+
     async def _on_join_complete(self, *args: Any) -> None:
         await super()._on_join_complete(*args)
-        self._membership.joining_since = None
         self._membership.take_assignment()
 
     def reset_generation(self) -> None:
@@ -97,8 +118,8 @@ class GroupMembership:
 
     Loop only. Nodes are static members: a node that comes back within the session timeout gets its partitions back at
     once. A node owns its partitions until `session_seconds` after its last heartbeat, whether or not Kafka notices the
-    expiry. The assignment stays valid during a rebalance, because Kafka assigns nothing before all members have
-    rejoined or timed out.
+    expiry, and reads them for `READ_SECONDS`. The assignment stays valid during a rebalance, because Kafka assigns
+    nothing before all members have rejoined or timed out.
     """
 
     def __init__(
@@ -117,7 +138,6 @@ class GroupMembership:
         self.is_doubtful = name.is_copy
         #: When this node sent the last request that the coordinator counts as a heartbeat.
         self.heard = float(-FOREVER_MS)
-        self.joining_since: float | None = None
         self.clock = clock
         self._connection = connection
         self._name = name
@@ -173,11 +193,10 @@ class GroupMembership:
         )
 
     def valid(self) -> bool:
-        now = self.clock()
-        if now - self.heard < self._session:
-            return True
-        # A node waiting in a join stays a member until the rebalance ends without it.
-        return self._holds and self.joining_since is not None and now - self.joining_since < self._session
+        return self.clock() - self.heard < self._session
+
+    def may_read(self) -> bool:
+        return self.clock() - self.heard < READ_SECONDS
 
     def waiting(self) -> str | None:
         return self._assignor.excluded if self._holds else "the group of nodes to assign partitions"
@@ -290,7 +309,7 @@ class GroupMembership:
         if self._away is not None and silent < AWAY_SECONDS:
             log.warning("broker.back", seconds=round(self.clock() - self._away))
             self._away = None
-        elif self._away is None and self._holds and self.joining_since is None and silent > AWAY_SECONDS:
+        elif self._away is None and self._holds and silent > AWAY_SECONDS:
             log.warning("broker.away", addresses=self._connection.addresses, seconds=round(silent))
             self._away = self.heard
 

@@ -26,6 +26,9 @@ class Membership(Protocol):
     def valid(self) -> bool:
         """Return whether the last assignment certainly still holds; otherwise no append may begin."""
 
+    def may_read(self) -> bool:
+        """Return whether a heartbeat was counted lately; otherwise another node may have deleted what is here."""
+
     def waiting(self) -> str | None:
         """Return what the assignment waits for, None once it is there."""
 

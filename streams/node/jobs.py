@@ -59,7 +59,7 @@ class JobWorkload(Workload[JobStore]):
         self.runner = Runner(
             app, services, self.serving, reader, self._emit, partial(sender.note, JOB_RESULTS), spool, options.lives
         )
-        self.recordings = JobRecordings(self.serving, reader, spool)
+        self.recordings = JobRecordings(self.for_reading, reader, spool)
         drawn = JobRecordings(self.serving, reader, spool)
         self.pictures = JobPictures(drawn, open_file, options.directory / "pictures", spool.check_room)
         self.biller = JobBiller(app, self.serving, ledger, self._emit)

@@ -77,8 +77,8 @@ class Node(mode.Service):  # type: ignore[misc]
         self.app = NodeApp()
         self._sweep_seconds = options.sweep_seconds
         self._watched = options.files
-        valid = (lambda: True) if membership is None else membership.valid
-        self.owners = Owners(options.partitions, valid, lambda: self.tasks.failure)
+        leases = {} if membership is None else {"may_append": membership.valid, "may_read": membership.may_read}
+        self.owners = Owners(options.partitions, failure=lambda: self.tasks.failure, **leases)
         self.sender = RecordSender(backend.writer, self.owners, options.part_bytes, options.share_bytes)
         self.followers = Followers()
         shared = (self.app, options, self.owners, self.sender, self.followers)

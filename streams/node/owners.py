@@ -20,13 +20,16 @@ class Owners:
         self,
         partitions: int,
         may_append: Callable[[], bool] = lambda: True,
+        may_read: Callable[[], bool] = lambda: True,
         failure: Callable[[], str | None] = lambda: None,
     ) -> None:
         """Start without owned partitions.
 
-        `may_append` returns whether this node certainly still owns its partitions, `failure` why the node is stopping.
+        `may_append` returns whether this node certainly still owns its partitions, `may_read` whether the group counted
+        it lately, `failure` why the node is stopping.
         """
         self.may_append = may_append
+        self.may_read = may_read
         self._failure = failure
         self.partitions = partitions
         self.here: dict[int, PartitionOwner] = {}
@@ -53,6 +56,20 @@ class Owners:
             # The log or the database may be gone: anything acknowledged now would be lost.
             raise Unavailable("this node has failed and is about to stop")
         return owner
+
+    def for_reading(self, id: str) -> PartitionOwner:
+        """Return the owner that serves an id if its rows may be shown now."""
+        owner = self.serving(id)
+        self._check_lease()
+        return owner
+
+    def all_for_reading(self) -> list[PartitionOwner]:
+        self._check_lease()
+        return self.all_serving()
+
+    def _check_lease(self) -> None:
+        if not self.may_read():
+            raise Unavailable("this node had no contact with the others for some seconds: what it has may be outdated")
 
     async def ready(self, id: str, seconds: float) -> PartitionOwner:
         """Return the owner that serves an id; wait up to `seconds` for its takeover, then raise Unavailable."""
@@ -85,7 +102,7 @@ class Owners:
 
     def coverage(self) -> Coverage:
         """Return the partitions that this node can list (none while other nodes may own them), and the other owners."""
-        here = frozenset(owner.number for owner in self.all_serving()) if self.may_append() else frozenset()
+        here = frozenset(owner.number for owner in self.all_serving()) if self.may_read() else frozenset()
         elsewhere = {url for number, url in self.elsewhere.items() if number not in here}
         return Coverage(here, self.partitions, frozenset(elsewhere))
 

@@ -98,7 +98,7 @@ class SessionsPort(_Port):
         self._check_room([owner.sessions for owner in self._owners if owner.has_table], project, "open sessions")
 
     def listed(self, query: ListQuery) -> Sequence[tuple[int, str, SessionView]]:
-        found = _newest([owner.sessions for owner in self._owners.all_serving()], query)
+        found = _newest([owner.sessions for owner in self._owners.all_for_reading()], query)
         views = ((entry, session_rows.opened(entry.request)) for entry in found)
         return [(entry.time_ms, entry.id, SessionView(opened, entry.head)) for entry, opened in views if opened]
 
@@ -115,7 +115,7 @@ class SessionsPort(_Port):
         return digest == xxhash.xxh3_128_digest(data)
 
     def view(self, session: str) -> SessionView | None:
-        store = self._owners.serving(session).sessions
+        store = self._owners.for_reading(session).sessions
         try:
             head = store.head(session)
             gone = head is None or head.state is SessionState.DELETED
@@ -127,7 +127,7 @@ class SessionsPort(_Port):
         return SessionView(opened, head)
 
     def windows(self, session: str, first: int, count: int) -> Sequence[Windows]:
-        store = self._owners.serving(session).sessions
+        store = self._owners.for_reading(session).sessions
         start = first // BLOCK_WINDOWS
         pieces: list[Windows] = []
         position = start * BLOCK_WINDOWS
@@ -141,7 +141,7 @@ class SessionsPort(_Port):
         return pieces
 
     def embeddings(self, session: str, first: int, stop: int) -> Sequence[bytes]:
-        store, number = self._owners.serving(session).sessions, first // BLOCK_WINDOWS
+        store, number = self._owners.for_reading(session).sessions, first // BLOCK_WINDOWS
         found: list[bytes] = []
         for block in store.blocks(session, number, -(-stop // BLOCK_WINDOWS)):
             windows = len(block.scores) // len(self.tags(block.model))
@@ -183,7 +183,7 @@ class JobsPort(_Port):
         return await self._sender.submit(JOB_COMMANDS, job, command)
 
     def view(self, job: str) -> JobView | None:
-        store = self._owners.serving(job).jobs
+        store = self._owners.for_reading(job).jobs
         try:
             head = store.head(job)
             accepted = store.accepted(job) if head is not None and head.visible else None
@@ -194,18 +194,20 @@ class JobsPort(_Port):
         return JobView(accepted, head)
 
     def listed(self, query: ListQuery) -> Sequence[tuple[int, str, JobView]]:
-        found = _newest([owner.jobs for owner in self._owners.all_serving()], query)
+        found = _newest([owner.jobs for owner in self._owners.all_for_reading()], query)
         views = ((entry, job_rows.accepted(entry.request)) for entry in found)
         return [(entry.time_ms, entry.id, JobView(accepted, entry.head)) for entry, accepted in views if accepted]
 
     def portion(self, job: str, service: Service, number: int) -> bytes | None:
-        return self._owners.serving(job).jobs.portion(job, service, number)
+        return self._owners.for_reading(job).jobs.portion(job, service, number)
 
     async def picture(self, job: str, wait_s: float) -> Picture:
         view = self.view(job)
         if view is None or not view.head.can_be_heard:
             raise AudioError(NOT_KEPT)
-        return await self._pictures.picture(job, view, wait_s)
+        picture = await self._pictures.picture(job, view, wait_s)
+        self._owners.for_reading(job)
+        return picture
 
 
 def _newest(stores: Iterable[HeadStore[H]], query: ListQuery) -> Iterator[Listed[H]]:

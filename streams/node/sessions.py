@@ -131,4 +131,4 @@ class SessionWorkload(Workload[SessionStore]):
         owner = self.owners.here.get(store.partition.number)
         if owner is None or not owner.has_table or owner.sessions is not store:
             raise NotOwned("the partition is not here any more")
-        return not owner.unread_gaps
+        return self.owners.may_read() and not owner.unread_gaps

@@ -65,6 +65,9 @@ class Workload(mode.Service, ABC, Generic[S]):  # type: ignore[misc]
     def serving(self, id: str) -> S:
         return self.store(self.owners.serving(id))
 
+    def for_reading(self, id: str) -> S:
+        return self.store(self.owners.for_reading(id))
+
     def all_serving(self) -> list[S]:
         return [self.store(owner) for owner in self.owners.all_serving()]
 

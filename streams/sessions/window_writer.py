@@ -61,8 +61,8 @@ class WindowWriter:
     ) -> None:
         """Release audio and announce windows as `fold` does.
 
-        `may_show` returns whether the changelog is known to have no rows of a later owner; it raises NotOwned if the
-        store's partition is elsewhere. `later` runs a callback after some seconds.
+        `may_show` returns whether the node may be read and the changelog is known to have no rows of a later owner; it
+        raises NotOwned if the store's partition is elsewhere. `later` runs a callback after some seconds.
         """
         #: Windows shown by this process.
         self.windows = 0
@@ -128,7 +128,7 @@ class WindowWriter:
         for store, some in by_store.items():
             try:
                 if not self._may_show(store):
-                    raise Unavailable("records of another owner are being read")
+                    raise Unavailable("another owner may have written records")
                 self._show_some(store, some)
             except NotOwned:
                 pass  # `lose` ends them.

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from tests.simulation.node import SESSION_SECONDS, Node
+from tests.simulation.clients import PATIENCE_SECONDS, PROJECTS, Client, Pace, shows
+from tests.simulation.node import READ_SECONDS, SESSION_SECONDS, Node
 from tests.simulation.store import CORRUPTION, EIO, EMFILE
 from tests.simulation.threads import SLOW_SHARE, SLOW_STEP_SECONDS
 from tests.simulation.world import World
@@ -71,6 +72,34 @@ async def cut_off(world: World, node: Node, nodes: list[Node], grant: Grant) -> 
     """Hold its traffic, and deliver all of it later."""
     node.link.cut = True
     await _past_the_session(world, grant)
+    node.link.restore()
+
+
+async def removed(world: World, node: Node, nodes: list[Node], grant: Grant) -> None:
+    """Remove it from the group while it lives, and delete one of its sessions at the next owner.
+
+    It learns of that at its next heartbeat, or not while it is cut off.
+    """
+    chance = world.chance
+
+    def client(*reached: Node) -> Client:
+        return Client(chance.randrange(1000, 2**32), reached, chance, Pace(), world.wrong)
+
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            session = await client(node).open("stream", PROJECTS[0])
+    except TimeoutError:
+        return  # It has no partition.
+    node.link.cut = chance.random() < 0.8
+    world.group.remove(node.name)
+    lease_ends, ends = world.loop.now + READ_SECONDS, world.loop.now + SESSION_SECONDS + chance.uniform(0.3, 3.0)
+    grant(4)
+    deleting = asyncio.create_task(client(*(one for one in nodes if one is not node)).delete(session))
+    while world.loop.now < ends:
+        await asyncio.sleep(0.05)
+        if world.loop.now > lease_ends and session.deleted and shows(node, session):
+            world.wrong(f"{session.id}: {node.name} shows it, though it was deleted")
+    deleting.cancel()
     node.link.restore()
 
 
@@ -239,6 +268,7 @@ ACCIDENTS: Final[dict[str, Fault]] = {
     "restarted": restarted,
     "paused": paused,
     "cut off": cut_off,
+    "removed": removed,
     "late heartbeat": late_heartbeat,
     "slow takeover": slow_takeover,
     "stalled takeover": stalled_takeover,

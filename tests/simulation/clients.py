@@ -13,6 +13,7 @@ from topics.errors import NotOwned
 from topics.folding import Verdict
 from topics.sessions.records import Chunk, Deleted, Opened, Sealed, SessionCommand, SessionKind
 from topics.sessions.rows import BLOCK_WINDOWS
+from topics.sessions.rules import SessionState
 
 #: Time after which a client leaves a silent node for another.
 PATIENCE_SECONDS: Final = 6.0
@@ -44,6 +45,13 @@ def shown(store: SessionStore, session: str) -> bytes:
         return b""
     blocks = store.blocks(session, 0, head.windows // BLOCK_WINDOWS + 1)
     return b"".join(block.scores for block in blocks)
+
+
+def shows(node: Node, session: Session) -> bool:
+    """Return whether a node shows anything of a session."""
+    store = node.serving().get(keys.partition_of(session.id, node.partitions_count))
+    head = None if store is None else store.head(session.id)
+    return head is not None and head.state is not SessionState.DELETED
 
 
 class Pace:
@@ -115,7 +123,7 @@ class Client:
         kind: SessionKind = "file" if chance.random() < 0.2 else "stream"
         keyed = chance.random() < 0.5
         await self._pace.turn()
-        session = await self._open(kind, PROJECTS[chance.randrange(len(PROJECTS))])
+        session = await self.open(kind, PROJECTS[chance.randrange(len(PROJECTS))])
         self.sessions.append(session)
         for number in range(chance.randint(1, 8)):
             if self._pace.finished:
@@ -129,9 +137,9 @@ class Client:
             await self._seal(session)
         if end > 0.55:
             await self._pace.turn()
-            await self._delete(session)
+            await self.delete(session)
 
-    async def _open(self, kind: SessionKind, project: str) -> Session:
+    async def open(self, kind: SessionKind, project: str) -> Session:
         while True:
             # Each attempt creates a session, as at the edge; one whose answer is lost belongs to no client.
             id = "".join(self._chance.choices(PATTERN, k=keys.ID_LENGTH))
@@ -163,7 +171,7 @@ class Client:
             self._wrong(f"{session.id}: it was not sealed: {verdict}")
         session.sealed = True
 
-    async def _delete(self, session: Session) -> None:
+    async def delete(self, session: Session) -> None:
         verdict = await self._submit(session, Deleted, lambda verdict: verdict.status == 204)
         if verdict.status != 204 and not (verdict.status == 404 and self._again):
             self._wrong(f"{session.id}: it was not deleted: {verdict}")

@@ -125,6 +125,12 @@ class Group:
         else:
             self._remove(member)
 
+    def remove(self, instance: str) -> None:
+        """Remove a member as a LeaveGroup for it does."""
+        for member in list(self._members.values()):
+            if member.instance == instance:
+                self._remove(member)
+
     def _remove(self, member: Member) -> None:
         self._forget(member)
         if self._leader == member.id:

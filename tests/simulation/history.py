@@ -50,8 +50,8 @@ class History:
     """A history, derived from its seed."""
 
     def __init__(self, seed: int) -> None:
-        self.outcome = Outcome(seed)
         self.world = World(seed)
+        self.outcome = Outcome(seed, wrong=self.world.wrongs)
         enter(self.world)
         self.nodes = [Node(self.world, f"node-{number}", PARTITIONS) for number in range(NODES)]
 
@@ -67,17 +67,14 @@ class History:
         outcome.seconds = world.loop.now
         return outcome
 
-    def _wrong(self, what: str) -> None:
-        if what not in self.outcome.wrong:
-            self.outcome.wrong.append(what)
-
     async def _run(self) -> None:
         world, outcome, chance = self.world, self.outcome, self.world.chance
         for node in self.nodes:
             node.start()
         pace = Pace()
         clients = [
-            Client(number, self.nodes, random.Random(chance.random()), pace, self._wrong) for number in range(CLIENTS)
+            Client(number, self.nodes, random.Random(chance.random()), pace, self.world.wrong)
+            for number in range(CLIENTS)
         ]
         running = [asyncio.create_task(client.run()) for client in clients]
         await self._until(self._all_serve, "the first assignment")
@@ -174,7 +171,7 @@ class History:
         stores = self._stores()
         cluster = self.world.cluster
         cluster.compact(0, 0)
-        compare(self.sessions, stores, "read through the owners", self._wrong)
+        compare(self.sessions, stores, "read through the owners", self.world.wrong)
         deleted = {session.id.encode() for session in self.sessions if session.deleted}
         for number in range(PARTITIONS):
             for record in cluster.topics[changelog(number)].records:
@@ -182,20 +179,20 @@ class History:
                 # A reference to audio tells nothing of it.
                 content = key[:1] == SESSION and key[PREFIX : PREFIX + 1] != AUDIO
                 if content and record.value is not None and key[1:PREFIX] in deleted:
-                    self._wrong(f"the changelog of partition {number} keeps {key!r}, which was deleted")
+                    self.world.wrong(f"the changelog of partition {number} keeps {key!r}, which was deleted")
         disk = Disk(self.world.threads, self.world.chance)
         fresh = {
             number: await rebuilt(number, cluster.topics[changelog(number)], disk, self.nodes[0].sessions)
             for number in range(PARTITIONS)
         }
-        compare(self.sessions, fresh, "rebuilt from the changelog", self._wrong)
+        compare(self.sessions, fresh, "rebuilt from the changelog", self.world.wrong)
         for node in self.nodes:
             for rows in node.standbys().values():
-                compare_standby(self.sessions, rows.number, PARTITIONS, rows, self._wrong)
+                compare_standby(self.sessions, rows.number, PARTITIONS, rows, self.world.wrong)
             if node.ended and not node.disk.errors:
-                self._wrong(f"{node.name} ended by itself: {node.failure}")
+                self.world.wrong(f"{node.name} ended by itself: {node.failure}")
             if parked := node.partitions.takeover.parked:
-                self._wrong(f"{node.name} parked {parked} good records")
+                self.world.wrong(f"{node.name} parked {parked} good records")
 
     # --- counts -----------------------------------------------------------------------------------------------------
 

@@ -42,6 +42,7 @@ from topics.sessions import rules
 from topics.sessions.records import SessionCommand
 
 SESSION_SECONDS: Final = 4.0
+READ_SECONDS: Final = 2.0
 LIFETIME_MS: Final = 1000 * 3600 * 1000
 #: Never started: tasks take the work.
 APP: Final = NodeApp()
@@ -126,7 +127,7 @@ class Node:
             world.loop.time,
         )
         self.tasks = Tasks(self._fail)
-        self.owners = Owners(self.partitions_count, membership.valid)
+        self.owners = Owners(self.partitions_count, membership.valid, membership.may_read)
         self.sender = RecordSender(backend.writer, self.owners, 2**24, 2**24)
         self.sessions = Sessions(self, self.owners, self.sender, backend)
         databases: Any = self.disk
@@ -189,14 +190,13 @@ class Node:
         if self.stalls:
             self.stalls -= 1
             self.membership.heard = self.membership.clock() - SESSION_SECONDS - 1.0
-            self.membership.joining_since = None
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
     def serving(self) -> Mapping[int, SessionStore]:
-        if self.process.dead or self.process.paused or not self.partitions.may_append():
+        if self.process.dead or self.process.paused:
             return {}
-        return {owner.number: owner.sessions for owner in self.owners.all_serving()}
+        return {number: self.owners.here[number].sessions for number in self.owners.coverage().here}
 
     def standbys(self) -> Mapping[int, PartitionRows]:
         """Return the stand-by tables that it maintains."""

@@ -15,6 +15,7 @@ import msgspec
 
 from streams.folding import batch, retry
 from streams.log import StoredRecord
+from streams.membership.membership import GroupMembership
 from streams.node import takeover
 from streams.node.owner import PartitionOwner
 from streams.node.partitions import Partitions
@@ -201,6 +202,13 @@ def _log_headless(real: Any, self: PartitionRows, rows: Any, logged: Callable[[]
     real(self, rows, logged)
 
 
+# --- 16: a node that the group has gone on without is read for as long as it may append -----------------------------
+
+
+def _read_as_appended(self: GroupMembership) -> bool:
+    return self.valid()
+
+
 REGRESSIONS: Final[dict[int | None, Callable[[], AbstractContextManager[Any]]]] = {
     None: nullcontext,
     1: partial(_replaced, Partitions, "lapsed", _stay),
@@ -217,6 +225,7 @@ REGRESSIONS: Final[dict[int | None, Callable[[], AbstractContextManager[Any]]]] 
     13: _shown_after_the_end,
     14: partial(_replaced, PartitionRows, "log_heads", _log_no_heads),
     15: partial(_wrapping, PartitionRows, "log_first", _log_headless),
+    16: partial(_replaced, GroupMembership, "may_read", _read_as_appended),
 }
 #: Too rare for any number of histories that a run has: `tests/unit/streams/tables/test_rows.py` and
 #: `tests/unit/streams/sessions/test_window_writer.py` hold them.

@@ -20,6 +20,7 @@ from streams.node import owner, partitions
 from streams.tables import partition_rows as rows
 from tests.simulation import group, librdkafka, threads
 from tests.simulation.loop import CURRENT
+from tests.simulation.node import READ_SECONDS
 from tests.simulation.world import current
 from topics.sessions import rules
 
@@ -92,6 +93,7 @@ def simulated() -> Iterator[None]:
         patch(backend, "ensure", _ensure)
         patch(membership, "AIOKafkaClient", _client)
         patch(partitions, "POLL_SECONDS", 2.0)
+        patch(membership, "READ_SECONDS", READ_SECONDS)
         # Chunks of short streams also have rows.
         patch(rules, "MOST_RECENT", 1)
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))

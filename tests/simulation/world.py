@@ -20,6 +20,12 @@ class World:
         self.jumped_ms = 0
         self.cluster = Cluster(self.loop, self.chance, self.wall_ms, copy_context())
         self.group = Group(self.loop, self.cluster)
+        #: What went wrong.
+        self.wrongs: list[str] = []
+
+    def wrong(self, what: str) -> None:
+        if what not in self.wrongs:
+            self.wrongs.append(what)
 
     def wall_ms(self) -> int:
         """Return milliseconds since 1970, the time of correct clocks."""

@@ -331,6 +331,26 @@ async def test_jobs_are_reported_until_removal(house: House) -> None:
     await over(exchange)
 
 
+async def test_changes_wait_while_nothing_may_be_read(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "POLL_SECONDS", 0.01)
+    job, view = house.jobs.create(SOUND), house.jobs.view
+    exchange = project_stream(house)
+    await exchange.until(lambda body: job.encode() in body)
+
+    def outdated(job: str) -> None:
+        raise Unavailable("what this node has may be outdated")
+
+    monkeypatch.setattr(house.jobs, "view", outdated)
+    house.sessions.covered = Coverage(frozenset(), 1, frozenset())
+    house.jobs.perform(job, Service.SOUND)
+    await exchange.until(lambda body: b"event: missing" in body)
+    assert len(jobs_told(exchange, job)) == 1
+    monkeypatch.setattr(house.jobs, "view", view)
+    house.sessions.covered = Coverage(frozenset({0}), 1, frozenset())
+    await exchange.until(lambda body: b"completed" in body)
+    await over(exchange)
+
+
 async def test_jobs_of_other_projects_are_not_streamed(house: House) -> None:
     foreign = house.jobs.create(SOUND, project="others")
     exchange = project_stream(house)

@@ -97,27 +97,16 @@ def test_assignment_is_valid_for_a_session_after_last_heartbeat(seat: Seat) -> N
     assert seat.member.valid()
 
 
-def test_waiting_join_extends_lease_for_a_session(seat: Seat) -> None:
-    """The coordinator accepts no heartbeats from it meanwhile, and reassigns none of its partitions."""
+def test_partitions_are_read_for_five_seconds_after_last_heartbeat(seat: Seat) -> None:
+    """The group may have gone on without this node, and another one may have deleted what is here."""
+    assert not seat.member.may_read()
     seat.hear()
-    seat.assign(1)
-    seat.now += SESSION - 1
-    seat.member.joining_since = seat.now
-    seat.now += SESSION - 0.1
-    assert seat.member.valid()
+    seat.now += 4.9
+    assert seat.member.may_read()
     seat.now += 0.1
-    assert not seat.member.valid()
-
-
-def test_join_without_assignment_gives_no_lease(seat: Seat) -> None:
-    seat.member.joining_since = seat.now
-    assert not seat.member.valid()
+    assert (seat.member.may_read(), seat.member.valid()) == (False, True)
     seat.hear()
-    seat.assign(1)
-    seat.member.lose("the group has gone on")
-    seat.now += SESSION
-    seat.member.joining_since = seat.now
-    assert not seat.member.valid()
+    assert seat.member.may_read()
 
 
 def test_clock_counts_suspended_time() -> None:
@@ -137,9 +126,14 @@ def send(seat: Seat, request_type: Any, code: int, monkeypatch: pytest.MonkeyPat
         return SimpleNamespace(error_code=code)
 
     monkeypatch.setattr(GroupCoordinator, "_send_req", answer)
-    coordinator = Coordinator.__new__(Coordinator)
-    coordinator._membership = seat.member
-    asyncio.run(coordinator._send_req(request_type.__new__(request_type)))
+    asyncio.run(coordinator(seat)._send_req(request_type.__new__(request_type)))
+
+
+def coordinator(seat: Seat, generation: int = 0, client: object = None) -> Coordinator:
+    made = Coordinator.__new__(Coordinator)
+    made._membership, made._client = seat.member, client
+    made.generation, made.coordinator_id, made.group_id, made.member_id = generation, 3, "g", "m"
+    return made
 
 
 @pytest.mark.parametrize(
@@ -161,12 +155,64 @@ def test_lease_starts_when_accepted_request_was_sent(
     sent = seat.now
     send(seat, request_type, code, monkeypatch)
     assert (seat.member.heard == sent) is counts
-    assert (seat.member.joining_since == sent) is (request_type is JoinGroupRequest)
 
 
 def test_late_answer_does_not_shorten_lease(seat: Seat, monkeypatch: pytest.MonkeyPatch) -> None:
     send(seat, HeartbeatRequest, 0, monkeypatch, heard=True)
     assert seat.member.heard == seat.now
+
+
+class Connection:
+    """The connection for metadata: notes heartbeats and answers them."""
+
+    def __init__(self, seat: Seat, *answers: int | KafkaConnectionError) -> None:
+        self.seat, self.answers = seat, list(answers)
+        self.sent: list[tuple[int, str, int, str]] = []
+
+    async def send(self, node: int, request: Any) -> SimpleNamespace:
+        if not self.answers:
+            await asyncio.Event().wait()
+        self.seat.now += 1.0
+        self.sent.append((node, request._group, request._generation_id, request._member_id))
+        answer = self.answers.pop(0)
+        if isinstance(answer, KafkaConnectionError):
+            raise answer
+        return SimpleNamespace(error_code=answer)
+
+
+@pytest.mark.parametrize("request_type", [JoinGroupRequest, SyncGroupRequest])
+async def test_heartbeats_go_on_while_node_waits_for_other_members(
+    seat: Seat, monkeypatch: pytest.MonkeyPatch, request_type: Any
+) -> None:
+    """aiokafka sends none then; without them each rebalance would end all reads."""
+    connection = Connection(seat, 27, KafkaConnectionError(), 0, 22)
+
+    async def waits(self: object, request: object) -> SimpleNamespace:
+        while connection.answers:  # noqa: ASYNC110 (they take a moment)
+            await asyncio.sleep(0.001)
+        return SimpleNamespace(error_code=22)
+
+    monkeypatch.setattr(module, "HEARTBEAT_SECONDS", 0.0)
+    monkeypatch.setattr(GroupCoordinator, "_send_req", waits)
+    began = seat.now
+    await coordinator(seat, 7, connection)._send_req(request_type.__new__(request_type))
+    assert connection.sent == [(3, "g", 7, "m")] * 4
+    assert seat.member.heard == began + 2.0, "the last of a generation that has ended does not count"
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_node_sends_no_heartbeats_in_its_first_join(seat: Seat, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def waits(self: object, request: object) -> SimpleNamespace:
+        await asyncio.sleep(0.01)
+        return SimpleNamespace(error_code=0)
+
+    monkeypatch.setattr(module, "HEARTBEAT_SECONDS", 0.0)
+    monkeypatch.setattr(GroupCoordinator, "_send_req", waits)
+    connection = Connection(seat)
+    await coordinator(seat, -1, connection)._send_req(JoinGroupRequest.__new__(JoinGroupRequest))
+    assert connection.sent == []
+    assert not seat.member.valid()
 
 
 # --- assignments ----------------------------------------------------------------------------------------------------
@@ -226,9 +272,6 @@ def test_broker_outage_logs_away_and_back_once(seat: Seat) -> None:
         seat.hear()
         look()
         seat.assign(1)
-        seat.now += 8.0
-        seat.member.joining_since = seat.now - 8.0  # The coordinator accepts no heartbeats from it meanwhile.
-        look()
     told = [(line["event"], line["seconds"]) for line in lines if line["event"].startswith("broker.")]
     assert told == [("broker.away", 8), ("broker.back", 10)]
 

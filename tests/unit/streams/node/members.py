@@ -38,6 +38,9 @@ class Member:
     def valid(self) -> bool:
         return self.is_valid
 
+    def may_read(self) -> bool:
+        return self.is_valid
+
     def waiting(self) -> str | None:
         return None
 
@@ -83,7 +86,7 @@ class Shareholder:
         self.log, self.member, self.work = log, Member(), Work()
         self.failures = 0
         self.tasks = Tasks(self._failed)
-        self.owners = Owners(PARTITIONS, self.member.valid)
+        self.owners = Owners(PARTITIONS, self.member.valid, self.member.may_read)
         self.directory, self.databases = directory, Databases(directory)
         backend: Any = log
         works: Any = [self.work]

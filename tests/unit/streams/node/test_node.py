@@ -33,7 +33,9 @@ from tests.waiting import until
 from topics import record_codec
 from topics.catalog import CHANGELOG, COMMANDS, COMMANDS_PARKED
 from topics.errors import NotOwned, Unavailable
+from topics.jobs.options import Service
 from topics.keys import new_id
+from topics.ports.lists import ListQuery
 from topics.records import Parked
 from topics.sessions.records import Chunk, Deleted, Sealed
 
@@ -202,6 +204,43 @@ async def test_idle_session_keeps_no_audio_of_others(tmp_path: Path, monkeypatch
         await send(node, idle, Sealed("s"))
         await until(lambda: view(node, idle).head.finished)
         assert scores(node, idle) == truth(data)
+
+
+async def test_node_without_read_lease_shows_nothing_and_accepts_audio(tmp_path: Path) -> None:
+    async with Home(tmp_path).serving() as node:
+        session, job, data = node.sessions.new_id(), node.jobs.new_id(), sound(4)
+        await send(node, session, STREAM, *uploads(data, 2)[:1])
+        await until(lambda: view(node, session).head.windows > 0)
+        shown = view(node, session).head.windows
+        node.owners.may_read = lambda: False
+        for read in (
+            partial(node.sessions.view, session),
+            partial(node.sessions.windows, session, 0, 1),
+            partial(node.sessions.embeddings, session, 0, 1),
+            partial(node.sessions.listed, ListQuery(STREAM.project)),
+            partial(node.jobs.view, job),
+            partial(node.jobs.portion, job, Service.SOUND, 0),
+            partial(node.jobs.listed, ListQuery(STREAM.project)),
+        ):
+            with pytest.raises(Unavailable, match="may be outdated"):
+                read()
+        with pytest.raises(Unavailable, match="may be outdated"):
+            await node.jobs.picture(job, 0)
+        with pytest.raises(Unavailable, match="may be outdated"):
+            await anext(node.jobs.audio(job, 0, 1))
+        with pytest.raises(Unavailable, match="may be outdated"):
+            await node.jobs.recording(job).__aenter__()
+        assert not node.sessions.coverage().here
+        [verdict] = await send(node, session, uploads(data, 2)[1])
+        store = node.owners.serving(session).sessions
+        await until(lambda: session in store.behind)
+        await asyncio.sleep(0.2)
+        head = store.head(session)
+        assert verdict.status == 200
+        assert head is not None
+        assert head.windows == shown
+        node.owners.may_read = lambda: True
+        await until(lambda: view(node, session).head.windows > shown)
 
 
 async def test_many_references_are_not_searched(tmp_path: Path) -> None:

@@ -92,6 +92,24 @@ def test_node_without_valid_lease_serves_nothing() -> None:
         made.serving(in_partition(1))
 
 
+def test_node_without_read_lease_shows_nothing_and_may_append() -> None:
+    may_read = True
+    made = Owners(PARTITIONS, may_read=lambda: may_read)
+    made.here[1] = owner(1)
+    assert made.for_reading(in_partition(1)) is made.here[1]
+    assert made.all_for_reading() == [made.here[1]]
+    assert made.coverage().here == {1}
+    may_read = False
+    for read in (lambda: made.for_reading(in_partition(1)), made.all_for_reading):
+        with pytest.raises(Unavailable, match="may be outdated") as refused:
+            read()
+        assert refused.value.retry_after == 1
+    assert not made.coverage().here
+    assert made.serving(in_partition(1)) is made.here[1]
+    with pytest.raises(NotOwned):
+        made.for_reading(in_partition(2))
+
+
 # --- waiting --------------------------------------------------------------------------------------------------------
 
 

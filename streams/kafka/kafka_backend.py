@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 
 import structlog
@@ -12,7 +12,7 @@ from streams.kafka.consumers import ChangelogTail, Consumers
 from streams.kafka.kafka_writer import KafkaWriter
 from streams.kafka.log_watch import LogWatch
 from streams.kafka.topics import ensure, named
-from streams.log import LogUser, StoredRecord
+from streams.log import Apply, LogUser, StoredRecord
 from topics.catalog import CHANGELOG, FOLDED, Topic, TopicPartition
 from topics.ports.seen_log import LogMemory
 
@@ -38,10 +38,7 @@ class KafkaBackend:
         self.writer = KafkaWriter(connection, queue_bytes, record_limit)
         self._consumers = Consumers(connection, record_limit)
         self.follower = ChangelogTail(self._consumers)
-        self.replay = self._consumers.replay
         self.removed = 0
-        self.values, self.stretch = self._consumers.values, self._consumers.stretch
-        self.note_end, self.drop, self.topic_name = self.writer.note_end, self.writer.drop, connection.topic
         self._connection = connection
         self._topics = topics
         self._partitions = partitions
@@ -66,6 +63,24 @@ class KafkaBackend:
             )
             self.writer.note_loss = self._watch.note_loss
             await self._watch.start(user, states)
+
+    def topic_name(self, topic: str) -> str:
+        return self._connection.topic(topic)
+
+    def note_end(self, tp: TopicPartition, end: int) -> None:
+        self.writer.note_end(tp, end)
+
+    def drop(self, reason: str) -> None:
+        self.writer.drop(reason)
+
+    async def replay(self, ranges: Mapping[TopicPartition, tuple[int, int]], apply: Apply) -> None:
+        await self._consumers.replay(ranges, apply)
+
+    def values(self, tp: TopicPartition, offsets: Sequence[int]) -> AsyncGenerator[bytes | None, None]:
+        return self._consumers.values(tp, offsets)
+
+    async def stretch(self, tp: TopicPartition, offsets: Sequence[int], size: int) -> Sequence[StoredRecord]:
+        return await self._consumers.stretch(tp, offsets, size)
 
     async def bounds(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         bounds = await self._consumers.bounds(tps)

@@ -71,8 +71,12 @@ class Partitions:
         self.tables = Tables(databases, backend.writer, backend.now_ms)
         self.takeover = Takeover(backend, folds, membership is not None, self.tables.note_missing)
         self.standbys = Standbys(self.tables, backend.follower)
-        self.may_append = owners.may_append
-        self.fail = tasks.fail
+
+    def may_append(self) -> bool:
+        return self.owners.may_append()
+
+    def fail(self, error: BaseException) -> None:
+        self._tasks.fail(error)
 
     async def start(self) -> None:
         """Start taking over assigned partitions. The log must be started already, with this object as its user."""

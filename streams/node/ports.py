@@ -1,7 +1,8 @@
 """The edge's access to sessions and jobs: it reads rows of owned partitions and sends commands to the log."""
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from itertools import islice
 from operator import attrgetter
 from typing import Any, Final
@@ -9,7 +10,7 @@ from typing import Any, Final
 import xxhash
 
 from streams.audio import raw_check
-from streams.folding.followers import Followers
+from streams.folding.followers import Follower, Followers, Subscription
 from streams.folding.head_store import H, HeadStore, Listed
 from streams.jobs.pictures import JobPictures
 from streams.jobs.recording import NOT_KEPT, JobRecordings
@@ -18,15 +19,16 @@ from streams.node.deleted_projects import DeletedProjects
 from streams.node.owners import Owners
 from streams.node.sender import RecordSender
 from streams.sessions.intake import SessionIntake
-from streams.sessions.listeners import Listeners
+from streams.sessions.listeners import Listeners, ProjectFollower, Tap
 from topics.catalog import COMMANDS, JOB_COMMANDS
 from topics.errors import AudioError, Damaged, RecordError, Unauthorized, Unavailable
 from topics.folding import Answer, Verdict
+from topics.hearing import Hearing, OwnSounds
 from topics.jobs import rows as job_rows
 from topics.jobs.options import Service
 from topics.jobs.records import Accepted, JobCommand, Part
 from topics.ports.jobs import JobView
-from topics.ports.lists import ListQuery
+from topics.ports.lists import Coverage, ListQuery
 from topics.ports.pictures import Picture
 from topics.ports.sessions import SessionView, Windows
 from topics.sessions import rows as session_rows
@@ -51,13 +53,27 @@ class _Port:
         limit: int,
     ) -> None:
         """Allow each project at most `limit` counted (`Head.counted`) sessions or jobs at a time."""
-        self.new_id, self.owner, self.coverage = owners.new_id, owners.url, owners.coverage
-        self.follow, self.hearing = followers.follow, models.hearing
         self._owners = owners
         self._sender = sender
+        self._followers = followers
         self._models = models
         self._deleted = deleted
         self._limit = limit
+
+    def new_id(self) -> str:
+        return self._owners.new_id()
+
+    def owner(self, id: str) -> str | None:
+        return self._owners.url(id)
+
+    def coverage(self) -> Coverage:
+        return self._owners.coverage()
+
+    def follow(self, id: str) -> Follower:
+        return self._followers.follow(id)
+
+    def hearing(self, name: str | None, own: OwnSounds) -> tuple[str, Hearing]:
+        return self._models.hearing(name, own)
 
     def _check_room(self, stores: Iterable[HeadStore[Any]], project: str, noun: str) -> None:
         if sum(store.projects.count(project) for store in stores) >= self._limit:
@@ -90,9 +106,23 @@ class SessionsPort(_Port):
         intake: SessionIntake,
     ) -> None:
         super().__init__(owners, sender, followers, models, deleted, limit)
-        self.listen, self.follow_project = listeners.listen, listeners.follow_project
-        self.subscribe, self.graph, self.tags = followers.subscribe, models.graph, models.tags
+        self._listeners = listeners
         self._intake = intake
+
+    def listen(self, session: str) -> Tap:
+        return self._listeners.listen(session)
+
+    def follow_project(self, project: str, session: str | None = None) -> ProjectFollower:
+        return self._listeners.follow_project(project, session)
+
+    def subscribe(self, id: str, woken: Callable[[bool], None]) -> Subscription:
+        return self._followers.subscribe(id, woken)
+
+    def graph(self, model: str) -> str | None:
+        return self._models.graph(model)
+
+    def tags(self, model: str) -> Sequence[str]:
+        return self._models.tags(model)
 
     def admit(self, project: str) -> None:
         self._check_room([owner.sessions for owner in self._owners if owner.has_table], project, "open sessions")
@@ -168,8 +198,14 @@ class JobsPort(_Port):
         pictures: JobPictures,
     ) -> None:
         super().__init__(owners, sender, followers, models, deleted, limit)
-        self.recording, self.audio = recordings.open, recordings.read
+        self._recordings = recordings
         self._pictures = pictures
+
+    def recording(self, job: str) -> AbstractAsyncContextManager[int]:
+        return self._recordings.open(job)
+
+    def audio(self, job: str, start: int, end: int) -> AsyncGenerator[bytes, None]:
+        return self._recordings.read(job, start, end)
 
     def admit(self, project: str) -> None:
         self._check_room([owner.jobs for owner in self._owners if owner.has_table], project, "unfinished jobs")

@@ -28,7 +28,7 @@ from streams.voice.speech_segments import RATE
 from topics import media
 from topics.errors import DirectoryDown, EarshotError, Unavailable
 from topics.ports.prober import Prober
-from topics.ports.speakers import Profile, SpeakerTurn, speaker_not_found
+from topics.ports.speakers import Profile, ReEnrollment, SpeakerTurn, speaker_not_found
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -70,7 +70,6 @@ class SpeakerService:
         self._enrolment = Enrolment(
             store, self._reader, self._embedder, files, SharedQuota(MAX_LONG_RECORDINGS, MOST_WAITING), keep=keep
         )
-        self.re_enroll = self._enrolment.re_enroll
         self._speakers = speakers
         self._transcriber = transcriber
         self._recognitions = SharedQuota(MAX_LONG_RECORDINGS, MOST_WAITING)
@@ -79,6 +78,9 @@ class SpeakerService:
         """Shut down the threads and close the connections of the speaker engine, once no call is left."""
         await self._reader.close()
         await self._embedder.close()
+
+    async def re_enroll(self, organization: str, speaker: str) -> ReEnrollment:
+        return await self._enrolment.re_enroll(organization, speaker)
 
     async def profiles(self, organization: str) -> Sequence[Profile]:
         speakers = await self._store.enrolled(organization)

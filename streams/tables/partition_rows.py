@@ -69,9 +69,6 @@ class PartitionRows:
 
     def __init__(self, number: int, database: TableDatabase, writer: LogWriter, now_ms: Callable[[], int]) -> None:
         self.number = number
-        #: Reads of the database. Any thread.
-        self.get, self.scan, self.skip_scan = database.get, database.scan, database.skip_scan
-        self.revive, self.erase = database.revive, database.erase
         self._database = database
         self._writer = writer
         self.now_ms = now_ms
@@ -91,6 +88,23 @@ class PartitionRows:
         self._heads: dict[bytes, None] = {}
         #: Held during `apply`, `begin` and `close`.
         self._lock = threading.Lock()
+
+    # --- the database: any thread -----------------------------------------------------------------------------------
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._database.get(key)
+
+    def scan(self, lower: bytes, upper: bytes, limit: int | None = None) -> Iterator[tuple[bytes, bytes]]:
+        return self._database.scan(lower, upper, limit)
+
+    def skip_scan(self, lower: bytes, upper: bytes, following: Callable[[bytes], bytes]) -> Iterator[bytes]:
+        return self._database.skip_scan(lower, upper, following)
+
+    def revive(self) -> bool:
+        return self._database.revive()
+
+    def erase(self) -> None:
+        self._database.erase()
 
     # --- the owner's writes -----------------------------------------------------------------------------------------
 

@@ -70,7 +70,6 @@ def diarize(
     blocks: Iterable[Floats],
     engine: SpeakerEngine,
     detector: VoiceActivityDetector,
-    settings: DiarizationSettings | None = None,
     count: SpeakerCount = ANY_COUNT,
 ) -> list[DiarizationTurn]:
     """Return the turns of a recording, in blocks of float32[n] at 16 kHz, in order of time.
@@ -82,7 +81,7 @@ def diarize(
     Raises:
         EngineError: a model failed, or the engine does not take 16 kHz or has no settings.
     """
-    settings = settings or engine.manifest.diarization
+    settings = engine.manifest.diarization
     if settings is None:
         raise EngineError(f"{engine.manifest.model_id}: its manifest has no settings for diarization")
     return diarization_turns(*embed_windows(blocks, engine, detector, settings), settings, count)

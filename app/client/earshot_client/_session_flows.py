@@ -25,7 +25,6 @@ class OfficialTag(msgspec.Struct, frozen=True):
     """A tag that the service's model knows."""
 
     name: str
-    id: str = ""
 
 
 class _NextChunk(msgspec.Struct, frozen=True):

@@ -1,13 +1,14 @@
 """Turns packed scores into the tags that windows report, for sessions and jobs."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from heapq import nsmallest
 from operator import sub
 from typing import Final
 
 import msgspec
 
+from topics.errors import BadRequest
 from topics.scores import probability, threshold
 
 #: The tag of a window without any; clients skip that name.
@@ -16,6 +17,16 @@ OTHERS: Final = b'{"name":"Others","probability":0.0}'
 #: A reported tag: threshold minus score, as stored, at most 0; and the number of the tag. The most probable tag sorts
 #: first.
 ReportedTag = tuple[int, int]
+
+
+def check_tags(field: str, names: Collection[str], official: Iterable[str]) -> None:
+    """Check the tags that a field names.
+
+    Raises:
+        BadRequest: a tag is unknown.
+    """
+    if names and (unknown := sorted(set(names) - set(official))):
+        raise BadRequest(f"{field}: unknown tag {unknown[0][:64]!r}")
 
 
 class TagRenderer:

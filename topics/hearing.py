@@ -1,8 +1,10 @@
-"""A project's own sounds, which its sessions and jobs report besides the tags of a model."""
+"""What sessions and jobs copy of their project when they open: its choices, and its own sounds."""
 
 from typing import Final
 
 import msgspec
+
+from topics.choices import Choices
 
 #: The separator between a model's id and the names of own sounds.
 _AND: Final = "+"
@@ -11,14 +13,13 @@ STANDS_IN: Final = "the intended model cannot be used"
 
 
 class Hearing(msgspec.Struct, frozen=True, array_like=True):
-    """The own sounds of a session or job: classifier heads on the embeddings of a model's contexts."""
+    """The choices and the own sounds of a session or job: classifier heads on the embeddings of a model's contexts."""
 
     #: Their scores follow those of the model's tags.
     sounds: tuple[str, ...] = ()
     #: float32[2, sounds, dimension + 1], little-endian, biases last: heads for streams, then for recordings.
     heads: bytes = b""
-    #: Whether to keep the embeddings of contexts with the windows, so that sounds can be learnt from them.
-    keeps: bool = False
+    choices: Choices = Choices()
     #: Whether the model replaces the intended one, which cannot be used.
     stands_in: bool = False
 
@@ -32,14 +33,6 @@ class OwnSound(msgspec.Struct, frozen=True):
     #: float32[dimension + 1], little-endian: its heads for streams, and for recordings.
     stream: bytes
     recording: bytes
-
-
-class OwnSounds(msgspec.Struct, frozen=True):
-    """A project's own sounds for new sessions and jobs."""
-
-    #: Whether to keep embeddings with the windows.
-    keeps: bool = False
-    on: tuple[OwnSound, ...] = ()
 
 
 def model_with(model: str, sounds: tuple[str, ...]) -> str:

@@ -197,7 +197,7 @@ async def _accept_recording(
     if principal.free_seconds is not None and await context.directory.exhausted(principal):
         raise Exhausted()
     upload = next(context.commands)
-    sounds, hearing = context.jobs.hearing(None, principal.own)
+    sounds, hearing = context.jobs.hearing(None, principal.own, principal.choices)
     accepted = Accepted(
         command=upload,
         upload=upload,
@@ -224,7 +224,7 @@ async def _accept_recording(
 
 
 def _keep_audio_ms(context: JobContext, principal: Principal) -> int:
-    own = principal.keep_audio_seconds
+    own = principal.choices.keep_audio_seconds
     return context.options.keep_audio_ms if own is None else min(own * 1000, context.options.longest_keep_audio_ms)
 
 

@@ -15,9 +15,10 @@ from typing import Final
 
 from app.jobs.rendering import speaker_label
 from topics.captions import Cue
+from topics.choices import SoundRule
 from topics.geometry import SENSE
 from topics.jobs.payloads import Segment
-from topics.sessions.sounds import Heard, SoundRule, SoundRules, SoundTracker
+from topics.sessions.sounds import Heard, SoundRules, SoundTracker
 
 LINE: Final = 42
 LINES: Final = 2
@@ -25,7 +26,7 @@ LONGEST_MS: Final = 7000
 #: Fewer characters than this share a cue, however slowly they are said.
 _SHORTEST: Final = 16
 #: A sound event ends if two windows in a row do not report it.
-SOUND_RULES: Final = (SoundRules(0, "", SoundRule(margin_ms=2 * SENSE.hop_ms), {}),)
+SOUND_RULES: Final = (SoundRules(0, "", SoundRule(margin=2 * SENSE.hop_ms / 1000), {}),)
 _SPEECH: Final = re.compile(r"(.*[ _])?(speech|whisper|conversation|narration)", re.IGNORECASE)
 
 

@@ -108,7 +108,7 @@ def of_session(context: OwnSoundContext, session: str, view: SessionView) -> Kep
         Conflict: there are none.
     """
     opened, head = view.opened, view.head
-    graph = context.sessions.graph(opened.model) if opened.hearing.keeps else None
+    graph = context.sessions.graph(opened.model) if opened.hearing.choices.keep_embeddings else None
     if graph is None:
         raise Conflict(NOT_KEPT)
     recording, step = opened.kind == "file" or bool(head.predicts), opened.window_ms if head.predicts else opened.hop_ms
@@ -126,7 +126,7 @@ def of_job(context: OwnSoundContext, job: str, view: JobView) -> KeptEmbeddings:
         raise Conflict(NO_SOUNDS)
     if not entry.ended:
         raise Conflict(NOT_ENDED)
-    graph = context.sessions.graph(accepted.model) if accepted.hearing.keeps else None
+    graph = context.sessions.graph(accepted.model) if accepted.hearing.choices.keep_embeddings else None
     if graph is None:
         raise Conflict(NOT_KEPT)
     last = context.jobs.portion(job, Service.SOUND, entry.portions - 1) if entry.portions else None

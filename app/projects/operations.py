@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 import structlog
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from app.http.bodies import SMALL_BODY, decode
 from app.http.call import Call
@@ -25,16 +25,17 @@ from app.projects.project_bodies import (
     ModelList,
     NewKey,
     ProjectChange,
-    ProjectReport,
     ShownUsage,
     UsageRow,
+    report_of,
 )
+from app.scores import check_tags
 from app.shared_descriptions import PROJECT_KEY
-from app.sound_rules import SoundRuleFields, rule_of, rules_of
+from topics.choices import SoundRule
 from topics.errors import BadRequest, DirectoryDown, NotFound
 from topics.ports.directory import Principal
 from topics.ports.models import Models
-from topics.ports.projects import ProjectChoices, Projects
+from topics.ports.projects import Projects
 from topics.scores import STEP, STEPS_PER_SENSITIVITY
 from topics.times import DAY_MS, day_ms
 
@@ -49,8 +50,8 @@ FAULTS: Final[tuple[Fault, ...]] = (
     NotFound("this project was deleted"),
     500,
 )
-NO_CHANGE: Final = "keep_audio_seconds, sound_rule, sound_rules or keep_embeddings: one of them is required"
 _CHANGE: Final = msgspec.json.Decoder(ProjectChange)
+NO_CHANGE: Final = " or ".join(", ".join(ProjectChange.__struct_fields__).rsplit(", ", 1)) + ": one of them is required"
 
 
 class ProjectContext(msgspec.Struct, frozen=True):
@@ -79,7 +80,7 @@ async def read_project(call: Call, context: ProjectContext) -> Reply:
     bodies=json_body(
         hour=ProjectChange(3600),
         default=ProjectChange(None),
-        rule=ProjectChange(sound_rule=SoundRuleFields(2, 3)),
+        rule=ProjectChange(sound_rule=SoundRule(2, 3)),
         embeddings=ProjectChange(keep_embeddings=True),
     ),
     answers=json_answer("The project.", barn=BARN),
@@ -93,47 +94,38 @@ async def read_project(call: Call, context: ProjectContext) -> Reply:
 async def change_project(call: Call, context: ProjectContext) -> Reply:
     """Change the project.
 
-    Sets how long a job's audio is kept after acceptance (at most {longest_keep_audio_seconds} s, by default
-    {keep_audio_seconds} s), when a sound is on in sessions without rules of their own, and whether to keep the data
-    that own sounds are learnt from. Applies to jobs and sessions created from now on; on other nodes within
-    {key_cache_seconds} s.
+    Changes its choices for jobs and sessions created from now on; on other nodes within {key_cache_seconds} s. The
+    audio of a job is kept for at most {longest_keep_audio_seconds} s, by default for {keep_audio_seconds} s.
     """
     principal = await context.project_keys.authenticate(call)
-    change = decode(_CHANGE, await call.body(SMALL_BODY, holder_of(principal)))
-    if change == ProjectChange():
+    body = decode(_CHANGE, await call.body(SMALL_BODY, holder_of(principal)))
+    change = {name: value for name, value in msgspec.structs.asdict(body).items() if value is not UNSET}
+    if not change:
         raise BadRequest(NO_CHANGE)
-    await context.projects.choose(principal.project, _choices(context, change))
+    check_keeping(change.get("keep_audio_seconds"), context.options.longest_keep_audio_ms // 1000)
+    tags = [tag.name for model in context.models.in_use() for tag in model.tags or ()]
+    check_tags("sound_rules", change.get("sound_rules", ()), tags)
+    await context.projects.choose(principal.project, change)
     # The next job sent to this node sees the change; other nodes cache verdicts on keys for a while.
     context.changed_keys.project(principal.project)
-    log.info("project changed", project=principal.project, change=change)
+    log.info("project changed", project=principal.project, change=body)
     return await _report(context, principal)
 
 
-def _choices(context: ProjectContext, change: ProjectChange) -> ProjectChoices:
-    check_keeping(change.keep_audio_seconds, context.options.longest_keep_audio_ms // 1000)
-    tags = [tag.name for model in context.models.in_use() for tag in model.tags or ()]
-    return ProjectChoices(
-        keep_audio_seconds=change.keep_audio_seconds,
-        rule=UNSET if change.sound_rule is UNSET else rule_of(change.sound_rule),
-        rules_by_name=UNSET if change.sound_rules is UNSET else rules_of(change.sound_rules, tags) or {},
-        keep_embeddings=change.keep_embeddings,
-    )
-
-
-def check_keeping(seconds: int | UnsetType | None, longest: int) -> None:
+def check_keeping(seconds: int | None, longest: int) -> None:
     """Check for how many seconds audio is to be kept.
 
     Raises:
         BadRequest: longer than allowed, or negative.
     """
-    if isinstance(seconds, int) and not 0 <= seconds <= longest:
+    if seconds is not None and not 0 <= seconds <= longest:
         raise BadRequest(f"keep_audio_seconds: must be null or 0 to {longest}, the operator's limit")
 
 
 async def _report(context: ProjectContext, principal: Principal) -> Reply:
     account = await context.projects.account(principal.project)
     keeping = context.options.keep_audio_ms // 1000, context.options.longest_keep_audio_ms // 1000
-    return json_reply(ProjectReport.of(account, *keeping))
+    return json_reply(report_of(account, *keeping))
 
 
 @operation(

@@ -1,18 +1,19 @@
-"""Bodies about a project: itself, its key, its usage."""
+"""Bodies about a project: itself, its key, its usage. Those about its choices are derived from `Choices`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from typing import Annotated, Final
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, UnsetType
+from msgspec.structs import asdict
 
-from app.sound_rules import SoundRuleFields, shown_rule
+from topics.choices import Choices, SoundRule
 from topics.ports.ledger import MeteredService
 from topics.ports.models import ModelFacts, TagFacts, TagFigures
-from topics.ports.projects import DailyUsage, ProjectAccount
+from topics.ports.projects import DailyUsage, ProjectAccount, ProjectKey
 from topics.times import utc_time
 
 
@@ -25,7 +26,7 @@ class ShownKey(msgspec.Struct, frozen=True):
     last_used_at: datetime | None
 
 
-class ProjectReport(msgspec.Struct, frozen=True):
+class ProjectFacts(msgspec.Struct, frozen=True):
     """A project; `used_seconds` are those of its jobs in this month (UTC), of which `free_seconds` are free."""
 
     id: str
@@ -36,60 +37,46 @@ class ProjectReport(msgspec.Struct, frozen=True):
     #: Null if unlimited.
     free_seconds: int | None
     used_seconds: float
-    #: How long a job's audio is kept after acceptance; null if the project has not chosen.
+    #: The choice in force, its default, and the longest time that a project may choose.
     keep_audio_seconds: int | None
-    #: The default of that time, and the longest that a project may choose.
     default_keep_audio_seconds: int
     longest_keep_audio_seconds: int
-    #: When a sound is on in its sessions; null if the project has not chosen.
-    sound_rule: SoundRuleFields | None
-    #: The same for individual sounds, by name.
-    sound_rules: dict[str, SoundRuleFields]
-    #: Store the embeddings of its sessions and jobs, from which own sounds are learnt.
-    keep_embeddings: bool
-
-    @staticmethod
-    def of(one: ProjectAccount, default_seconds: int, longest_seconds: int) -> ProjectReport:
-        """Return a project as clients see it, with the default and the longest time that job audio is kept."""
-        last = one.key.last_used_at
-        key = ShownKey(one.key.shown, utc_time(one.key.created_at), None if last is None else utc_time(last))
-        return ProjectReport(
-            one.id,
-            one.name,
-            one.organization,
-            utc_time(one.created_at),
-            key,
-            one.free_seconds,
-            one.used_ms / 1000,
-            # The operator may have lowered the limit since.
-            None if one.keep_audio_seconds is None else min(one.keep_audio_seconds, longest_seconds),
-            default_seconds,
-            longest_seconds,
-            None if one.rules.rule is None else shown_rule(one.rules.rule),
-            {name: shown_rule(rule) for name, rule in one.rules.by_name.items()},
-            one.keep_embeddings,
-        )
 
 
-class ProjectChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Changes of a project; omitted fields stay as they are."""
+_CHOICES: Final = {field.name: field.type for field in msgspec.structs.fields(Choices)}
+_FACTS: Final = {field.name: field.type for field in msgspec.structs.fields(ProjectFacts)}
 
-    keep_audio_seconds: Annotated[
-        int | UnsetType | None,
-        Meta(description="How long the audio of jobs is kept; 0: until they are done, null: the operator's default."),
-    ] = UNSET
-    sound_rule: Annotated[
-        SoundRuleFields | UnsetType | None,
-        Meta(description="When a sound is on in sessions opened from now on; null for the service's rule."),
-    ] = UNSET
-    sound_rules: Annotated[
-        dict[str, SoundRuleFields] | UnsetType,
-        Meta(description="The same for single sounds, by name; replaces all their earlier rules."),
-    ] = UNSET
-    keep_embeddings: Annotated[
-        bool | UnsetType,
-        Meta(description="Keep what own sounds are learnt from with each window: 192 numbers of the second model."),
-    ] = UNSET
+#: The facts and the choices of a project.
+ProjectReport: Final = msgspec.defstruct(
+    "ProjectReport", (_FACTS | _CHOICES).items(), namespace={"__doc__": ProjectFacts.__doc__}, frozen=True
+)
+#: Changes of its choices.
+ProjectChange: Final = msgspec.defstruct(
+    "ProjectChange",
+    [(name, Annotated[kind.__origin__ | UnsetType, *kind.__metadata__], UNSET) for name, kind in _CHOICES.items()],
+    namespace={"__doc__": "Changes of a project; omitted fields stay as they are."},
+    frozen=True,
+    forbid_unknown_fields=True,
+)
+
+
+def report_of(one: ProjectAccount, default_seconds: int, longest_seconds: int) -> msgspec.Struct:
+    """Return a project as clients see it, with the default and the longest time that job audio is kept."""
+    last, kept = one.key.last_used_at, one.choices.keep_audio_seconds
+    facts = ProjectFacts(
+        one.id,
+        one.name,
+        one.organization,
+        utc_time(one.created_at),
+        ShownKey(one.key.shown, utc_time(one.key.created_at), None if last is None else utc_time(last)),
+        one.free_seconds,
+        one.used_ms / 1000,
+        # The operator may have lowered the limit since.
+        None if kept is None else min(kept, longest_seconds),
+        default_seconds,
+        longest_seconds,
+    )
+    return ProjectReport(**asdict(one.choices) | asdict(facts))
 
 
 class NewKey(msgspec.Struct, frozen=True):
@@ -130,22 +117,23 @@ class ModelList(msgspec.Struct, frozen=True):
 
 #: Examples.
 DAY: Final = date(2026, 11, 22)
-MADE: Final = datetime(2026, 11, 1, 9, 30, tzinfo=UTC)
-USED: Final = datetime(2026, 11, 22, 6, 49, tzinfo=UTC)
-BARN: Final = ProjectReport(
-    "77d0b1aa",
-    "Barn",
-    "Farm",
-    MADE,
-    ShownKey("esp_...stuv", MADE, USED),
-    1200,
-    42.5,
-    3600,
+#: 2026-11-01T09:30:00Z.
+MADE: Final = 1_793_525_400_000
+#: 2026-11-22T06:49:00Z.
+USED: Final = 1_795_330_140_000
+BARN: Final = report_of(
+    ProjectAccount(
+        "77d0b1aa",
+        "Barn",
+        "Farm",
+        MADE,
+        ProjectKey("esp_...stuv", MADE, USED),
+        1200,
+        42_500,
+        Choices(3600, sound_rules={"Siren": SoundRule(2, 3, 10.0)}),
+    ),
     0,
     86_400,
-    None,
-    {"Siren": SoundRuleFields(2, 3, 10.0)},
-    False,
 )
 USAGE: Final = ShownUsage(date(2026, 11, 1), DAY, [UsageRow(DAY, MeteredService.SOUND, 3, 42.5)])
 DOG: Final = TagFacts("Dog_bark", "Animal", 0.2788, 32, TagFigures(32, 30, 31, 30, 0.938, 0.968, 0.971, False))

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Any, Final
 
+import msgspec
 import structlog
 
 from app.http.bodies import SMALL_BODY, chunk_body, decode
@@ -13,6 +14,7 @@ from app.http.descriptions import Answer, Fault, Parameter, fault_of, json_answe
 from app.http.queries import IntegerParameter
 from app.http.replies import NO_CONTENT, Reply, generic_error, json_reply, json_reply_of_bytes
 from app.http.turns import holder_of
+from app.scores import check_tags
 from app.sessions.answers import CreatedSession, SessionRefs
 from app.sessions.examples import BASE64, FILE, ID, RAW, STREAM
 from app.sessions.raw_audio import check_chunk
@@ -30,16 +32,15 @@ from app.sessions.requests import (
 from app.sessions.session_context import SessionContext
 from app.sessions.waiting import NO_SUCH_SESSION, SESSION, SESSION_KEY, allowed_session
 from app.shared_descriptions import BROKEN, IDEMPOTENCY_KEY, PROJECT_KEY
-from app.sound_rules import SoundRuleFields, check_tags, rule_of, rules_of
 from topics import keys, media
 from topics.catalog import DEFAULT_CHUNK_LIMIT
+from topics.choices import SoundRule
 from topics.errors import BadRequest, TooLarge
 from topics.folding import Arrival, Verdict
 from topics.geometry import SESSIONS, Geometry, seconds
 from topics.ports.directory import Principal
 from topics.sessions.records import Chunk, Deleted, Opened, Sealed, SessionCommand, Tuned
 from topics.sessions.rules import MOST_TUNED, OVER, TOO_OFTEN, fold_command, foresee
-from topics.sessions.sounds import DEFAULT
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -113,11 +114,11 @@ async def create_session(call: Call, context: SessionContext) -> Reply:
     origin="contract",
     key=SESSION_KEY,
     parameters=(SESSION,),
-    bodies=json_body(readonly=UpdateSession(True), rules=UpdateSession(sound_rule=SoundRuleFields(2, 3, 1.5))),
+    bodies=json_body(readonly=UpdateSession(True), rules=UpdateSession(sound_rule=SoundRule(2, 3, 1.5))),
     answers={204: Answer("Done.")},
     faults=lambda: (
         fault_of(decode, UPDATE, b"[]"),
-        fault_of(rule_of, SoundRuleFields(3, 2)),
+        fault_of(decode, UPDATE, b'{"sound_rule":{"windows":3,"of":2}}'),
         refusal(TOO_OFTEN),
         refusal(OVER),
         NO_SUCH_SESSION,
@@ -135,10 +136,10 @@ async def update_session(call: Call, context: SessionContext) -> Reply:
     body = decode(UPDATE, await call.body(SMALL_BODY, call.holder))
     if body.sound_rule is not None or body.sound_rules is not None:
         tags = context.sessions.tags(view.opened.model or context.sessions.model())
-        rule, rules = rule_of(body.sound_rule), rules_of(body.sound_rules, tags)
+        check_tags("sound_rules", body.sound_rules or {}, tags)
         if len(view.opened.tuned) >= MOST_TUNED:
             return refusal(TOO_OFTEN)
-        verdict = await verdict_on(context, session, Tuned(next(context.commands), rule, rules))
+        verdict = await verdict_on(context, session, Tuned(next(context.commands), body.sound_rule, body.sound_rules))
         if verdict.status != 204:
             return refusal(verdict)
     if not body.make_readonly:
@@ -250,9 +251,15 @@ def opened_record(context: SessionContext, principal: Principal, body: CreateSes
         BadRequest: a field has an unusable value.
     """
     declared = media.parse(body.content_type)
-    model, hearing = context.sessions.hearing(body.model, principal.own)
+    choices = msgspec.structs.replace(
+        principal.choices,
+        sound_rule=body.sound_rule or principal.choices.sound_rule,
+        sound_rules={**principal.choices.sound_rules, **(body.sound_rules or {})},
+    )
+    model, hearing = context.sessions.hearing(body.model, principal.own, choices)
     official, sensitivities = context.sessions.tags(model), body.tags_sensitivity or {}
     check_tags("tags_sensitivity", sensitivities, official)
+    check_tags("sound_rules", body.sound_rules or {}, official)
     geometry = context.geometry
     if body.window_hop is not None:
         geometry = Geometry(geometry.window_ms, _HOPS_MS[body.window_hop])
@@ -271,8 +278,6 @@ def opened_record(context: SessionContext, principal: Principal, body: CreateSes
         file_length=body.file_length,
         model=model,
         organization=principal.organization,
-        sound_rule=rule_of(body.sound_rule) or principal.rules.rule or DEFAULT,
-        sound_rules={**principal.rules.by_name, **(rules_of(body.sound_rules, official) or {})},
         hearing=hearing,
     )
 

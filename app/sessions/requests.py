@@ -12,7 +12,7 @@ from msgspec import Meta
 from app.http.bodies import decode_long
 from app.http.long_texts import REST, base64_pieces
 from app.http.turns import LongWork
-from app.sound_rules import SoundRuleFields
+from topics.choices import SoundRule
 from topics.errors import BadRequest, TooLarge
 from topics.turns import Holder
 
@@ -69,10 +69,8 @@ class CreateSession(msgspec.Struct, frozen=True):
         Annotated[str, Meta(max_length=128)] | None,
         Meta(description="Sound model by name, one of those that come with the service; by default the one in use."),
     ] = None
-    sound_rule: Annotated[SoundRuleFields | None, Meta(description="When a sound is on.")] = None
-    sound_rules: Annotated[
-        dict[str, SoundRuleFields] | None, Meta(description="The same for single sounds, by name.")
-    ] = None
+    sound_rule: Annotated[SoundRule | None, Meta(description="When a sound is on.")] = None
+    sound_rules: Annotated[dict[str, SoundRule] | None, Meta(description="The same for single sounds, by name.")] = None
 
 
 class UpdateSession(msgspec.Struct, frozen=True):
@@ -82,11 +80,11 @@ class UpdateSession(msgspec.Struct, frozen=True):
         bool | None, Meta(description="True ends the upload; the session never becomes writable again.")
     ] = None
     sound_rule: Annotated[
-        SoundRuleFields | None,
+        SoundRule | None,
         Meta(description="When a sound is on, for windows not analysed yet; earlier events stay."),
     ] = None
     sound_rules: Annotated[
-        dict[str, SoundRuleFields] | None,
+        dict[str, SoundRule] | None,
         Meta(description="The same for single sounds, by name; replaces all their earlier rules."),
     ] = None
 

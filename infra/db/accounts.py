@@ -17,12 +17,11 @@ from infra.db.own_sounds import sounds_on
 from infra.db.schema import deleted_projects, keys, organizations, projects, speakers
 from infra.db.tokens import Purpose
 from topics import apikeys
+from topics.choices import Choices
 from topics.errors import BadRequest, NotFound
-from topics.hearing import OwnSounds
 from topics.keys import new_id
 from topics.ports.administration import LONGEST_NAME, MOST_SECONDS, Organization, Project
 from topics.ports.directory import AudioLink, Principal
-from topics.sessions.sounds import ChosenRules
 
 _NOUN: Final = {organizations: "organization", projects: "project"}
 
@@ -68,7 +67,8 @@ class Accounts(Store):
     async def create_project(self, name: str, organization: str | None = None) -> tuple[Project, str]:
         now = self._now()
         async with self._database.writing() as connection:
-            owner = await add_project(connection, await _find(connection, organizations, organization), name, now)
+            owner_id = await _find(connection, organizations, organization)
+            owner = await add_project(connection, owner_id, name, now, Choices())
             key = await keyring.issue(connection, owner, now)
         return Project(str(owner.project), name, owner.organization, now, apikeys.redact(key)), key
 
@@ -130,16 +130,12 @@ class Accounts(Store):
             owner = await self._owner_of(connection, key)
             if owner is None or owner.project is None:
                 return None
-            names = "free_seconds", "keep_audio_seconds", "sound_rules", "keep_embeddings"
-            plan = [projects.c[name] for name in names]
-            row = (await connection.execute(select(*plan).where(projects.c.id == owner.project))).one_or_none()
+            plan = select(projects.c.free_seconds, projects.c.choices).where(projects.c.id == owner.project)
+            row = (await connection.execute(plan)).one_or_none()
             sounds = await sounds_on(connection, owner.project)
         if row is None:
             return None
-        free_seconds, keep_audio, rules, keeps = row
-        return Principal(
-            owner.project, owner.organization, free_seconds, keep_audio, rules_of(rules), OwnSounds(keeps, sounds)
-        )
+        return Principal(owner.project, owner.organization, row.free_seconds, choices_of(row.choices), sounds)
 
     async def link_audio(self, key: str, job: str) -> str | None:
         async with self._database.writing() as connection:
@@ -169,12 +165,8 @@ class Accounts(Store):
         return owner or await tokens.owner_of(connection, Purpose.PASS, key, self._now())
 
 
-_rules: Final = msgspec.json.Decoder(ChosenRules)
-
-
-def rules_of(text: str | None) -> ChosenRules:
-    """Decode the sound rules in a project's row."""
-    return ChosenRules() if text is None else _rules.decode(text)
+#: Decodes the choices in a project's row.
+choices_of: Final = msgspec.json.Decoder(Choices).decode
 
 
 async def add_organization(connection: AsyncConnection, name: str, at: int) -> Owner:
@@ -190,8 +182,7 @@ async def add_project(
     organization: str,
     name: str,
     at: int,
-    keep_audio_seconds: int | None = None,
-    keep_embeddings: bool = False,
+    choices: Choices,
 ) -> Owner:
     """Insert a project without a key into an organization, given by id."""
     project = new_id()
@@ -200,8 +191,7 @@ async def add_project(
         "organization_id": organization,
         "name": name,
         "created_at": at,
-        "keep_audio_seconds": keep_audio_seconds,
-        "keep_embeddings": keep_embeddings,
+        "choices": msgspec.json.encode(choices).decode(),
     }
     with _unless_taken(f"project {_checked_name(name)!r}"):
         await connection.execute(insert(projects).values(row))

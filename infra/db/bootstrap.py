@@ -15,11 +15,12 @@ from infra.db.keyring import Owner
 from infra.db.schema import keys, organizations, projects
 from infra.errors import WrongSetting
 from topics import apikeys
+from topics.choices import Choices
 
 NAME: Final = "demo"
 #: The demo project keeps the audio of its jobs for a day, so that people who try the service see and hear them. It also
 #: keeps the embeddings that sounds are learnt from.
-KEEP_AUDIO_SECONDS: Final = 86_400
+CHOICES: Final = Choices(keep_audio_seconds=86_400, keep_embeddings=True)
 
 
 class Bootstrap(msgspec.Struct, frozen=True):
@@ -55,7 +56,7 @@ async def bootstrap(
     async with database.writing() as connection:
         if await connection.scalar(select(organizations.c.id).limit(1)) is None:
             demo = await add_organization(connection, NAME, at)
-            await add_project(connection, demo.organization, NAME, at, KEEP_AUDIO_SECONDS, keep_embeddings=True)
+            await add_project(connection, demo.organization, NAME, at, CHOICES)
         unseen = tuple(await connection.scalars(select(keys.c.digest).where(keys.c.shown == keyring.UNSEEN)))
         keyless = await _keyless(connection, unseen)
         for owner in tuple(keyless):

@@ -19,7 +19,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from infra.db.erasure import BUSY_SECONDS, checkpoint, note_deletion, vacuum
-from infra.db.schema import OLDEST, REVISION, metadata
+from infra.db.schema import REVISION, metadata
 from infra.errors import WrongSetting
 from infra.extras import needed_for
 from topics.errors import DirectoryDown, ServiceError, Unavailable
@@ -138,7 +138,7 @@ class Database:
 
         Raises:
             DirectoryDown: the database does not answer.
-            ServiceError: a newer version made the database, or one that is too old.
+            ServiceError: another version made the database.
         """
         if self._sqlite:
             with self._driver_errors():
@@ -147,13 +147,8 @@ class Database:
             revision = await connection.run_sync(_revision)
         if revision == REVISION:
             return
-        if revision is not None and revision > REVISION:
-            raise ServiceError(f"the database is at revision {revision}, this version knows them up to {REVISION}")
-        if revision is not None and revision < OLDEST:
-            raise ServiceError(
-                f"the database is at revision {revision}, this version knows them from {OLDEST} on: first start the "
-                "version of commit 57b4648 with it, which reads it and brings it up to date"
-            )
+        if revision is not None:
+            raise ServiceError(f"the database is at revision {revision}, this version reads {REVISION} only")
         async with self.writing() as connection:
             await connection.run_sync(upgrade)
 

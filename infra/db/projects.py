@@ -1,21 +1,19 @@
 """A project's view of itself: its key, plan and daily usage."""
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
-from msgspec import UNSET
 from sqlalchemy import and_, func, select, update
 
 from infra.db import keyring
-from infra.db.accounts import rules_of
+from infra.db.accounts import choices_of
 from infra.db.database import Store
 from infra.db.ledger import month_of, used_ms
 from infra.db.schema import keys, organizations, projects, usage
 from topics.errors import NotFound, Unauthorized
 from topics.ports.ledger import MeteredService
-from topics.ports.projects import DailyUsage, ProjectAccount, ProjectChoices, ProjectKey
-from topics.sessions.sounds import ChosenRules
+from topics.ports.projects import DailyUsage, ProjectAccount, ProjectKey
 from topics.times import DAY_MS, utc_time
 
 DELETED: Final = "this project was deleted"
@@ -27,8 +25,7 @@ class SqlProjects(Store):
     """Implements the port `topics.ports.projects.Projects`."""
 
     async def account(self, project: str) -> ProjectAccount:
-        names = "free_seconds", "keep_audio_seconds", "sound_rules", "keep_embeddings"
-        own = [projects.c[name] for name in names]
+        own = projects.c.free_seconds, projects.c.choices
         shown = (keys.c.shown, keys.c.created_at, keys.c.last_used_at)
         query = (
             select(projects.c.name, organizations.c.name, projects.c.created_at, *own, *shown)
@@ -40,9 +37,9 @@ class SqlProjects(Store):
             row = (await connection.execute(query)).one_or_none()
             if row is None:
                 raise NotFound(DELETED)
-            name, organization, created_at, free_seconds, keep_audio, rules, keep_embeddings, *key = row
+            name, organization, created_at, free_seconds, choices, *key = row
             used = await used_ms(connection, project, month_of(self._now()))
-        plan = free_seconds, used, keep_audio, rules_of(rules), keep_embeddings
+        plan = free_seconds, used, choices_of(choices)
         return ProjectAccount(project, name, organization, created_at, ProjectKey(*key), *plan)
 
     async def renew_key(self, key: str) -> str:
@@ -52,22 +49,15 @@ class SqlProjects(Store):
                 raise Unauthorized("Invalid API key: only the project's key itself makes a new one")
             return await keyring.issue(connection, owner, self._now())
 
-    async def choose(self, project: str, choices: ProjectChoices) -> None:
+    async def choose(self, project: str, change: Mapping[str, Any]) -> None:
         row = projects.c.id == project
-        values = {name: getattr(choices, name) for name in ("keep_audio_seconds", "keep_embeddings")}
-        # Writers run one at a time, so rules that another request sets are not lost.
+        # Writers run one at a time, so choices that another request makes are not lost.
         async with self._database.writing() as connection:
-            known = (await connection.execute(select(projects.c.sound_rules).where(row))).one_or_none()
+            known = await connection.scalar(select(projects.c.choices).where(row))
             if known is None:
                 raise NotFound(DELETED)
-            rules = rules_of(known.sound_rules)
-            rules = ChosenRules(
-                rules.rule if choices.rule is UNSET else choices.rule,
-                rules.by_name if choices.rules_by_name is UNSET else choices.rules_by_name,
-            )
-            values["sound_rules"] = None if rules == ChosenRules() else msgspec.json.encode(rules).decode()
-            kept = {name: value for name, value in values.items() if value is not UNSET}
-            await connection.execute(update(projects).where(row).values(**kept))
+            choices = msgspec.json.encode(msgspec.structs.replace(choices_of(known), **change)).decode()
+            await connection.execute(update(projects).where(row).values(choices=choices))
 
     async def daily_usage(self, project: str, since: int, until: int) -> list[DailyUsage]:
         day = usage.c.at // DAY_MS

@@ -15,14 +15,11 @@ from sqlalchemy import (
     Table,
     Text,
     false,
-    true,
 )
 from sqlalchemy import UniqueConstraint as Unique
 
 #: The revision that this code works with: the newest in `migrations/versions`.
-REVISION: Final = "0013"
-#: The oldest revision that it reads; commit 57b4648 made it.
-OLDEST: Final = "0007"
+REVISION: Final = "0014"
 
 #: Bytes of a model's name that the ledger keeps; some databases count bytes as characters.
 LONGEST_MODEL: Final = 200
@@ -54,12 +51,8 @@ projects: Final = Table(
     Column("created_at", BigInteger, nullable=False),
     #: Seconds of audio in a calendar month (UTC); NULL means unlimited.
     Column("free_seconds", BigInteger),
-    #: How long to keep the audio of an accepted job, in seconds; NULL means the operator's default.
-    Column("keep_audio_seconds", BigInteger),
-    #: JSON of `ChosenRules`: when a sound is on in its sessions; NULL means the service's rule.
-    Column("sound_rules", Text),
-    #: Keep the embeddings that sounds are learnt from with the windows of sessions and jobs.
-    Column("keep_embeddings", Boolean, nullable=False, server_default=false()),
+    #: JSON of `Choices`.
+    Column("choices", Text, nullable=False, server_default="{}"),
     Unique("organization_id", "name"),
 )
 
@@ -72,8 +65,8 @@ keys: Final = Table(
     Column("project_id", ForeignKey("projects.id", ondelete="CASCADE"), index=True),
     Column("digest", LargeBinary(32), nullable=False, unique=True),
     Column("shown", String(16), nullable=False),
-    #: An operator chose it, or may have: revisions before 0008 did not record it.
-    Column("chosen", Boolean, nullable=False, server_default=true()),
+    #: An operator chose it.
+    Column("chosen", Boolean, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("revoked_at", BigInteger),
     #: To the minute.

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from streams.models.manifest import Manifest
+from topics.choices import Choices
 from topics.errors import BadRequest, EngineError, ServiceError
-from topics.hearing import Hearing, OwnSounds, model_with, parts_of
+from topics.hearing import Hearing, OwnSound, model_with, parts_of
 
 #: Models that stay loaded besides the current one; an analysis keeps its own model loaded anyway.
 MAX_OTHERS: Final = 3
@@ -64,7 +65,7 @@ class LoadedModels:
         current = self.current.manifest.model_id
         return current, *(model for model in list(self._others) if model != current)
 
-    def hearing(self, name: str | None, own: OwnSounds) -> tuple[str, Hearing]:
+    def hearing(self, name: str | None, own: Sequence[OwnSound], choices: Choices) -> tuple[str, Hearing]:
         """Return the model id for something new, including matching own sounds, and its `Hearing`.
 
         The model is the current one, or the one a client requests by name. Own sounds match the second model from
@@ -77,11 +78,11 @@ class LoadedModels:
         stands_in = name is None and self.fault is not None
         graph = self.graph(model)
         if graph is None:
-            return model, Hearing(stands_in=stands_in)
-        fitting = [sound for sound in own.on if sound.graph == graph]
+            return model, Hearing(choices=choices, stands_in=stands_in)
+        fitting = [sound for sound in own if sound.graph == graph]
         names = tuple(sound.name for sound in fitting)
         heads = b"".join([getattr(sound, kind) for kind in ("stream", "recording") for sound in fitting])
-        return model_with(model, names), Hearing(names, heads, own.keeps, stands_in)
+        return model_with(model, names), Hearing(names, heads, choices, stands_in)
 
     def graph(self, model: str) -> str | None:
         """Return the SHA-256 of the graph that computes a model's contexts; None if no sounds are learnt on it.

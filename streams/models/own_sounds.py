@@ -52,7 +52,7 @@ class OwnColumns:
     def __init__(self, hearing: Hearing, dimension: int, recording: bool) -> None:
         """Use the heads for recordings or for streams; embeddings have `dimension` numbers."""
         self.sounds = len(hearing.sounds)
-        self._keeps = hearing.keeps
+        self._keeps = hearing.choices.keep_embeddings
         weights = np.frombuffer(hearing.heads, "<f4").reshape(2, self.sounds, dimension + 1)
         self._heads: Floats = weights[int(recording)].astype(np.float32)
         self._nothing = np.zeros(self.sounds + dimension * self._keeps, np.float32)
@@ -70,7 +70,7 @@ class OwnColumns:
 
 
 def own_columns(model: Manifest, hearing: Hearing, recording: bool) -> OwnColumns | None:
-    wanted = model.second is not None and (hearing.sounds or hearing.keeps)
+    wanted = model.second is not None and (hearing.sounds or hearing.choices.keep_embeddings)
     return OwnColumns(hearing, _dimension(model), recording) if wanted else None
 
 
@@ -90,7 +90,7 @@ def points(model: Manifest, hearing: Hearing, recording: bool) -> tuple[float, .
 
 def widths(model: Manifest, hearing: Hearing) -> tuple[int, int]:
     """Return the number of a window's scores, and the length of the embedding kept with it."""
-    return len(model.tags) + len(hearing.sounds), _dimension(model) * hearing.keeps
+    return len(model.tags) + len(hearing.sounds), _dimension(model) * hearing.choices.keep_embeddings
 
 
 def _dimension(model: Manifest) -> int:

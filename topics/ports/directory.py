@@ -4,8 +4,8 @@ from typing import Final, Protocol
 
 import msgspec
 
-from topics.hearing import OwnSounds
-from topics.sessions.sounds import ChosenRules
+from topics.choices import Choices
+from topics.hearing import OwnSound
 
 
 class Principal(msgspec.Struct, frozen=True):
@@ -15,12 +15,9 @@ class Principal(msgspec.Struct, frozen=True):
     organization: str
     #: Limit on seconds of analysed audio per calendar month (UTC), None for no limit.
     free_seconds: int | None = None
-    #: How long the audio of its jobs stays readable after acceptance; None for the operator's default.
-    keep_audio_seconds: int | None = None
-    #: The sound rules of its new sessions.
-    rules: ChosenRules = ChosenRules()
-    #: Its own sounds, besides the tags of the model.
-    own: OwnSounds = OwnSounds()
+    choices: Choices = Choices()
+    #: Its own sounds, which new sessions and jobs report besides the tags of the model.
+    own: tuple[OwnSound, ...] = ()
 
 
 #: How long a link to a recording works.

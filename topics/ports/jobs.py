@@ -6,8 +6,9 @@ from typing import Protocol
 
 import msgspec
 
+from topics.choices import Choices
 from topics.folding import Verdict
-from topics.hearing import Hearing, OwnSounds
+from topics.hearing import Hearing, OwnSound
 from topics.jobs.options import Service
 from topics.jobs.records import Accepted, JobCommand, Part
 from topics.jobs.rules import JobHead
@@ -71,5 +72,5 @@ class Jobs(Protocol):
 
     def follow(self, job: str) -> Follower: ...
 
-    def hearing(self, name: None, own: OwnSounds) -> tuple[str, Hearing]:
+    def hearing(self, name: None, own: Sequence[OwnSound], choices: Choices) -> tuple[str, Hearing]:
         """Return the sound model for new jobs, with own sounds that fit it, and their `Hearing`."""

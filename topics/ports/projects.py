@@ -1,13 +1,12 @@
 """A project's access to its own key, plan, settings and usage."""
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
+from topics.choices import Choices
 from topics.ports.ledger import MeteredService
-from topics.sessions.sounds import ChosenRules, SoundRule
 
 
 class ProjectKey(msgspec.Struct, frozen=True):
@@ -32,21 +31,7 @@ class ProjectAccount(msgspec.Struct, frozen=True):
     #: Limit on seconds of audio per calendar month (UTC), None for no limit; below, the use by jobs.
     free_seconds: int | None
     used_ms: int
-    #: How long the audio of its jobs stays readable after acceptance; None for the operator's default.
-    keep_audio_seconds: int | None = None
-    #: The sound rules of its new sessions.
-    rules: ChosenRules = ChosenRules()
-    #: Whether its sessions and jobs keep the embeddings that sounds are learnt from.
-    keep_embeddings: bool = False
-
-
-class ProjectChoices(msgspec.Struct, frozen=True):
-    """Fields of `ProjectAccount` to set; UNSET ones stay as they are."""
-
-    keep_audio_seconds: int | UnsetType | None = UNSET
-    rule: SoundRule | UnsetType | None = UNSET
-    rules_by_name: dict[str, SoundRule] | UnsetType = UNSET
-    keep_embeddings: bool | UnsetType = UNSET
+    choices: Choices = Choices()
 
 
 class DailyUsage(msgspec.Struct, frozen=True):
@@ -66,8 +51,8 @@ class Projects(Protocol):
     async def account(self, project: str) -> ProjectAccount:
         """Return a project, its key and its usage of this month."""
 
-    async def choose(self, project: str, choices: ProjectChoices) -> None:
-        """Make choices for the new sessions and jobs of a project: all of them, or none."""
+    async def choose(self, project: str, change: Mapping[str, Any]) -> None:
+        """Set fields of a project's `Choices` for its new sessions and jobs: all of them, or none."""
 
     async def renew_key(self, key: str) -> str:
         """Revoke a project's live key `key` and return the new key, which is never shown again.

@@ -5,8 +5,9 @@ from typing import Protocol
 
 import msgspec
 
+from topics.choices import Choices
 from topics.folding import Answer, Verdict
-from topics.hearing import Hearing, OwnSounds
+from topics.hearing import Hearing, OwnSound
 from topics.media import Media
 from topics.ports.follower import Follower, Subscription
 from topics.ports.lists import Coverage, ListQuery
@@ -84,7 +85,7 @@ class Sessions(Protocol):
     def graph(self, model: str) -> str | None:
         """Return the SHA-256 of the graph that embeds a model's contexts, None if no sounds can be learnt on it."""
 
-    def hearing(self, name: str | None, own: OwnSounds) -> tuple[str, Hearing]:
+    def hearing(self, name: str | None, own: Sequence[OwnSound], choices: Choices) -> tuple[str, Hearing]:
         """Return the model of a new session (by default the one in use) with fitting own sounds, and their `Hearing`.
 
         The model goes into `Opened` and scores the session to its end.

@@ -4,10 +4,11 @@ from typing import Literal
 
 import msgspec
 
+from topics.choices import SoundRule
 from topics.geometry import Geometry
 from topics.hearing import Hearing
 from topics.records import Record
-from topics.sessions.sounds import DEFAULT, SoundRule, SoundRules
+from topics.sessions.sounds import DEFAULT, SoundRules
 
 SessionKind = Literal["stream", "file"]
 
@@ -37,10 +38,7 @@ class Opened(Record, frozen=True, tag="open"):
     organization: str = ""
     #: Log time (ms) of the opening, in the row only; 0 on the log.
     at: int = 0
-    #: Rules of when a sound is on: for all sounds, and by name.
-    sound_rule: SoundRule = DEFAULT
-    sound_rules: dict[str, SoundRule] = msgspec.field(default_factory=dict)
-    #: Later rules (`Tuned`) in order, in the row only; () on the log.
+    #: Rules of sounds (`Tuned`) after those of `hearing.choices`, in order, in the row only; () on the log.
     tuned: tuple[SoundRules, ...] = ()
     hearing: Hearing = Hearing()
     #: True if the id is derived from a `request_id`, so that a client can ask for the same id again.
@@ -53,7 +51,8 @@ class Opened(Record, frozen=True, tag="open"):
     @property
     def rules(self) -> tuple[SoundRules, ...]:
         """All rules of sounds, starting with those of the first window."""
-        return SoundRules(0, self.command, self.sound_rule, self.sound_rules), *self.tuned
+        choices = self.hearing.choices
+        return SoundRules(0, self.command, choices.sound_rule or DEFAULT, choices.sound_rules), *self.tuned
 
     def audio_ms(self, windows: int, predicts: bool) -> int:
         """Return the duration (ms) of audio in this many windows; windows of `/predict` do not overlap."""

@@ -8,27 +8,9 @@ from typing import Final
 
 import msgspec
 
-
-class SoundRule(msgspec.Struct, frozen=True, array_like=True):
-    """A sound is on once `windows` of the last `of` report it, and off once none has for `margin_ms`."""
-
-    windows: int = 1
-    of: int = 1
-    margin_ms: int = 1000
-
-    def horizon(self, hop_ms: int) -> int:
-        """Return after how many windows without a sound its state can be dropped."""
-        return max(self.of, -(-self.margin_ms // hop_ms))
-
+from topics.choices import SoundRule
 
 DEFAULT: Final = SoundRule()
-
-
-class ChosenRules(msgspec.Struct, frozen=True):
-    """The sound rules of a project: one for all sounds, and some by name."""
-
-    rule: SoundRule | None = None
-    by_name: dict[str, SoundRule] = {}
 
 
 class SoundRules(msgspec.Struct, frozen=True, array_like=True):

@@ -56,7 +56,7 @@ from ._job_values import (
 from ._list_values import JobPage, MissingPart, SessionPage
 from ._live_values import Activity, Level, LiveEvent, LiveWindow, Strip, TagHours
 from ._own_sound_values import FoundPassage, OwnSound, SoundFigures, SoundMark
-from ._project_values import DailyUsage, Project, ProjectKey
+from ._project_values import DailyUsage, Project, ProjectChoices, ProjectKey
 from ._service_values import JobOptions
 from ._session_values import (
     MICROPHONE,
@@ -132,6 +132,7 @@ __all__ = [
     "OwnSound",
     "Prediction",
     "Project",
+    "ProjectChoices",
     "ProjectKey",
     "QuotaExceeded",
     "ReEnrollment",

@@ -1,7 +1,7 @@
 """The methods of both clients for the project itself."""
 
-from collections.abc import Mapping
 from datetime import date
+from typing import Unpack
 
 import msgspec
 
@@ -9,8 +9,7 @@ from ._both import Calls, Result, both
 from ._calls import Call, Flow
 from ._errors import JOB_ERRORS
 from ._json import fetch
-from ._project_values import DailyUsage, Project
-from ._session_values import SoundRule
+from ._project_values import DailyUsage, Project, ProjectChoices
 
 
 class _Usage(msgspec.Struct, frozen=True):
@@ -35,15 +34,14 @@ class ProjectCalls(Calls):
         return self._run(fetch(call, Project, JOB_ERRORS), timeout)
 
     @both
-    def keep_audio(self, seconds: int | None, *, timeout: float | None = None) -> Result[Project]:
-        """Set how long the audio of an accepted job is kept, for listening and viewing.
+    def change_project(self, *, timeout: float | None = None, **choices: Unpack[ProjectChoices]) -> Result[Project]:
+        """Change choices of the project; those that are not given stay.
 
-        It applies to jobs sent from now on; on other nodes of the service within minutes.
+        They apply to jobs and sessions created from now on; on other nodes of the service within minutes.
 
         Args:
-            seconds: at most `Project.longest_keep_audio_seconds`; 0 until the job is done, None for the service's
-                default.
             timeout: seconds for the whole call; no limit by default.
+            choices: fields of `ProjectChoices`, as `keep_embeddings=True`.
 
         Returns:
             The updated project.
@@ -52,45 +50,9 @@ class ProjectCalls(Calls):
             WrongKey: the service does not know the project key.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        return self._change(timeout, keep_audio_seconds=seconds)
-
-    @both
-    def keep_embeddings(self, keep: bool, *, timeout: float | None = None) -> Result[Project]:
-        """Set whether windows keep what own sounds are learnt from: 192 numbers each, and no audio.
-
-        It applies to sessions and jobs created from now on; on other nodes of the service within minutes.
-
-        Args:
-            timeout: seconds for the whole call; no limit by default.
-
-        Returns:
-            The updated project.
-
-        Raises:
-            WrongKey: the service does not know the project key.
-            DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
-        """
-        return self._change(timeout, keep_embeddings=keep)
-
-    @both
-    def set_sound_rules(
-        self, rule: SoundRule | None, rules: Mapping[str, SoundRule] = {}, *, timeout: float | None = None
-    ) -> Result[Project]:
-        """Set when a sound is on in sessions without rules of their own, which are opened from now on.
-
-        Args:
-            rule: for all sounds; None for the service's rule.
-            rules: for single sounds, by name. They replace the project's earlier ones.
-            timeout: seconds for the whole call; no limit by default.
-
-        Returns:
-            The updated project.
-
-        Raises:
-            WrongKey: the service does not know the project key.
-            DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
-        """
-        return self._change(timeout, sound_rule=rule, sound_rules=rules)
+        headers = {"X-Api-Key": self._key, "Content-Type": "application/json"}
+        call = Call("PATCH", "/api/v1/project", msgspec.json.encode(choices), headers)
+        return self._run(fetch(call, Project, JOB_ERRORS), timeout)
 
     @both
     def project_usage(
@@ -110,11 +72,6 @@ class ProjectCalls(Calls):
         query = {name: f"{day:%Y-%m-%d}" for name, day in (("since", since), ("until", until)) if day is not None}
         call = Call("GET", "/api/v1/project/usage", headers={"X-Api-Key": self._key}, query=query)
         return self._run(self._rows(call), timeout)
-
-    def _change(self, timeout: float | None, **fields: object) -> Result[Project]:
-        headers = {"X-Api-Key": self._key, "Content-Type": "application/json"}
-        call = Call("PATCH", "/api/v1/project", msgspec.json.encode(fields), headers)
-        return self._run(fetch(call, Project, JOB_ERRORS), timeout)
 
     def _rows(self, call: Call) -> Flow[tuple[DailyUsage, ...]]:
         return (yield from fetch(call, _Usage, JOB_ERRORS)).rows

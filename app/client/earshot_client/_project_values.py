@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import date, datetime
+from typing import TypedDict
 
 import msgspec
 
@@ -16,18 +17,31 @@ class ProjectKey(msgspec.Struct, frozen=True):
     last_used_at: datetime | None = None
 
 
+class ProjectChoices(TypedDict, total=False):
+    """What a project chooses for its new jobs and sessions.
+
+    Attributes:
+        keep_audio_seconds: how long the audio of a job is kept after its acceptance, at most
+            `Project.longest_keep_audio_seconds`; 0: until the job is done, None: the service's default.
+        sound_rule: when a sound is on in sessions without a rule of their own; None for the service's rule.
+        sound_rules: the same for single sounds, by name; they replace all earlier ones.
+        keep_embeddings: whether windows keep what own sounds are learnt from: 192 numbers each, and no audio.
+    """
+
+    keep_audio_seconds: int | None
+    sound_rule: SoundRule | None
+    sound_rules: Mapping[str, SoundRule]
+    keep_embeddings: bool
+
+
 class Project(msgspec.Struct, frozen=True):
-    """A project.
+    """A project; its choices are as in `ProjectChoices`.
 
     Attributes:
         free_seconds: seconds of audio that its jobs may have analysed in a month (UTC); None for any amount.
         used_seconds: seconds used in this month.
-        keep_audio_seconds: how long the audio of a job is kept after its acceptance; None if nobody has chosen.
-        default_keep_audio_seconds: the value that applies then.
+        default_keep_audio_seconds: the value that applies if nobody has chosen.
         longest_keep_audio_seconds: the longest that can be chosen.
-        sound_rule: when a sound is on in sessions without a rule of their own; None for the service's rule.
-        sound_rules: the same for single sounds, by name.
-        keep_embeddings: True if new sessions and jobs keep what own sounds are learnt from.
     """
 
     id: str

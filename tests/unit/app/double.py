@@ -21,9 +21,10 @@ from streams.audio import raw_check
 from tests.stored import assert_stored
 from topics import apikeys, record_codec
 from topics.apikeys import KeyKind
+from topics.choices import Choices
 from topics.errors import AudioError, BadRequest, DirectoryDown, EarshotError, Unavailable
 from topics.folding import Answer, Arrival, Effect, Receipt, Verdict
-from topics.hearing import Hearing, OwnSounds, model_with, parts_of
+from topics.hearing import Hearing, OwnSound, model_with, parts_of
 from topics.keys import new_id
 from topics.ports.directory import AudioLink, Principal
 from topics.ports.health import Note
@@ -282,11 +283,11 @@ class MemorySessions:
     def model(self) -> str:
         return MODEL
 
-    def hearing(self, name: str | None, own: OwnSounds) -> tuple[str, Hearing]:
+    def hearing(self, name: str | None, own: Sequence[OwnSound], choices: Choices) -> tuple[str, Hearing]:
         if name not in (None, MODEL.partition("@")[0]):
             raise BadRequest(f"model: {name!r} is not available")
-        names = tuple(sound.name for sound in own.on)
-        return model_with(MODEL, names), Hearing(names, b"", own.keeps, self.stands_in)
+        names = tuple(sound.name for sound in own)
+        return model_with(MODEL, names), Hearing(names, b"", choices, self.stands_in)
 
     def graph(self, model: str) -> str | None:
         return GRAPH

@@ -117,8 +117,7 @@ def test_stream_sends_blocks_and_yields_sound_events(client: Client, house: Hous
         events = list(socket.stream(blocks))
     assert b"".join(stored(house, socket.session_id)) == audio
     opened = house.sessions.sessions[socket.session_id].opened
-    assert opened.sound_rule is not None
-    assert (opened.sound_rule.margin_ms, opened.metadata) == (500, {"a": "b"})
+    assert (opened.rules[0].rule.margin_ms, opened.metadata) == (500, {"a": "b"})
     barks = [event for event in events if isinstance(event, SoundStarted | SoundEnded) and event.name == "Dog_bark"]
     assert [event.kind for event in barks] == ["sound.started", "sound.ended"] * (len(barks) // 2)
     assert barks[0].start == 0

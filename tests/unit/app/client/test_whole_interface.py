@@ -39,6 +39,7 @@ from tests.unit.app.conftest import KEY, ORG_KEY, House
 from tests.unit.app.double import GRAPH, MODEL, Session
 from tests.unit.app.jobs.conftest import SOUND, sounds
 from tests.waiting import until, wait_for
+from topics.choices import Choices, SoundRule
 from topics.errors import AudioError, Conflict, NotFound
 from topics.hearing import Hearing
 from topics.hearing import OwnSound as Learnt
@@ -47,11 +48,10 @@ from topics.keys import new_id
 from topics.ports.ledger import MeteredService
 from topics.ports.lists import Coverage
 from topics.ports.own_sounds import LearntFigures, Mark, TaughtSound
-from topics.ports.projects import DailyUsage, ProjectAccount, ProjectChoices
+from topics.ports.projects import DailyUsage, ProjectAccount
 from topics.ports.projects import ProjectKey as AccountKey
 from topics.sessions.records import Opened
 from topics.sessions.rules import SessionHead
-from topics.sessions.sounds import ChosenRules, SoundRule
 
 pytestmark = pytest.mark.slow
 
@@ -82,39 +82,39 @@ def either(url: str, shell: Shell) -> Iterator[Client]:
 
 def account(seconds: int | None) -> ProjectAccount:
     key = AccountKey("esp_…stuv", 1_767_323_045_678, None)
-    return ProjectAccount("p", "Barn", "Farm", 1_767_323_045_678, key, None, 1500, seconds)
+    return ProjectAccount("p", "Barn", "Farm", 1_767_323_045_678, key, None, 1500, Choices(seconds))
 
 
 def test_project_audio_retention(either: Client, house: House) -> None:
     house.projects.choose = chosen = mock.AsyncMock()
     house.projects.account = mock.AsyncMock(
-        side_effect=lambda project: account(chosen.call_args[0][1].keep_audio_seconds if chosen.called else None)
+        side_effect=lambda project: account(chosen.call_args[0][1]["keep_audio_seconds"] if chosen.called else None)
     )
-    kept = either.keep_audio(3600)
+    kept = either.change_project(keep_audio_seconds=3600)
     assert (kept.keep_audio_seconds, kept.longest_keep_audio_seconds) == (3600, 86_400)
-    chosen.assert_awaited_once_with("project", ProjectChoices(keep_audio_seconds=3600))
+    chosen.assert_awaited_once_with("project", {"keep_audio_seconds": 3600})
     assert either.project().used_seconds == 1.5
     with pytest.raises(RequestRefused, match="0 to 86400"):
-        either.keep_audio(10**6)
-    assert either.keep_audio(None).keep_audio_seconds is None
+        either.change_project(keep_audio_seconds=10**6)
+    assert either.change_project(keep_audio_seconds=None).keep_audio_seconds is None
 
 
 def test_project_settings_and_usage(either: Client, house: House) -> None:
-    rules = ChosenRules(SoundRule(2, 3, 1500), {"Siren": SoundRule(margin_ms=10_000)})
-    shown = msgspec.structs.replace(account(None), rules=rules, keep_embeddings=True)
+    rule, rules = SoundRule(2, 3, 1.5), {"Siren": SoundRule(margin=10)}
+    shown = msgspec.structs.replace(account(None), choices=Choices(None, rule, rules, True))
     house.projects.choose = chosen = mock.AsyncMock()
     house.projects.account = mock.AsyncMock(return_value=shown)
     used = DailyUsage("2026-11-01", MeteredService.SESSION, 2, 1500)
     house.projects.daily_usage = usage = mock.AsyncMock(return_value=[used])
-    assert either.keep_embeddings(True).keep_embeddings
+    assert either.change_project(keep_embeddings=True).keep_embeddings
     of_all, of_siren = earshot_client.SoundRule(2, 3, 1.5), earshot_client.SoundRule(margin=10)
-    project = either.set_sound_rules(of_all, {"Siren": of_siren})
+    project = either.change_project(sound_rule=of_all, sound_rules={"Siren": of_siren})
     assert (project.sound_rule, project.sound_rules) == (of_all, {"Siren": of_siren})
-    either.set_sound_rules(None)
+    either.change_project(sound_rule=None, sound_rules={})
     assert [call.args[1] for call in chosen.await_args_list] == [
-        ProjectChoices(keep_embeddings=True),
-        ProjectChoices(rule=rules.rule, rules_by_name=rules.by_name),
-        ProjectChoices(rule=None, rules_by_name={}),
+        {"keep_embeddings": True},
+        {"sound_rule": rule, "sound_rules": rules},
+        {"sound_rule": None, "sound_rules": {}},
     ]
     (row,) = either.project_usage(date(2026, 11, 1), date(2026, 11, 2))
     assert (row.day, row.service, row.jobs, row.seconds) == (date(2026, 11, 1), "audio_session", 2, 1.5)
@@ -132,7 +132,8 @@ KETTLE = TaughtSound("Kettle", 1_793_491_200_000, False, None, {}, True, [MARKED
 def analysed(house: House) -> str:
     """A session whose windows, a second long every half second, resemble a kettle twice."""
     name = new_id()
-    opened = Opened("o", "stream", RAW, "project", 1000, 500, model=MODEL, hearing=Hearing(keeps=True))
+    hearing = Hearing(choices=Choices(keep_embeddings=True))
+    opened = Opened("o", "stream", RAW, "project", 1000, 500, model=MODEL, hearing=hearing)
     house.sessions.sessions[name] = Session(opened, SessionHead("stream", None, 1, 0, windows=6), 1)
     house.sessions.kept = [b"\1", b"\2", b"\1", b"\1", b"\1", b"\2"]
     house.own_sounds.learnt.return_value = Learnt("Kettle", GRAPH, b"", b"")
@@ -384,7 +385,7 @@ def test_session_sound_rules_are_changed(either: Client, house: House) -> None:
     either.change_sound_rules(session.id, earshot_client.SoundRule(margin=3), {"Siren": earshot_client.SoundRule(2, 2)})
     either.change_sound_rules(session.id, rules={})
     first, second = house.sessions.sessions[session.id].opened.tuned
-    assert (first.rule, first.by_name) == (SoundRule(margin_ms=3000), {"Siren": SoundRule(2, 2)})
+    assert (first.rule, first.by_name) == (SoundRule(margin=3), {"Siren": SoundRule(2, 2)})
     assert (second.rule, second.by_name) == (first.rule, {})
 
 

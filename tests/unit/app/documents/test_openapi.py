@@ -18,6 +18,7 @@ from app.options import EdgeOptions
 from tests.conftest import ROOT
 from tests.examples import golden
 from topics import catalog
+from topics.choices import Choices
 
 OPTIONS: Final = EdgeOptions(b"the secret of this deployment", Path("/the/spool"), admin_key=b"the operator's digest")
 DOCUMENT: Final = build.everything(OPTIONS, with_operator=True)
@@ -126,7 +127,7 @@ def test_docs_page_matches_document() -> None:
 #: Types of the client with the document's names, and those with other names there.
 SAME: Final = (
     "SessionStatus SoundClass Turn Word JobResult JobEntry "
-    "JobPage SessionEntry SessionPage MissingPart JobProgress ServiceProgress"
+    "JobPage SessionEntry SessionPage MissingPart JobProgress ServiceProgress SoundRule"
 )
 CLIENT: Final = {name: name for name in SAME.split()} | {
     "Session": "CreatedSession",
@@ -150,7 +151,6 @@ CLIENT: Final = {name: name for name in SAME.split()} | {
     "FoundPassage": "FoundPassage",
     "Project": "ProjectReport",
     "DailyUsage": "UsageRow",
-    "SoundRule": "SoundRuleFields",
     "JobScores": "JobScores",
     "AudioLink": "AudioLink",
 }
@@ -165,6 +165,12 @@ def test_client_types_match_document(mine: str, theirs: str) -> None:
     assert fields.keys() <= described["properties"].keys()
     needed = {name for name, field in fields.items() if field.required}
     assert needed <= set(described["required"]), "the client asks for what may be absent"
+
+
+def test_client_knows_every_choice_of_project() -> None:
+    choices = set(Choices.__struct_fields__)
+    assert earshot_client.ProjectChoices.__annotations__.keys() == choices
+    assert choices <= set(earshot_client.Project.__struct_fields__)
 
 
 TOPICS: Final = asyncapi.document()

@@ -2,7 +2,7 @@
 
 import asyncio
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import chain
 
@@ -11,9 +11,10 @@ import msgspec
 from tests.stored import assert_stored
 from tests.unit.app.double import BEGINNING, MODEL, Follower, Listener, chosen
 from topics import record_codec
+from topics.choices import Choices
 from topics.errors import AudioError, EarshotError, Unavailable
 from topics.folding import Arrival, Effect, Step, Verdict
-from topics.hearing import Hearing, OwnSounds, model_with
+from topics.hearing import Hearing, OwnSound, model_with
 from topics.jobs.options import Options, Service
 from topics.jobs.records import Accepted, Finished, JobCommand, JobResult, Part, Portion, Source, Started
 from topics.jobs.result_rules import fold_result
@@ -78,9 +79,9 @@ class MemoryJobs:
     def owner(self, job: str) -> str | None:
         return self.elsewhere.get(job)
 
-    def hearing(self, name: None, own: OwnSounds) -> tuple[str, Hearing]:
-        names = tuple(sound.name for sound in own.on)
-        return model_with(MODEL, names), Hearing(names, b"", own.keeps)
+    def hearing(self, name: None, own: Sequence[OwnSound], choices: Choices) -> tuple[str, Hearing]:
+        names = tuple(sound.name for sound in own)
+        return model_with(MODEL, names), Hearing(names, b"", choices)
 
     async def upload(self, job: str, part: Part, project: str) -> None:
         self.in_flight += 1

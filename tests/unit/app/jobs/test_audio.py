@@ -24,6 +24,7 @@ from tests.unit.app.jobs.conftest import SOUND
 from tests.unit.app.jobs.double import RECORDING
 from topics import apikeys
 from topics.apikeys import KeyKind
+from topics.choices import Choices
 from topics.errors import AudioError, Unavailable
 from topics.jobs.records import Removed
 from topics.keys import new_id
@@ -114,7 +115,7 @@ def test_audio_lost_from_log_returns_500(house: House, http: TestClient) -> None
 
 def test_project_sets_audio_retention(house: House, http: TestClient) -> None:
     for seconds, kept_ms in ((None, 0), (0, 0), (60, 60_000), (10**9, OPTIONS.longest_keep_audio_ms)):
-        house.directory.keys[f"key {seconds}"] = Principal("project", "organization", None, seconds)
+        house.directory.keys[f"key {seconds}"] = Principal("project", "organization", None, Choices(seconds))
         form: Any = {"options": (None, '{"sound_event_detection":true}'), "audio": ("a.wav", b"audio", "audio/wav")}
         job = http.post("/api/v1/analyze_file", files=form, headers={"X-Api-Key": f"key {seconds}"}).json()["job_id"]
         assert house.jobs.jobs[job].head.keep_audio_ms == kept_ms

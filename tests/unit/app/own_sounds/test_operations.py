@@ -11,6 +11,7 @@ from app.own_sounds import operations
 from tests.contract.api import RAW
 from tests.unit.app.conftest import House
 from tests.unit.app.double import GRAPH, MODEL, Session
+from topics.choices import Choices
 from topics.errors import BadRequest, Conflict, EarshotError, NotFound
 from topics.hearing import Hearing, OwnSound
 from topics.jobs import payloads
@@ -31,7 +32,8 @@ LOOKS = [bytes(2), b"\1\1", b"\1\1", bytes(2), b"\2\2", b"\3\3", b"\4\4", b"\4\4
 def session(house: House) -> str:
     """A session with the windows of `LOOKS`, one second every half second."""
     name = new_id()
-    opened = Opened("o", "stream", RAW, "project", 1000, 500, model=MODEL, hearing=Hearing(keeps=True))
+    hearing = Hearing(choices=Choices(keep_embeddings=True))
+    opened = Opened("o", "stream", RAW, "project", 1000, 500, model=MODEL, hearing=hearing)
     house.sessions.sessions[name] = Session(opened, SessionHead("stream", None, 1, 0, windows=len(LOOKS)), 1)
     house.sessions.kept = LOOKS
     house.own_sounds.mark = mock.AsyncMock(return_value=TAUGHT)
@@ -116,7 +118,7 @@ def test_job_is_marked_and_searched(house: House, http: TestClient, session: str
     ]
     house.jobs.perform(job, Service.SOUND, *portions)
     assert "`keep_embeddings`" in http.post(f"{OWN}/jobs/{job}", json={"start": 0, "end": 2}).json()["error"]
-    kept = msgspec.structs.replace(known.accepted, hearing=Hearing(keeps=True))
+    kept = msgspec.structs.replace(known.accepted, hearing=Hearing(choices=Choices(keep_embeddings=True)))
     view = house.jobs.view(job)
     assert view is not None
     with mock.patch.object(house.jobs, "view", return_value=msgspec.structs.replace(view, accepted=kept)):

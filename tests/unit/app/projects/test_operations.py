@@ -11,9 +11,9 @@ import pytest
 from infra.service import key_uses
 from tests.unit.app.real_house import RealHouse, opened
 from tests.waiting import until
+from topics.choices import Choices, SoundRule
 from topics.errors import DirectoryDown, ServiceError, Unavailable
 from topics.ports.ledger import Charge, MeteredService
-from topics.sessions.sounds import ChosenRules, SoundRule
 
 NOON = 1_793_534_400_000  # 2026-11-01T12:00:00Z
 DAY = 86_400_000
@@ -59,31 +59,31 @@ async def test_project_reads_its_own_settings(house: RealHouse) -> None:
 async def test_project_sets_audio_retention(house: RealHouse) -> None:
     keyed = {"X-Api-Key": house.key}
     with mock.patch.object(house.keyring, "_seconds", 600.0):
-        assert (await house.keyring.holder(house.key)).keep_audio_seconds is None
+        assert (await house.keyring.holder(house.key)).choices.keep_audio_seconds is None
         for seconds in (3600, 0, None):
             answer = await house.http.patch("/api/v1/project", json={"keep_audio_seconds": seconds}, headers=keyed)
             assert answer.json()["keep_audio_seconds"] == seconds
-            assert (await house.keyring.holder(house.key)).keep_audio_seconds == seconds, "the next job knows"
+            assert (await house.keyring.holder(house.key)).choices.keep_audio_seconds == seconds, "the next job knows"
     assert (await house.get("/project")).json()["keep_audio_seconds"] is None
 
 
 async def test_project_sets_sound_rules(house: RealHouse) -> None:
-    async def change(**body: object) -> ChosenRules:
+    async def change(**body: object) -> Choices:
         answer = await house.http.patch("/api/v1/project", json=body, headers={"X-Api-Key": house.key})
         assert answer.status_code == 200
         assert answer.json()["keep_audio_seconds"] is None
         shown = (await house.get("/project")).json()
         assert {name: shown[name] for name in body} == body
-        return (await house.keyring.holder(house.key)).rules
+        return (await house.keyring.holder(house.key)).choices
 
     strict, siren = {"windows": 2, "of": 3, "margin": 1.5}, {"windows": 1, "of": 1, "margin": 10}
     with mock.patch.object(house.keyring, "_seconds", 600.0):
-        assert (await house.keyring.holder(house.key)).rules == ChosenRules()
-        assert await change(sound_rule=strict) == ChosenRules(SoundRule(2, 3, 1500))
-        both = ChosenRules(SoundRule(2, 3, 1500), {"Siren": SoundRule(margin_ms=10_000)})
-        assert await change(sound_rules={"Siren": siren}) == both
-        assert await change(sound_rule=None) == ChosenRules(None, both.by_name)
-        assert await change(sound_rules={}) == ChosenRules()
+        assert (await house.keyring.holder(house.key)).choices == Choices()
+        assert await change(sound_rule=strict) == Choices(sound_rule=SoundRule(2, 3, 1.5))
+        by_name = {"Siren": SoundRule(margin=10)}
+        assert await change(sound_rules={"Siren": siren}) == Choices(None, SoundRule(2, 3, 1.5), by_name)
+        assert await change(sound_rule=None) == Choices(sound_rules=by_name)
+        assert await change(sound_rules={}) == Choices()
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,8 @@ async def test_project_sets_sound_rules(house: RealHouse) -> None:
         ({"keep_audio_seconds": True}, "keep_audio_seconds"),
         ({"keep_audio_seconds": None, "free_seconds": 10}, "free_seconds"),
         ({}, "keep_audio_seconds"),
-        ({"sound_rule": {"windows": 2}}, "sound_rule"),
+        ({"sound_rule": {"windows": 2}}, "sound_rule: windows is 2, must be at most of (1)"),
+        ({"sound_rules": {"Siren": {"windows": 2}}}, "sound_rules: windows is 2, must be at most of (1)"),
         ({"sound_rule": {"of": 61}}, "sound_rule"),
         ({"sound_rules": {"Cow": {}}}, "Cow"),
         ({"sound_rules": None}, "sound_rules"),

@@ -21,9 +21,9 @@ from tests.unit.app.conftest import KEY, House
 from tests.unit.app.jobs.conftest import Exchange
 from tests.unit.app.sessions.sockets import END, MAKING, Place, opened, path_of, place, refused
 from tests.waiting import until
+from topics.choices import Choices, SoundRule
 from topics.ports.directory import Principal
 from topics.sessions.records import Chunk, Deleted, Expired, Sealed, SessionCommand
-from topics.sessions.sounds import ChosenRules, SoundRule
 
 #: Types of events whose state clients mirror.
 MIRRORED: Final = "sound.started,sound.ended,session"
@@ -181,19 +181,18 @@ async def test_event_stream_and_socket_agree(house: House) -> None:
 
 
 async def test_session_inherits_project_rules(house: House) -> None:
-    chosen = ChosenRules(SoundRule(2, 3, 1500), {"Siren": SoundRule(margin_ms=9000), "Speech": SoundRule(3, 3)})
-    house.directory.keys[KEY] = Principal("project", "organization", rules=chosen)
+    rule, siren = SoundRule(2, 3, 1.5), SoundRule(margin=9.0)
+    chosen = Choices(sound_rule=rule, sound_rules={"Siren": siren, "Speech": SoundRule(3, 3)})
+    house.directory.keys[KEY] = Principal("project", "organization", choices=chosen)
 
-    async def made(**fields: object) -> tuple[SoundRule, dict[str, SoundRule]]:
+    async def made(**fields: object) -> Choices:
         query = urlencode({name: json.dumps(value) for name, value in fields.items()})
         async with place(house) as here, here.line(f"{MAKING}&{query}", x_api_key=KEY) as line:
-            opened = house.sessions.sessions[(await line.next())["session_id"]].opened
-            return opened.sound_rule, opened.sound_rules
+            return house.sessions.sessions[(await line.next())["session_id"]].opened.hearing.choices
 
-    assert await made() == (chosen.rule, chosen.by_name)
-    rule, by_name = await made(sound_rule={"margin": 0}, sound_rules={"Speech": {}})
-    assert rule == SoundRule(margin_ms=0)
-    assert by_name == {"Siren": SoundRule(margin_ms=9000), "Speech": SoundRule()}
+    assert await made() == chosen
+    own = await made(sound_rule={"margin": 0}, sound_rules={"Speech": {}})
+    assert own == Choices(sound_rule=SoundRule(margin=0.0), sound_rules={"Siren": siren, "Speech": SoundRule()})
 
 
 async def test_session_uses_its_own_rules(house: House) -> None:

@@ -9,14 +9,13 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
 from infra.db.accounts import Accounts
-from infra.db.bootstrap import Bootstrap, FirstKeys, bootstrap, first_keys
+from infra.db.bootstrap import CHOICES, Bootstrap, FirstKeys, bootstrap, first_keys
 from infra.db.database import Database
 from infra.db.schema import metadata
 from infra.db.secret import NODE_METADATA, token_secret
 from infra.errors import WrongSetting
 from topics import apikeys
 from topics.errors import BadRequest, NotFound
-from topics.hearing import OwnSounds
 from topics.ports.administration import Organization, Project
 from topics.ports.directory import Principal
 
@@ -53,8 +52,8 @@ async def test_database_rejects_second_live_key(database: Database, kind: str) -
     await bootstrap(database, 0, CHOSEN, CHOSEN_ORG)
     project = "project_id" if kind == "project" else "NULL"
     statement = (
-        "INSERT INTO keys (id, organization_id, project_id, digest, shown, created_at)"
-        f" SELECT 99, organization_id, {project}, '\\x01', '', 0 FROM keys WHERE project_id IS NOT NULL"
+        "INSERT INTO keys (id, organization_id, project_id, digest, shown, chosen, created_at)"
+        f" SELECT 99, organization_id, {project}, '\\x01', '', false, 0 FROM keys WHERE project_id IS NOT NULL"
     )
     with pytest.raises(IntegrityError, match=r"live|UNIQUE"):
         async with database.writing() as connection:
@@ -141,9 +140,7 @@ async def test_first_start_shows_new_keys_once(database: Database) -> None:
     assert apikeys.well_formed(str(first.project))
     assert apikeys.well_formed(str(first.organization))
     (project,) = await accounts.projects("demo")
-    assert await accounts.project_of(str(first.project)) == Principal(
-        project.id, project.organization, None, 86_400, own=OwnSounds(keeps=True)
-    )
+    assert await accounts.project_of(str(first.project)) == Principal(project.id, project.organization, None, CHOICES)
     assert await accounts.organization_of(str(first.organization)) == project.organization
     assert await bootstrap(database, 1) == Bootstrap()
     assert await start(database) == FirstKeys()
@@ -209,9 +206,7 @@ async def test_chosen_keys_are_stored_verbatim_once(database: Database) -> None:
     for _ in range(2):
         assert await bootstrap(database, 0, CHOSEN, CHOSEN_ORG) == Bootstrap()
         (project,) = await accounts.projects("demo")
-        assert await accounts.project_of(CHOSEN) == Principal(
-            project.id, project.organization, None, 86_400, own=OwnSounds(keeps=True)
-        )
+        assert await accounts.project_of(CHOSEN) == Principal(project.id, project.organization, None, CHOICES)
         assert await accounts.organization_of(CHOSEN_ORG) == project.organization
 
 

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from infra.db import keyring
 from infra.db.accounts import Accounts
-from infra.db.bootstrap import bootstrap
+from infra.db.bootstrap import CHOICES, bootstrap
 from infra.db.database import Database
 from infra.db.directory import CHOSEN_SECONDS, SqlDirectory
 from infra.db.ledger import SqlLedger
@@ -18,7 +18,6 @@ from tests.unit.infra.conftest import AWAY
 from topics import apikeys
 from topics.apikeys import KeyKind
 from topics.errors import DirectoryDown
-from topics.hearing import OwnSounds
 from topics.ports.directory import Directory, Principal
 from topics.ports.ledger import Charge, MeteredService
 
@@ -54,9 +53,7 @@ async def test_only_live_keys_are_accepted(database: Database) -> None:
     accounts = Accounts(database)
     known = directory(database)
     (project,) = await accounts.projects()
-    assert await known.project(CHOSEN) == Principal(
-        project.id, project.organization, None, 86_400, own=OwnSounds(keeps=True)
-    )
+    assert await known.project(CHOSEN) == Principal(project.id, project.organization, None, CHOICES)
     rotated = await accounts.rotate_project_key("demo")
     assert await known.project(CHOSEN) is None
     assert await known.project(rotated) is not None

@@ -13,11 +13,11 @@ from infra.db.database import Database
 from infra.db.own_sounds import SqlOwnSounds
 from infra.db.projects import SqlProjects
 from tests.unit.infra.conftest import SQLITE, stored
+from topics.choices import Choices
 from topics.errors import Conflict, NotFound
-from topics.hearing import OwnSound, OwnSounds
+from topics.hearing import OwnSound
 from topics.ports.directory import Principal
 from topics.ports.own_sounds import LearntFigures, Mark
-from topics.ports.projects import ProjectChoices
 
 GRAPH = "5" * 64
 MARK = Mark("m1", True, "job", 1000, 2500, True, GRAPH, bytes(range(6)))
@@ -29,7 +29,8 @@ async def test_own_sound_is_marked_learnt_and_removed(database: Database) -> Non
     await accounts.create_organization("Zoo")
     apes, key = await accounts.create_project("apes")
     assert await accounts.project_of(key) == Principal(apes.id, apes.organization)
-    await SqlProjects(database).choose(apes.id, ProjectChoices(keep_embeddings=True))
+    kept = Choices(keep_embeddings=True)
+    await SqlProjects(database).choose(apes.id, {"keep_embeddings": True})
     await sounds.keep_mark(apes.id, "Kettle", MARK)
     await sounds.keep_mark(apes.id, "Kettle", msgspec.structs.replace(MARK, id="m2", right=False))
     await sounds.keep_mark(apes.id, "Kettle", msgspec.structs.replace(MARK, id="m3", job=False, start_ms=0))
@@ -48,7 +49,7 @@ async def test_own_sound_is_marked_learnt_and_removed(database: Database) -> Non
     figures = {"streams": LearntFigures(12, 0.9, 0.3, ("rain",))}
     await sounds.keep_learnt(apes.id, KETTLE, figures)
     await sounds.report(apes.id, "Kettle", True)
-    assert (await accounts.project_of(key)) == Principal(apes.id, apes.organization, own=OwnSounds(True, (KETTLE,)))
+    assert (await accounts.project_of(key)) == Principal(apes.id, apes.organization, choices=kept, own=(KETTLE,))
     (taught,) = await sounds.taught(apes.id, "6" * 64)
     assert (taught.on, taught.learnt_at, taught.fits) == (True, 1000, False)
     assert taught.figures["streams"].found == 0.9
@@ -63,7 +64,7 @@ async def test_own_sound_is_marked_learnt_and_removed(database: Database) -> Non
             await foreign
     await sounds.remove(apes.id, "Kettle")
     assert await sounds.taught(apes.id, GRAPH) == []
-    assert (await accounts.project_of(key)) == Principal(apes.id, apes.organization, own=OwnSounds(True))
+    assert (await accounts.project_of(key)) == Principal(apes.id, apes.organization, choices=kept)
 
 
 async def test_sounds_and_marks_per_project_are_capped(database: Database) -> None:

@@ -17,8 +17,9 @@ from streams.models import manifest
 from streams.models.loaded_models import LoadedModels
 from streams.processes.zygote_process import Zygote
 from tests.waiting import until
+from topics.choices import Choices
 from topics.errors import BadRequest, EngineError, Unavailable
-from topics.hearing import Hearing, OwnSounds
+from topics.hearing import Hearing
 
 
 @pytest.fixture
@@ -53,12 +54,12 @@ def test_damaged_bundle_falls_back_to_first_model(bundle: Path, tmp_path: Path, 
         loaded = opened(tmp_path / "data")
     assert [entry["event"] for entry in logs] == ["model.refused", "model.damaged"]
     assert file in (loaded.fault or "")
-    model = loaded.hearing(None, OwnSounds())
+    model = loaded.hearing(None, (), Choices())
     assert (name_of(model), model[1]) == ("yamnet", Hearing(stands_in=True))
     # A model requested by name is used as requested.
-    assert loaded.hearing("yamnet", OwnSounds())[1] == Hearing()
+    assert loaded.hearing("yamnet", (), Choices())[1] == Hearing()
     with pytest.raises(BadRequest, match="model: 'yamnet-ced' is not available, only sed-mini, yamnet"):
-        loaded.hearing("yamnet-ced", OwnSounds())
+        loaded.hearing("yamnet-ced", (), Choices())
 
 
 def test_damaged_unused_model_is_unavailable(bundle: Path, tmp_path: Path) -> None:
@@ -66,10 +67,10 @@ def test_damaged_unused_model_is_unavailable(bundle: Path, tmp_path: Path) -> No
     with capture_logs() as logs:
         loaded = opened(tmp_path / "data")
     assert [entry["event"] for entry in logs] == ["model.damaged"]
-    model = loaded.hearing(None, OwnSounds())
+    model = loaded.hearing(None, (), Choices())
     assert (name_of(model), model[1].stands_in) == ("yamnet-ced", False)
     with pytest.raises(BadRequest, match="'sed-mini' is not available"):
-        loaded.hearing("sed-mini", OwnSounds())
+        loaded.hearing("sed-mini", (), Choices())
 
 
 @pytest.mark.parametrize("fault", [EngineError("no model"), Unavailable("no process"), OSError("too many open files")])

@@ -13,8 +13,8 @@ from streams.models.protocol import SoundEngine
 from tests.unit.streams.audio.engines import YAMNET as MEL
 from tests.unit.streams.audio.engines import Fingerprint
 from tests.unit.streams.models.models import MANIFEST
+from topics.choices import Choices
 from topics.errors import BadRequest, EngineError, ServiceError
-from topics.hearing import OwnSounds
 
 
 def refused(directory: Path, data: bytes) -> str:
@@ -143,10 +143,10 @@ def test_other_models_are_loaded_once_and_oldest_are_evicted() -> None:
 def test_session_may_choose_model_by_name() -> None:
     current, other = named("a").manifest, named("b").manifest
     loaded = LoadedModels(named("a"), Store(), {other.model_id: other}.get, [other])
-    asked = [loaded.hearing(name, OwnSounds())[0] for name in ("a", "b", None)]
+    asked = [loaded.hearing(name, (), Choices())[0] for name in ("a", "b", None)]
     assert asked == [current.model_id, other.model_id, current.model_id]
     with pytest.raises(BadRequest, match="model: 'c' is not available, only a, b"):
-        loaded.hearing("c", OwnSounds())
+        loaded.hearing("c", (), Choices())
 
 
 def test_missing_model_is_an_error() -> None:

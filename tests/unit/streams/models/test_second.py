@@ -33,9 +33,10 @@ from tests.audio import noise
 from tests.unit.streams.audio.engines import TAGS as COUNT
 from tests.unit.streams.audio.engines import Fingerprint, Pair
 from tests.unit.streams.models.models import MANIFEST, write
+from topics.choices import Choices
 from topics.errors import EngineError
 from topics.geometry import SESSIONS
-from topics.hearing import Hearing, OwnSound, OwnSounds, parts_of
+from topics.hearing import Hearing, OwnSound, parts_of
 
 BANDS = 4
 #: At the rate of the tiny first model.
@@ -162,7 +163,8 @@ def test_model_id_depends_on_second_model(tmp_path: Path) -> None:
 DIMENSION = COUNT
 GRAPH = "0" * 64
 HEADS = np.random.default_rng(1).normal(size=(2, 2, DIMENSION + 1)).astype("<f4")
-HEARING = Hearing(("Kettle", "Lathe"), HEADS.tobytes(), keeps=True)
+KEEPS = Choices(keep_embeddings=True)
+HEARING = Hearing(("Kettle", "Lathe"), HEADS.tobytes(), KEEPS)
 
 
 def test_embedding_is_quantised_to_255_steps() -> None:
@@ -223,12 +225,12 @@ def test_sounds_apply_only_to_model_they_were_learnt_on() -> None:
     def sound(name: str, graph: str) -> OwnSound:
         return OwnSound(name, graph, bytes([1]) * 4, bytes([2]) * 4)
 
-    own = OwnSounds(True, (sound("Kettle", GRAPH), sound("Lathe", "1" * 64)))
+    own = sound("Kettle", GRAPH), sound("Lathe", "1" * 64)
     models = LoadedModels(SoundModel(Pair().manifest))
-    model, hearing = models.hearing(None, own)
-    assert hearing == Hearing(("Kettle",), bytes([1] * 4 + [2] * 4), keeps=True)
+    model, hearing = models.hearing(None, own, KEEPS)
+    assert hearing == Hearing(("Kettle",), bytes([1] * 4 + [2] * 4), KEEPS)
     assert parts_of(model) == (Pair().manifest.model_id, ("Kettle",))
     assert models.tags(model) == (*models.tags(Pair().manifest.model_id), "Kettle")
     assert models.engine(model) is models.current
     alone = LoadedModels(SoundModel(Fingerprint().manifest))
-    assert alone.hearing(None, own) == (Fingerprint().manifest.model_id, NOTHING)
+    assert alone.hearing(None, own, KEEPS) == (Fingerprint().manifest.model_id, Hearing(choices=KEEPS))

@@ -22,12 +22,12 @@ from tests.unit.streams.sessions.rows import MemoryPartition, delivered, draftin
 from tests.unit.streams.sessions.studio import Commands
 from tests.unit.streams.verdicts import expect
 from topics import keys, rows
+from topics.choices import SoundRule
 from topics.errors import NotOwned, RecordError
 from topics.folding import AudioRow
 from topics.sessions.records import Chunk, Cursor, Deleted, Failed, NewWindows, Opened, Sealed, SessionCommand, Tuned
 from topics.sessions.rows import BLOCK_WINDOWS, Block
 from topics.sessions.rules import MOST_TUNED, SessionHead, SessionState
-from topics.sessions.sounds import SoundRule
 
 SESSION = "S" * 24
 TAGS = 3
@@ -308,7 +308,7 @@ def test_readers_are_woken_once_per_group(house: House) -> None:
 
 async def test_rules_begin_behind_windows_that_are_made(house: House) -> None:
     """They are told once the changelog has them; a redelivery keeps their window."""
-    first, second = Tuned("t1", SoundRule(2, 3)), Tuned("t2", sound_rules={"Siren": SoundRule(margin_ms=0)})
+    first, second = Tuned("t1", SoundRule(2, 3)), Tuned("t2", sound_rules={"Siren": SoundRule(margin=0)})
     verdict = expect(house.verdicts, "t1")
     house.write(made(0, 5))
     house.log(made(5, 2))
@@ -324,7 +324,7 @@ async def test_rules_begin_behind_windows_that_are_made(house: House) -> None:
     assert [(one.first, one.rule, one.by_name) for one in opened.rules] == [
         (0, SoundRule(), {}),
         (7, SoundRule(2, 3), {}),
-        (8, SoundRule(2, 3), {"Siren": SoundRule(margin_ms=0)}),
+        (8, SoundRule(2, 3), {"Siren": SoundRule(margin=0)}),
     ]
     more = [f"more {number}" for number in range(MOST_TUNED)]
     verdicts = [expect(house.verdicts, command) for command in more]

@@ -24,11 +24,11 @@ from tests.unit.streams.folding.world import PartitionWorld
 from tests.unit.streams.sessions.rows import delivered
 from tests.unit.streams.sessions.studio import Commands
 from topics import keys, record_codec
+from topics.choices import SoundRule
 from topics.folding import AudioRow
 from topics.ports.ledger import Charge
 from topics.sessions.records import Chunk, Cursor, Expired, Failed, Metered, NewWindows, SessionNote, Tuned
 from topics.sessions.rules import SessionHead
-from topics.sessions.sounds import SoundRule
 
 TAGS = 3
 MODEL = "model@00000000"

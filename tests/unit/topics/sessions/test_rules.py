@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.unit.topics.sessions.session_model import Model
+from topics.choices import SoundRule
 from topics.folding import Arrival, Effect, Receipt, Step
 from topics.sessions.analysis_rules import continues, grown
 from topics.sessions.records import (
@@ -28,7 +29,7 @@ from topics.sessions.records import (
 )
 from topics.sessions.rows import Block, Newest, stored, whole
 from topics.sessions.rules import TABLE, SessionHead, SessionState, fold_command, foresee, state_of
-from topics.sessions.sounds import SoundRule, SoundRules, SoundTracker
+from topics.sessions.sounds import SoundRules, SoundTracker
 from topics.times import HOUR_MS
 
 MOMENTS = st.sampled_from([0, 1, 500, HOUR_MS])
@@ -322,7 +323,7 @@ def test_default_rule_starts_at_once_and_ends_after_silence() -> None:
 
 
 def test_rule_requires_n_of_m_windows() -> None:
-    rule = SoundRule(2, 3, 500)
+    rule = SoundRule(2, 3, 0.5)
     assert run(rule, "x..x..x") == []
     assert run(rule, "x.x....") == [(True, 0, 2000), (False, 0, 2000)]
     assert run(SoundRule(3, 3), "xx.xx.xxx") == [(True, 3000, 5000), (False, 3000, 5000)]
@@ -330,13 +331,13 @@ def test_rule_requires_n_of_m_windows() -> None:
 
 def test_next_sound_begins_after_the_last_one_ended() -> None:
     """Windows of the last sound count for the rule, but are no part of the next sound."""
-    assert run(SoundRule(2, 3, 500), "xx.x..") == [
+    assert run(SoundRule(2, 3, 0.5), "xx.x..") == [
         (True, 0, 1500),
         (False, 0, 1500),
         (True, 1500, 2500),
         (False, 1500, 2500),
     ]
-    tracker, peaks = SoundTracker([rules(SoundRule(2, 3, 500))]), []
+    tracker, peaks = SoundTracker([rules(SoundRule(2, 3, 0.5))]), []
     for number, probability in enumerate((0.9, 0.6, 0.0, 0.7, 0.0, 0.6, 0.8)):
         reported = [("Dog_bark", probability)] if probability else []
         heard = tracker.take(number, 500 * number, 500 * number + 1000, reported)
@@ -345,8 +346,8 @@ def test_next_sound_begins_after_the_last_one_ended() -> None:
 
 
 def test_margin_joins_close_sounds() -> None:
-    assert run(SoundRule(margin_ms=3000), "x....x......") == [(True, 0, 1000), (False, 0, 3500)]
-    assert len(run(SoundRule(margin_ms=2000), "x....x......")) == 4
+    assert run(SoundRule(margin=3), "x....x......") == [(True, 0, 1000), (False, 0, 3500)]
+    assert len(run(SoundRule(margin=2), "x....x......")) == 4
 
 
 def test_each_sound_has_own_rule_and_peak_probability() -> None:
@@ -361,7 +362,7 @@ def test_tracker_remembers_nothing_past_horizon() -> None:
     chance = random.Random(3)
     for _ in range(300):
         of = chance.randint(1, 5)
-        rule = SoundRule(chance.randint(1, of), of, chance.choice((0, 500, 700, 2500)))
+        rule = SoundRule(chance.randint(1, of), of, chance.choice((0, 0.5, 0.7, 2.5)))
         before = "".join(chance.choice("x..") for _ in range(12)) + "." * rule.horizon(500)
         after = "".join(chance.choice("x.") for _ in range(12))
         shift = 500 * len(before)
@@ -371,8 +372,8 @@ def test_tracker_remembers_nothing_past_horizon() -> None:
 
 
 def test_new_rule_applies_from_its_window() -> None:
-    wide = rules(SoundRule(margin_ms=3000), 2)
-    assert run(SoundRule(), "x....x......", 500, wide) == run(SoundRule(margin_ms=3000), "x....x......")
+    wide = rules(SoundRule(margin=3), 2)
+    assert run(SoundRule(), "x....x......", 500, wide) == run(SoundRule(margin=3), "x....x......")
     assert run(SoundRule(), "x..x....x...", 500, wide) == [(True, 0, 1000), (False, 0, 5000)]
     strict = rules(SoundRule(2, 2), 3)
     assert run(SoundRule(), "x..x..xx", 500, strict)[:2] == [(True, 0, 1000), (False, 0, 1000)]

@@ -21,9 +21,10 @@ from streams.node.sender import RecordSender
 from streams.sessions.intake import SessionIntake
 from streams.sessions.listeners import Listeners, ProjectFollower, Tap
 from topics.catalog import COMMANDS, JOB_COMMANDS
+from topics.choices import Choices
 from topics.errors import AudioError, Damaged, RecordError, Unauthorized, Unavailable
 from topics.folding import Answer, Verdict
-from topics.hearing import Hearing, OwnSounds
+from topics.hearing import Hearing, OwnSound
 from topics.jobs import rows as job_rows
 from topics.jobs.options import Service
 from topics.jobs.records import Accepted, JobCommand, Part
@@ -72,8 +73,8 @@ class _Port:
     def follow(self, id: str) -> Follower:
         return self._followers.follow(id)
 
-    def hearing(self, name: str | None, own: OwnSounds) -> tuple[str, Hearing]:
-        return self._models.hearing(name, own)
+    def hearing(self, name: str | None, own: Sequence[OwnSound], choices: Choices) -> tuple[str, Hearing]:
+        return self._models.hearing(name, own, choices)
 
     def _check_room(self, stores: Iterable[HeadStore[Any]], project: str, noun: str) -> None:
         if sum(store.projects.count(project) for store in stores) >= self._limit:

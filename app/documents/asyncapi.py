@@ -33,7 +33,7 @@ RECORDS: Final[dict[str, tuple[type[msgspec.Struct], ...]]] = {
     catalog.CHANGELOG: (Opened, SessionHead, AudioRow, Block, Newest, Receipt, Accepted, JobHead, Served, Seen),
 }
 #: Contents of the field `data` in rows and in records of services' portions.
-PORTIONS: Final = (payloads.Sounds, payloads.Transcript, payloads.Insights, payloads.Caption, payloads.Translated)
+PORTIONS: Final = tuple(payloads.PORTIONS.values())
 TEXT: Final = f"""\
 The log is Earshot's source of truth: everything accepted is on it. This is for its operators and readers; only \
 Earshot may write to it.

@@ -180,13 +180,12 @@ class ResultRenderer:
             yield from _results_member(self._translation(reading, entry))
             return
         for data in self.portions(reading, entry):
-            if entry.service is Service.CAPTION:
-                yield b',"result":%s' % msgspec.json.encode({"caption": payloads.caption(data).text})
-            else:
-                insights = msgspec.to_builtins(payloads.insights(data))
-                result = {field: insights[field] for field in _INSIGHTS if insights[field] is not None}
-                ids = {field: f"insights-{field}" for field in result}
-                yield b',"result":%s,"item_ids":%s' % (msgspec.json.encode(result), msgspec.json.encode(ids))
+            written = msgspec.structs.asdict(msgspec.msgpack.decode(data, type=payloads.PORTIONS[entry.service]))
+            names = _INSIGHTS if entry.service is Service.INSIGHTS else written
+            result = {name: written[name] for name in names if written[name] is not None}
+            yield b',"result":%s' % msgspec.json.encode(result)
+            if names is _INSIGHTS:
+                yield b',"item_ids":%s' % msgspec.json.encode({name: f"insights-{name}" for name in result})
 
     def _translation(self, reading: JobReading, entry: Entry) -> Iterator[bytes]:
         speech = reading.head.entry(Service.SPEECH)

@@ -20,8 +20,7 @@ from streams.clients.restarts import Restarts
 from streams.clients.transcriptions import SpeechTranslationClient, TranscriptionClient
 from streams.clients.translations import TranslationClient
 from streams.models.loaded_models import LoadedModels
-from streams.services.caption import CAPTION
-from streams.services.insights import INSIGHTS
+from streams.services.descriptions import TASKS
 from streams.services.priority import NICE
 from streams.services.prompting import ChatService
 from streams.services.service import JobService
@@ -129,7 +128,7 @@ class JobServices:
             )
         if writing := self._address(settings.engine("caption"), CHAT_MODEL):
             chat = self._noted(ChatClient(writing))
-            for task in (INSIGHTS, CAPTION):
+            for task in TASKS:
                 services[task.service] = ChatService(task, chat, models.tags)
         services[Service.TRANSLATION] = self._translation()
         return services

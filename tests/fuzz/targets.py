@@ -111,9 +111,9 @@ def _rows() -> Run:
         for read in kinds:
             with suppress(RecordError):
                 read(data)
-        for payload in (payloads.sounds, payloads.transcript, payloads.insights, payloads.caption, payloads.translated):
+        for payload in payloads.PORTIONS.values():
             with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-                payload(data)
+                msgspec.msgpack.decode(data, type=payload)
 
     return run
 

@@ -4,6 +4,8 @@ from typing import Final
 
 import msgspec
 
+from topics.jobs.options import Service
+
 
 class Sounds(msgspec.Struct, frozen=True, array_like=True):
     """A portion of `sound_event_detection`: consecutive windows of 2 s every 1 s (`topics.geometry.SENSE`)."""
@@ -85,7 +87,7 @@ class Insights(msgspec.Struct, frozen=True):
 class Caption(msgspec.Struct, frozen=True, array_like=True):
     """The only portion of `caption`."""
 
-    text: str
+    caption: str
 
 
 class Translated(msgspec.Struct, frozen=True, array_like=True):
@@ -95,9 +97,15 @@ class Translated(msgspec.Struct, frozen=True, array_like=True):
     texts: tuple[str, ...]
 
 
+#: The portions of each service.
+PORTIONS: Final[dict[Service, type[msgspec.Struct]]] = {
+    Service.SOUND: Sounds,
+    Service.SPEECH: Transcript,
+    Service.INSIGHTS: Insights,
+    Service.CAPTION: Caption,
+    Service.TRANSLATION: Translated,
+}
 encode: Final = msgspec.msgpack.Encoder().encode
 sounds: Final = msgspec.msgpack.Decoder(Sounds).decode
 transcript: Final = msgspec.msgpack.Decoder(Transcript).decode
-insights: Final = msgspec.msgpack.Decoder(Insights).decode
-caption: Final = msgspec.msgpack.Decoder(Caption).decode
 translated: Final = msgspec.msgpack.Decoder(Translated).decode

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from streams.clients.chat import ChatClient
-from streams.services.caption import CAPTION
-from streams.services.insights import INSIGHTS
+from streams.services.descriptions import CAPTION, INSIGHTS
 from streams.services.prompting import PROMPT_CHARACTERS, ChatService, ChatTask
 from streams.services.service import RunSummary
 from streams.services.timeline import (
@@ -23,7 +22,6 @@ from streams.services.timeline import (
 from tests.unit.streams.clients.http_engine import Asked, HttpEngine, reply
 from tests.unit.streams.jobs.runs import AUDIO_MS, MODEL, Run
 from topics.errors import ServiceFault
-from topics.jobs import payloads
 from topics.jobs.payloads import Caption, Insights, Segment, Sounds, Transcript
 from topics.scores import probability, threshold
 
@@ -76,7 +74,7 @@ def both(**options: Any) -> Run:
 def test_engine_receives_sounds_and_speech() -> None:
     engine, run = HttpEngine(told(ANSWER)), both(audio_insights_prompt="Mind the dog.")
     assert perform(INSIGHTS, run, engine, model="writer") == RunSummary("writer", AUDIO_MS)
-    assert [payloads.insights(data) for data in run.emitted] == [msgspec.convert(ANSWER, Insights)]
+    assert [msgspec.msgpack.decode(data, type=Insights) for data in run.emitted] == [msgspec.convert(ANSWER, Insights)]
     (asked,) = engine.asked
     assert asked.headers["idempotency-key"] == "the-run-0"
     request = asked.json
@@ -111,7 +109,7 @@ def test_long_client_prompt_is_truncated_with_warning() -> None:
 def test_caption_is_one_line() -> None:
     engine, run = HttpEngine(told({"caption": " A dog\nbarks. "})), both(audio_insights_prompt="Mind the dog.")
     assert perform(CAPTION, run, engine) == RunSummary("writer-1", AUDIO_MS)
-    assert [payloads.caption(data) for data in run.emitted] == [Caption("A dog barks.")]
+    assert [msgspec.msgpack.decode(data, type=Caption) for data in run.emitted] == [Caption("A dog barks.")]
     request = engine.asked[0].json
     assert request["response_format"]["json_schema"]["name"] == "caption"
     assert "model" not in request
@@ -126,7 +124,7 @@ def test_long_model_name_is_truncated() -> None:
 def test_transcript_implies_speech_despite_engine_answer() -> None:
     run = Run().heard(Transcript((TURN,))).sounded(sounds((5, -1)))
     perform(INSIGHTS, run, HttpEngine(told({**ANSWER, "contains_speech": False})))
-    insights = payloads.insights(run.emitted[0])
+    insights = msgspec.msgpack.decode(run.emitted[0], type=Insights)
     assert insights is not None
     assert insights.contains_speech
 
@@ -137,14 +135,14 @@ def test_speech_fields_are_null_without_transcript(speech: bool) -> None:
     perform(INSIGHTS, run, HttpEngine(told({**ANSWER, "contains_speech": speech, "keywords": None})))
     silent = dict.fromkeys(("detected_language", "speech_content_summary", "keywords"))
     expected = msgspec.convert({**ANSWER, **silent, "contains_speech": speech}, Insights)
-    assert payloads.insights(run.emitted[0]) == expected
+    assert msgspec.msgpack.decode(run.emitted[0], type=Insights) == expected
 
 
 @pytest.mark.parametrize("fence", ["```json\n%s\n```", "```\n%s```\n", " %s "])
 def test_code_fence_around_answer_is_stripped(fence: str) -> None:
     run = both()
     perform(CAPTION, run, HttpEngine(told(fence % '{"caption": "A `dog` barks."}')))
-    assert payloads.caption(run.emitted[0]) == Caption("A `dog` barks.")
+    assert msgspec.msgpack.decode(run.emitted[0], type=Caption) == Caption("A `dog` barks.")
 
 
 @pytest.mark.parametrize(

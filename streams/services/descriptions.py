@@ -1,4 +1,4 @@
-"""The insights of a job, its likely place, events and speech, written by a language model."""
+"""The descriptions of a job that a language model writes: its likely place, events and speech, and one sentence."""
 
 from typing import Annotated, Final
 
@@ -10,7 +10,7 @@ from topics.jobs.options import Service
 
 ShortTexts = Annotated[tuple[Annotated[str, msgspec.Meta(max_length=200)], ...], msgspec.Meta(max_length=100)]
 
-FIELDS: Final = {
+_INSIGHTS: Final = {
     "contains_speech": {"type": "boolean", "description": "whether somebody speaks"},
     "primary_sound_environment": {**TEXT, "description": "where this may have been recorded, a few words"},
     "situation_summary": {**TEXT, "description": "what goes on, two or three sentences"},
@@ -33,6 +33,7 @@ FIELDS: Final = {
         "description": "up to ten words for what is said; null without a transcript",
     },
 }
+_CAPTION: Final = {"caption": {**TEXT, "description": "one sentence that says what is heard"}}
 
 
 class InsightsAnswer(msgspec.Struct, frozen=True):
@@ -47,11 +48,14 @@ class InsightsAnswer(msgspec.Struct, frozen=True):
     keywords: ShortTexts | None = None
 
 
-_decoder: Final = msgspec.json.Decoder(InsightsAnswer)
+class CaptionAnswer(msgspec.Struct, frozen=True):
+    """The caption as the engine writes it."""
+
+    caption: Text
 
 
-def _read(text: str, data: PromptData) -> payloads.Insights:
-    answer = _decoder.decode(text)
+def _insights(text: str, data: PromptData) -> payloads.Insights:
+    answer = msgspec.json.decode(text, type=InsightsAnswer)
     speech = (answer.detected_language, answer.speech_content_summary, answer.keywords)
     if not data.transcript:
         speech = (None, None, None)
@@ -67,4 +71,10 @@ def _read(text: str, data: PromptData) -> payloads.Insights:
     )
 
 
-INSIGHTS: Final = ChatTask(Service.INSIGHTS, FIELDS, _read, prompted=True)
+def _caption(text: str, data: PromptData) -> payloads.Caption:
+    return payloads.Caption(" ".join(msgspec.json.decode(text, type=CaptionAnswer).caption.split()))
+
+
+INSIGHTS: Final = ChatTask(Service.INSIGHTS, _INSIGHTS, _insights, prompted=True)
+CAPTION: Final = ChatTask(Service.CAPTION, _CAPTION, _caption)
+TASKS: Final = (INSIGHTS, CAPTION)

@@ -35,7 +35,7 @@ TIMEOUT: Final = httpx2.Timeout(60.0, connect=5.0)
 #: Bytes of a line of usage, which holds some hundred rows.
 LONGEST_LINE: Final = 16 * 1024 * 1024
 _NOTHING: Final[Mapping[str, str]] = {}
-_BY_STATUS: Final = {400: BadRequest, 401: Unauthorized, 404: NotFound}
+_BY_STATUS: Final = {kind.status: kind for kind in (BadRequest, Unauthorized, NotFound)}
 
 
 class AdminClient:

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 
 class SoundRule(msgspec.Struct, frozen=True):
-    """When a sound is on, for the events `sound.started` and `sound.ended`."""
+    """When a sound is on."""
 
     windows: Annotated[
         Annotated[int, Meta(ge=1, le=60)],

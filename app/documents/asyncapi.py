@@ -142,7 +142,7 @@ def _socket_operations() -> Json:
 
 def _text(kind: type[msgspec.Struct]) -> Json:
     return {
-        "name": str(kind.__struct_config__.tag),
+        "name": socket_messages.name_of(kind),
         "title": kind.__name__,
         "summary": (kind.__doc__ or "").partition("\n")[0],
         "contentType": "application/json",

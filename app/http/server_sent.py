@@ -4,7 +4,7 @@ Public clients accept no other order. They also split the line at every `data: `
 strings.
 """
 
-from typing import Final
+from typing import ClassVar, Final, Protocol
 
 import msgspec
 
@@ -20,6 +20,12 @@ HEARTBEAT: Final = b": still here\n\n"
 HEARTBEAT_SECONDS: Final = 10.0
 
 
+class Named(Protocol):
+    """The data of an event, of a struct that has its name."""
+
+    event: ClassVar[str]
+
+
 def event(name: str, identity: int | str | None, data: bytes) -> bytes:
     """Return an event with JSON data, and with an id unless it is None."""
     line = b"" if identity is None else f"id: {identity}\n".encode("ascii")
@@ -29,6 +35,10 @@ def event(name: str, identity: int | str | None, data: bytes) -> bytes:
 def json_event(name: str, content: object, identity: int | None = None) -> bytes:
     """Return an event with `content`, an object of a documented type, as JSON."""
     return event(name, identity, msgspec.json.encode(content))
+
+
+def named_event(content: Named, identity: int | None = None) -> bytes:
+    return json_event(content.event, content, identity)
 
 
 def escaped(text: bytes) -> bytes:

@@ -12,12 +12,10 @@ from msgspec import UNSET, Meta, UnsetType
 from app.cluster.lists import MissingPart
 from app.http.replies import Time
 from app.job_progress import JobId
+from app.windows import Clock, SoundWindow
+from app.windows import RecordingSeconds as Seconds
 from topics.jobs.options import Service
 
-Clock = Annotated[
-    str, Meta(pattern=r"^(\d{2,}:)?\d{2}:\d{2}\.\d{2}$", description="`MM:SS.ss`, or `HH:MM:SS.ss` from an hour on.")
-]
-Seconds = Annotated[float, Meta(description="Seconds from the start of the recording.")]
 Reason = Annotated[str, Meta(description="Why the result is missing or incomplete.")]
 
 
@@ -27,25 +25,6 @@ class AcceptedJob(msgspec.Struct, frozen=True):
     job_id: JobId
     status: Literal["accepted"]
     created_at: Time
-
-
-class SoundClass(msgspec.Struct, frozen=True, rename={"name": "class"}):
-    """A sound that was recognised."""
-
-    name: Annotated[str, Meta(description="Name of the sound.")]
-    confidence: Annotated[float, Meta(ge=0, le=1)]
-    id: str
-
-
-class SoundWindow(msgspec.Struct, frozen=True):
-    """A window, and the sounds in it, the most confident first."""
-
-    id: str
-    start_time: Clock
-    end_time: Clock
-    start_time_sec: Seconds
-    end_time_sec: Seconds
-    classes: list[SoundClass]
 
 
 class ServiceEntry(msgspec.Struct, frozen=True):

@@ -101,7 +101,7 @@ def _sound_events(context: JobContext, reading: JobReading) -> Iterator[Sequence
         for number, tags in enumerate(renderer.reported_tags(sounds.scores), sounds.first):
             # Events that start together are in the order of windows: by the stored distance from the threshold, an
             # integer, and then by the tag's number.
-            reported = [(renderer.tags[tag], -missing - tag / len(renderer.tags)) for missing, tag in tags]
+            reported = [(renderer.names[tag], -missing - tag / renderer.width) for missing, tag in tags]
             events += ended_sounds(tracker, number, reported)
         yield _within(events, reading)
     yield _within(tracker.finish(), reading)

@@ -18,7 +18,7 @@ from topics.captions import Cue
 from topics.choices import SoundRule
 from topics.geometry import SENSE
 from topics.jobs.payloads import Segment
-from topics.sessions.sounds import Heard, SoundRules, SoundTracker
+from topics.sessions.sounds import ENDED, Heard, SoundRules, SoundTracker
 
 LINE: Final = 42
 LINES: Final = 2
@@ -33,7 +33,7 @@ _SPEECH: Final = re.compile(r"(.*[ _])?(speech|whisper|conversation|narration)",
 def ended_sounds(tracker: SoundTracker, number: int, reported: Sequence[tuple[str, float]]) -> Iterator[Heard]:
     """Yield the sound events that end before window `number`; the next call is for the next window."""
     start = number * SENSE.hop_ms
-    return (sound for sound in tracker.take(number, start, start + SENSE.window_ms, reported) if not sound.is_on)
+    return (sound for sound in tracker.take(number, start, start + SENSE.window_ms, reported) if sound.event == ENDED)
 
 
 def recording_cues(turns: Sequence[Segment], events: Iterable[Heard], with_names: bool) -> list[Cue]:

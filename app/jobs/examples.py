@@ -24,9 +24,7 @@ from app.jobs.answers import (
     Overlap,
     PartialResult,
     ProcessedAudio,
-    SoundClass,
     SoundEntry,
-    SoundWindow,
     SpeechEntry,
     TranslatedTurn,
     TranslationEntry,
@@ -35,6 +33,7 @@ from app.jobs.answers import (
 )
 from app.jobs.options import RequestOptions
 from app.jobs.rendering import PROCESSED
+from app.windows import SoundClass, SoundWindow
 from topics.geometry import SENSE
 from topics.jobs.options import DEFAULT_SPEECH_MODEL, Service
 from topics.ports.lists import ListQuery

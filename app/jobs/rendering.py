@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from app.http.turns import holder_of
-from app.jobs.window_rendering import WindowRenderer
+from app.windows import WindowRenderer
 from topics import languages
 from topics.errors import Unavailable
 from topics.jobs import payloads
@@ -135,7 +135,7 @@ class ResultRenderer:
         for data in self.portions(reading, entry):
             sounds = payloads.sounds(data)
             renderer = self.window_renderer(sounds.model)
-            yield from renderer.windows(sounds.first, sounds.scores, reading.hours, reading.end_ms)
+            yield from renderer.job_windows(sounds.first, sounds.scores, reading.hours, reading.end_ms)
 
     def _speech(self, reading: JobReading, entry: Entry) -> Iterator[bytes]:
         translation = reading.head.entry(Service.TRANSLATION)

@@ -55,7 +55,7 @@ def _json(context: JobContext, reading: JobReading, entry: Entry) -> Iterator[by
     first = next((payloads.sounds(data) for data in portions), None)
     facts = {
         "model": "" if first is None else first.model,
-        "tags": [] if first is None else context.renderer.window_renderer(first.model).tags,
+        "tags": [] if first is None else context.renderer.window_renderer(first.model).names,
         "hop_seconds": SENSE.hop_ms / 1000,
         "window_seconds": SENSE.window_ms / 1000,
         "step": STEP,

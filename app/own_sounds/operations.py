@@ -38,8 +38,8 @@ from app.own_sounds.own_sound_bodies import (
     SoundList,
     Switch,
 )
-from app.scores import TagRenderer
 from app.shared_descriptions import BROKEN, PROJECT_KEY
+from app.windows import WindowRenderer
 from topics.errors import BadRequest, Conflict, DirectoryDown, NotFound
 from topics.hearing import OwnSound
 from topics.keys import is_id, new_id
@@ -291,7 +291,7 @@ async def find(context: OwnSoundContext, holder: Holder, kept: KeptEmbeddings, s
     """
     if kept.graph != sound.graph:
         raise NotFound(OTHER_MODEL)
-    renderer = TagRenderer([sound.name], 0, {})
+    renderer = WindowRenderer([sound.name])
     found: list[FoundPassage] = []
     scored = (
         (start, list(renderer.reported_tags(context.sounds.scores(sound, _filled(rows), kept.recording))))
@@ -302,7 +302,7 @@ async def find(context: OwnSoundContext, holder: Holder, kept: KeptEmbeddings, s
             for window, tags in enumerate(reported, start):
                 if not tags:
                     continue
-                begins, probability = window * kept.step_ms / 1000, renderer.probability_of(tags[0])
+                begins, probability = window * kept.step_ms / 1000, renderer.named(tags)[0].probability
                 ends = begins + kept.window_ms / 1000
                 if found and begins <= found[-1].end:
                     found[-1] = FoundPassage(found[-1].start, ends, max(probability, found[-1].probability))

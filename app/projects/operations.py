@@ -29,8 +29,8 @@ from app.projects.project_bodies import (
     UsageRow,
     report_of,
 )
-from app.scores import check_tags
 from app.shared_descriptions import PROJECT_KEY
+from app.windows import check_tags
 from topics.choices import SoundRule
 from topics.errors import BadRequest, DirectoryDown, NotFound
 from topics.ports.directory import Principal

@@ -1,9 +1,9 @@
 """Answers about sessions: the types that the documents show and that answers are encoded from.
 
-Pages of windows are assembled from cached JSON (`app.sessions.rendering`); the tests check them against these types.
+Pages are assembled around the cached JSON of their windows; the tests check them against these types.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -11,6 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 from app.cluster.lists import MissingPart
 from app.http.replies import Time
 from app.job_progress import JobId, JobProgress
+from app.windows import Seconds, SenseEvent, SenseEventTag
 from topics.keys import ID_LENGTH
 from topics.ports.live import BANDS, COLUMN_MS, HIGH_HZ, LOW_HZ, SILENCE_DB, STEPS_PER_DB
 
@@ -21,7 +22,6 @@ SessionId = Annotated[
         description="Identifier in all paths of the session. Keep it secret: by default, requests need no key.",
     ),
 ]
-Seconds = Annotated[float, Meta(description="Seconds from the start of the audio; whole seconds are integers.")]
 SessionError = Annotated[str, Meta(description="Why the audio cannot be analysed; absent if it can.")]
 
 
@@ -37,21 +37,6 @@ class CreatedSession(SessionRefs, frozen=True):
 
     window_size: Annotated[float, Meta(description="Length of a window in seconds.")]
     window_hop: Annotated[float, Meta(description="Seconds from the start of one window to the next.")]
-
-
-class SenseEventTag(msgspec.Struct, frozen=True):
-    """A sound that was recognised in a window."""
-
-    name: Annotated[str, Meta(description="Name of the sound; `Others` if nothing was recognised.")]
-    probability: Annotated[float, Meta(ge=0, le=1, description="From 0 (impossible) to 1 (certain).")]
-
-
-class SenseEvent(msgspec.Struct, frozen=True):
-    """A window and what was recognised in it."""
-
-    start_time: Seconds
-    end_time: Seconds
-    tags: Annotated[list[SenseEventTag], Meta(min_length=1, description="The most probable first.")]
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -138,6 +123,7 @@ class SessionEntry(msgspec.Struct, frozen=True):
 class LiveSession(SessionEntry, frozen=True, kw_only=True):
     """A session in the stream: sent first, and when its state changes."""
 
+    event: ClassVar = "session"
     next_window: Annotated[int, Meta(ge=0, description="Number of the next window here.")]
     window_size: Annotated[float, Meta(description="Length of a window in seconds.")]
     window_hop: Annotated[float, Meta(description="Seconds from the start of one window to the next.")]
@@ -155,24 +141,24 @@ class Strip(msgspec.Struct, frozen=True):
 
     start_time: Seconds
     columns: Annotated[
-        str,
+        bytes,
         Meta(
             description=f"Columns of {COLUMN_MS} ms, of {BANDS} bytes each: bands from {LOW_HZ:g} to {HIGH_HZ:g} Hz "
             "(or half the sample rate), even on the mel scale, the lowest first. A byte q stands for a power of "
-            f"(q - 255) / {STEPS_PER_DB} dB against a full-scale sine.",
-            extra_json_schema={"contentEncoding": "base64"},
+            f"(q - 255) / {STEPS_PER_DB} dB against a full-scale sine."
         ),
     ]
 
 
-class LiveWindow(msgspec.Struct, frozen=True):
-    """An analysed window."""
-
+class _NumberedWindow(SenseEvent, frozen=True):
     session_id: SessionId
     window: Annotated[int, Meta(ge=0, description="Its number.")]
-    start_time: Seconds
-    end_time: Seconds
-    tags: Annotated[list[SenseEventTag], Meta(min_length=1, description="What is reported; the most probable first.")]
+
+
+class LiveWindow(_NumberedWindow, frozen=True, kw_only=True):
+    """An analysed window."""
+
+    event: ClassVar = "window"
     top: Annotated[
         list[SenseEventTag], Meta(description="The five most probable sounds; from 0.5 on they are reported.")
     ]
@@ -183,20 +169,30 @@ class LiveWindow(msgspec.Struct, frozen=True):
 class LiveEnd(msgspec.Struct, frozen=True):
     """The session will have no more windows."""
 
+    event: ClassVar = "ended"
     session_id: SessionId
     windows: Annotated[int, Meta(ge=0, description="Number in total.")]
     error: SessionError | UnsetType = UNSET
 
 
-class LiveGone(msgspec.Struct, frozen=True):
-    """A session was deleted, or moved to another node and goes on there: ask again for it."""
+class LiveDeleted(msgspec.Struct, frozen=True):
+    """A session was deleted."""
 
+    event: ClassVar = "deleted"
+    session_id: SessionId
+
+
+class LiveMoved(msgspec.Struct, frozen=True):
+    """A session moved to another node and goes on there: ask again for it."""
+
+    event: ClassVar = "moved"
     session_id: SessionId
 
 
 class LiveBehind(msgspec.Struct, frozen=True):
     """These windows come late, because the client reads too slowly; without `level` if it was evicted."""
 
+    event: ClassVar = "behind"
     session_id: SessionId
     first: Annotated[int, Meta(ge=0, description="Number of the first one.")]
     stop: Annotated[int, Meta(ge=1, description="One more than the number of the last one.")]
@@ -205,6 +201,7 @@ class LiveBehind(msgspec.Struct, frozen=True):
 class LiveMissing(msgspec.Struct, frozen=True):
     """Partitions that no node serves now; 0 once all are served."""
 
+    event: ClassVar = "missing"
     partitions: Annotated[int, Meta(ge=0, description="Partitions whose sessions are not heard.")]
     of: Annotated[int, Meta(ge=1, description="Partitions in total.")]
 
@@ -212,6 +209,7 @@ class LiveMissing(msgspec.Struct, frozen=True):
 class LiveJob(JobProgress, frozen=True, kw_only=True):
     """The progress of a job: sent first, and at each change; `completed` is its end."""
 
+    event: ClassVar = "job"
     cursor: Annotated[
         str, Meta(description="Id in the job's own stream: send it there as `Last-Event-ID` for later events.")
     ]
@@ -220,13 +218,20 @@ class LiveJob(JobProgress, frozen=True, kw_only=True):
 class LiveJobRemoved(msgspec.Struct, frozen=True):
     """A job was deleted."""
 
+    event: ClassVar = "job.removed"
     job_id: JobId
 
 
 class LiveFault(msgspec.Struct, frozen=True):
     """This node cannot continue the stream: ask again."""
 
+    event: ClassVar = "error"
     error: Annotated[str, Meta(min_length=1)]
+
+
+#: The events of a session's stream; that of a project has more.
+SESSION_EVENTS: Final = (LiveSession, LiveWindow, LiveBehind, LiveEnd, LiveDeleted, LiveMoved)
+PROJECT_EVENTS: Final = (LiveJob, LiveJobRemoved, LiveMissing, LiveFault)
 
 
 class SessionPage(msgspec.Struct, frozen=True):

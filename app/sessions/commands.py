@@ -14,7 +14,6 @@ from app.http.descriptions import Answer, Fault, Parameter, fault_of, json_answe
 from app.http.queries import IntegerParameter
 from app.http.replies import NO_CONTENT, Reply, generic_error, json_reply, json_reply_of_bytes
 from app.http.turns import holder_of
-from app.scores import check_tags
 from app.sessions.answers import CreatedSession, SessionRefs
 from app.sessions.examples import BASE64, FILE, ID, RAW, STREAM
 from app.sessions.raw_audio import check_chunk
@@ -32,6 +31,7 @@ from app.sessions.requests import (
 from app.sessions.session_context import SessionContext
 from app.sessions.waiting import NO_SUCH_SESSION, SESSION, SESSION_KEY, allowed_session
 from app.shared_descriptions import BROKEN, IDEMPOTENCY_KEY, PROJECT_KEY
+from app.windows import check_tags
 from topics import keys, media
 from topics.catalog import DEFAULT_CHUNK_LIMIT
 from topics.choices import SoundRule

@@ -1,8 +1,8 @@
 """Positions in the events of a session.
 
-The events follow the windows in order. First comes the window itself, then the events it causes (`sound.started`,
-`sound.ended`). After the last window come the change of state and the ends of sounds that were still on. A place is
-(window, item): everything before that item was sent. It depends only on the rows, so it means the same on every node.
+The events follow the windows in order. First comes the window itself, then the events of sounds that it causes. After
+the last window come the change of state and the ends of sounds that were still on. A place is (window, item):
+everything before that item was sent. It depends only on the rows, so it means the same on every node.
 
 As text it contains a mark of its session, so that cursors of other sessions are refused. The plain number of a window
 is a cursor too: everything up to this window, including its own item.

@@ -3,8 +3,9 @@
 from typing import Final
 
 from app.cluster.cursors import ListCursors
-from app.sessions.answers import SenseEvent, SenseEventTag, SessionEntry
+from app.sessions.answers import SessionEntry
 from app.sessions.requests import CreateSession
+from app.windows import OTHERS, SenseEvent, SenseEventTag
 from topics.ports.lists import ListQuery
 from topics.times import iso_time
 
@@ -13,8 +14,10 @@ RAW: Final = "audio/x-raw; rate=16000; format=s16le"
 #: The first samples of half a second of silence, too short for any window: only its form matters here.
 BASE64: Final = "AAAAAAAAAAAAAAAAAAAAAA=="
 EVENTS: Final = [
-    SenseEvent(0, 1, [SenseEventTag("Fire_smoke_alarm", 0.9267), SenseEventTag("Alarm", 0.8155)]),
-    SenseEvent(0.5, 1.5, [SenseEventTag("Others", 0.0)]),
+    SenseEvent(
+        start_time=0, end_time=1, tags=[SenseEventTag("Fire_smoke_alarm", 0.9267), SenseEventTag("Alarm", 0.8155)]
+    ),
+    SenseEvent(start_time=0.5, end_time=1.5, tags=[OTHERS]),
 ]
 STREAM: Final = CreateSession(RAW, "stream")
 FILE: Final = CreateSession("audio/wav", "file", total_size=320_044, default_sensitivity=-1, file_name="roof.wav")

@@ -8,7 +8,7 @@ import msgspec
 from cachetools import LRUCache
 
 from app.cluster.lists import LONGEST_PAGE
-from app.http.server_sent import json_event
+from app.http.server_sent import named_event
 from app.job_progress import progress_of
 from app.sessions.answers import LiveJob, LiveJobRemoved
 from topics.errors import Unavailable
@@ -46,11 +46,11 @@ class JobReader:
             if view is None:
                 if told is not None:
                     del self._told[job]
-                    yield json_event("job.removed", LiveJobRemoved(job))
+                    yield named_event(LiveJobRemoved(job))
                 continue
             head = view.head
             is_met = told is not None or head.unfinished or head.created >= self._begun_ms
             if view.accepted.project == self._project and is_met and head.revision > (told or 0):
                 self._told[job] = head.revision
                 progress = msgspec.structs.asdict(progress_of(job, head))
-                yield json_event("job", LiveJob(**progress, cursor=str(head.revision)))
+                yield named_event(LiveJob(**progress, cursor=str(head.revision)))

@@ -13,7 +13,7 @@ import msgspec
 
 from app.http.call import Call
 from app.http.replies import StreamReply
-from app.http.server_sent import HEARTBEAT, json_event
+from app.http.server_sent import HEARTBEAT, json_event, named_event
 from app.sessions.answers import LiveMissing
 from app.sessions.session_context import SessionContext
 from topics.errors import Unavailable
@@ -89,7 +89,7 @@ class _Others:
             missing = coverage.partitions - len(coverage.here.union(*self._parts.values()))
             if missing != said:
                 said = missing
-                await self._pieces.put(json_event("missing", LiveMissing(missing, coverage.partitions)))
+                await self._pieces.put(named_event(LiveMissing(missing, coverage.partitions)))
 
     async def _listen(self, url: str) -> None:
         while True:

@@ -1,11 +1,14 @@
 """The list of a project's sessions."""
 
+from msgspec import UNSET
+
 from app.cluster.lists import MissingPart
 from app.http.call import Call
 from app.http.replies import Reply
-from app.sessions.answers import SessionPage
+from app.sessions.answers import SessionEntry, SessionPage
 from app.sessions.examples import DAMAGED, LIST_TOKEN, LISTED
 from app.sessions.session_context import SessionContext
+from app.sessions.socket_messages import shown_state
 from app.shared_descriptions import listing
 from topics.geometry import seconds
 from topics.ports.sessions import SessionView
@@ -30,20 +33,20 @@ async def list_sessions(call: Call, context: SessionContext) -> Reply:
     return await context.list.page(call, principal.project)
 
 
-def listed_session(time_ms: int, session: str, view: SessionView) -> dict[str, object]:
-    """Return the list entry of a session; `seconds` is the length of the analysed audio."""
+def listed_session(time_ms: int, session: str, view: SessionView) -> SessionEntry:
+    """Return the list entry of a session."""
     opened, head = view.opened, view.head
-    fields: dict[str, object] = {
-        "session_id": session,
-        "state": head.state,
-        "type": opened.kind,
-        "content_type": opened.content_type,
+    return SessionEntry(
+        session_id=session,
+        state=shown_state(head.state),
+        type=opened.kind,
+        content_type=opened.content_type,
         # Early versions did not record the opening time.
-        "created_at": iso_time(time_ms) if time_ms else None,
-        "updated_at": iso_time(head.touched),
-        "file_name": opened.file_name,
-        "seconds": seconds(opened.audio_ms(head.windows, bool(head.predicts))),
-        "in_progress": head.in_progress,
-    }
-    # Some clients treat any `error`, even null, as an error.
-    return fields if head.error is None else {**fields, "error": head.error}
+        created_at=iso_time(time_ms) if time_ms else None,
+        updated_at=iso_time(head.touched),
+        file_name=opened.file_name,
+        seconds=seconds(opened.audio_ms(head.windows, bool(head.predicts))),
+        in_progress=head.in_progress,
+        # Some clients treat any `error`, even null, as an error.
+        error=UNSET if head.error is None else head.error,
+    )

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iter
 from contextlib import aclosing
 from functools import partial
 from itertools import chain
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 from cachetools import LRUCache
@@ -20,17 +20,18 @@ from app.http.call import Call
 from app.http.holder_quota import HolderQuota, Places
 from app.http.queries import LARGEST, IntegerParameter, query_parameters
 from app.http.replies import Reply, StreamReply
-from app.http.server_sent import HEADERS, HEARTBEAT, HEARTBEAT_SECONDS, event, json_event
+from app.http.server_sent import HEADERS, HEARTBEAT, HEARTBEAT_SECONDS, event, named_event
 from app.http.streaming import in_turn
 from app.http.turns import holder_of
-from app.sessions.answers import LiveBehind, LiveFault, LiveGone
+from app.sessions.answers import LiveBehind, LiveDeleted, LiveFault, LiveMoved
 from app.sessions.cursors import Place, next_window, parse
 from app.sessions.job_reader import JobReader
 from app.sessions.joined_live import joined, part_event
 from app.sessions.live_rendering import PIECE, ended_event, session_event, window_events
 from app.sessions.rendering import readable_windows
 from app.sessions.session_context import SessionContext
-from app.sessions.socket_events import SOUNDS, Event, EventReader, wanted_types
+from app.sessions.socket_events import Event, EventReader, wanted_types
+from app.sessions.socket_messages import SOUND_EVENTS
 from app.sessions.socket_quota import RETRY_SECONDS
 from app.sessions.waiting import allowed_session
 from topics import keys
@@ -190,7 +191,7 @@ class WindowReader:
             self._state = now
             yield session_event(self._session, view, self._next)
         if self._live and total - self._next > BEHIND:
-            yield json_event("behind", LiveBehind(self._session, self._next, total))
+            yield named_event(LiveBehind(self._session, self._next, total))
         self._live = True
         sound_of = partial(source.window, self._session)
         while self._next < total:
@@ -218,7 +219,7 @@ async def _followed(
                         yield piece
                         spoke = clock()
             if view is None:
-                yield json_event("deleted", LiveGone(session))
+                yield named_event(LiveDeleted(session))
                 return
             if view.head.ended:
                 yield ended_event(session, view)
@@ -229,7 +230,7 @@ async def _followed(
             await follower.changed(max(0.0, spoke + HEARTBEAT_SECONDS - clock()))
     except Unavailable as error:
         log.info("session is listened to no longer", session=keys.shown(session), reason=str(error))
-        yield json_event(_lost(context, session) or "moved", LiveGone(session))
+        yield named_event((_lost(context, session) or LiveMoved)(session))
     finally:
         follower.close()
         if tap is not None:
@@ -295,7 +296,7 @@ class ProjectReader:
         return late
 
     def _reading(self, session: str, view: SessionView, first: int, live: bool = False) -> _Reading:
-        sounds = EventReader(self._context.renderer, session, view.opened, (first, 0), SOUNDS, named=True)
+        sounds = EventReader(self._context.renderer, session, view.opened, (first, 0), SOUND_EVENTS.keys(), named=True)
         return _Reading(WindowReader(self._context, session, first, ids=False, live=live), sounds)
 
     def _events(self, session: str, view: SessionView, met_at: int) -> Iterator[bytes]:
@@ -314,7 +315,7 @@ class ProjectReader:
     def moved(self) -> Iterator[bytes]:
         """Yield the sessions whose partition moved to another node."""
         for session in list(self._readings):
-            if _lost(self._context, session) == "moved":
+            if _lost(self._context, session) is LiveMoved:
                 yield from self._forgotten(session)
 
     def _sounds(self, session: str, view: SessionView, sounds: EventReader) -> Iterator[bytes]:
@@ -331,18 +332,18 @@ class ProjectReader:
 
     def _forgotten(self, session: str) -> Iterator[bytes]:
         if (reading := self._readings.pop(session, None)) is not None:
-            why = _lost(self._context, session) or "moved"
-            if why == "deleted":
+            why = _lost(self._context, session) or LiveMoved
+            if why is LiveDeleted:
                 yield _rendered(reading.sounds.gone(), ids=False)
-            yield json_event(why, LiveGone(session))
+            yield named_event(why(session))
 
 
-def _lost(context: SessionContext, session: str) -> Literal["deleted", "moved"] | None:
+def _lost(context: SessionContext, session: str) -> type[LiveDeleted | LiveMoved] | None:
     """Return why a session cannot be read here, or None if it can."""
     try:
-        return "deleted" if context.sessions.view(session) is None else None
+        return LiveDeleted if context.sessions.view(session) is None else None
     except Unavailable:
-        return "moved"
+        return LiveMoved
 
 
 async def _project_events(
@@ -385,6 +386,6 @@ async def _project_events(
                 await follower.changed(min(POLL_SECONDS, max(0.0, spoke + HEARTBEAT_SECONDS - clock())))
     except Unavailable as error:
         log.info("project is listened to no longer", reason=str(error))
-        yield json_event("error", LiveFault(NOT_HERE))
+        yield named_event(LiveFault(NOT_HERE))
     finally:
         follower.close()

@@ -8,52 +8,32 @@ import msgspec
 from app.cluster.lists import NOBODY, MissingPart
 from app.http.descriptions import Description, Parameter, event_answer, fault_of, integer_query, json_answer
 from app.http.operation import Handler
-from app.http.server_sent import HEARTBEAT_SECONDS, json_event
+from app.http.server_sent import HEARTBEAT_SECONDS, Named, named_event
 from app.job_progress import ServiceProgress
 from app.sessions import activity, live
 from app.sessions.activity_counter import COUNT_SECONDS, HOURS, PROJECT_CROWDED
-from app.sessions.answers import (
-    Level,
-    LiveBehind,
-    LiveEnd,
-    LiveFault,
-    LiveGone,
-    LiveJob,
-    LiveJobRemoved,
-    LiveMissing,
-    LiveSession,
-    LiveWindow,
-    SenseEventTag,
-    Strip,
-)
+from app.sessions.answers import PROJECT_EVENTS, SESSION_EVENTS, Level, LiveEnd, LiveJob, LiveSession, LiveWindow, Strip
 from app.sessions.examples import ID, LISTED
 from app.sessions.socket_events import TYPES, wanted_types
-from app.sessions.socket_messages import Loudness, SoundEnded, SoundStarted
+from app.sessions.socket_messages import SOUND_EVENTS, Loudness
 from app.sessions.waiting import NO_SUCH_SESSION, SESSION, SESSION_KEY
 from app.shared_descriptions import BROKEN, PROJECT_KEY
+from app.windows import SenseEventTag
 from topics.errors import Unavailable
 from topics.jobs.options import Service
 
 HEARD: Final = LiveWindow(
-    ID,
-    17,
-    8.5,
-    9.5,
-    [SenseEventTag("Dog_bark", 0.9408)],
-    [SenseEventTag("Dog_bark", 0.9408), SenseEventTag("Knock", 0.3112)],
-    Level(-22.4, -9.1),
-    Strip(9.0, "AAAA"),
+    session_id=ID,
+    window=17,
+    start_time=8.5,
+    end_time=9.5,
+    tags=[SenseEventTag("Dog_bark", 0.9408)],
+    top=[SenseEventTag("Dog_bark", 0.9408), SenseEventTag("Knock", 0.3112)],
+    level=Level(-22.4, -9.1),
+    strip=Strip(9.0, bytes(3)),
 )
 NOW: Final = LiveSession(**msgspec.structs.asdict(LISTED), next_window=17, window_size=1, window_hop=0.5)
 JOB: Final = LiveJob(ID, "processing", 0.5, {Service.SOUND: ServiceProgress("running", 0.5)}, cursor="2")
-SESSION_EVENTS: Final[Mapping[str, Any]] = {
-    "session": LiveSession,
-    "window": LiveWindow,
-    "behind": LiveBehind,
-    "ended": LiveEnd,
-    "deleted": LiveGone,
-    "moved": LiveGone,
-}
 LIVE_TEXT: Final = (
     f"Server-sent events, with a comment every {HEARTBEAT_SECONDS:g} s of silence. Levels and spectrograms are made "
     "only while somebody listens: earlier windows have none. Windows are read from storage: a slow reader gets them "
@@ -62,8 +42,13 @@ LIVE_TEXT: Final = (
 )
 
 
-def _events(*events: tuple[str, int | None, Any]) -> str:
-    return "".join(json_event(name, data, number).decode() for name, number, data in events)
+def _events(*events: Named, number: int | None = None) -> str:
+    return b"".join(named_event(one, number if isinstance(one, LiveWindow) else None) for one in events).decode()
+
+
+def _types(*kinds: type[Named]) -> dict[str, Any]:
+    """Return the types of events by name."""
+    return {kind.event: kind for kind in kinds}
 
 
 DAY: Final = activity.Activity(
@@ -88,17 +73,6 @@ DAY_FAULTS: Final = (
     fault_of(activity.parse_day, {activity.OFFSET.name: "900"}, 0),
 )
 FULL: Final = Unavailable(live.FULL)
-
-
-SOUND_EVENTS: Final[Mapping[str, Any]] = {"sound.started": SoundStarted, "sound.ended": SoundEnded}
-PROJECT_EVENTS: Final[Mapping[str, Any]] = {
-    **SESSION_EVENTS,
-    **SOUND_EVENTS,
-    "job": LiveJob,
-    "job.removed": LiveJobRemoved,
-    "missing": LiveMissing,
-    "error": LiveFault,
-}
 #: At the place of the sessions.
 SESSION_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
     live.follow_session: Description(
@@ -126,8 +100,8 @@ SESSION_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
             Parameter("after", "query", str, "With `events`: events after this cursor; `start` for all."),
         ),
         answers=event_answer(
-            {**SESSION_EVENTS, **SOUND_EVENTS, "level": Loudness},
-            {"one window": _events(("session", None, NOW), ("window", 17, HEARD), ("ended", None, LiveEnd(ID, 18)))},
+            {**_types(*SESSION_EVENTS), **SOUND_EVENTS, "level": Loudness},
+            {"one window": _events(NOW, HEARD, LiveEnd(ID, 18), number=17)},
         ),
         faults=(fault_of(live.FROM.judge, "now"), fault_of(wanted_types, "all"), NO_SUCH_SESSION, FULL, *BROKEN),
     ),
@@ -155,11 +129,8 @@ PROJECT_OPERATIONS: Final[Mapping[Handler[Any], Description]] = {
             Parameter("strips", "query", str, "The session of the project whose spectrograms are sent.", example=""),
         ),
         answers=event_answer(
-            PROJECT_EVENTS,
-            {
-                "one window": _events(("session", None, NOW), ("window", None, HEARD)),
-                "a job": _events(("job", None, JOB)),
-            },
+            {**_types(*SESSION_EVENTS), **SOUND_EVENTS, **_types(*PROJECT_EVENTS)},
+            {"one window": _events(NOW, HEARD), "a job": _events(JOB)},
         ),
         faults=(FULL, *BROKEN),
     ),

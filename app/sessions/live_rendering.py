@@ -1,16 +1,17 @@
 """Renders the events of the live streams."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
-import pybase64
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
+from msgspec.structs import asdict
 
-from app.http.server_sent import event, json_event
-from app.sessions.answers import LiveEnd
+from app.http.server_sent import named_event
+from app.sessions.answers import Level, LiveEnd, LiveSession, LiveWindow, Strip
 from app.sessions.lists import listed_session
 from app.sessions.rendering import EventRenderer, readable_windows
-from topics.geometry import Geometry, seconds
+from topics.geometry import seconds
 from topics.ports.live import WindowSound
 from topics.ports.sessions import SessionView
 
@@ -26,18 +27,14 @@ SoundOf = Callable[[int], WindowSound | None]
 def session_event(session: str, view: SessionView, first: int) -> bytes:
     """Report that the stream of a session starts at window `first`, or that its state changed there."""
     opened = view.opened
-    fields = {
-        **listed_session(opened.at, session, view),
-        "next_window": first,
-        "window_size": seconds(opened.window_ms),
-        "window_hop": seconds(opened.hop_ms),
-    }
-    return json_event("session", fields)
+    entry = asdict(listed_session(opened.at, session, view))
+    size, hop = seconds(opened.window_ms), seconds(opened.hop_ms)
+    return named_event(LiveSession(**entry, next_window=first, window_size=size, window_hop=hop))
 
 
 def ended_event(session: str, view: SessionView) -> bytes:
     """Report that no further window will come."""
-    return json_event("ended", LiveEnd(session, readable_windows(view), view.head.error or UNSET))
+    return named_event(LiveEnd(session, readable_windows(view), view.head.error or UNSET))
 
 
 def window_events(
@@ -48,31 +45,19 @@ def window_events(
     Raises:
         Unavailable: some windows are not here.
     """
-    opened, predicts = view.opened, bool(view.head.predicts)
-    geometry = opened.geometry
+    opened, geometry = view.opened, view.opened.geometry
+    # Milliseconds of a window that the one before covers.
+    covered = 0 if view.head.predicts else geometry.window_ms - geometry.hop_ms
     number = first
-    for tag_renderer, packed in renderer.scored(session, opened, first, stop):
-        width = tag_renderer.width
-        for place, tags in enumerate(tag_renderer.tags(packed)):
-            top = tag_renderer.top(packed[place * width : (place + 1) * width], TOP)
-            start, end = geometry.bounds(number)
-            sound = sound_of(number)
-            strip_at = start if number == 0 or predicts else seconds(number * opened.hop_ms + _earlier(geometry))
-            data = b'{"session_id":"%s","window":%d,"start_time":%a,"end_time":%a,"tags":[%s],"top":[%s]%s}' % (
-                session.encode("ascii"), number, start, end, tags, top,
-                b"" if sound is None else _sound(sound, strip_at),
-            )  # fmt: skip
-            yield event("window", number if ids else None, data)
+    for windows, packed in renderer.scored(session, opened, first, stop):
+        for place, tags in enumerate(windows.reported_tags(packed)):
+            top = windows.top(packed[place * windows.width : (place + 1) * windows.width], TOP)
+            level: Level | UnsetType = UNSET
+            strip: Strip | UnsetType = UNSET
+            if (sound := sound_of(number)) is not None:
+                level = Level(sound.rms, sound.peak)
+                if sound.columns:
+                    strip = Strip(seconds(number * geometry.hop_ms + (covered if number else 0)), sound.columns)
+            kind = partial(LiveWindow, session_id=session, window=number, top=top, level=level, strip=strip)
+            yield named_event(windows.event(kind, geometry, number, tags), number if ids else None)
             number += 1
-
-
-def _earlier(geometry: Geometry) -> int:
-    """Return the overlap of a window with the previous one, milliseconds."""
-    return geometry.window_ms - geometry.hop_ms
-
-
-def _sound(sound: WindowSound, start: float) -> bytes:
-    level = b',"level":{"rms":%a,"peak":%a}' % (sound.rms, sound.peak)
-    if not sound.columns:
-        return level
-    return level + b',"strip":{"start_time":%a,"columns":"%s"}' % (start, pybase64.b64encode(sound.columns))

@@ -1,4 +1,4 @@
-"""Packed scores to JSON sound events.
+"""Pages of windows as JSON.
 
 A window is final once it can be read, and sensitivities are fixed when the session is created, so the events of a
 window never change. Windows are rendered in aligned pieces of up to `PIECE`, so that a whole piece is the same for all
@@ -12,9 +12,8 @@ from typing import Final
 
 from cachetools import LRUCache
 
-from app.scores import TagRenderer
+from app.windows import SenseEvent, WindowRenderer, encode
 from topics.errors import Unavailable
-from topics.geometry import Geometry
 from topics.ports.sessions import Sessions, SessionView
 from topics.sessions.records import Opened
 
@@ -31,7 +30,7 @@ class EventRenderer:
     def __init__(self, sessions: Sessions, capacity: int = CACHE_BYTES) -> None:
         self._sessions = sessions
         self._pieces: LRUCache[tuple[str, int, int], bytes] = LRUCache(capacity, getsizeof=len)
-        self._tag_renderer = lru_cache(maxsize=256)(self._new_tag_renderer)
+        self._window_renderer = lru_cache(maxsize=256)(self._new_window_renderer)
 
     def events(self, session: str, opened: Opened, first: int, end: int) -> bytes:
         """Return windows [first, end), which must exist, as SenseEvent objects with commas between.
@@ -53,7 +52,7 @@ class EventRenderer:
             first = stop
         return pieces[0] if len(pieces) == 1 else b",".join(pieces)
 
-    def scored(self, session: str, opened: Opened, first: int, stop: int) -> Iterator[tuple[TagRenderer, bytes]]:
+    def scored(self, session: str, opened: Opened, first: int, stop: int) -> Iterator[tuple[WindowRenderer, bytes]]:
         """Yield packed scores of windows [first, stop), several windows at a time, with their renderer.
 
         Raises:
@@ -61,19 +60,21 @@ class EventRenderer:
         """
         sensitivities = tuple(sorted(opened.tags_sensitivity.items()))
         for windows in self._sessions.windows(session, first, stop - first):
-            renderer = self._tag_renderer(windows.model, opened.default_sensitivity, sensitivities)
+            renderer = self._window_renderer(windows.model, opened.default_sensitivity, sensitivities)
             yield renderer, windows.scores
             first += len(windows.scores) // renderer.width
         if first < stop:
             raise Unavailable("the session's results are not all here yet")
 
     def _rendered(self, session: str, opened: Opened, first: int, stop: int) -> bytes:
-        geometry = opened.geometry
-        tags = [one for renderer, scores in self.scored(session, opened, first, stop) for one in renderer.tags(scores)]
-        return b",".join([_event(geometry, number, reported) for number, reported in enumerate(tags, first)])
+        geometry, events = opened.geometry, list[SenseEvent]()
+        for renderer, scores in self.scored(session, opened, first, stop):
+            for tags in renderer.reported_tags(scores):
+                events.append(renderer.event(SenseEvent, geometry, first + len(events), tags))
+        return encode(events)[1:-1]
 
-    def _new_tag_renderer(self, model: str, default: int, sensitivities: _Sensitivities) -> TagRenderer:
-        return TagRenderer(self._sessions.tags(model), default, dict(sensitivities))
+    def _new_window_renderer(self, model: str, default: int, sensitivities: _Sensitivities) -> WindowRenderer:
+        return WindowRenderer(self._sessions.tags(model), default, dict(sensitivities))
 
 
 def readable_windows(view: SessionView) -> int:
@@ -86,8 +87,3 @@ def readable_windows(view: SessionView) -> int:
     if head.kind == "file" and not head.finished:
         return max(0, head.windows - 1)
     return head.windows
-
-
-def _event(geometry: Geometry, window: int, tags: bytes) -> bytes:
-    start, end = geometry.bounds(window)
-    return b'{"start_time":%a,"end_time":%a,"tags":[%s]}' % (start, end, tags)

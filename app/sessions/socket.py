@@ -25,6 +25,7 @@ from app.sessions.socket_audio import SentAudio
 from app.sessions.socket_events import EventReader
 from app.sessions.socket_quota import KeyWatch, SocketQuota
 from app.sessions.waiting import NO_SESSION
+from app.windows import encode
 from topics import keys
 from topics.clock import until_tick
 from topics.errors import EarshotError, NotOwned, Unavailable
@@ -363,7 +364,7 @@ class Socket:
             if self._refuses:
                 self._close(close_code(403), why_readonly(view.head.error), 403, last=texts)
                 return
-            texts.append(messages.encode(messages.End(self._events.cursor)))
+            texts.append(encode(messages.End(self._events.cursor)))
             self._finish(OK, "", texts)
             return
         if texts:

@@ -1,13 +1,15 @@
 """The events of a session for one reader, read from the rows after a cursor."""
 
 from collections.abc import Iterator, Set
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 from msgspec import UNSET
 
 from app.sessions.cursors import Place, cursor, next_window
 from app.sessions.rendering import EventRenderer, readable_windows
-from app.sessions.socket_messages import Change, State, encode, shown_state
+from app.sessions.socket_messages import EVENTS, SOUND_EVENTS, Change, Loudness, State, Window, name_of, shown_state
+from app.windows import ReportedTag, WindowRenderer, encode
 from topics.errors import BadRequest
 from topics.geometry import seconds
 from topics.ports.live import SoundTap
@@ -15,14 +17,9 @@ from topics.ports.sessions import SessionView
 from topics.sessions.records import Opened
 from topics.sessions.sounds import Heard, SoundTracker
 
-WINDOW: Final = "window"
-SESSION: Final = "session"
-LEVEL: Final = "level"
-STARTED: Final = "sound.started"
-ENDED: Final = "sound.ended"
-SOUNDS: Final = frozenset({STARTED, ENDED})
 #: Allowed values in `events`.
-TYPES: Final = (WINDOW, STARTED, ENDED, LEVEL, SESSION)
+TYPES: Final = tuple(name_of(kind) for kind in EVENTS)
+WINDOW, LEVEL, SESSION = name_of(Window), name_of(Loudness), name_of(Change)
 #: Instead of types: no events.
 NONE: Final = "none"
 #: The item after all items of a window.
@@ -59,9 +56,13 @@ class _Scored(NamedTuple):
     number: int
     start_ms: int
     end_ms: int
-    #: JSON of its tags, if wanted.
-    tags: bytes
-    reported: list[tuple[str, float]]
+    renderer: WindowRenderer
+    tags: list[ReportedTag]
+
+    def take(self, tracker: SoundTracker) -> list[Heard]:
+        """Return the sounds that start or end with it."""
+        reported = [(tag.name, tag.probability) for tag in self.renderer.named(self.tags)]
+        return tracker.take(self.number, self.start_ms, self.end_ms, reported)
 
 
 class EventReader:
@@ -78,10 +79,10 @@ class EventReader:
         """Begin at a place, with the wanted types; with `named`, events of sounds name their session."""
         self._renderer = renderer
         self._session = session
-        self._name = {"session_id": session} if named else {}
+        self._named = named
         self.place = place
         self._wanted = wanted
-        self._sounds = SoundTracker(opened.rules) if wanted & SOUNDS else None
+        self._sounds = SoundTracker(opened.rules) if wanted & SOUND_EVENTS.keys() else None
         #: Windows [from, to) before the place, which are read to find the sounds that are on; None once they are known.
         self._looking: tuple[int, int] | None = None
         #: True if nothing before the place has to be read.
@@ -142,31 +143,26 @@ class EventReader:
         first, stop = self._looking or (place, place)
         horizon = self._sounds.horizon(view.opened.hop_ms)
         if first > 0 and self._quiet < horizon:
-            for one in reversed(list(self._scored(view, max(0, first - LOOK_BACK), first, False))):
-                self._quiet, first = 0 if one.reported else self._quiet + 1, one.number
+            for one in reversed(list(self._scored(view, max(0, first - LOOK_BACK), first))):
+                self._quiet, first = 0 if one.tags else self._quiet + 1, one.number
                 if self._quiet >= horizon:
                     break
             self._looking = first, stop
             return
         self._quiet = horizon
         end = min(stop, first + LOOK_BACK)
-        for one in self._scored(view, first, end, False):
-            self._sounds.take(one.number, one.start_ms, one.end_ms, one.reported)
+        for one in self._scored(view, first, end):
+            one.take(self._sounds)
         self._looking, self.known = (end, stop), end >= stop
 
-    def _scored(self, view: SessionView, first: int, stop: int, with_tags: bool) -> Iterator[_Scored]:
-        opened = view.opened
-        geometry, number = opened.geometry, first
+    def _scored(self, view: SessionView, first: int, stop: int) -> Iterator[_Scored]:
+        opened, number = view.opened, first
         if first >= stop:
             return
         for renderer, packed in self._renderer.scored(self._session, opened, first, stop):
-            reported = renderer.reported_tags(packed)
-            tags = renderer.tags(packed) if with_tags else [b""] * len(reported)
-            for found, text in zip(reported, tags, strict=True):
-                start, end = (round(1000 * second) for second in geometry.bounds(number))
-                wanted = found if self._sounds is not None else []
-                named = [(renderer.names[tag[1]], renderer.probability_of(tag)) for tag in wanted]
-                yield _Scored(number, start, end, text, named)
+            for tags in renderer.reported_tags(packed):
+                start = number * opened.hop_ms
+                yield _Scored(number, start, start + opened.window_ms, renderer, tags)
                 number += 1
 
     # --- events -----------------------------------------------------------------------------------------------------
@@ -174,40 +170,38 @@ class EventReader:
     def _windows(self, view: SessionView, stop: int, tap: SoundTap | None) -> list[Event]:
         events: list[Event] = []
         number, skipped = self.place
-        for one in self._scored(view, number, stop, WINDOW in self._wanted):
-            start, end = seconds(one.start_ms), seconds(one.end_ms)
+        geometry = view.opened.geometry
+        for one in self._scored(view, number, stop):
             if WINDOW in self._wanted and not skipped:
                 at = cursor(self._session, (one.number, 1))
-                text = b'{"type":"window","cursor":"%s","window":%d,"start_time":%a,"end_time":%a,"tags":[%s]}' % (
-                    at.encode("ascii"), one.number, start, end, one.tags,
-                )  # fmt: skip
-                events.append(Event(WINDOW, at, text))
+                kind = partial(Window, cursor=at, window=one.number)
+                window = one.renderer.event(kind, geometry, one.number, one.tags)
+                events.append(Event(WINDOW, at, encode(window)))
             if self._sounds is not None:
-                heard = self._sounds.take(one.number, one.start_ms, one.end_ms, one.reported)
-                events += self._heard(one.number, heard, skipped)
+                events += self._heard(one.number, one.take(self._sounds), skipped)
             if tap is not None and (sound := tap.window(self._session, one.number)) is not None:
-                text = b'{"type":"level","start_time":%a,"end_time":%a,"rms":%a,"peak":%a}' % (
-                    start, end, sound.rms, sound.peak,
-                )  # fmt: skip
-                events.append(Event(LEVEL, None, text))
+                level = Loudness(seconds(one.start_ms), seconds(one.end_ms), sound.rms, sound.peak)
+                events.append(Event(LEVEL, None, encode(level)))
             skipped = 0
         self.place = stop, 0
         return events
 
     def _heard(self, number: int, heard: list[Heard], skipped: int) -> Iterator[Event]:
         for item, sound in enumerate(heard, 1):
-            kind = STARTED if sound.is_on else ENDED
-            if kind not in self._wanted or item < skipped:
-                continue
-            yield self._sound(cursor(self._session, (number, item + 1)), sound)
+            if sound.event in self._wanted and item >= skipped:
+                yield self._sound(cursor(self._session, (number, item + 1)), sound)
 
     def _sound(self, at: str, sound: Heard) -> Event:
-        kind = STARTED if sound.is_on else ENDED
-        fields: dict[str, object] = {"type": kind, "cursor": at, **self._name, "name": sound.name}
-        fields["start_time"] = seconds(sound.start_ms)
-        if not sound.is_on:
-            fields["end_time"] = seconds(sound.end_ms)
-        return Event(kind, at, encode({**fields, "probability": sound.probability}))
+        facts: dict[str, Any] = {
+            "cursor": at,
+            "session_id": self._session if self._named else UNSET,
+            "name": sound.name,
+            "start_time": seconds(sound.start_ms),
+            "end_time": seconds(sound.end_ms),
+            "probability": sound.probability,
+        }
+        kind = SOUND_EVENTS[sound.event]
+        return Event(sound.event, at, encode(kind(**{field: facts[field] for field in kind.__struct_fields__})))
 
     def _end(self, view: SessionView, total: int) -> list[Event]:
         """Return the events after the last window: the change of state, and the ends of sounds."""
@@ -229,7 +223,7 @@ class EventReader:
     def _close(self, number: int, skipped: int, state: State, error: str | None) -> Iterator[Event]:
         self.finished = True
         # Every reader learns why a session failed, except one that gets it with the state of its sessions.
-        if not skipped and (SESSION in self._wanted or (error is not None and not self._name)):
+        if not skipped and (SESSION in self._wanted or (error is not None and not self._named)):
             at = cursor(self._session, (number, 1))
             yield Event(SESSION, at, encode(Change(at, state, UNSET if error is None else error)))
         rest = self._sounds.finish() if self._sounds is not None and self.known else []

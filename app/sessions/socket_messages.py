@@ -5,17 +5,17 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from app.sessions.answers import SenseEventTag, SessionId
+from app.sessions.answers import SessionId
+from app.windows import Seconds, SenseEvent, encode
 from topics import media
 from topics.errors import DirectoryDown, EarshotError, Unauthorized, Unavailable
 from topics.ports.sessions import SessionView
+from topics.sessions import sounds
 from topics.sessions.rules import SessionState
 
 Cursor = Annotated[
     str, Meta(description="A place in the session's events: `after` continues after it.", pattern=r"^[0-9A-Za-z._-]+$")
 ]
-Number = Annotated[int, Meta(ge=0)]
-Seconds = Annotated[float, Meta(ge=0)]
 #: `deleted` comes only to those who listen at that moment.
 State = Literal["writable", "readonly", "deleted"]
 
@@ -55,32 +55,31 @@ class Ack(Message, frozen=True, tag="ack"):
     behind: Annotated[float, Meta(ge=0, description="Seconds of stored audio that wait for analysis.")]
 
 
-class Window(Message, frozen=True, tag="window"):
+class Window(SenseEvent, frozen=True, tag_field="type", tag="window"):
     """A window is analysed."""
 
     cursor: Cursor
     window: Annotated[int, Meta(ge=0, description="Its number.")]
-    start_time: Seconds
-    end_time: Seconds
-    tags: list[SenseEventTag]
 
 
-class SoundStarted(Message, frozen=True, tag="sound.started", kw_only=True):
-    """A sound is on."""
+class SoundEvent(Message, frozen=True, kw_only=True):
+    """A sound has started or ended; its subclasses are the events that `topics.sessions.sounds` names."""
 
     cursor: Cursor
     session_id: Annotated[SessionId, Meta(description="In the stream of a project.")] | UnsetType = UNSET
     name: Annotated[str, Meta(description="Of the sound.")]
+
+
+class SoundStarted(SoundEvent, frozen=True, tag=sounds.STARTED, kw_only=True):
+    """A sound is on."""
+
     start_time: Annotated[float, Meta(ge=0, description="Of the first window that reported it.")]
     probability: Annotated[float, Meta(ge=0, le=1)]
 
 
-class SoundEnded(Message, frozen=True, tag="sound.ended", kw_only=True):
+class SoundEnded(SoundEvent, frozen=True, tag=sounds.ENDED, kw_only=True):
     """A sound is off again."""
 
-    cursor: Cursor
-    session_id: Annotated[SessionId, Meta(description="In the stream of a project.")] | UnsetType = UNSET
-    name: Annotated[str, Meta(description="Of the sound.")]
     start_time: Seconds
     end_time: Annotated[float, Meta(ge=0, description="Of the last window that reported it.")]
     probability: Annotated[float, Meta(ge=0, le=1, description="The highest of its windows.")]
@@ -122,8 +121,17 @@ class Finish(Message, frozen=True, tag="end"):
     """Sent by the client: make the session read-only, after the earlier messages."""
 
 
+def name_of(kind: type[msgspec.Struct]) -> str:
+    """Return the `type` of a message."""
+    return str(kind.__struct_config__.tag)
+
+
+#: The events of a session: the messages that clients choose from.
+EVENTS: Final = (Window, SoundStarted, SoundEnded, Loudness, Change)
+#: Those of sounds, by name.
+SOUND_EVENTS: Final = {name_of(kind): kind for kind in EVENTS if issubclass(kind, SoundEvent)}
 #: What the server sends.
-SENT: Final = (Hello, Ack, Window, SoundStarted, SoundEnded, Loudness, Change, End, Fault)
+SENT: Final = (Hello, Ack, *EVENTS, End, Fault)
 
 
 class ClientMessage(msgspec.Struct, frozen=True):
@@ -132,7 +140,6 @@ class ClientMessage(msgspec.Struct, frozen=True):
     type: str
 
 
-encode: Final = msgspec.json.Encoder().encode
 decode: Final = msgspec.json.Decoder(ClientMessage).decode
 
 

@@ -12,6 +12,10 @@ from topics.choices import SoundRule
 
 DEFAULT: Final = SoundRule()
 
+#: The events of a sound, by their names.
+STARTED: Final = "sound.started"
+ENDED: Final = "sound.ended"
+
 
 class SoundRules(msgspec.Struct, frozen=True, array_like=True):
     """The sound rules from a window on: one for all sounds, and some by name."""
@@ -28,14 +32,14 @@ class SoundRules(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Heard(msgspec.Struct, frozen=True):
-    """A sound that is on or has just ended; times in milliseconds."""
+    """An event of a sound; times in milliseconds."""
 
     name: str
     start_ms: int
     end_ms: int
     #: The highest probability of its windows.
     probability: float
-    is_on: bool
+    event: str
 
 
 class _Sound(msgspec.Struct):
@@ -50,8 +54,8 @@ class _Sound(msgspec.Struct):
     end_ms: int = 0
     probability: float = 0.0
 
-    def heard(self, name: str) -> Heard:
-        return Heard(name, self.start_ms, self.end_ms, self.probability, self.is_on)
+    def heard(self, name: str, event: str) -> Heard:
+        return Heard(name, self.start_ms, self.end_ms, self.probability, event)
 
 
 class SoundTracker:
@@ -82,19 +86,19 @@ class SoundTracker:
             sound.recent = [one for one in sound.recent if one[0] > number - rule.of]
             if sound.is_on and end_ms - sound.end_ms >= rule.margin_ms:
                 sound.is_on, sound.off = False, number
-                ends.append(sound.heard(name))
+                ends.append(sound.heard(name, ENDED))
             if not sound.is_on and not sound.recent:
                 del self._sounds[name]
         begun = [self._report(name, number, start_ms, end_ms, names[name]) for name in sorted(names)]
         return [*ends, *(one for one in begun if one is not None)]
 
     def on(self) -> list[Heard]:
-        """Return the sounds that are on, by name."""
-        return [sound.heard(name) for name, sound in sorted(self._sounds.items()) if sound.is_on]
+        """Return the starts of the sounds that are on, by name."""
+        return [sound.heard(name, STARTED) for name, sound in sorted(self._sounds.items()) if sound.is_on]
 
     def finish(self) -> list[Heard]:
-        """Return the sounds that end because no more windows follow, by name."""
-        rest = [msgspec.structs.replace(sound, is_on=False) for sound in self.on()]
+        """Return the ends of sounds because no more windows follow, by name."""
+        rest = [msgspec.structs.replace(sound, event=ENDED) for sound in self.on()]
         self._sounds.clear()
         return rest
 
@@ -109,4 +113,4 @@ class SoundTracker:
             return None
         own = [one for one in sound.recent if one[0] > sound.off]
         sound.is_on, sound.start_ms, sound.probability = True, own[0][1], max(one[2] for one in own)
-        return sound.heard(name)
+        return sound.heard(name, STARTED)

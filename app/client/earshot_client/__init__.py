@@ -45,12 +45,10 @@ from ._job_values import (
     Overlap,
     ServiceProgress,
     ServiceResult,
-    SoundClass,
     SoundResult,
     SpeechResult,
     TranslationResult,
     Turn,
-    Window,
     Word,
 )
 from ._list_values import JobPage, MissingPart, SessionPage
@@ -60,7 +58,6 @@ from ._project_values import DailyUsage, Project, ProjectChoices, ProjectKey
 from ._service_values import JobOptions
 from ._session_values import (
     MICROPHONE,
-    Event,
     EventPage,
     Prediction,
     Run,
@@ -73,7 +70,6 @@ from ._session_values import (
     SessionResults,
     SessionStatus,
     SoundRule,
-    Tag,
 )
 from ._socket_values import (
     LevelHeard,
@@ -85,6 +81,7 @@ from ._socket_values import (
 )
 from ._speaker_values import JobVoice, ReEnrollment, SpeakerProfile, SpeakerTurn
 from ._version import VERSION as __version__
+from ._window_values import Event, SoundClass, Tag, Window
 
 if TYPE_CHECKING:
     from ._async_socket import AsyncSocket

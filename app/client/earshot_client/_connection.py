@@ -17,7 +17,7 @@ from ._http import answer, check_open, limits, multipart, no_answer, upload_head
 from ._job_stream import JobStream
 from ._job_values import JobResult
 from ._keys import checked_headers
-from ._session_values import Event
+from ._window_values import Event
 
 if TYPE_CHECKING:
     from ._socket import Socket

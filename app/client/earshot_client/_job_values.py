@@ -8,6 +8,7 @@ import msgspec
 
 from ._json import decoded_event
 from ._service_values import JobOptions
+from ._window_values import Window
 
 #: Forms of captions: SubRip and WebVTT.
 CaptionForm = Literal["srt", "vtt"]
@@ -26,27 +27,6 @@ class ServiceResult(msgspec.Struct, frozen=True, kw_only=True):
 
     status: str
     error: str | None = None
-
-
-class SoundClass(msgspec.Struct, frozen=True, rename={"name": "class"}):
-    """A recognised sound and its confidence, 0 to 1."""
-
-    name: str
-    confidence: float
-
-
-class Window(msgspec.Struct, frozen=True, rename={"start": "start_time_sec", "end": "end_time_sec"}):
-    """A window and the sounds that were recognised in it.
-
-    Attributes:
-        start: seconds from the beginning of the recording.
-        end: seconds from the beginning of the recording.
-        classes: the sounds, the most confident first; empty if there are none.
-    """
-
-    start: float
-    end: float
-    classes: tuple[SoundClass, ...] = ()
 
 
 class SoundResult(ServiceResult, frozen=True, kw_only=True):

@@ -32,7 +32,7 @@ class LiveCalls(Calls):
         Args:
             session: options of a new session of the kind `stream`, by default raw PCM of 16 kHz, 16 bits, one channel;
                 or the id of an existing session.
-            events: any of `window`, `sound.started`, `sound.ended`, `level`, `session`; none for audio only.
+            events: the `kind` of each `SocketEvent` that is wanted; none for audio only.
             after: the session's cursor to begin after; `start` for all events. By default only new events come.
             listen: only receive events of an existing session.
             patience: seconds without a connection after which a socket that was open makes its last try, which may take

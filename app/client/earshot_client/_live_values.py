@@ -5,7 +5,7 @@ import msgspec
 from ._job_values import JobProgress
 from ._json import decoded, decoded_event
 from ._list_values import MissingPart
-from ._session_values import Event, Tag
+from ._window_values import Event, Tag
 
 
 class Level(msgspec.Struct, frozen=True):
@@ -55,7 +55,7 @@ class LiveEvent(msgspec.Struct, frozen=True):
 
     Attributes:
         kind: `window`; `session` when one is first seen or changes its state; `ended`, `deleted`, `moved`; `behind`
-            before late windows; for a project also `sound.started` and `sound.ended`, `job` when one progresses,
+            before late windows; for a project also those of sounds, as of a socket, `job` when one progresses,
             `job.removed`, and `missing`.
         data: the event as JSON.
     """

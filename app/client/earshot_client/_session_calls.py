@@ -9,7 +9,6 @@ from ._list_values import LONGEST_PAGE, SessionPage, Time, all_pages, list_query
 from ._session_values import (
     DEFAULT_SENSITIVITY,
     MICROPHONE,
-    Event,
     Prediction,
     Sensitivity,
     Session,
@@ -21,6 +20,7 @@ from ._session_values import (
 )
 from ._socket_state import SocketRequest
 from ._uploads import Audio
+from ._window_values import Event
 
 #: An iterator that may block, which `AsyncClient` reads in threads; `AsyncClient` also takes asynchronous ones.
 Blocks = TypeVar("Blocks", bound=Iterable[bytes] | AsyncIterable[bytes])

@@ -5,10 +5,9 @@ from typing import Final, Literal
 
 import msgspec
 
-SessionKind = Literal["stream", "file"]
+from ._window_values import Event
 
-#: The tag of a window in which nothing was recognised.
-NO_SOUND: Final = "Others"
+SessionKind = Literal["stream", "file"]
 
 
 class Session(msgspec.Struct, frozen=True, rename={"id": "session_id"}):
@@ -27,32 +26,6 @@ class Session(msgspec.Struct, frozen=True, rename={"id": "session_id"}):
     window_hop: float = 0.5
 
 
-class Tag(msgspec.Struct, frozen=True):
-    """A recognised sound and its probability, 0 to 1."""
-
-    name: str
-    probability: float
-
-
-class Event(msgspec.Struct, frozen=True, rename={"start": "start_time", "end": "end_time"}):
-    """A window and the sounds that were recognised in it.
-
-    Attributes:
-        start: seconds from the beginning of the audio.
-        end: seconds from the beginning of the audio.
-        tags: the sounds; a single tag `Others` if there are none.
-    """
-
-    start: float
-    end: float
-    tags: tuple[Tag, ...]
-
-    @property
-    def sounds(self) -> tuple[Tag, ...]:
-        """The tags without `Others`; empty if no sound was recognised."""
-        return tuple(tag for tag in self.tags if tag.name != NO_SOUND)
-
-
 class Sensitivity(msgspec.Struct, frozen=True):
     """How readily tags are reported, from -2 (the most) to 2 (the fewest).
 
@@ -69,7 +42,7 @@ DEFAULT_SENSITIVITY: Final = Sensitivity()
 
 
 class SoundRule(msgspec.Struct, frozen=True):
-    """When a sound is on, for the events `sound.started` and `sound.ended`.
+    """When a sound is on.
 
     Attributes:
         windows: the sound is on when this many of the last `of` windows report it.

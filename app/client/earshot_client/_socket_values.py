@@ -7,7 +7,7 @@ import msgspec
 from ._calls import NOT_JSON
 from ._errors import ServiceUnreachable
 from ._json import FOREIGN, decoded
-from ._session_values import Event
+from ._window_values import Event
 
 
 class WindowHeard(Event, frozen=True, kw_only=True, tag_field="type", tag="window"):

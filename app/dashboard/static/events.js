@@ -19,6 +19,9 @@ export function joined(windows) {
   return events.sort((one, other) => one.start - other.start || one.tag.localeCompare(other.tag));
 }
 
+/** The events that `Sounds` takes. */
+export const SOUND_EVENTS = ["sound.started", "sound.ended"];
+
 /** Sounds of a session as the service tells them: the last `MOST` of them, and those that are on, by name. */
 export class Sounds {
   static MOST = 200;
@@ -28,7 +31,7 @@ export class Sounds {
   /** How many there were. */
   total = 0;
 
-  /** Take a `sound.started` or `sound.ended`; return the sound where it is a new one. */
+  /** Take one of `SOUND_EVENTS`; return the sound where it is a new one. */
   take({ type, name, start_time: start, end_time: end = null, probability }) {
     const begun = this.on.get(name);
     // A stream that begins tells what is on, also what came here before.

@@ -1,7 +1,7 @@
 // Sessions as they are heard: what came, counted at once, and shown a few times a second.
 import { useEffect, useState } from "./lib.js";
 import { get } from "./api.js";
-import { Sounds } from "./events.js";
+import { SOUND_EVENTS, Sounds } from "./events.js";
 import { LiveSocket } from "./live-socket.js";
 import { events, serviceTime } from "./streams.js";
 
@@ -186,7 +186,7 @@ export class Listening {
     else if (event === "missing") this.missing = data.partitions ? data : null;
     else if (event === "session") this.meet(data, signal);
     else if (event === "window") this.window(data, signal);
-    else if (event.startsWith("sound.")) this.sound({ ...data, type: event });
+    else if (SOUND_EVENTS.includes(event)) this.sound({ ...data, type: event });
     else if (event === "ended" || event === "deleted") {
       const heard = this.sessions.get(data.session_id);
       if (heard) heard.ended = { how: event, ...data };

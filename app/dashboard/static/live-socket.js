@@ -1,9 +1,8 @@
 // The live socket of a session: sound goes out, sounds that begin and end come in. It goes on by itself after any break.
 import { Refused, headers, key, pause, request, url } from "./api.js";
-import { Sounds } from "./events.js";
+import { SOUND_EVENTS, Sounds } from "./events.js";
 import { SILENCE } from "./streams.js";
 
-const EVENTS = "sound.started,sound.ended";
 /** Milliseconds after which a connection has held: its break counts as the first. */
 const STEADY = 5000;
 
@@ -108,7 +107,7 @@ export class LiveSocket {
 
   /** Return, when a connection has ended, its {code, opened}. */
   #connect() {
-    const asked = { mode: this.fields ? "send" : "listen", events: EVENTS, after: this.after };
+    const asked = { mode: this.fields ? "send" : "listen", events: SOUND_EVENTS.join(), after: this.after };
     const query = new URLSearchParams(this.session ? asked : { ...this.fields, ...asked });
     const path = url(this.session ? `/audio_sessions/${this.session}/socket` : "/api/v1/socket");
     const protocols = key("project") ? ["earshot.v1", `earshot.key64.${base64url(key("project"))}`] : ["earshot.v1"];
@@ -154,7 +153,7 @@ export class LiveSocket {
       if (this.#ending) this.end();
     } else if (message.type === "ack") this.behind = message.behind;
     else if (message.type === "error") this.error = new Refused(message.status_code, message.error, message.retry_after);
-    else if (message.type.startsWith("sound.")) this.sounds.take(message);
+    else if (SOUND_EVENTS.includes(message.type)) this.sounds.take(message);
   }
 
   #acknowledged(next) {

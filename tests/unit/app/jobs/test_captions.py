@@ -1,6 +1,5 @@
 """Captions of a job: text, times, and the two formats."""
 
-import json
 import re
 from itertools import pairwise
 
@@ -10,7 +9,7 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from app.jobs.cues import LINE, LINES, LONGEST_MS, SOUND_RULES, ended_sounds, sound_cues, speech_cues
-from app.scores import TagRenderer
+from app.windows import WindowRenderer
 from earshot_client import SoundClass, Window
 from infra.cli.summary import runs
 from streams.services.timeline import EventCollector
@@ -65,8 +64,9 @@ def test_equal_scores_have_one_order_everywhere(house: House, http: TestClient) 
     house.jobs.perform(job, Service.SOUND, payloads.encode(Sounds(0, MODEL, len(TAGS), scores)))
     (window, *_) = http.get(f"/api/v1/jobs/{job}").json()["result"]["sound_event_detection"]["results"]
     assert [one["class"] for one in window["classes"]] == ["Siren", "Baby_cry", "Knock"]
-    (tags, *_) = TagRenderer(TAGS, 0, {}).tags(scores)
-    assert [one["name"] for one in json.loads(b"[%s]" % tags)] == ["Siren", "Baby_cry", "Knock"]
+    renderer = WindowRenderer(TAGS)
+    (tags, *_) = renderer.reported_tags(scores)
+    assert [one.name for one in renderer.named(tags)] == ["Siren", "Baby_cry", "Knock"]
     assert "[Siren] [Baby cry] [Knock]" in http.get(f"/api/v1/jobs/{job}/captions.vtt").text
 
 

@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 from app.http.streaming import PIECE_BYTES, coalesced
 from app.jobs import window_scores
 from app.jobs.errors import job_error
-from app.jobs.window_rendering import PIECE, WindowRenderer
+from app.windows import PIECE, WindowRenderer
 from tests.unit.app.conftest import KEY, OPTIONS, House, client_of
 from tests.unit.app.double import STRONG, TAGS
 from tests.unit.app.jobs import conftest as jobs
@@ -383,12 +383,12 @@ def naive(first: int, scores: bytes, audio_ms: int) -> list[dict[str, Any]]:
 def test_windows_match_naive_rendering(first: int, scores: bytes, copies: int, last_ms: int) -> None:
     scores = scores[: len(scores) // len(TAGS) * len(TAGS)] * copies
     audio_ms = (first + max(len(scores) // len(TAGS), 1) - 1) * 1000 + last_ms
-    pieces = list(WindowRenderer(TAGS).windows(first, scores, hours=False, audio_ms=audio_ms))
+    pieces = list(WindowRenderer(TAGS).job_windows(first, scores, hours=False, audio_ms=audio_ms))
     assert json.loads(b"[" + b",".join(pieces) + b"]") == naive(first, scores, audio_ms)
 
 
 def test_tag_names_are_escaped() -> None:
-    (piece,) = WindowRenderer(['100 % "sure" %d']).windows(7, b"\xff", hours=False, audio_ms=9000)
+    (piece,) = WindowRenderer(['100 % "sure" %d']).job_windows(7, b"\xff", hours=False, audio_ms=9000)
     (found,) = json.loads(piece)["classes"]
     assert (found["class"], found["id"]) == ('100 % "sure" %d', "w7-0")
 

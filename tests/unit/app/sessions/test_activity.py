@@ -9,11 +9,11 @@ import pytest
 from starlette.testclient import TestClient
 
 from app.http.turns import LoopTurns
-from app.scores import TagRenderer
 from app.sessions import activity, activity_counter
 from app.sessions.activity import parse_day
 from app.sessions.activity_counter import ActivityCounter, Day, Tally, hourly_windows
 from app.sessions.rendering import EventRenderer
+from app.windows import WindowRenderer
 from tests.contract.api import RAW
 from tests.unit.app.conftest import KEY, OPTIONS, House, client_of, serving
 from tests.unit.app.sessions.sockets import opened
@@ -79,7 +79,7 @@ class SlowRenderer(EventRenderer):
     now = 0.0
     gone = ""
 
-    def scored(self, session: str, opened: Opened, first: int, stop: int) -> Iterator[tuple[TagRenderer, bytes]]:
+    def scored(self, session: str, opened: Opened, first: int, stop: int) -> Iterator[tuple[WindowRenderer, bytes]]:
         if session == self.gone:
             raise Unavailable("it was deleted")
         self.now += 1.5
@@ -118,7 +118,7 @@ async def test_read_that_fails_half_way_counts_nothing_twice(house: House) -> No
     class Failing(EventRenderer):
         faults = 0
 
-        def scored(self, session: str, opened: Opened, first: int, stop: int) -> Iterator[tuple[TagRenderer, bytes]]:
+        def scored(self, session: str, opened: Opened, first: int, stop: int) -> Iterator[tuple[WindowRenderer, bytes]]:
             for piece in super().scored(session, opened, first, stop):
                 yield piece
                 if self.faults:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.scores import TagRenderer
 from app.sessions.rendering import PIECE, EventRenderer
+from app.windows import SenseEvent, WindowRenderer, encode
 from tests.unit.app.double import MODEL, TAGS, MemorySessions
 from topics.errors import Unavailable
 from topics.geometry import SENSE, SESSIONS, Geometry
@@ -124,8 +124,9 @@ def test_whole_seconds_have_no_decimal_point() -> None:
 
 
 def test_tag_names_are_escaped() -> None:
-    (tags,) = TagRenderer(['Say "hi"', "Schön\\"], 0, {}).tags(bytes([200, 199]))
-    assert [tag["name"] for tag in json.loads(b"[" + tags + b"]")] == ['Say "hi"', "Schön\\"]
+    renderer = WindowRenderer(['Say "hi"', "Schön\\"])
+    event = renderer.event(SenseEvent, SESSIONS, 0, *renderer.reported_tags(bytes([200, 199])))
+    assert [tag["name"] for tag in json.loads(encode(event))["tags"]] == ['Say "hi"', "Schön\\"]
 
 
 def test_missing_windows_raise() -> None:

@@ -29,7 +29,7 @@ from topics.sessions.records import (
 )
 from topics.sessions.rows import Block, Newest, stored, whole
 from topics.sessions.rules import TABLE, SessionHead, SessionState, fold_command, foresee, state_of
-from topics.sessions.sounds import SoundRules, SoundTracker
+from topics.sessions.sounds import STARTED, SoundRules, SoundTracker
 from topics.times import HOUR_MS
 
 MOMENTS = st.sampled_from([0, 1, 500, HOUR_MS])
@@ -309,8 +309,11 @@ def run(rule: SoundRule, windows: str, hop_ms: int = 500, *later: SoundRules) ->
     for number, one in enumerate(windows):
         start = number * hop_ms
         reported = [("Dog_bark", 0.5 + number / 100)] if one == "x" else []
-        found += [(one.is_on, one.start_ms, one.end_ms) for one in tracker.take(number, start, start + 1000, reported)]
-    return [*found, *((one.is_on, one.start_ms, one.end_ms) for one in tracker.finish())]
+        found += [
+            (one.event == STARTED, one.start_ms, one.end_ms)
+            for one in tracker.take(number, start, start + 1000, reported)
+        ]
+    return [*found, *((one.event == STARTED, one.start_ms, one.end_ms) for one in tracker.finish())]
 
 
 def test_default_rule_starts_at_once_and_ends_after_silence() -> None:
@@ -341,7 +344,7 @@ def test_next_sound_begins_after_the_last_one_ended() -> None:
     for number, probability in enumerate((0.9, 0.6, 0.0, 0.7, 0.0, 0.6, 0.8)):
         reported = [("Dog_bark", probability)] if probability else []
         heard = tracker.take(number, 500 * number, 500 * number + 1000, reported)
-        peaks += [(one.is_on, one.probability) for one in heard]
+        peaks += [(one.event == STARTED, one.probability) for one in heard]
     assert peaks == [(True, 0.9), (False, 0.9), (True, 0.7), (False, 0.7), (True, 0.6)]
 
 

@@ -12,21 +12,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from app.admin.admin_bodies import PREFIX as ADMIN_PREFIX
-from app.admin.guard import AdminContext, admin_error, guard
+from app.admin.guard import AdminContext
 from app.admin.nodes import NodeList
 from app.cluster.cursors import ListCursors
 from app.cluster.forwarding import Forwarder, Placement
 from app.cluster.lists import ProjectList
 from app.dashboard.operations import DashboardContext
-from app.documents import operations as document_operations
-from app.documents.operations import DocumentContext, Documents
+from app.documents.operations import DOCUMENTS, DocumentContext, Documents
 from app.http.bodies import SHARES, SMALL_BODY, BodyQuota, chunk_body
 from app.http.call import Call
-from app.http.descriptions import operations_of, table_of
 from app.http.metrics import Gauges, Meters
-from app.http.operation import InterfacePart, request_id
-from app.http.replies import session_error
+from app.http.operation import request_id
 from app.http.resource import mount
 from app.http.turns import LongWork, LoopTurns
 from app.http.upload_bounds import UploadQuota
@@ -35,35 +31,30 @@ from app.identity.authentication import Authenticator, bearer
 from app.identity.changed_keys import ChangedKeys
 from app.identity.keys import AUDIO, ORGANIZATION, PROJECT, KeyRateLimiter, Keyring
 from app.jobs.audio import download_quota, link_token
-from app.jobs.errors import job_error
 from app.jobs.job_context import JobContext
 from app.jobs.lists import listed_job
 from app.jobs.rendering import ResultRenderer
-from app.openai.errors import openai_error
 from app.openai.operations import OpenAIContext
 from app.options import EdgeOptions
 from app.own_sounds.kept_embeddings import OwnSoundContext
-from app.probes import ProbeContext, about_deployment
-from app.projects.operations import ProjectContext
-from app.routes import (
-    ADMIN_ROUTES,
-    DASHBOARD_ROUTES,
-    JOB_ROUTES,
-    JOBS_PREFIX,
-    LIVE_ROUTES,
-    OPENAI_PREFIX,
-    OPENAI_ROUTES,
+from app.parts import (
+    DASHBOARD,
+    JOBS,
+    LIVE,
+    OPENAI,
+    OPERATOR,
     OPERATOR_PROBES,
-    OWN_SOUND_ROUTES,
-    PROJECT_ROUTES,
-    SENSE_PREFIX,
-    SERVICE_ROUTES,
-    SESSION_ROUTES,
-    SOCKET_ROUTES,
-    SPEAKER_ROUTES,
-    SPEAKERS_PREFIX,
+    OWN_SOUNDS,
+    PROJECTS,
+    SERVICE,
+    SERVICE_APART,
+    SESSIONS,
+    SOCKETS,
+    SPEAKERS,
     error_shape,
 )
+from app.probes import ProbeContext, about_deployment
+from app.projects.operations import ProjectContext
 from app.senders import sender_of
 from app.sessions.activity_counter import ActivityCounter
 from app.sessions.lists import listed_session
@@ -74,10 +65,10 @@ from app.sessions.socket_opening import SocketContext, socket_key
 from app.sessions.socket_quota import KeyWatch, SocketQuota
 from app.sessions.tokens import PageTokens
 from app.shortcut import ShortCut
-from app.speakers.errors import speaker_error
 from app.speakers.operations import SpeakerContext
 from topics.catalog import DEFAULT_CHUNK_LIMIT
-from topics.geometry import SENSE, SESSIONS
+from topics.geometry import SENSE
+from topics.geometry import SESSIONS as SESSIONS_GEOMETRY
 from topics.jobs.rules import VISIBLE_STATES
 from topics.ports.administration import LocalAdministration
 from topics.ports.directory import Directory
@@ -117,61 +108,27 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
 
 def create_app(ports: Ports, options: EdgeOptions) -> Starlette:
     """Return the edge as an ASGI application."""
-    meters, forwarder, no_room = Meters(ports.gauges), Forwarder(options.poll_seconds), BodyQuota(0)
-
-    def application(routes: list[Route], with_operator: bool, origins: Sequence[str] = ()) -> Starlette:
-        async def no_such_path(request: Request, error: Exception) -> Response:
-            meters.refused(404)
-            path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
-            reply = error_shape(path, with_operator)(404, None)
-            named = {"x-request-id": request_id(Call(request.scope, request.receive, no_room)).decode("ascii")}
-            return Response(reply.body, reply.status, named, media_type="application/json")
-
-        return ShortCut(routes, origins, exception_handlers={404: no_such_path})
-
-    room, spool = BodyQuota(options.body_bytes), UploadQuota(options.spool, options.upload_bounds)
-    tries, seconds = KeyRateLimiter(options.key_tries), options.key_cache_seconds
-    changed_keys = ChangedKeys(
-        Keyring(PROJECT, ports.directory.project, seconds, tries),
-        Keyring(ORGANIZATION, ports.directory.organization, seconds, tries),
-        Keyring(AUDIO, ports.directory.audio_link, seconds, tries),
-    )
-    operator = []
-    if ports.nodes is not None:
-        nodes = NodeList(ports.nodes, forwarder, lambda: _queues(room, spool))
-        operator = admin_routes(ports.administration, nodes, options.admin_key, meters, changed_keys)
-    turns = LoopTurns()
-    routes = _routes(ports, options, meters, forwarder, tries, changed_keys, room, spool, turns)
+    edge = _Edge(ports, options)
+    operator = edge.operator_routes()
     with_operator = bool(operator) and not options.admin_apart
-    documents = document_routes(options, meters, with_operator) if options.docs else []
-    served = [*documents, *routes, *(operator if with_operator else ())]
-    app, apart = application(served, with_operator, options.cors_origins), None
-    if options.admin_apart:
-        probes = {path: SERVICE_ROUTES[path] for path in OPERATOR_PROBES}
-        part = InterfacePart(session_error, meters, no_room)
-        probing = mount("", probes, ProbeContext(ports.health, meters), part)
-        apart = application([*operator, *probing], bool(operator))
+    served = [*edge.document_routes(with_operator), *edge.routes(), *(operator if with_operator else ())]
+    app = edge.application(served, with_operator, options.cors_origins)
     #: The service closes its connections when it stops.
-    app.state.forwarder = forwarder
+    app.state.forwarder = edge.forwarder
     #: The input of connections takes turns too, by sender.
-    app.state.turns = turns
-    app.state.sender = sender_of(changed_keys.projects, changed_keys.organizations, ports.sessions, ports.jobs)
+    app.state.turns = edge.turns
+    keys = edge.changed_keys
+    app.state.sender = sender_of(keys.projects, keys.organizations, ports.sessions, ports.jobs)
     #: The service periodically records which keys were used.
-    app.state.keyrings = (changed_keys.projects, changed_keys.organizations)
+    app.state.keyrings = (keys.projects, keys.organizations)
     #: Ends the keys of a project that was deleted elsewhere.
-    app.state.end_keys = partial(changed_keys.project, ended=True)
+    app.state.end_keys = partial(keys.project, ended=True)
     #: Serves the operator at another address, with the same metrics.
-    app.state.operator = apart
+    app.state.operator = None
+    if options.admin_apart:
+        probing = mount(OPERATOR_PROBES, ProbeContext(ports.health, edge.meters), edge.meters, BodyQuota(0))
+        app.state.operator = edge.application([*operator, *probing], bool(operator))
     return app
-
-
-def _queues(room: BodyQuota, spool: UploadQuota) -> tuple[QueueFacts, ...]:
-    uploads, size = spool.held
-    bounds = spool.bounds
-    return (
-        QueueFacts("bodies of requests in memory", bytes=room.used, bytes_bound=room.limit),
-        QueueFacts("uploads on the disk", size, bounds.spool_bytes, uploads, bounds.uploads),
-    )
 
 
 def command_ids() -> Iterator[str]:
@@ -180,107 +137,147 @@ def command_ids() -> Iterator[str]:
     return (f"{run}-{number:x}" for number in count())
 
 
-def _routes(
-    ports: Ports,
-    options: EdgeOptions,
-    meters: Meters,
-    forwarder: Forwarder,
-    tries: KeyRateLimiter,
-    changed_keys: ChangedKeys,
-    room: BodyQuota,
-    spool: UploadQuota,
-    turns: LoopTurns,
-) -> list[Route]:
-    project_keys = Authenticator(changed_keys.projects, meters)
-    organization_keys = Authenticator(changed_keys.organizations, meters)
-    audio_links = Authenticator(changed_keys.audio, meters, link_token)
-    dashboard = DashboardContext(ports.sign_ins, tries, project_keys, organization_keys)
-    commands, cursors = command_ids(), ListCursors(options.secret)
-    uploads = Uploads(spool, options.upload_idle_seconds, options.upload_slowest)
-    renderer, decoding = EventRenderer(ports.sessions), LongWork(1)
-    sessions = SessionContext(
-        options=options,
-        sessions=ports.sessions,
-        jobs=ports.jobs,
-        list=ProjectList("sessions", LISTED_STATES, ports.sessions, listed_session, cursors, forwarder),
-        project_keys=project_keys,
-        tokens=PageTokens(options.secret),
-        renderer=renderer,
-        meters=meters,
-        commands=commands,
-        geometry=SESSIONS,
-        chunk_limit=DEFAULT_CHUNK_LIMIT,
-        listeners=listener_quota(),
-        activity=ActivityCounter(renderer, turns),
-        turns=turns,
-        decoding=decoding,
-    )
-    sense = msgspec.structs.replace(sessions, geometry=SENSE, chunk_limit=options.chunk_limit)
-    jobs = JobContext(
-        options=options,
-        jobs=ports.jobs,
-        list=ProjectList("jobs", VISIBLE_STATES, ports.jobs, listed_job, cursors, forwarder),
-        directory=ports.directory,
-        prober=ports.prober,
-        project_keys=project_keys,
-        renderer=ResultRenderer(ports.jobs, ports.sessions.tags),
-        meters=meters,
-        commands=commands,
-        forwarder=forwarder,
-        uploads=uploads,
-        audio_links=audio_links,
-        downloads=download_quota(),
-        turns=turns,
-        decoding=decoding,
-        probing=LongWork(MAX_PROBES),
-    )
-    bearers = Authenticator(changed_keys.projects, meters, bearer)
-    openai = OpenAIContext(msgspec.structs.replace(jobs, project_keys=bearers), ports.speakers)
-    speakers = SpeakerContext(ports.speakers, ports.jobs, forwarder, organization_keys, meters, uploads, turns)
-    sockets = SocketContext(
-        msgspec.structs.replace(sessions, project_keys=Authenticator(changed_keys.projects, meters, socket_key)),
-        SocketQuota(options.body_bytes, turns),
-        KeyWatch(),
-    )
-    projects = ProjectContext(options, ports.projects, ports.models, project_keys, changed_keys)
-    own_sounds = OwnSoundContext(ports.own_sounds, project_keys, changed_keys, ports.sessions, ports.jobs, turns)
+class _Edge:
+    """One edge: what its parts share, the context of each, and its routes."""
 
-    owners = {"session_id": ports.sessions.owner, "job_id": ports.jobs.owner}
+    def __init__(self, ports: Ports, options: EdgeOptions) -> None:
+        self.ports = ports
+        self.options = options
+        self.meters = Meters(ports.gauges)
+        self.forwarder = Forwarder(options.poll_seconds)
+        self.turns = LoopTurns()
+        self.room = BodyQuota(options.body_bytes)
+        self.spool = UploadQuota(options.spool, options.upload_bounds)
+        self.tries = KeyRateLimiter(options.key_tries)
+        directory, seconds = ports.directory, options.key_cache_seconds
+        self.changed_keys = ChangedKeys(
+            Keyring(PROJECT, directory.project, seconds, self.tries),
+            Keyring(ORGANIZATION, directory.organization, seconds, self.tries),
+            Keyring(AUDIO, directory.audio_link, seconds, self.tries),
+        )
+        self.project_keys = Authenticator(self.changed_keys.projects, self.meters)
+        self.organization_keys = Authenticator(self.changed_keys.organizations, self.meters)
+        self.commands = command_ids()
+        self.cursors = ListCursors(options.secret)
+        self.uploads = Uploads(self.spool, options.upload_idle_seconds, options.upload_slowest)
+        self.decoding = LongWork(1)
 
-    def session_part(context: SessionContext) -> InterfacePart:
-        body_limit = chunk_body(context.chunk_limit)
-        return InterfacePart(session_error, meters, room, Placement(forwarder, owners, project_keys, body_limit))
+    def application(self, routes: list[Route], with_operator: bool, origins: Sequence[str] = ()) -> Starlette:
+        async def no_such_path(request: Request, error: Exception) -> Response:
+            self.meters.refused(404)
+            path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+            reply = error_shape(path, with_operator)(404, None)
+            named = {"x-request-id": request_id(Call(request.scope, request.receive, BodyQuota(0))).decode("ascii")}
+            return Response(reply.body, reply.status, named, media_type="application/json")
 
-    job_part = InterfacePart(job_error, meters, room, Placement(forwarder, owners, project_keys))
-    plain = InterfacePart(session_error, meters, room)
-    about = about_deployment(options.docs, not options.admin_apart)
-    page = "dashboard/" if options.dashboard else "docs" if options.docs else ""
-    probes = {path: row for path, row in SERVICE_ROUTES.items() if path != "/metrics" or not options.admin_apart}
-    return [
-        *mount("", SESSION_ROUTES, sessions, session_part(sessions)),
-        *mount(SENSE_PREFIX, SESSION_ROUTES, sense, session_part(sense)),
-        *mount(JOBS_PREFIX, JOB_ROUTES, jobs, job_part),
-        *mount("", SOCKET_ROUTES, sockets, plain),
-        *mount(JOBS_PREFIX, LIVE_ROUTES, sessions, InterfacePart(job_error, meters, room)),
-        *mount(JOBS_PREFIX, OWN_SOUND_ROUTES, own_sounds, job_part),
-        *mount(JOBS_PREFIX, PROJECT_ROUTES, projects, InterfacePart(job_error, meters, room)),
-        *mount(SPEAKERS_PREFIX, SPEAKER_ROUTES, speakers, InterfacePart(speaker_error, meters, room)),
-        *mount(OPENAI_PREFIX, OPENAI_ROUTES, openai, InterfacePart(openai_error, meters, room)),
-        *(mount("", DASHBOARD_ROUTES, dashboard, plain) if options.dashboard else []),
-        *mount("", probes, ProbeContext(ports.health, meters, about, options.admin_apart, page), plain),
-    ]
+        return ShortCut(routes, origins, exception_handlers={404: no_such_path})
 
+    def routes(self) -> list[Route]:
+        """Return the routes of all parts but the documents and the operator's interface."""
+        ports, options, keys = self.ports, self.options, self.changed_keys
+        sessions, jobs = self._sessions(), self._jobs()
+        sense = msgspec.structs.replace(sessions, geometry=SENSE, chunk_limit=options.chunk_limit)
+        bearers = Authenticator(keys.projects, self.meters, bearer)
+        by_socket = Authenticator(keys.projects, self.meters, socket_key)
+        sockets = SocketContext(
+            msgspec.structs.replace(sessions, project_keys=by_socket),
+            SocketQuota(options.body_bytes, self.turns),
+            KeyWatch(),
+        )
+        speakers = SpeakerContext(
+            ports.speakers, ports.jobs, self.forwarder, self.organization_keys, self.meters, self.uploads, self.turns
+        )
+        own_sounds = OwnSoundContext(ports.own_sounds, self.project_keys, keys, ports.sessions, ports.jobs, self.turns)
+        projects = ProjectContext(options, ports.projects, ports.models, self.project_keys, keys)
+        openai = OpenAIContext(msgspec.structs.replace(jobs, project_keys=bearers), ports.speakers)
+        dashboard = DashboardContext(ports.sign_ins, self.tries, self.project_keys, self.organization_keys)
+        about = about_deployment(options.docs, not options.admin_apart)
+        page = "dashboard/" if options.dashboard else "docs" if options.docs else ""
+        probe = ProbeContext(ports.health, self.meters, about, options.admin_apart, page)
+        owners = {"session_id": ports.sessions.owner, "job_id": ports.jobs.owner}
+        owned = partial(Placement, self.forwarder, owners, self.project_keys)
+        shared = self.meters, self.room
+        return [
+            *mount(SESSIONS, sessions, *shared, owned(chunk_body(sessions.chunk_limit))),
+            *mount(SESSIONS, sense, *shared, owned(chunk_body(sense.chunk_limit)), SESSIONS.alias),
+            *mount(JOBS, jobs, *shared, owned()),
+            *mount(SOCKETS, sockets, *shared),
+            *mount(LIVE, sessions, *shared),
+            *mount(OWN_SOUNDS, own_sounds, *shared, owned()),
+            *mount(PROJECTS, projects, *shared),
+            *mount(SPEAKERS, speakers, *shared),
+            *mount(OPENAI, openai, *shared),
+            *(mount(DASHBOARD, dashboard, *shared) if options.dashboard else []),
+            *mount(SERVICE_APART if options.admin_apart else SERVICE, probe, *shared),
+        ]
 
-def document_routes(options: EdgeOptions, meters: Meters, with_operator: bool) -> list[Route]:
-    """Return the routes of the documents, which include the operator's interface if it has the same address."""
+    def _sessions(self) -> SessionContext:
+        ports, options, renderer = self.ports, self.options, EventRenderer(self.ports.sessions)
+        return SessionContext(
+            options=options,
+            sessions=ports.sessions,
+            jobs=ports.jobs,
+            list=ProjectList("sessions", LISTED_STATES, ports.sessions, listed_session, self.cursors, self.forwarder),
+            project_keys=self.project_keys,
+            tokens=PageTokens(options.secret),
+            renderer=renderer,
+            meters=self.meters,
+            commands=self.commands,
+            geometry=SESSIONS_GEOMETRY,
+            chunk_limit=DEFAULT_CHUNK_LIMIT,
+            listeners=listener_quota(),
+            activity=ActivityCounter(renderer, self.turns),
+            turns=self.turns,
+            decoding=self.decoding,
+        )
 
-    def build(name: str) -> bytes:
-        from app.documents.build import build  # Imports every description, so not at start.
+    def _jobs(self) -> JobContext:
+        ports = self.ports
+        return JobContext(
+            options=self.options,
+            jobs=ports.jobs,
+            list=ProjectList("jobs", VISIBLE_STATES, ports.jobs, listed_job, self.cursors, self.forwarder),
+            directory=ports.directory,
+            prober=ports.prober,
+            project_keys=self.project_keys,
+            renderer=ResultRenderer(ports.jobs, ports.sessions.tags),
+            meters=self.meters,
+            commands=self.commands,
+            forwarder=self.forwarder,
+            uploads=self.uploads,
+            audio_links=Authenticator(self.changed_keys.audio, self.meters, link_token),
+            downloads=download_quota(),
+            turns=self.turns,
+            decoding=self.decoding,
+            probing=LongWork(MAX_PROBES),
+        )
 
-        return build(name, options, with_operator)
+    def document_routes(self, with_operator: bool) -> list[Route]:
+        """Return the routes of the documents, which include the operator's interface if it has the same address."""
+        if not self.options.docs:
+            return []
 
-    part = InterfacePart(session_error, meters, BodyQuota(0))
-    return mount("", table_of(operations_of(document_operations)), DocumentContext(Documents(build)), part)
+        def build(name: str) -> bytes:
+            from app.documents.build import build  # Imports what only documents need, so not at start.
+
+            return build(name, self.options, with_operator)
+
+        return mount(DOCUMENTS, DocumentContext(Documents(build)), self.meters, BodyQuota(0))
+
+    def operator_routes(self) -> list[Route]:
+        """Return the routes of the operator's interface, or none without accounts, nodes or a key to them."""
+        if self.ports.nodes is None:
+            return []
+        nodes = NodeList(self.ports.nodes, self.forwarder, self._queues)
+        return admin_routes(self.ports.administration, nodes, self.options.admin_key, self.meters, self.changed_keys)
+
+    def _queues(self) -> tuple[QueueFacts, ...]:
+        uploads, size = self.spool.held
+        bounds = self.spool.bounds
+        return (
+            QueueFacts("bodies of requests in memory", bytes=self.room.used, bytes_bound=self.room.limit),
+            QueueFacts("uploads on the disk", size, bounds.spool_bytes, uploads, bounds.uploads),
+        )
 
 
 def admin_routes(
@@ -296,5 +293,4 @@ def admin_routes(
     # A limiter of its own, so that attempts elsewhere cannot lock the operator out.
     context = AdminContext(administration, nodes, meters, changed_keys, KeyRateLimiter(ADMIN_TRIES), key)
     # Its own memory, so that it stays usable while other clients send too much.
-    part = InterfacePart(admin_error, meters, BodyQuota(SHARES[-1] * SMALL_BODY))
-    return mount(ADMIN_PREFIX, guard(ADMIN_ROUTES), context, part)
+    return mount(OPERATOR, context, meters, BodyQuota(SHARES[-1] * SMALL_BODY))

@@ -1,6 +1,7 @@
 """Authentication of the operator's interface, which has its own key."""
 
 import hmac
+from collections.abc import Iterable
 from functools import wraps
 from typing import Final
 
@@ -10,10 +11,10 @@ import structlog
 from app.admin.admin_bodies import AdminError
 from app.admin.nodes import NodeList
 from app.http.call import Call
+from app.http.descriptions import Operation
 from app.http.metrics import Meters
 from app.http.operation import Handler
 from app.http.replies import Reply, StreamReply, json_reply, phrase
-from app.http.resource import Table
 from app.identity.authentication import bearer
 from app.identity.changed_keys import ChangedKeys
 from app.identity.keys import KeyRateLimiter
@@ -39,10 +40,8 @@ class AdminContext(msgspec.Struct, frozen=True):
     key: bytes
 
 
-def guard(table: Table[AdminContext]) -> Table[AdminContext]:
-    return {
-        path: {method: _guarded(handler) for method, handler in handlers.items()} for path, handlers in table.items()
-    }
+def guarded(operations: Iterable[Operation[AdminContext]]) -> tuple[Operation[AdminContext], ...]:
+    return tuple(Operation(_guarded(one.handler), one.description) for one in operations)
 
 
 def _guarded(handler: Handler[AdminContext]) -> Handler[AdminContext]:

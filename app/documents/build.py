@@ -6,9 +6,23 @@ from typing import Any
 import msgspec
 
 from app.documents import asyncapi, openapi
-from app.documents.operations import page_file
-from app.documents.parts import DASHBOARD, EVERYTHING, OPERATOR, SERVICE, SESSIONS
+from app.documents.operations import DOCUMENTS, page_file
+from app.http.resource import Part
 from app.options import EdgeOptions
+from app.parts import (
+    DASHBOARD,
+    JOBS,
+    LIVE,
+    OPENAI,
+    OPERATOR,
+    OWN_SOUNDS,
+    PROJECTS,
+    SERVICE,
+    SERVICE_APART,
+    SESSIONS,
+    SOCKETS,
+    SPEAKERS,
+)
 
 
 def build(name: str, options: EdgeOptions, with_operator: bool = False) -> bytes:
@@ -22,12 +36,10 @@ def build(name: str, options: EdgeOptions, with_operator: bool = False) -> bytes
 
 def everything(options: EdgeOptions, with_operator: bool = False) -> dict[str, Any]:
     """Return the document of the whole interface."""
-    parts = [part for part in EVERYTHING if options.dashboard or part is not DASHBOARD]
-    if options.admin_apart:
-        table = {path: row for path, row in SERVICE.table.items() if path != "/metrics"}
-        parts[parts.index(SERVICE)] = msgspec.structs.replace(SERVICE, table=table)
-    if with_operator:
-        parts.append(OPERATOR)
+    parts: list[Part[Any]] = [SESSIONS, SOCKETS, LIVE, JOBS, SPEAKERS, OPENAI, PROJECTS, OWN_SOUNDS]
+    parts += [DASHBOARD] if options.dashboard else []
+    parts += [SERVICE_APART if options.admin_apart else SERVICE, DOCUMENTS]
+    parts += [OPERATOR] if with_operator else []
     text = "Sound analysis: audio in, live or whole; sound events, speech, summaries and speakers out."
     return openapi.document(parts, options.limits, "Earshot", text, openapi.VERSION)
 

@@ -11,12 +11,12 @@ from typing import Any, Final
 
 import msgspec
 
-from app.documents.parts import Part
 from app.http.bodies import SMALL_BODY, too_long
 from app.http.descriptions import JSON, Answer, Body, Description, Fault, Form, Key, Operation, Parameter, TooLong
 from app.http.operation import error_reply
 from app.http.queries import IntegerParameter
 from app.http.replies import Reply, phrase
+from app.http.resource import Part
 from app.identity.keys import ORGANIZATION, PROJECT
 from app.shared_descriptions import KEY_FAULTS
 
@@ -87,7 +87,7 @@ SCHEMES: Final[Json] = {
 }
 
 
-def document(parts: Sequence[Part], limits: Limits, title: str, text: str, version: str) -> Json:
+def document(parts: Sequence[Part[Any]], limits: Limits, title: str, text: str, version: str) -> Json:
     """Return the document of some parts of the interface, for a deployment with these limits."""
     return _Writer(parts, limits).document(title, text, version)
 
@@ -104,7 +104,7 @@ def camel(name: str) -> str:
 
 
 class _Writer:
-    def __init__(self, parts: Sequence[Part], limits: Limits) -> None:
+    def __init__(self, parts: Sequence[Part[Any]], limits: Limits) -> None:
         self._parts = parts
         self._limits = limits
         #: Types that the document refers to and, once all are known, their schemas in the same order.
@@ -117,7 +117,7 @@ class _Writer:
         self._paths()
         self._schemas, components = msgspec.json.schema_components(self._types, ref_template=REFERENCE + "{name}")
         self._types.clear()
-        paths = self._paths()
+        paths, tags = self._paths(), {part.name: part.text for part in self._parts}
         return {
             "openapi": "3.1.0",
             "info": {
@@ -128,7 +128,7 @@ class _Writer:
                 "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
             },
             "servers": [{"url": "/", "description": "Where this document is from."}],
-            "tags": [{"name": part.name, "description": part.text} for part in self._parts],
+            "tags": [{"name": name, "description": text} for name, text in tags.items()],
             "paths": paths,
             "components": {
                 "schemas": {name: _plain(schema) for name, schema in sorted(components.items())},
@@ -145,12 +145,11 @@ class _Writer:
         paths: Json = defaultdict(dict)
         seen: set[str] = set()
         for part in self._parts:
-            for route, handlers in part.table.items():
-                for method, handler in handlers.items():
-                    described = Operation(handler, part.operations[handler])
-                    path = part.prefix + re.sub(r":\w+\}", "}", route) + described.description.end
-                    name = camel(handler.__name__)
-                    operation = self._operation(part, described, name)
+            for route, row in part.table.items():
+                for method, one in row.items():
+                    path = part.prefix + re.sub(r":\w+\}", "}", route) + one.description.end
+                    name = camel(one.name)
+                    operation = self._operation(part, one, name)
                     if name in seen:  # another path of the same operation
                         summary = f"{operation['summary']} (another path)"
                         operation |= {"operationId": f"{name}Too", "summary": summary, "x-origin": "earshot"}
@@ -165,7 +164,7 @@ class _Writer:
                     ]
         return dict(paths)
 
-    def _operation(self, part: Part, one: Operation[Any], name: str) -> Json:
+    def _operation(self, part: Part[Any], one: Operation[Any], name: str) -> Json:
         described = one.description
         operation: Json = {
             "operationId": name,
@@ -234,7 +233,7 @@ class _Writer:
         media: Json = {"schema": schema, "examples": _examples(body.examples)}
         return "multipart/form-data", {**media, "encoding": encoding} if encoding else media
 
-    def _responses(self, part: Part, one: Operation[Any]) -> Json:
+    def _responses(self, part: Part[Any], one: Operation[Any]) -> Json:
         responses: Json = {}
         for status, answers in one.answers.items():
             responses[str(status)] = self._answer(answers if isinstance(answers, tuple) else (answers,))
@@ -269,14 +268,14 @@ class _Writer:
             response.setdefault("content", {})[answer.media] = media
         return response
 
-    def _reply(self, part: Part, fault: Fault) -> Reply:
+    def _reply(self, part: Part[Any], fault: Fault) -> Reply:
         if isinstance(fault, TooLong):
             fault = too_long(int(self._limits[fault.limit]))
         if isinstance(fault, Reply):
             return fault
         return part.error(fault, None) if isinstance(fault, int) else error_reply(part.error, fault)
 
-    def _add_fault(self, part: Part, response: Json, reply: Reply) -> None:
+    def _add_fault(self, part: Part[Any], response: Json, reply: Reply) -> None:
         """Add an error as it is sent to the response of its status."""
         headers = {name.decode("ascii"): value.decode("latin-1") for name, value in reply.headers}
         for name in (*headers, "x-request-id"):

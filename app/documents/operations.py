@@ -1,6 +1,7 @@
 """Operations that serve the documents. Each document is built at its first request, then cached, and has an ETag."""
 
 import asyncio
+import sys
 from collections.abc import Callable
 from hashlib import blake2b
 from pathlib import Path
@@ -9,8 +10,10 @@ from typing import Any, Final
 import msgspec
 
 from app.http.call import Call
-from app.http.descriptions import Answer, Description, Parameter, operation
+from app.http.descriptions import Answer, Description, Parameter, operation, operations_of
 from app.http.replies import JSON, Reply, reply_unless_known
+from app.http.resource import Part
+from app.parts import SERVICE
 
 PAGES: Final = Path(__file__).parent / "pages"
 #: Scripts, styles and documents come from this origin; the page loads, sends and frames nothing else.
@@ -142,3 +145,12 @@ async def _reply(call: Call, context: DocumentContext, name: str, content_type: 
     document = await context.documents.document(name)
     known = call.header(b"if-none-match")
     return reply_unless_known(known, document.etag, content_type, document.body, [(b"cache-control", b"no-cache")])
+
+
+DOCUMENTS: Final = Part[DocumentContext](
+    name=SERVICE.name,
+    text=SERVICE.text,
+    operations=operations_of(sys.modules[__name__]),
+    error=SERVICE.error,
+    faults=SERVICE.faults,
+)

@@ -7,7 +7,7 @@ twice.
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, Final, Generic, Literal, TypeVar
 
@@ -114,7 +114,7 @@ class Description(msgspec.Struct, frozen=True):
     """
 
     #: Method and paths, such as `GET /jobs/{job_id}`, below the prefix of its part of the interface.
-    route: str = ""
+    route: str
     origin: Origin = "earshot"
     key: Key | None = None
     #: The suffix of its path, if one route serves several operations by suffix.
@@ -125,8 +125,7 @@ class Description(msgspec.Struct, frozen=True):
     answers: Answers | Callable[[], Answers] = {}
     #: Besides those that follow from the key and the body.
     faults: tuple[Fault, ...] | Callable[[], tuple[Fault, ...]] = ()
-    #: Until its room is converted.
-    summary: str = ""
+    #: What follows the text of the docstring.
     text: str = ""
 
     def __call__(self, handler: Handler[C]) -> "Operation[C]":
@@ -146,12 +145,12 @@ class Operation(msgspec.Struct, Generic[C], frozen=True):
 
     @property
     def summary(self) -> str:
-        return self.description.summary or self._told[0].rstrip(".")
+        return self._told[0].rstrip(".")
 
     def text(self, limits: Mapping[str, Any]) -> str:
         """Return the text for a deployment with these limits."""
         names = {**vars(sys.modules[self.handler.__module__]), **limits}
-        text = " ".join((*(() if self.description.summary else self._told[2].split()), self.description.text)).strip()
+        text = " ".join((*self._told[2].split(), self.description.text)).strip()
         # Constants name limits too.
         return text.format_map(names).format_map(names)
 
@@ -168,15 +167,6 @@ class Operation(msgspec.Struct, Generic[C], frozen=True):
     def faults(self) -> tuple[Fault, ...]:
         faults = self.description.faults
         return faults() if callable(faults) else faults
-
-
-def table_of(operations: Iterable[Operation[C]]) -> Mapping[str, Mapping[str, Handler[C]]]:
-    table: dict[str, dict[str, Handler[C]]] = {}
-    for one in operations:
-        method, *paths = one.description.route.split()
-        for path in paths:
-            table.setdefault(path, {})[method] = one.handler
-    return table
 
 
 def operations_of(*modules: ModuleType) -> tuple[Operation[Any], ...]:

@@ -57,7 +57,7 @@ class InterfacePart(msgspec.Struct, frozen=True):
     placement: OtherNodes | None = None
 
 
-class Operation(Generic[C]):
+class Endpoint(Generic[C]):
     """The ASGI endpoint of one handler."""
 
     def __init__(self, handler: Handler[C], context: C, part: InterfacePart) -> None:

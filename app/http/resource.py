@@ -1,32 +1,61 @@
-"""A path of the interface: one operation for each of its methods, and 405 for the others."""
+"""A part of the interface, and its paths: one operation for each method of a path, and 405 for the others."""
 
-from collections.abc import Awaitable, Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
+import msgspec
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from app.http.bodies import BodyQuota
 from app.http.call import Call
-from app.http.operation import Handler, InterfacePart, Operation
+from app.http.descriptions import Operation
+from app.http.metrics import Meters
+from app.http.operation import Endpoint, Handler, InterfacePart, OtherNodes
 from app.http.replies import ErrorRenderer, Reply
 
 C = TypeVar("C")
 
-#: Handlers by path and method.
-Table = Mapping[str, Mapping[str, Handler[C]]]
+
+class Part(msgspec.Struct, Generic[C], frozen=True, kw_only=True):
+    """A part of the interface: its operations, and what they share."""
+
+    #: Tag in the documents, with its description.
+    name: str
+    text: str
+    prefix: str = ""
+    #: Another prefix with the same paths.
+    alias: str = ""
+    operations: Sequence[Operation[C]]
+    error: ErrorRenderer
+    #: Types of JSON errors by status; 0 stands for all others.
+    faults: Mapping[int, Any]
+
+    @property
+    def table(self) -> Mapping[str, Mapping[str, Operation[C]]]:
+        """Return the operations by path and method."""
+        table: dict[str, dict[str, Operation[C]]] = {}
+        for one in self.operations:
+            method, *paths = one.description.route.split()
+            for path in paths:
+                table.setdefault(path, {})[method] = one
+        return table
+
+    def without(self, *operations: Operation[C]) -> "Part[C]":
+        return msgspec.structs.replace(self, operations=[one for one in self.operations if one not in operations])
 
 
 class Resource:
     """The ASGI endpoint of a path."""
 
     def __init__(self, handlers: Mapping[str, Handler[C]], context: C, part: InterfacePart) -> None:
-        self._operations = {method: Operation(handler, context, part) for method, handler in handlers.items()}
+        self._endpoints = {method: Endpoint(handler, context, part) for method, handler in handlers.items()}
         if "GET" in handlers:
-            self._operations["HEAD"] = self._operations["GET"]
-        self._other = Operation(_not_allowed(self._operations, part.error), None, part)
+            self._endpoints["HEAD"] = self._endpoints["GET"]
+        self._other = Endpoint(_not_allowed(self._endpoints, part.error), None, part)
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        return self._operations.get(scope["method"], self._other)(scope, receive, send)
+        return self._endpoints.get(scope["method"], self._other)(scope, receive, send)
 
 
 def _not_allowed(methods: Iterable[str], error: ErrorRenderer) -> Handler[None]:
@@ -40,5 +69,20 @@ def _not_allowed(methods: Iterable[str], error: ErrorRenderer) -> Handler[None]:
     return method_not_allowed
 
 
-def mount(prefix: str, table: Table[C], context: C, part: InterfacePart) -> list[Route]:
-    return [Route(prefix + path, Resource(handlers, context, part)) for path, handlers in table.items()]
+def mount(
+    part: Part[C],
+    context: C,
+    meters: Meters,
+    room: BodyQuota,
+    placement: OtherNodes | None = None,
+    prefix: str | None = None,
+) -> list[Route]:
+    """Return the routes of a part, under its own prefix or another."""
+    shared = InterfacePart(part.error, meters, room, placement)
+    return [
+        Route(
+            (part.prefix if prefix is None else prefix) + path,
+            Resource({method: one.handler for method, one in row.items()}, context, shared),
+        )
+        for path, row in part.table.items()
+    ]

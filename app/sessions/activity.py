@@ -4,28 +4,24 @@ A window counts for the time up to the next one. Its time of day is the opening 
 audio.
 """
 
-import asyncio
 import time
 from collections.abc import Sequence
 from typing import Annotated, Final
 
 import msgspec
 
-from app.cluster.forwarding import FORWARDED
-from app.cluster.lists import LONGEST_PAGE, NOBODY, MissingPart, part_of
+from app.cluster.lists import MissingPart
 from app.http.call import Call
+from app.http.descriptions import Fault, Parameter, fault_of, integer_query, json_answer, operation
 from app.http.queries import IntegerParameter, query_parameters, read_date
 from app.http.replies import Reply, json_reply
-from app.http.turns import holder_of
-from app.sessions.activity_counter import HOURS, Day, Tally, hourly_windows
+from app.sessions.activity_counter import COUNT_SECONDS, HOURS, PROJECT_CROWDED, Day, Tally
 from app.sessions.session_context import SessionContext
-from app.sessions.waiting import allowed_session, session_view
+from app.sessions.waiting import NO_SUCH_SESSION, SESSION, SESSION_KEY, allowed_session, session_view
+from app.shared_descriptions import BROKEN
 from topics.errors import Unavailable
 from topics.geometry import seconds
-from topics.ports.lists import ListQuery
-from topics.ports.sessions import SessionView
 from topics.times import day_ms, utc_time
-from topics.turns import Holder
 
 MINUTE_MS: Final = 60_000
 OFFSET: Final = IntegerParameter(
@@ -59,67 +55,50 @@ class Activity(msgspec.Struct, frozen=True):
     missing: MissingPart | msgspec.UnsetType = msgspec.UNSET
 
 
-class Part(msgspec.Struct, frozen=True):
-    """One node's part of a day, as nodes exchange it."""
+DAY: Final = Activity(
+    "2026-11-22",
+    60,
+    [0.0] * 9 + [3600.0] * 3 + [0.0] * 12,
+    [TagHours("Dog_bark", [0.0] * 10 + [12.5, 3.0] + [0.0] * 12)],
+    1,
+)
+DAY_PARAMETERS: Final = (
+    Parameter("day", "query", DayText, "The day; by default today.", example="2026-11-22"),
+    integer_query(OFFSET),
+)
+DAY_TEXT: Final = (
+    "A window counts until the next one. Its time is the session's opening plus its place in the audio. A node spends "
+    f"{COUNT_SECONDS:g} s at most: `left_out` is the number of sessions it did not finish; repeat the request to get "
+    f"further. Each node counts the {MOST_SESSIONS} newest sessions until the end of the day."
+)
+CROWDED: Final = Unavailable(PROJECT_CROWDED)
 
-    partitions: frozenset[int]
-    hours: list[dict[str, int]]
-    sessions: int
-    left_out: int
+
+def day_faults() -> tuple[Fault, ...]:
+    return (
+        fault_of(parse_day, {"day": "yesterday"}, 0),
+        fault_of(parse_day, {OFFSET.name: "900"}, 0),
+    )
 
 
-_part: Final = msgspec.json.Decoder(Part)
-
-
+@operation(
+    "GET /audio_sessions/{session_id}/activity",
+    key=SESSION_KEY,
+    parameters=(SESSION, *DAY_PARAMETERS),
+    answers=json_answer("The day.", morning=DAY),
+    faults=lambda: (*day_faults(), NO_SUCH_SESSION, CROWDED, *BROKEN),
+)
 async def session_activity(call: Call, context: SessionContext) -> Reply:
-    """GET /audio_sessions/{id}/activity: a day of one session; needs no key, because the id is a secret too."""
+    """Read a day of a session.
+
+    How long each sound was reported in each of {HOURS} hours. {DAY_TEXT}
+    """
     session, view = await allowed_session(call, context)
     day = parse_day(query_parameters(call.scope))
     hours, left_out = await context.activity.count(call.holder, [(session, view)], day)
     session_view(context, session)  # Fails if the session was deleted meanwhile.
     counted = any(tally for tally in hours)
     return json_reply(activity(day, hours, int(counted), left_out))
-
-
-async def project_activity(call: Call, context: SessionContext) -> Reply:
-    """GET /api/v1/activity: a day of all sessions of the project, from all nodes."""
-    holder = holder_of(await context.project_keys.authenticate(call))
-    day = parse_day(query_parameters(call.scope))
-    if call.header(FORWARDED):
-        return json_reply(await _own_part(context, holder, day))
-    urls = sorted(context.sessions.coverage().elsewhere)
-    forwarder = context.list.forwarder
-    asked = [part_of(call, forwarder, url, _part.decode) for url in urls]
-    own, *others = await asyncio.gather(_own_part(context, holder, day), *asked)
-    parts = [part for part in (own, *others) if part is not None]
-    covered = frozenset().union(*(part.partitions for part in parts))
-    if not covered:
-        raise Unavailable(NOBODY)
-    hours = [Tally() for _ in range(HOURS)]
-    for part in parts:
-        for tally, more in zip(hours, part.hours, strict=True):
-            tally.update(more)
-    whole = activity(day, hours, sum(part.sessions for part in parts), sum(part.left_out for part in parts))
-    partitions = context.sessions.coverage().partitions
-    if missing := partitions - len(covered):
-        whole = msgspec.structs.replace(whole, missing=MissingPart(missing, partitions))
-    return json_reply(whole)
-
-
-async def _own_part(context: SessionContext, holder: Holder, day: Day) -> Part:
-    coverage = context.sessions.coverage()
-    if not coverage.here:
-        return Part(coverage.here, [{} for _ in range(HOURS)], 0, 0)
-    query, looked_at = ListQuery(holder.project, until_ms=max(1, day.ends), count=LONGEST_PAGE), 0
-    concerned: list[tuple[str, SessionView]] = []
-    while page := await context.turns.run(holder, context.sessions.listed, query):
-        concerned += [(id, view) for _, id, view in page if next(hourly_windows(view, day), None) is not None]
-        looked_at += len(page)
-        if len(page) < LONGEST_PAGE or looked_at >= MOST_SESSIONS:
-            break
-        query = msgspec.structs.replace(query, after=page[-1][:2])
-    hours, left_out = await context.activity.count(holder, concerned, day)
-    return Part(coverage.here, list(map(dict, hours)), len(concerned), left_out)
 
 
 def activity(day: Day, hours: Sequence[Tally], sessions: int, left_out: int) -> Activity:

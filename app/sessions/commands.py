@@ -15,11 +15,12 @@ from app.http.queries import IntegerParameter
 from app.http.replies import NO_CONTENT, Reply, generic_error, json_reply, json_reply_of_bytes
 from app.http.turns import holder_of
 from app.sessions.answers import CreatedSession, SessionRefs
-from app.sessions.examples import BASE64, FILE, ID, RAW, STREAM
+from app.sessions.examples import BASE64, FILE, ID, STREAM
 from app.sessions.raw_audio import check_chunk
 from app.sessions.requests import (
     CHUNK,
     CREATE,
+    RAW,
     UPDATE,
     AudioChunk,
     CreateSession,

@@ -4,13 +4,12 @@ from typing import Final
 
 from app.cluster.cursors import ListCursors
 from app.sessions.answers import SessionEntry
-from app.sessions.requests import CreateSession
+from app.sessions.requests import RAW, CreateSession
 from app.windows import OTHERS, SenseEvent, SenseEventTag
 from topics.ports.lists import ListQuery
 from topics.times import iso_time
 
 ID: Final = "fB1n1kZ0QwS3uVx7Tq9RmE2y"
-RAW: Final = "audio/x-raw; rate=16000; format=s16le"
 #: The first samples of half a second of silence, too short for any window: only its form matters here.
 BASE64: Final = "AAAAAAAAAAAAAAAAAAAAAA=="
 EVENTS: Final = [

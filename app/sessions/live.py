@@ -5,39 +5,45 @@ are kept only for a while, and computed only while somebody listens.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import aclosing
 from functools import partial
-from itertools import chain
-from typing import Final, NamedTuple
+from typing import Annotated, Any, Final
 
+import msgspec
 import structlog
-from cachetools import LRUCache
 
-from app.cluster.forwarding import FORWARDED
-from app.cluster.lists import LONGEST_PAGE
 from app.http.call import Call
+from app.http.descriptions import Parameter, event_answer, fault_of, integer_query, operation
 from app.http.holder_quota import HolderQuota, Places
 from app.http.queries import LARGEST, IntegerParameter, query_parameters
 from app.http.replies import Reply, StreamReply
-from app.http.server_sent import HEADERS, HEARTBEAT, HEARTBEAT_SECONDS, event, named_event
-from app.http.streaming import in_turn
-from app.http.turns import holder_of
-from app.sessions.answers import LiveBehind, LiveDeleted, LiveFault, LiveMoved
+from app.http.server_sent import HEADERS, HEARTBEAT, HEARTBEAT_SECONDS, Named, event, named_event
+from app.sessions.answers import (
+    SESSION_EVENTS,
+    Level,
+    LiveBehind,
+    LiveDeleted,
+    LiveEnd,
+    LiveMoved,
+    LiveSession,
+    LiveWindow,
+    Strip,
+)
 from app.sessions.cursors import Place, next_window, parse
-from app.sessions.job_reader import JobReader
-from app.sessions.joined_live import joined, part_event
+from app.sessions.examples import ID, LISTED
 from app.sessions.live_rendering import PIECE, ended_event, session_event, window_events
 from app.sessions.rendering import readable_windows
 from app.sessions.session_context import SessionContext
-from app.sessions.socket_events import Event, EventReader, wanted_types
-from app.sessions.socket_messages import SOUND_EVENTS
+from app.sessions.socket_events import TYPES, Event, EventReader, wanted_types
+from app.sessions.socket_messages import SOUND_EVENTS, Loudness
 from app.sessions.socket_quota import RETRY_SECONDS
-from app.sessions.waiting import allowed_session
+from app.sessions.waiting import NO_SUCH_SESSION, SESSION, SESSION_KEY, allowed_session
+from app.shared_descriptions import BROKEN
+from app.windows import SenseEventTag
 from topics import keys
 from topics.errors import Unavailable
-from topics.ports.lists import ListQuery
-from topics.ports.live import MET_WINDOWS, ProjectFollower, SoundTap
+from topics.ports.live import SoundTap
 from topics.ports.sessions import SessionView
 from topics.sessions.rules import SessionState
 from topics.turns import Holder
@@ -51,20 +57,29 @@ FROM: Final = IntegerParameter(
 EVENTS: Final = "events"
 #: A reader this many windows behind gets an event that says so.
 BEHIND: Final = 64
-#: How long the windows of a project's sessions are gathered: each piece costs a write here and a wake-up there.
-GATHER_SECONDS: Final = 0.05
-#: Steps per pass into earlier windows of sessions, to find which sounds are on. Other tasks run in between.
-LOOK_BACKS: Final = 8
-#: Seconds between checks for partitions that came or went.
-POLL_SECONDS: Final = 2.0
-NOT_HERE: Final = "this node is stopping or lost its partitions; connect again"
 LISTENERS: Final = 256
 PROJECT_LISTENERS: Final = 64
 FULL: Final = "too many listeners here"
 PROJECT_FULL: Final = f"the project has {PROJECT_LISTENERS} listeners here, its limit: close one"
 ORGANIZATION_FULL: Final = f"the organization has {LISTENERS // 2} listeners here, its limit: close one"
-#: Ended sessions remembered per reader, which hears of each once.
-ENDED_KEPT: Final = 1024
+HEARD: Final = LiveWindow(
+    session_id=ID,
+    window=17,
+    start_time=8.5,
+    end_time=9.5,
+    tags=[SenseEventTag("Dog_bark", 0.9408)],
+    top=[SenseEventTag("Dog_bark", 0.9408), SenseEventTag("Knock", 0.3112)],
+    level=Level(-22.4, -9.1),
+    strip=Strip(9.0, bytes(3)),
+)
+NOW: Final = LiveSession(**msgspec.structs.asdict(LISTED), next_window=17, window_size=1, window_hop=0.5)
+CROWDED: Final = Unavailable(FULL)
+LIVE_TEXT: Final = (
+    f"Server-sent events, with a comment every {HEARTBEAT_SECONDS:g} s of silence. Levels and spectrograms are made "
+    "only while somebody listens: earlier windows have none. Windows are read from storage: a slow reader gets them "
+    f"all, later, after an event `behind`. A node takes {LISTENERS} listeners, "
+    f"{PROJECT_LISTENERS} per project."
+)
 #: Reads what a session, None if it was deleted, has for a listener since the last call; an empty piece is not sent.
 News = Callable[[SessionView | None, SoundTap | None], Iterator[bytes]]
 
@@ -75,10 +90,48 @@ def listener_quota() -> HolderQuota:
     return HolderQuota(Places(PROJECT_LISTENERS, PROJECT_FULL), organization, Places(LISTENERS, FULL), RETRY_SECONDS)
 
 
-async def follow_session(call: Call, context: SessionContext) -> Reply | StreamReply:
-    """GET /audio_sessions/{id}/live: each window as it comes; needs no key, unless the deployment requires one.
+def events_text(*events: Named, number: int | None = None) -> str:
+    return b"".join(named_event(one, number if isinstance(one, LiveWindow) else None) for one in events).decode()
 
-    With `events`, it has the events of a live socket, each with its cursor.
+
+def types_by_name(*kinds: type[Named]) -> dict[str, Any]:
+    """Return the types of events by name."""
+    return {kind.event: kind for kind in kinds}
+
+
+@operation(
+    "GET /audio_sessions/{session_id}/live",
+    key=SESSION_KEY,
+    parameters=(
+        SESSION,
+        integer_query(FROM),
+        Parameter(
+            "Last-Event-ID",
+            "header",
+            str,
+            "Id of the last event you read, or a live socket's cursor: later events follow.",
+            example="16",
+        ),
+        Parameter(
+            EVENTS,
+            "query",
+            Annotated[str, msgspec.Meta(pattern=r"^[a-z.,]*$")],
+            f"Comma-separated types of a live socket ({', '.join(TYPES)}). The stream then has these events as on "
+            "the socket, with cursors as ids.",
+        ),
+        Parameter("after", "query", str, "With `events`: events after this cursor; `start` for all."),
+    ),
+    answers=event_answer(
+        {**types_by_name(*SESSION_EVENTS), **SOUND_EVENTS, "level": Loudness},
+        {"one window": events_text(NOW, HEARD, LiveEnd(ID, 18), number=17)},
+    ),
+    faults=lambda: (fault_of(FROM.judge, "now"), fault_of(wanted_types, "all"), NO_SUCH_SESSION, CROWDED, *BROKEN),
+)
+async def follow_session(call: Call, context: SessionContext) -> Reply | StreamReply:
+    """Listen to a session.
+
+    Each window as it is analysed, to the end of the session. {LIVE_TEXT} The id of an event `window` is its number, so
+    a client that reconnects with `Last-Event-ID` misses none.
     """
     session, view = await allowed_session(call, context)
     holder = call.holder
@@ -88,21 +141,10 @@ async def follow_session(call: Call, context: SessionContext) -> Reply | StreamR
     else:
         reader = WindowReader(context, session, _first_window(call, session, view), ids=True)
         news, with_levels = reader.events, True
-    return _listening(call, context, holder, _followed(context, holder, news, with_levels))
+    return listening(call, context, holder, _followed(context, holder, news, with_levels))
 
 
-async def follow_project(call: Call, context: SessionContext) -> Reply | StreamReply:
-    """GET /api/v1/live: the windows of all sessions of the project and the progress of its jobs, from all nodes."""
-    holder = holder_of(await context.project_keys.authenticate(call))
-    # Raise errors now, while the status can still change.
-    context.sessions.coverage()
-    drawn = query_parameters(call.scope).get("strips") or None
-    passed_on = bool(call.header(FORWARDED))
-    pieces = _project_events(context, holder, drawn, passed_on)
-    return _listening(call, context, holder, pieces if passed_on else joined(call, context, pieces))
-
-
-def _listening(
+def listening(
     call: Call, context: SessionContext, holder: Holder, pieces: AsyncGenerator[bytes, None]
 ) -> Reply | StreamReply:
     if call.scope["method"] == "HEAD":
@@ -157,15 +199,15 @@ def _event_news(reader: EventReader) -> News:
 
     def news(view: SessionView | None, tap: SoundTap | None) -> Iterator[bytes]:
         if view is None:
-            yield _rendered(reader.gone())
+            yield rendered(reader.gone())
             return
         while reader.more(view):
-            yield _rendered(reader.step(view, tap))
+            yield rendered(reader.step(view, tap))
 
     return news
 
 
-def _rendered(events: Iterable[Event], *, ids: bool = True) -> bytes:
+def rendered(events: Iterable[Event], *, ids: bool = True) -> bytes:
     return b"".join(event(kind, at if ids else None, text) for kind, at, text in events)
 
 
@@ -230,162 +272,16 @@ async def _followed(
             await follower.changed(max(0.0, spoke + HEARTBEAT_SECONDS - clock()))
     except Unavailable as error:
         log.info("session is listened to no longer", session=keys.shown(session), reason=str(error))
-        yield named_event((_lost(context, session) or LiveMoved)(session))
+        yield named_event((lost(context, session) or LiveMoved)(session))
     finally:
         follower.close()
         if tap is not None:
             tap.close()
 
 
-class _Reading(NamedTuple):
-    """How far a reader of a project has read a session."""
-
-    windows: WindowReader
-    #: Detects when its sounds begin and end.
-    sounds: EventReader
-
-
-class ProjectReader:
-    """Reads a project's sessions on this node for one listener."""
-
-    def __init__(self, context: SessionContext, follower: ProjectFollower) -> None:
-        self._context = context
-        self._follower = follower
-        self._readings: dict[str, _Reading] = {}
-        self._ended: LRUCache[str, bool] = LRUCache(ENDED_KEPT)
-        #: Steps into the past left in this pass, and sessions that wait for the next pass.
-        self._look_backs = 0
-        self._late: dict[str, int] = {}
-
-    def open_ones(self, project: str) -> list[str]:
-        """Return the newest open sessions; the others appear when they have news."""
-        found = self._open(project)
-        for session, view in found.items():
-            self._readings[session] = self._reading(session, view, readable_windows(view), live=True)
-        return list(found)
-
-    def arrived(self, project: str) -> dict[str, int]:
-        """Return the newest open sessions not met before, each with a window that another node may not have told."""
-        found = self._open(project).items()
-        return {
-            session: max(0, readable_windows(view) - MET_WINDOWS)
-            for session, view in found
-            if session not in self._readings
-        }
-
-    def _open(self, project: str) -> dict[str, SessionView]:
-        query = ListQuery(project, (SessionState.WRITABLE,), count=LONGEST_PAGE)
-        return {session: view for _, session, view in self._context.sessions.listed(query)}
-
-    def all_events(self, changes: Mapping[str, int]) -> Iterator[bytes]:
-        """Yield the news of some sessions; a session not known yet begins with the window that comes with it."""
-        self._look_backs = LOOK_BACKS
-        for session, met_at in changes.items():
-            try:
-                view = self._context.sessions.view(session)
-                if view is not None:
-                    yield from self._events(session, view, met_at)
-            except Unavailable:
-                view = None
-            if view is None:
-                yield from self._forgotten(session)
-
-    def taken_late(self) -> dict[str, int]:
-        """Return the sessions that have more news than one pass takes."""
-        late, self._late = self._late, {}
-        return late
-
-    def _reading(self, session: str, view: SessionView, first: int, live: bool = False) -> _Reading:
-        sounds = EventReader(self._context.renderer, session, view.opened, (first, 0), SOUND_EVENTS.keys(), named=True)
-        return _Reading(WindowReader(self._context, session, first, ids=False, live=live), sounds)
-
-    def _events(self, session: str, view: SessionView, met_at: int) -> Iterator[bytes]:
-        reading = self._readings.get(session)
-        if reading is None:
-            if session in self._ended:
-                return
-            reading = self._readings[session] = self._reading(session, view, met_at)
-        yield from reading.windows.events(view, self._follower)
-        yield from self._sounds(session, view, reading.sounds)
-        if reading.sounds.finished:
-            self._ended[session] = True
-            del self._readings[session]
-            yield ended_event(session, view)
-
-    def moved(self) -> Iterator[bytes]:
-        """Yield the sessions whose partition moved to another node."""
-        for session in list(self._readings):
-            if _lost(self._context, session) is LiveMoved:
-                yield from self._forgotten(session)
-
-    def _sounds(self, session: str, view: SessionView, sounds: EventReader) -> Iterator[bytes]:
-        while sounds.more(view):
-            looks_back = not sounds.known
-            if looks_back:
-                if not self._look_backs:
-                    self._late[session] = 0
-                    return
-                self._look_backs -= 1
-            yield _rendered(sounds.step(view, None), ids=False)
-            if looks_back and sounds.known:
-                yield _rendered(sounds.sounds_on(), ids=False)
-
-    def _forgotten(self, session: str) -> Iterator[bytes]:
-        if (reading := self._readings.pop(session, None)) is not None:
-            why = _lost(self._context, session) or LiveMoved
-            if why is LiveDeleted:
-                yield _rendered(reading.sounds.gone(), ids=False)
-            yield named_event(why(session))
-
-
-def _lost(context: SessionContext, session: str) -> type[LiveDeleted | LiveMoved] | None:
+def lost(context: SessionContext, session: str) -> type[LiveDeleted | LiveMoved] | None:
     """Return why a session cannot be read here, or None if it can."""
     try:
         return LiveDeleted if context.sessions.view(session) is None else None
     except Unavailable:
         return LiveMoved
-
-
-async def _project_events(
-    context: SessionContext, holder: Holder, drawn: str | None, passed_on: bool
-) -> AsyncGenerator[bytes, None]:
-    """Yield the events of this node's sessions and jobs; with `passed_on` also name its partitions."""
-    clock = asyncio.get_running_loop().time
-    project = holder.project
-    follower = context.sessions.follow_project(project, drawn)
-    reader, spoke = ProjectReader(context, follower), clock() - HEARTBEAT_SECONDS
-    jobs = JobReader(context.jobs, project)
-    try:
-        here = context.sessions.coverage().here
-        changes: dict[str, int] = dict.fromkeys(reader.open_ones(project), 0) if here else {}
-        first_jobs: Collection[str] = jobs.unfinished() if here else ()
-        if passed_on:
-            yield part_event(here)
-        while True:
-            if (now_here := context.sessions.coverage().here) != here:
-                here = now_here
-                moved = b"".join(reader.moved())
-                yield moved + (part_event(here) if passed_on else b"")
-                changes |= reader.arrived(project) if here else {}
-            taken_jobs: Collection[str] = ()
-            if here:  # Otherwise nothing may be read, and changes wait.
-                changes |= follower.taken()
-                taken_jobs = follower.taken_jobs()
-            # Rendered while sending, so that other tasks run in between and a slow reader holds nothing.
-            news = chain(reader.all_events(changes), jobs.events((*first_jobs, *taken_jobs)))
-            async with aclosing(in_turn(context.turns, holder, news)) as pieces:
-                async for piece in pieces:
-                    yield piece
-                    spoke = clock()
-            changes, first_jobs = reader.taken_late(), ()
-            if clock() >= spoke + HEARTBEAT_SECONDS:
-                yield HEARTBEAT
-                spoke = clock()
-            await asyncio.sleep(GATHER_SECONDS)
-            if not changes:
-                await follower.changed(min(POLL_SECONDS, max(0.0, spoke + HEARTBEAT_SECONDS - clock())))
-    except Unavailable as error:
-        log.info("project is listened to no longer", reason=str(error))
-        yield named_event(LiveFault(NOT_HERE))
-    finally:
-        follower.close()

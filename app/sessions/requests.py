@@ -3,13 +3,14 @@
 import asyncio
 import re
 from collections.abc import Sequence
-from typing import Annotated, Final, Literal, Protocol, TypeVar
+from typing import Annotated, Any, Final, Literal, Protocol, TypeVar
 
 import msgspec
 import pybase64
 from msgspec import Meta
 
 from app.http.bodies import decode_long
+from app.http.descriptions import Parameter
 from app.http.long_texts import REST, base64_pieces
 from app.http.turns import LongWork
 from topics.choices import SoundRule
@@ -186,3 +187,24 @@ def _bounded(audio: bytes, limit: int) -> bytes:
     if len(audio) > limit:
         raise TooLarge(f"data: the chunk holds {len(audio)} bytes, at most {limit} are allowed")
     return audio
+
+
+#: Fields of CreateSession that are JSON in a query.
+_JSON_FIELDS: Final = ("metadata", "metadatas", "tags_sensitivity", "sound_rule", "sound_rules")
+#: An example of a content type.
+RAW: Final = "audio/x-raw; rate=16000; format=s16le"
+
+
+def creation_parameters() -> tuple[Parameter, ...]:
+    fields = []
+    for field in msgspec.structs.fields(CreateSession):
+        kind: Any = str if field.name in _JSON_FIELDS else field.type
+        text = field.type.__metadata__[0].description if hasattr(field.type, "__metadata__") else field.name
+        if field.name in _JSON_FIELDS:
+            text += " As JSON."
+        required = field.name == "content_type"
+        example = RAW if required else None
+        if field.name == "type":
+            kind, text = Literal["stream"], "Always `stream`."
+        fields.append(Parameter(field.name, "query", kind, text, required=required, example=example))
+    return tuple(fields)

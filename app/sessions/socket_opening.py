@@ -7,14 +7,16 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from typing import Final
+from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec import Meta
 
 from app.cluster.forwarding import FORWARDED
 from app.http.bodies import decode
 from app.http.call import Call
+from app.http.descriptions import Answer, Fault, Key, Parameter, fault_of, operation
 from app.http.queries import query_parameters
 from app.http.replies import Reply
 from app.http.sockets import (
@@ -33,13 +35,15 @@ from app.identity.authentication import bearer, own_header
 from app.identity.keys import KeyHeader
 from app.sessions.commands import opened_record
 from app.sessions.cursors import Place, parse
-from app.sessions.requests import CREATE, CreateSession
+from app.sessions.examples import ID
+from app.sessions.requests import CREATE, CreateSession, creation_parameters
 from app.sessions.session_context import SessionContext
 from app.sessions.socket import Socket
-from app.sessions.socket_events import WINDOW, wanted_types
+from app.sessions.socket_events import NONE, TYPES, WINDOW, wanted_types
 from app.sessions.socket_messages import error_text, key_failure, retry_fields
-from app.sessions.socket_quota import KeyWatch, SocketQuota
-from app.sessions.waiting import allowed_session
+from app.sessions.socket_quota import FULL, KeyWatch, SocketQuota
+from app.sessions.waiting import NO_SUCH_SESSION, SESSION, SESSION_KEY, allowed_session
+from app.shared_descriptions import BROKEN
 from topics.errors import BadRequest, Closed, EarshotError, Unavailable
 from topics.keys import ID_BITS, drawn_id, is_id
 from topics.ports.directory import Principal
@@ -82,13 +86,81 @@ def socket_key(call: Call, kind: KeyHeader) -> str:
     return own_header(call, kind) or bearer(call) or key_in_protocols(call.scope, KEY_PROTOCOL)
 
 
+Events = Annotated[str, Meta(pattern=r"^[a-z.,]*$")]
+RequestId = Annotated[str, Meta(min_length=8, max_length=64)]
+OPENING: Final = (
+    Parameter(
+        "mode",
+        "query",
+        Literal["send", "listen"],
+        "`send`: audio in, events out. `listen`: events only, for any number of listeners.",
+        default="send",
+    ),
+    Parameter(
+        "after", "query", str, "Events after this cursor; `start` for all. By default only new ones.", example="start"
+    ),
+    Parameter(
+        "events",
+        "query",
+        Events,
+        f"Comma-separated types: {', '.join(TYPES)}; or `{NONE}`. A `session` with an error always comes.",
+        default=WINDOW,
+    ),
+)
+TEXT: Final = (
+    "A WebSocket with the protocol `earshot.v1`. A browser sends the key as a second protocol: `earshot.key64.` and "
+    "the key in base64url without padding. If the request fails, a client that offers `earshot.v1` is still upgraded, "
+    "gets `error`, and is closed with 4000 plus the status; others get the status. The AsyncAPI document has the "
+    "messages."
+)
+
+
+def _faults() -> tuple[Fault, ...]:
+    return (
+        NotWebSocket(NO_UPGRADE),
+        fault_of(parse, "after", ID, "yesterday"),
+        ForeignOrigin(FOREIGN),
+        Unavailable(FULL),
+        *BROKEN,
+    )
+
+
+@operation(
+    "GET /audio_sessions/{session_id}/socket",
+    key=SESSION_KEY,
+    parameters=(SESSION, *OPENING),
+    answers={101: Answer("Switched to WebSocket.")},
+    faults=lambda: (*_faults(), NO_SUCH_SESSION),
+)
 async def join_session(call: Call, context: SocketContext) -> Reply:
-    """GET /audio_sessions/{id}/socket: send a session's audio, receive its events, or both."""
+    """Join a session by socket.
+
+    {TEXT}
+    """
     return await _opened(call, context, partial(_join, call, context))
 
 
+@operation(
+    "GET /api/v1/socket",
+    key=Key("projectKey"),
+    parameters=(
+        *creation_parameters(),
+        Parameter(
+            "request_id",
+            "query",
+            RequestId,
+            "For an hour, the same value with the same key joins the same session.",
+        ),
+        *OPENING,
+    ),
+    answers={101: Answer("Switched to WebSocket.")},
+    faults=_faults,
+)
 async def open_session(call: Call, context: SocketContext) -> Reply:
-    """GET /api/v1/socket: create a session, and join it."""
+    """Open a session and join it by socket.
+
+    The fields of session creation are parameters. {TEXT}
+    """
     return await _opened(call, context, partial(_make, call, context))
 
 

@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import product
@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from app.routes import JOB_ROUTES, JOBS_PREFIX, OWN_SOUND_ROUTES, SESSION_ROUTES
+from app.parts import JOBS, JOBS_PREFIX, OWN_SOUNDS, SESSIONS
 from tests.contract.api import Api, tone, wav
 from tests.contract.jobs import SOUND, Jobs
 from tests.process import ServiceProcess, ask
@@ -55,9 +55,9 @@ class Tenant:
 
     def requests(self) -> Iterator[httpx2.Response]:
         """Yield the answers to all requests with an id, to those by link, and to some with the key of before."""
-        tables: dict[str, dict[str, Iterable[str]]] = {
-            "": {**SESSION_ROUTES},
-            JOBS_PREFIX: {**JOB_ROUTES, **OWN_SOUND_ROUTES},
+        tables: dict[str, Mapping[str, Iterable[str]]] = {
+            "": SESSIONS.table,
+            JOBS_PREFIX: {**JOBS.table, **OWN_SOUNDS.table},
         }
         for prefix, table in tables.items():
             for path, methods in table.items():

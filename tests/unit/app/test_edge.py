@@ -14,21 +14,12 @@ from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 from structlog.testing import capture_logs
 
-from app.documents import operations as documents
-from app.http.descriptions import operations_of, table_of
+from app.documents.operations import DOCUMENTS
 from app.http.metrics import METRICS
 from app.identity.keys import ORGANIZATION, PROJECT, KeyRateLimiter, Keyring
 from app.main import command_ids
+from app.parts import DASHBOARD, JOBS, OPERATOR, SERVICE, SESSIONS
 from app.projects.project_bodies import MODELS
-from app.routes import (
-    ADMIN_ROUTES,
-    DASHBOARD_ROUTES,
-    JOB_ROUTES,
-    JOBS_PREFIX,
-    SENSE_PREFIX,
-    SERVICE_ROUTES,
-    SESSION_ROUTES,
-)
 from app.senders import sender_of
 from app.shortcut import ShortCut
 from tests.contract.answers import watched
@@ -304,7 +295,7 @@ BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;
 def test_dashboard_and_docs_can_be_disabled() -> None:
     house = House(msgspec.structs.replace(OPTIONS, dashboard=False, docs=False))
     with client_of(house) as http:
-        for path in ("/dashboard", "/dashboard/", "/dashboard/main.js", *table_of(operations_of(documents))):
+        for path in ("/dashboard", "/dashboard/", "/dashboard/main.js", *DOCUMENTS.table):
             assert http.get(path).status_code in (404, 405), path
         assert http.post("/dashboard/sign-in", json={"token": "x"}).status_code == 404
         assert "docs" not in http.get("/", headers=BROWSER).json()["documentation"]
@@ -411,12 +402,8 @@ async def _sender(scope: dict[str, Any]) -> Holder:
     return sender_of(projects, organizations, sessions, jobs)(scope)
 
 
-TABLES = {
-    "": [*SERVICE_ROUTES, *SESSION_ROUTES, *DASHBOARD_ROUTES],
-    SENSE_PREFIX: SESSION_ROUTES,
-    JOBS_PREFIX: JOB_ROUTES,
-    "/admin/v1": ADMIN_ROUTES,
-}
+TABLES = [(part.prefix, part.table) for part in (SERVICE, SESSIONS, DASHBOARD, JOBS, OPERATOR)]
+TABLES.append((SESSIONS.alias, SESSIONS.table))
 
 
 class Endpoint:
@@ -424,7 +411,7 @@ class Endpoint:
 
 
 #: The last one matches other routes' paths, and comes too late.
-PATHS = [prefix + path for prefix, table in TABLES.items() for path in table] + ["/audio_sessions/{other}"]
+PATHS = [prefix + path for prefix, table in TABLES for path in table] + ["/audio_sessions/{other}"]
 ROUTES = [Route(path, Endpoint()) for path in PATHS]
 APP = ShortCut(ROUTES)
 PARTS = sorted(

@@ -83,6 +83,7 @@ async def test_revocation_ends_key_session_tokens_links_and_streams(
         "app.identity.keys.STREAM_SECONDS",
         "app.jobs.events.HEARTBEAT_SECONDS",
         "app.sessions.live.HEARTBEAT_SECONDS",
+        "app.sessions.project_live.HEARTBEAT_SECONDS",
     ):
         monkeypatch.setattr(name, 100.0)
     principal = await SqlDirectory(house.database, timeout=60.0).project(PROJECT_KEY)

@@ -24,7 +24,7 @@ from app.http import streaming
 from app.http.call import Call
 from app.http.metrics import Meters
 from app.http.replies import StreamReply
-from app.routes import ADMIN_ROUTES
+from app.parts import OPERATOR
 from infra.db.database import Database
 from infra.service.administration import SqlAdministration
 from tests.contract.answers import watched
@@ -39,7 +39,7 @@ __all__ = ["house"]
 #: Every operation; those on a project or organization use `Zoo`.
 ROUTES = [
     (method, path.replace("{reference:path}", f"Zoo{ENDS.get(method)}"))
-    for path, handlers in ADMIN_ROUTES.items()
+    for path, handlers in OPERATOR.table.items()
     for method in handlers
 ]
 

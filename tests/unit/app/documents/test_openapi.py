@@ -1,7 +1,9 @@
 """The OpenAPI documents equal routes and docs/; the AsyncAPI document covers every topic and golden record."""
 
+import pkgutil
 import re
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,10 +12,13 @@ import msgspec
 import pytest
 from openapi_spec_validator import validate
 
+import app.parts
 import earshot_client
 from app.documents import asyncapi, build, openapi
 from app.documents.markdown import page
-from app.documents.parts import EVERYTHING, OPERATOR, Part
+from app.documents.operations import DOCUMENTS
+from app.http.descriptions import operations_of
+from app.http.resource import Part
 from app.options import EdgeOptions
 from tests.conftest import ROOT
 from tests.examples import golden
@@ -25,13 +30,13 @@ DOCUMENT: Final = build.everything(OPTIONS, with_operator=True)
 PAGE: Final = ROOT / "docs" / "interface.md"
 
 
-@pytest.mark.parametrize("part", [*EVERYTHING, OPERATOR], ids=lambda part: part.name)
-def test_described_operations_match_routes(part: Part) -> None:
-    served = {handler for handlers in part.table.values() for handler in handlers.values()}
-    missing = {handler.__name__ for handler in served - part.operations.keys()}
-    assert not missing, f"describe these in the room's description.py, beside the operation: {missing}"
-    if part.name != "Service":
-        assert part.operations.keys() == served
+def test_every_operation_is_in_a_part() -> None:
+    modules = [
+        import_module(one.name) for one in pkgutil.walk_packages(app.__path__, "app.") if ".client" not in one.name
+    ]
+    described = {one.name for one in operations_of(*modules)}
+    parts = [one for one in vars(app.parts).values() if isinstance(one, Part)]
+    assert described == {one.name for part in (*parts, DOCUMENTS) for one in part.operations}
 
 
 @pytest.mark.parametrize("name", ["openapi", "sessions"])

@@ -10,10 +10,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from app.documents import build
-from app.documents import operations as documents
-from app.documents.operations import page_file
+from app.documents.operations import DOCUMENTS, page_file
 from app.http.cross_origin import READ, SENT
-from app.http.descriptions import operations_of, table_of
 from tests.contract.answers import DOCUMENT, watched
 from tests.contract.api import RAW, b64, silence
 from tests.unit.app.conftest import KEY, OPTIONS, House
@@ -22,7 +20,7 @@ from topics import apikeys
 ORIGIN = "https://app.example.org"
 
 
-@pytest.mark.parametrize("path", table_of(operations_of(documents)))
+@pytest.mark.parametrize("path", DOCUMENTS.table)
 def test_document_is_built_once_and_has_etag(monkeypatch: pytest.MonkeyPatch, http: TestClient, path: str) -> None:
     made: list[str] = []
 
@@ -43,7 +41,7 @@ def test_document_is_built_once_and_has_etag(monkeypatch: pytest.MonkeyPatch, ht
 
 
 def test_import_loads_no_document_modules() -> None:
-    program = "import sys, app.main; print([name for name in sys.modules if 'parts' in name or 'openapi' in name])"
+    program = "import sys, app.main; print([name for name in sys.modules if 'openapi' in name])"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert loaded.strip() == "[]"
 

@@ -9,7 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from app.http.turns import LoopTurns
-from app.sessions import activity, activity_counter
+from app.sessions import activity_counter, project_activity
 from app.sessions.activity import parse_day
 from app.sessions.activity_counter import ActivityCounter, Day, Tally, hourly_windows
 from app.sessions.rendering import EventRenderer
@@ -156,9 +156,9 @@ async def test_waiting_requests_are_limited_per_project(house: House, monkeypatc
 def test_days_beyond_session_limit_are_counted_once(
     house: House, http: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(activity, "MOST_SESSIONS", 1)
+    monkeypatch.setattr(project_activity, "MOST_SESSIONS", 1)
     asyncio.run(sound(house, 3.0))
-    monkeypatch.setattr(activity, "LONGEST_PAGE", 1)
+    monkeypatch.setattr(project_activity, "LONGEST_PAGE", 1)
     asyncio.run(sound(house, 3.0))
     day = http.get("/api/v1/activity", params={"day": DAY}).json()
     assert (day["sessions"], day["left_out"]) == (1, 0)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from app.sessions import joined_live, live, socket_events
+from app.sessions import joined_live, live, project_live, socket_events
 from tests.contract.api import RAW, silence, tone
 from tests.unit.app.conftest import KEY, House
 from tests.unit.app.double import Session
@@ -63,8 +63,8 @@ async def over(*exchanges: Exchange) -> None:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "GATHER_SECONDS", 0.001)
-    monkeypatch.setattr(live, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(project_live, "GATHER_SECONDS", 0.001)
+    monkeypatch.setattr(project_live, "POLL_SECONDS", 0.02)
     monkeypatch.setattr(joined_live, "POLL_SECONDS", 0.02)
 
 
@@ -116,7 +116,8 @@ async def test_listeners_are_limited_and_release_their_slots(monkeypatch: pytest
 
 
 async def test_heartbeats_are_sent_while_idle(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "HEARTBEAT_SECONDS", 0.02)
+    for module in live, project_live:
+        monkeypatch.setattr(module, "HEARTBEAT_SECONDS", 0.02)
     session = await opened(house)
     for exchange in (Exchange(house, f"/audio_sessions/{session}/live"), project_stream(house)):
         await exchange.until(lambda body: body.count(b": still here\n\n") >= 2)
@@ -237,7 +238,7 @@ def told(exchange: Exchange, session: str) -> list[tuple[str, str]]:
 
 async def test_sound_events_of_all_sessions_are_streamed(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sounds that began before the listener connected, however early, start with its stream."""
-    monkeypatch.setattr(live, "LOOK_BACKS", 1)
+    monkeypatch.setattr(project_live, "LOOK_BACKS", 1)
     monkeypatch.setattr(socket_events, "LOOK_BACK", 4)
     one, other = await opened(house), await opened(house)
     await put(house, one, 0, 20.0)
@@ -332,7 +333,7 @@ async def test_jobs_are_reported_until_removal(house: House) -> None:
 
 
 async def test_changes_wait_while_nothing_may_be_read(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(project_live, "POLL_SECONDS", 0.01)
     job, view = house.jobs.create(SOUND), house.jobs.view
     exchange = project_stream(house)
     await exchange.until(lambda body: job.encode() in body)

@@ -7,7 +7,7 @@ import pytest
 from starlette.testclient import TestClient
 from structlog.testing import capture_logs
 
-from app.routes import SPEAKER_ROUTES, SPEAKERS_PREFIX
+from app.parts import SPEAKERS
 from tests.contract.answers import watched
 from tests.unit.app.conftest import KEY, OPTIONS, ORG_KEY, House
 from tests.unit.app.speakers.conftest import END, FORM, VOICE, form, opened, recorded, refused
@@ -115,7 +115,7 @@ def test_log_and_metrics_contain_no_names(http: TestClient) -> None:
     assert float(samples['earshot_requests_refused_total{status="200"}']) == 1
 
 
-ROUTES = [(method, path) for path, handlers in SPEAKER_ROUTES.items() for method in handlers]
+ROUTES = [(method, path) for path, handlers in SPEAKERS.table.items() for method in handlers]
 OTHER_KEY = "a-key-of-the-other-organization"
 
 
@@ -123,7 +123,7 @@ def ask(http: TestClient, method: str, path: str, **headers: str) -> Any:
     """Send a request that is complete except for its key."""
     body = form("Anna") if method == "POST" else b""
     given = [(name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in headers.items()]
-    return http.request(method, f"{SPEAKERS_PREFIX}{path}?speaker=Anna", content=body, headers=given)
+    return http.request(method, f"{SPEAKERS.prefix}{path}?speaker=Anna", content=body, headers=given)
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def stranger(house: House) -> TestClient:
 def test_every_route_requires_organization_key(house: House, stranger: TestClient, method: str, path: str) -> None:
     refused(ask(stranger, method, path), "x_org_key required", 401)
     refused(ask(stranger, method, path, X_Org_Key=" "), "x_org_key required", 401)
-    no_form = stranger.request(method, SPEAKERS_PREFIX + path, content=b"no form", headers={"Content-Type": "a/b"})
+    no_form = stranger.request(method, SPEAKERS.prefix + path, content=b"no form", headers={"Content-Type": "a/b"})
     refused(no_form, "x_org_key required", 401)
     for other in (KEY, "unknown", ORG_KEY[:-1], "\u00fc"):
         refused(ask(stranger, method, path, X_Org_Key=other), "organization not found", 401)

@@ -33,7 +33,7 @@ from app.jobs.answers import (
 )
 from app.jobs.options import RequestOptions
 from app.jobs.rendering import PROCESSED
-from app.windows import SoundClass, SoundWindow
+from app.windows import SoundWindow, WindowRenderer
 from topics.geometry import SENSE
 from topics.jobs.options import DEFAULT_SPEECH_MODEL, Service
 from topics.ports.lists import ListQuery
@@ -62,7 +62,9 @@ ALL: Final = RequestOptions(
 #: A WAV of its header and ten samples.
 WAV: Final = "UklGRjgAAABXQVZFZm10IBAAAAABAAEAgD4AAAB9AAACABAAZGF0YRQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=="
 
-WINDOW: Final = SoundWindow("w3", "00:03.00", "00:05.00", 3.0, 5.0, [SoundClass("Dog_bark", 0.9408, "w3-87")])
+WINDOW: Final = msgspec.json.decode(
+    *WindowRenderer(["Dog_bark"]).job_windows(3, bytes([167]), False, 9000), type=SoundWindow
+)
 TURN: Final = Turn(
     "you don't mean that", "00:00.27", "00:02.36", 0.278, 2.368, "SPEAKER_00", "Unknown 0", -1.0, {}, "설마"
 )

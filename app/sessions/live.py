@@ -21,17 +21,15 @@ from app.http.replies import Reply, StreamReply
 from app.http.server_sent import HEADERS, HEARTBEAT, HEARTBEAT_SECONDS, Named, event, named_event
 from app.sessions.answers import (
     SESSION_EVENTS,
-    Level,
     LiveBehind,
     LiveDeleted,
     LiveEnd,
     LiveMoved,
     LiveSession,
     LiveWindow,
-    Strip,
 )
 from app.sessions.cursors import Place, next_window, parse
-from app.sessions.examples import ID, LISTED
+from app.sessions.examples import HEARD, ID, LISTED
 from app.sessions.live_rendering import PIECE, ended_event, session_event, window_events
 from app.sessions.rendering import readable_windows
 from app.sessions.session_context import SessionContext
@@ -40,7 +38,6 @@ from app.sessions.socket_messages import SOUND_EVENTS, Loudness
 from app.sessions.socket_quota import RETRY_SECONDS
 from app.sessions.waiting import NO_SUCH_SESSION, SESSION, SESSION_KEY, allowed_session
 from app.shared_descriptions import BROKEN
-from app.windows import SenseEventTag
 from topics import keys
 from topics.errors import Unavailable
 from topics.ports.live import SoundTap
@@ -62,16 +59,6 @@ PROJECT_LISTENERS: Final = 64
 FULL: Final = "too many listeners here"
 PROJECT_FULL: Final = f"the project has {PROJECT_LISTENERS} listeners here, its limit: close one"
 ORGANIZATION_FULL: Final = f"the organization has {LISTENERS // 2} listeners here, its limit: close one"
-HEARD: Final = LiveWindow(
-    session_id=ID,
-    window=17,
-    start_time=8.5,
-    end_time=9.5,
-    tags=[SenseEventTag("Dog_bark", 0.9408)],
-    top=[SenseEventTag("Dog_bark", 0.9408), SenseEventTag("Knock", 0.3112)],
-    level=Level(-22.4, -9.1),
-    strip=Strip(9.0, bytes(3)),
-)
 NOW: Final = LiveSession(**msgspec.structs.asdict(LISTED), next_window=17, window_size=1, window_hop=0.5)
 CROWDED: Final = Unavailable(FULL)
 LIVE_TEXT: Final = (

@@ -20,12 +20,11 @@ from app.http.streaming import in_turn
 from app.http.turns import holder_of
 from app.job_progress import ServiceProgress
 from app.sessions.answers import PROJECT_EVENTS, SESSION_EVENTS, LiveDeleted, LiveFault, LiveJob, LiveMoved
-from app.sessions.examples import ID
+from app.sessions.examples import HEARD, ID
 from app.sessions.job_reader import JobReader
 from app.sessions.joined_live import joined, part_event
 from app.sessions.live import (
     CROWDED,
-    HEARD,
     LIVE_TEXT,
     NOW,
     WindowReader,

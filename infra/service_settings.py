@@ -10,15 +10,13 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic_settings import BaseSettings
 
+from app.options import MIB
 from infra import urls
 from streams import cores
 from topics import apikeys, catalog
 
-MIB: Final = 1024 * 1024
 EMBEDDED_PARTITIONS: Final = 4
 KAFKA_PARTITIONS: Final = 16
-#: Longest time that rows and topics can hold, in seconds: some 300 years.
-LONGEST_S: Final = 10**10
 #: The vendor's clients send pieces of 5,000,000 bytes. Kafka's topics are sized for their largest record.
 ROOMY_CHUNK_LIMIT: Final = 5 * MIB
 
@@ -116,33 +114,12 @@ class ServiceSettings(BaseSettings):
         f"{ROOMY_CHUNK_LIMIT} on the embedded log if BODY_BYTES and QUEUE_BYTES allow it, which suits the vendor's "
         f"clients, otherwise {catalog.DEFAULT_CHUNK_LIMIT}.",
     )
-    session_idle_seconds: int = Field(
-        default=3600,
-        ge=1,
-        le=LONGEST_S,
-        description="Seconds without a chunk or a window after which a session is deleted. Seconds in which its audio "
-        "waits for its analysis, or in which the service is away, do not count.",
-    )
-    audio_retention_seconds: int = Field(
-        default=86400,
-        ge=1,
-        le=LONGEST_S,
-        description="How long Kafka keeps audio and results. The embedded log keeps them as long as they are needed. "
-        "Tables keep results of live sessions.",
-    )
     bootstrap_project_key: ChosenKey | None = Field(
         default=None, description="Key of the demo project made at the first start: 20 or more printable characters."
     )
     bootstrap_org_key: ChosenKey | None = Field(
         default=None,
         description="Key of the demo organization made at the first start: 20 or more printable characters.",
-    )
-    key_cache_seconds: int = Field(
-        default=60,
-        ge=0,
-        le=60,
-        description="Seconds that a node caches the check of a key, at most 60. While the database answers, a revoked "
-        "key works nowhere for longer. 0 asks it each time.",
     )
     queue_bytes: int = Field(
         default=64 * MIB,
@@ -162,12 +139,6 @@ class ServiceSettings(BaseSettings):
         description="Open jobs of one project on a node. A job counts until it is done and in the ledger. Further "
         "ones are answered 503.",
     )
-    poll_seconds: float = Field(
-        default=9.0,
-        ge=0,
-        le=300,
-        description="How long a status read waits for a result before it answers without one.",
-    )
     workers: int = Field(
         default_factory=cores.usable,
         ge=1,
@@ -180,12 +151,6 @@ class ServiceSettings(BaseSettings):
     log_format: Annotated[Literal["json", "console"], BeforeValidator(str.lower)] = Field(
         default="json", description="Form of the log: `json` lines, or `console` for people."
     )
-    job_retention_seconds: int = Field(
-        default=30 * 86400,
-        ge=1,
-        le=LONGEST_S,
-        description="How long a job and its result are kept after its last service ended, in seconds of service.",
-    )
     erase_seconds: int = Field(
         default=3 * 3600,
         ge=1,
@@ -193,59 +158,10 @@ class ServiceSettings(BaseSettings):
         description="Running time between two rounds that erase deleted data from the files of the data directory: its "
         "bytes are gone after two rounds, six hours, at the latest.",
     )
-    job_audio_seconds: int = Field(
-        default=0,
-        ge=0,
-        description="How long the audio of a job is kept after acceptance, to play it, draw it and register its "
-        "voices: at most EARSHOT_AUDIO_RETENTION_SECONDS. A project may choose another time. By default the audio is "
-        "deleted when the job is done.",
-    )
-    job_reads_need_key: bool = Field(
-        default=False,
-        description="Require the project's key to read the event stream and captions of a job. By default its id is "
-        "enough, because the vendor's public clients send no key there.",
-    )
-    sessions_need_key: bool = Field(
-        default=False,
-        description="Require the project's key in every request about a session: reads, uploads, changes and "
-        "deletion. By default a session's id is enough, because the vendor's public clients cochl 1.0.11 to 1.0.13 "
-        "send no key with chunks and results.",
-    )
-    analyze_limit: int = Field(
-        default=32 * MIB,
-        ge=1,
-        le=256 * MIB,
-        description="Largest recording in the JSON of `/api/v1/analyze`, in bytes of audio.",
-    )
-    upload_limit: int = Field(
-        default=4096 * MIB, ge=1, description="Largest upload to `/api/v1/analyze_file` in bytes."
-    )
-    upload_idle_seconds: float = Field(
-        default=30.0,
-        gt=0,
-        le=3600,
-        description="Seconds after which a request that sends nothing, or reads nothing of its answer, is aborted.",
-    )
-    upload_slowest: int = Field(
-        default=4096,
-        ge=1,
-        description="Bytes a second below which a body is aborted, after EARSHOT_UPLOAD_IDLE_SECONDS.",
-    )
-    body_bytes: int = Field(
-        default=128 * MIB,
-        ge=1,
-        description="Bytes of memory for arriving bodies, and for waiting chunks; a project gets a quarter. Then 503.",
-    )
     cors_origins: Annotated[str, AfterValidator(_origins)] | None = Field(
         default=None,
         description="Comma-separated origins whose pages may call the service from a browser: "
         "`https://app.example.org`. Each exactly as browsers send it; by default none.",
-    )
-    dashboard: bool = Field(
-        default=True, description="Serve the dashboard, and print a link to it at the start; `false` switches it off."
-    )
-    docs: bool = Field(
-        default=True, description="Serve `/docs`, `/openapi.json` and `/asyncapi.json`; `false` switches them off."
     )
     connections: int = Field(
         default=16384, ge=1, description="Concurrent connections of clients; further ones are answered 503."
@@ -255,32 +171,12 @@ class ServiceSettings(BaseSettings):
         ge=1,
         description="Connections of one address (IPv6: one /64); behind a reverse proxy, all have its address.",
     )
-    key_tries: float = Field(
-        default=100.0,
-        gt=0,
-        description="Unknown keys a second that are looked up for one address (IPv6: one /64); ten times as many in "
-        "total.",
-    )
     trusted_proxies: int = Field(
         default=0,
         ge=0,
         le=16,
         description="Number of reverse proxies in front of this service. Each appends to `X-Forwarded-For`, so the "
         "client's address is that many entries from the right. 0: the address that connects.",
-    )
-    uploads: int = Field(default=256, ge=1, description="Concurrent uploads of recordings.")
-    project_uploads: int = Field(default=64, ge=1, description="Concurrent uploads of one project or organization.")
-    upload_spool_bytes: int = Field(
-        default=32 * 1024 * MIB,
-        ge=1,
-        description="Disk space for arriving uploads in bytes, at least two of the largest; one project may take half "
-        "of it.",
-    )
-    upload_free_bytes: int = Field(
-        default=256 * MIB,
-        ge=0,
-        description="Bytes of disk that uploads, running jobs and pictures of recordings leave free; otherwise uploads "
-        "and pictures are answered 503, and jobs wait.",
     )
     keep_voice: bool = Field(
         default=False,

@@ -6,12 +6,15 @@ import difflib
 import os
 import sys
 from collections.abc import Iterable
-from typing import Final, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
-from pydantic import SecretStr, ValidationError, model_validator
-from pydantic_settings import SettingsConfigDict
+import msgspec
+from msgspec.structs import FieldInfo
+from pydantic import Field, SecretStr, ValidationError, create_model, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from app.http.bodies import chunk_body
+from app.options import EdgeSettings
 from infra import secret_files, urls
 from infra.engine_settings import EngineSettings
 from infra.errors import PREFIX, WrongSetting, variable
@@ -26,7 +29,23 @@ _COMMAND_SECRETS: Final = ("project_key", "org_key", "engines_key")
 _TESTS: Final = "EARSHOT_TEST_"
 
 
-class Settings(KafkaSettings, EngineSettings, ServiceSettings):
+def _field(setting: FieldInfo) -> Any:
+    """Return a setting of the edge as pydantic has it."""
+    kind, (about, *_) = setting.type.__origin__, setting.type.__metadata__
+    bounds = {name: getattr(about, name) for name in ("ge", "gt", "le", "lt")}
+    return kind, Field(default=setting.default, description=about.description, **bounds)
+
+
+if TYPE_CHECKING:
+
+    class EdgeFields(BaseSettings): ...
+else:
+    EdgeFields = create_model(
+        "EdgeFields", __base__=BaseSettings, **{one.name: _field(one) for one in msgspec.structs.fields(EdgeSettings)}
+    )
+
+
+class Settings(KafkaSettings, EngineSettings, EdgeFields, ServiceSettings):
     """Every setting, with its default; the variable is EARSHOT_ and the field's name in capitals."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, env_ignore_empty=True, hide_input_in_errors=True)
@@ -36,7 +55,7 @@ class Settings(KafkaSettings, EngineSettings, ServiceSettings):
         queued, arriving = _room_for(self.chunk_bytes)
         if self.queue_bytes < queued:
             raise ValueError(f"{PREFIX}QUEUE_BYTES: must hold the largest chunk, {queued} bytes")
-        if self.body_bytes < arriving:
+        if self.edge.body_bytes < arriving:
             raise ValueError(f"{PREFIX}BODY_BYTES: must hold four of the largest chunks, {arriving} bytes")
         if self.bootstrap_org_key is not None and self.bootstrap_org_key == self.bootstrap_project_key:
             raise ValueError(f"{PREFIX}BOOTSTRAP_ORG_KEY: must differ from {PREFIX}BOOTSTRAP_PROJECT_KEY")
@@ -45,6 +64,11 @@ class Settings(KafkaSettings, EngineSettings, ServiceSettings):
         if self.admin_listen is not None and self.admin_key is None:
             raise ValueError(f"{PREFIX}ADMIN_LISTEN: needs {PREFIX}ADMIN_KEY too")
         return self
+
+    @property
+    def edge(self) -> EdgeSettings:
+        """The settings that the edge reads."""
+        return msgspec.convert(self, EdgeSettings, from_attributes=True)
 
     @property
     def log(self) -> Broker:
@@ -65,7 +89,7 @@ class Settings(KafkaSettings, EngineSettings, ServiceSettings):
     def chunk_bytes(self) -> int:
         """Bytes of audio in the largest chunk under `/sense/api/v1`."""
         queued, arriving = _room_for(ROOMY_CHUNK_LIMIT)
-        roomy = self.log.kind == "embedded" and self.queue_bytes >= queued and self.body_bytes >= arriving
+        roomy = self.log.kind == "embedded" and self.queue_bytes >= queued and self.edge.body_bytes >= arriving
         return self.chunk_limit or (ROOMY_CHUNK_LIMIT if roomy else catalog.DEFAULT_CHUNK_LIMIT)
 
     @property

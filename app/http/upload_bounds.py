@@ -22,12 +22,12 @@ class UploadBounds(msgspec.Struct, frozen=True):
     """Bounds on all running uploads together."""
 
     #: Uploads in total, of which one organization may have half, and of one project.
-    uploads: int = 256
-    project_uploads: int = 64
+    uploads: int
+    project_uploads: int
     #: Bytes on disk in total, of which one organization may have half.
-    spool_bytes: int = 32 * 1024**3
+    spool_bytes: int
     #: Bytes that must stay free on the disk.
-    free_bytes: int = 256 * 1024**2
+    free_bytes: int
 
 
 class UploadQuota:

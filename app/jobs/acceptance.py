@@ -225,7 +225,8 @@ async def _accept_recording(
 
 def _keep_audio_ms(context: JobContext, principal: Principal) -> int:
     own = principal.choices.keep_audio_seconds
-    return context.options.keep_audio_ms if own is None else min(own * 1000, context.options.longest_keep_audio_ms)
+    options = context.options
+    return 1000 * (options.keep_audio_seconds if own is None else min(own, options.audio_retention_seconds))
 
 
 def _source(request: JobRequest, probe: ProbeResult, audio: UploadSpool) -> Source:

@@ -102,7 +102,7 @@ async def change_project(call: Call, context: ProjectContext) -> Reply:
     change = {name: value for name, value in msgspec.structs.asdict(body).items() if value is not UNSET}
     if not change:
         raise BadRequest(NO_CHANGE)
-    check_keeping(change.get("keep_audio_seconds"), context.options.longest_keep_audio_ms // 1000)
+    check_keeping(change.get("keep_audio_seconds"), context.options.audio_retention_seconds)
     tags = [tag.name for model in context.models.in_use() for tag in model.tags or ()]
     check_tags("sound_rules", change.get("sound_rules", ()), tags)
     await context.projects.choose(principal.project, change)
@@ -124,7 +124,7 @@ def check_keeping(seconds: int | None, longest: int) -> None:
 
 async def _report(context: ProjectContext, principal: Principal) -> Reply:
     account = await context.projects.account(principal.project)
-    keeping = context.options.keep_audio_ms // 1000, context.options.longest_keep_audio_ms // 1000
+    keeping = context.options.keep_audio_seconds, context.options.audio_retention_seconds
     return json_reply(report_of(account, *keeping))
 
 

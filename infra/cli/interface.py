@@ -16,7 +16,7 @@ def interface(
     from app.documents.markdown import page
     from app.options import EdgeOptions
 
-    options = EdgeOptions(bytes(16), Path())
+    options = EdgeOptions(secret=bytes(16), spool=Path())
     if document == "markdown":
         typer.echo(page(everything(options, with_operator=True)))
         return

@@ -80,7 +80,7 @@ def announce(service: EarshotService, demo: Bootstrap, keys: FirstKeys, link: st
 
     recording = os.path.relpath(RECORDING)
     earshot = os.path.relpath(Path(sys.executable).with_name("earshot"))
-    dashboard = ELSEWHERE if service.settings.dashboard else ""
+    dashboard = ELSEWHERE if service.settings.edge.dashboard else ""
     if link is not None:
         dashboard = DASHBOARD.format(link=dashboard_link(service.url, link))
     key_lines, key = _keys(service.settings, demo, keys)

@@ -32,7 +32,7 @@ async def open_log(
     Raises:
         LogError: the log is damaged, unreadable or incomplete.
     """
-    topics = catalog.topics(settings.audio_retention_seconds * 1000, settings.chunk_bytes)
+    topics = catalog.topics(settings.edge.audio_retention_seconds * 1000, settings.chunk_bytes)
     broker = settings.log
     # Imported here, so that a node on the embedded log does not load the Kafka client.
     if isinstance(broker, Embedded):

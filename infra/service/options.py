@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+import msgspec
 import structlog
 
-from app.http.upload_bounds import UploadBounds
 from app.options import EdgeOptions
 from infra.errors import variable
 from infra.service import limits, listener
@@ -32,15 +32,15 @@ def node_options(settings: Settings, url: str, database: Path | None) -> NodeOpt
         tables_left_out=(settings.data / LEFT_OUT).exists(),
         files=tuple(files),
         partitions=settings.partition_count,
-        idle_seconds=settings.session_idle_seconds,
+        idle_seconds=settings.edge.session_idle_seconds,
         url=url,
         sweep_seconds=1.0,
         part_bytes=settings.queue_bytes // 4,
         share_bytes=settings.queue_bytes // 2,
-        free_bytes=settings.upload_free_bytes,
+        free_bytes=settings.edge.upload_free_bytes,
         project_sessions=settings.project_sessions,
         project_jobs=settings.project_jobs,
-        job_keep_ms=settings.job_retention_seconds * 1000,
+        job_keep_ms=settings.edge.job_retention_seconds * 1000,
     )
 
 
@@ -49,33 +49,12 @@ def edge_options(settings: Settings, secret: bytes, speech_models: frozenset[str
     spool = settings.data / "uploads"
     spool.mkdir(parents=True, exist_ok=True)
     return EdgeOptions(
+        **msgspec.structs.asdict(settings.edge),
         secret=secret,
         spool=spool,
         chunk_limit=settings.chunk_bytes,
-        analyze_limit=settings.analyze_limit,
-        upload_limit=settings.upload_limit,
-        upload_idle_seconds=settings.upload_idle_seconds,
-        upload_slowest=settings.upload_slowest,
-        body_bytes=settings.body_bytes,
-        upload_bounds=UploadBounds(
-            settings.uploads,
-            settings.project_uploads,
-            max(settings.upload_spool_bytes, 2 * settings.upload_limit),
-            settings.upload_free_bytes,
-        ),
-        poll_seconds=settings.poll_seconds,
-        key_cache_seconds=settings.key_cache_seconds,
-        key_tries=settings.key_tries,
         speech_models=speech_models,
-        keep_audio_ms=min(settings.job_audio_seconds, settings.audio_retention_seconds) * 1000,
-        longest_keep_audio_ms=settings.audio_retention_seconds * 1000,
-        job_reads_need_key=settings.job_reads_need_key,
-        sessions_need_key=settings.sessions_need_key,
         log_chunks=settings.log_level == "debug",
-        session_idle_seconds=settings.session_idle_seconds,
-        job_keep_seconds=settings.job_retention_seconds,
-        dashboard=settings.dashboard,
-        docs=settings.docs,
         cors_origins=settings.allowed_origins,
         admin_apart=settings.admin_listen is not None,
         admin_key=None if settings.admin_key is None else apikeys.digest(settings.admin_key.get_secret_value()),
@@ -90,7 +69,7 @@ def connection_limits(settings: Settings) -> ConnectionLimits:
     return ConnectionLimits(
         connections=min(settings.connections, most),
         per_address=settings.connections_per_address,
-        idle_seconds=settings.upload_idle_seconds,
-        slowest=settings.upload_slowest,
+        idle_seconds=settings.edge.upload_idle_seconds,
+        slowest=settings.edge.upload_slowest,
         trusted_proxies=settings.trusted_proxies,
     )

@@ -193,7 +193,7 @@ class EarshotService:
         with contextlib.suppress(OSError):
             (self.settings.data / data_directory.LEFT_OUT).unlink()
         async with self._first_keys(demo, private) as keys:
-            announce(self, demo, keys, await self._link() if private and self.settings.dashboard else None)
+            announce(self, demo, keys, await self._link() if private and self.settings.edge.dashboard else None)
 
     @property
     def url(self) -> str:
@@ -346,7 +346,7 @@ class EarshotService:
             self._node_url,
             settings.queue_bytes,
             disks,
-            settings.upload_free_bytes,
+            settings.edge.upload_free_bytes,
             self.database,
             jobs.speakers.outdated,
         )

@@ -17,7 +17,7 @@ from tests.contract.accounting import met
 
 C = TypeVar("C", httpx2.Client, httpx2.AsyncClient, TestClient)
 
-OPTIONS: Final = EdgeOptions(bytes(16), Path())
+OPTIONS: Final = EdgeOptions(secret=bytes(16), spool=Path())
 #: The document of a default deployment, with the operator's interface.
 DOCUMENT: Final[dict[str, Any]] = everything(OPTIONS, with_operator=True)
 #: Headers that no operation describes: those of HTTP, of the connection, of CORS.

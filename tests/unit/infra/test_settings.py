@@ -7,11 +7,11 @@ from typing import Any, get_args
 import pytest
 from pydantic import ValidationError
 
+from app.options import MIB
 from infra import urls
 from infra.cli.settings import markdown
 from infra.engine_settings import EngineName
 from infra.errors import WrongSetting, variable
-from infra.service_settings import MIB
 from infra.settings import SECRETS, Settings, faults, load, typing_errors
 from infra.urls import Broker, Embedded, Kafka
 from streams.kafka.connection import KafkaConnection

@@ -25,7 +25,9 @@ from tests.examples import golden
 from topics import catalog
 from topics.choices import Choices
 
-OPTIONS: Final = EdgeOptions(b"the secret of this deployment", Path("/the/spool"), admin_key=b"the operator's digest")
+OPTIONS: Final = EdgeOptions(
+    secret=b"the secret of this deployment", spool=Path("/the/spool"), admin_key=b"the operator's digest"
+)
 DOCUMENT: Final = build.everything(OPTIONS, with_operator=True)
 PAGE: Final = ROOT / "docs" / "interface.md"
 

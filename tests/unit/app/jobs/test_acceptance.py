@@ -422,7 +422,7 @@ def test_too_long_idempotency_key_is_rejected(http: TestClient) -> None:
 
 
 async def test_spool_stores_and_hashes_data(tmp_path: Path) -> None:
-    async with UploadSpool(UploadQuota(tmp_path, UploadBounds()), Holder("o", "p"), hashed=True) as spool:
+    async with UploadSpool(UploadQuota(tmp_path, OPTIONS.upload_bounds), Holder("o", "p"), hashed=True) as spool:
         for piece in (b"one", memoryview(b"two"), b""):
             spool.write(piece)
         assert (spool.size, spool.read(2, 3), spool.read(5, 9)) == (6, b"etw", b"o")
@@ -432,7 +432,7 @@ async def test_spool_stores_and_hashes_data(tmp_path: Path) -> None:
 
 async def test_spool_is_closed_in_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[int] = []
-    async with UploadSpool(UploadQuota(tmp_path, UploadBounds()), Holder("o", "p")) as spool:
+    async with UploadSpool(UploadQuota(tmp_path, OPTIONS.upload_bounds), Holder("o", "p")) as spool:
         close = spool._close
 
         def noted() -> None:
@@ -498,7 +498,7 @@ def test_project_at_job_limit_is_rejected(house: House, http: TestClient) -> Non
 
 
 def test_concurrent_uploads_are_limited_per_project_and_overall(tmp_path: Path) -> None:
-    places = UploadQuota(tmp_path, UploadBounds(uploads=7, project_uploads=2)).places
+    places = UploadQuota(tmp_path, UploadBounds(7, 2, 100, 0)).places
     slow, sibling = Holder("o", "slow"), Holder("o", "sibling")
     with places.place(slow), places.place(slow):
         with pytest.raises(Unavailable, match="2 of your uploads"), places.place(slow):
@@ -517,7 +517,7 @@ def test_concurrent_uploads_are_limited_per_project_and_overall(tmp_path: Path) 
 
 
 async def test_spooled_bytes_are_limited_per_project_and_overall(tmp_path: Path) -> None:
-    room = UploadQuota(tmp_path, UploadBounds(spool_bytes=100, free_bytes=0))
+    room = UploadQuota(tmp_path, UploadBounds(256, 64, 100, 0))
     async with UploadSpool(room, Holder("third", "p")) as third:
         async with (
             UploadSpool(room, Holder("large", "p")) as first,
@@ -557,7 +557,7 @@ async def test_upload_that_takes_too_long_is_aborted(tmp_path: Path, monkeypatch
 
 
 async def test_slow_upload_holds_slot_until_disconnect(tmp_path: Path) -> None:
-    house = House(msgspec.structs.replace(OPTIONS, spool=tmp_path, upload_bounds=UploadBounds(project_uploads=1)))
+    house = House(msgspec.structs.replace(OPTIONS, spool=tmp_path, project_uploads=1))
     post = partial(Exchange, house, "/api/v1/analyze_file", "POST")
     headers = {"x-api-key": KEY, "content-type": "multipart/form-data; boundary=b"}
     first = post([b"--b\r\n"], **headers)

@@ -114,7 +114,7 @@ def test_audio_lost_from_log_returns_500(house: House, http: TestClient) -> None
 
 
 def test_project_sets_audio_retention(house: House, http: TestClient) -> None:
-    for seconds, kept_ms in ((None, 0), (0, 0), (60, 60_000), (10**9, OPTIONS.longest_keep_audio_ms)):
+    for seconds, kept_ms in ((None, 0), (0, 0), (60, 60_000), (10**9, 1000 * OPTIONS.audio_retention_seconds)):
         house.directory.keys[f"key {seconds}"] = Principal("project", "organization", None, Choices(seconds))
         form: Any = {"options": (None, '{"sound_event_detection":true}'), "audio": ("a.wav", b"audio", "audio/wav")}
         job = http.post("/api/v1/analyze_file", files=form, headers={"X-Api-Key": f"key {seconds}"}).json()["job_id"]

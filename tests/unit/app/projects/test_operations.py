@@ -22,7 +22,7 @@ DAY = 86_400_000
 @pytest.fixture
 def house(loop: asyncio.Runner, tmp_path: Path) -> Iterator[RealHouse]:
     made = opened(
-        tmp_path, lambda: NOON / 1000, key_cache_seconds=0.0, keep_audio_ms=60_000, longest_keep_audio_ms=3_600_000
+        tmp_path, lambda: NOON / 1000, key_cache_seconds=0, job_audio_seconds=60, audio_retention_seconds=3600
     )
     house = loop.run(made.__aenter__())
     loop.run(house.accounts.create_organization("Zoo"))

@@ -1,6 +1,6 @@
-"""Operations: each handler has its route, parameters, answers and errors above it.
+"""Operations: a handler has its route, parameters, answers and errors above it.
 
-The routes are made of these. So does `app.documents` make the documents, with the schemas that validate requests, and
+The routes are made of these. `app.documents` makes the documents of them, of the schemas that validate requests, and of
 errors as they are sent: the exception itself describes an error, so its status, headers and body are never written
 twice.
 """
@@ -132,10 +132,13 @@ class Description(msgspec.Struct, frozen=True):
         return Operation(handler, self)
 
 
+#: Read as `@operation("GET /jobs", ...)` above a handler.
 operation: Final = Description
 
 
 class Operation(msgspec.Struct, Generic[C], frozen=True):
+    """A handler and its description."""
+
     handler: Handler[C]
     description: Description
 

@@ -10,7 +10,7 @@ from app.admin.guard import AdminContext, admin_error, guarded
 from app.dashboard import operations as dashboard
 from app.dashboard.operations import DashboardContext
 from app.http.descriptions import operations_of
-from app.http.replies import ErrorRenderer, GenericError, session_error
+from app.http.replies import ErrorRenderer, session_error
 from app.http.resource import Part
 from app.jobs import acceptance, audio, captions, custom_sounds, events, lists, pictures, reads, window_scores
 from app.jobs.answers import JobFault, ValidationFault
@@ -41,8 +41,6 @@ SESSIONS: Final = Part[SessionContext](
     text="Send audio in numbered chunks, live or from a file; read sound events as it comes.",
     alias="/sense/api/v1",
     operations=operations_of(commands, session_lists, session_reads, live, activity, public_clients),
-    error=session_error,
-    faults={0: GenericError},
 )
 JOBS: Final = Part[JobContext](
     name="Jobs",
@@ -80,8 +78,6 @@ SOCKETS: Final = Part[SocketContext](
     name="Sockets",
     text="Send a session's audio and get its events over one WebSocket. The AsyncAPI document has the messages.",
     operations=operations_of(socket_opening),
-    error=session_error,
-    faults={0: GenericError},
 )
 PROJECTS: Final = Part[ProjectContext](
     name="Projects",
@@ -103,15 +99,11 @@ DASHBOARD: Final = Part[DashboardContext](
     name="Dashboard",
     text="Pages for a browser, and sign-in by link.",
     operations=operations_of(dashboard),
-    error=session_error,
-    faults={0: GenericError},
 )
 SERVICE: Final = Part[ProbeContext](
     name="Service",
     text="Service info, health probes, and these documents.",
     operations=operations_of(probes),
-    error=session_error,
-    faults={0: GenericError},
 )
 #: The probes if the operator's interface has its own address: here, and there.
 SERVICE_APART: Final = SERVICE.without(probes.metrics)

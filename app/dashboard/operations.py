@@ -96,10 +96,7 @@ async def sign_in(call: Call, context: DashboardContext) -> Reply:
     "POST /dashboard/sign-out",
     bodies=json_body(both=Passes(PASSES.project, PASSES.organization)),
     answers={204: Answer("The tokens are no longer valid.")},
-    faults=lambda: (
-        fault_of(decode, _PASSES, b"{}"),
-        *FAULTS,
-    ),
+    faults=lambda: (fault_of(decode, _PASSES, b"{}"), *FAULTS),
 )
 async def sign_out(call: Call, context: DashboardContext) -> Reply:
     """Sign out.

@@ -148,9 +148,5 @@ async def _reply(call: Call, context: DocumentContext, name: str, content_type: 
 
 
 DOCUMENTS: Final = Part[DocumentContext](
-    name=SERVICE.name,
-    text=SERVICE.text,
-    operations=operations_of(sys.modules[__name__]),
-    error=SERVICE.error,
-    faults=SERVICE.faults,
+    name=SERVICE.name, text=SERVICE.text, operations=operations_of(sys.modules[__name__])
 )

@@ -1,6 +1,7 @@
 """A part of the interface, and its paths: one operation for each method of a path, and 405 for the others."""
 
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -12,7 +13,7 @@ from app.http.call import Call
 from app.http.descriptions import Operation
 from app.http.metrics import Meters
 from app.http.operation import Endpoint, Handler, InterfacePart, OtherNodes
-from app.http.replies import ErrorRenderer, Reply
+from app.http.replies import ErrorRenderer, GenericError, Reply, session_error
 
 C = TypeVar("C")
 
@@ -27,9 +28,9 @@ class Part(msgspec.Struct, Generic[C], frozen=True, kw_only=True):
     #: Another prefix with the same paths.
     alias: str = ""
     operations: Sequence[Operation[C]]
-    error: ErrorRenderer
+    error: ErrorRenderer = session_error
     #: Types of JSON errors by status; 0 stands for all others.
-    faults: Mapping[int, Any]
+    faults: Mapping[int, Any] = MappingProxyType({0: GenericError})
 
     @property
     def table(self) -> Mapping[str, Mapping[str, Operation[C]]]:

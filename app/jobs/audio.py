@@ -66,23 +66,14 @@ RANGE: Final = {"Content-Range": "Which bytes of how many."}
         Parameter("token", "query", str, "The token of a link, in place of the key."),
         Parameter("Range", "header", str, "The requested bytes.", example="bytes=0-1023"),
         Parameter(
-            "If-Range",
-            "header",
-            str,
-            "The `ETag` of an earlier answer; if it differs, all of the recording is sent.",
+            "If-Range", "header", str, "The `ETag` of an earlier answer; if it differs, all of the recording is sent."
         ),
     ),
     answers={
         200: tuple(Answer("The recording.", (bytes,), {}, media=kind, headers=AUDIO) for kind in MEDIA),
         206: tuple(Answer("The range.", (bytes,), {}, media=kind, headers=AUDIO | RANGE) for kind in MEDIA),
     },
-    faults=(
-        *HEARD_FAULTS,
-        LOST,
-        Unauthorized(LINK_ENDED),
-        RangeNotSatisfiable(27_029),
-        Unavailable(CROWDED, 5),
-    ),
+    faults=(*HEARD_FAULTS, LOST, Unauthorized(LINK_ENDED), RangeNotSatisfiable(27_029), Unavailable(CROWDED, 5)),
 )
 async def read_audio(call: Call, context: JobContext) -> Reply | StreamReply:
     """Read a recording.

@@ -155,12 +155,7 @@ async def switch_sound(call: Call, context: OwnSoundContext) -> Reply:
     key=PROJECT_KEY,
     parameters=(NAME,),
     answers={200: Answer("The sound.", (ShownSound,), SHOWN)},
-    faults=(
-        BadRequest("3 passages are marked as the sound, and 10 are needed: mark more of them"),
-        UNKNOWN,
-        DOWN,
-        500,
-    ),
+    faults=(BadRequest("3 passages are marked as the sound, and 10 are needed: mark more of them"), UNKNOWN, DOWN, 500),
 )
 async def learn_sound(call: Call, context: OwnSoundContext) -> Reply:
     """Learn an own sound.

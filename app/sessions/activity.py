@@ -75,10 +75,7 @@ CROWDED: Final = Unavailable(PROJECT_CROWDED)
 
 
 def day_faults() -> tuple[Fault, ...]:
-    return (
-        fault_of(parse_day, {"day": "yesterday"}, 0),
-        fault_of(parse_day, {OFFSET.name: "900"}, 0),
-    )
+    return (fault_of(parse_day, {"day": "yesterday"}, 0), fault_of(parse_day, {OFFSET.name: "900"}, 0))
 
 
 @operation(

@@ -169,18 +169,10 @@ async def delete_session(call: Call, context: SessionContext) -> Reply:
     "PUT /audio_sessions/{session_id}/chunks/{chunk_sequence}",
     origin="contract",
     key=SESSION_KEY,
-    parameters=(
-        SESSION,
-        Parameter(SEQUENCE.name, "path", SEQUENCE, SEQUENCE.text, True, 0),
-        IDEMPOTENCY_KEY,
-    ),
+    parameters=(SESSION, Parameter(SEQUENCE.name, "path", SEQUENCE, SEQUENCE.text, True, 0), IDEMPOTENCY_KEY),
     bodies=json_body(silence=AudioChunk(BASE64), small=False),
     answers=json_answer("The chunk is accepted.", first=SessionRefs(ID, 1)),
-    faults=lambda: (
-        fault_of(SEQUENCE.judge, "one"),
-        *chunk_faults(),
-        *BROKEN,
-    ),
+    faults=lambda: (fault_of(SEQUENCE.judge, "one"), *chunk_faults(), *BROKEN),
 )
 async def upload_chunk(call: Call, context: SessionContext) -> Reply:
     """Upload a chunk.

@@ -19,15 +19,7 @@ from app.http.holder_quota import HolderQuota, Places
 from app.http.queries import LARGEST, IntegerParameter, query_parameters
 from app.http.replies import Reply, StreamReply
 from app.http.server_sent import HEADERS, HEARTBEAT, HEARTBEAT_SECONDS, Named, event, named_event
-from app.sessions.answers import (
-    SESSION_EVENTS,
-    LiveBehind,
-    LiveDeleted,
-    LiveEnd,
-    LiveMoved,
-    LiveSession,
-    LiveWindow,
-)
+from app.sessions.answers import SESSION_EVENTS, LiveBehind, LiveDeleted, LiveEnd, LiveMoved, LiveSession, LiveWindow
 from app.sessions.cursors import Place, next_window, parse
 from app.sessions.examples import HEARD, ID, LISTED
 from app.sessions.live_rendering import PIECE, ended_event, session_event, window_events

@@ -59,10 +59,7 @@ class PageRequest(msgspec.Struct, frozen=True):
         "The state, and windows.",
         stream=SessionStatus("writable", SessionRefs(ID, 3), Sense(False, Page(2, 0, 2, TOKEN), EVENTS)),
         damaged=SessionStatus(
-            "readonly",
-            SessionRefs(ID, 1),
-            Sense(False, Page(0, 0, 0), []),
-            "the audio is not audio/mp3 as declared",
+            "readonly", SessionRefs(ID, 1), Sense(False, Page(0, 0, 0), []), "the audio is not audio/mp3 as declared"
         ),
         headers=MODEL,
     ),

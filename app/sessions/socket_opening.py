@@ -146,10 +146,7 @@ async def join_session(call: Call, context: SocketContext) -> Reply:
     parameters=(
         *creation_parameters(),
         Parameter(
-            "request_id",
-            "query",
-            RequestId,
-            "For an hour, the same value with the same key joins the same session.",
+            "request_id", "query", RequestId, "For an hour, the same value with the same key joins the same session."
         ),
         *OPENING,
     ),

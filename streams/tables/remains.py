@@ -23,7 +23,9 @@ class Remains:
 
     def __init__(self, db: rocksdict.Rdict) -> None:
         self._db = db
-        self.applied = _applied.decode(db.get(APPLIED) or b"")
+        value = db.get(APPLIED)
+        #: Nothing is noted in the first seconds of a table.
+        self.applied = Applied() if value is None else _applied.decode(value)
         for _ in self.rows():
             pass  # Check that all rows are readable.
 
@@ -40,7 +42,8 @@ class Remains:
 
         The changelog ends before the offset `end`, with a record of the time `last_ms` (Unix time in ms).
         """
-        return self.applied.offset >= end or last_ms - self.applied.at <= FRESH_SHARE * KEEP_TOMBSTONES_MS
+        is_fresh = not self.applied.at or last_ms - self.applied.at <= FRESH_SHARE * KEEP_TOMBSTONES_MS
+        return is_fresh or self.applied.offset >= end
 
 
 @contextmanager

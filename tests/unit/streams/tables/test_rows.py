@@ -415,6 +415,15 @@ def test_table_whose_list_of_files_lost_its_end_is_set_aside(tmp_path: Path) -> 
     assert "are missing before those in" in tables.rebuilt[-1].reason
 
 
+def test_table_that_was_killed_before_its_first_note_is_read(tmp_path: Path) -> None:
+    database = Databases(tmp_path / "3").open(2)
+    database.write_rows({K: b"v"})
+    database.close()
+    with remains(tmp_path / "3", 2) as table:
+        assert table is not None
+        assert (list(table.rows()), table.is_of(b"log"), table.completes(7, 10**12)) == ([(K, b"v")], True, True)
+
+
 def test_file_in_place_of_a_table_is_set_aside(tmp_path: Path) -> None:
     (tmp_path / "partitions").mkdir()
     (tmp_path / "partitions" / "2.db").write_bytes(b"")

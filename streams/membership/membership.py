@@ -35,6 +35,8 @@ FOREVER_MS: Final = 2**31 - 1
 AWAY_SECONDS: Final = 4.0
 #: Seconds that a member which died may stay in the group after its session.
 NAME_SECONDS: Final = 5.0
+#: Seconds in which a process that takes a node's name has joined.
+REBALANCE_SECONDS: Final = 3.0
 #: Seconds between two looks for brokers, and for an answer.
 SEEK_SECONDS: Final = 5.0
 #: A node without an assignment fails after this time if brokers answer, so that its supervisor restarts it.
@@ -226,13 +228,14 @@ class GroupMembership:
         A member that died stays in the group until its session ends. A node that was in the group itself need not wait:
         whoever has its name now joined after it.
         """
-        deadline = self.clock() + self._session + NAME_SECONDS
+        began = self.clock()
         while (metadata := await self._metadata_of_name()) is not None:
-            # They are missing during a rebalance, perhaps that of the process that took the name.
-            other, is_late = self._assignor.read(metadata), self.clock() > deadline
-            if (metadata or is_late) and (other is None or other.holder == self._assignor.holder):
+            # They are missing during a rebalance: for a moment if another process takes the name, for longer if the
+            # group waits for this one.
+            other, waited = self._assignor.read(metadata), self.clock() - began
+            if (metadata or waited > REBALANCE_SECONDS) and (other is None or other.holder == self._assignor.holder):
                 break
-            if other is not None and (not self._name.is_copy or is_late):
+            if other is not None and (not self._name.is_copy or waited > self._session + NAME_SECONDS):
                 self._name.give_up()
                 await self.on_error(
                     ServiceError(

@@ -71,5 +71,6 @@ def settle(future: asyncio.Future[T], answer: T | Exception) -> None:
         return
     if isinstance(answer, Exception):
         future.set_exception(answer)
+        future.exception()  # Mark it retrieved: whoever waits for it may be gone.
     else:
         future.set_result(answer)

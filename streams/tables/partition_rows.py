@@ -301,6 +301,11 @@ class PartitionRows:
         self.applied = applied
 
     @property
+    def has_deletions(self) -> bool:
+        """Whether rows of a session or job were deleted since the last note."""
+        return self.unlogged >= self._first_unlogged
+
+    @property
     def disk_full(self) -> str | None:
         return self._database.full
 

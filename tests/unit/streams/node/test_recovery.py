@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 from structlog.testing import capture_logs
 
+from streams.node import partitions
 from streams.node.node import Node
 from streams.node.takeover import Takeover
 from tests.unit.streams.node.nodes import Home, in_partition, is_finished, log_of, noted, scores, send, tp, view
@@ -136,3 +137,18 @@ async def test_deletions_that_a_crash_kept_from_the_changelog_are_logged_again(
         last = {record.key: record.value for record in records if record.key and record.key.startswith(prefix)}
     assert last
     assert set(last.values()) == {None}
+
+
+async def test_positions_are_noted_soon_after_a_deletion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folded again without its rows, a deletion may lose what was to be billed."""
+    home, session = Home(tmp_path), new_id()
+    async with home.serving() as node:
+        monkeypatch.setattr(partitions, "NOTE_SECONDS", 600.0)
+        monkeypatch.setattr(partitions, "DELETION_SECONDS", 0.005)
+        owner = node.owners.serving(session)
+        await send(node, session, STREAM)
+        await asyncio.sleep(0.2)
+        before = owner.durable.get(COMMANDS, 0)
+        await send(node, session, Deleted("d"))
+        await until(lambda: owner.durable.get(COMMANDS, 0) > before)
+        assert not owner.rows.has_deletions

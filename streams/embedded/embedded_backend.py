@@ -15,7 +15,9 @@ BATCH_BYTES: Final = 8 * 1024 * 1024
 
 
 class EmbeddedBackend:
-    """Backend for a node that owns all partitions of an embedded log; runs the log's maintenance. Loop only."""
+    """Backend for the node that has an embedded log to itself; runs the log's maintenance. Loop only."""
+
+    exclusive = True
 
     def __init__(self, log: EmbeddedLog, topics: Sequence[Topic], partitions: int, clock: Callable[[], float]) -> None:
         self.name = log.store.name()

@@ -22,6 +22,8 @@ log = structlog.get_logger(__name__)
 class KafkaBackend:
     """Backend for a node on a Kafka cluster; `Membership` assigns the partitions. Loop only."""
 
+    exclusive = False
+
     def __init__(
         self,
         connection: KafkaConnection,

@@ -59,6 +59,10 @@ class LogBackend(Log, Protocol):
         """The identity of this log; b"" if it has none."""
 
     @property
+    def exclusive(self) -> bool:
+        """Whether no other process writes to this log, before, after or beside this one."""
+
+    @property
     def follower(self) -> ChangelogFollower | None:
         """The follower of other nodes' changelogs; None for a log of one process."""
 

@@ -25,6 +25,7 @@ from streams.node.options import NodeOptions
 from streams.node.owner import PartitionOwner, waits
 from streams.node.owners import Owners
 from streams.node.partitions import Partitions
+from streams.node.placement import everything
 from streams.node.ports import JobsPort, SessionsPort
 from streams.node.sender import RecordSender
 from streams.node.sessions import SessionWorkload
@@ -77,8 +78,8 @@ class Node(mode.Service):  # type: ignore[misc]
         self.app = NodeApp()
         self._sweep_seconds = options.sweep_seconds
         self._watched = options.files
-        leases = {} if membership is None else {"may_append": membership.valid, "may_read": membership.may_read}
-        self.owners = Owners(options.partitions, failure=lambda: self.tasks.failure, **leases)
+        membership = membership or everything(options.partitions)
+        self.owners = Owners(options.partitions, membership.valid, membership.may_read, lambda: self.tasks.failure)
         self.sender = RecordSender(backend.writer, self.owners, options.part_bytes, options.share_bytes)
         self.followers = Followers()
         shared = (self.app, options, self.owners, self.sender, self.followers)

@@ -45,7 +45,7 @@ POLL_SECONDS: Final = 5.0
 class Partitions:
     """Manages the partitions of a node from assignment to loss. Loop only; implements `streams.log.LogUser`.
 
-    Without a `membership` this process owns all partitions. Without `stops` a stopped partition waits for a restart.
+    Without `stops` a stopped partition waits for a restart.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Partitions:
         works: Sequence[Workload[Any]],
         followers: Followers,
         tasks: Tasks,
-        membership: Membership | None = None,
+        membership: Membership,
         stops: Stops | None = None,
     ) -> None:
         self.owners = owners
@@ -70,7 +70,7 @@ class Partitions:
         self.stops = StopNotes(backend, stops)
         folds = {topic: fold for work in works for topic, fold in work.folds.items()}
         self.tables = Tables(databases, backend.writer, backend.now_ms)
-        self.takeover = Takeover(backend, folds, membership is not None, self.tables.note_missing)
+        self.takeover = Takeover(backend, folds, not backend.exclusive, self.tables.note_missing)
         self.standbys = Standbys(self.tables, backend.follower)
 
     def may_append(self) -> bool:
@@ -81,10 +81,8 @@ class Partitions:
 
     async def start(self) -> None:
         """Start taking over assigned partitions. The log must be started already, with this object as its user."""
-        if self._membership is None:
-            self.assign(Assignment(frozenset(range(self.owners.partitions))))
-        else:
-            await self._membership.start(self.assign, self.lose_all, self.fail)
+        await self._membership.start(self.assign, self.lose_all, self.fail)
+        if not self.backend.exclusive:
             self._tasks.spawn(self._look(), "look")
         self._tasks.spawn(self.standbys.run(), "standbys")
         self._tasks.spawn(self._note(), "positions")
@@ -99,8 +97,7 @@ class Partitions:
                 await asyncio.sleep(0)  # Callbacks of acknowledgements run.
             except Exception as error:
                 log.warning("log.not_flushed", error=repr(error))
-        if self._membership is not None:
-            await self._membership.stop()
+        await self._membership.stop()
         for owner in self.owners:
             owner.close("the node has stopped")
             if owner.has_table:
@@ -110,7 +107,7 @@ class Partitions:
         await self.backend.close()
 
     def waits(self) -> str | None:
-        if self._membership is not None and (reason := self._membership.waiting()) is not None:
+        if (reason := self._membership.waiting()) is not None:
             return reason
         if not self.owners.here:
             return "this node has no partitions: there are more nodes than partitions"
@@ -191,8 +188,7 @@ class Partitions:
 
     def lapsed(self, reason: str) -> None:
         """Give up all partitions: the writer dropped rows that tables have, so a table may not match its changelog."""
-        if self._membership is not None:
-            self._membership.give_up(reason)
+        self._membership.give_up(reason)
         self.lose_all(reason)
 
     def _rebuild(self, owner: PartitionOwner, fault: Exception) -> None:
@@ -340,9 +336,8 @@ class Partitions:
         log.warning("changelog.overtaken", partition=owner.number, records=len(others), epoch=owner.rows.epoch)
         if any(record.epoch > owner.rows.epoch for record in others):
             self._close([owner.number], "a later owner has written to its changelog")
-            if self._membership is not None:
-                # The group may have given it back meanwhile: a new assignment settles the owner and starts over.
-                self._membership.rejoin()
+            # The group may have given it back meanwhile: a new assignment settles the owner and starts over.
+            self._membership.rejoin()
             return
         late = sorted({record.key for record in others if record.key is not None})
         for place in range(0, len(late), REWRITTEN):

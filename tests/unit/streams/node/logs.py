@@ -23,6 +23,7 @@ class MemoryLog:
     """The part of `LogBackend` that a takeover uses, and its own writer."""
 
     follower = None
+    exclusive = False
     name = b""
 
     def __init__(self) -> None:

@@ -53,6 +53,7 @@ def configure(
     secrets: Iterable[str] = (),
     stream: TextIO | None = None,
     node: str | None = None,
+    lane: int | None = None,
 ) -> None:
     """Send all logging of the process to `stream`, replacing any earlier setup.
 
@@ -62,6 +63,7 @@ def configure(
         secrets: values to redact besides keys of our own form, such as keys that an operator chose.
         stream: stderr by default, where lines are dropped if nobody reads them.
         node: what the lines call this node; the machine's name by default. They have its version and process id too.
+        lane: the number of this process among the lanes of its machine, if there are several.
     """
     stream = stream or sys.stderr
     ours = logging.getLevelNamesMapping()[level.upper()]
@@ -73,7 +75,11 @@ def configure(
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     if form == "json":
-        shared.append(_Origin(node or socket.gethostname(), metadata.version("earshot-server")))
+        origin: dict[str, str | int] = {
+            "node": node or socket.gethostname(),
+            "version": metadata.version("earshot-server"),
+        }
+        shared.append(_Origin(origin if lane is None else {**origin, "lane": lane}))
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -102,8 +108,8 @@ def configure(
 class _Origin:
     """A processor that says which process of which node an event comes from."""
 
-    def __init__(self, node: str, version: str) -> None:
-        self._known = {"node": node, "version": version}
+    def __init__(self, known: Mapping[str, str | int]) -> None:
+        self._known = known
 
     def __call__(self, logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
         return {**self._known, "pid": os.getpid(), **event}

@@ -100,6 +100,13 @@ class ServiceSettings(BaseSettings):
         description=f"Partitions of every topic, fixed at the first start; by default {EMBEDDED_PARTITIONS} on the "
         f"embedded log and {KAFKA_PARTITIONS} on Kafka.",
     )
+    lanes: int | None = Field(
+        default=None,
+        ge=1,
+        le=64,
+        description="Lanes of this machine: event loops behind one port, each with its own partitions; by default one. "
+        "Changing the number takes a restart.",
+    )
     model: str | None = Field(
         default=None,
         min_length=1,

@@ -6,11 +6,12 @@ import difflib
 import os
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 import msgspec
 from msgspec.structs import FieldInfo
-from pydantic import Field, SecretStr, ValidationError, create_model, model_validator
+from pydantic import Field, PrivateAttr, SecretStr, ValidationError, create_model, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from app.http.bodies import chunk_body
@@ -45,10 +46,26 @@ else:
     )
 
 
+class Lane(msgspec.Struct, frozen=True):
+    """One of the lanes of a machine (see `infra.service.lanes`)."""
+
+    number: int = 0
+    count: int = 1
+
+    def share(self, total: int, least: int = 1) -> int:
+        """Return this lane's part of what is for the machine, at least `least`."""
+        return max(least, total // self.count)
+
+    def place(self, directory: Path) -> Path:
+        """Return the lane's place in a directory of the machine: itself for the first lane."""
+        return directory / f"lane-{self.number}" if self.number else directory
+
+
 class Settings(KafkaSettings, EngineSettings, EdgeFields, ServiceSettings):
     """Every setting, with its default; the variable is EARSHOT_ and the field's name in capitals."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, env_ignore_empty=True, hide_input_in_errors=True)
+    _lane: Lane = PrivateAttr(default=Lane())
 
     @model_validator(mode="after")
     def _fits(self) -> Settings:
@@ -70,10 +87,40 @@ class Settings(KafkaSettings, EngineSettings, EdgeFields, ServiceSettings):
         """The settings that the edge reads."""
         return msgspec.convert(self, EdgeSettings, from_attributes=True)
 
+    def of_lane(self, lane: Lane) -> Settings:
+        """Return the settings of a lane: its own directories, and its share of what is for the machine."""
+        queued, arriving = _room_for(self.chunk_bytes)
+        shares = {
+            "workers": lane.share(self.workers),
+            "queue_bytes": lane.share(self.queue_bytes, queued),
+            "body_bytes": lane.share(self.edge.body_bytes, arriving),
+        }
+        one = self.model_copy(update=shares if lane.count > 1 else {})
+        one._lane = lane
+        return one
+
+    @property
+    def lane(self) -> Lane:
+        """The lane that these settings are of."""
+        return self._lane
+
+    @property
+    def lane_count(self) -> int:
+        """Lanes of this machine."""
+        return self.lanes or 1
+
+    @property
+    def own(self) -> Path:
+        """Directory of what this lane has for itself; `data` holds what the lanes share, too."""
+        return self._lane.place(self.data)
+
     @property
     def log(self) -> Broker:
         """The log; by default the embedded one, in `log` under the data directory."""
-        return urls.parse_broker(self.broker, self.data / "log")
+        broker = urls.parse_broker(self.broker, self.data / "log")
+        if isinstance(broker, urls.Embedded):
+            return msgspec.structs.replace(broker, directory=self._lane.place(broker.directory))
+        return broker
 
     @property
     def database(self) -> str:

@@ -6,7 +6,7 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -78,10 +78,11 @@ def add_commands(app: typer.Typer, module: str) -> None:
             app.command(name)(command)
 
 
-def main() -> None:
-    """Run the command line; report an expected error or a missing package in one line on stderr, with status 1.
+def main(command: Callable[[], object] | None = None) -> None:
+    """Run `command`, by default the command line; report an expected error in one line on stderr, with status 1.
 
-    A setting that cannot work, or a path that this user may not use, gives status 2, like a wrong option.
+    A missing package is one. A setting that cannot work, or a path that this user may not use, gives status 2, as a
+    wrong option does.
     """
     try:
         # Imported here, so that Ctrl-C during the imports ends like any other.
@@ -89,7 +90,7 @@ def main() -> None:
 
         output.open_closed_streams()
         output.watch_output()
-        build()()
+        (command or build())()
     except KeyboardInterrupt:
         raise SystemExit(128 + signal.SIGINT) from None
     except EarshotError as error:

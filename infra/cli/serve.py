@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -15,8 +17,8 @@ from topics.errors import ServiceError
 
 if TYPE_CHECKING:
     from infra.db.bootstrap import Bootstrap, FirstKeys
-    from infra.service.service import EarshotService
     from infra.settings import Settings
+    from streams.processes.zygote_process import Zygote
 
 #: `export` and `echo` are shell built-ins, so these lines show no key in process lists.
 WELCOME: Final = (
@@ -44,16 +46,35 @@ UNUSED: Final = "{setting} is ignored: the demo {whose} already has another key,
 
 def serve() -> None:
     """Start the service; settings come from EARSHOT_... variables (see `earshot config`)."""
+    from infra import settings
+
+    # It has read the settings at once, so that a wrong one is reported before anything else is imported.
+    if (loaded := settings.load()).lane_count > 1:
+        _prepare()
+        from infra.service import supervisor
+
+        raise typer.Exit(supervisor.run(loaded, announce, sys.stdout.isatty()))
+    with started() as zygote:
+        from infra.service.service import run
+    raise typer.Exit(run(loaded, announce, sys.stdout.isatty(), zygote))
+
+
+def _prepare() -> None:
+    from infra import scratch
     from streams import cores
 
     # By default it would start a thread for each core of the machine.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", str(cores.usable()))
-    from infra import scratch, settings
-
-    loaded = settings.load()
     scratch.prepare()
-    # Imported after the settings, so that a wrong one is reported at once. The imports take a second or two; garbage
-    # collection would take a tenth of it.
+
+
+@contextmanager
+def started() -> Iterator[Zygote]:
+    """Yield the zygote of a process that serves, which starts while the body imports the service.
+
+    Garbage collection would take a tenth of the second or two that the imports take.
+    """
+    _prepare()
     gc.disable()
     from streams.processes.zygote_process import Zygote
     from streams.workers import COMMAND
@@ -61,15 +82,14 @@ def serve() -> None:
     # The zygote imports as much, on another core.
     zygote = Zygote(COMMAND)
     zygote.start_beside()
+    yield zygote
     from infra.service.garbage import Freezer
-    from infra.service.service import run
 
     gc.enable()
     gc.callbacks.append(Freezer())
-    raise typer.Exit(run(loaded, announce, sys.stdout.isatty(), zygote))
 
 
-def announce(service: EarshotService, demo: Bootstrap, keys: FirstKeys, link: str | None) -> None:
+def announce(settings: Settings, url: str, demo: Bootstrap, keys: FirstKeys, link: str | None) -> None:
     """Print the service's address, new keys, the dashboard link, and lines to paste.
 
     Raises:
@@ -80,12 +100,12 @@ def announce(service: EarshotService, demo: Bootstrap, keys: FirstKeys, link: st
 
     recording = os.path.relpath(RECORDING)
     earshot = os.path.relpath(Path(sys.executable).with_name("earshot"))
-    dashboard = ELSEWHERE if service.settings.edge.dashboard else ""
+    dashboard = ELSEWHERE if settings.edge.dashboard else ""
     if link is not None:
-        dashboard = DASHBOARD.format(link=dashboard_link(service.url, link))
-    key_lines, key = _keys(service.settings, demo, keys)
+        dashboard = DASHBOARD.format(link=dashboard_link(url, link))
+    key_lines, key = _keys(settings, demo, keys)
     welcome = WELCOME.format(
-        url=service.url, key_lines=key_lines, dashboard=dashboard, key=key, recording=recording, earshot=earshot
+        url=url, key_lines=key_lines, dashboard=dashboard, key=key, recording=recording, earshot=earshot
     )
     try:
         print(welcome, flush=True)

@@ -1,4 +1,4 @@
-"""Opens the log that the settings name, and on Kafka this node's group membership."""
+"""Opens the log that the settings name, and this node's membership among those that share it."""
 
 import time
 from pathlib import Path
@@ -13,13 +13,22 @@ from infra.urls import Embedded
 from streams.embedded.lock import DirectoryLock
 from streams.embedded.marks import Marks
 from streams.node.backend import LogBackend, Membership
+from streams.node.placement import StoredPlacement
+from streams.ownership import Assignment
 from topics import catalog
 
 
 async def open_log(
-    settings: Settings, directory: Path, url: str, secret: bytes, database: Database, marks: Marks, lock: DirectoryLock
+    settings: Settings,
+    directory: Path,
+    url: str,
+    secret: bytes,
+    database: Database,
+    marks: Marks,
+    lock: DirectoryLock,
+    placement: Assignment | None = None,
 ) -> tuple[LogBackend, Membership | None]:
-    """Open the log and, on Kafka, this node's membership.
+    """Open the log, and this node's membership on Kafka or in a placement.
 
     Args:
         directory: of this node's tables.
@@ -28,6 +37,7 @@ async def open_log(
         database: records which embedded log belongs to it.
         marks: of the data directory; updated from now on.
         lock: of the data directory; an embedded log releases it when it closes.
+        placement: the partitions of this lane and of the others; None for all.
 
     Raises:
         LogError: the log is damaged, unreadable or incomplete.
@@ -40,15 +50,17 @@ async def open_log(
         from streams.embedded.embedded_log import EmbeddedLog
 
         # A database on a server may have several such logs.
-        name = None if database.file is None else await log_name(database)
+        lane = settings.lane.number
+        name = None if database.file is None else await log_name(database, lane)
         opened = EmbeddedLog.open(
             broker.directory, sync=broker.sync, queue_bytes=settings.queue_bytes, marks=marks, name=name, lock=lock
         )
         if database.file is not None:
             database.note_change = marks.note_change
             if name is None:
-                await note_log_name(database, opened.store.name())
-        return EmbeddedBackend(opened, topics, settings.partition_count, time.time), None
+                await note_log_name(database, opened.store.name(), lane)
+        membership = None if placement is None else StoredPlacement(placement)
+        return EmbeddedBackend(opened, topics, settings.partition_count, time.time), membership
 
     with needed_for("a log on Kafka"):
         from streams.kafka.kafka_backend import KafkaBackend
@@ -64,7 +76,7 @@ async def open_log(
         settings.queue_bytes,
         SqlLogMemory(database),
     )
-    membership = GroupMembership(
+    group = GroupMembership(
         connection,
         DirectoryName(directory),
         settings.partition_count,
@@ -73,4 +85,4 @@ async def open_log(
         settings.standbys,
         secret,
     )
-    return backend, membership
+    return backend, group

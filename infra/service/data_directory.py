@@ -49,13 +49,13 @@ def places(settings: Settings) -> dict[str, Path]:
 
 
 def tables(settings: Settings) -> Path:
-    return settings.data / ("tables" if isinstance(settings.log, Embedded) else "tables-kafka")
+    return settings.own / ("tables" if isinstance(settings.log, Embedded) else "tables-kafka")
 
 
 def note_left_out(settings: Settings) -> None:
     """Note that the tables are missing on purpose, so that the next start does not report it."""
     with suppress(OSError):
-        (settings.data / LEFT_OUT).touch()
+        (settings.own / LEFT_OUT).touch()
 
 
 def lock(settings: Settings) -> DirectoryLock:

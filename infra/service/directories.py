@@ -38,7 +38,7 @@ def prepare(settings: Settings) -> None:
         WrongSetting: a directory is missing, is not a directory, or cannot be written; or a database is not a file.
         ServiceError: this user may not use something in it, or a file is in place of a directory.
     """
-    _make("data", settings.data)
+    _make("data", settings.own)
     if isinstance(settings.log, Embedded):
         _make("broker", settings.log.directory)
     database = database_file(settings)
@@ -70,7 +70,7 @@ def narrow(settings: Settings) -> None:
 
 
 def _made(settings: Settings) -> Iterator[Path]:
-    yield from (settings.data / name for name in OWN)
+    yield from (settings.own / name for name in OWN)
     if isinstance(settings.log, Embedded):
         yield from (settings.log.directory / name for name in ("log", "lock"))
     if database := database_file(settings):

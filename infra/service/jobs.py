@@ -50,8 +50,17 @@ AnyService = SoundService | SpeechService | ChatService | TranslationService | S
 class JobServices:
     """The job services and registered speakers of a node; starts and stops their engines."""
 
-    def __init__(self, settings: Settings, models: LoadedModels, store: SpeakerStore, workers: Workers) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        models: LoadedModels,
+        store: SpeakerStore,
+        workers: Workers,
+        engines: tuple[str, str] | None = None,
+    ) -> None:
         """Make the services; those without an engine are missing. `workers` read and score recordings.
+
+        `engines` are the address and key of bundled engines that another process keeps running.
 
         Raises:
             OSError: there is no free port for the bundled engines.
@@ -65,13 +74,13 @@ class JobServices:
         #: Opens recordings of jobs, which have a lower priority.
         self.open_file = FileDecoder(workers, NICE).open_file
         self.prober = RecordingProber(self._decoder.open_file)
-        self._bundled: EngineServer | None = None
+        #: Address and key of the bundled engines, and the process, if it is ours.
+        self._bundled = engines
+        self._server: EngineServer | None = None
         self._restarts = Restarts()
-        if settings.bundled_engines:
-            _check_bundled_models(settings)
-            self._bundled = EngineServer(
-                settings.log_level, settings.log_format, settings.data / "engines", self._speech_settings()
-            )
+        if settings.bundled_engines and engines is None:
+            self._server = bundled_engines(settings)
+            self._bundled = self._server.url, self._server.key
         with naming("voices_url", settings.voices_url):
             self._voices = FsspecVoices(settings.voices_url or str(settings.data / "voices"))
         voices = SpeakerModel(DIRECTORY)
@@ -94,12 +103,12 @@ class JobServices:
     def bundled_speech(self) -> str | None:
         """The bundled engine's speech model; None if that engine is not used."""
         used = self._bundled is not None and self._settings.speech_url is None
-        return self._speech_settings().model if used else None
+        return speech_settings(self._settings).model if used else None
 
     async def start(self) -> None:
         """Start the engines; services wait for them."""
-        if self._bundled is not None:
-            await self._bundled.start()
+        if self._server is not None:
+            await self._server.start()
 
     async def stop(self) -> None:
         """Stop the engines; call it once no service runs."""
@@ -108,8 +117,8 @@ class JobServices:
         for service in self._services.values():
             await service.close()
         await self.prober.close()
-        if self._bundled is not None:
-            await self._bundled.stop()
+        if self._server is not None:
+            await self._server.stop()
 
     def _make_services(
         self, models: LoadedModels, voices: SpeakerModel, transcriber: Transcriber | None
@@ -144,12 +153,6 @@ class JobServices:
             address = self._here(self._bundled, SPEECH_MODEL, settings.speech_timeout * limit, limit)
             hearing = self._noted(SpeechTranslationClient(address))
         return SpeechTranslationService(hearing, self.open_file, BUNDLED_PIECE_SECONDS, NEEDED)
-
-    def _speech_settings(self) -> SpeechSettings:
-        """Return the settings of the bundled speech engine."""
-        settings = self._settings
-        model = (settings.speech_model if settings.speech_url is None else None) or SPEECH_MODEL
-        return SpeechSettings(model, settings.speech_threads, settings.speech_batch, settings.speech_idle_seconds)
 
     def _speech_address(self) -> EngineAddress | None:
         return self._address(self._settings.engine("speech"), self._settings.speech_model or SPEECH_MODEL, TOGETHER)
@@ -196,10 +199,9 @@ class JobServices:
         limit = min(engine.concurrency, most or workers.default_threads())
         return self._here(self._bundled, bundled, engine.timeout * (limit if most else 1), limit)
 
-    def _here(self, server: EngineServer, model: str | None, timeout_s: float, limit: int) -> EngineAddress:
-        return EngineAddress(
-            url=server.url, key=server.key, model=model, timeout_s=timeout_s, limit=limit, restarts=self._restarts
-        )
+    def _here(self, server: tuple[str, str], model: str | None, timeout_s: float, limit: int) -> EngineAddress:
+        url, key = server
+        return EngineAddress(url=url, key=key, model=model, timeout_s=timeout_s, limit=limit, restarts=self._restarts)
 
     def _elsewhere(self, engine: ChosenEngine) -> EngineAddress:
         assert engine.url is not None
@@ -207,6 +209,24 @@ class JobServices:
         return EngineAddress(
             url=engine.url, key=key, model=engine.model, timeout_s=engine.timeout, limit=engine.concurrency
         )
+
+
+def bundled_engines(settings: Settings) -> EngineServer:
+    """Return the process of the bundled engines, not started yet.
+
+    Raises:
+        OSError: there is no free port for it.
+        WrongSetting: it lacks a model.
+    """
+    _check_bundled_models(settings)
+    directory = settings.data / "engines"
+    return EngineServer(settings.log_level, settings.log_format, directory, speech_settings(settings))
+
+
+def speech_settings(settings: Settings) -> SpeechSettings:
+    """Return the settings of the bundled speech engine."""
+    model = (settings.speech_model if settings.speech_url is None else None) or SPEECH_MODEL
+    return SpeechSettings(model, settings.speech_threads, settings.speech_batch, settings.speech_idle_seconds)
 
 
 def _check_bundled_models(settings: Settings) -> None:

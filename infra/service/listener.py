@@ -27,10 +27,11 @@ def descriptors() -> int:
     return soft
 
 
-def listen(host: str, port: int, setting: str | None = None) -> list[socket.socket]:
+def listen(host: str, port: int, setting: str | None = None, shared: bool = False) -> list[socket.socket]:
     """Return sockets that listen on every address of a host, all on one port; port 0 takes a free one.
 
-    Errors name the settings of host and port, or `setting` if it stands for both.
+    A `shared` port is one that other processes of this user listen on too: the kernel spreads connections among them
+    (SO_REUSEPORT). Errors name the settings of host and port, or `setting` if it stands for both.
 
     Raises:
         WrongSetting: the host does not resolve or is not this machine, or this user may not use the port.
@@ -45,7 +46,7 @@ def listen(host: str, port: int, setting: str | None = None) -> list[socket.sock
     sockets: list[socket.socket] = []
     try:
         for family, *_, address in dict.fromkeys(addresses):
-            if one := _listener(family, (address[0], port, *address[2:])):
+            if one := _listener(family, (address[0], port, *address[2:]), shared):
                 sockets.append(one)
                 port = one.getsockname()[1]
     except OSError as error:
@@ -67,9 +68,27 @@ def close(sockets: list[socket.socket]) -> None:
         one.close()
 
 
-def _listener(family: int, address: tuple[str | int, ...]) -> socket.socket | None:
+def hold(sockets: list[socket.socket]) -> list[socket.socket]:
+    """Return sockets that keep the addresses of `sockets` for shared ones of this user, and close those.
+
+    They are bound but do not listen, so no connection goes to them.
+    """
+    held: list[socket.socket] = []
+    for one in sockets:
+        address = one.getsockname()
+        one.close()
+        again = socket.socket(one.family, one.type)
+        held.append(again)
+        again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if one.family == socket.AF_INET6:
+            again.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        again.bind(address)
+    return held
+
+
+def _listener(family: int, address: tuple[str | int, ...], shared: bool) -> socket.socket | None:
     try:
-        one = socket.create_server(address, family=family, backlog=BACKLOG)
+        one = socket.create_server(address, family=family, backlog=BACKLOG, reuse_port=shared)
     except OSError as error:
         if error.errno in _MISSING:
             return None

@@ -29,7 +29,7 @@ def node_options(settings: Settings, url: str, database: Path | None) -> NodeOpt
         files += [database]
     return NodeOptions(
         directory=directory,
-        tables_left_out=(settings.data / LEFT_OUT).exists(),
+        tables_left_out=(settings.own / LEFT_OUT).exists(),
         files=tuple(files),
         partitions=settings.partition_count,
         idle_seconds=settings.edge.session_idle_seconds,
@@ -46,7 +46,7 @@ def node_options(settings: Settings, url: str, database: Path | None) -> NodeOpt
 
 def edge_options(settings: Settings, secret: bytes, speech_models: frozenset[str]) -> EdgeOptions:
     """Return the options of the edge; `secret` signs its tokens, and jobs may name the `speech_models`."""
-    spool = settings.data / "uploads"
+    spool = settings.own / "uploads"
     spool.mkdir(parents=True, exist_ok=True)
     return EdgeOptions(
         **msgspec.structs.asdict(settings.edge),

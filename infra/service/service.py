@@ -1,4 +1,4 @@
-"""The composition root: takes settings and runs the service."""
+"""The composition root: takes settings and runs a node, alone or as a lane of a machine."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import os
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import structlog
@@ -19,9 +19,7 @@ from starlette.applications import Starlette
 
 from app.main import Ports, create_app
 from infra import logs
-from infra.db import intact
-from infra.db.bootstrap import Bootstrap, FirstKeys, bootstrap, first_keys
-from infra.db.database import Database
+from infra.db.bootstrap import Bootstrap
 from infra.db.directory import SqlDirectory
 from infra.db.ledger import SqlLedger
 from infra.db.projects import SqlProjects
@@ -30,18 +28,20 @@ from infra.db.speakers import SqlSpeakerStore
 from infra.db.stops import SqlStops
 from infra.errors import named, naming, variable
 from infra.models.in_use import ModelInUse
-from infra.service import broker, data_directory, directories, limits, listener
+from infra.service import broker, directories, limits, listener
 from infra.service.deletion import Operator, ProjectDeletions
 from infra.service.erasure import keep_erasing
 from infra.service.health import ServiceHealth
 from infra.service.jobs import JobServices
 from infra.service.key_uses import keep_noting
+from infra.service.lanes import Orders
 from infra.service.links import OneTimeLinks
 from infra.service.lives import begin_life
 from infra.service.models import ModelsInUse
 from infra.service.nodes import ServiceNodes
 from infra.service.options import connection_limits, edge_options, node_options
 from infra.service.own_sounds import OwnSounds
+from infra.service.premises import Announce, Premises
 from infra.service.speakers import keep_sweeping
 from infra.settings import Settings
 from infra.transport.connections import Connections
@@ -58,7 +58,7 @@ from streams.node.node import Node
 from streams.processes.zygote_process import Zygote
 from streams.workers.messages import memory_bytes, slot_bytes
 from streams.workers.workers import Workers
-from topics.errors import DirectoryDown, NotFound, ServiceError
+from topics.errors import ServiceError
 
 log = structlog.get_logger("earshot")
 
@@ -72,26 +72,28 @@ OPERATORS: Final = 64
 class EarshotService:
     """One process of the service: an HTTP server and a node on one event loop."""
 
-    def __init__(self, settings: Settings, zygote: Zygote) -> None:
-        """Take over a zygote, which may still be starting."""
+    def __init__(self, settings: Settings, zygote: Zygote, orders: Orders | None = None) -> None:
+        """Take over a zygote, which may still be starting; with `orders`, serve as a lane of a supervisor."""
         self.settings = settings
         self.stopping = asyncio.Event()
         self.failed = False
-        self.database = Database(settings.database)
         self.zygote = zygote
+        self.premises = Premises(settings)
+        self.database = self.premises.database
         self.model = ModelInUse(settings.data, settings.model, self.zygote)
         self.connections = Connections(connection_limits(settings))
-        # The operator has bounds of their own, to get in when other clients do not.
+        # The operator and the other lanes have bounds of their own, to get in when clients do not.
         self._operators = Connections(msgspec.structs.replace(self.connections.limits, connections=OPERATORS))
+        self._neighbours = Connections(msgspec.structs.replace(self.connections.limits, per_address=None))
+        self._orders = orders
         self._sockets: list[socket.socket] = []
         #: Sockets of the operator's address; empty if the operator's interface shares the main one.
         self._admin_sockets: list[socket.socket] = []
 
-    async def run(self, announce: Announce, private: bool) -> int:
+    async def run(self, welcome: Welcome) -> int:
         """Serve until a signal or a failure; return the exit status of the process.
 
-        `announce` reports to the person who started the service. With `private`, only that person reads it, so it may
-        show new keys and a sign-in link.
+        `welcome` is called once, when the service is ready, with the state of the database's demo project.
 
         Raises:
             EarshotError: the service cannot start.
@@ -109,13 +111,15 @@ class EarshotService:
                 return 0
             memory = memory_bytes(slot_bytes(self.settings.chunk_bytes))
             workers = Workers(self.settings.workers, partial(self.zygote.fork, memory))
-            jobs = JobServices(self.settings, models, SqlSpeakerStore(self.database), workers)
+            engines = None if self._orders is None else self._orders.engines
+            jobs = JobServices(self.settings, models, SqlSpeakerStore(self.database), workers, engines)
             stack.push_async_callback(jobs.stop)
             group_secret = await token_secret(self.database, NODE_METADATA)
+            placement = None if self._orders is None else self._orders.assignment()
             backend, membership = await broker.open_log(
-                self.settings, options.directory, options.url, group_secret, self.database, marks, lock
+                self.settings, options.directory, options.url, group_secret, self.database, marks, lock, placement
             )
-            lives = stack.enter_context(begin_life(self.settings.data))
+            lives = stack.enter_context(begin_life(self.settings.own))
             node = Node(
                 msgspec.structs.replace(options, lives=lives),
                 models,
@@ -132,7 +136,6 @@ class EarshotService:
             await deletions.check()
             nodes = self._nodes(node, models, jobs)
             stack.push_async_callback(nodes.close)
-            self._links = OneTimeLinks(self.database)
             app = self._app(node, jobs, await token_secret(self.database), nodes, models, deletions)
             stack.push_async_callback(app.state.forwarder.close)
             stack.callback(lambda: log.info("service.stopped", failed=self.failed))
@@ -147,6 +150,7 @@ class EarshotService:
                 "deleted projects": deletions.run(app.state.end_keys),
                 "connections": self.connections.watch(),
                 "operators": self._operators.watch(),
+                "neighbours": self._neighbours.watch(),
             }
             for name, keeper in keepers.items():
                 stack.callback(node.tasks.spawn(keeper, name).cancel)
@@ -154,8 +158,11 @@ class EarshotService:
             await self._until(node.served)
             # A partition that has stopped, or is taken over again just now, does not end the start.
             if node.alive() is None and not self.stopping.is_set():
+                if self._orders is not None:
+                    self._sockets = listener.listen(self.settings.host, self.port, shared=True)
+                    self._serve_at(stack, node, app, self._sockets, self.connections)
                 log.info("service.ready", seconds=round(time.monotonic() - began, 2), url=self.url)
-                await self._welcome(announce, demo, private)
+                await welcome(self, demo)
                 # Not earlier: no child is needed before the first job, and starting one slows our own start.
                 await jobs.start()
                 trim_heap()
@@ -163,37 +170,43 @@ class EarshotService:
         return 1 if self.failed else 0
 
     def _occupy(self, stack: contextlib.AsyncExitStack) -> DirectoryLock:
-        """Take the data directory and the ports."""
-        directories.prepare(self.settings)
-        directories.narrow(self.settings)
-        # First: another process may use the directory, and then its database must not be migrated.
-        lock = data_directory.lock(self.settings)
-        stack.callback(lock.release)
-        data_directory.tidy(self.settings)
-        self._sockets = listener.listen(self.settings.host, self.settings.port)
-        stack.callback(listener.close, self._sockets)
-        if self.settings.admin_listen is not None:
-            self._admin_sockets = listener.listen(*host_and_port(self.settings.admin_listen), "admin_listen")
-            stack.callback(listener.close, self._admin_sockets)
-        stack.push_async_callback(self.database.close)
+        """Take the data directory and the ports, as far as a supervisor has not."""
+        admin, orders = self.settings.admin_listen, self._orders
+        if orders is not None:
+            self._admin_sockets = [socket.socket(fileno=descriptor) for descriptor in orders.operators]
+            stack.push_async_callback(self.database.close)
+            lock = DirectoryLock.inherited(orders.lock)
+            stack.callback(lock.release)
+        else:
+            lock = self.premises.occupy(stack)
+            self._sockets = listener.listen(self.settings.host, self.settings.port)
+            if admin is not None:
+                self._admin_sockets = listener.listen(*host_and_port(admin), "admin_listen")
+        stack.callback(lambda: listener.close([*self._sockets, *self._admin_sockets]))
         return lock
 
     def _answer(self, stack: contextlib.AsyncExitStack, node: Node, app: Starlette) -> None:
-        """Answer requests at the service's address, and at the operator's if there is one."""
-        self.connections.sender = app.state.sender
-        self.connections.turns = self._operators.turns = app.state.turns
-        fronts = (app, self._sockets, self.connections), (app.state.operator, self._admin_sockets, self._operators)
-        for front, sockets, connections in fronts:
-            if sockets:
-                server = _server(front, self.settings, connections)
-                serving = asyncio.create_task(self._serve(server, sockets), name="http")
-                stack.push_async_callback(self._stop_serving, node, server, serving)
+        """Answer requests at the service's address, at the operator's if there is one, and those of other lanes."""
+        self.connections.sender = self._neighbours.sender = app.state.sender
+        self.connections.turns = self._operators.turns = self._neighbours.turns = app.state.turns
+        self._serve_at(stack, node, app, self._sockets, self.connections)
+        self._serve_at(stack, node, app.state.operator, self._admin_sockets, self._operators)
+        if self._orders is not None:
+            private = [socket.socket(fileno=self._orders.listener)]
+            self._serve_at(stack, node, app, private, self._neighbours)
 
-    async def _welcome(self, announce: Announce, demo: Bootstrap, private: bool) -> None:
-        with contextlib.suppress(OSError):
-            (self.settings.data / data_directory.LEFT_OUT).unlink()
-        async with self._first_keys(demo, private) as keys:
-            announce(self, demo, keys, await self._link() if private and self.settings.edge.dashboard else None)
+    def _serve_at(
+        self,
+        stack: contextlib.AsyncExitStack,
+        node: Node,
+        app: Starlette,
+        sockets: list[socket.socket],
+        connections: Connections,
+    ) -> None:
+        if sockets:
+            server = _server(app, self.settings, connections)
+            serving = asyncio.create_task(self._serve(server, sockets), name="http")
+            stack.push_async_callback(self._stop_serving, node, server, serving)
 
     @property
     def url(self) -> str:
@@ -201,10 +214,12 @@ class EarshotService:
 
     @property
     def port(self) -> int:
-        return int(self._sockets[0].getsockname()[1])
+        return self._orders.port if self._orders is not None else int(self._sockets[0].getsockname()[1])
 
     @property
     def _node_url(self) -> str:
+        if self._orders is not None:
+            return self._orders.urls[self.settings.lane.number]
         return self.settings.advertise or http_url(self.settings.host, self.port)
 
     def stop(self) -> None:
@@ -264,46 +279,12 @@ class EarshotService:
         return database.result(), model.result()
 
     async def _open_database(self, marks: Marks) -> Bootstrap | None:
-        """Check and migrate the database; return None if a signal ended the check."""
-        broker = self.settings.log
-        if self.database.file is not None and isinstance(broker, Embedded):
-            begun = (broker.directory / "log").exists()
-            await asyncio.to_thread(intact.check, self.database.file, marks.change, begun, self.stopping.is_set)
-            if self.stopping.is_set():
-                return None
-        try:
-            await self.database.migrate()
-        except DirectoryDown as error:
-            if self.settings.database_url is None:
-                raise
-            raise named("database_url", error) from error
-        # If a removal was killed before its scrub, the file still holds the removed data.
-        await self.database.scrub()
-        keys = (self.settings.bootstrap_project_key, self.settings.bootstrap_org_key)
-        project, organization = (None if key is None else key.get_secret_value() for key in keys)
-        demo = await bootstrap(self.database, _now_ms(), project, organization)
-        for field in demo.unused:
-            log.warning("bootstrap.unused", setting=variable(field), reason="this is not the first start")
-        return demo
+        """Open the database, unless the supervisor did; return None if a signal ended that."""
+        return Bootstrap() if self._orders else await self.premises.open_database(marks.change, self.stopping)
 
     def _open_model(self) -> LoadedModels:
         with naming("model", self.settings.model):
             return self.model.open()
-
-    @contextlib.asynccontextmanager
-    async def _first_keys(self, demo: Bootstrap, private: bool) -> AsyncIterator[FirstKeys]:
-        """Yield the keys to show: none if all were shown before, or if others could read them."""
-        if not demo.keyless or not private:
-            yield FirstKeys()
-            return
-        async with first_keys(self.database, _now_ms(), demo) as keys:
-            yield keys
-
-    async def _link(self) -> str | None:
-        """Return the token of a sign-in link; None if the demo project was deleted or has no key."""
-        with contextlib.suppress(NotFound):
-            return await self._links.make()
-        return None
 
     def _app(
         self,
@@ -326,7 +307,7 @@ class EarshotService:
             health=health,
             gauges=health.gauges,
             projects=SqlProjects(self.database),
-            sign_ins=self._links,
+            sign_ins=OneTimeLinks(self.database),
             own_sounds=OwnSounds(self.database, loaded),
             administration=Operator(self.database, deletions.check, jobs.speakers.sweep),
             models=models,
@@ -376,39 +357,51 @@ def _server(app: object, settings: Settings, connections: Connections) -> uvicor
     return server
 
 
-#: Reports to the person who started the service: the service, the demo project's state, new keys, and the token of a
-#: link to the dashboard.
-Announce = Callable[[EarshotService, Bootstrap, FirstKeys, str | None], None]
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)
+#: Tells whoever started a service that it is ready, and the state of the database's demo project.
+Welcome = Callable[[EarshotService, Bootstrap], Awaitable[None]]
 
 
 def run(settings: Settings, announce: Announce, private: bool, zygote: Zygote) -> int:
     """Run the service in this process until SIGINT, SIGTERM or SIGHUP; return the status (see `EarshotService.run`).
 
+    `announce` reports to the person who started it; with `private`, only that person reads it.
+
     Raises:
         EarshotError: the service cannot start.
     """
-    logs.configure(settings.log_level, settings.log_format, settings.secrets, node=settings.advertise)
+
+    async def main() -> int:
+        service = EarshotService(settings, zygote)
+        on_stop(service.stop)
+
+        async def welcome(service: EarshotService, demo: Bootstrap) -> None:
+            await service.premises.welcome(announce, service.url, demo, private)
+
+        return await service.run(welcome)
+
+    return run_process(settings, main)
+
+
+def run_process(settings: Settings, main: Callable[[], Coroutine[Any, Any, int]]) -> int:
+    """Prepare this process to keep data and serve, and run its main task."""
+    lane = settings.lane.number if settings.lane.count > 1 else None
+    logs.configure(settings.log_level, settings.log_format, settings.secrets, node=settings.advertise, lane=lane)
     os.umask(directories.UMASK)
     limits.forbid_core_dumps()
+    limits.check()
     wake_promptly(LOOP_SLICE)
     with asyncio.Runner(loop_factory=_loop) as runner:
-        return runner.run(_main(settings, announce, private, zygote))
+        return runner.run(main())
 
 
-async def _main(settings: Settings, announce: Announce, private: bool, zygote: Zygote) -> int:
-    limits.check()
-    service = EarshotService(settings, zygote)
+def on_stop(stop: Callable[[], None]) -> None:
+    """Call `stop` on SIGINT, SIGTERM and SIGHUP."""
     loop = asyncio.get_running_loop()
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup leaves it so
         numbers.append(signal.SIGHUP)
     for number in numbers:
-        loop.add_signal_handler(number, service.stop)
-    return await service.run(announce, private)
+        loop.add_signal_handler(number, stop)
 
 
 def _loop() -> asyncio.AbstractEventLoop:

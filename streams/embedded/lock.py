@@ -42,6 +42,18 @@ class DirectoryLock:
         except OSError:  # The process id is a courtesy: a full disk must not keep the log from opening.
             pass
 
+    @classmethod
+    def inherited(cls, descriptor: int) -> "DirectoryLock":
+        """Return the lock that a parent process holds by this descriptor; it lasts until both have released it."""
+        lock = cls.__new__(cls)
+        lock._file = descriptor
+        return lock
+
+    @property
+    def descriptor(self) -> int:
+        """The open file that holds the lock."""
+        return self._file
+
     def release(self) -> None:
         """Release the directory. Idempotent."""
         if self._file >= 0:

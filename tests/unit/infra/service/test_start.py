@@ -258,7 +258,7 @@ def test_failed_background_task_stops_service(
 
     monkeypatch.setattr(service, "keep_noting", broken)
     settings = Settings(data=tmp_path / "data", port=0, bundled_engines=False)
-    run = EarshotService(settings, Zygote(COMMAND)).run(lambda *_: None, private=False)
+    run = EarshotService(settings, Zygote(COMMAND)).run(mock.AsyncMock())
     assert asyncio.run(asyncio.wait_for(run, 60)) == 1
     assert "ZeroDivisionError" in capsys.readouterr().out
 
@@ -273,7 +273,7 @@ def test_signal_ends_database_check_and_start(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(intact, "check", check)
     started = EarshotService(Settings(data=tmp_path / "data", port=0, bundled_engines=False), Zygote(COMMAND))
-    assert asyncio.run(started.run(lambda *_: None, private=False)) == 0
+    assert asyncio.run(started.run(mock.AsyncMock())) == 0
     assert not (tmp_path / "data" / "earshot.db").exists()
 
 
@@ -292,7 +292,7 @@ async def test_start_on_full_disk_logs_no_second_error(tmp_path: Path, monkeypat
     asyncio.get_running_loop().set_exception_handler(reported)
     started = EarshotService(Settings(data=tmp_path / "data", port=0, bundled_engines=False), mock.Mock(spec=Zygote))
     with pytest.raises(Unavailable, match="the disk under the database is full"):
-        await started.run(lambda *_: None, private=False)
+        await started.run(mock.AsyncMock())
     gc.collect()
     assert not reported.called
 

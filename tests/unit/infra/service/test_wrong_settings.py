@@ -2,10 +2,10 @@
 
 import asyncio
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
-from infra.db.bootstrap import Bootstrap, FirstKeys
 from infra.errors import WrongSetting, variable
 from infra.service.service import EarshotService
 from infra.settings import Settings, load
@@ -102,6 +102,7 @@ WRONG: dict[str, tuple[str, ...]] = {
     "speech_idle_seconds": ("0", *SECONDS),
     "speaker_threshold": ("-1", "1", "nan"),
     "voices_url": ("zzz://x", "{file}", "/proc/voices"),
+    "lanes": ("0", "65", "two"),
     "erase_seconds": ("0", "10801", *SECONDS),
     "admin_key": (*KEYS, "a" * 40, "0123456789" * 3, "passpasspasspassword"),
     "admin_listen": ("localhost", "localhost:65536", ":8001", "127.0.0.1:0"),
@@ -123,15 +124,12 @@ def test_every_setting_has_wrong_values() -> None:
 def refusal(capsys: pytest.CaptureFixture[str]) -> list[str]:
     """Start with the environment's settings; return the user-visible lines."""
 
-    def never(service: EarshotService, demo: Bootstrap, keys: FirstKeys, link: str | None) -> None:
-        raise AssertionError("it started")
-
     try:
         settings = load()
     except SystemExit:  # The status is checked with the messages of each setting.
         return [line.removeprefix("earshot: ") for line in capsys.readouterr().err.splitlines()]
     with pytest.raises(WrongSetting) as caught:
-        asyncio.run(EarshotService(settings, Zygote(COMMAND)).run(never, private=False))
+        asyncio.run(EarshotService(settings, Zygote(COMMAND)).run(mock.AsyncMock()))
     return str(caught.value).splitlines()
 
 

@@ -1,0 +1,112 @@
+"""What a machine does once before it serves: it takes the data directory, opens the database, and shows first keys."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+import structlog
+
+from infra.db import intact
+from infra.db.bootstrap import Bootstrap, FirstKeys, bootstrap, first_keys
+from infra.db.database import Database
+from infra.errors import named, variable
+from infra.service import data_directory, directories
+from infra.service.lanes import lanes_of
+from infra.service.links import OneTimeLinks
+from infra.settings import Settings
+from infra.urls import Embedded
+from streams.embedded.lock import DirectoryLock
+from topics.errors import DirectoryDown, NotFound
+
+log = structlog.get_logger("earshot")
+
+#: Reports to the person who started the service: its URL, the demo project's state, new keys, and the token of a link
+#: to the dashboard.
+Announce = Callable[[Settings, str, Bootstrap, FirstKeys, str | None], None]
+#: Seconds that the lanes of a supervisor which died have to end.
+PREDECESSORS_SECONDS: Final = 3.0
+
+
+class Premises:
+    """The data directory and the database of a machine."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.database = Database(settings.database)
+
+    def occupy(self, stack: contextlib.AsyncExitStack) -> DirectoryLock:
+        """Take the data directory until the stack closes.
+
+        Raises:
+            EarshotError: it cannot be used, or another process uses it.
+        """
+        settings = self.settings
+        lanes = lanes_of(settings)
+        for lane in lanes:
+            directories.prepare(lane)
+            directories.narrow(lane)
+        # First: another process may use the directory, and then its database must not be migrated.
+        lock = data_directory.lock(settings)
+        stack.callback(lock.release)
+        for lane in lanes:
+            data_directory.tidy(lane)
+        stack.push_async_callback(self.database.close)
+        return lock
+
+    async def open_database(self, change: int, stopping: asyncio.Event) -> Bootstrap | None:
+        """Check and migrate the database; return None if `stopping` ended the check.
+
+        `change` is the number of its last change, as far as the logs beside it know.
+        """
+        broker = self.settings.log
+        if self.database.file is not None and isinstance(broker, Embedded):
+            begun = (broker.directory / "log").exists()
+            await asyncio.to_thread(intact.check, self.database.file, change, begun, stopping.is_set)
+            if stopping.is_set():
+                return None
+        try:
+            await self.database.migrate()
+        except DirectoryDown as error:
+            if self.settings.database_url is None:
+                raise
+            raise named("database_url", error) from error
+        # If a removal was killed before its scrub, the file still holds the removed data.
+        await self.database.scrub()
+        keys = (self.settings.bootstrap_project_key, self.settings.bootstrap_org_key)
+        project, organization = (None if key is None else key.get_secret_value() for key in keys)
+        demo = await bootstrap(self.database, _now_ms(), project, organization)
+        for field in demo.unused:
+            log.warning("bootstrap.unused", setting=variable(field), reason="this is not the first start")
+        return demo
+
+    async def welcome(self, announce: Announce, url: str, demo: Bootstrap, private: bool) -> None:
+        """Announce the service at `url`; with `private`, only one person reads it, so it may show keys and a link."""
+        for lane in lanes_of(self.settings):
+            with contextlib.suppress(OSError):
+                (lane.own / data_directory.LEFT_OUT).unlink()
+        async with self._first_keys(demo, private) as keys:
+            link = await self._link() if private and self.settings.edge.dashboard else None
+            announce(self.settings, url, demo, keys, link)
+
+    @contextlib.asynccontextmanager
+    async def _first_keys(self, demo: Bootstrap, private: bool) -> AsyncIterator[FirstKeys]:
+        """Yield the keys to show: none if all were shown before, or if others could read them."""
+        if not demo.keyless or not private:
+            yield FirstKeys()
+            return
+        async with first_keys(self.database, _now_ms(), demo) as keys:
+            yield keys
+
+    async def _link(self) -> str | None:
+        """Return the token of a sign-in link; None if the demo project was deleted or has no key."""
+        with contextlib.suppress(NotFound):
+            return await OneTimeLinks(self.database).make()
+        return None
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

@@ -1,0 +1,217 @@
+"""The parent of a machine's lanes: takes the data directory and the port, and keeps the lanes alive.
+
+It serves no request and has no data. A lane ends at once when its supervisor does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import sys
+import time
+from typing import Final
+
+import msgspec
+import structlog
+
+from infra.service import listener, moves
+from infra.service.data_directory import tables
+from infra.service.jobs import bundled_engines
+from infra.service.lanes import Orders, lanes_of
+from infra.service.premises import Announce, Premises
+from infra.service.service import on_stop, run_process
+from infra.settings import Lane, Settings
+from infra.urls import host_and_port, local_url
+from streams.embedded.marks import FILE as MARKS
+from streams.embedded.marks import Marks
+from streams.folding import retry
+
+log = structlog.get_logger("earshot")
+
+#: What starts a lane, which reads its orders from the descriptor that follows.
+COMMAND: Final = (sys.executable, "-m", "infra.cli.lane")
+#: What a lane sends once it serves.
+READY: Final = b"ready\n"
+#: After a lane has served this long, its next restart is at once again.
+STABLE_S: Final = 60.0
+#: The longest pause before a restart.
+LONGEST_PAUSE_S: Final = 30.0
+#: Seconds that lanes have to stop.
+STOP_S: Final = 40.0
+
+
+class LaneProcess:
+    """Keeps one lane alive."""
+
+    def __init__(self, orders: Orders) -> None:
+        self.orders = orders
+        self.ready = asyncio.Event()
+        #: Set when the lane ended before it was ever ready.
+        self.failed = asyncio.Event()
+        self.process: asyncio.subprocess.Process | None = None
+        self._stopping = False
+
+    @property
+    def number(self) -> int:
+        return self.orders.lane.number
+
+    async def keep(self) -> None:
+        """Run the lane again and again, until `stop`."""
+        failures = 0
+        while True:
+            began = time.monotonic()
+            status = await self._run()
+            if self._stopping:
+                return
+            served = self.ready.is_set() and time.monotonic() - began > STABLE_S
+            failures = 0 if served else failures + 1
+            # The first restart is at once: its streams wait.
+            pause = 0.0 if failures <= 1 and self.ready.is_set() else retry.pause(failures, LONGEST_PAUSE_S)
+            log.error("lane.died", number=self.number, status=status, pause=pause)
+            if not self.ready.is_set():
+                self.failed.set()
+            self.ready.clear()
+            await asyncio.sleep(pause)
+
+    async def _run(self) -> int:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            orders = self.orders
+            given = (theirs.fileno(), orders.lock, orders.listener, *orders.operators)
+            try:
+                self.process = await asyncio.create_subprocess_exec(*COMMAND, str(theirs.fileno()), pass_fds=given)
+            except BaseException:
+                ours.close()
+                raise
+        reader, writer = await asyncio.open_connection(sock=ours)
+        writer.write(msgspec.json.encode(orders) + b"\n")
+        try:
+            with contextlib.suppress(ConnectionError):
+                if await reader.readline() == READY:
+                    self.ready.set()
+            return await self.process.wait()
+        finally:
+            writer.close()
+
+    async def stop(self) -> None:
+        """Ask the lane to stop, and kill it if it does not."""
+        self._stopping = True
+        if self.process is None or self.process.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            await asyncio.wait_for(self.process.wait(), STOP_S)
+        except TimeoutError:
+            log.error("lane.killed", number=self.number, reason=f"it did not stop in {STOP_S:.0f} s")
+            self.process.kill()
+            await self.process.wait()
+
+
+class Supervisor:
+    """Runs the lanes of a machine."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.premises = Premises(settings)
+        self.stopping = asyncio.Event()
+        self.lanes: list[LaneProcess] = []
+
+    async def run(self, announce: Announce, private: bool) -> int:
+        """Serve until a signal; return the exit status of the process.
+
+        Raises:
+            EarshotError: no lane can start.
+        """
+        on_stop(self.stopping.set)
+        began = time.monotonic()
+        async with contextlib.AsyncExitStack() as stack:
+            lock = self.premises.occupy(stack)
+            placement = await asyncio.to_thread(moves.settle, self.settings)
+            held, operators = self._take_ports(stack)
+            demo = await self.premises.open_database(self._last_change(), self.stopping)
+            if demo is None:
+                return 0
+            engines = None
+            if self.settings.bundled_engines:
+                server = bundled_engines(self.settings)
+                stack.push_async_callback(server.stop)
+                engines = server.url, server.key
+            private_sockets = [one for _ in placement for one in listener.listen("127.0.0.1", 0)]
+            stack.callback(listener.close, private_sockets)
+            port = int(held[0].getsockname()[1])
+            urls = tuple(f"http://127.0.0.1:{one.getsockname()[1]}" for one in private_sockets)
+            count = self.settings.lane_count
+            self.lanes = [
+                LaneProcess(
+                    Orders(
+                        Lane(number, count),
+                        tuple(placement),
+                        urls,
+                        port,
+                        engines,
+                        lock.descriptor,
+                        private_sockets[number].fileno(),
+                        tuple(one.fileno() for one in operators),
+                    )
+                )
+                for number in range(count)
+            ]
+            stack.push_async_callback(self._stop)
+            keepers = [asyncio.create_task(lane.keep(), name=f"lane {lane.number}") for lane in self.lanes]
+            stack.callback(lambda: [keeper.cancel() for keeper in keepers])
+            if not await self._all_ready():
+                return 1
+            if not self.stopping.is_set():
+                url = local_url(self.settings.host, port)
+                log.info("service.ready", seconds=round(time.monotonic() - began, 2), url=url, lanes=count)
+                await self.premises.welcome(announce, url, demo, private)
+                if engines is not None:
+                    await server.start()
+                await self.stopping.wait()
+        log.info("service.stopped", failed=False)
+        return 0
+
+    def _take_ports(self, stack: contextlib.AsyncExitStack) -> tuple[list[socket.socket], list[socket.socket]]:
+        """Return sockets that keep the public port for the lanes, and those of the operator's address."""
+        settings = self.settings
+        # Without SO_REUSEPORT first: otherwise this would share the port of another deployment.
+        held = listener.hold(listener.listen(settings.host, settings.port))
+        stack.callback(listener.close, held)
+        operators: list[socket.socket] = []
+        if settings.admin_listen is not None:
+            # All lanes accept from them, so that no lane is needed for it.
+            operators = listener.listen(*host_and_port(settings.admin_listen), "admin_listen")
+            stack.callback(listener.close, operators)
+        return held, operators
+
+    def _last_change(self) -> int:
+        """Return the number of the database's last change that a lane has noted."""
+        return max(Marks(tables(lane) / MARKS).change for lane in lanes_of(self.settings))
+
+    async def _all_ready(self) -> bool:
+        """Wait until each lane has served or failed once, or a signal; return False if none serves."""
+        waits = [asyncio.create_task(_first(lane.ready, lane.failed, self.stopping)) for lane in self.lanes]
+        await asyncio.gather(*waits)
+        return self.stopping.is_set() or any(lane.ready.is_set() for lane in self.lanes)
+
+    async def _stop(self) -> None:
+        await asyncio.gather(*(lane.stop() for lane in self.lanes))
+
+
+async def _first(*events: asyncio.Event) -> None:
+    waits = [asyncio.create_task(event.wait()) for event in events]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
+
+
+def run(settings: Settings, announce: Announce, private: bool) -> int:
+    """Run the lanes of this machine until SIGINT, SIGTERM or SIGHUP; return the exit status.
+
+    Raises:
+        EarshotError: they cannot start.
+    """
+    return run_process(settings, lambda: Supervisor(settings).run(announce, private))

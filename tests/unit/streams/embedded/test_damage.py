@@ -6,9 +6,11 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
+from itertools import count
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -26,10 +28,10 @@ from streams.embedded.lock import DirectoryLock
 from streams.embedded.maintenance import first_since
 from streams.embedded.marks import Marks
 from streams.embedded.pinned import PINNED, pinned
-from streams.embedded.salvage import SKIPPED, NewLog, remains
+from streams.embedded.salvage import SKIPPED, Kept, NewLog, remains
 from streams.log import StoredRecord
 from tests.damage.files import Damage, cut, each, emptied, flipped
-from tests.waiting import until
+from tests.waiting import turn, until
 from topics.catalog import TopicPartition
 
 TP = TopicPartition("t", 0)
@@ -90,7 +92,6 @@ async def test_damaged_log_is_rejected_unchanged(
 
 # --- large logs are verified after the start ------------------------------------------------------------------------
 
-
 #: Corrupt, or repair, a record in the middle of a log.
 flip = each("log/log/*.blob", flipped)
 
@@ -102,20 +103,15 @@ async def failure(log: EmbeddedLog, use: Callable[[], object] = lambda: None) ->
     with mock.patch.object(maintenance, "ROUND_SECONDS", 0.01):
         await backend.start(user)
         use()
-        await until(lambda: any(task.done() for task in backend._tasks))
-        await asyncio.sleep(0.05)
+        await turn()
+        await until(lambda: user.fail.called or not log.store.is_unread)
         await backend.close()
     return user.fail.call_args.args[0] if user.fail.called else None
 
 
-@pytest.fixture
-def large(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_log_is_verified_after_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "SMALL", -1)
     monkeypatch.setattr(log_module, "SLICE_BYTES", 5000)
-
-
-@pytest.mark.usefixtures("large")
-async def test_large_log_is_verified_after_start(tmp_path: Path) -> None:
     directory = await fill(tmp_path / "data", clean=True)
     assert await failure(reopen(directory)) is None
     flip(directory)
@@ -205,6 +201,19 @@ async def test_open_log_is_reported_as_locked(tmp_path: Path) -> None:
 # --- salvage of a broken log ----------------------------------------------------------------------------------------
 
 
+async def add(log: EmbeddedLog, *sizes: int) -> None:
+    for size in sizes:
+        await log.append("t", 0, b"key", bytes(size))
+
+
+async def opened(directory: Path, *sizes: int) -> EmbeddedLog:
+    """Open a log and append records of these sizes."""
+    log = EmbeddedLog.open(directory)
+    log.declare("t", 1)
+    await add(log, *sizes)
+    return log
+
+
 def write(path: Path, *offsets: int) -> None:
     """Create a log whose partition has only these offsets; each record's time is its offset."""
     new = NewLog(path, b"n" * 16, 7)
@@ -212,6 +221,25 @@ def write(path: Path, *offsets: int) -> None:
     for offset in offsets:
         new.append(TP, StoredRecord(offset, offset, b"key", bytes(5000)))
     new.close()
+
+
+def readable(broken: Path) -> dict[int, bytes | None]:
+    """Return the readable values by offset."""
+    with remains(broken, broken.with_name("scratch")) as old:
+        found = {record.offset: record.value for record in old.records(TP)}
+    assert not broken.with_name("scratch").exists()
+    return found
+
+
+def salvage(broken: Path, path: Path, end: int) -> Kept:
+    """Salvage a log whose last known record was before `end` into a new directory."""
+    path.mkdir()
+    with remains(broken, path / "scratch") as old:
+        new = NewLog(path / "log", old.name, old.group)
+        new.topic("t", 1)
+        kept = new.keep(TP, old, end)
+        new.close()
+    return kept
 
 
 def test_salvage_waits_while_the_database_is_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,68 +255,33 @@ def test_salvage_waits_while_the_database_is_behind(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(store.Store, "write", write_when_asked_again)
     write(tmp_path / "log", 0, 1)
-    with remains(tmp_path / "log", tmp_path / "scratch") as old:
-        assert [record.offset for record in old.records(TP)] == [0, 1]
+    assert list(readable(tmp_path / "log")) == [0, 1]
 
 
 async def test_salvage_keeps_offset_gaps(tmp_path: Path) -> None:
     write(tmp_path / "broken", 0, 1, 4, 6)
-    with remains(tmp_path / "broken", tmp_path / "scratch") as old:
-        new = NewLog(tmp_path / "log", old.name, old.group)
-        new.topic("t", 1)
-        kept = new.keep(TP, old, 9)
-        new.close()
+    kept = salvage(tmp_path / "broken", tmp_path / "0", 9)
     assert (kept.records, kept.first, kept.end) == (4, 0, 7)
     assert list(kept.gaps) == [range(2, 4), range(5, 6), range(7, 9)]
-    log = EmbeddedLog.open(tmp_path, name=b"n" * 16)
+    assert list(salvage(tmp_path / "0" / "log", tmp_path / "1", 9).gaps) == [], "these losses are known"
+    log = EmbeddedLog.open(tmp_path / "1", name=b"n" * 16)
     log.declare("t", 1)
     assert [record.offset for record in log.read(TP, 0, 100, 1 << 20)] == [0, 1, 4, 6]
     assert [log.get(TP, offset) is None for offset in (1, 2, 6, 8)] == [False, True, False, True]
-    assert (await log.append("t", 0, b"key", b"new")).offset == 9 + SKIPPED
+    new = [(await log.append("t", 0, b"key", b"new")).offset for _ in range(3)]
+    assert new == list(range(9 + SKIPPED, 12 + SKIPPED))
+    assert len(log.read(TP, 0, 100, 1 << 20)) == 4 + 3, "the records of a key do not replace each other"
     # A time limit may drop records up to an existing one, and never those after a gap.
     assert [first_since(log, TP, time) for time in (0, 1, 4, 5)] == [0, 1, 2, 5]
     await log.close()
-
-
-async def test_second_salvage_reports_only_what_was_lost_since(tmp_path: Path) -> None:
-    write(tmp_path / "broken", 0, 1, 4, 6)
-    gaps = []
-    for number, source in enumerate(("broken", "0/log", "1/log")):
-        with remains(tmp_path / source, tmp_path / "scratch") as old:
-            (tmp_path / str(number)).mkdir()
-            new = NewLog(tmp_path / str(number) / "log", old.name, old.group)
-            new.topic("t", 1)
-            gaps.append(list(new.keep(TP, old, 9 if number < 2 else 13 + SKIPPED).gaps))
-            new.close()
-        log = EmbeddedLog.open(tmp_path / str(number))
-        log.declare("t", 1)
-        if number == 1:
-            assert (await log.append("t", 0, b"key", b"new")).offset == 9 + SKIPPED
-        await log.close()
-    assert gaps == [[range(2, 4), range(5, 6), range(7, 9)], [], [range(10 + SKIPPED, 13 + SKIPPED)]]
-
-
-async def test_salvaged_log_keeps_all_records_of_a_key(tmp_path: Path) -> None:
-    write(tmp_path / "broken", 0, 1)
-    with remains(tmp_path / "broken", tmp_path / "scratch") as old:
-        new = NewLog(tmp_path / "log", old.name, old.group)
-        new.topic("t", 1)
-        new.keep(TP, old, 2)
-        new.close()
-    log = EmbeddedLog.open(tmp_path)
-    log.declare("t", 1)
-    chunks = [(await log.append("t", 0, b"key", b"chunk")).offset for _ in range(4)]
-    assert [record.offset for record in log.read(TP, 0, 100, 1 << 20)] == [0, 1, *chunks]
-    await log.close()
+    later = salvage(tmp_path / "1" / "log", tmp_path / "2", 15 + SKIPPED)
+    assert list(later.gaps) == [range(12 + SKIPPED, 15 + SKIPPED)]
 
 
 async def test_salvage_skips_unreadable_values(tmp_path: Path) -> None:
     write(tmp_path / "broken", *range(10))
     each("*.blob", flipped)(tmp_path / "broken")
-    with remains(tmp_path / "broken", tmp_path / "scratch") as old:
-        offsets = [record.offset for record in old.records(TP)]
-    assert len(offsets) == 9
-    assert not (tmp_path / "scratch").exists()
+    assert len(readable(tmp_path / "broken")) == 9
 
 
 def renamed(manifest: str, current: Path) -> None:
@@ -299,30 +292,22 @@ def renamed(manifest: str, current: Path) -> None:
 async def test_salvage_finds_the_list_of_files_without_current(tmp_path: Path, damage: Damage) -> None:
     directory = await fill(tmp_path / "data", clean=True)
     each("CURRENT", damage)(directory / "log" / "log")
-    with remains(directory / "log" / "log", tmp_path / "scratch") as old:
-        assert [record.offset for record in old.records(TP)] == [0, 1, 2, 3, 4]
+    assert list(readable(directory / "log" / "log")) == [0, 1, 2, 3, 4]
 
 
 async def test_salvage_reports_what_was_lost_beside_what_was_removed(tmp_path: Path) -> None:
-    directory = tmp_path / "data"
-    directory.mkdir()
-    log = reopen(directory)
-    log.declare("t", 1)
+    log = await opened(tmp_path / "data")
     for number in range(12):
         await log.append("t", 0, b"key", bytes([number]) * 9000)
     log.make_hole(TP, 1, 3)
     log.make_hole(TP, 5, 8)
     await log.close()
-    (blobs,) = (directory / "log" / "log").glob("*.blob")
+    (blobs,) = (tmp_path / "data" / "log").glob("*.blob")
     data = bytearray(blobs.read_bytes())
     for lost in (3, 9, 10):
         data[data.index(bytes([lost]) * 9000)] ^= 1
     blobs.write_bytes(data)
-    with remains(directory / "log" / "log", tmp_path / "scratch") as old:
-        new = NewLog(tmp_path / "new", old.name, old.group)
-        new.topic("t", 1)
-        kept = new.keep(TP, old, 13)
-        new.close()
+    kept = salvage(tmp_path / "data" / "log", tmp_path / "new", 13)
     assert (kept.records, list(kept.gaps)) == (4, [range(3, 4), range(9, 11), range(12, 13)])
 
 
@@ -339,10 +324,7 @@ def unlisted(log: Path, old: Path, size: int) -> None:
 @pytest.mark.parametrize("leave", [finished, partial(unlisted, size=500), partial(unlisted, size=1 << 20)])
 async def test_salvage_ignores_tables_that_a_kill_left(tmp_path: Path, leave: Callable[[Path, Path], None]) -> None:
     """Otherwise removed records come back, or are reported as lost."""
-    log = EmbeddedLog.open(tmp_path / "data")
-    log.declare("t", 1)
-    for _ in range(12):
-        await log.append("t", 0, b"key", b"small")
+    log = await opened(tmp_path / "data", *[5] * 12)
     log.store._db.rocks.flush()
     (table,) = (tmp_path / "data" / "log").glob("*.sst")
     shutil.copy(table, tmp_path)
@@ -354,49 +336,35 @@ async def test_salvage_ignores_tables_that_a_kill_left(tmp_path: Path, leave: Ca
     killed = Path(shutil.copytree(tmp_path / "data", tmp_path / "killed"))
     await log.close()
     leave(killed / "log", tmp_path / table.name)
-    with remains(killed / "log", tmp_path / "scratch") as old:
-        assert [record.offset for record in old.records(TP)] == [0, 1, 2, 8, 9, 10, 11, 12]
-        new = NewLog(tmp_path / "new", old.name, old.group)
-        new.topic("t", 1)
-        assert list(new.keep(TP, old, 13).gaps) == []
-        new.close()
+    assert list(readable(killed / "log")) == [0, 1, 2, 8, 9, 10, 11, 12]
+    assert list(salvage(killed / "log", tmp_path / "new", 13).gaps) == []
 
 
 async def test_salvage_finds_tables_that_the_list_lost(tmp_path: Path) -> None:
-    log = EmbeddedLog.open(tmp_path / "data")
-    log.declare("t", 1)
-    await log.append("t", 0, b"key", b"listed")
+    log = await opened(tmp_path / "data", 1)
     log.store._db.rocks.flush()
     (manifest,) = (tmp_path / "data" / "log").glob("MANIFEST-*")
     before = manifest.read_bytes()
     await log.append("t", 0, b"key", b"lost")
     await log.close()  # Writes a table.
     manifest.write_bytes(before)
-    with remains(tmp_path / "data" / "log", tmp_path / "scratch") as old:
-        assert [record.value for record in old.records(TP)] == [b"listed", b"lost"]
+    assert readable(tmp_path / "data" / "log") == {0: bytes(1), 1: b"lost"}
 
 
 async def test_salvage_knows_topics_without_the_oldest_table(tmp_path: Path) -> None:
-    log = EmbeddedLog.open(tmp_path / "data")
-    log.declare("t", 1)
-    for number in range(TOPICS_GROUPS + 1):
-        await log.append("t", 0, b"key", b"%d" % number)
-        if number == 0:
-            log.store._db.rocks.flush()
+    log = await opened(tmp_path / "data", 1)
+    log.store._db.rocks.flush()
+    await add(log, *[1] * TOPICS_GROUPS)
     await log.close()
     min((tmp_path / "data" / "log").glob("*.sst")).unlink()
-    with remains(tmp_path / "data" / "log", tmp_path / "scratch") as old:
-        assert [record.offset for record in old.records(TP)] == list(range(1, TOPICS_GROUPS + 1))
+    assert list(readable(tmp_path / "data" / "log")) == list(range(1, TOPICS_GROUPS + 1))
 
 
 async def lost_log(directory: Path) -> Path:
     """Return a log of two write-ahead logs that has lost the first: five records, of which a hole took two."""
-    log = EmbeddedLog.open(directory)
-    log.declare("t", 1)
+    log = await opened(directory)
     log.store._db.rocks.flush()
-    for size in (1, 1, 1, 25 * store.MIB):  # The last one fills a write buffer.
-        await log.append("t", 0, b"key", bytes(size))
-    await log.append("t", 0, b"key", b"kept")
+    await add(log, 1, 1, 1, 25 * store.MIB, 1)  # The fourth one fills a write buffer.
     log.make_hole(TP, 1, 3)
     await log.flush()
     killed = Path(shutil.copytree(directory / "log", directory.with_name("killed")))
@@ -407,14 +375,10 @@ async def lost_log(directory: Path) -> Path:
 
 async def lost_table(directory: Path) -> Path:
     """Return such a log of two tables that has lost the older one."""
-    for sizes in (1, 1, 1, 1), (1,):
-        log = EmbeddedLog.open(directory)
-        log.declare("t", 1)
-        for size in sizes:
-            await log.append("t", 0, b"key", bytes(size))
-        if len(sizes) == 1:
-            log.make_hole(TP, 1, 3)
-        await log.close()
+    await (await opened(directory, 1, 1, 1, 1)).close()
+    log = await opened(directory, 1)
+    log.make_hole(TP, 1, 3)
+    await log.close()
     min((directory / "log").glob("*.sst")).unlink()
     return directory / "log"
 
@@ -423,11 +387,7 @@ async def lost_table(directory: Path) -> Path:
 async def test_salvage_reports_lost_records_below_a_hole(
     tmp_path: Path, lost: Callable[[Path], Awaitable[Path]]
 ) -> None:
-    with remains(await lost(tmp_path / "data"), tmp_path / "scratch") as old:
-        new = NewLog(tmp_path / "new", old.name, old.group)
-        new.topic("t", 1)
-        kept = new.keep(TP, old, 5)
-        new.close()
+    kept = salvage(await lost(tmp_path / "data"), tmp_path / "new", 5)
     assert (kept.records, list(kept.gaps)) == (1, [range(4)])
 
 
@@ -443,19 +403,19 @@ def test_salvage_of_missing_log_is_empty(tmp_path: Path) -> None:
 RECORDS = 20
 
 
-async def filled(directory: Path) -> EmbeddedLog:
-    """Return an open log with records, the first of them in a table."""
-    log = EmbeddedLog.open(directory)
-    log.declare("t", 1)
-    for number in range(RECORDS):
-        await log.append("t", 0, b"key", bytes(5000))
-        if number == RECORDS // 2:
-            log.store._db.rocks.flush()
-    return log
+@pytest.fixture
+def written(tmp_path: Path, loop: asyncio.Runner) -> Iterator[EmbeddedLog]:
+    """Yield an open log with records, the first of them in a table."""
+    log = loop.run(opened(tmp_path / "log", *[5000] * (RECORDS // 2)))
+    log.store._db.rocks.flush()
+    loop.run(add(log, *[5000] * (RECORDS // 2)))
+    yield log
+    loop.run(log.close())
 
 
-async def test_copy_survives_files_changing_while_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = await filled(tmp_path / "log")
+async def test_copy_survives_files_changing_while_linked(
+    written: EmbeddedLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     link, flushes = os.link, 0
 
     def linked_after_a_flush(source: Path, target: Path) -> None:
@@ -464,43 +424,51 @@ async def test_copy_survives_files_changing_while_linked(tmp_path: Path, monkeyp
         if flushes < 2:
             flushes += 1
             # After the listing of tables, the write-ahead log becomes one and disappears before it is listed.
-            log.store._db.rocks.put(b"x", b"")
-            log.store._db.rocks.flush()
+            written.store._db.rocks.put(b"x", b"")
+            written.store._db.rocks.flush()
 
     monkeypatch.setattr(os, "link", linked_after_a_flush)
     with pinned(tmp_path / "log") as path:
         shutil.copytree(path, tmp_path / "copy" / "log")
     assert flushes == 2
     assert not (tmp_path / "log" / PINNED).exists()
-    await log.close()
     copy = EmbeddedLog.open(tmp_path / "copy")
     assert copy.end(TP) == len(copy.read(TP, 0, 1000, 1 << 30)) == RECORDS
     await copy.close()
 
 
-async def test_copy_fails_if_files_keep_changing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = await filled(tmp_path)
-    monkeypatch.setattr(module, "_link", lambda *_: False)
+@pytest.mark.parametrize(
+    ("target", "name", "double", "said"),
+    [
+        (module, "_list", mock.Mock(side_effect=zip(count(), count())), "change too fast to be copied: try again"),
+        (
+            os,
+            "link",
+            mock.Mock(side_effect=OSError(1, "Operation not permitted", "a table")),
+            "cannot be copied: Operation not permitted (a table)",
+        ),
+        # The error of a failed write has no file name.
+        (
+            Path,
+            "write_bytes",
+            mock.Mock(side_effect=OSError(28, "No space left on device")),
+            f"No space left on device ({{}}/{PINNED})",
+        ),
+    ],
+    ids=["files keep changing", "no hard links", "full disk"],
+)
+async def test_failed_copy_says_why_and_leaves_nothing(
+    written: EmbeddedLog,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    target: Any,
+    name: str,
+    double: mock.Mock,
+    said: str,
+) -> None:
+    monkeypatch.setattr(target, name, double)
     monkeypatch.setattr(module, "PAUSE_SECONDS", 0)
-    with pytest.raises(LogError, match="change too fast to be copied: try again"), pinned(tmp_path):
+    place = re.escape(said.format(tmp_path / "log"))
+    with pytest.raises(LogError, match=place), pinned(tmp_path / "log"):
         pass
-    assert not (tmp_path / PINNED).exists()
-    await log.close()
-
-
-async def test_copy_fails_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = await filled(tmp_path)
-    monkeypatch.setattr(os, "link", mock.Mock(side_effect=OSError(1, "Operation not permitted", "a table")))
-    with pytest.raises(LogError, match="cannot be copied: Operation not permitted"), pinned(tmp_path):
-        pass
-    await log.close()
-
-
-async def test_copy_on_full_disk_names_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error of a failed write has no file name."""
-    log = await filled(tmp_path)
-    monkeypatch.setattr(Path, "write_bytes", mock.Mock(side_effect=OSError(28, "No space left on device")))
-    place = re.escape(str(tmp_path / PINNED))
-    with pytest.raises(LogError, match=rf"No space left on device \({place}\)"), pinned(tmp_path):
-        pass
-    await log.close()
+    assert not (tmp_path / "log" / PINNED).exists()

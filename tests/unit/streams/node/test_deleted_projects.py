@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from unittest import mock
 
 import msgspec
 import pytest
@@ -49,19 +50,6 @@ def rows(node: Node) -> Mapping[str, int]:
     return {project: sum(project.encode() in row for row in found) for project in (GONE, KEPT)}
 
 
-async def test_no_row_is_left_and_other_projects_keep_theirs(home: Home) -> None:
-    async with home.serving() as node:
-        await fill(node, GONE, deleted_projects.TOGETHER + 10)
-        (kept, *_) = await fill(node, KEPT)
-        before = rows(node)
-        node.deleted_projects.learn([GONE, "unheard of"])
-        for _ in range(2):
-            await node.deleted_projects.remove()
-            await until(lambda: not rows(node)[GONE])
-        assert rows(node)[KEPT] == before[KEPT] > 0
-        assert view(node, kept).opened.project == KEPT
-
-
 async def test_nothing_is_found_or_created_from_the_moment_the_deletion_is_known(home: Home) -> None:
     async with home.serving() as node:
         session, job = (await fill(node, GONE))[1], node.jobs.new_id()
@@ -78,26 +66,25 @@ async def test_nothing_is_found_or_created_from_the_moment_the_deletion_is_known
         assert [verdict.status for verdict in await send(node, session, Chunk("c", 0, b"late"))] == [404]
 
 
-async def test_round_repeats_what_failed_and_what_a_takeover_brings(
+async def test_round_repeats_what_failed_and_leaves_no_row_of_the_project(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with home.serving() as node:
-        await fill(node, GONE)
+        await fill(node, GONE, deleted_projects.TOGETHER + 10)
+        (kept, *_) = await fill(node, KEPT)
+        before = rows(node)
         node.deleted_projects.learn([GONE])
-        with monkeypatch.context() as patch:
-
-            async def fail(id: str) -> None:
-                raise Unavailable("the log is full")
-
-            for workload in node.workloads:
-                patch.setattr(workload, "remove", fail)
-            await node.deleted_projects.remove()
-            assert rows(node)[GONE]
-    async with home.serving() as node:
-        assert rows(node)[GONE], "as if it was killed before the round"
-        node.deleted_projects.learn([GONE])
+        for workload in node.workloads:
+            monkeypatch.setattr(workload, "remove", mock.AsyncMock(side_effect=Unavailable("the log is full")))
         await node.deleted_projects.remove()
-        await until(lambda: not rows(node)[GONE])
+    async with home.serving() as node:
+        assert rows(node) == before, "as if it was killed before the round"
+        node.deleted_projects.learn([GONE, "unheard of"])
+        for _ in range(2):
+            await node.deleted_projects.remove()
+            await until(lambda: not rows(node)[GONE])
+        assert rows(node)[KEPT] == before[KEPT] > 0
+        assert view(node, kept).opened.project == KEPT
 
 
 async def test_settled_project_is_looked_for_no_more(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,32 +36,26 @@ async def park(node: Node, topic: str, partition: int, offset: int, cause: str =
     await log_of(node).append(topic, partition, b"k", record_codec.encode(record))
 
 
-async def test_report_of_partitions_and_queues(tmp_path: Path) -> None:
+async def test_report_of_partitions_queues_and_workers(tmp_path: Path) -> None:
     async with Home(tmp_path).serving() as node:
         look = Inspection(node, 1000)
-        session = node.sessions.new_id()
-        await send(node, session, STREAM, Chunk("c", 0, sound(1)))
+        await until(lambda: len(node.workers.processes()) == 2)
+        session, other = node.sessions.new_id(), node.sessions.new_id()
+        for id in session, other:
+            await send(node, id, STREAM, Chunk("c", 0, sound(1)))
         number = node.owners.number(session)
+        assert node.owners.number(other) == number
         partitions = look.partitions((await told(look)).bounds)
         assert [one.number for one in partitions] == list(range(PARTITIONS))
         assert {one.state for one in partitions} == {"serving"}
         (commands,) = [place for place in partitions[number].topics if place.topic == COMMANDS]
-        assert (commands.folded, commands.behind) == (2, 0)
+        assert (commands.folded, commands.behind) == (4, 0)
         queues = {queue.name: queue for queue in look.queues()}
         assert queues["records that wait for the log"].bytes_bound == 1000
         # Records appended by another process count as lag before this one has read them.
-        ends = {TopicPartition(COMMANDS, number): (0, 12)}
+        ends = {TopicPartition(COMMANDS, number): (0, 14)}
         (commands,) = [place for place in look.partitions(ends)[number].topics if place.topic == COMMANDS]
         assert commands.behind == 10
-        await look.stop()
-
-
-async def test_report_of_running_and_pending_workers(tmp_path: Path) -> None:
-    async with Home(tmp_path).serving() as node:
-        look = Inspection(node, 1000)
-        await until(lambda: len(node.workers.processes()) == 2)
-        for _ in range(2):
-            await send(node, node.sessions.new_id(), STREAM, Chunk("c", 0, sound(1)))
         await until(lambda: sum(one.sessions for one in look.workers()) == 2)
         await until(lambda: {one.state for one in look.workers()} == {"idle"})
         assert {one.project for one in look.workers()} == {None}
@@ -72,6 +66,7 @@ async def test_report_of_running_and_pending_workers(tmp_path: Path) -> None:
             gone, _, last = look.workers()
         assert (gone.process, gone.state, gone.deaths) == (None, "starting", 2)
         assert (last.project, last.state, last.waiting) == ("p", "waiting", 3)
+        await look.stop()
 
 
 async def test_parked_records_are_counted_and_newest_shown(tmp_path: Path) -> None:

@@ -12,13 +12,12 @@ import pytest
 
 from streams.embedded.maintenance import Maintenance
 from streams.node.node import Node
-from streams.node.partition_consumer import PartitionConsumer
 from streams.services.service import RunSummary, ServiceRun
 from tests.audio import encoded, noise
 from tests.unit.streams.folding.books import Books
 from tests.unit.streams.node.nodes import Home, log_of, noted, tp
 from tests.waiting import until
-from topics.catalog import JOB_COMMANDS, JOB_RESULTS
+from topics.catalog import JOB_COMMANDS
 from topics.errors import AudioError, Unavailable
 from topics.jobs.options import Options, Service
 from topics.jobs.records import PART_BYTES, Accepted, Overdue, Part, Removed, Source
@@ -95,10 +94,9 @@ async def post(node: Node, job: str, keep_audio_ms: int = 0) -> None:
 
 
 async def is_not_kept(node: Node, job: str) -> None:
-    with pytest.raises(AudioError):
-        await anext(node.jobs.audio(job, 0, 1))
-    with pytest.raises(AudioError):
-        await node.jobs.picture(job, 30)
+    for read in anext(node.jobs.audio(job, 0, 1)), node.jobs.picture(job, 30), recording(node, job):
+        with pytest.raises(AudioError, match="was not kept"):
+            await read
 
 
 def is_completed(node: Node, job: str) -> bool:
@@ -193,8 +191,7 @@ async def test_kept_audio_is_readable_until_removal_or_expiry(house: House, remo
         await is_not_kept(node, job)
 
 
-@pytest.mark.parametrize("keep_tables", [True, False])
-async def test_next_node_completes_unfinished_and_unbilled_jobs(house: House, keep_tables: bool) -> None:
+async def test_next_node_completes_unfinished_and_unbilled_jobs(house: House) -> None:
     class Away(Books):
         async def record(self, charges: Sequence[Charge]) -> None:
             raise Unavailable("the ledger is away")
@@ -208,8 +205,7 @@ async def test_next_node_completes_unfinished_and_unbilled_jobs(house: House, ke
         await post(node, undone)
         await until(lambda: house.echo.begun.count(undone) == 2)
         assert not is_completed(node, done)
-    if not keep_tables:
-        shutil.rmtree(house.tables)
+    shutil.rmtree(house.tables)
     house.ledger = house.books
     house.echo.open.set()
     async with house.serving() as node:
@@ -232,37 +228,31 @@ async def test_expired_job_is_removed(house: House) -> None:
         assert node.owners.serving(job).jobs.head(job) is None
 
 
-@pytest.mark.parametrize("keep_tables", [True, False])
-async def test_kept_recording_survives_restart_until_expiry(house: House, keep_tables: bool) -> None:
-    async def recording(node: Node, job: str) -> bytes:
-        async with node.jobs.recording(job) as file:
-            return os.pread(file, 100, 0)
+async def recording(node: Node, job: str) -> bytes:
+    async with node.jobs.recording(job) as file:
+        return os.pread(file, 100, 0)
 
+
+async def test_kept_recording_survives_restart_until_expiry(house: House) -> None:
     async with house.serving() as node:
         job, other = node.jobs.new_id(), node.jobs.new_id()
         await post(node, job, 10_000)
         assert await recording(node, job) == b"".join(PARTS)
         await until(partial(is_completed, node, job))
-        assert await recording(node, job) == b"".join(PARTS)
         await until(lambda: not list(node.job_workload.runner.spool.directory.iterdir()))
         await post(node, other)
         await until(partial(is_completed, node, other))
         await is_not_kept(node, other)
-        with pytest.raises(AudioError, match="was not kept"):
-            await recording(node, other)
         # Neither counts among the project's open jobs.
         assert all(owner.jobs.projects.count("p") == 0 for owner in node.owners)
-    if not keep_tables:
-        shutil.rmtree(house.tables)
+    shutil.rmtree(house.tables)
     async with house.serving(sweep_seconds=0.02) as node:
-        at = tp(JOB_COMMANDS, job)
         assert await recording(node, job) == b"".join(PARTS)
         house.clock.now += 11
         await until(lambda: (view := node.jobs.view(job)) and not view.head.keeps_audio)
-        with pytest.raises(AudioError, match="was not kept"):
-            await recording(node, job)
+        await is_not_kept(node, job)
         assert result(node, job) == FOUND
-        await until(lambda: (node.partitions.floor(at) or 0) >= len(PARTS))
+        await until(lambda: (node.partitions.floor(tp(JOB_COMMANDS, job)) or 0) >= len(PARTS))
 
 
 async def test_rejected_part_raises_unavailable(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,31 +264,3 @@ async def test_rejected_part_raises_unavailable(house: House, monkeypatch: pytes
         monkeypatch.setattr(log_of(node)._writer, "_limit", 10)
         with pytest.raises(Unavailable, match="queue is full"):
             await node.jobs.upload(new_id(), Part("c", "u", 0, b"data"), "p")
-
-
-async def test_logged_results_are_folded_after_acceptance(
-    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Otherwise a node killed before its rows were durable would repeat a completed service."""
-    job, later, catch_up = new_id(), House(tmp_path / "later"), PartitionConsumer.catch_up
-
-    async def slowly(self: PartitionConsumer) -> None:
-        await asyncio.sleep(0.1 if self.tp.topic == JOB_COMMANDS else 0)
-        await catch_up(self)
-
-    async with house.serving() as node:
-        await post(node, job)
-        await until(lambda: is_completed(node, job))
-        expected = result(node, job)
-        there = [(at, log_of(node).read(at, 0, 100, 10**6)) for at in (tp(JOB_COMMANDS, job), tp(JOB_RESULTS, job))]
-    log = later.log()
-    for at, records in there:
-        for record in records:
-            await log.append(*at, record.key, record.value)
-    await log.close()
-    monkeypatch.setattr(PartitionConsumer, "catch_up", slowly)
-    async with later.serving() as node:
-        assert is_completed(node, job)
-        assert result(node, job) == expected
-    assert house.echo.begun == [job] * 2
-    assert later.echo.begun == []

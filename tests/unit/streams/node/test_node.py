@@ -1,9 +1,11 @@
 """A whole node on the embedded log, shared by the tests of this file, each with its own sessions."""
 
 import asyncio
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -29,14 +31,12 @@ from tests.unit.streams.node.nodes import (
     view,
 )
 from tests.unit.streams.sessions.studio import FILE, STREAM, sound, truth
-from tests.waiting import until
-from topics import record_codec
+from tests.waiting import turn, until
 from topics.catalog import CHANGELOG, COMMANDS, COMMANDS_PARKED
 from topics.errors import NotOwned, Unavailable
 from topics.jobs.options import Service
 from topics.keys import new_id
 from topics.ports.lists import ListQuery
-from topics.records import Parked
 from topics.sessions.records import Chunk, Deleted, Sealed
 
 IDLE_SECONDS = 3600.0
@@ -66,31 +66,6 @@ def uploads(data: bytes, count: int) -> list[Chunk]:
     return [Chunk(f"c{n}", n, data[n * size : (n + 1) * size]) for n in range(count)]
 
 
-def parked(node: Node, topic: str, session: str) -> list[Parked]:
-    records = log_of(node).read(tp(topic, session), 0, 1000, 10**9)
-    return [
-        parked for record in records if (parked := record_codec.decode_parked(record.value)).key == session.encode()
-    ]
-
-
-async def test_session_is_scored_and_pages_match_whole(node: Node) -> None:
-    session, data = new_id(), sound(21, seed=4)
-    verdicts = await send(node, session, STREAM, *uploads(data, 6), Sealed("s"))
-    assert [verdict.status for verdict in verdicts] == [200] * 7 + [204]
-    follower = node.sessions.follow(session)
-    while not view(node, session).head.finished:
-        assert await follower.changed(60)
-    follower.close()
-    whole = truth(data)
-    assert scores(node, session) == whole
-    for first, count in [(0, 1), (0, 16), (15, 2), (16, 16), (7, 30), (40, 100), (5, 0)]:
-        assert scores(node, session, first, count) == whole[first * 8 : (first + count) * 8]
-        assert [windows.first for windows in node.sessions.windows(session, first, count)][:1] in ([first], [])
-    tags = node.sessions.official_tags()
-    assert [node.sessions.tags(windows.model) for windows in node.sessions.windows(session, 0, 1)] == [tags]
-    assert len(tags) == 8
-
-
 async def test_notes_report_lost_rebuilt_and_set_aside_data(tmp_path: Path) -> None:
     home = Home(tmp_path)
     node = home.node()
@@ -109,27 +84,12 @@ async def test_notes_report_lost_rebuilt_and_set_aside_data(tmp_path: Path) -> N
     await node.backend.close()
 
 
-# --- poison ---------------------------------------------------------------------------------------------------------
-
-
-async def test_poison_command_is_parked_and_partition_continues(node: Node) -> None:
-    session, value = new_id(), record_codec.encode(Sealed("s"))
-    log, at = log_of(node), tp(COMMANDS, session)
-    before = log.end(tp(COMMANDS_PARKED, session))
-    await send(node, session, STREAM)
-    parked_before = node.partitions.takeover.parked
-    ack = await log.append(*at, b"\xff", value)
-    assert (await send(node, session, Chunk("c", 0, sound(1))))[0].status == 200
-    [record] = log.read(tp(COMMANDS_PARKED, session), before, 10, 10**9)
-    dead_letter = record_codec.decode_parked(record.value)
-    assert (dead_letter.topic, dead_letter.partition, dead_letter.offset) == (COMMANDS, at.partition, ack.offset)
-    assert (record.key, dead_letter.value) == (dead_letter.key, value)
-    assert "key is not an id" in dead_letter.cause
-    assert node.partitions.takeover.parked == parked_before + 1
-    await until(lambda: (noted(node, *at) or 0) > ack.offset)
-
-
 # --- deletion and expiry --------------------------------------------------------------------------------------------
+
+
+async def served(node: Node, *sessions: str) -> None:
+    """Wait until the owners have noted that they serve; a clock turned before would mean that they were away."""
+    await until(lambda: all(node.owners.serving(session).presence.served for session in sessions))
 
 
 async def test_only_idle_sessions_expire(node: Node, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,8 +97,10 @@ async def test_only_idle_sessions_expire(node: Node, home: Home, monkeypatch: py
     clock = home.clock
     await send(node, idle, STREAM)
     await send(node, used, STREAM)
+    await served(node, idle, used)
     clock.now += IDLE_SECONDS
     assert (await send(node, used, Chunk("c", 0, sound(1))))[0].status == 200
+    await until(lambda: view(node, used).head.windows)  # Audio that waits does not expire.
     sweep = mock.AsyncMock(wraps=node.session_workload.sweep)
     monkeypatch.setattr(node.session_workload, "sweep", sweep)
     # Two more sweeps have ended when the third begins.
@@ -159,22 +121,30 @@ async def test_only_idle_sessions_expire(node: Node, home: Home, monkeypatch: py
 # --- retained records -----------------------------------------------------------------------------------------------
 
 
-async def test_log_is_trimmed_up_to_needed_audio(tmp_path: Path) -> None:
-    async with Home(tmp_path).serving() as node:
+async def test_log_keeps_needed_audio_beyond_retention_and_is_trimmed_after_use(tmp_path: Path) -> None:
+    """Neither needed audio nor anything of a partition that is being taken over is trimmed; parked records are."""
+    home = Home(tmp_path)
+    async with home.serving(idle_seconds=1e9) as node:
         session, data = new_id(), sound(2)
-        at = tp(COMMANDS, session)
+        at, parked = tp(COMMANDS, session), tp(COMMANDS_PARKED, session)
         log = log_of(node)
         keeper = Maintenance(log, floor=node.partitions.floor)
         await send(node, session, FILE)
         needed = log.end(at)
         await send(node, session, *uploads(data, 2))
+        await log.append(*parked, None, b"parked")
         await until(lambda: noted(node, *at) == log.end(at))
+        assert node.partitions.needed(at, 0, 99, 2) == [1, 2, 3]
+        assert node.partitions.needed(at, 0, 99, 1) == [], "many references are not searched"
+        assert node.partitions.needed(at, 0, 99, None)[:3] == [1, 2, 3]
         rows = node.owners.here[at.partition].rows
         assert rows.positions()[COMMANDS] == log.end(at)
         assert 0 < rows.applied.offset <= log.end(tp(CHANGELOG, session)), "no more than the changelog has"
-        assert node.partitions.floor(at) == needed
+        home.clock.now += 30 * DAY_MS / 1000
+        await Maintenance(log, floor=lambda tp: None).round()
+        assert (log.earliest(at), log.earliest(parked)) == (0, 1)
         await keeper.round()
-        assert log.earliest(at) == needed
+        assert log.earliest(at) == node.partitions.floor(at) == needed
         await send(node, session, Sealed("s"))
         await until(lambda: view(node, session).head.finished)
         assert scores(node, session) == truth(data)
@@ -206,6 +176,11 @@ async def test_idle_session_keeps_no_audio_of_others(tmp_path: Path, monkeypatch
         assert scores(node, idle) == truth(data)
 
 
+async def finished(read: Callable[[], Any]) -> None:
+    if inspect.isawaitable(found := read()):
+        await found
+
+
 async def test_node_without_read_lease_shows_nothing_and_accepts_audio(tmp_path: Path) -> None:
     async with Home(tmp_path).serving() as node:
         session, job, data = node.sessions.new_id(), node.jobs.new_id(), sound(4)
@@ -213,65 +188,29 @@ async def test_node_without_read_lease_shows_nothing_and_accepts_audio(tmp_path:
         await until(lambda: view(node, session).head.windows > 0)
         shown = view(node, session).head.windows
         node.owners.may_read = lambda: False
+        query = ListQuery(STREAM.project)
         for read in (
             partial(node.sessions.view, session),
             partial(node.sessions.windows, session, 0, 1),
             partial(node.sessions.embeddings, session, 0, 1),
-            partial(node.sessions.listed, ListQuery(STREAM.project)),
+            partial(node.sessions.listed, query),
             partial(node.jobs.view, job),
             partial(node.jobs.portion, job, Service.SOUND, 0),
-            partial(node.jobs.listed, ListQuery(STREAM.project)),
+            partial(node.jobs.listed, query),
+            partial(node.jobs.picture, job, 0),
+            partial(anext, node.jobs.audio(job, 0, 1)),
+            node.jobs.recording(job).__aenter__,
         ):
             with pytest.raises(Unavailable, match="may be outdated"):
-                read()
-        with pytest.raises(Unavailable, match="may be outdated"):
-            await node.jobs.picture(job, 0)
-        with pytest.raises(Unavailable, match="may be outdated"):
-            await anext(node.jobs.audio(job, 0, 1))
-        with pytest.raises(Unavailable, match="may be outdated"):
-            await node.jobs.recording(job).__aenter__()
+                await finished(read)
         assert not node.sessions.coverage().here
         [verdict] = await send(node, session, uploads(data, 2)[1])
         store = node.owners.serving(session).sessions
         await until(lambda: session in store.behind)
-        await asyncio.sleep(0.2)
         head = store.head(session)
-        assert verdict.status == 200
-        assert head is not None
-        assert head.windows == shown
+        assert (verdict.status, head and head.windows) == (200, shown)
         node.owners.may_read = lambda: True
         await until(lambda: view(node, session).head.windows > shown)
-
-
-async def test_many_references_are_not_searched(tmp_path: Path) -> None:
-    async with Home(tmp_path).serving() as node:
-        session = new_id()
-        at = tp(COMMANDS, session)
-        await send(node, session, FILE, *uploads(sound(2), 2))
-        await until(lambda: noted(node, *at) == log_of(node).end(at))
-        assert node.partitions.needed(at, 0, 99, 2) == [1, 2, 3]
-        await send(node, session, Chunk("c", 2, sound(1)))
-        assert node.partitions.needed(at, 0, 99, 2) == []
-        assert node.partitions.needed(at, 0, 99, None)[:3] == [1, 2, 3]
-
-
-async def test_log_keeps_needed_records_beyond_retention(tmp_path: Path) -> None:
-    """Neither needed audio nor anything of a partition that is being taken over is trimmed; parked records are."""
-    home = Home(tmp_path)
-    async with home.serving(idle_seconds=1e9) as node:
-        session = new_id()
-        at, parked = tp(COMMANDS, session), tp(COMMANDS_PARKED, session)
-        log = log_of(node)
-        await send(node, session, FILE)
-        needed = log.end(at)
-        await send(node, session, *uploads(sound(2), 2))
-        await log.append(*parked, None, b"parked")
-        await until(lambda: noted(node, *at) == log.end(at))
-        home.clock.now += 30 * DAY_MS / 1000
-        await Maintenance(log, floor=lambda tp: None).round()
-        assert (log.earliest(at), log.earliest(parked)) == (0, 1)
-        await Maintenance(log, floor=node.partitions.floor).round()
-        assert log.earliest(at) == needed
 
 
 async def test_audio_of_deleted_session_is_released_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,24 +225,6 @@ async def test_audio_of_deleted_session_is_released_in_steps(tmp_path: Path, mon
         await send(node, session, Deleted("d"))
         await until(lambda: node.partitions.floor(at) == log_of(node).end(at))
         assert node.session_workload.audio.size == 0
-
-
-# --- refusals -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("fault", ["queue is full", "too slow"])
-async def test_rejected_or_unanswered_command_raises_unavailable(
-    node: Node, monkeypatch: pytest.MonkeyPatch, fault: str
-) -> None:
-    """A parked record, or a log that stalls: the client gets the error within five seconds."""
-    if fault == "queue is full":
-        monkeypatch.setattr(log_of(node)._writer, "_limit", 10)
-    monkeypatch.setattr("streams.node.sender.VERDICT_SECONDS", 0.05)
-    monkeypatch.setattr(node.sender.verdicts, "resolve", lambda command, verdict: None)
-    with pytest.raises(Unavailable, match=fault) as refused:
-        await node.sessions.submit(new_id(), STREAM)
-    assert refused.value.uncertain == (fault == "too slow")
-    assert len(node.sender.verdicts) == 0
 
 
 # --- assignments ----------------------------------------------------------------------------------------------------
@@ -331,14 +252,14 @@ async def test_revoked_partition_rejects_readers_and_kept_one_continues(node: No
     for session in (going, staying):
         await send(node, session, STREAM, *uploads(data, 2))
     gone, stays = (asyncio.create_task(next_change(node, session)) for session in (going, staying))
-    await asyncio.sleep(0)  # They wait.
+    await turn()  # They wait.
     owner = node.owners.here[0]
-    await asyncio.sleep(0.01)
     node.partitions.assign(elsewhere)
     with pytest.raises(Unavailable, match="no longer serves it"):
         await asyncio.wait_for(gone, 60)
     assert node.ready() is None
     assert node.owners.here == {0: owner}
+    assert going not in node.session_workload.analyser.sessions()
     assert node.sessions.owner(going) == "http://there:1"
     with pytest.raises(NotOwned, match="partition 1 is another node's"):
         await node.sessions.submit(going, Sealed("s"))
@@ -370,7 +291,7 @@ async def test_command_waits_for_partition_takeover(node: Node, monkeypatch: pyt
     with pytest.raises(Unavailable, match="partition 2 has no ready owner here: a look through its rows"):
         node.sessions.view(session)
     waiting = asyncio.create_task(send(node, session, Sealed("s")))
-    await asyncio.sleep(0.02)
+    await turn()
     assert not waiting.done()
     # A partition that is being revoked does not serve.
     node.partitions.assign(Assignment(frozenset({0, 1, 2})))
@@ -390,8 +311,7 @@ async def test_table_that_fails_delays_no_expiry_elsewhere(
     monkeypatch.setattr(failing, "due", mock.Mock(side_effect=DatabaseFailed("IO error: Too many open files")))
     for session in sessions:
         await send(node, session, STREAM)
-    # Else its owner would think that it was away.
-    await until(lambda: node.owners.here[3].presence.served is not None)
+    await served(node, sessions[1])
     home.clock.now += IDLE_SECONDS + 1
     await until(lambda: node.sessions.view(sessions[1]) is None)
     assert node.sessions.view(sessions[0]) is not None
@@ -403,29 +323,6 @@ async def test_node_without_partitions_is_not_ready(node: Node) -> None:
     with pytest.raises(Unavailable, match="no partitions"):
         node.sessions.new_id()
     await assign(node, ALL)
-
-
-async def test_partition_moved_under_load_loses_nothing(node: Node) -> None:
-    """Another process writes its topics before and during its return."""
-    data = sound(6)
-    session = in_partition(1)
-
-    async def load() -> None:
-        for chunk in uploads(data, 12):
-            await log_of(node).append(*tp(COMMANDS, session), session.encode(), record_codec.encode(chunk))
-
-    await send(node, session, STREAM)
-    loading = asyncio.create_task(load())
-    node.partitions.assign(Assignment(frozenset({0})))
-    with pytest.raises(NotOwned, match="partition 1 is another node's"):
-        node.sessions.view(session)
-    assert session not in node.session_workload.analyser.sessions()
-    await loading
-    await assign(node, ALL)
-    await send(node, session, Sealed("s"))
-    await until(partial(is_finished, node, session))
-    assert scores(node, session) == truth(data)
-    assert node.alive() is None
 
 
 async def test_project_session_limit_frees_when_sessions_end(tmp_path: Path) -> None:

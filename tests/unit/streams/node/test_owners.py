@@ -12,6 +12,7 @@ from streams.node.owners import FULL, Owners
 from streams.node.partition_consumer import PartitionConsumer
 from tests.unit.streams.sessions.rows import MemoryPartition
 from tests.unit.streams.verdicts import awaited
+from tests.waiting import turn
 from topics import keys
 from topics.catalog import COMMANDS, JOB_COMMANDS, JOB_RESULTS, TopicPartition
 from topics.errors import NotOwned, Unavailable
@@ -82,19 +83,9 @@ def test_waiting_owner_reports_reason() -> None:
     assert waits([owner(0)]) is None
 
 
-def test_node_without_valid_lease_serves_nothing() -> None:
-    valid = True
-    made = Owners(PARTITIONS, lambda: valid)
-    made.here[1] = owner(1)
-    assert made.serving(in_partition(1)) is made.here[1]
-    valid = False
-    with pytest.raises(Unavailable, match="may have lost its partitions"):
-        made.serving(in_partition(1))
-
-
-def test_node_without_read_lease_shows_nothing_and_may_append() -> None:
-    may_read = True
-    made = Owners(PARTITIONS, may_read=lambda: may_read)
+def test_node_shows_and_serves_only_what_its_leases_allow() -> None:
+    may_read = may_append = True
+    made = Owners(PARTITIONS, lambda: may_append, lambda: may_read)
     made.here[1] = owner(1)
     assert made.for_reading(in_partition(1)) is made.here[1]
     assert made.all_for_reading() == [made.here[1]]
@@ -108,32 +99,29 @@ def test_node_without_read_lease_shows_nothing_and_may_append() -> None:
     assert made.serving(in_partition(1)) is made.here[1]
     with pytest.raises(NotOwned):
         made.for_reading(in_partition(2))
+    may_append = False
+    with pytest.raises(Unavailable, match="may have lost its partitions"):
+        made.serving(in_partition(1))
 
 
 # --- waiting --------------------------------------------------------------------------------------------------------
 
 
-async def test_request_waits_until_partition_serves() -> None:
+async def test_request_waits_until_partition_serves_or_time_is_over() -> None:
     one, other = owner(1, serving=False), owner(2, serving=False)
     made = owners(one, other)
+    with pytest.raises(Unavailable, match="no ready owner here"):
+        await made.ready(in_partition(1), 0.001)
     waiting = asyncio.create_task(made.ready(in_partition(1), 60.0))
-    await asyncio.sleep(0)
+    await turn()
     other.serve()
     made.note_change()
-    await asyncio.sleep(0.01)
+    await turn()
     assert not waiting.done()
     one.serve()
     made.note_change()
     assert await asyncio.wait_for(waiting, 60) is one
     assert await made.ready(in_partition(1), 0.0) is one
-
-
-async def test_request_times_out() -> None:
-    made = owners(owner(1, serving=False))
-    began = asyncio.get_running_loop().time()
-    with pytest.raises(Unavailable, match="no ready owner here"):
-        await made.ready(in_partition(1), 0.05)
-    assert 0.04 < asyncio.get_running_loop().time() - began < 10.0
 
 
 @pytest.mark.parametrize("what", ["goes", "stops", "has stopped"])
@@ -171,32 +159,29 @@ async def test_close_fails_awaited_verdicts_and_closes_lanes() -> None:
 # --- placement ------------------------------------------------------------------------------------------------------
 
 
-def test_new_ids_fill_one_partition_after_another() -> None:
+def placed(made: Owners, count: int) -> Counter[int]:
+    return Counter(made.number(made.new_id()) for _ in range(count))
+
+
+def test_new_ids_fill_one_partition_after_another_and_then_the_emptiest(monkeypatch: pytest.MonkeyPatch) -> None:
     made = owners(*map(owner, range(PARTITIONS)))
-    placed = [made.number(made.new_id()) for _ in range(2 * FULL + 1)]
-    assert placed == [0] * FULL + [1] * FULL + [2]
+    for number in range(PARTITIONS):
+        assert placed(made, FULL) == {number: FULL}
+    counts = placed(made, 4 * 10)
+    assert all(8 <= counts[number] <= 12 for number in range(PARTITIONS))
+    monkeypatch.setattr(made.here[2], "live", lambda: 0)
+    assert placed(made, 3) == {2: 3}
 
 
 def test_new_ids_prefer_most_active_partition() -> None:
     made = owners(*map(owner, range(PARTITIONS)))
     for _ in range(3):
         made.here[3].touch(in_partition(3))
-    assert {made.number(made.new_id()) for _ in range(10)} == {3}
-
-
-def test_new_ids_go_to_emptiest_when_all_are_full() -> None:
-    made = owners(*map(owner, range(PARTITIONS)))
-    for _ in range(PARTITIONS * FULL):
-        made.new_id()
-    made.here[2]._live.pop()
-    assert made.number(made.new_id()) == 2
-    placed = Counter(made.number(made.new_id()) for _ in range(4 * 10))
-    assert all(8 <= placed[number] <= 12 for number in range(PARTITIONS))
+    assert placed(made, 10) == {3: 10}
 
 
 def test_new_ids_go_only_to_serving_partitions() -> None:
-    made = owners(owner(0, serving=False), owner(2))
-    assert {made.number(made.new_id()) for _ in range(3)} == {2}
+    assert placed(owners(owner(0, serving=False), owner(2)), 3) == {2: 3}
     with pytest.raises(Unavailable, match="serves no partition"):
         owners(owner(0, serving=False)).new_id()
     with pytest.raises(Unavailable, match="has no partitions yet"):

@@ -17,11 +17,11 @@ from streams.node.owner import PartitionOwner
 from streams.node.partition_consumer import PARKED_AT_LEAST
 from streams.tables.database import Databases, TableDatabase
 from streams.tables.partition_rows import APPLIED, Applied
+from tests.damage.files import Damage, each, emptied
 from tests.unit.streams.node.logs import AWAY, POISON, MemoryLog
 from tests.unit.streams.node.members import Shareholder
 from tests.waiting import until
 from topics.catalog import CHANGELOG, COMMANDS, KEEP_TOMBSTONES_MS, TopicPartition
-from topics.errors import Unavailable
 
 K, L = b"\x01k", b"\x01l"
 NOW = MemoryLog().now
@@ -36,17 +36,6 @@ def holder(tmp_path: Path, loop: asyncio.Runner) -> Iterator[Shareholder]:
     loop.run(running.__aenter__())
     yield holder
     loop.run(running.__aexit__(None, None, None))
-
-
-async def test_dropped_rows_lose_all_partitions_and_membership(holder: Shareholder) -> None:
-    await holder.serve(1, 2)
-    holder.partitions.lapsed("rows were dropped")
-    assert holder.member.gave_up == ["rows were dropped"]
-    assert (holder.owners.here, sorted(holder.work.lost)) == ({}, [1, 2])
-    # Its lease is valid again at once, with the same partitions: the changelog decides.
-    holder.log.add(CHANGELOG, 2, K, b"of the changelog", 9)
-    await holder.serve(1, 2)
-    assert holder.owners.here[2].rows.get(K) == b"of the changelog"
 
 
 # --- gaps -----------------------------------------------------------------------------------------------------------
@@ -135,25 +124,6 @@ async def test_gap_with_later_epoch_closes_partition(holder: Shareholder) -> Non
     await holder.serve(1, 2)
 
 
-async def test_gap_of_previous_owner_does_not_affect_next_owner(holder: Shareholder) -> None:
-    """Otherwise it would never record positions again, and its table would be too old in half a day."""
-    log = holder.log
-    await holder.serve(2)
-    gate = log.gates[TopicPartition(CHANGELOG, 2)] = asyncio.Event()
-    holder.partitions.overtaken(ROWS, *late(holder, 0))
-    await asyncio.sleep(0)
-    first = holder.owners.here[2]
-    holder.partitions.lose_all("the group has gone on")
-    await until(lambda: not first.tasks)
-    del log.gates[ROWS]
-    await holder.serve(2)
-    gate.set()
-    owner = holder.owners.here[2]
-    holder.partitions.deliver(TopicPartition(COMMANDS, 2), [StoredRecord(0, 0, b"k", b"v")])
-    await until(lambda: owner.durable.get(COMMANDS) == 1)
-    assert owner.unread_gaps == set()
-
-
 async def test_gap_before_table_is_read_during_takeover(holder: Shareholder) -> None:
     """The previous owner's rows are still acknowledged; an error there lost the writer all other acknowledgements."""
     holder.log.add(CHANGELOG, 2, K, b"good", 3)
@@ -190,6 +160,7 @@ def rows_of(holder: Shareholder, number: int) -> dict[bytes, bytes]:
     ("applied", "begin", "reason", "is_kept"),
     [
         (Applied(9, 1, NOW), 0, "it is of another log", True),
+        (Applied(2, 1, NOW, log=b"another"), 0, "it is of another log", True),
         (Applied(2, 1, NOW), 3, "its changelog begins at 3", True),
         (Applied(2, 1, NOW - KEEP_TOMBSTONES_MS), 0, "it is older than the changelog's tombstones", False),
     ],
@@ -200,6 +171,7 @@ async def test_unfit_table_is_rebuilt_and_reported(
     """A table that is too old contains deleted rows; any other may be the last copy of something."""
     table(holder, 2, applied, {K: b"deleted long ago"})
     holder.log.begins[ROWS] = begin
+    holder.log.name = b"this"
     for number in range(5):
         holder.log.add(CHANGELOG, 2, L, b"%d" % number)
     await holder.serve(2)
@@ -215,21 +187,21 @@ async def test_unfit_table_is_rebuilt_and_reported(
         kept.close()
 
 
-@pytest.mark.parametrize("file", ["CURRENT", "MANIFEST", ".sst"])
-@pytest.mark.parametrize("damage", ["removed", "emptied", "flipped"])
+def header_changed(file: Path) -> None:
+    data = file.read_bytes()
+    file.write_bytes(data[:9] + bytes([data[9] ^ 0xFF]) + data[10:])
+
+
+@pytest.mark.parametrize("pattern", ["CURRENT", "MANIFEST*", "*.sst"])
+@pytest.mark.parametrize("damage", [Path.unlink, emptied, header_changed])
 async def test_damaged_table_is_set_aside_and_rebuilt_from_changelog(
-    holder: Shareholder, file: str, damage: str
+    holder: Shareholder, pattern: str, damage: Damage
 ) -> None:
     rows = {b"\x01%d" % number: b"v" * 100 for number in range(100)}
     for key, value in rows.items():
         holder.log.add(CHANGELOG, 2, key, value)
     table(holder, 2, Applied(100, 0, NOW), rows)
-    [path] = [path for path in (holder.directory / "partitions" / "2.db").iterdir() if file in path.name][:1]
-    if damage == "removed":
-        path.unlink()
-    else:
-        data = path.read_bytes()
-        path.write_bytes(b"" if damage == "emptied" else data[:9] + bytes([data[9] ^ 0xFF]) + data[10:])
+    each(pattern, damage)(holder.directory / "partitions" / "2.db")
     await holder.serve(1, 2)
     with suppress(DatabaseDamaged):
         rows_of(holder, 2)  # Some damage appears only on reads.
@@ -269,14 +241,6 @@ async def test_tables_are_opened_off_the_event_loop(holder: Shareholder, monkeyp
     holder.assign(1, standbys=[2])
     await until(lambda: holder.serving() == [1] and len(threads) == 2)
     assert threading.main_thread() not in threads
-
-
-async def test_last_step_of_takeover_is_retried(holder: Shareholder) -> None:
-    """A lease may expire between the survey and the beginning of the owner's work."""
-    holder.work.faults = [Unavailable("this node has no contact with the others")]
-    holder.assign(2)
-    await until(lambda: holder.work.begun == [2])
-    assert (holder.serving(), holder.failures) == ([2], 0)
 
 
 async def test_partition_that_stops_during_takeover_does_not_serve(

@@ -97,29 +97,18 @@ async def test_each_kind_of_record_is_delivered_as_it_was_sent_and_read_as_it_wa
     await log.close()
 
 
-async def test_upload_without_room_or_timely_append_raises_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "VERDICT_SECONDS", 0.02)
-    uploads = sender(Writer(), 100)
-    first, second = (upload(uploads, number, 60) for number in range(2))
-    with pytest.raises(Unavailable, match="the log was too slow") as late:
-        await first
-    with pytest.raises(Unavailable, match="too many recordings are being uploaded") as refused:
-        await second
-    assert (late.value.uncertain, refused.value.uncertain) == (True, False)
-
-
 async def test_abandoned_part_holds_room_until_it_leaves_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "VERDICT_SECONDS", 0.02)
     writer = Writer()
     uploads = sender(writer, 100)
-    with pytest.raises(Unavailable, match="the log was too slow"):
+    with pytest.raises(Unavailable, match="the log was too slow") as late:
         await upload(uploads, 0, 60)
     leaving = upload(uploads, 1, 40)
     await asyncio.sleep(0)
     leaving.cancel()
-    with pytest.raises(Unavailable, match="too many recordings are being uploaded"):
+    with pytest.raises(Unavailable, match="too many recordings are being uploaded") as refused:
         await upload(uploads, 2, 60)
-    assert len(writer.waiting) == 2
+    assert (late.value.uncertain, refused.value.uncertain, len(writer.waiting)) == (True, False, 2)
     writer.waiting[0].set_exception(Unavailable("dropped"))
     monkeypatch.setattr(module, "VERDICT_SECONDS", 60.0)
     task = upload(uploads, 2, 60)
@@ -128,47 +117,38 @@ async def test_abandoned_part_holds_room_until_it_leaves_queue(monkeypatch: pyte
     await task
 
 
-async def test_queue_share_counts_what_records_take_in_memory() -> None:
-    commands = sender(Writer(), 100)
-
-    def send() -> None:
-        commands.send(COMMANDS, JOB, Sealed("c"), lambda answer: None)
-
-    for _ in range(SHARE // (RECORD_COST + len(JOB))):
-        send()
-    with pytest.raises(Unavailable, match="share of the log's queue"):
-        send()
-
-
 async def test_project_over_its_queue_share_is_rejected_alone() -> None:
     writer = Writer()
     commands = sender(writer, 100)
 
-    def opened(project: str) -> Opened:
-        return Opened("c", "stream", "audio/wav", project, 1000, 500, metadata={"text": "x" * 1200})
-
     def submit(project: str) -> asyncio.Task[Verdict]:
-        return asyncio.create_task(commands.submit(COMMANDS, JOB, opened(project)))
+        opened = Opened("c", "stream", "audio/wav", project, 1000, 500, metadata={"text": "x" * 1200})
+        return asyncio.create_task(commands.submit(COMMANDS, JOB, opened))
 
-    first = submit("loud")
-    await asyncio.sleep(0)
+    def send() -> None:
+        commands.send(COMMANDS, JOB, Sealed("c"), lambda answer: None)
+
+    tasks = [submit("loud")]
+    await turn()
     with pytest.raises(Unavailable, match="share of the log's queue"):
         await submit("loud")
-    with pytest.raises(Unavailable, match="share of the log's queue"):
-        commands.send(COMMANDS, JOB, opened("loud"), lambda answer: pytest.fail(str(answer)))
-    assert len(commands.verdicts) == 1, "the first waits, the refused do not"
-    second = submit("quiet")
-    await asyncio.sleep(0)
-    assert len(writer.waiting) == 2
+    assert len(commands.verdicts) == 1, "the first waits, the refused does not"
+    tasks.append(submit("quiet"))
+    await turn()
     # A durable record has left the queue.
     writer.waiting[0].set_result(Ack(0, 0))
     await turn()
-    third = submit("loud")
-    await asyncio.sleep(0)
+    tasks.append(submit("loud"))
+    await turn()
     assert len(writer.waiting) == 3
-    for task in (first, second, third):
+    for task in tasks:
         task.cancel()
-    await asyncio.gather(first, second, third, return_exceptions=True)
+    await asyncio.gather(*tasks, return_exceptions=True)
+    # Small records count as what they take in memory.
+    for _ in range(SHARE // (RECORD_COST + len(JOB))):
+        send()
+    with pytest.raises(Unavailable, match="share of the log's queue"):
+        send()
 
 
 @pytest.mark.parametrize("room", [100, 10])
@@ -200,22 +180,29 @@ async def test_acceptance_does_not_overtake_waiting_parts() -> None:
 # --- room for parts -------------------------------------------------------------------------------------------------
 
 
-async def test_projects_enter_in_turn() -> None:
-    room, order = SharedQuota(10), []
+async def test_projects_enter_in_turn_and_requests_of_one_in_order() -> None:
+    room, order = SharedQuota(10), list[tuple[str, int]]()
     deadline = asyncio.get_running_loop().time() + 60
     await room.enter("loud", 10, deadline)
 
-    async def enter(project: str) -> None:
-        await room.enter(project, 10, deadline)
-        order.append(project)
-        room.leave(10)
+    async def enter(project: str, number: int, size: int) -> None:
+        await room.enter(project, size, deadline)
+        order.append((project, number))
+        room.leave(size)
 
-    tasks = [asyncio.create_task(enter("loud")) for _ in range(64)]
-    tasks += [asyncio.create_task(enter("quiet")) for _ in range(2)]
-    await asyncio.sleep(0)
+    # An acceptance has no size, and waits for the parts before it.
+    asked = [
+        *(("loud", number, size) for number, size in enumerate((10, 6, 10, 3, 0))),
+        ("quiet", 0, 10),
+        ("quiet", 1, 10),
+    ]
+    tasks = [asyncio.create_task(enter(*one)) for one in asked]
+    await turn()
+    assert order == []
     room.leave(10)
     await asyncio.gather(*tasks)
-    assert order[:5] == ["loud", "quiet", "loud", "quiet", "loud"]
+    assert [project for project, _ in order[:5]] == ["loud", "quiet", "loud", "quiet", "loud"]
+    assert [number for project, number in order if project == "loud"] == [0, 1, 2, 3, 4]
 
 
 async def test_long_work_takes_turns_and_few_may_wait_for_it() -> None:
@@ -230,24 +217,6 @@ async def test_long_work_takes_turns_and_few_may_wait_for_it() -> None:
     ends = await asyncio.gather(*tasks, return_exceptions=True)
     assert (order, room.used) == (["loud", "loud", "quiet", "loud"], 0)
     assert str(ends[-1]) == "too many such requests wait already"
-
-
-async def test_requests_of_one_project_enter_in_order() -> None:
-    room, order = SharedQuota(10), []
-    deadline = asyncio.get_running_loop().time() + 60
-    await room.enter("p", 10, deadline)
-
-    async def enter(number: int, size: int) -> None:
-        await room.enter("p", size, deadline)
-        order.append(number)
-
-    # An acceptance has no size, and waits for the parts before it.
-    tasks = [asyncio.create_task(enter(number, size)) for number, size in enumerate((6, 3, 0))]
-    await turn()
-    assert order == []
-    room.leave(10)
-    await asyncio.gather(*tasks)
-    assert order == [0, 1, 2]
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -47,6 +47,7 @@ class House:
     """The stand-bys of a node."""
 
     def __init__(self, directory: Path) -> None:
+        self.directory = directory
         self.log: Any = MemoryLog()
         self.follower = Follower()
         self.node = MemoryNode(self.log, directory)
@@ -59,8 +60,11 @@ class House:
 
     async def owned(self, number: int) -> PartitionRows:
         """Own a partition without a stand-by."""
-        self.standbys.assign(self.standbys._wanted, {number})
+        self.standbys.assign(self.follower.followed.keys(), {number})
         return await self.standbys.promote(number)
+
+    def there(self) -> set[str]:
+        return {path.stem for path in self.directory.glob("partitions/*.db")}
 
     async def start(self) -> None:
         self.running = asyncio.create_task(self.standbys.run())
@@ -104,20 +108,13 @@ async def test_promoted_standby_keeps_its_rows_and_is_not_followed(house: House)
     rows.close()
 
 
-async def test_demoted_owner_becomes_standby_with_same_table(house: House) -> None:
+@pytest.mark.parametrize("assigned", [False, True])
+async def test_table_of_demoted_owner_stays_open(house: House, assigned: bool) -> None:
     rows = await house.owned(1)
     rows.begin(4, 9, rows.now_ms())
     house.standbys.demote(rows)
-    await house.keep(1)
-    assert (rows.epoch, house.follower.followed) == (0, {1: 9})
-    assert await house.standbys.promote(1) is rows
-    rows.close()
-
-
-async def test_demoted_table_that_is_still_assigned_stays_open_unfollowed(house: House) -> None:
-    rows = await house.owned(1)
-    house.standbys.demote(rows)
-    await house.keep(2, owned=[1])
+    await (house.keep(2, owned=[1]) if assigned else house.keep(1))
+    assert (rows.epoch, house.follower.followed) == (0, {2: 0} if assigned else {1: 9})
     assert await house.standbys.promote(1) is rows
     rows.close()
 
@@ -154,10 +151,11 @@ async def test_table_of_another_log_is_rebuilt_from_start(house: House) -> None:
     rows.close()
 
 
-async def test_demoted_table_without_standby_is_closed_and_reopened(house: House) -> None:
+@pytest.mark.parametrize("fault", [None, DiskFull()])
+async def test_demoted_table_without_standby_is_closed_and_reopened(house: House, fault: Exception | None) -> None:
     rows = await house.owned(1)
     rows.write({K: b"v"})
-    house.standbys.demote(rows)
+    house.standbys.demote(rows, fault)
     await house.keep()
     await until(lambda: not list(house.standbys))
     again = await house.owned(1)
@@ -208,15 +206,6 @@ async def test_standby_with_full_disk_resumes_at_its_position(house: House) -> N
     assert list(house.standbys) == [rows]
 
 
-async def test_unshared_log_has_no_standbys(tmp_path: Path) -> None:
-    log: Any = MemoryLog()
-    node = MemoryNode(log, tmp_path, shared=False)
-    standbys = Standbys(node.tables, None)
-    standbys.demote(await standbys.promote(0))
-    await standbys.stop()
-    node.tables.open(0).close()
-
-
 async def test_cancelled_promotion_leaves_table_to_next(house: House) -> None:
     house.standbys.assign(frozenset(), {1})
     waiting = asyncio.create_task(house.standbys.promote(1))
@@ -257,48 +246,22 @@ async def test_table_older_than_tombstones_is_rebuilt(house: House, given_back: 
     rows.close()
 
 
-async def test_table_outdated_during_suspension_is_rebuilt(house: House) -> None:
-    await house.keep(1)
-    house.follower.come(1, (K, b"deleted meanwhile"))
-    house.log.now += KEEP_TOMBSTONES_MS
-    house.follower.come(1, (L, b"v"), first=7)
-    await until(lambda: house.node.tables.rebuilt and list(house.standbys))
-    [rows] = house.standbys
-    assert rows.get(K) is None
-
-
-async def test_full_disk_does_not_rebuild_table(house: House) -> None:
-    rows = await house.owned(1)
-    rows.write({K: b"v"})
-    house.standbys.demote(rows, DiskFull())
-    assert (await house.standbys.promote(1)).get(K) == b"v"
-    rows.close()
-
-
 async def test_tables_that_are_not_needed_for_long_are_deleted(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing erases deleted rows from a table that no changelog reaches."""
+    house.node.tables.open(1).close()
+    monkeypatch.setattr("streams.tables.tables.UNUSED_SECONDS", -1.0)
+    await house.standbys.drop_unused()
+    assert house.there() == {"1"}, "nothing is assigned yet"
+    monkeypatch.undo()
     for number in 1, 2, 3:
         await house.keep(number)
     rows = await house.owned(2)
     await until(lambda: len(list(house.standbys)) == 1)
-
-    def there() -> set[str]:
-        return {path.stem for path in house.node.databases._directory.glob("*.db")}
-
     await house.standbys.drop_unused()
-    assert there() == {"1", "2", "3"}
+    assert house.there() == {"1", "2", "3"}
     monkeypatch.setattr("streams.tables.tables.UNUSED_SECONDS", -1.0)
     await house.standbys.drop_unused()
-    assert there() == {"2", "3"}
+    assert house.there() == {"2", "3"}
     await house.keep(1)
-    assert there() == {"1", "2", "3"}
+    assert house.there() == {"1", "2", "3"}
     rows.close()
-
-
-async def test_no_table_is_deleted_before_the_first_assignment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streams.tables.tables.UNUSED_SECONDS", -1.0)
-    log: Any = MemoryLog()
-    node = MemoryNode(log, tmp_path)
-    node.tables.open(1).close()
-    await Standbys(node.tables, Follower()).drop_unused()
-    assert [path.name for path in node.databases._directory.glob("*.db")] == ["1.db"]

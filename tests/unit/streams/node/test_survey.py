@@ -1,10 +1,12 @@
 """A takeover looks at the rows in slices, and begins their work in slices, while records are folded."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import inspect
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -86,37 +88,35 @@ async def test_audio_of_long_session_is_held_in_several_turns(tmp_path: Path) ->
         assert partition.held() == partition.offsets
 
 
-async def test_session_deleted_during_survey_holds_no_audio(tmp_path: Path) -> None:
+def delete(partition: TakenOver) -> list[int]:
+    partition.fold(COMMANDS, partition.offsets[-1] + 1, Deleted("d"))
+    return []
+
+
+async def drop_chunks(partition: TakenOver) -> list[int]:
+    dropped = CHUNKS - 5
+    partition.work.writer._store_of = lambda session: partition.store
+    await partition.work.writer.write(partition.session, NewWindows(0, "m@0", b"", Cursor(dropped, dropped)))
+    return partition.offsets[dropped:]
+
+
+def add_chunk(partition: TakenOver) -> list[int]:
+    partition.fold(COMMANDS, last := partition.offsets[-1] + 1, Chunk("late", CHUNKS, b"s"))
+    return [*partition.offsets, last]
+
+
+@pytest.mark.parametrize("change", [delete, drop_chunks, add_chunk])
+async def test_change_during_survey_decides_which_audio_is_held(
+    tmp_path: Path, change: Callable[[TakenOver], Any]
+) -> None:
     async with taken_over(tmp_path) as partition:
         surveying = asyncio.create_task(partition.work.survey(partition.owner))
         await turns(5)
-        assert 0 < len(partition.held()) < CHUNKS
-        partition.fold(COMMANDS, partition.offsets[-1] + 1, Deleted("d"))
+        assert 0 < len(partition.held()) < CHUNKS - 5
+        held = change(partition)
+        held = await held if inspect.isawaitable(held) else held
         await surveying
-        assert partition.held() == []
-
-
-async def test_audio_after_chunks_dropped_during_survey_is_held(tmp_path: Path) -> None:
-    async with taken_over(tmp_path) as partition:
-        surveying = asyncio.create_task(partition.work.survey(partition.owner))
-        await turns(3)
-        dropped = CHUNKS - 5
-        assert 0 < len(partition.held()) < dropped
-        new = NewWindows(0, "model@00000000", b"", Cursor(dropped, dropped))
-        partition.work.writer._store_of = lambda session: partition.store
-        await partition.work.writer.write(partition.session, new)
-        await surveying
-        assert partition.held() == partition.offsets[dropped:]
-
-
-async def test_chunk_folded_during_survey_is_held(tmp_path: Path) -> None:
-    async with taken_over(tmp_path) as partition:
-        surveying = asyncio.create_task(partition.work.survey(partition.owner))
-        await turns(5)
-        assert 0 < len(partition.held()) < CHUNKS
-        partition.fold(COMMANDS, last := partition.offsets[-1] + 1, Chunk("late", CHUNKS, b"s"))
-        await surveying
-        assert partition.held() == [*partition.offsets, last]
+        assert partition.held() == held
 
 
 async def test_work_begins_in_several_turns_and_none_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,7 @@
 """The rows of a partition: equal to a sorted dict, after a replay to the newest owner's; and rebuilt tables."""
 
 import shutil
-import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from unittest import mock
@@ -194,32 +193,6 @@ def test_late_acknowledgement_does_not_refresh_table(tables: Tables, rows: Parti
 # --- two threads ----------------------------------------------------------------------------------------------------
 
 
-def test_interrupted_restore_does_not_overwrite_standby(rows: PartitionRows) -> None:
-    """A thread cannot be cancelled: it may hold a smaller batch while the stand-by applies more of the same."""
-    written = records((K, b"old", 1), (K, b"new", 1), (L, b"w", 1))
-    write = rows._database.write_rows
-    begun, go_on = threading.Event(), threading.Event()
-
-    def slow(changes: Mapping[bytes, bytes | None]) -> None:
-        if not begun.is_set():
-            begun.set()
-            assert go_on.wait(10)
-        write(changes)
-
-    rows._database.write_rows = slow  # type: ignore[method-assign]
-    restore = threading.Thread(target=rows.apply, args=(written[:1],))
-    standby = threading.Thread(target=rows.apply, args=(written,))
-    restore.start()
-    assert begun.wait(10)
-    standby.start()
-    go_on.set()
-    for thread in (restore, standby):
-        thread.join(10)
-    assert (content(rows), rows.applied.offset) == ({K: b"new", L: b"w"}, 3)
-    rows.apply(written[:2])
-    assert (content(rows), rows.applied.offset) == ({K: b"new", L: b"w"}, 3)
-
-
 def test_leftover_rows_are_deleted_with_session_head(rows: PartitionRows) -> None:
     """Its last row never reached the changelog, so the owner that deleted the session could not know it."""
     session, other = "S" * 24, "T" * 24
@@ -248,17 +221,6 @@ def test_table_age_counts_before_first_note(tables: Tables, rows: PartitionRows)
     tables.now += KEEP_TOMBSTONES_MS
     with pytest.raises(TableOutdated):
         left.check(0, 9)
-
-
-def test_unnamed_table_adopts_log_name(tables: Tables, rows: PartitionRows) -> None:
-    """Earlier versions wrote none; nothing else differs, so an upgrade rebuilds no table."""
-    rows.apply(records((K, b"v", 1)))
-    rows.check(0, 1, b"this")
-    rows.apply(records((L, b"v", 1), first=1))
-    again = tables.again("a", Changelog())
-    again.check(0, 2, b"this")
-    with pytest.raises(TableUnfit, match="it is of another log"):
-        again.check(0, 2, b"that")
 
 
 def test_table_age_counts_from_last_time_at_end(tables: Tables, rows: PartitionRows) -> None:

@@ -146,10 +146,12 @@ def test_node_with_new_address_must_rejoin() -> None:
     assert not moved.fault
 
 
-def test_every_join_has_new_metadata() -> None:
+def test_every_join_has_new_metadata_and_an_empty_assignment_is_valid() -> None:
     """Kafka starts no rebalance for a static member with unchanged metadata."""
     assignor = node()
     assert len({assignor.metadata([COMMANDS]).user_data for _ in range(3)}) == 3
+    assignor.on_assignment(ConsumerProtocolMemberAssignment(0, [], b""))
+    assert (assignor.assignment, assignor.fault) == (Assignment(frozenset()), None)
 
 
 def test_node_stands_by_for_lost_partitions() -> None:
@@ -159,13 +161,6 @@ def test_node_stands_by_for_lost_partitions() -> None:
     owned, standbys = assignor.assignment.owned, assignor.assignment.standbys
     assignor.forget()
     assert assignor.assignment == Assignment(frozenset(), owned | standbys)
-
-
-def test_empty_assignment_is_valid() -> None:
-    assignor = node()
-    assignor.on_assignment(ConsumerProtocolMemberAssignment(0, [], b""))
-    assert assignor.assignment == Assignment(frozenset())
-    assert not assignor.fault
 
 
 # --- foreign members ------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from streams.membership import membership as module
 from streams.membership.assignor import PLAN, Assignor, Plan, Seal, _encode
 from streams.membership.membership import Coordinator, GroupMembership
 from streams.ownership import Assignment
+from tests.waiting import turn, until
 from topics.catalog import COMMANDS
 from topics.errors import ServiceError
 
@@ -84,29 +85,26 @@ def seat() -> Seat:
 # --- the lease ------------------------------------------------------------------------------------------------------
 
 
-def test_assignment_is_valid_for_a_session_after_last_heartbeat(seat: Seat) -> None:
-    assert (seat.member.valid(), seat.member.waiting()) == (False, "the group of nodes to assign partitions")
+def test_leases_last_since_last_heartbeat(seat: Seat) -> None:
+    """The group may go on without this node: another one may delete what is here before this one may not append."""
+
+    def leases() -> tuple[bool, bool]:
+        return seat.member.valid(), seat.member.may_read()
+
+    assert (leases(), seat.member.waiting()) == ((False, False), "the group of nodes to assign partitions")
     seat.hear()
     seat.assign(1, 2)
-    assert (seat.member.valid(), seat.member.waiting()) == (True, None)
-    seat.now += SESSION - 0.1
-    assert seat.member.valid()
-    seat.now += 0.1
-    assert not seat.member.valid()
+    assert (leases(), seat.member.waiting()) == ((True, True), None)
+    for passed, expected in (
+        (4.9, (True, True)),
+        (5.0, (True, False)),
+        (SESSION - 0.1, (True, False)),
+        (SESSION, (False, False)),
+    ):
+        seat.now = seat.member.heard + passed
+        assert leases() == expected
     seat.hear()
-    assert seat.member.valid()
-
-
-def test_partitions_are_read_for_five_seconds_after_last_heartbeat(seat: Seat) -> None:
-    """The group may have gone on without this node, and another one may have deleted what is here."""
-    assert not seat.member.may_read()
-    seat.hear()
-    seat.now += 4.9
-    assert seat.member.may_read()
-    seat.now += 0.1
-    assert (seat.member.may_read(), seat.member.valid()) == (False, True)
-    seat.hear()
-    assert seat.member.may_read()
+    assert leases() == (True, True)
 
 
 def test_clock_counts_suspended_time() -> None:
@@ -180,39 +178,31 @@ class Connection:
         return SimpleNamespace(error_code=answer)
 
 
-@pytest.mark.parametrize("request_type", [JoinGroupRequest, SyncGroupRequest])
+@pytest.mark.parametrize(
+    ("request_type", "generation"), [(JoinGroupRequest, 7), (SyncGroupRequest, 7), (JoinGroupRequest, -1)]
+)
 async def test_heartbeats_go_on_while_node_waits_for_other_members(
-    seat: Seat, monkeypatch: pytest.MonkeyPatch, request_type: Any
+    seat: Seat, monkeypatch: pytest.MonkeyPatch, request_type: Any, generation: int
 ) -> None:
-    """aiokafka sends none then; without them each rebalance would end all reads."""
-    connection = Connection(seat, 27, KafkaConnectionError(), 0, 22)
+    """aiokafka sends none then; without them each rebalance would end all reads. Before its first join it has none."""
+    connection = Connection(seat, *([27, KafkaConnectionError(), 0, 22] if generation > 0 else []))
 
     async def waits(self: object, request: object) -> SimpleNamespace:
-        while connection.answers:  # noqa: ASYNC110 (they take a moment)
-            await asyncio.sleep(0.001)
+        await turn()
+        await until(lambda: not connection.answers)
         return SimpleNamespace(error_code=22)
 
     monkeypatch.setattr(module, "HEARTBEAT_SECONDS", 0.0)
     monkeypatch.setattr(GroupCoordinator, "_send_req", waits)
     began = seat.now
-    await coordinator(seat, 7, connection)._send_req(request_type.__new__(request_type))
-    assert connection.sent == [(3, "g", 7, "m")] * 4
-    assert seat.member.heard == began + 2.0, "the last of a generation that has ended does not count"
+    await coordinator(seat, generation, connection)._send_req(request_type.__new__(request_type))
+    if generation < 0:
+        assert (connection.sent, seat.member.valid()) == ([], False)
+    else:
+        assert connection.sent == [(3, "g", 7, "m")] * 4
+        assert seat.member.heard == began + 2.0, "the last of a generation that has ended does not count"
     await asyncio.sleep(0)
     assert asyncio.all_tasks() == {asyncio.current_task()}
-
-
-async def test_node_sends_no_heartbeats_in_its_first_join(seat: Seat, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def waits(self: object, request: object) -> SimpleNamespace:
-        await asyncio.sleep(0.01)
-        return SimpleNamespace(error_code=0)
-
-    monkeypatch.setattr(module, "HEARTBEAT_SECONDS", 0.0)
-    monkeypatch.setattr(GroupCoordinator, "_send_req", waits)
-    connection = Connection(seat)
-    await coordinator(seat, -1, connection)._send_req(JoinGroupRequest.__new__(JoinGroupRequest))
-    assert connection.sent == []
-    assert not seat.member.valid()
 
 
 # --- assignments ----------------------------------------------------------------------------------------------------
@@ -235,8 +225,10 @@ def test_lost_partitions_are_reported_once_and_become_standbys(seat: Seat) -> No
     assert seat.member._assignor.assignment == Assignment(frozenset(), frozenset({1, 2, 7}))
     seat.assign(3)
     assert seat.member.waiting() is None
-    seat.member.lose("again")
-    assert len(seat.lost) == 2
+    # The watch runs every half second, so it misses a lease that expired and was renewed in between.
+    for _ in range(2):
+        seat.member.give_up("rows were dropped")
+    assert (seat.lost[1:], seat.rejoins) == (["rows were dropped"], 1)
 
 
 async def test_expired_lease_is_given_up_and_node_rejoins(seat: Seat, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,15 +268,6 @@ def test_broker_outage_logs_away_and_back_once(seat: Seat) -> None:
     assert told == [("broker.away", 8), ("broker.back", 10)]
 
 
-def test_giving_up_rejoins_once(seat: Seat) -> None:
-    """The watch runs every half second, so it misses a lease that expired and was renewed in between."""
-    seat.hear()
-    seat.assign(1)
-    for _ in range(2):
-        seat.member.give_up("rows were dropped")
-    assert (seat.lost, seat.rejoins) == (["rows were dropped"], 1)
-
-
 # --- errors ---------------------------------------------------------------------------------------------------------
 
 
@@ -318,18 +301,26 @@ class Described:
 
     def __init__(self, seat: Seat, *members: tuple[str, bytes]) -> None:
         self.members = list(members)
+        #: What the member says in the next answers.
+        self.later: list[tuple[str, bytes]] = []
         self.seat = seat
         seat.member._coordinator = self
 
     async def _send_req(self, request: Any) -> Any:
         self.seat.now += 1
+        if self.later:
+            self.members = [self.later.pop(0)]
         return SimpleNamespace(
             groups=[(0, "g", "Stable", "", "", [(*one[:1], "c", "/h", one[1]) for one in self.members])]
         )
 
 
-def said_by(other: Assignor) -> bytes:
-    return bytes(other.metadata([COMMANDS]).encode())
+def said_by(assignor: Assignor) -> bytes:
+    return bytes(assignor.metadata([COMMANDS]).encode())
+
+
+def other(secret: bytes = b"secret") -> bytes:
+    return said_by(Assignor(COMMANDS, 16, "http://there:2", 1, secret))
 
 
 @pytest.fixture
@@ -345,24 +336,19 @@ def failing(seat: Seat, monkeypatch: pytest.MonkeyPatch) -> Seat:
     return seat
 
 
-async def test_node_whose_name_another_process_took_fails_and_names_both(failing: Seat) -> None:
-    other = Assignor(COMMANDS, 16, "http://there:2", 1, b"secret")
-    Described(failing, ("node-10-x", b""), ("node-1-x", said_by(other)))
+@pytest.mark.parametrize("is_copy", [False, True])
+async def test_node_whose_name_another_process_has_fails_and_names_both(failing: Seat, is_copy: bool) -> None:
+    """A copied directory waits one session for a member that may be dead."""
+    name: Any = failing.member._name
+    name.is_copy = is_copy
+    holder, began = Assignor(COMMANDS, 16, "http://there:2", 1, b"secret"), failing.now
+    group = Described(failing, ("node-10-x", b""), ("node-1-x", said_by(holder)))
     with pytest.raises(ServiceError, match="data directory was copied") as refused:
         await failing.member.check_name()
-    for words in str(other.holder), "http://there:2", str(failing.member._assignor.holder):
+    for words in str(holder.holder), "http://there:2", str(failing.member._assignor.holder):
         assert words in str(refused.value)
-    name: Any = failing.member._name
     assert name.given_up == 1
-
-
-async def test_copied_directory_waits_one_session_for_dead_member(failing: Seat) -> None:
-    failing.member._name.is_copy = True
-    began = failing.now
-    group = Described(failing, ("node-1-x", said_by(Assignor(COMMANDS, 16, "http://there:2", 1, b"secret"))))
-    with pytest.raises(ServiceError):
-        await failing.member.check_name()
-    assert SESSION < failing.now - began < SESSION + 10
+    assert failing.now - began == 1 if not is_copy else SESSION < failing.now - began < SESSION + 10
     group.members.clear()
     await failing.member.check_name()
     assert not failing.member.is_doubtful
@@ -370,26 +356,18 @@ async def test_copied_directory_waits_one_session_for_dead_member(failing: Seat)
 
 async def test_own_stranger_and_silent_members_are_no_other_holder(failing: Seat) -> None:
     own = said_by(failing.member._assignor)
-    stranger = said_by(Assignor(COMMANDS, 16, "http://there:2", 1, b"guessed"))
-    for metadata in own, stranger, b"":
+    for metadata in own, other(b"guessed"), b"":
         Described(failing, ("node-1-x", metadata))
         await failing.member.check_name()
     assert not failing.failed
 
 
-async def test_holder_that_is_joining_is_seen_once_the_rebalance_ends(failing: Seat) -> None:
+async def test_holder_that_is_joining_is_seen_once_the_rebalance_ends(
+    failing: Seat, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its metadata are missing until then; the older process would take the name back."""
-    group = Described(failing, ("node-1-x", b""))
-    ask, asked = group._send_req, 0
-
-    async def rebalancing(request: Any) -> Any:
-        nonlocal asked
-        asked += 1
-        if asked == 3:
-            group.members[:] = [("node-1-x", said_by(Assignor(COMMANDS, 16, "http://there:2", 1, b"secret")))]
-        return await ask(request)
-
-    group._send_req = rebalancing  # type: ignore[method-assign]
+    group = Described(failing)
+    group.later = [("node-1-x", b""), ("node-1-x", b""), ("node-1-x", other())]
     with pytest.raises(ServiceError, match="data directory was copied"):
         await failing.member.check_name()
 

@@ -104,30 +104,26 @@ def test_opening_table_on_full_disk_says_so(tmp_path: Path, monkeypatch: pytest.
 def test_records_without_epoch_are_applied(rows: PartitionRows) -> None:
     rows.apply([StoredRecord(7, 0, K, b"v"), StoredRecord(9, 0, None, b"no key"), StoredRecord(12, 0, L, b"w")])
     assert content(rows) == {K: b"v", L: b"w"}
-    assert set(rows.applied.stale) == set()
-    assert (rows.applied.offset, rows.applied.epoch) == (13, 0)
+    assert (rows.applied.offset, rows.applied.epoch, set(rows.applied.stale)) == (13, 0, set())
+    # A table adopts the name of its log with the first rows that it gets from there.
+    rows.check(0, 14, b"this")
+    rows.apply([StoredRecord(13, 0, K, b"v")])
+    with pytest.raises(TableUnfit, match="it is of another log"):
+        rows.check(0, 14, b"that")
 
 
-def test_overtaken_rows_are_known_until_rewrite_is_durable(log: Changelog, rows: PartitionRows) -> None:
-    """An owner's rows may be lost in flight, and its table may serve the next owner."""
+def test_overtaken_rows_are_known_until_rewrite_is_durable(tables: Tables, log: Changelog, rows: PartitionRows) -> None:
+    """An owner's rows may be lost in flight, and its table may serve the next owner, also after a restart."""
     rows.apply(records((K, b"v", 1), (EPOCH, b"2", 2), (K, b"late", 1)))
+    rows = tables.open("a", log)
     rows.begin(3, 4, rows.now_ms())
+    assert list(pairs(log.records)) == [(K, b"v", 3)]
     log.records.clear()
     rows.epoch = 0
     rows.begin(4, 5, rows.now_ms())
     assert list(pairs(log.records)) == [(K, b"v", 4)]
     rows.note({}, 6, rows.now_ms())
     assert set(rows.applied.stale) == set()
-
-
-def test_overtaken_rows_are_known_after_restart(tables: Tables) -> None:
-    """A node that dies before it has rewritten such a row must not leave it to a compaction."""
-    tables.open("a", Changelog()).apply(records((K, b"v", 1), (EPOCH, b"2", 2), (K, b"late", 1)))
-    log = Changelog()
-    rows = tables.open("a", log)
-    assert rows.applied.offset == 3
-    rows.begin(3, 4, rows.now_ms())
-    assert list(pairs(log.records)) == [(K, b"v", 3)]
 
 
 def test_deletions_are_logged_again_until_they_are_durable(tables: Tables) -> None:
@@ -156,41 +152,22 @@ def test_deletions_are_logged_again_until_they_are_durable(tables: Tables) -> No
     assert list(rows.scan(UNLOGGED, b"\x01")) == []
 
 
-def test_applied_position_is_stored_with_rows(tables: Tables, rows: PartitionRows) -> None:
-    assert rows.applied == Applied()
+def test_positions_are_stored_with_rows(tables: Tables, log: Changelog, rows: PartitionRows) -> None:
+    assert (rows.applied, rows.positions()) == (Applied(), {})
     rows.apply(records((EPOCH, b"2", 2), (K, b"v", 2), first=40))
     assert rows.get(EPOCH) is None, "a marker is no row"
-    kept = tables.open("a", Changelog())
+    kept = tables.open("a", log)
     assert kept.applied == rows.applied
     assert (kept.applied.offset, kept.applied.epoch) == (42, 2)
     assert kept.applied.at > 0
     kept.apply(records((K, b"late", 1), first=42))
     assert content(kept) == {K: b"v"}
-
-
-def test_topic_positions_are_stored_with_changelog_position(
-    tables: Tables, log: Changelog, rows: PartitionRows
-) -> None:
-    assert rows.positions() == {}
-    rows.begin(4, 11, rows.now_ms())
-    rows.note({COMMANDS: 5, JOB_RESULTS: 7}, 19, rows.now_ms())
+    kept.begin(4, 44, kept.now_ms())
+    log.records.clear()
+    kept.note({COMMANDS: 5, JOB_RESULTS: 7}, 49, kept.now_ms())
     kept = tables.open("a", log)
     assert kept.positions() == {COMMANDS: 5, JOB_RESULTS: 7}
-    assert (kept.applied.offset, kept.applied.epoch) == (19, 4)
-    assert log.records == []
-
-
-def test_late_acknowledgement_does_not_refresh_table(tables: Tables, rows: PartitionRows) -> None:
-    """An acknowledgement may be read a day late: later changelog records may already be gone."""
-    taken = tables.now
-    rows.begin(1, 1, taken)
-    tables.now += KEEP_TOMBSTONES_MS
-    rows.note({COMMANDS: 5}, 2, taken)
-    with pytest.raises(TableOutdated):
-        rows.check(0, 3)
-
-
-# --- two threads ----------------------------------------------------------------------------------------------------
+    assert (kept.applied.offset, kept.applied.epoch, log.records) == (49, 4, [])
 
 
 def test_leftover_rows_are_deleted_with_session_head(rows: PartitionRows) -> None:
@@ -213,14 +190,20 @@ def test_leftover_rows_are_deleted_with_session_head(rows: PartitionRows) -> Non
 # --- age ------------------------------------------------------------------------------------------------------------
 
 
-def test_table_age_counts_before_first_note(tables: Tables, rows: PartitionRows) -> None:
-    """Otherwise sessions deleted while a killed owner was away would return, once the changelog lacks the deletion."""
-    rows.begin(1, 1, rows.now_ms())
+@pytest.mark.parametrize("noted", [False, True])
+def test_table_age_counts_from_last_record_of_owner(tables: Tables, rows: PartitionRows, noted: bool) -> None:
+    """Sessions that were deleted while a killed owner was away must not return.
+
+    Its first note may be missing, and an acknowledgement may be read a day late.
+    """
+    taken = rows.now_ms()
+    rows.begin(1, 1, taken)
     rows.write({K: b"deleted by the next owner"})
-    left = PartitionRows(rows.number, rows._database, rows._writer, rows.now_ms)
     tables.now += KEEP_TOMBSTONES_MS
+    if noted:
+        rows.note({COMMANDS: 5}, 2, taken)
     with pytest.raises(TableOutdated):
-        left.check(0, 9)
+        tables.again("a", Changelog()).check(0, 9)
 
 
 def test_table_age_counts_from_last_time_at_end(tables: Tables, rows: PartitionRows) -> None:
@@ -347,9 +330,13 @@ def test_next_owner_rewrites_rows_left_overtaken(
 # --- rebuilt tables -------------------------------------------------------------------------------------------------
 
 
+def tables_in(directory: Path, left_out: bool = False) -> module.Tables:
+    return module.Tables(Databases(directory, left_out), mock.Mock(spec=LogWriter), lambda: 1_700_000_000_000)
+
+
 @pytest.fixture
 def mended(tmp_path: Path) -> module.Tables:
-    return module.Tables(Databases(tmp_path), mock.Mock(spec=LogWriter), lambda: 1_700_000_000_000)
+    return tables_in(tmp_path)
 
 
 def test_damaged_tables_are_set_aside(mended: module.Tables, tmp_path: Path) -> None:
@@ -372,7 +359,7 @@ def test_table_whose_list_of_files_lost_its_end_is_set_aside(tmp_path: Path) -> 
     each("MANIFEST-*", partial(cut, size=20))(tmp_path / "3")
     with remains(tmp_path / "3", 2) as table:
         assert table is None
-    tables = module.Tables(Databases(tmp_path / "3"), mock.Mock(spec=LogWriter), mock.Mock())
+    tables = tables_in(tmp_path / "3")
     tables.open(2).close()
     assert "are missing before those in" in tables.rebuilt[-1].reason
 
@@ -386,23 +373,21 @@ def test_table_that_was_killed_before_its_first_note_is_read(tmp_path: Path) -> 
         assert (list(table.rows()), table.is_of(b"log"), table.completes(7, 10**12)) == ([(K, b"v")], True, True)
 
 
-def test_file_in_place_of_a_table_is_set_aside(tmp_path: Path) -> None:
+def test_file_in_place_of_a_table_is_set_aside(mended: module.Tables, tmp_path: Path) -> None:
     (tmp_path / "partitions").mkdir()
     (tmp_path / "partitions" / "2.db").write_bytes(b"")
-    tables = module.Tables(Databases(tmp_path), mock.Mock(spec=LogWriter), mock.Mock())
-    tables.open(2).close()
-    assert (len(tables.aside()), tables.rebuilt[-1].reason) == (1, "2.db is not a directory")
+    mended.open(2).close()
+    assert (len(mended.aside()), mended.rebuilt[-1].reason) == (1, "2.db is not a directory")
 
 
-def test_table_whose_creation_was_interrupted_is_created(tmp_path: Path) -> None:
+def test_table_whose_creation_was_interrupted_is_created(mended: module.Tables, tmp_path: Path) -> None:
     """A full disk leaves such files; setting them aside at each attempt would fill it more."""
     path = tmp_path / "partitions" / "2.db"
     path.mkdir(parents=True)
     for name in "MANIFEST-000001", "LOG", "LOCK", "IDENTITY", "000001.dbtmp":
         (path / name).write_bytes(b"")
-    tables = module.Tables(Databases(tmp_path), mock.Mock(spec=LogWriter), mock.Mock())
-    tables.open(2).close()
-    assert (tables.aside(), tables.rebuilt) == ([], [])
+    mended.open(2).close()
+    assert (mended.aside(), mended.rebuilt) == ([], [])
 
 
 def test_table_that_somebody_removed_is_made_anew(mended: module.Tables, tmp_path: Path) -> None:
@@ -414,7 +399,7 @@ def test_table_that_somebody_removed_is_made_anew(mended: module.Tables, tmp_pat
 
 @pytest.mark.parametrize("left_out", [False, True])
 def test_missing_table_is_reported_unless_left_out(left_out: bool, tmp_path: Path) -> None:
-    tables = module.Tables(Databases(tmp_path, left_out), mock.Mock(spec=LogWriter), mock.Mock())
+    tables = tables_in(tmp_path, left_out)
     tables.note_missing(2)
     assert len(tables.rebuilt) == (not left_out)
 

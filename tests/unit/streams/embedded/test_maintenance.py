@@ -1,13 +1,10 @@
 """Maintenance keeps the last record of each key and deletes unneeded ones, after notifying the table."""
 
 import asyncio
-import tempfile
 from pathlib import Path
 from unittest import mock
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from streams.embedded import compaction
 from streams.embedded import maintenance as module
@@ -18,7 +15,7 @@ from streams.embedded.errors import LogError
 from streams.embedded.maintenance import Maintenance, first_since
 from tests.unit.streams.appending import append_soon
 from tests.unit.streams.clocks import HandClock
-from tests.unit.streams.embedded.conftest import FailingRocks, Reopen, compacted
+from tests.unit.streams.embedded.conftest import FailingRocks, Reopen
 from tests.waiting import until
 from topics.catalog import CHANGELOG, TopicPartition
 from topics.errors import Unavailable
@@ -133,31 +130,6 @@ async def test_last_record_is_kept_even_as_old_tombstone(rows: EmbeddedLog, cloc
     rows.compact(ROWS)
     assert kept(rows) == "a-"
     assert rows.end(ROWS) == 2
-
-
-@settings(max_examples=30)
-@given(
-    pairs=st.lists(st.tuples(st.sampled_from("abcde-"), st.sampled_from("12-")), min_size=1, max_size=60),
-    map_keys=st.integers(1, 6),
-    slice_=st.integers(1, 7),
-    cut=st.integers(0, 60),
-)
-def test_compaction_matches_naive_model(pairs: list[tuple[str, str]], map_keys: int, slice_: int, cut: int) -> None:
-    history = [f"{key}{value}" for key, value in pairs]
-    with tempfile.TemporaryDirectory() as directory, asyncio.Runner() as loop, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compaction, "MAP_KEYS", map_keys)
-        patch.setattr(compaction, "SLICE", slice_)
-        patch.setattr(compaction, "PAUSE", 0)
-        patch.setattr(compaction, "RECENT_KEYS", 0)
-        log = EmbeddedLog.open(Path(directory), sync=False)
-        log.declare("rows", 1, compact=True)
-        for part in (history[:cut], history[cut:]):
-            loop.run(put(log, " ".join(part)))
-            before = log.read(ROWS, 0, ALL, ALL)
-            partition = log._partitions[ROWS]
-            Compaction(log.store, partition, lambda: False, tombstones_before_ms=0).run()
-            assert log.read(ROWS, 0, ALL, ALL) == compacted(before)
-        loop.run(log.close())
 
 
 async def test_closing_log_stops_compaction(rows: EmbeddedLog) -> None:

@@ -64,39 +64,6 @@ def values(log: EmbeddedLog, tp: TopicPartition) -> list[bytes | None]:
     return [record.value for record in log.read(tp, 0, ALL, ALL)]
 
 
-@pytest.mark.parametrize("method", ["write", "sync"])
-async def test_full_disk_rejects_writes_until_space_returns(
-    synced: EmbeddedLog, reopen: Reopen, monkeypatch: pytest.MonkeyPatch, method: str
-) -> None:
-    await synced.append("t", 0, None, b"before")
-    trouble = Trouble(monkeypatch, synced, method, DiskFull("full", retry_after=5))
-    chunk = synced.append("t", 0, None, b"refused")
-    refused = synced.append("t", 1, None, b"refused"), synced.append("t", 1, None, b"refused too")
-    result = synced.append("t", 0, None, b"result", bounded=False)
-    append_soon(synced, "t", 0, None, b"row")
-    with pytest.raises(Unavailable) as caught:
-        await chunk
-    # A group whose sync failed may be complete in the write-ahead log, and return after a kill.
-    assert ("may still" in str(caught.value)) == caught.value.uncertain == (method == "sync")
-    assert caught.value.retry_after == 5
-    assert all(isinstance(error, DiskFull) for error in await asyncio.gather(*refused, return_exceptions=True))
-    assert values(synced, T0) == [b"before"]
-    with pytest.raises(Unavailable):
-        synced.append("t", 0, None, b"while full")
-    with pytest.raises(Unavailable):
-        await synced.flush()
-    assert not result.done()
-    trouble.on = False
-    assert (await result).offset == 1
-    await synced.flush()
-    assert synced.failure is None
-    again = await reopen()
-    assert values(again, T0) == [b"before", b"result", b"row"]
-    assert values(again, T1) == []
-    await again.append("t", 1, None, b"after")
-    assert values(again, T1) == [b"after"]
-
-
 async def test_full_disk_rejects_queued_appends(synced: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
     Trouble(monkeypatch, synced, "write", DiskFull("full"))
     futures = [synced.append("t", 0, None, bytes(600_000)) for _ in range(6)]
@@ -129,25 +96,52 @@ async def test_unknown_write_failure_is_permanent(
 
 
 @pytest.mark.parametrize("call", ["write", "flush_wal"])
-async def test_disk_error_rejects_writes_until_recovery(
-    synced: EmbeddedLog, reopen: Reopen, monkeypatch: pytest.MonkeyPatch, call: str
+@pytest.mark.parametrize(
+    ("said", "error", "match"),
+    [
+        (
+            "IO error: No space left on device: While appending: /data/log/9.log",
+            DiskFull,
+            "the disk under the log is full",
+        ),
+        (
+            "IO error: While appending: /data/log/9.log: Input/output error",
+            DatabaseFailed,
+            r"9\.log: Input/output error",
+        ),
+    ],
+    ids=["full", "failing"],
+)
+async def test_full_or_failing_disk_rejects_writes_until_recovery(
+    synced: EmbeddedLog,
+    reopen: Reopen,
+    monkeypatch: pytest.MonkeyPatch,
+    call: str,
+    said: str,
+    error: type[Unavailable],
+    match: str,
 ) -> None:
     await synced.append("t", 0, None, b"before")
     database: Any = synced.store._db
-    failing = FailingRocks(database.rocks, call, "IO error: While appending: /data/log/9.log: Input/output error")
+    failing = FailingRocks(database.rocks, call, said)
     database.rocks = failing
     chunk = synced.append("t", 0, None, b"refused")
+    refused = synced.append("t", 1, None, b"refused"), synced.append("t", 1, None, b"refused too")
     result = synced.append("t", 0, None, b"result", bounded=False)
     append_soon(synced, "t", 0, None, b"row")
-    with pytest.raises(DatabaseFailed, match=r"While appending: 9\.log: Input/output error") as caught:
+    with pytest.raises(error, match=match) as caught:
         await chunk
+    # A group whose sync failed may be complete in the write-ahead log, and return after a kill.
     assert ("may still" in str(caught.value)) == caught.value.uncertain == (call == "flush_wal")
+    assert {type(one) for one in await asyncio.gather(*refused, return_exceptions=True)} == {error}
     with monkeypatch.context() as patch:
-        said = Exception("Too many open files (os error 24)")
-        patch.setattr(DiskDatabase, "revive", mock.Mock(side_effect=said))
+        revive = mock.Mock(side_effect=Exception("Too many open files (os error 24)"))
+        patch.setattr(DiskDatabase, "revive", revive)
         await until(lambda: "Too many open files" in (synced.refusal or ""))
         with pytest.raises(DatabaseFailed):
             synced.append("t", 0, None, b"refused")
+        with pytest.raises(Unavailable):
+            await synced.flush()
         assert values(synced, T0) == [b"before"]
         assert not result.done()
     assert (await result).offset == 1
@@ -156,6 +150,9 @@ async def test_disk_error_rejects_writes_until_recovery(
     assert database.rocks is not failing  # It was reopened.
     again = await reopen()
     assert values(again, T0) == [b"before", b"result", b"row"]
+    assert values(again, T1) == []
+    await again.append("t", 1, None, b"after")
+    assert values(again, T1) == [b"after"]
 
 
 async def test_log_recovers_from_too_many_open_files(synced: EmbeddedLog) -> None:
@@ -185,15 +182,6 @@ async def test_damage_is_a_permanent_failure(synced: EmbeddedLog) -> None:
     with pytest.raises(LogDamaged):
         await synced.append("t", 0, None, b"refused")
     assert isinstance(synced.failure, LogDamaged)
-
-
-async def test_ack_waits_for_sync(synced: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    trouble = Trouble(monkeypatch, synced, "sync", DiskFull("unused"))
-    trouble.on = False
-    await asyncio.gather(*(synced.append("t", 0, None, b"v") for _ in range(10)))
-    assert trouble.calls == 1
-    await synced.append("t", 0, None, b"v")
-    assert trouble.calls == 2
 
 
 async def test_flush_waits_for_group_in_flight(synced: EmbeddedLog) -> None:

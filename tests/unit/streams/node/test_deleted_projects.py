@@ -1,7 +1,6 @@
 """Of a deleted project nothing is found by id, nothing is created, and no row of any kind is left."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from unittest import mock
 
 import msgspec
@@ -20,11 +19,6 @@ from topics.keys import new_id
 from topics.sessions.records import Chunk, Opened, Sealed
 
 GONE, KEPT = "gone" * 6, "kept" * 6
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path)
 
 
 def of(project: str, opened: Opened) -> Opened:
@@ -50,20 +44,19 @@ def rows(node: Node) -> Mapping[str, int]:
     return {project: sum(project.encode() in row for row in found) for project in (GONE, KEPT)}
 
 
-async def test_nothing_is_found_or_created_from_the_moment_the_deletion_is_known(home: Home) -> None:
-    async with home.serving() as node:
-        session, job = (await fill(node, GONE))[1], node.jobs.new_id()
-        await node.jobs.upload(job, Part(job, "u", 0, b"audio"), GONE)
-        assert GONE not in node.deleted_projects
-        assert node.deleted_projects.learn([GONE]) == [GONE]
-        assert node.deleted_projects.learn([GONE]) == []
-        assert node.sessions.view(session) is None
-        with pytest.raises(Unauthorized):
-            await send(node, new_id(), of(GONE, STREAM))
-        with pytest.raises(Unauthorized):
-            await node.jobs.submit(job, msgspec.structs.replace(accepted(), parts=1, project=GONE))
-        await node.deleted_projects.remove()
-        assert [verdict.status for verdict in await send(node, session, Chunk("c", 0, b"late"))] == [404]
+async def test_nothing_is_found_or_created_from_the_moment_the_deletion_is_known(home: Home, node: Node) -> None:
+    session, job = (await fill(node, GONE))[1], node.jobs.new_id()
+    await node.jobs.upload(job, Part(job, "u", 0, b"audio"), GONE)
+    assert GONE not in node.deleted_projects
+    assert node.deleted_projects.learn([GONE]) == [GONE]
+    assert node.deleted_projects.learn([GONE]) == []
+    assert node.sessions.view(session) is None
+    with pytest.raises(Unauthorized):
+        await send(node, new_id(), of(GONE, STREAM))
+    with pytest.raises(Unauthorized):
+        await node.jobs.submit(job, msgspec.structs.replace(accepted(), parts=1, project=GONE))
+    await node.deleted_projects.remove()
+    assert [verdict.status for verdict in await send(node, session, Chunk("c", 0, b"late"))] == [404]
 
 
 async def test_round_repeats_what_failed_and_leaves_no_row_of_the_project(
@@ -87,12 +80,11 @@ async def test_round_repeats_what_failed_and_leaves_no_row_of_the_project(
         assert view(node, kept).opened.project == KEPT
 
 
-async def test_settled_project_is_looked_for_no_more(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with home.serving() as node:
-        node.deleted_projects.learn([GONE])
-        stores = [store for workload in node.workloads for store in workload.all_serving()]
-        await node.deleted_projects.remove()
-        assert not any(store.empty_projects for store in stores), "a command of it may be on its way to the log"
-        monkeypatch.setattr(deleted_projects, "SETTLED_SECONDS", -1.0)
-        await node.deleted_projects.remove()
-        assert all(store.empty_projects == {GONE} for store in stores)
+async def test_settled_project_is_looked_for_no_more(home: Home, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.deleted_projects.learn([GONE])
+    stores = [store for workload in node.workloads for store in workload.all_serving()]
+    await node.deleted_projects.remove()
+    assert not any(store.empty_projects for store in stores), "a command of it may be on its way to the log"
+    monkeypatch.setattr(deleted_projects, "SETTLED_SECONDS", -1.0)
+    await node.deleted_projects.remove()
+    assert all(store.empty_projects == {GONE} for store in stores)

@@ -81,17 +81,16 @@ async def test_takeover_without_progress_fails_node_beside_others_that_progress(
     await node.backend.close()
 
 
-async def test_withdrawn_node_rejects_readers_but_accepts_commands(tmp_path: Path) -> None:
-    async with Home(tmp_path).serving() as node:
-        session = node.sessions.new_id()
-        await send(node, session, STREAM)
-        follower = node.sessions.follow(session)
-        node.withdraw()
-        for reader in (follower, node.sessions.follow(session)):
-            with pytest.raises(Unavailable):
-                await reader.changed(60)
-        assert (node.ready(), node.alive()) == ("the node is about to stop", None)
-        assert [verdict.status for verdict in await send(node, session, Chunk("c", 0, sound(1)))] == [200]
+async def test_withdrawn_node_rejects_readers_but_accepts_commands(node: Node) -> None:
+    session = node.sessions.new_id()
+    await send(node, session, STREAM)
+    follower = node.sessions.follow(session)
+    node.withdraw()
+    for reader in (follower, node.sessions.follow(session)):
+        with pytest.raises(Unavailable):
+            await reader.changed(60)
+    assert (node.ready(), node.alive()) == ("the node is about to stop", None)
+    assert [verdict.status for verdict in await send(node, session, Chunk("c", 0, sound(1)))] == [200]
 
 
 def tables(node: Node) -> list[DiskDatabase]:
@@ -132,21 +131,19 @@ async def test_full_tables_reject_writes_until_disk_has_room(tmp_path: Path, mon
         assert view(node, session).head.cursor.chunks == 3
 
 
-async def test_temporary_log_read_failure_fails_no_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_temporary_log_read_failure_fails_no_session(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "FIRST_SECONDS", 0.01)
-    home, session, data = Home(tmp_path), new_id(), sound(5)
-    async with home.serving() as node:
-        database: Any = log_of(node).store._db
-        said = "IO error: While open a file for random read: /data/log/000012.blob: Too many open files"
-        # More often than an analysis is retried that fails by itself.
-        database.rocks = failing = FailingRocks(database.rocks, "get", said, times=2 * ATTEMPTS)
-        node.session_workload.audio.limit = 0
-        await send(node, session, STREAM, Chunk("c0", 0, data), Sealed("s"))
-        await until(lambda: is_finished(node, session))
-        assert failing.times == 0
-        assert scores(node, session) == truth(data)
-        assert view(node, session).head.error is None
-    assert home.failures == 0
+    session, data = new_id(), sound(5)
+    database: Any = log_of(node).store._db
+    said = "IO error: While open a file for random read: /data/log/000012.blob: Too many open files"
+    # More often than an analysis is retried that fails by itself.
+    database.rocks = failing = FailingRocks(database.rocks, "get", said, times=2 * ATTEMPTS)
+    node.session_workload.audio.limit = 0
+    await send(node, session, STREAM, Chunk("c0", 0, data), Sealed("s"))
+    await until(lambda: is_finished(node, session))
+    assert failing.times == 0
+    assert scores(node, session) == truth(data)
+    assert view(node, session).head.error is None
 
 
 async def test_agent_exception_fails_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,13 +159,12 @@ async def test_agent_exception_fails_node(tmp_path: Path, monkeypatch: pytest.Mo
         assert (node.alive(), home.failures) == ("RuntimeError: a bug", 1)
 
 
-async def test_idle_agents_stop_without_cancellation(tmp_path: Path) -> None:
+async def test_idle_agents_stop_without_cancellation(node: Node) -> None:
     """They need no cancellation: Faust would first wait three seconds for an idle actor with its own queue."""
-    async with Home(tmp_path).serving() as node:
-        tasks = [actor.actor_task for agent in node.app.agents.values() for actor in agent._actors]
-        await node.app.agents.stop()
-        assert tasks
-        assert not any(task.cancelled() for task in tasks)
+    tasks = [actor.actor_task for agent in node.app.agents.values() for actor in agent._actors]
+    await node.app.agents.stop()
+    assert tasks
+    assert not any(task.cancelled() for task in tasks)
 
 
 def replace(path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from streams.node import partitions
 from streams.node.node import Node
 from streams.node.takeover import Takeover
-from tests.unit.streams.node.nodes import Home, is_finished, log_of, noted, scores, send, tp
+from tests.unit.streams.node.nodes import Home, is_finished, log_of, noted, scores, send, tp, view
 from tests.unit.streams.sessions.studio import STREAM, sound, truth
 from tests.waiting import turn, until
 from topics import keys, record_codec
@@ -36,7 +36,7 @@ async def test_missing_tables_are_rebuilt_and_noted_once(tmp_path: Path) -> None
     commands = STREAM, Chunk("c", 0, data), Sealed("s")
     async with home.serving() as node:
         await send(node, done, *commands)
-        await until(partial(is_finished, node, done))
+        await until(lambda: is_finished(node, done) and not view(node, done).head.unmetered)
         stored = rows(node)
     shutil.rmtree(home.tables)
     await home.append(tp(COMMANDS, late), late.encode(), *map(record_codec.encode, commands))
@@ -79,15 +79,14 @@ async def test_erasure_waits_for_partitions_that_are_taken_over(
         assert erased == [True] * len(list(node.owners))
 
 
-async def test_positions_are_noted_soon_after_a_deletion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_positions_are_noted_soon_after_a_deletion(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """Folded again without its rows, a deletion may lose what was to be billed."""
-    home, session = Home(tmp_path), new_id()
-    async with home.serving() as node:
-        monkeypatch.setattr(partitions, "NOTE_SECONDS", 600.0)
-        monkeypatch.setattr(partitions, "DELETION_SECONDS", 0.005)
-        owner = node.owners.serving(session)
-        await send(node, session, STREAM)
-        noted = owner.noted
-        await send(node, session, Deleted("d"))
-        await until(lambda: owner.noted is not noted and owner.durable == owner.noted)
-        assert not owner.rows.has_deletions
+    session = new_id()
+    monkeypatch.setattr(partitions, "NOTE_SECONDS", 600.0)
+    monkeypatch.setattr(partitions, "DELETION_SECONDS", 0.005)
+    owner = node.owners.serving(session)
+    await send(node, session, STREAM)
+    noted = owner.noted
+    await send(node, session, Deleted("d"))
+    await until(lambda: owner.noted is not noted and owner.durable == owner.noted)
+    assert not owner.rows.has_deletions

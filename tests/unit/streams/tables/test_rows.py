@@ -1,28 +1,27 @@
 """The rows of a partition: equal to a sorted dict, after a replay to the newest owner's; and rebuilt tables."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from unittest import mock
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streams.disk import DatabaseDamaged, DatabaseFailed, DiskFull, failure_of
 from streams.log import LogWriter, StoredRecord
 from streams.tables import partition_rows as module_of_rows
 from streams.tables import tables as module
-from streams.tables.database import Databases
+from streams.tables.database import Databases, TableDatabase
 from streams.tables.partition_rows import APPLIED, UNLOGGED, Applied, PartitionRows, TableOutdated, TableUnfit
 from streams.tables.remains import remains
 from tests.damage.files import cut, each
 from tests.unit.streams.sessions.rows import MemoryPartition
-from tests.unit.streams.tables.changelogs import NUMBER, Changelog, Tables, content, pairs, replay
 from topics import keys
-from topics.catalog import COMMANDS, JOB_RESULTS, KEEP_TOMBSTONES_MS
+from topics.catalog import CHANGELOG, COMMANDS, JOB_RESULTS, KEEP_TOMBSTONES_MS
 from topics.keys import EPOCH
 
 short_keys = st.binary(min_size=1, max_size=3)
@@ -31,7 +30,69 @@ one_directory = settings(
     max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 
+NUMBER = 3
 K, L, M = b"\x01k", b"\x01l", b"\x01m"
+
+
+class Changelog:
+    """The records of partition `NUMBER`."""
+
+    def __init__(self) -> None:
+        self.records: list[StoredRecord] = []
+
+    def append_rows(
+        self,
+        topic: str,
+        partition: int,
+        rows: Mapping[bytes, bytes | None],
+        epoch: int,
+        durable: Callable[[], None] | None = None,
+    ) -> None:
+        assert (topic, partition) == (CHANGELOG, NUMBER)
+        self.records += records(*((key, value, epoch) for key, value in rows.items()), first=len(self.records))
+        if durable is not None:
+            durable()
+
+
+class Tables:
+    """Tables of the partition on different nodes."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.now = 1_700_000_000_000
+        self._databases: dict[str, TableDatabase] = {}
+
+    def open(self, node: str, log: Changelog) -> PartitionRows:
+        """Open the table of a node; reopen an open one, as after a restart."""
+        if node in self._databases:
+            self._databases.pop(node).close()
+        self._databases[node] = Databases(self._directory / node).open(NUMBER)
+        return self.again(node, log)
+
+    def again(self, node: str, log: Changelog) -> PartitionRows:
+        return PartitionRows(NUMBER, self._databases[node], log, lambda: self.now)  # type: ignore[arg-type]
+
+    def fresh(self, node: str, log: Changelog) -> PartitionRows:
+        """Open an empty table of a node, reusing the database, which is slow to open."""
+        if node not in self._databases:
+            return self.open(node, log)
+        rocks = self._databases[node].rocks
+        for key in list(rocks.keys()):
+            rocks.delete(key)
+        return self.again(node, log)
+
+    def close(self) -> None:
+        for database in self._databases.values():
+            database.close()
+
+
+def content(rows: PartitionRows) -> dict[bytes, bytes]:
+    """Return all rows, except those of the table itself."""
+    return dict(rows.scan(b"\x01", b"\xff" * 8))
+
+
+def pairs(log: Changelog) -> list[tuple[bytes | None, bytes | None, int]]:
+    return [(record.key, record.value, record.epoch) for record in log.records]
 
 
 @pytest.fixture
@@ -82,7 +143,7 @@ def test_rows_match_sorted_dict(
     assert list(rows.scan(b"\x00", b"\xff" * 5)) == sorted(twin.rows.items())
     assert all(rows.get(key) == twin.get(key) for key in [lower, upper, *twin.rows])
     # The changelog has every change in order, a deletion as a record without value.
-    assert list(pairs(log.records)) == [(key, value, 5) for key, value in twin.changelog]
+    assert pairs(log) == [(key, value, 5) for key, value in twin.changelog]
 
 
 def test_opening_locked_table_fails(tables: Tables, tmp_path: Path) -> None:
@@ -117,11 +178,11 @@ def test_overtaken_rows_are_known_until_rewrite_is_durable(tables: Tables, log: 
     rows.apply(records((K, b"v", 1), (EPOCH, b"2", 2), (K, b"late", 1)))
     rows = tables.open("a", log)
     rows.begin(3, 4, rows.now_ms())
-    assert list(pairs(log.records)) == [(K, b"v", 3)]
+    assert pairs(log) == [(K, b"v", 3)]
     log.records.clear()
     rows.epoch = 0
     rows.begin(4, 5, rows.now_ms())
-    assert list(pairs(log.records)) == [(K, b"v", 4)]
+    assert pairs(log) == [(K, b"v", 4)]
     rows.note({}, 6, rows.now_ms())
     assert set(rows.applied.stale) == set()
 
@@ -141,13 +202,13 @@ def test_deletions_are_logged_again_until_they_are_durable(tables: Tables) -> No
     log = Changelog()
     rows = tables.open("a", log)
     rows.begin(2, 4, rows.now_ms())
-    assert list(pairs(log.records)) == [(request, None, 2), (result, None, 2)]
+    assert pairs(log) == [(request, None, 2), (result, None, 2)]
     rows.note({}, 6, rows.now_ms(), logged)
     rows.write({request: b"new"})
     log = Changelog()
     rows = tables.open("a", log)
     rows.begin(3, 7, rows.now_ms())
-    assert list(pairs(log.records)) == [(result, None, 3)]
+    assert pairs(log) == [(result, None, 3)]
     rows.note({}, 8, rows.now_ms(), rows.unlogged)
     assert list(rows.scan(UNLOGGED, b"\x01")) == []
 
@@ -236,95 +297,6 @@ def test_table_recently_at_end_is_fresh(tables: Tables, by: str) -> None:
         tables.now += KEEP_TOMBSTONES_MS
     rows.apply([StoredRecord(5, 0, M, b"v", 2)])
     assert rows.get(M) == b"v"
-
-
-# --- two owners -----------------------------------------------------------------------------------------------------
-
-row_keys = st.sampled_from([K, L, M, b"\x02n"])
-changes = st.dictionaries(row_keys, st.none() | st.sampled_from([b"a", b"b", b"c"]), min_size=1, max_size=3)
-writes = st.lists(st.tuples(st.sampled_from(["old", "new", "told"]), changes), max_size=12)
-
-
-def taken_over(
-    tables: Tables, before: list[dict[bytes, bytes | None]], size: int
-) -> tuple[Changelog, PartitionRows, PartitionRows]:
-    """Return a changelog, the table of the former owner that wrote `before`, and the table of the next owner."""
-    log = Changelog()
-    old, new = tables.fresh("old", log), tables.fresh("new", log)
-    old.begin(1, log.mark(1) + 1, old.now_ms())
-    for written in before:
-        old.write(written)
-    marker = log.mark(2)
-    replay(new, log.records[:marker], size)
-    new.begin(2, marker + 1, new.now_ms())
-    return log, old, new
-
-
-@settings(one_directory, max_examples=150)
-@given(
-    before=st.lists(changes, max_size=4),
-    after=writes,
-    prefix=st.integers(0, 60),
-    size=st.integers(1, 5),
-    stopped=st.integers(0, 40),
-)
-@example(before=[{K: b"a"}], after=[("old", {K: b"b"})], prefix=3, size=1, stopped=0)
-@example(before=[{K: b"a"}], after=[("new", {K: None}), ("old", {K: b"b"})], prefix=4, size=9, stopped=3)
-def test_late_writes_of_former_owner_never_show(
-    tables: Tables,
-    before: list[dict[bytes, bytes | None]],
-    after: list[tuple[str, dict[bytes, bytes | None]]],
-    prefix: int,
-    size: int,
-    stopped: int,
-) -> None:
-    """Whenever late rows arrive, and however much is compacted after the owner has overwritten them."""
-    log, old, new = taken_over(tables, before, size)
-    seen = log.end
-
-    def tell() -> None:
-        """The owner sees foreign records between its own, as reported to `Node.overtaken`."""
-        nonlocal seen
-        overtaken = {record.key for record in log.records[seen:] if record.epoch < new.epoch and record.key}
-        seen = log.end
-        new.write_again(sorted(overtaken))
-
-    for who, written in after:
-        if who == "told":
-            tell()
-        else:
-            (old if who == "old" else new).write(written)
-    truth = content(new)
-    assert content(replay(tables.fresh("standby", log), log.records, size)) == truth
-    tell()
-    assert content(new) == truth
-    kept = log.compacted(prefix)
-    assert content(replay(tables.fresh("rebuilt", log), kept, size)) == truth
-    # A stand-by that was away for a while, and a table whose node returns.
-    resumed = replay(tables.fresh("resumed", log), log.records[:stopped], size)
-    assert content(replay(resumed, kept, size)) == truth
-    assert content(replay(tables.again("resumed", log), kept, size)) == truth
-
-
-@settings(one_directory, max_examples=100)
-@given(before=st.lists(changes, max_size=4), after=writes, prefix=st.integers(0, 60), size=st.integers(1, 5))
-@example(before=[{K: b"a"}], after=[("old", {K: b"b"})], prefix=4, size=1)
-def test_next_owner_rewrites_rows_left_overtaken(
-    tables: Tables,
-    before: list[dict[bytes, bytes | None]],
-    after: list[tuple[str, dict[bytes, bytes | None]]],
-    prefix: int,
-    size: int,
-) -> None:
-    """It died before the report, and its table was lost."""
-    log, old, new = taken_over(tables, before, size)
-    for who, written in after:
-        (old if who == "old" else new).write(written)
-    truth = content(new)
-    third = replay(tables.fresh("third", log), log.records, size)
-    assert content(third) == truth
-    third.begin(3, log.mark(3) + 1, third.now_ms())
-    assert content(replay(tables.fresh("rebuilt", log), log.compacted(prefix), size)) == truth
 
 
 # --- rebuilt tables -------------------------------------------------------------------------------------------------
@@ -428,7 +400,7 @@ def test_row_logged_first_is_logged_again_as_it_is_on_its_way(tables: Tables) ->
     assert rows.get(K) == b"old"
     rows.write({}, {K: b"new"})
     rows.log_first({K: b"lost"}, lambda: None)
-    rows.begin(2, log.end, 0)
+    rows.begin(2, len(log.records), 0)
     rows.write_again([K])
     assert log.records[-1].value == rows.get(K) == b"new"
 

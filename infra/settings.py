@@ -28,6 +28,8 @@ from topics import catalog
 _COMMANDS: Final = frozenset({"EARSHOT_URL", "EARSHOT_ADMIN_URL"})
 _COMMAND_SECRETS: Final = ("project_key", "org_key", "engines_key")
 _TESTS: Final = "EARSHOT_TEST_"
+#: The prefix of the directories that hold lanes; the generation follows.
+LANES: Final = "lanes-"
 
 
 def _field(setting: FieldInfo) -> Any:
@@ -51,14 +53,16 @@ class Lane(msgspec.Struct, frozen=True):
 
     number: int = 0
     count: int = 1
+    #: Counts the changes of the number of lanes; 0 in a directory that never had several.
+    generation: int = 0
 
     def share(self, total: int, least: int = 1) -> int:
         """Return this lane's part of what is for the machine, at least `least`."""
         return max(least, total // self.count)
 
     def place(self, directory: Path) -> Path:
-        """Return the lane's place in a directory of the machine: itself for the first lane."""
-        return directory / f"lane-{self.number}" if self.number else directory
+        """Return the lane's place in a directory of the machine."""
+        return directory / f"{LANES}{self.generation}" / str(self.number) if self.generation else directory
 
 
 class Settings(KafkaSettings, EngineSettings, EdgeFields, ServiceSettings):

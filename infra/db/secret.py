@@ -15,7 +15,7 @@ BYTES: Final = 32
 PAGE_TOKENS: Final = "page tokens"
 #: Signs the metadata that nodes exchange in Kafka's consumer group.
 NODE_METADATA: Final = "node metadata"
-#: The name of the embedded log that belongs to this database, for the first lane; the number of another one follows.
+#: The name of the embedded log that belongs to this database.
 LOG: Final = "log"
 #: The number of the last change of a database that notes them.
 CHANGES: Final = "changes"
@@ -36,18 +36,14 @@ async def token_secret(database: Database, name: str = PAGE_TOKENS) -> bytes:
         return secret
 
 
-async def log_name(database: Database, lane: int = 0) -> bytes | None:
-    """Return the name of a lane's embedded log that belongs to a database, or None if there was no log yet."""
+async def log_name(database: Database) -> bytes | None:
+    """Return the name of the embedded log that belongs to a database, or None if there was no log yet."""
     async with database.reading() as connection:
-        name = await connection.scalar(select(secrets.c.value).where(secrets.c.name == _log(lane)))
+        name = await connection.scalar(select(secrets.c.value).where(secrets.c.name == LOG))
     return None if name is None else bytes(name)
 
 
-async def note_log_name(database: Database, name: bytes, lane: int = 0) -> None:
-    """Record which embedded log of a lane belongs to a database; allowed once."""
+async def note_log_name(database: Database, name: bytes) -> None:
+    """Record which embedded log belongs to a database; allowed once."""
     async with database.writing() as connection:
-        await connection.execute(insert(secrets).values(name=_log(lane), value=name))
-
-
-def _log(lane: int) -> str:
-    return f"{LOG} {lane}" if lane else LOG
+        await connection.execute(insert(secrets).values(name=LOG, value=name))

@@ -50,15 +50,14 @@ async def open_log(
         from streams.embedded.embedded_log import EmbeddedLog
 
         # A database on a server may have several such logs.
-        lane = settings.lane.number
-        name = None if database.file is None else await log_name(database, lane)
+        name = None if database.file is None else await log_name(database)
         opened = EmbeddedLog.open(
             broker.directory, sync=broker.sync, queue_bytes=settings.queue_bytes, marks=marks, name=name, lock=lock
         )
         if database.file is not None:
             database.note_change = marks.note_change
             if name is None:
-                await note_log_name(database, opened.store.name(), lane)
+                await note_log_name(database, opened.store.name())
         membership = None if placement is None else StoredPlacement(placement)
         return EmbeddedBackend(opened, topics, settings.partition_count, time.time), membership
 

@@ -21,7 +21,7 @@ from streams.embedded.lock import DirectoryLock
 from streams.tables.database import Databases
 from topics.errors import ServiceError
 
-log = structlog.get_logger("infra.service")
+logger = structlog.get_logger("infra.service")
 
 #: The parts of a backup, in the order of a restore. A start refuses a database whose log is missing, so an incomplete
 #: restore is never mistaken for a complete one.
@@ -50,6 +50,13 @@ def places(settings: Settings) -> dict[str, Path]:
 
 def tables(settings: Settings) -> Path:
     return settings.own / ("tables" if isinstance(settings.log, Embedded) else "tables-kafka")
+
+
+def log(settings: Settings) -> Path:
+    """Return the directory of an embedded log's database."""
+    broker = settings.log
+    assert isinstance(broker, Embedded)
+    return broker.directory / LOG
 
 
 def note_left_out(settings: Settings) -> None:
@@ -100,7 +107,7 @@ def tidy(settings: Settings) -> None:
     found = [path for directory in _directories(settings) for path in directory.glob(f"{SET_ASIDE}*")]
     if aside := [str(path) for path in sorted(found) + Databases(tables(settings)).aside()]:
         note = "deleted data stays in these: remove them when you no longer need them"
-        log.warning("data.set_aside", paths=aside, note=note)
+        logger.warning("data.set_aside", paths=aside, note=note)
 
 
 def _directories(settings: Settings) -> set[Path]:

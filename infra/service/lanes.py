@@ -1,16 +1,17 @@
 """Lanes: whole nodes of one machine behind one port, each with an event loop and partitions of its own.
 
-On the embedded log, a file of the data directory has the placement: which lane has which partitions. Without the file
-there is one lane with all of them. On Kafka the group assigns partitions to lanes as to any node.
+On the embedded log, a file beside it has the placement: which lane has which partitions, and in which directories lanes
+are. Without the file there is one lane with all of them. On Kafka the group assigns partitions to lanes as to any node.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from infra.disk import replace_file
+from infra.disk import replace_file, sync
 from infra.errors import WrongSetting
 from infra.settings import Lane, Settings
 from infra.urls import Embedded
@@ -20,15 +21,23 @@ from topics.errors import ServiceError
 #: The file of the placement, in the directory of the log.
 FILE: Final = "lanes"
 
-#: The partitions of each lane.
-Placement = Sequence[frozenset[int]]
+
+class Placement(msgspec.Struct, frozen=True):
+    """The partitions of each lane; none on Kafka, where the group assigns them."""
+
+    generation: int
+    partitions: tuple[frozenset[int], ...]
+
+    def lanes(self) -> list[Lane]:
+        count = len(self.partitions)
+        return [Lane(number, count, self.generation) for number in range(count)]
 
 
 class Orders(msgspec.Struct, frozen=True):
     """What a supervisor tells a lane at its start."""
 
     lane: Lane
-    #: The partitions of each lane; none on Kafka, where the group assigns them.
+    #: The partitions of each lane.
     placement: tuple[frozenset[int], ...]
     #: Where the lanes reach each other.
     urls: tuple[str, ...]
@@ -42,72 +51,76 @@ class Orders(msgspec.Struct, frozen=True):
     operators: tuple[int, ...]
 
     def assignment(self) -> Assignment | None:
-        """Return the partitions that are placed on the lane and on the others; None on Kafka."""
-        if not self.placement:
+        """Return the partitions that are placed on the lane and on the others; None on Kafka, where none are."""
+        if not any(self.placement):
             return None
         urls = {number: url for lane, url in zip(self.placement, self.urls, strict=True) for number in lane}
         return Assignment(self.placement[self.lane.number], urls=urls)
 
 
 def lanes_of(settings: Settings) -> list[Settings]:
-    """Return the settings of each lane."""
-    count = settings.lane_count
-    return [settings.of_lane(Lane(number, count)) for number in range(count)]
+    """Return the settings of each lane that a data directory has."""
+    return [settings.of_lane(lane) for lane in stored(settings).lanes()]
 
 
 def stored(settings: Settings) -> Placement:
     """Return the placement of a data directory.
 
     Raises:
-        ServiceError: the file cannot be read.
+        ServiceError: it cannot be read, or is of another number of partitions.
     """
-    everything = frozenset(range(settings.partition_count))
-    file = _file(settings)
+    file, count = placement_file(settings), settings.lane_count
     if file is None:
-        return [everything]
+        return Placement(int(count > 1), (frozenset(),) * count)
+    everything = frozenset(range(settings.partition_count))
     try:
-        placement = msgspec.json.decode(file.read_bytes(), type=list[frozenset[int]])
+        placement = msgspec.json.decode(file.read_bytes(), type=Placement)
     except FileNotFoundError:
-        return [everything]
+        return Placement(0, (everything,))
     except msgspec.MsgspecError as error:
         raise ServiceError(f"{file} cannot be read ({error}): restore it from a backup") from error
-    placed = [number for lane in placement for number in lane]
-    if sorted(placed) != sorted(everything):
-        raise ServiceError(f"{file} places {len(placed)} partitions, and there are {len(everything)}")
+    if sorted(number for lane in placement.partitions for number in lane) != sorted(everything):
+        there = sum(map(len, placement.partitions))
+        raise ServiceError(
+            f"{file} places {there} partitions, {len(everything)} are asked for: keys would change their partition; "
+            f"set EARSHOT_PARTITIONS={there}, or use another data directory"
+        )
     return placement
 
 
 def store(settings: Settings, placement: Placement) -> None:
     """Replace the placement of a data directory, durably."""
-    if (file := _file(settings)) is not None:
-        replace_file(file, msgspec.json.encode([sorted(lane) for lane in placement]))
+    if (file := placement_file(settings)) is not None:
+        replace_file(file, msgspec.json.encode(placement))
+        sync(file.parent)
 
 
-def balanced(placement: Placement, count: int) -> Placement:
-    """Return a placement on `count` lanes, with as equal shares as possible, that moves as few partitions as possible.
+def balanced(before: Sequence[frozenset[int]], count: int) -> tuple[frozenset[int], ...]:
+    """Return the partitions of `count` lanes in shares as equal as possible; as few as possible change their number.
 
     Raises:
         WrongSetting: there are fewer partitions than lanes.
     """
-    total = sum(map(len, placement))
+    total = sum(map(len, before))
     if count > total:
-        raise WrongSetting(
-            "lanes", f"there are {total} partitions, which is fixed at the first start, so at most as many"
-        )
+        raise WrongSetting("lanes", f"at most {total}, the number of partitions, which is fixed at the first start")
     least, more = divmod(total, count)
-    before = [sorted(placement[number]) if number < len(placement) else [] for number in range(count)]
+    there = [sorted(before[number]) if number < len(before) else [] for number in range(count)]
     # Those that have most keep one more than the others.
-    fullest = sorted(range(count), key=lambda number: (-len(before[number]), number))
+    fullest = sorted(range(count), key=lambda number: (-len(there[number]), number))
     shares = {number: least + (rank < more) for rank, number in enumerate(fullest)}
-    kept = [before[number][: shares[number]] for number in range(count)]
-    homeless = sorted(_all(placement) - _all(kept))
-    return [frozenset((*kept[n], *(homeless.pop(0) for _ in range(shares[n] - len(kept[n]))))) for n in range(count)]
+    kept = [there[number][: shares[number]] for number in range(count)]
+    homeless = sorted(_all(before) - _all(kept))
+    return tuple(
+        frozenset((*kept[n], *(homeless.pop(0) for _ in range(shares[n] - len(kept[n]))))) for n in range(count)
+    )
+
+
+def placement_file(settings: Settings) -> Path | None:
+    """Return the file of the placement, whether it exists or not; None on Kafka."""
+    broker = settings.log
+    return broker.directory / FILE if isinstance(broker, Embedded) else None
 
 
 def _all(placement: Iterable[Iterable[int]]) -> set[int]:
     return {number for lane in placement for number in lane}
-
-
-def _file(settings: Settings) -> Path | None:
-    broker = settings.of_lane(Lane()).log
-    return broker.directory / FILE if isinstance(broker, Embedded) else None

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import Final
 
 import structlog
 
 from infra.db import intact
 from infra.db.bootstrap import Bootstrap, FirstKeys, bootstrap, first_keys
 from infra.db.database import Database
+from infra.db.secret import log_name, note_log_name
 from infra.errors import named, variable
-from infra.service import data_directory, directories
-from infra.service.lanes import lanes_of
+from infra.service import data_directory, directories, lanes, moves
+from infra.service.lanes import Placement, lanes_of
 from infra.service.links import OneTimeLinks
 from infra.settings import Settings
 from infra.urls import Embedded
 from streams.embedded.lock import DirectoryLock
+from streams.embedded.marks import FILE as MARKS
+from streams.embedded.marks import Marks
 from topics.errors import DirectoryDown, NotFound
 
 log = structlog.get_logger("earshot")
@@ -27,8 +30,6 @@ log = structlog.get_logger("earshot")
 #: Reports to the person who started the service: its URL, the demo project's state, new keys, and the token of a link
 #: to the dashboard.
 Announce = Callable[[Settings, str, Bootstrap, FirstKeys, str | None], None]
-#: Seconds that the lanes of a supervisor which died have to end.
-PREDECESSORS_SECONDS: Final = 3.0
 
 
 class Premises:
@@ -45,26 +46,23 @@ class Premises:
             EarshotError: it cannot be used, or another process uses it.
         """
         settings = self.settings
-        lanes = lanes_of(settings)
-        for lane in lanes:
-            directories.prepare(lane)
-            directories.narrow(lane)
+        directories.prepare(settings)
         # First: another process may use the directory, and then its database must not be migrated.
         lock = data_directory.lock(settings)
         stack.callback(lock.release)
-        for lane in lanes:
+        for lane in lanes_of(settings):
+            directories.prepare(lane)
+            directories.narrow(lane)
             data_directory.tidy(lane)
         stack.push_async_callback(self.database.close)
         return lock
 
-    async def open_database(self, change: int, stopping: asyncio.Event) -> Bootstrap | None:
-        """Check and migrate the database; return None if `stopping` ended the check.
-
-        `change` is the number of its last change, as far as the logs beside it know.
-        """
-        broker = self.settings.log
-        if self.database.file is not None and isinstance(broker, Embedded):
-            begun = (broker.directory / "log").exists()
+    async def open_database(self, stopping: asyncio.Event) -> Bootstrap | None:
+        """Check and migrate the database; return None if `stopping` ended the check."""
+        if self.database.file is not None and isinstance(self.settings.log, Embedded):
+            there = lanes_of(self.settings)
+            begun = any(data_directory.log(one).exists() for one in there)
+            change = max(Marks(data_directory.tables(one) / MARKS).change for one in there)
             await asyncio.to_thread(intact.check, self.database.file, change, begun, stopping.is_set)
             if stopping.is_set():
                 return None
@@ -82,6 +80,16 @@ class Premises:
         for field in demo.unused:
             log.warning("bootstrap.unused", setting=variable(field), reason="this is not the first start")
         return demo
+
+    async def settle(self) -> Placement:
+        """Return the placement of the partitions on as many lanes as the settings say (see `infra.service.moves`)."""
+        placement, name = lanes.stored(self.settings), None
+        if len(placement.partitions) == self.settings.lane_count:
+            return await asyncio.to_thread(moves.settle, self.settings, None)
+        if self.database.file is not None and (name := await log_name(self.database)) is None:
+            # Before there is a log: two lanes would each choose a name.
+            await note_log_name(self.database, name := os.urandom(16))
+        return await asyncio.to_thread(moves.settle, self.settings, name)
 
     async def welcome(self, announce: Announce, url: str, demo: Bootstrap, private: bool) -> None:
         """Announce the service at `url`; with `private`, only one person reads it, so it may show keys and a link."""

@@ -102,13 +102,13 @@ class EarshotService:
         # The stack closes everything in reverse order, however this ends.
         async with contextlib.AsyncExitStack() as stack:
             lock = self._occupy(stack)
+            stack.push_async_callback(asyncio.to_thread, self.zygote.stop)
+            demo, models = await self._open()
+            if demo is None:
+                return 0
             options = node_options(self.settings, self._node_url, self.database.file)
             marks = Marks(options.directory / MARKS)
             stack.callback(marks.close)
-            stack.push_async_callback(asyncio.to_thread, self.zygote.stop)
-            demo, models = await self._open(marks)
-            if demo is None:
-                return 0
             memory = memory_bytes(slot_bytes(self.settings.chunk_bytes))
             workers = Workers(self.settings.workers, partial(self.zygote.fork, memory))
             engines = None if self._orders is None else self._orders.engines
@@ -269,18 +269,24 @@ class EarshotService:
             async with asyncio.timeout(STOP_SECONDS):
                 await node.stop()
 
-    async def _open(self, marks: Marks) -> tuple[Bootstrap | None, LoadedModels]:
+    async def _open(self) -> tuple[Bootstrap | None, LoadedModels]:
         """Open the database and load the model concurrently; return once both have ended, even if one failed."""
-        database = asyncio.create_task(self._open_database(marks))
+        database = asyncio.create_task(self._open_database())
         model = asyncio.create_task(asyncio.to_thread(self._open_model))
         await asyncio.wait({database, model})
         if not model.cancelled():
             model.exception()  # Otherwise asyncio logs it if the database failed too.
         return database.result(), model.result()
 
-    async def _open_database(self, marks: Marks) -> Bootstrap | None:
-        """Open the database, unless the supervisor did; return None if a signal ended that."""
-        return Bootstrap() if self._orders else await self.premises.open_database(marks.change, self.stopping)
+    async def _open_database(self) -> Bootstrap | None:
+        """Open the database and place the partitions here, unless the supervisor did; return None after a signal."""
+        if self._orders is not None:
+            return Bootstrap()
+        demo = await self.premises.open_database(self.stopping)
+        if demo is not None:
+            (only,) = (await self.premises.settle()).lanes()
+            self.settings = self.settings.of_lane(only)
+        return demo
 
     def _open_model(self) -> LoadedModels:
         with naming("model", self.settings.model):

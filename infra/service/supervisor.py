@@ -16,16 +16,13 @@ from typing import Final
 import msgspec
 import structlog
 
-from infra.service import listener, moves
-from infra.service.data_directory import tables
+from infra.service import listener
 from infra.service.jobs import bundled_engines
-from infra.service.lanes import Orders, lanes_of
+from infra.service.lanes import Orders
 from infra.service.premises import Announce, Premises
 from infra.service.service import on_stop, run_process
 from infra.settings import Lane, Settings
 from infra.urls import host_and_port, local_url
-from streams.embedded.marks import FILE as MARKS
-from streams.embedded.marks import Marks
 from streams.folding import retry
 
 log = structlog.get_logger("earshot")
@@ -129,35 +126,32 @@ class Supervisor:
         began = time.monotonic()
         async with contextlib.AsyncExitStack() as stack:
             lock = self.premises.occupy(stack)
-            placement = await asyncio.to_thread(moves.settle, self.settings)
             held, operators = self._take_ports(stack)
-            demo = await self.premises.open_database(self._last_change(), self.stopping)
+            demo = await self.premises.open_database(self.stopping)
             if demo is None:
                 return 0
+            placement = await self.premises.settle()
             engines = None
             if self.settings.bundled_engines:
                 server = bundled_engines(self.settings)
                 stack.push_async_callback(server.stop)
                 engines = server.url, server.key
-            private_sockets = [one for _ in placement for one in listener.listen("127.0.0.1", 0)]
+            private_sockets = [one for _ in placement.partitions for one in listener.listen("127.0.0.1", 0)]
             stack.callback(listener.close, private_sockets)
             port = int(held[0].getsockname()[1])
-            urls = tuple(f"http://127.0.0.1:{one.getsockname()[1]}" for one in private_sockets)
-            count = self.settings.lane_count
+            orders = Orders(
+                Lane(),
+                placement.partitions,
+                tuple(f"http://127.0.0.1:{one.getsockname()[1]}" for one in private_sockets),
+                port,
+                engines,
+                lock.descriptor,
+                0,
+                tuple(one.fileno() for one in operators),
+            )
             self.lanes = [
-                LaneProcess(
-                    Orders(
-                        Lane(number, count),
-                        tuple(placement),
-                        urls,
-                        port,
-                        engines,
-                        lock.descriptor,
-                        private_sockets[number].fileno(),
-                        tuple(one.fileno() for one in operators),
-                    )
-                )
-                for number in range(count)
+                LaneProcess(msgspec.structs.replace(orders, lane=lane, listener=one.fileno()))
+                for lane, one in zip(placement.lanes(), private_sockets, strict=True)
             ]
             stack.push_async_callback(self._stop)
             keepers = [asyncio.create_task(lane.keep(), name=f"lane {lane.number}") for lane in self.lanes]
@@ -166,7 +160,7 @@ class Supervisor:
                 return 1
             if not self.stopping.is_set():
                 url = local_url(self.settings.host, port)
-                log.info("service.ready", seconds=round(time.monotonic() - began, 2), url=url, lanes=count)
+                log.info("service.ready", seconds=round(time.monotonic() - began, 2), url=url, lanes=len(self.lanes))
                 await self.premises.welcome(announce, url, demo, private)
                 if engines is not None:
                     await server.start()
@@ -186,10 +180,6 @@ class Supervisor:
             operators = listener.listen(*host_and_port(settings.admin_listen), "admin_listen")
             stack.callback(listener.close, operators)
         return held, operators
-
-    def _last_change(self) -> int:
-        """Return the number of the database's last change that a lane has noted."""
-        return max(Marks(tables(lane) / MARKS).change for lane in lanes_of(self.settings))
 
     async def _all_ready(self) -> bool:
         """Wait until each lane has served or failed once, or a signal; return False if none serves."""

@@ -130,10 +130,10 @@ class Databases:
     def open(self, partition: int) -> TableDatabase:
         """Open or create the database of a partition; raise DiskFull, DatabaseFailed or DatabaseDamaged."""
         self._directory.mkdir(parents=True, exist_ok=True)
-        return TableDatabase(self._path(partition), self._options)
+        return TableDatabase(self.path(partition), self._options)
 
     def wipe(self, partition: int) -> None:
-        shutil.rmtree(self._path(partition), ignore_errors=True)
+        shutil.rmtree(self.path(partition), ignore_errors=True)
 
     def unused(self, seconds: float) -> list[int]:
         """Return the partitions with databases that nobody has written for some seconds, as an open one may be too."""
@@ -142,7 +142,7 @@ class Databases:
 
     def set_aside(self, partition: int) -> Path | None:
         """Rename the closed database of a partition; return its new path, or None if somebody removed it."""
-        path = self._path(partition)
+        path = self.path(partition)
         if not path.exists():
             return None
         aside = next(new for number in count(1) if not (new := path.with_suffix(f".damaged-{number}")).exists())
@@ -170,7 +170,8 @@ class Databases:
         options.set_block_based_table_factory(blocks)
         return options
 
-    def _path(self, partition: int) -> Path:
+    def path(self, partition: int) -> Path:
+        """Return the directory of a partition's table, whether there is one or not."""
         return self._directory / f"{partition}.db"
 
 

@@ -1,0 +1,173 @@
+"""The placement of partitions on lanes, and their move to another number of lanes."""
+
+import asyncio
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from infra.errors import WrongSetting
+from infra.service import data_directory, lanes, moves
+from infra.service.lanes import Placement
+from infra.settings import Settings
+from streams.embedded.embedded_log import EmbeddedLog
+from streams.tables.database import Databases
+from topics.catalog import TopicPartition
+from topics.errors import ServiceError
+
+TOPICS = ("commands", "changelog")
+PARTITIONS = 5
+NAME = b"the log's name.."
+
+
+def frozen(*shares: set[int]) -> tuple[frozenset[int], ...]:
+    return tuple(map(frozenset, shares))
+
+
+@pytest.mark.parametrize(
+    ("before", "count", "after"),
+    [
+        (frozen({0, 1, 2, 3}), 2, frozen({0, 1}, {2, 3})),
+        (frozen({0, 1}, {2, 3}), 3, frozen({0, 1}, {2}, {3})),
+        (frozen({0, 1}, {2}, {3}), 1, frozen({0, 1, 2, 3})),
+        (frozen({0}, {1, 2, 3, 4}), 2, frozen({0, 4}, {1, 2, 3})),
+        (frozen({0, 1}, {2, 3}), 2, frozen({0, 1}, {2, 3})),
+    ],
+)
+def test_as_few_partitions_as_possible_move(
+    before: tuple[frozenset[int], ...], count: int, after: tuple[frozenset[int], ...]
+) -> None:
+    assert lanes.balanced(before, count) == after
+
+
+def settings(data: Path, count: int | None = None) -> Settings:
+    return Settings(data=data, lanes=count, partitions=PARTITIONS)
+
+
+class Stored(NamedTuple):
+    timestamp: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
+def contents(machine: Settings) -> dict[TopicPartition, list[Stored]]:
+    """Return all records, each partition from the lane that has it."""
+    return asyncio.run(_contents(machine))
+
+
+async def _contents(machine: Settings) -> dict[TopicPartition, list[Stored]]:
+    found = {}
+    for lane, numbers in zip(lanes.lanes_of(machine), lanes.stored(machine).partitions, strict=True):
+        log = EmbeddedLog.open(data_directory.log(lane).parent, name=NAME)
+        for tp in (TopicPartition(topic, number) for topic in log.topics() for number in range(PARTITIONS)):
+            records = [Stored(one.timestamp, one.offset, one.key, one.value) for one in log.read(tp, 0, 9999, 1 << 30)]
+            assert tp.partition in numbers or not records
+            if tp.partition in numbers:
+                found[tp] = records
+                # The next record follows, whichever lane has the partition.
+                acknowledged = await log.append(*tp, b"key", b"one more")
+                assert acknowledged.offset == (records[-1].offset + 1 if records else 0)
+        await log.close()
+    return found
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Settings:
+    """A data directory with records and tables that never had several lanes."""
+
+    async def fill() -> None:
+        log = EmbeddedLog.open(tmp_path / "log")
+        log.store.write_patiently({b"i": NAME})
+        for topic in TOPICS:
+            log.declare(topic, PARTITIONS)
+            for number in range(PARTITIONS):
+                for value in (b"small", b"large" * 2000, None)[: number + 1]:
+                    await log.append(topic, number, b"%d" % number, value)
+        await log.close()
+
+    machine = settings(tmp_path)
+    asyncio.run(fill())
+    for number in range(PARTITIONS):
+        table = Databases(data_directory.tables(machine)).open(number)
+        table.write_rows({b"row": b"%d" % number})
+        table.close()
+    return machine
+
+
+def tables(machine: Settings) -> dict[int, bytes | None]:
+    found = {}
+    for lane, numbers in zip(lanes.lanes_of(machine), lanes.stored(machine).partitions, strict=True):
+        for number in numbers:
+            table = Databases(data_directory.tables(lane)).open(number)
+            found[number] = table.get(b"row")
+            table.close()
+    return found
+
+
+def test_moved_partitions_keep_records_offsets_and_tables(filled: Settings) -> None:
+    before = contents(filled)
+    moved = before
+    for count in (3, 5, 2, 1):
+        machine = settings(filled.data, count)
+        assert len(moves.settle(machine, NAME).partitions) == count
+        known, moved = moved, contents(machine)
+        # `contents` appends a record to each partition.
+        assert {tp: records[: len(known[tp])] for tp, records in moved.items()} == known
+        assert {tp: len(records) for tp, records in moved.items()} == {tp: len(one) + 1 for tp, one in known.items()}
+        assert tables(machine) == {number: b"%d" % number for number in range(PARTITIONS)}
+    assert sorted(path.name for path in filled.data.iterdir()) == ["lanes-4", "log"]
+    assert sorted(path.name for path in (filled.data / "log").iterdir()) == ["lanes", "lanes-4", "lock"]
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("call", ["store", "_clean"])
+def test_interrupted_move_leaves_one_truth(filled: Settings, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    def die(*_: object) -> None:
+        raise Killed
+
+    machine = settings(filled.data, 2)
+    before = contents(filled)
+    with monkeypatch.context() as patched:
+        moves.settle(settings(filled.data), NAME)
+        # The last step before the new placement counts, and the first one after it.
+        patched.setattr(*((lanes, "store") if call == "store" else (moves, "_clean")), die)
+        if call == "_clean":
+            patched.setattr(moves, "_clean", lambda _, placement: die() if placement.generation else None)
+        with pytest.raises(Killed):
+            moves.settle(machine, NAME)
+    assert len(lanes.stored(machine).partitions) == (1 if call == "store" else 2)
+    moves.settle(machine, NAME)
+    after = contents(machine)
+    assert {tp: records[: len(before[tp])] for tp, records in after.items()} == before
+    assert sorted(path.name for path in (filled.data / "log").glob("l[ao]*")) == ["lanes", "lanes-1", "lock"]
+
+
+def test_move_needs_room_on_the_disk(filled: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9, 1000))  # type: ignore[attr-defined]
+    with pytest.raises(ServiceError, match=r"moving 1 lanes to 2 needs \d+ MiB beside .*EARSHOT_LANES=1"):
+        moves.settle(settings(filled.data, 2), NAME)
+    assert lanes.stored(filled) == Placement(0, (frozenset(range(PARTITIONS)),))
+
+
+def test_wrong_numbers_and_damaged_placements_are_named(filled: Settings) -> None:
+    with pytest.raises(WrongSetting, match="EARSHOT_LANES: at most 5"):
+        moves.settle(settings(filled.data, 6), NAME)
+    (filled.data / "log" / "lanes").write_bytes(b'{"generation": 1, "partitions": [[0, 1], [2]]}')
+    with pytest.raises(ServiceError, match="places 3 partitions, 5 are asked for"):
+        lanes.stored(filled)
+    (filled.data / "log" / "lanes").write_bytes(b"\0")
+    with pytest.raises(ServiceError, match="cannot be read"):
+        lanes.stored(filled)
+
+
+def test_lanes_of_a_new_directory_share_the_name_of_the_log(tmp_path: Path) -> None:
+    (tmp_path / "log").mkdir()
+    machine = settings(tmp_path, 2)
+    moves.settle(machine, NAME)
+    assert contents(machine) == {}
+    assert all(lane.workers >= 1 and lane.queue_bytes < machine.queue_bytes for lane in lanes.lanes_of(machine))

@@ -1,6 +1,5 @@
 """Whether the log is the one of before: by what nodes have seen of it, and what brokers say now."""
 
-import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,7 +11,7 @@ from streams.kafka.log_watch import WATCHED, LogWatch
 from streams.kafka.topic_state import TopicState
 from streams.kafka.topics import denied, differences, few_copies
 from tests.unit.streams.kafka.producers import User
-from tests.waiting import turn
+from tests.waiting import until
 from topics.catalog import CHANGELOG, COMMANDS, TopicPartition, topics
 from topics.errors import Unavailable
 from topics.ports.seen_log import SeenLog, SeenTopic
@@ -123,11 +122,7 @@ async def test_removed_rows_stop_partition_unlike_expired_records(brokers: Broke
 async def test_writer_that_finds_records_gone_stops_partition(brokers: Brokers) -> None:
     one = await started(brokers)
     one.watch.note_loss(ROWS, 10, 4)
-    for _ in range(20):
-        await turn()
-        await asyncio.sleep(0.01)
-        if brokers.kept is not None and brokers.kept.lost:
-            break
+    await until(lambda: brokers.kept is not None and brokers.kept.lost)
     assert one.user.stopped.keys() == {0}
     assert brokers.kept is not None
     assert brokers.kept.lost == one.user.stopped, "other nodes must know at once"

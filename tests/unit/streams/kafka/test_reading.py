@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
 from unittest import mock
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Place
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,8 +17,10 @@ from hypothesis import strategies as st
 from streams.kafka import consumers as module
 from streams.kafka.connection import KafkaConnection
 from streams.kafka.consumers import NEAR, ChangelogTail, Consumers
+from streams.kafka.kafka_backend import KafkaBackend
 from streams.kafka.kafka_writer import EPOCH_HEADER
 from streams.log import StoredRecord
+from tests.waiting import turn
 from topics.catalog import COMMANDS, TopicPartition
 from topics.errors import Unavailable
 
@@ -41,9 +42,12 @@ class Broker:
 
     def __init__(self) -> None:
         self.records: dict[TopicPartition, list[StoredRecord]] = {ONE: [], TWO: []}
-        #: Ends of partitions without records.
+        #: Where partitions begin, and the ends of those without records.
+        self.begins: dict[TopicPartition, int] = {}
         self.ends: dict[TopicPartition, int] = {}
         self.made: list[FakeConsumer] = []
+        #: The first offset of each read.
+        self.assigned: list[int] = []
         self.faults: list[KafkaError] = []
 
     def consumer(self, settings: object) -> FakeConsumer:
@@ -65,6 +69,7 @@ class FakeConsumer:
 
     def assign(self, places: Sequence[Place]) -> None:
         assert not self.closed
+        self.broker.assigned += [place.offset for place in places]
         self.places = {TopicPartition(place.topic, place.partition): place.offset for place in places}
 
     def incremental_unassign(self, places: Sequence[Place]) -> None:
@@ -91,6 +96,11 @@ class FakeConsumer:
         asked = [TopicPartition(place.topic, place.partition) for place in places]
         return [Place(*tp, self.places[tp]) for tp in asked]
 
+    def offsets_for_times(self, places: Sequence[Place], timeout: float) -> list[Place]:
+        begins = self.broker.begins
+        asked = [(TopicPartition(place.topic, place.partition), place.offset) for place in places]
+        return [Place(*tp, begins.get(tp, 0) if kind == OFFSET_BEGINNING else 10) for tp, kind in asked]
+
 
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
@@ -111,6 +121,8 @@ def replay(ranges: dict[TopicPartition, tuple[int, int]], those: Consumers) -> d
 
 def test_range_is_read_exactly_to_its_end(broker: Broker) -> None:
     one, two = broker.fill(ONE, *range(9)), broker.fill(TWO, *range(5))
+    # Passing faults are retried.
+    broker.faults = [KafkaError(KafkaError._ALL_BROKERS_DOWN), KafkaError(KafkaError._TRANSPORT)]
     assert replay({ONE: (2, 7), TWO: (0, 5)}, consumers()) == {ONE: one[2:7], TWO: two}
     assert broker.made[0].places == {}
 
@@ -127,14 +139,18 @@ async def test_expired_range_is_empty_before_later_records(broker: Broker) -> No
     assert [batch async for batch in consumers().read(ONE, 2, 5) if batch] == []
 
 
-async def test_expired_range_is_empty_at_end_of_log(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silence_is_unavailable_unless_all_records_were_removed(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "SILENT_SECONDS", 0.0)
-    those = consumers()
-    monkeypatch.setattr(those, "_bounds", lambda tps: {ONE: (9, 9)})
-    assert await those.stretch(ONE, [4], 100) == []
-    monkeypatch.setattr(those, "_bounds", lambda tps: {ONE: (0, 9)})
+    with pytest.raises(Unavailable, match=f"gives no more of {COMMANDS}, though there is more"):
+        replay({ONE: (0, 2)}, consumers())
+    assert broker.made[0].closed
     with pytest.raises(Unavailable, match="returned no record of"):
-        await those.stretch(ONE, [4], 100)
+        asyncio.run(consumers().stretch(ONE, [4], 100))
+    broker.begins = {ONE: 9}
+    assert replay({ONE: (0, 2)}, consumers()) == {}
+    assert asyncio.run(consumers().stretch(ONE, [4], 100)) == []
 
 
 @pytest.mark.parametrize("call", ["assign", "consume", "position", "incremental_unassign", "unassign"])
@@ -170,14 +186,11 @@ async def test_closing_reader_reports_failed_unassign(broker: Broker, monkeypatc
     assert broker.made[0].closed
 
 
-def test_empty_range_needs_no_consumer(broker: Broker) -> None:
-    assert replay({ONE: (4, 4)}, consumers()) == {}
-    assert broker.made == []
-
-
 async def test_consumer_is_reused_but_not_shared_by_concurrent_reads(broker: Broker) -> None:
     broker.fill(ONE, *range(10))
     those = consumers()
+    await those.replay({ONE: (4, 4)}, mock.Mock())
+    assert broker.made == [], "an empty range needs none"
     for _ in range(2):
         assert [record.offset async for batch in those.read(ONE, 0, 3) for record in batch] == [0, 1, 2]
     assert len(broker.made) == 1
@@ -229,119 +242,73 @@ def test_broker_error_raises_unavailable_and_closes_consumer(broker: Broker) -> 
     assert len(broker.made) == 2
 
 
-def test_temporary_faults_are_retried(broker: Broker) -> None:
-    records = broker.fill(ONE, 0, 1)
-    broker.faults = [KafkaError(KafkaError._ALL_BROKERS_DOWN), KafkaError(KafkaError._TRANSPORT)]
-    assert replay({ONE: (0, 2)}, consumers()) == {ONE: records}
+async def test_cancelled_read_waits_for_its_thread(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    polling, polled = threading.Event(), threading.Event()
 
+    def consume(*_: object) -> list[mock.Mock]:
+        polling.set()
+        assert polled.wait(60)
+        return [record_message(ONE, StoredRecord(0, 0, b"k", b"v"))]
 
-def test_silent_brokers_raise_unavailable(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SILENT_SECONDS", 0.0)
-    monkeypatch.setattr(Consumers, "_bounds", lambda those, tps: dict.fromkeys(tps, (0, 2)))
-    with pytest.raises(Unavailable, match=f"gives no more of {COMMANDS}, though there is more"):
-        replay({ONE: (0, 2)}, consumers())
-    assert broker.made[0].closed
-
-
-def test_range_whose_records_were_all_removed_is_empty(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SILENT_SECONDS", 0.0)
-    monkeypatch.setattr(Consumers, "_bounds", lambda those, tps: dict.fromkeys(tps, (2, 2)))
-    assert replay({ONE: (0, 2)}, consumers()) == {}
-
-
-async def test_cancelled_read_waits_for_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    polling, polled, closed = threading.Event(), threading.Event(), threading.Event()
-
-    def batches(self: Consumers, ranges: Any) -> Iterator[dict[TopicPartition, list[StoredRecord]]]:
-        try:
-            polling.set()
-            assert polled.wait(60)
-            yield {ONE: []}
-        finally:
-            closed.set()
-
-    monkeypatch.setattr(Consumers, "batches", batches)
-    reading = asyncio.ensure_future(anext(consumers().read(ONE, 0, 9)))
+    monkeypatch.setattr(FakeConsumer, "consume", consume)
+    those = consumers()
+    reading = asyncio.ensure_future(anext(those.read(ONE, 0, 9)))
     assert await asyncio.to_thread(polling.wait, 60)
     reading.cancel()
-    await asyncio.sleep(0.01)
+    await turn()
     polled.set()
     with suppress(asyncio.CancelledError):
         await reading
-    assert closed.is_set()
+    those.close()
+    assert broker.made[0].closed, "it was given back"
+
+
+@pytest.mark.parametrize(("first", "begin", "removed"), [(4, 4, 0), (9, 4, 0), (9, 9, 5), (9, 7, 3)])
+async def test_records_removed_before_they_are_read_are_counted(
+    broker: Broker, first: int, begin: int, removed: int
+) -> None:
+    """Other gaps are marks of a stranger's transaction."""
+    backend = KafkaBackend(KafkaConnection(("a:1",)), (), 4, 1, 2**20, 2**20)
+    broker.fill(ONE, *range(first, 12))
+    broker.begins = {ONE: begin}
+    found = [record.offset async for records in backend.read(ONE, 4, 12) for record in records]
+    assert (found, backend.removed) == ([*range(first, 12)], removed)
 
 
 # --- single records: near ones in one read, far ones apart, None for expired ones -----------------------------------
 
 
-class Log:
-    """`Consumers` of one partition: some offsets hold records, returned a few at a time."""
-
-    def __init__(self, offsets: set[int], at_once: int = 3) -> None:
-        self.offsets = offsets
-        self.at_once = at_once
-        self.read_ranges: list[tuple[TopicPartition, int, int]] = []
-        self.open = 0
-        self.fault: Exception | None = None
-
-    async def read(self, tp: TopicPartition, start: int, stop: int) -> AsyncGenerator[list[StoredRecord], None]:
-        self.read_ranges.append((tp, start, stop))
-        self.open += 1
-        try:
-            there = [offset for offset in sorted(self.offsets) if start <= offset < stop]
-            for first in range(0, len(there), self.at_once):
-                await asyncio.sleep(0)
-                yield [StoredRecord(offset, 0, b"k", b"%d" % offset) for offset in there[first : first + self.at_once]]
-            if self.fault is not None:
-                raise self.fault
-        finally:
-            self.open -= 1
+async def values(those: Consumers, offsets: Sequence[int]) -> list[bytes | None]:
+    return [value async for value in those.values(ONE, offsets)]
 
 
-def values(log: Any, offsets: list[int]) -> AsyncGenerator[bytes | None, None]:
-    return Consumers.values(log, ONE, offsets)
-
-
-async def read(log: Log, offsets: list[int]) -> list[bytes | None]:
-    return [value async for value in values(log, offsets)]
+OFFSETS = st.sets(st.integers(0, 40).map(lambda number: number * 7))
 
 
 @settings(max_examples=50)
-@given(
-    there=st.sets(st.integers(0, 40).map(lambda number: number * 7)),
-    asked=st.sets(st.integers(0, 40).map(lambda number: number * 7)),
-    at_once=st.integers(1, 5),
-)
-def test_each_offset_yields_its_value_or_none_in_order(there: set[int], asked: set[int], at_once: int) -> None:
-    log = Log(there, at_once)
-    offsets = sorted(asked)
-    assert asyncio.run(read(log, offsets)) == [b"%d" % offset if offset in there else None for offset in offsets]
-    assert log.open == 0
-    assert asked or not log.read_ranges
+@given(there=OFFSETS, asked=OFFSETS)
+def test_each_offset_yields_its_value_or_none_in_order(there: set[int], asked: set[int]) -> None:
+    broker, offsets = Broker(), sorted(asked)
+    broker.fill(ONE, *sorted(there))
+    broker.ends = {ONE: 300}
+    with mock.patch.object(module, "Consumer", broker.consumer):
+        found = asyncio.run(values(consumers(), offsets))
+    assert found == [b"%d" % offset if offset in there else None for offset in offsets]
+    assert bool(broker.made) is bool(asked)
 
 
-async def test_near_records_share_one_read_unlike_far_ones() -> None:
-    log = Log(set(range(10_000)))
+async def test_near_records_share_one_read_unlike_far_ones(broker: Broker) -> None:
+    broker.fill(ONE, *range(10_000))
     offsets = [5, 6, 6 + NEAR, 7 + 2 * NEAR, 9000]
-    assert await read(log, offsets) == [b"%d" % offset for offset in offsets]
-    assert log.read_ranges == [(ONE, 5, 7 + NEAR), (ONE, 7 + 2 * NEAR, 8 + 2 * NEAR), (ONE, 9000, 9001)]
+    assert await values(consumers(), offsets) == [b"%d" % offset for offset in offsets]
+    assert broker.assigned == [5, 7 + 2 * NEAR, 9000]
 
 
-async def test_unavailable_broker_is_not_a_missing_record() -> None:
-    log = Log({0})
-    log.fault = Unavailable("Kafka does not answer")
-    reading = values(log, [0, 1])
+async def test_unavailable_broker_is_not_a_missing_record(broker: Broker) -> None:
+    broker.fill(ONE, 0)
+    reading = consumers().values(ONE, [0, 1])
     assert await anext(reading) == b"0"
+    broker.faults = [KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)]
     with pytest.raises(Unavailable):
         await anext(reading)
-    assert log.open == 0
-
-
-async def test_reads_run_concurrently_and_release_consumers_on_close() -> None:
-    """With one consumer behind a lock, all streams read their audio in sequence after a takeover."""
-    log = Log(set(range(100)))
-    first, second = (values(log, [0, 1, 2, 50]) for _ in range(2))
-    assert [await anext(first), await anext(second)] == [b"0", b"0"]
-    for reading, still_open in ((first, 1), (second, 0)):
-        await reading.aclose()
-        assert log.open == still_open
+    assert broker.made[0].closed

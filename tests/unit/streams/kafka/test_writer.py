@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from collections.abc import Awaitable, Iterator
 from unittest import mock
 
@@ -16,7 +15,7 @@ from streams.kafka.kafka_writer import EPOCH_HEADER, GATHERED, KafkaWriter
 from streams.log import RECORD_COST, Ack, StoredRecord
 from tests.unit.streams.appending import append_soon
 from tests.unit.streams.kafka.producers import Cluster, User
-from tests.waiting import turn, until
+from tests.waiting import turn, until, wait_for
 from topics.catalog import CHANGELOG, COMMANDS, COMMANDS_PARKED, JOB_COMMANDS, JOB_RESULTS, TopicPartition
 from topics.errors import ServiceError, Unavailable
 from topics.keys import POSITIONS
@@ -62,18 +61,6 @@ async def all_fail(*waiting: Awaitable[object], match: str) -> None:
 
 
 # --- producing ------------------------------------------------------------------------------------------------------
-
-
-async def test_appends_of_one_loop_iteration_are_flushed_in_order(writer: KafkaWriter, cluster: Cluster) -> None:
-    for number in range(3):
-        writer.append(JOB_RESULTS, 0, b"k", b"%d" % number)
-        append_soon(writer, CHANGELOG, 0, b"k", b"row %d" % number, 7)
-    assert cluster.waiting == []
-    await turn()
-    assert cluster.values == [b"0", b"1", b"2", b"row 0", b"row 1", b"row 2"]
-    writer.append(JOB_RESULTS, 0, b"k", b"3")
-    await turn()
-    assert cluster.values[-1] == b"3"
 
 
 async def test_flush_has_one_report_except_for_commands(writer: KafkaWriter, cluster: Cluster) -> None:
@@ -140,74 +127,46 @@ async def test_reports_that_came_together_reach_the_loop_in_one_call(writer: Kaf
 # --- acknowledgements -----------------------------------------------------------------------------------------------
 
 
-async def test_acknowledgement_returns_offset_of_each_record(writer: KafkaWriter, cluster: Cluster) -> None:
-    cluster.ends[TopicPartition(JOB_RESULTS, 1)] = 40
-    futures = [writer.append(JOB_RESULTS, 1, b"k", b"%d" % number) for number in range(3)]
-    other = writer.append(JOB_RESULTS, 0, b"k", b"other")
+async def test_flushes_are_acknowledged_and_delivered_in_order(
+    writer: KafkaWriter, cluster: Cluster, user: User
+) -> None:
+    """Each command has its own time, results share one, and only folded topics are delivered."""
+    tp, results = TopicPartition(COMMANDS, 3), TopicPartition(JOB_RESULTS, 1)
+    cluster.ends |= {tp: 7, results: 40}
+    seen: list[int] = []
+    first = [writer.append(*tp, b"k", b"a", content=Sealed("c")), writer.append(*tp, b"l", b"b")]
+    first[0].add_done_callback(lambda _: seen.append(len(user.delivered)))
+    of_results = [writer.append(*results, b"k", b"%d" % number) for number in range(3)]
+    for topic in (CHANGELOG, COMMANDS_PARKED):
+        append_soon(writer, topic, 3, b"row", b"v")
     await turn()
-    assert not any(future.done() for future in (*futures, other))
-    await settle(cluster)
-    assert [(await future).offset for future in futures] == [40, 41, 42]
-    assert (await other).offset == 0
-    assert writer.queued_bytes == 0
-
-
-async def test_each_command_has_own_timestamp_but_results_share_one(writer: KafkaWriter, cluster: Cluster) -> None:
-    commands = [writer.append(COMMANDS, 0, b"k", b"%d" % number) for number in range(3)]
-    results = [writer.append(JOB_RESULTS, 0, b"k", b"%d" % number) for number in range(3)]
-    await settle(cluster)
-    assert [await future for future in commands] == [Ack(0, 1001), Ack(1, 1002), Ack(2, 1003)]
-    assert [await future for future in results] == [Ack(0, 1006), Ack(1, 1006), Ack(2, 1006)]
-
-
-async def test_acknowledged_records_are_delivered_as_logged(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
-    tp = TopicPartition(COMMANDS, 3)
-    cluster.ends[tp] = 7
-    seen: list[bool] = []
-    future = writer.append(*tp, b"k", b"a", content=Sealed("c"))
-    future.add_done_callback(lambda done: seen.append(bool(user.delivered)))
-    append_soon(writer, *tp, b"l", None)
-    append_soon(writer, CHANGELOG, 3, b"row", b"v")
-    append_soon(writer, COMMANDS_PARKED, 3, b"k", b"v")
+    second = [writer.append(*tp, b"k", b"c") for _ in range(3)]
     await turn()
-    assert user.delivered == []
+    assert (user.delivered, any(future.done() for future in first)) == ([], False)
+    await settle(cluster, 7)
+    assert [await future for future in first] == [Ack(7, 1001), Ack(8, 1002)]
+    assert [await future for future in of_results] == [Ack(40, 1005), Ack(41, 1005), Ack(42, 1005)]
+    delivered = [StoredRecord(7, 1001, b"k", b"a", 0, Sealed("c")), StoredRecord(8, 1002, b"l", b"b")]
+    assert (user.delivered[0], [tp for tp, _ in user.delivered], seen) == ((tp, delivered), [tp, results], [2])
+    assert not any(future.done() for future in second)
     await settle(cluster)
-    assert user.delivered == [
-        (tp, [StoredRecord(7, 1001, b"k", b"a", 0, Sealed("c")), StoredRecord(8, 1002, b"l", None)])
-    ]
-    append_soon(writer, *tp, b"k", b"c")
-    await settle(cluster)
-    assert user.delivered[1:] == [(tp, [StoredRecord(9, 1005, b"k", b"c")])]
-    assert seen == [True]
+    assert [await future for future in second] == [Ack(9, 1008), Ack(10, 1009), Ack(11, 1010)]
+    assert [record.offset for record in user.delivered[2][1]] == [9, 10, 11]
+    assert (len(user.delivered), writer.queued_bytes) == (3, 0)
 
 
-async def test_flushes_of_partition_complete_in_order(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
-    flushes = []
-    for count in (2, 3):
-        flushes.append([writer.append(COMMANDS, 0, b"k", b"v") for _ in range(count)])
-        await turn()
-    await settle(cluster, 3)
-    assert [[future.done() for future in flush] for flush in flushes] == [[True] * 2, [False] * 3]
-    await settle(cluster)
-    acks = [await future for flush in flushes for future in flush]
-    assert acks == [Ack(offset, 1001 + offset) for offset in range(5)]
-    assert [[record.offset for record in records] for _, records in user.delivered] == [[0, 1], [2, 3, 4]]
-
-
-async def test_foreign_changelog_records_are_reported_as_gap(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
-    tp = TopicPartition(CHANGELOG, 0)
+@pytest.mark.parametrize(("topic", "gaps"), [(CHANGELOG, [(14, 19)]), (COMMANDS, [])])
+async def test_foreign_records_are_a_gap_in_the_changelog_alone(
+    writer: KafkaWriter, cluster: Cluster, user: User, topic: str, gaps: list[tuple[int, int]]
+) -> None:
+    tp = TopicPartition(topic, 0)
     cluster.ends[tp] = 10
-    for _ in range(2):
+    for foreign in (0, 0, 3, 0):
+        cluster.ends[tp] += foreign
         writer.append_rows(*tp, {b"k": b"v", b"l": b"v"}, 2)
         await settle(cluster)
-    assert user.gaps == []
-    cluster.ends[tp] += 3
-    writer.append_rows(*tp, {b"k": b"v", b"l": b"v"}, 2)
-    await settle(cluster)
-    assert user.gaps == [(tp, 14, 19)]
-    append_soon(writer, *tp, b"k", b"v", 2)
-    await settle(cluster)
-    assert len(user.gaps) == 1
+    assert user.gaps == [(tp, *gap) for gap in gaps]
+    assert len(user.delivered) == (0 if gaps else 4)
 
 
 @pytest.mark.parametrize("topic", [CHANGELOG, COMMANDS])
@@ -225,17 +184,6 @@ async def test_offset_below_acknowledged_one_is_a_loss(
     append_soon(writer, *tp, b"k", b"b")
     await settle(cluster)
     assert losses == [(tp, 3, 1)]
-    assert user.gaps == []
-
-
-async def test_gap_in_folded_topic_is_not_reported(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
-    tp = TopicPartition(COMMANDS, 0)
-    append_soon(writer, *tp, b"k", b"a")
-    await settle(cluster)
-    cluster.ends[tp] += 1
-    append_soon(writer, *tp, b"k", b"b")
-    await settle(cluster)
-    assert [[record.offset for record in records] for _, records in user.delivered] == [[0], [2]]
     assert user.gaps == []
 
 
@@ -387,20 +335,17 @@ async def test_fatal_error_of_dropped_records_stops_nothing(writer: KafkaWriter,
     """librdkafka calls it a fault if a producer that is left loses what was in flight."""
     append_soon(writer, CHANGELOG, 0, b"k", b"row")
     await turn()
-    left, polls, fails = cluster.producers[0], threading.Event(), threading.Event()
+    left, polls, before = cluster.producers[0], threading.Event(), threading.active_count()
 
     def poll(timeout: float) -> int:
         polls.set()
-        while not left.purged:
-            time.sleep(0.001)
-        fails.set()
+        wait_for(lambda: left.purged)
         raise KafkaException(KafkaError(KafkaError._FATAL))
 
     with mock.patch.object(left, "poll", poll):
         await until(polls.is_set)
         writer.drop("the node has lost its partitions")
-        await until(fails.is_set)
-        await asyncio.sleep(0.05)  # The thread ends meanwhile.
+        await until(lambda: threading.active_count() < before)
     assert user.failures == []
 
 

@@ -49,6 +49,11 @@ class Builder:
         """Add floats stored with 16 bits and return the name of their 32-bit version."""
         return self.node("Cast", [self.constant(f"{name}_half", values.astype(np.float16))], name, to=TensorProto.FLOAT)
 
+    def quantised(self, name: str, values: npt.NDArray[np.float32], together: tuple[int, ...]) -> str:
+        """Add floats as int8 with one scale along the axes `together`, and return the name of their floats."""
+        scales = np.abs(values).max(axis=together, keepdims=True) / np.float32(127)
+        return self.weights(name, np.rint(values / scales).astype(np.int8), scales)
+
     def weights(self, name: str, integers: npt.NDArray[np.generic], scales: npt.NDArray[np.float32]) -> str:
         """Add int8 weights times float scales (shaped to broadcast) and return the name of the product."""
         cast = self.node("Cast", [self.constant(f"{name}_int8", integers)], f"{name}_cast", to=TensorProto.FLOAT)

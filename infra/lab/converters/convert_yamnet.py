@@ -1,4 +1,4 @@
-"""Converts YAMNet's tflite file into an ONNX graph, log-mel in, scores and embedding out, for the recipe `yamnet`.
+"""Makes `infra/models/yamnet/model.onnx` of YAMNet's tflite file, for the recipe `yamnet`: log-mel in, scores out.
 
 Weights stay the int8 numbers of the tflite file. ONNX Runtime folds `Cast` and `Mul`, which make them floats, when it
 loads the graph, so a call costs as much as with float weights. DequantizeLinear would stay in the graph and cost three

@@ -8,7 +8,7 @@ max(0, r - h), false alarm max(0, h - r), confusion min(r, h) - c. The rate is t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 import numpy as np
@@ -20,7 +20,15 @@ from streams.voice.diarization import DiarizationTurn
 COLLAR_S: Final = 0.25
 
 
-class DiarizationErrors(msgspec.Struct, frozen=True):
+class Summed(msgspec.Struct, frozen=True):
+    """Amounts that are added one by one."""
+
+    def __add__(self, other: Self) -> Self:
+        pairs = zip(msgspec.structs.astuple(self), msgspec.structs.astuple(other), strict=True)
+        return type(self)(*(one + another for one, another in pairs))
+
+
+class DiarizationErrors(Summed, frozen=True):
     """Seconds of each kind of error, and of reference speech, summed over speakers."""
 
     missed_s: float = 0.0
@@ -32,9 +40,6 @@ class DiarizationErrors(msgspec.Struct, frozen=True):
     def rate(self) -> float:
         """The diarization error rate, which false alarms can raise above 1."""
         return (self.missed_s + self.false_alarm_s + self.confusion_s) / max(self.speech_s, 1e-9)
-
-    def __add__(self, other: DiarizationErrors) -> DiarizationErrors:
-        return DiarizationErrors(*np.add(msgspec.structs.astuple(self), msgspec.structs.astuple(other)).tolist())
 
 
 def diarization_errors(

@@ -11,7 +11,6 @@ rates of all held-out folds in the manifest of a model.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -23,9 +22,9 @@ import numpy as np
 from infra.lab.evaluation import utterances
 from infra.lab.evaluation.channels import through_channel
 from infra.lab.evaluation.conversations import Conversation, make_conversations
-from infra.lab.evaluation.diarization import COLLAR_S, DiarizationErrors, diarization_errors
+from infra.lab.evaluation.diarization import COLLAR_S, DiarizationErrors, Summed, diarization_errors
 from infra.lab.evaluation.meetings import meeting_errors, read_meetings
-from infra.lab.script import run
+from infra.lab.script import parser, run
 from infra.models import manifests
 from streams.models.protocol import Floats
 from streams.voice import loudness as levels
@@ -34,7 +33,6 @@ from streams.voice.activity import bundled_detector
 from streams.voice.diarization import DiarizationTurn, diarization_turns, embed_windows
 from streams.voice.speaker_engine import OnnxSpeakerEngine
 from streams.voice.speaker_manifest import DiarizationSettings
-from streams.voice.speech_segments import RATE
 from topics.errors import BadRequest
 
 THRESHOLDS: Final = tuple(np.arange(0.5, 0.9, 0.02).round(2).tolist())
@@ -45,17 +43,13 @@ CONVERSATIONS: Final = 12
 FLAT: Final = 0.02
 
 
-class Errors(msgspec.Struct, frozen=True):
+class Errors(Summed, frozen=True):
     """Errors by kind of material: conversations, conversations through channels, and meetings."""
 
     plain: DiarizationErrors = DiarizationErrors()
     collared: DiarizationErrors = DiarizationErrors()
     channel: DiarizationErrors = DiarizationErrors()
     meetings: DiarizationErrors = DiarizationErrors()
-
-    def __add__(self, other: Errors) -> Errors:
-        pairs = zip(msgspec.structs.astuple(self), msgspec.structs.astuple(other), strict=True)
-        return Errors(*(one + another for one, another in pairs))
 
     @property
     def total(self) -> float:
@@ -85,7 +79,7 @@ def error_curve(directory: Path, data: Path, seed: int) -> Curve:
     rng = np.random.default_rng(seed)
     for talk in make_conversations(readers, detector, CONVERSATIONS, seed):
         add(talk.samples, partial(_talk_errors, talk))
-        heard = through_channel(talk.samples, RATE, rng)
+        heard = through_channel(talk.samples, rng)
         add(heard, lambda turns, talk=talk: Errors(channel=diarization_errors(talk.turns, turns)))  # type: ignore[misc]
     for meeting in read_meetings(data / "meeting"):
         add(meeting.samples, lambda turns, meeting=meeting: Errors(meetings=meeting_errors(meeting, turns)))  # type: ignore[misc]
@@ -109,11 +103,11 @@ def choose_threshold(curve: Curve) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="infra.lab.evaluation.diarization_threshold")
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--folds", type=Path, required=True)
-    parser.add_argument("--write", type=Path, metavar="MODEL", help="directory of the model that the folds speak for")
-    options = parser.parse_args()
+    options_parser = parser(__doc__, "--data", "--folds")
+    options_parser.add_argument(
+        "--write", type=Path, metavar="MODEL", help="directory of the model that the folds speak for"
+    )
+    options = options_parser.parse_args()
     folders = sorted(path.parent for path in options.folds.glob("*/speakers.txt"))
     curves = [error_curve(folder, options.data, seed) for seed, folder in enumerate(folders)]
     if len(curves) < 2:

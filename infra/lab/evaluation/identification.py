@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from infra.lab.evaluation import utterances
-from infra.lab.evaluation.channels import through_channel
+from infra.lab.evaluation.channels import heard_through, through_channel
 from infra.lab.evaluation.speakers import Scores, equal_error
 from infra.lab.evaluation.utterances import SAMPLE_RATE, Utterance
 from infra.teaching.operating_points import Bools
@@ -67,7 +67,7 @@ def evaluate_identification(
     """
     readers = _readers(folder, speakers, REGISTERED + OTHERS)
     rng = np.random.default_rng(SEED)
-    other = [msgspec.structs.replace(u, samples=through_channel(u.samples, SAMPLE_RATE, rng)) for u in readers]
+    other = heard_through(through_channel, readers, rng)
     plain: list[BestMatches] = []
     cross: list[BestMatches] = []
     # The query is first the end of each utterance, then its beginning.

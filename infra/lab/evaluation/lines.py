@@ -1,13 +1,13 @@
 """Simulated channels between mouth and file; the model card has a figure for each."""
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
 import soundfile
 
-from infra.lab.evaluation.channels import in_room
+from infra.lab.evaluation.channels import Channel, small_room
 from infra.lab.evaluation.utterances import SAMPLE_RATE
 from streams.audio.resample import resample
 from streams.models.protocol import Floats
@@ -20,13 +20,6 @@ QUIET_DB: Final = 20.0
 QUIET_SNR_DB: Final = 15.0
 #: A compression level of libsndfile, 0..1; at a constant rate this makes 64 kbit/s of 16 kHz mono.
 MP3_LEVEL: Final = 0.6
-
-Channel = Callable[[Floats, np.random.Generator], Floats]
-
-
-def small_room(samples: Floats, rng: np.random.Generator) -> Floats:
-    """Return float32[n] at 16 kHz through a random room."""
-    return in_room(samples, SAMPLE_RATE, rng).astype(np.float32)
 
 
 def quiet(samples: Floats, rng: np.random.Generator) -> Floats:

@@ -8,12 +8,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import numpy as np
 
 from infra import models
 from infra.lab.evaluation.conversations import Conversation, make_conversations
-from infra.lab.evaluation.diarization import COLLAR_S, DiarizationErrors, diarization_errors
+from infra.lab.evaluation.diarization import COLLAR_S, DiarizationErrors, Summed, diarization_errors
 from infra.lab.evaluation.lines import telephone
 from infra.lab.evaluation.meetings import read_meetings
 from infra.lab.evaluation.report import EvaluationReport
@@ -37,7 +36,7 @@ SEED: Final = 1
 FRAME_S: Final = 0.01
 
 
-class OverlapErrors(msgspec.Struct, frozen=True):
+class OverlapErrors(Summed, frozen=True):
     """Errors of turns without and with second voices, and seconds with two voices."""
 
     alone: DiarizationErrors = DiarizationErrors()
@@ -70,7 +69,7 @@ def evaluate_overlap_model(detector: OverlapDetector, data: Path) -> EvaluationR
 
 
 def _material(data: Path, activity: SileroDetector) -> Iterator[tuple[str, list[Conversation]]]:
-    read = [Utterance(one.reader, "", one.samples) for one in readings(data / "readings")]
+    read = [Utterance(one.reader, one.samples) for one in readings(data / "readings")]
     yield "talks", list(make_conversations(read, activity, TALKS, SEED, OVERLAPPING, OVERLAP_S))
     seldom = list(make_conversations(read, activity, CONVERSATIONS, SEED))
     yield "conversations", seldom
@@ -103,13 +102,11 @@ def overlap_errors(
         second = [DiarizationTurn(one.start_s, one.end_s, one.other) for one in overlaps]
         true, marked = _voices(talk.turns, seconds) >= 2, _voices(second, seconds) >= 1
         judged, collar_s = (longer, COLLAR_S) if real else (turns, 0.0)
-        errors = OverlapErrors(
+        total += OverlapErrors(
             diarization_errors(talk.turns, judged, collar_s),
             diarization_errors(talk.turns, [*judged, *second], collar_s),
             *(FRAME_S * int(frames.sum()) for frames in (true, marked, true & marked)),
         )
-        pairs = zip(msgspec.structs.astuple(total), msgspec.structs.astuple(errors), strict=True)
-        total = OverlapErrors(*(one + another for one, another in pairs))
     return total
 
 

@@ -5,12 +5,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from infra.lab.evaluation import utterances
-from infra.lab.evaluation.channels import through_channel
+from infra.lab.evaluation.channels import heard_through, through_channel
 from infra.lab.evaluation.lines import CHANNELS
 from infra.lab.evaluation.utterances import SAMPLE_RATE, Utterance
 from streams.models.protocol import Floats
@@ -39,7 +38,7 @@ def evaluate_speakers(
     read = utterances.read(folder, speakers)
     short = engine.manifest.input.min_samples
     rng = np.random.default_rng(SEED)
-    other = [msgspec.structs.replace(u, samples=through_channel(u.samples, SAMPLE_RATE, rng)) for u in read]
+    other = heard_through(through_channel, read, rng)
     counts = Counter(utterance.speaker for utterance in read)
     results: list[tuple[Scores, Scores]] = []
     for cut in (cut_segments, lambda u: _whole(u, alone=counts[u.speaker] == 1)):
@@ -70,8 +69,7 @@ def channel_errors(engine: SpeakerEngine, folder: Path, speakers: Iterable[str] 
     plain = np.array([engine.embed(piece) for utterance in read for piece in cut_segments(utterance)])
     rates = {}
     for name, channel in CHANNELS.items():
-        rng = np.random.default_rng(SEED)
-        heard = [msgspec.structs.replace(one, samples=channel(one.samples, rng)) for one in read]
+        heard = heard_through(channel, read, np.random.default_rng(SEED))
         vectors = np.array([engine.embed(piece) for utterance in heard for piece in cut_segments(utterance)])
         rates[f"eer_4s_{name}"] = equal_error(*_cross_pairs(plain, vectors, names))[0]
     return rates

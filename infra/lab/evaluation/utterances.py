@@ -20,7 +20,6 @@ class Utterance(msgspec.Struct, frozen=True):
     """An utterance of one reader: float32[n] in -1..1 at SAMPLE_RATE."""
 
     speaker: str
-    sex: str
     samples: Floats
 
 
@@ -32,9 +31,9 @@ def read(folder: Path, speakers: Iterable[str] | None = None) -> list[Utterance]
         BadRequest: The table is missing, or lacks a column.
     """
     chosen = None if speakers is None else set(speakers)
-    rows = read_rows(folder / "utterances.csv", ("file", "speaker", "sex"))
+    rows = read_rows(folder / "utterances.csv", ("file", "speaker"))
     return [
-        Utterance(row["speaker"], row["sex"], read_samples(folder / f"{row['file']}.ogg"))
+        Utterance(row["speaker"], read_samples(folder / f"{row['file']}.ogg"))
         for row in sorted(rows, key=lambda row: (row["speaker"], row["file"]))
         if chosen is None or row["speaker"] in chosen
     ]

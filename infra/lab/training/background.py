@@ -6,7 +6,6 @@ writes the files for the graphs of the bundled models, and the authors of the re
 gives the same bytes.
 """
 
-import argparse
 import lzma
 from pathlib import Path
 from typing import Final
@@ -14,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from infra import models
-from infra.lab.script import run
+from infra.lab.script import parser, run
 from infra.lab.training import attribution, clips
 from infra.lab.training.embeddings import embed, embed_contexts
 from infra.teaching.background import ATTRIBUTION, HERE, STRIDES, ContextKind, path_for, quantise
@@ -61,9 +60,7 @@ def write(engine: OnnxSoundEngine, data: Path, context: ContextKind = "") -> Pat
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m infra.lab.training.background", description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
-    options = parser.parse_args()
+    options = parser(__doc__, "--data").parse_args()
     engine = OnnxSoundEngine(models.directory())
     paths = [write(engine, options.data, context) for context in STRIDES]
     (HERE / ATTRIBUTION).write_text(attribution.notice(clips.read_clips(options.data), CREDIT), encoding="utf-8")

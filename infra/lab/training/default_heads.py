@@ -7,7 +7,6 @@ by `infra.lab.training.heads`, and half of the row of YAMNet's class: the class 
 know the sound better. Points are set and figures measured on held-out recordings. The same input gives the same bytes.
 """
 
-import argparse
 import shutil
 import tempfile
 from pathlib import Path
@@ -19,7 +18,7 @@ import numpy as np
 from infra import models
 from infra.lab.evaluation import report
 from infra.lab.evaluation.labels import LABELS
-from infra.lab.script import run
+from infra.lab.script import parser, run
 from infra.lab.training import attribution
 from infra.lab.training.added_tag import HEADS, write_heads
 from infra.lab.training.background import CREDIT
@@ -160,10 +159,7 @@ def embed_clips(engine: OnnxSoundEngine, data: Path) -> EmbeddedClips:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m infra.lab.training.default_heads", description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args()
+    options = parser(__doc__, "--data", "--out").parse_args()
     base = models.directory(models.YAMNET)
     engine = OnnxSoundEngine(base)
     material = embed_clips(engine, options.data)

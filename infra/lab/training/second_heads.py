@@ -12,7 +12,6 @@ that it scores. For the figures, each half of the recordings is scored with head
 heads of the first model are crossed in the same way. The same input gives the same bytes.
 """
 
-import argparse
 import hashlib
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +28,7 @@ from infra.lab.converters.recipes import RECIPES
 from infra.lab.evaluation import calibration, recordings, report, scenes
 from infra.lab.evaluation.metrics import any_by_recording
 from infra.lab.evaluation.recordings import Recording
-from infra.lab.script import run
+from infra.lab.script import parser, run
 from infra.lab.training import attribution, default_heads
 from infra.lab.training.added_tag import write_heads
 from infra.lab.training.heard import HeardRecordings, hear, join_heard, tag_logits
@@ -275,11 +274,7 @@ def make(base: Path, graph: bytes, second: SecondModel, ways: Sequence[Sequence[
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m infra.lab.training.second_heads", description=__doc__)
-    parser.add_argument("crate", type=Path, help="models/tiny.onnx of the crate soundevents")
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args()
+    options = parser(__doc__, "crate", "--data", "--out").parse_args()
     base = models.directory(models.YAMNET)
     graph = convert_ced.convert(options.crate)
     first = OnnxSoundEngine(base)

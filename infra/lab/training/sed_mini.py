@@ -6,7 +6,6 @@ It also trains four more nets, each without one fold, and evaluates each on its 
 the figures and operating points of the manifest.
 """
 
-import argparse
 import hashlib
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -19,12 +18,11 @@ import numpy as np
 
 from infra import models
 from infra.lab.converters.front_end import FRONT_END
-from infra.lab.script import run
+from infra.lab.script import parser, run, write_model
 from infra.lab.training import cross_check, material
 from infra.lab.training.attribution import notice
 from infra.lab.training.clips import FOLDS, KNOWN, read_clips
 from infra.lab.training.material import Material
-from infra.models import manifests
 from streams.models import manifest, runtime
 from streams.models.manifest import Graph, Manifest, ModelTag, Output
 
@@ -67,7 +65,7 @@ def build(data: Path, out: Path, *, jobs: int) -> None:
         graph = shipped.result()
     scores = cross_check.held_out_scores(clips, graphs)
     model = manifest_of(graph, cross_check.operating_points(scores), cross_check.figures(scores))
-    write(out, graph, model, text)
+    write_model(out, model, {model.graph.file: graph}, text)
     for name, figure in model.figures.items():
         print(f"{name:32} {figure:.4f}")
     print(f"{model.model_id}: {len(graph)} bytes, {out}")
@@ -91,19 +89,10 @@ def manifest_of(graph: bytes, points: Sequence[float], figures: dict[str, float]
     )
 
 
-def write(out: Path, graph: bytes, model: Manifest, text: str) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    (out / model.graph.file).write_bytes(graph)
-    manifests.write(out, model)
-    (out / "NOTICE").write_text(text, encoding="utf-8")
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m infra.lab.training.sed_mini", description=__doc__)
-    parser.add_argument("--data", type=Path, required=True, help="directory with sound/ and speech/")
-    parser.add_argument("--out", type=Path, required=True, help="directory of the model")
-    parser.add_argument("--jobs", type=int, default=2, help="nets trained side by side, one core each")
-    options = parser.parse_args()
+    options_parser = parser(__doc__, "--data", "--out")
+    options_parser.add_argument("--jobs", type=int, default=2, help="nets trained side by side, one core each")
+    options = options_parser.parse_args()
     build(options.data, options.out, jobs=options.jobs)
 
 

@@ -8,7 +8,6 @@ nets are trained first, each without the readers of one fold, evaluated on those
 with a list of them. The mean figures go into the manifest of the net trained on all readers, which is written to OUT.
 """
 
-import argparse
 import hashlib
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
@@ -23,7 +22,7 @@ from infra.lab.evaluation import identification, utterances
 from infra.lab.evaluation.identification import evaluate_identification
 from infra.lab.evaluation.speakers import evaluate_speakers
 from infra.lab.evaluation.utterances import SAMPLE_RATE, Utterance
-from infra.lab.script import run
+from infra.lab.script import parser, run
 from infra.lab.training import speaker_graph, speaker_projection, speaker_trunk
 from infra.lab.training.speaker_statistics import CHANNELS, SPEEDS, Crops, crops
 from infra.models import manifests
@@ -151,10 +150,7 @@ def write(model: onnx.ModelProto, description: SpeakerManifest, folder: Path) ->
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="infra.lab.training.speaker")
-    parser.add_argument("--data", type=Path, required=True, help="directory with speech/utterances.csv")
-    parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args()
+    options = parser(__doc__, "--data", "--out").parse_args()
     read = utterances.read(options.data / "speech")
     all_crops = make_crops(read)
     model = cross_check(fold_nets(read, all_crops), options.data, options.out, make_manifest)

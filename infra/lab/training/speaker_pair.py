@@ -9,7 +9,6 @@ readers, writes it to OUT/fold<k> with a list of the fold's readers, and measure
 codecs than the means were learnt with. The mean figures go into the manifest in OUT.
 """
 
-import argparse
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,13 +17,13 @@ from typing import Final
 import msgspec
 import numpy as np
 import onnx
-import onnxruntime
 
 from infra.lab.evaluation import lines, utterances
+from infra.lab.evaluation.channels import heard_through
 from infra.lab.evaluation.speakers import channel_errors, cut_segments
 from infra.lab.evaluation.utterances import Utterance
-from infra.lab.script import run
-from infra.lab.training import resemblyzer, speaker, speaker_pair_graph
+from infra.lab.script import parser, run
+from infra.lab.training import resemblyzer, speaker, speaker_pair_graph, speaker_trunk
 from infra.lab.training.resemblyzer import Weights
 from infra.lab.training.speaker import Fold
 from infra.lab.training.speaker_pair_graph import Centres
@@ -59,9 +58,7 @@ def learn_centres(mini: onnx.ModelProto, weights: Weights, read: Sequence[Uttera
     width = mini.graph.output[0].type.tensor_type.shape.dim[1].dim_value
     zero = np.zeros(width + resemblyzer.UNITS, np.float32)
     graph = speaker_pair_graph.build(mini, weights, Centres(zero, zero)).SerializeToString()
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    session = speaker_trunk.open_session(graph)
     # Without centres each part is its network's unit vector times a factor.
     share = speaker_pair_graph.FIRST_SHARE
     factors = np.repeat(np.sqrt((share, 1.0 - share)), (width, resemblyzer.UNITS)).astype(np.float32)
@@ -72,9 +69,7 @@ def learn_centres(mini: onnx.ModelProto, weights: Weights, read: Sequence[Uttera
         return (np.mean(vectors, axis=0) / factors).astype(np.float32)
 
     rng = np.random.default_rng(SEED)
-    called = [
-        msgspec.structs.replace(one, samples=lines.telephone(one.samples, rng, lines.LEARNT_CODECS)) for one in read
-    ]
+    called = heard_through(partial(lines.telephone, codecs=lines.LEARNT_CODECS), read, rng)
     return Centres(mean(read), mean(called))
 
 
@@ -102,12 +97,7 @@ def fold_pairs(folds: Sequence[Path], read: Sequence[Utterance], weights: Weight
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="infra.lab.training.speaker_pair")
-    parser.add_argument("--data", type=Path, required=True, help="directory with speech/utterances.csv")
-    parser.add_argument("--mini", type=Path, required=True, help="directory of speaker-mini with its folds")
-    parser.add_argument("--wheel", type=Path, required=True, help="wheel of resemblyzer 0.1.4")
-    parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args()
+    options = parser(__doc__, "--data", "--mini", "--wheel", "--out").parse_args()
     folds = sorted(path.parent for path in options.mini.glob("*/speakers.txt"))
     weights = resemblyzer.read_weights(options.wheel)
     mini = onnx.load(options.mini / "model.onnx")

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import onnxruntime
 
 from infra.lab.evaluation.channels import through_channel
-from infra.lab.evaluation.utterances import SAMPLE_RATE, Utterance, at_speed
+from infra.lab.evaluation.utterances import Utterance, at_speed
 from infra.lab.training.speaker_graph import VARIANCE_FLOOR
 from infra.lab.training.speaker_trunk import STRIDES
 from streams.models.protocol import Floats
@@ -43,7 +43,7 @@ def crops(
     for voice, utterance in enumerate(utterances):
         samples = at_speed(utterance.samples, speed)
         if channel:
-            samples = through_channel(samples, SAMPLE_RATE, rng)
+            samples = through_channel(samples, rng)
         for statistics in _crop_statistics(*_blocks(trunk, samples), rng):
             features.append(statistics.astype(np.float16))
             voices.append(voice)

@@ -46,10 +46,13 @@ def session() -> onnxruntime.InferenceSession:
     """Return a single-threaded session that computes the maps of samples, float32[1, any]."""
     graph = Builder()
     outputs = [helper.make_empty_tensor_value_info(name) for name in maps(graph)]
+    return open_session(model(graph, "speaker_trunk", outputs).SerializeToString())
+
+
+def open_session(graph: bytes) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
-    data = model(graph, "speaker_trunk", outputs).SerializeToString()
-    return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 
 
 def model(graph: Builder, name: str, outputs: list[onnx.ValueInfoProto]) -> onnx.ModelProto:

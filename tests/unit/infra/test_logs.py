@@ -172,21 +172,15 @@ def test_unreachable_broker_does_not_flood_log(lines: io.StringIO, monkeypatch: 
     assert len(events(lines)) == 6 + 6
 
 
-def test_different_exceptions_are_logged_separately(lines: io.StringIO) -> None:
-    logs.configure(stream=lines)
+@pytest.mark.parametrize(("level", "count"), [("info", 2), ("debug", 3)])
+def test_repeated_exception_is_logged_once_except_for_debugging(lines: io.StringIO, level: str, count: int) -> None:
+    logs.configure(level, stream=lines)
     for error in (ValueError, KeyError, ValueError):
         try:
             raise error
         except Exception:
             logging.getLogger("aiokafka.conn").exception("Unexpected exception")
-    assert len(events(lines)) == 2
-
-
-def test_debug_level_logs_repeated_messages(lines: io.StringIO) -> None:
-    logs.configure("debug", stream=lines)
-    for _ in range(2):
-        logging.getLogger("aiokafka").warning("lost a node")
-    assert len(events(lines)) == 2
+    assert len(events(lines)) == count
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from typing import Any, get_args
 
+import msgspec
 import pytest
 from pydantic import ValidationError
 
@@ -220,26 +221,14 @@ def settings(monkeypatch: pytest.MonkeyPatch, **values: str) -> Settings:
     return Settings()
 
 
-def test_kafka_connection_without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kafka_connection_follows_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings(monkeypatch).connection(HOSTS) == KafkaConnection(HOSTS)
-
-
-def test_kafka_connection_with_sasl_and_ca(monkeypatch: pytest.MonkeyPatch) -> None:
-    connection = settings(
-        monkeypatch,
-        **USER,
-        ssl_ca_location=str(AUTHORITIES),
-        ssl_endpoint_identification_algorithm="none",
-    ).connection(HOSTS)
-    assert connection == KafkaConnection(
-        HOSTS,
-        "sasl_ssl",
-        "SCRAM-SHA-512",
-        "earshot",
-        "secret-word",
-        ssl_ca_location=AUTHORITIES,
-        ssl_check_hostname=False,
+    more = {"ssl_ca_location": str(AUTHORITIES), "ssl_endpoint_identification_algorithm": "none"}
+    expected = KafkaConnection(
+        HOSTS, "sasl_ssl", "SCRAM-SHA-512", "earshot", "secret-word", ssl_ca_location=AUTHORITIES
     )
+    connection = settings(monkeypatch, **USER, **more).connection(HOSTS)
+    assert connection == msgspec.structs.replace(expected, ssl_check_hostname=False)
 
 
 def test_longest_prefix_gives_longest_topic_name(monkeypatch: pytest.MonkeyPatch) -> None:

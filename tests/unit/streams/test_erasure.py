@@ -99,18 +99,14 @@ def test_notes_survive_restarts(base: Base) -> None:
     assert base.db.noted() == []
 
 
-def test_row_that_was_never_in_a_file_leaves_the_write_ahead_log(base: Base) -> None:
-    base.db.rocks.put(*row(5000))
-    base.delete(5000)
-    assert base.found(5000)
-    base.erase()
-    assert base.found(5000) == []
-
-
-def test_tombstone_without_older_files_below_does_not_move_unchanged(base: Base) -> None:
+@pytest.mark.parametrize("flushed", [False, True], ids=["in no file yet", "without older files below"])
+def test_new_row_leaves_all_files(base: Base, flushed: bool) -> None:
+    """A tombstone without older files below would move unchanged."""
     base.db.rocks.put(*row(7000))
-    base.db.rocks.flush()
+    if flushed:
+        base.db.rocks.flush()
     base.delete(7000)
+    assert base.found(7000)
     base.erase()
     assert base.found(7000) == []
 

@@ -332,26 +332,22 @@ async def test_intact_database_passes_check(tmp_path: Path) -> None:
 CUT = partial(cut, size=5000)
 
 
-@pytest.mark.parametrize("damage", [Path.unlink, emptied, CUT, flipped])
-async def test_check_detects_damaged_wal(tmp_path: Path, damage: Callable[[Path], None]) -> None:
-    file = await killed(tmp_path)
-    wal = file.with_name("killed.db-wal")
-    damage(wal)
-    before = wal.read_bytes() if wal.exists() else None
-    with pytest.raises(
-        ServiceError, match=r"killed.db (ends at change \d, and there were 5|is damaged .*): .earshot restore"
-    ):
-        check(file, CHANGES, True)
-    assert before is None or wal.read_bytes() == before
-
-
-@pytest.mark.parametrize("damage", [Path.unlink, emptied, CUT])
-async def test_check_detects_damaged_file(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        *(("killed.db-wal", damage) for damage in (Path.unlink, emptied, CUT, flipped)),
+        *(("open.db", damage) for damage in (Path.unlink, emptied, CUT)),
+    ],
+)
+async def test_check_detects_damage(tmp_path: Path, name: str, damage: Callable[[Path], None]) -> None:
     await killed(tmp_path)
-    file = tmp_path / "open.db"
-    damage(file)
-    with pytest.raises(ServiceError, match=r"open.db is (missing|empty|damaged).*: .earshot restore BACKUP"):
-        check(file, 0, True)
+    file, wal = tmp_path / name.removesuffix("-wal"), name.endswith("-wal")
+    damage(tmp_path / name)
+    before = {path: path.read_bytes() for path in tmp_path.glob(name)}
+    said = r"(ends at change \d, and there were 5|is damaged .*)" if wal else "is (missing|empty|damaged).*"
+    with pytest.raises(ServiceError, match=f"{file.name} {said}: .earshot restore BACKUP"):
+        check(file, CHANGES if wal else 0, True)
+    assert all(path.read_bytes() == content for path, content in before.items())
 
 
 async def test_large_database_is_checked_without_indexes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

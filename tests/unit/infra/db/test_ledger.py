@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from sqlalchemy import event
+from sqlalchemy import Engine, event
 from sqlalchemy.exc import IntegrityError
 
 from infra.db import ledger as ledger_module
@@ -142,8 +142,9 @@ async def test_page_query_seeks_by_index(
     def note(connection: object, cursor: object, statement: str, parameters: Any, *_: object) -> None:
         asked.append((statement, parameters))
 
-    event.listen(database._engine.sync_engine, "before_cursor_execute", note)
+    event.listen(Engine, "before_cursor_execute", note)
     assert await lines(ledger, period) == []
+    event.remove(Engine, "before_cursor_execute", note)
     statement, parameters = asked[-1]
     async with database.reading() as connection:
         rows = await connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)

@@ -1,10 +1,12 @@
 """The engine server as a child: restarted after a crash, ended with its parent."""
 
+import asyncio
 import os
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx2
@@ -14,7 +16,7 @@ from infra.engines import serving
 from infra.engines.child import EngineServer
 from infra.engines.speech.speech_models import SpeechSettings
 from streams.folding import retry
-from tests.waiting import wait_for
+from tests.waiting import until, wait_for
 from topics.errors import EarshotError
 
 pytestmark = pytest.mark.slow
@@ -38,46 +40,41 @@ asyncio.run(main())
 """
 
 
-async def test_killed_child_is_replaced_before_next_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Open connections to the dead child are not reused."""
-    monkeypatch.setattr(retry, "FIRST_SECONDS", 0.05)
-    engines = EngineServer("error", "json", tmp_path, SpeechSettings())
-    await engines.start()
-    async with httpx2.AsyncClient(base_url=engines.url, timeout=120) as client:
-        answers, children = [await client.get("/healthz")], [engines.pid]
-        (tmp_path / "left").mkdir()
-        assert engines.pid is not None
-        # A signal to this process's group does not reach it. When memory runs out, the kernel kills it first.
-        group, first_victim = os.getpgid(engines.pid), Path(f"/proc/{engines.pid}/oom_score_adj").read_text()
-        assert (group, first_victim) == (engines.pid, "1000\n")
-        assert engines._process is not None
-        os.kill(engines.pid, signal.SIGKILL)
-        await engines._process.wait()
-        answers.append(await client.get("/healthz"))
-    assert [answer.headers.get("connection") for answer in answers] == [None, None]
-    statuses = [answer.status_code for answer in answers]
-    children.append(engines.pid)
-    await engines.stop()
-    children.append(engines.pid)
-    statuses, (first, second, last) = statuses, children
-    assert statuses == [200, 200]
-    assert None not in (first, second)
-    assert first != second
-    assert list(tmp_path.iterdir()) == []
-    assert last is None
-
-
-async def test_child_requires_key_and_hides_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other users of the machine, and pages in their browsers, reach its port too."""
+@pytest.fixture
+def engines(loop: asyncio.Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineServer]:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of the voices")
-    engines = EngineServer("error", "json", tmp_path, SpeechSettings())
-    await engines.start()
+    monkeypatch.setattr(retry, "FIRST_SECONDS", 0.05)
+    made = EngineServer("error", "json", tmp_path, SpeechSettings())
+    loop.run(made.start())
+    yield made
+    loop.run(made.stop())
+    assert made.pid is None
+
+
+async def test_killed_child_is_replaced_before_next_request(engines: EngineServer, tmp_path: Path) -> None:
+    """Open connections to the dead child are not reused."""
+    async with httpx2.AsyncClient(base_url=engines.url, timeout=120) as client:
+        answers, first = [await client.get("/healthz")], engines.pid
+        (tmp_path / "left").mkdir()
+        assert first is not None
+        # A signal to this process's group does not reach it. When memory runs out, the kernel kills it first.
+        assert (os.getpgid(first), Path(f"/proc/{first}/oom_score_adj").read_text()) == (first, "1000\n")
+        os.kill(first, signal.SIGKILL)
+        await until(lambda: not alive(first))
+        answers.append(await client.get("/healthz"))
+    assert [(answer.status_code, answer.headers.get("connection")) for answer in answers] == [(200, None)] * 2
+    assert engines.pid not in (None, first)
+    await engines.stop()
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_child_requires_key_and_hides_it(engines: EngineServer) -> None:
+    """Other users of the machine, and pages in their browsers, reach its port too."""
     async with httpx2.AsyncClient(base_url=engines.url, timeout=120) as client:
         keyed = {"Authorization": f"Bearer {engines.key}"}
         statuses = [(await client.get("/v1/models", headers=headers)).status_code for headers in ({}, keyed)]
-    told = [Path(f"/proc/{engines.pid}/{name}").read_bytes().split(b"\0") for name in ("environ", "cmdline")]
-    await engines.stop()
     assert statuses == [401, 200]
+    told = [Path(f"/proc/{engines.pid}/{name}").read_bytes().split(b"\0") for name in ("environ", "cmdline")]
     names = {entry.partition(b"=")[0] for entry in told[0] if entry}
     assert names <= {b"PATH", b"LD_LIBRARY_PATH", b"PYTHONPATH", b"TMPDIR", b"NUMBA_CACHE_DIR", b"OPENBLAS_NUM_THREADS"}
     assert engines.key.encode() not in b" ".join(told[0] + told[1])

@@ -4,9 +4,8 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 from infra import models
 from infra.examples import RECORDING
@@ -19,6 +18,7 @@ from streams.models.manifest import Manifest
 from streams.models.sound_engine import OnnxSoundEngine
 from tests import naive
 from tests.recordings import YAMNET, YAMNET_CLASSES, rows
+from tests.unit.streams.models.models import Axes, onnx_bytes
 from topics.errors import EngineError
 from topics.geometry import SESSIONS
 from topics.media import parse
@@ -27,13 +27,11 @@ pytestmark = pytest.mark.slow
 
 CLASSES = 527
 
-Axes = tuple[int | str, ...]
 
-
-def published(given: Axes, outputs: dict[str, int]) -> onnx.ModelProto:
+def published(given: Axes, outputs: dict[str, int]) -> bytes:
     """Return a graph of a published signature: the mean over time, two layers of random weights."""
     draw = np.random.default_rng(0)
-    features = 1 if len(given) == 2 else int(given[-2])
+    features = 1 if len(given) == 2 else int(str(given[-2]))
     (scores, _), *embeddings = outputs.items()
     # Sixteen features keep the tests' graphs small; the embedding has its published size.
     constants = {
@@ -51,14 +49,7 @@ def published(given: Axes, outputs: dict[str, int]) -> onnx.ModelProto:
     for name, size in embeddings:
         constants["wide"] = np.ones((16, size), np.float32)
         steps.append(helper.make_node("MatMul", ["hidden", "wide"], [name]))
-    graph = helper.make_graph(
-        steps,
-        "published",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, given)],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, ("n", size)) for name, size in outputs.items()],
-        [numpy_helper.from_array(value, name) for name, value in constants.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return onnx_bytes(steps, {"x": given}, {name: ("n", size) for name, size in outputs.items()}, constants)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +64,7 @@ def test_published_graph_is_added_and_analyses(
     tmp_path: Path, recipe: str, given: Axes, outputs: dict[str, int]
 ) -> None:
     path = tmp_path / "published.onnx"
-    onnx.save(published(given, outputs), path)
+    path.write_bytes(published(given, outputs))
     registry = Registry(tmp_path / "data")
     entry = registry.add(path, recipe=partial(recipes.write_model, recipe))
     assert isinstance(entry.manifest, Manifest)
@@ -88,7 +79,7 @@ def test_published_graph_is_added_and_analyses(
 
 
 def test_graph_with_wrong_signature_is_rejected(tmp_path: Path) -> None:
-    onnx.save(published(("n", "samples"), {"clipwise_output": CLASSES}), tmp_path / "m.onnx")
+    (tmp_path / "m.onnx").write_bytes(published(("n", "samples"), {"clipwise_output": CLASSES}))
     registry = Registry(tmp_path / "data")
     for recipe, fault in {
         "panns-cnn14": "has no output embedding, only clipwise_output",

@@ -112,13 +112,6 @@ def test_models_page_contains_card() -> None:
     assert inside.strip("\n") == model_card(bundled_manifests()), "run earshot evaluate --card"
 
 
-def test_default_model_is_first_and_has_figures() -> None:
-    first = bundled_manifests()[0]
-    assert first.name == "yamnet-ced"
-    for name in ("ten_class_clip_accuracy", "clip_recall", "false_events_per_minute", "scenes_false_windows"):
-        assert name in first.figures
-
-
 def test_labels_use_known_tags_and_scenes_use_known_labels() -> None:
     names = {tag.name for tag in YAMNET.tags}
     for label, meaning in labels.LABELS.items():

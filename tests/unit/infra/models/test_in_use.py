@@ -3,6 +3,8 @@
 import asyncio
 import shutil
 import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from unittest import mock
 
@@ -73,6 +75,17 @@ def test_damaged_unused_model_is_unavailable(bundle: Path, tmp_path: Path) -> No
         loaded.hearing("sed-mini", (), Choices())
 
 
+@asynccontextmanager
+async def watched(data: Path, load: Callable[[Path], None]) -> AsyncIterator[LoadedModels]:
+    model = ModelInUse(data, None, mock.Mock(spec=Zygote, load=load))
+    loaded = model.open()
+    watching = asyncio.create_task(model.watch(loaded))
+    try:
+        yield loaded
+    finally:
+        watching.cancel()
+
+
 @pytest.mark.parametrize("fault", [EngineError("no model"), Unavailable("no process"), OSError("too many open files")])
 async def test_failed_change_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception) -> None:
     """The operator chooses an unusable model again; a passing fault needs no action."""
@@ -83,18 +96,13 @@ async def test_failed_change_is_repeated(tmp_path: Path, monkeypatch: pytest.Mon
         if faults:
             raise faults.pop()
 
-    model = ModelInUse(tmp_path, None, mock.Mock(spec=Zygote, load=load))
-    loaded = model.open()
-    watching = asyncio.create_task(model.watch(loaded))
-    try:
+    async with watched(tmp_path, load) as loaded:
         faults.append(fault)
         Registry(tmp_path).use("yamnet")
         await until(lambda: not faults)
         if isinstance(fault, EngineError):
             Registry(tmp_path).use("yamnet")
         await until(lambda: loaded.current.manifest.name == "yamnet")
-    finally:
-        watching.cancel()
 
 
 async def test_change_does_not_stop_loop_while_another_model_loads(
@@ -109,16 +117,10 @@ async def test_change_does_not_stop_loop_while_another_model_loads(
             begun.set()
             assert may_end.wait(60), "the loop waits for the model"
 
-    model = ModelInUse(tmp_path, None, mock.Mock(spec=Zygote, load=load))
-    loaded = model.open()
-    watching = asyncio.create_task(model.watch(loaded))
-    try:
+    async with watched(tmp_path, load) as loaded:
         loading = asyncio.create_task(asyncio.to_thread(loaded.engine, manifest.read(slow).model_id))
         await until(begun.is_set)
         Registry(tmp_path).use("yamnet")
         await until(lambda: loaded.current.manifest.name == "yamnet")
         may_end.set()
         await loading
-    finally:
-        may_end.set()
-        watching.cancel()

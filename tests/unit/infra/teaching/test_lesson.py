@@ -1,10 +1,11 @@
-"""Lessons: ten passages teach a sound; too few, or ten equal ones, are refused with a message."""
+"""Lessons: ten passages teach a sound; too few, ten equal ones and known names are refused with a message."""
 
 import numpy as np
 import pytest
 
 from infra import models
 from infra.teaching import background, lesson
+from infra.teaching.names import check_name
 from streams.models import manifest as manifests
 from streams.models.own_sounds import dequantise, quantise, score
 from topics.errors import BadRequest
@@ -27,6 +28,7 @@ def mark(number: int, right: bool = True, spread: float = 0.8) -> Mark:
     return Mark(str(number), True, "job", 5000 * number, 5000 * number + 3000, right, GRAPH, stored)
 
 
+@pytest.mark.usefixtures("part_of_background")
 def test_sound_is_learnt_for_streams_and_recordings() -> None:
     learnt = lesson.learn([*map(mark, range(12)), mark(90, right=False)], MANIFEST)
     later = np.frombuffer(mark(50).embeddings, np.int8).reshape(-1, DIMENSION)
@@ -56,3 +58,15 @@ def test_identical_passages_are_rejected() -> None:
 def test_quantised_embeddings_round_trip() -> None:
     stored = np.frombuffer(mark(1).embeddings, np.int8)
     assert np.array_equal(quantise(dequantise(stored)), stored)
+
+
+@pytest.mark.parametrize("name", ["rain", "Ra in", "Rain!", "", "Ärger", "Rain\n", "R" * 41])
+def test_invalid_names_are_rejected(name: str) -> None:
+    with pytest.raises(BadRequest, match="is not a name of a sound"):
+        check_name(name, [], "")
+
+
+def test_known_name_is_rejected_with_advice() -> None:
+    with pytest.raises(BadRequest, match=r"^the model knows a sound Rain already: choose another$"):
+        check_name("Rain", ["Siren", "Rain"], "choose another")
+    check_name("R" + "a" * 39, ["Rain"], "")

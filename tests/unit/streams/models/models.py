@@ -1,15 +1,20 @@
 """Tiny ONNX models, written to a directory with their manifest."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from streams.models.manifest import FILE, Graph, Manifest, ModelTag, Waveform
+from streams.voice.speaker_manifest import SpeakerManifest
+
+Axes = Sequence[int | str | None]
 
 PATCH = 800
 #: Class c scores sample c of the patch.
@@ -29,35 +34,47 @@ MANIFEST = Manifest(
 def graph(
     outputs: int = CLASSES,
     operator: str = "Identity",
-    axes: Sequence[int | str | None] = ("n", PATCH),
+    axes: Axes = ("n", PATCH),
     kind: int = TensorProto.FLOAT,
-    given: Sequence[int | str | None] | None = None,
+    given: Axes | None = None,
 ) -> bytes:
     """Return a graph from one input of these axes to float[n, outputs], its first numbers; `given` is declared instead.
 
     With `operator` "Softmax" over the batch, a patch's scores depend on its neighbours.
     """
-    picked = numpy_helper.from_array(np.arange(outputs), "picked")
-    row = numpy_helper.from_array(np.array([1, -1]), "row")
     nodes = [
         helper.make_node("Cast", ["patch"], ["floats"], to=TensorProto.FLOAT),
         helper.make_node("Reshape", ["floats", "row"], ["flat"]),
         helper.make_node("Gather", ["flat", "picked"], ["some"], axis=1),
         helper.make_node(operator, ["some"], ["scores"]),
     ]
-    ends = [
-        helper.make_tensor_value_info("patch", kind, axes),
-        helper.make_tensor_value_info("scores", TensorProto.FLOAT, ("n", outputs) if given is None else given),
-    ]
     if operator == "Softmax":
         nodes[-1].attribute.append(helper.make_attribute("axis", 0))
-    made = helper.make_graph(nodes, "tiny", ends[:1], ends[1:], [picked, row])
-    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    scores = {"scores": ("n", outputs) if given is None else given}
+    constants = {"picked": np.arange(outputs), "row": np.array([1, -1])}
+    return onnx_bytes(nodes, {"patch": axes}, scores, constants, {"patch": kind})
+
+
+def onnx_bytes(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Mapping[str, Axes],
+    outputs: Mapping[str, Axes],
+    constants: Mapping[str, npt.NDArray[Any]] = {},
+    kinds: Mapping[str, int] = {},
+) -> bytes:
+    """Return a graph; its inputs and outputs are floats unless `kinds` has another type."""
+    given, found = (
+        [helper.make_tensor_value_info(name, kinds.get(name, TensorProto.FLOAT), ends[name]) for name in ends]
+        for ends in (inputs, outputs)
+    )
+    kept = [numpy_helper.from_array(value, name) for name, value in constants.items()]
+    graph = helper.make_graph(nodes, "tiny", given, found, kept)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     data: bytes = onnx.ModelProto.SerializeToString(model)
     return data
 
 
-def write(directory: Path, manifest: Manifest = MANIFEST, data: bytes | None = None) -> Path:
+def write(directory: Path, manifest: Manifest | SpeakerManifest = MANIFEST, data: bytes | None = None) -> Path:
     """Write graph and manifest with the graph's true SHA-256, and return the directory."""
     data = graph() if data is None else data
     known = msgspec.structs.replace(manifest.graph, sha256=hashlib.sha256(data).hexdigest())

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 
 from streams.audio.analysis import NOTHING, Analysis
 from streams.models import heads
@@ -32,7 +31,7 @@ from streams.models.sound_engine import OnnxSoundEngine
 from tests.audio import noise
 from tests.unit.streams.audio.engines import TAGS as COUNT
 from tests.unit.streams.audio.engines import Fingerprint, Pair
-from tests.unit.streams.models.models import MANIFEST, write
+from tests.unit.streams.models.models import MANIFEST, onnx_bytes, write
 from topics.choices import Choices
 from topics.errors import EngineError
 from topics.geometry import SESSIONS
@@ -50,20 +49,11 @@ GIVEN = (0.1, 0.2, 0.3, 0.4)
 
 def second_graph() -> bytes:
     """Return a graph whose embedding is the mean of the frames, and whose scores are its logistic."""
-    axes = (1, BANDS, "frames")
     nodes = [
         helper.make_node("ReduceMean", ["mel"], ["embedding"], axes=[2], keepdims=0),
         helper.make_node("Sigmoid", ["embedding"], ["prob"]),
     ]
-    graph = helper.make_graph(
-        nodes,
-        "second",
-        [helper.make_tensor_value_info("mel", TensorProto.FLOAT, axes)],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, BANDS)) for name in ("embedding", "prob")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    data: bytes = onnx.ModelProto.SerializeToString(model)
-    return data
+    return onnx_bytes(nodes, {"mel": (1, BANDS, "frames")}, dict.fromkeys(("embedding", "prob"), (1, BANDS)))
 
 
 def bundle(directory: Path, **changes: object) -> Path:
@@ -89,9 +79,10 @@ def context(frames: int) -> Floats:
 
 @pytest.mark.parametrize("recording", [False, True])
 def test_tag_score_is_mean_logit_of_class_and_head(tmp_path: Path, recording: bool) -> None:
-    second = OnnxSoundEngine(bundle(tmp_path)).second
-    assert second is not None
-    found, _ = second.hear(context(20 if recording else 6), recording)
+    engine = OnnxSoundEngine(bundle(tmp_path))
+    assert engine.manifest.points(recording) == ((0.2, 0.4, 0.6, 0.8) if recording else (0.5,) * 4)
+    assert engine.second is not None
+    found, _ = engine.second.hear(context(20 if recording else 6), recording)
     # A class's logit is the number of its band; the heads' are those of the two rows of WEIGHTS.
     np.testing.assert_allclose(found, [0.3, 2 * 0.2 + 0.5, (0.4 + 0.1 - 1) / 2, 0.0], atol=1e-6)
 
@@ -114,12 +105,6 @@ def test_second_model_runs_only_above_gate(tmp_path: Path) -> None:
 def test_logits_of_certain_scores_are_limited() -> None:
     certain = np.array([0.0, 1.0], np.float32)
     assert logit(certain).tolist() == logit(np.array([EDGE, 1 - EDGE], np.float32)).tolist()
-
-
-def test_points_depend_on_kind_of_audio(tmp_path: Path) -> None:
-    manifest = OnnxSoundEngine(bundle(tmp_path)).manifest
-    assert manifest.points(recording=True) == (0.2, 0.4, 0.6, 0.8)
-    assert manifest.points(recording=False) == (0.5,) * 4
 
 
 @pytest.mark.parametrize(

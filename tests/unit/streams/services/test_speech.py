@@ -18,12 +18,10 @@ from streams.models.manifest import Graph, Waveform
 from streams.models.protocol import Floats
 from streams.services import pcm_file
 from streams.services.service import RunSummary
-from streams.services.speaker_names import SpeakerNames, unknown_names
+from streams.services.speaker_names import unknown_names
 from streams.services.speech import NOTHING_SAID, SpeechService
 from streams.voice import loudness as levels
 from streams.voice import overlap
-from streams.voice.activity import SileroDetector
-from streams.voice.overlap import OverlapDetector
 from streams.voice.overlap_manifest import OverlapManifest
 from streams.voice.speaker_engine import SpeakerEngine
 from streams.voice.speech_segments import FRAME, RATE
@@ -84,31 +82,21 @@ class UnknownSpeakers:
 NOBODY = UnknownSpeakers()
 
 
-def perform(
-    run: Run,
-    engine: HttpEngine,
-    speakers: SpeakerEngine | None = None,
-    piece_seconds: float = 4.0,
-    load_detector: Callable[[], SileroDetector] = Ear,
-    names: SpeakerNames = NOBODY,
-    overlap: OverlapDetector | None = None,
-    takes_likely_language: bool = False,
-    **address: Any,
-) -> RunSummary:
-    def make() -> SpeechService:
-        return SpeechService(
-            TranscriptionClient(engine.address(**address)),
-            speakers,
-            open_file,
-            names=names,
-            overlap=overlap,
-            piece_seconds=piece_seconds,
-            load_detector=load_detector,
-            nice=0,
-            takes_likely_language=takes_likely_language,
-        )
+def service_of(
+    engine: HttpEngine, speakers: SpeakerEngine | None = None, *, model: str | None = None, limit: int = 4, **given: Any
+) -> SpeechService:
+    client = TranscriptionClient(engine.address(model=model, limit=limit))
+    given = {"names": NOBODY, "piece_seconds": 2.5, "load_detector": Ear, "nice": 0, **given}
+    return SpeechService(client, speakers, open_file, **given)
 
-    found: RunSummary = engine.serve(make, lambda service: service.perform(run))
+
+def perform(
+    run: Run, engine: HttpEngine, speakers: SpeakerEngine | None = None, piece_seconds: float = 4.0, **given: Any
+) -> RunSummary:
+    found: RunSummary = engine.serve(
+        lambda: service_of(engine, speakers, piece_seconds=piece_seconds, **given),
+        lambda service: service.perform(run),
+    )
     return found
 
 
@@ -147,19 +135,23 @@ def test_speech_is_sent_in_pieces_cut_at_pauses(tmp_path: Path) -> None:
     assert run.done[-1] == 1.0
 
 
-@pytest.mark.parametrize(("asked", "sent"), [(None, "own"), ("whisper-large-turbo", "own"), ("large-v3", "large-v3")])
-def test_default_model_name_maps_to_deployment_model(tmp_path: Path, asked: str | None, sent: str) -> None:
+@pytest.mark.parametrize(
+    ("model", "options", "sent"),
+    [
+        ("own", {"speech_lang": "ko"}, {"model": [b"own"], "language": [b"ko"]}),
+        ("own", {"speech_model": "whisper-large-turbo"}, {"model": [b"own"]}),
+        ("own", {"speech_model": "large-v3"}, {"model": [b"large-v3"]}),
+        (None, {}, {}),
+    ],
+)
+def test_default_model_name_maps_to_deployment_model(
+    tmp_path: Path, model: str | None, options: dict[str, Any], sent: dict[str, list[bytes]]
+) -> None:
     engine = HttpEngine(reply({"text": "Hello."}))
-    run = Run(three(tmp_path), speech_model=asked, speech_lang="ko", speaker_diarization=False)
-    assert perform(run, engine, piece_seconds=30, model="own").model == sent
-    assert engine.asked[0].fields["model"] == [sent.encode()]
-    assert engine.asked[0].fields["language"] == [b"ko"]
-
-
-def test_unset_model_and_language_are_not_sent(tmp_path: Path) -> None:
-    engine = HttpEngine(reply({"text": "Hello."}))
-    perform(Run(three(tmp_path)), engine, piece_seconds=30)
-    assert {"model", "language"}.isdisjoint(engine.asked[0].fields)
+    done = perform(Run(three(tmp_path), **options), engine, piece_seconds=30, model=model)
+    assert done.model == sent.get("model", [b"default"])[0].decode()
+    fields = engine.asked[0].fields
+    assert {name: fields[name] for name in ("model", "language") if name in fields} == sent
 
 
 def test_longest_piece_sets_likely_language_of_others(tmp_path: Path) -> None:
@@ -214,27 +206,6 @@ def test_pieces_stay_in_order_despite_late_answers(tmp_path: Path) -> None:
     assert [segment.text for segment in run.segments] == ["0", "1", "2"]
     assert engine.most_at_once == 2
     assert {asked.headers["idempotency-key"] for asked in engine.asked} == {f"the-run-{n}" for n in range(3)}
-
-
-async def test_jobs_share_engine_call_limit(tmp_path: Path) -> None:
-    engine = HttpEngine(numbered)
-    engine.may_answer = lambda asked: engine.at_once == 2 or len(engine.asked) == 9
-    runs = [Run(three(tmp_path), speaker_diarization=False) for _ in range(3)]
-    async with engine.running():
-        address = engine.address(limit=2)
-        service = SpeechService(
-            TranscriptionClient(address),
-            None,
-            open_file,
-            names=NOBODY,
-            piece_seconds=2.5,
-            load_detector=Ear,
-            nice=0,
-        )
-        await asyncio.gather(*(service.perform(run) for run in runs))
-        await service.close()
-    assert engine.most_at_once == 2
-    assert len(engine.asked) == 9
 
 
 def test_times_are_relative_to_whole_recording(tmp_path: Path) -> None:
@@ -443,15 +414,7 @@ async def test_run_is_cancelled_immediately(tmp_path: Path) -> None:
     begun = asyncio.Event()
     engine.answer = lambda asked: begun.set()
     async with engine.running():
-        service = SpeechService(
-            TranscriptionClient(engine.address()),
-            Tones(),
-            open_file,
-            names=NOBODY,
-            piece_seconds=2.5,
-            load_detector=Ear,
-            nice=0,
-        )
+        service = service_of(engine, Tones())
         task = asyncio.create_task(service.perform(run))
         await begun.wait()
         task.cancel()

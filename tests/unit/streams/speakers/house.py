@@ -15,7 +15,6 @@ from streams.audio.decode import open_file
 from streams.clients.embeddings import EmbeddingClient, EmbeddingModel
 from streams.models.protocol import Floats
 from streams.speakers.registered_speakers import SpeakerService
-from streams.voice.activity import SileroStream
 from streams.voice.speaker_engine import SpeakerEngine
 from streams.voice.speech_segments import RATE
 from streams.workers.first_second import probe_recording
@@ -54,9 +53,6 @@ class Attentive(Ear):
     """Counts the frames that it gets."""
 
     frames = 0
-
-    def stream(self) -> SileroStream:
-        return SileroStream(self)
 
     def run(self, frames: Floats, state: Floats) -> tuple[Floats, Floats]:
         self.frames += len(frames)

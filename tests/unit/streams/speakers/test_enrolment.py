@@ -27,7 +27,7 @@ from tests.unit.streams.speakers.house import MODEL, ORGANIZATION, Here, House, 
 from tests.unit.streams.voice.tones import Ear, talk
 from tests.waiting import turn, until
 from topics import media
-from topics.errors import AudioError, AudioTooLong, DirectoryDown, EngineAway, RuleBroken, Unavailable
+from topics.errors import AudioError, AudioTooLong, EngineAway, RuleBroken, Unavailable
 from topics.media import Media
 from topics.ports.speakers import Profile
 
@@ -108,11 +108,6 @@ def test_recording_that_was_cut_off_is_enrolled(kind: str) -> None:
     data = recorded(SPEECH, kind)
     _, profile = learnt(data[: len(data) * 4 // 5])
     assert 3500 < profile.length_ms < 4500
-
-
-def test_second_sample_lengthens_profile(house: House) -> None:
-    learnt(recorded(SPEECH), house)
-    assert learnt(recorded(SPEECH), house)[1] == Profile("Anna_Kim", 1, 10_000, 2, True)
 
 
 @pytest.mark.parametrize("kind", ["WAV", "FLAC"])
@@ -212,11 +207,6 @@ async def test_too_many_waiting_recordings_are_rejected(house: House) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
         house.engine.answer = house.answer
         await register(service, "Anna", recorded(SPEECH))
-
-
-def test_enrolment_fails_without_database(house: House) -> None:
-    house.store.down = True
-    refused(recorded(SPEECH), DirectoryDown, house)
 
 
 def test_samples_are_reenrolled_with_new_model(house: House) -> None:

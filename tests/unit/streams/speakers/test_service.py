@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -20,9 +21,9 @@ from streams.speakers.speaker_store import EnrolledSpeaker, VoiceSample
 from streams.voice.speech_segments import RATE
 from tests.unit.streams.clients.http_engine import reply
 from tests.unit.streams.clocks import turn_clock
-from tests.unit.streams.speakers.house import MODEL, ORGANIZATION, House, recorded, register
+from tests.unit.streams.speakers.house import MODEL, ORGANIZATION, House, recognize, recorded, register
 from tests.unit.streams.voice.tones import talk
-from topics.errors import DirectoryDown, EngineAway, RuleBroken, Unavailable
+from topics.errors import DirectoryDown, EngineAway, Unavailable
 
 SPEECH = recorded(talk((0, 5.0)))
 OTHER = EmbeddingModel("other", "1" * 64)
@@ -81,19 +82,6 @@ async def test_unavailable_engine_is_not_asked_again_soon(house: House, monkeypa
         monkeypatch.setattr("streams.speakers.embedder.time.monotonic", lambda: now)
         (profile,) = await service.profiles(ORGANIZATION)
         assert not profile.compatible
-
-
-def test_removal_deletes_profile_and_files(house: House) -> None:
-    house.run(lambda service: register(service, "Anna", SPEECH))
-    house.run(lambda service: register(service, "Bob", SPEECH))
-    house.run(lambda service: service.remove(ORGANIZATION, "Anna"))
-    assert list(house.store.of[ORGANIZATION]) == ["Bob"]
-    assert len(house.files.held) == 1
-    assert house.store.noted == []
-    with pytest.raises(RuleBroken, match=r"^speaker not found$"):
-        house.run(lambda service: service.remove(ORGANIZATION, "Anna"))
-    with pytest.raises(RuleBroken, match=r"^speaker not found$"):
-        house.run(lambda service: service.remove("another", "Bob"))
 
 
 def test_kept_files_are_deleted_after_keeping_is_disabled(house: House) -> None:
@@ -180,13 +168,18 @@ def test_engine_is_not_called_without_registered_speakers() -> None:
     assert house.engine.asked == []
 
 
-def test_failed_lookup_raises_named_error(house: House) -> None:
+def test_nothing_works_without_engine_or_database(house: House) -> None:
+    voice = talk((0, 3.0))
     house.engine.answer = reply({}, 500)
     with pytest.raises(EngineAway):
-        names(house, talk((0, 3.0)))
+        names(house, voice)
     house.store.down = True
     with pytest.raises(DirectoryDown):
-        names(house, talk((0, 3.0)))
+        names(house, voice)
+    for deed in (partial(register, speaker="Bob"), recognize):
+        with pytest.raises(DirectoryDown):
+            house.run(partial(deed, data=SPEECH))
+    assert len(house.files.held) == 1, "Anna's, and no other"
 
 
 MODELS = (EmbeddingModel("m", "a" * 64), EmbeddingModel("m", "b" * 64))

@@ -12,6 +12,7 @@ from streams.voice.fbank import fbank
 from streams.voice.speaker_engine import OnnxSpeakerEngine, SpeakerEngine
 from streams.voice.speaker_manifest import DiarizationSettings, FbankInput, UtteranceInput
 from tests.audio import RATE, noise
+from tests.unit.streams.models.models import write
 from tests.unit.streams.voice import speakers
 from topics.errors import AudioError, EngineError
 
@@ -20,7 +21,7 @@ BUNDLED = models.directory(models.SPEAKERS)
 
 def engine(directory: Path, given: UtteranceInput | FbankInput, length_input: bool = False) -> OnnxSpeakerEngine:
     return OnnxSpeakerEngine(
-        speakers.write(directory, speakers.manifest(given), speakers.graph(given, length_input=length_input))
+        write(directory, speakers.manifest(given), speakers.graph(given, length_input=length_input))
     )
 
 
@@ -74,7 +75,7 @@ def test_graph_that_contradicts_manifest_is_rejected(tmp_path: Path) -> None:
         (b"\0", "model.onnx: "),
     ):
         with pytest.raises(EngineError, match=rf"model\.onnx: {fault.removeprefix('model.onnx: ')}") as raised:
-            OnnxSpeakerEngine(speakers.write(tmp_path, known, data))
+            OnnxSpeakerEngine(write(tmp_path, known, data))
         assert "\n" not in str(raised.value)
 
 
@@ -93,7 +94,7 @@ def test_invalid_manifest_is_rejected(tmp_path: Path) -> None:
     ):
         known = msgspec.structs.replace(good, **{field: value})
         with pytest.raises(EngineError, match=rf"manifest\.json: {fault}"):
-            manifest.read(speakers.write(tmp_path, known, b""))
+            manifest.read(write(tmp_path, known, b""))
     (tmp_path / "manifest.json").write_text('{"kind": "sound-events"}')
     with pytest.raises(EngineError, match=r"manifest\.json: .*sound-events"):
         manifest.read(tmp_path)

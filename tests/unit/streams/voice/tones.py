@@ -4,7 +4,7 @@ import numpy as np
 
 from streams.models.manifest import Graph
 from streams.models.protocol import Floats
-from streams.voice.activity import SileroDetector, SileroStream
+from streams.voice.activity import CONTEXT, SileroDetector
 from streams.voice.speaker_manifest import DiarizationSettings, SpeakerManifest, UtteranceInput
 from streams.voice.speech_segments import RATE
 
@@ -38,18 +38,6 @@ class Tones:
         return unit
 
 
-class Loud(SileroStream):
-    """Detects loud sound as speech."""
-
-    def __init__(self, least: float) -> None:
-        self._pending = np.zeros(64, np.float32)
-        self._least = least
-        self.samples = 0
-
-    def _run(self, frame: Floats) -> float:
-        return float(loud(frame[np.newaxis, 64:], self._least)[0])
-
-
 class Ear(SileroDetector):
     """Detects loud sound."""
 
@@ -58,17 +46,9 @@ class Ear(SileroDetector):
     def __init__(self) -> None:
         pass
 
-    def stream(self) -> SileroStream:
-        return Loud(self.least)
-
     def run(self, frames: Floats, state: Floats) -> tuple[Floats, Floats]:
-        return loud(frames[:, 64:], self.least)[:, np.newaxis], state
-
-
-def loud(frames: Floats, least: float) -> Floats:
-    """Return whether each frame is speech, float32[n]."""
-    heard: Floats = (np.abs(frames).mean(axis=1) > least).astype(np.float32)
-    return heard
+        heard: Floats = (np.abs(frames[:, CONTEXT:]).mean(axis=1, keepdims=True) > self.least).astype(np.float32)
+        return heard, state
 
 
 def talk(*parts: tuple[int | None, float]) -> Floats:

@@ -16,7 +16,6 @@ from infra.cli import train_tag
 from infra.lab.training import added_tag
 from infra.models.registry import Registry
 from infra.teaching import background, heads, tags
-from infra.teaching.background import Background, ContextKind
 from infra.teaching.heads import EmbeddedWindows
 from infra.teaching.negatives import FOLDS, USER_LABEL, Negatives, gather
 from streams.audio.analysis import Analysis
@@ -152,20 +151,8 @@ def hiss(number: int) -> Floats:
 
 
 @pytest.fixture
-def app(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> typer.Typer:
+def app(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, part_of_background: None) -> typer.Typer:
     monkeypatch.setenv("EARSHOT_DATA", str(tmp_path / "data"))
-    read = background.read
-
-    def part(manifest: Manifest, context: ContextKind = "") -> Background:
-        """Return a sixteenth of it, which is faster to learn against."""
-        whole = read(manifest, context)
-        assert whole is not None
-        kept = whole.recording % 16 == 0
-        numbers = np.unique(whole.recording[kept], return_inverse=True)
-        labels = tuple(whole.labels[number] for number in numbers[0])
-        return Background(whole.embeddings[kept], numbers[1], whole.source[kept], labels)
-
-    monkeypatch.setattr(background, "read", part)
     for folder, sound, count in (("with", warble, 11), ("without", hiss, 2)):
         (tmp_path / folder).mkdir()
         for number in range(count):

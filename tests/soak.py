@@ -14,11 +14,9 @@ Lengths = dict[str, int]
 
 #: Each run: arguments of `python -m`, and its duration, in variables with the prefix EARSHOT_TEST_.
 RUNS: Final[dict[str, tuple[str, Lengths]]] = {
-    "kill": ("pytest tests/recovery/test_kill.py", {"CHUNKS": 10_000}),
-    "sockets": ("pytest tests/recovery/test_socket_kill.py", {"SOCKET_CHUNKS": 10_000}),
+    "kill": ("pytest tests/recovery/test_kill.py", {"CHUNKS": 20_000}),
     "workers": ("pytest -s tests/recovery/test_worker_kill.py", {"WORKER_KILLS": 500}),
     "jobs": ("pytest tests/recovery/test_jobs_kill.py", {"JOBS": 500}),
-    "metering": ("pytest tests/recovery/test_metering_kill.py", {"KILLS": 20}),
     "speakers": ("pytest tests/recovery/test_speakers_kill.py", {"KILLS": 50}),
     "log": ("pytest tests/recovery/test_log_crash.py", {"KILLS": 50}),
     "disk": ("pytest tests/recovery/test_full_disk.py", {"FILLS": 10}),

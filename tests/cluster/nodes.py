@@ -44,11 +44,18 @@ def service_nodes(
         yield nodes
 
 
-def start_again(nodes: Sequence[ServiceProcess]) -> None:
-    """Start stopped nodes, and wait until each node has partitions, and each partition a node."""
+def start(*nodes: ServiceProcess) -> None:
+    """Start those that do not run, at the same time, and wait until all serve requests."""
     for node in nodes:
         if not node.running:
-            node.start()
+            node.start(wait=0)
+    for node in nodes:
+        node.wait_ready()
+
+
+def start_again(nodes: Sequence[ServiceProcess]) -> None:
+    """Start stopped nodes, and wait until each node has partitions, and each partition a node."""
+    start(*nodes)
 
     def settled() -> bool:
         told = nodes[0].operate("GET", "/nodes")

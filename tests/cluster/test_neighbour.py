@@ -39,47 +39,6 @@ def settings(engines: tuple[StubEngines, StubEngines]) -> list[Settings]:
     return [{**stub.settings, "speech_timeout": JOB_SECONDS, "speech_concurrency": MOST_JOBS} for stub in engines]
 
 
-async def _restart(neighbour: ServiceProcess, kill: bool) -> None:
-    if kill:
-        await asyncio.to_thread(neighbour.kill)
-    else:
-        await asyncio.to_thread(neighbour.stop)
-    await asyncio.to_thread(neighbour.start)
-
-
-# --- jobs -------------------------------------------------------------------------------------------------------------
-
-
-async def test_jobs_run_once_across_neighbour_restarts(nodes: Pair, engines: tuple[StubEngines, StubEngines]) -> None:
-    """The engine gets each job of the first node once, however often the neighbour is killed, stopped and started."""
-    (one, other), (mine, others) = nodes, engines
-    for stub in (mine, others):
-        stub.open.clear()
-    async with Client(one, give_up=JOB_SECONDS) as client:
-        # The engines identify jobs by length.
-        jobs = list[str]()
-        # Ids are random, and jobs of both nodes are needed.
-        while len(jobs) < JOBS or not (mine.calls[SPEECH] and others.calls[SPEECH]):
-            jobs.append(await client.job(spoken(2 + len(jobs)), {"speech_analysis": True}, f"slow-{len(jobs)}"))
-            await until(lambda: mine.calls[SPEECH] + others.calls[SPEECH] >= len(jobs), 60)
-        owned = set(mine.sizes)
-        assert len(owned | set(others.sizes)) == len(jobs)
-        for number in range(RESTARTS):
-            # Each death counts against the neighbour's own running jobs; three would be too many.
-            await _restart(other, kill=number == 0)
-        # Finally it stays away, and its jobs move here.
-        other.kill()
-        mine.open.set()
-        async with asyncio.timeout(JOB_SECONDS):
-            results = [await client.result(job) for job in jobs]
-        assert all(result["speech_analysis"]["status"] == "success" for result in results), results
-        asked = mine.sizes + others.sizes
-        assert {asked[size] for size in owned} == {1}
-
-
-# --- sessions ---------------------------------------------------------------------------------------------------------
-
-
 async def _owned(one: ServiceProcess, other: ServiceProcess) -> tuple[list[Stream], str]:
     """Return sessions of the first node, which it serves while its neighbour is dead, and one of the neighbour."""
     async with Client(one) as client, Client(other) as there:
@@ -125,30 +84,54 @@ async def _upload(one: ServiceProcess, owned: list[Stream], answers: Counter[str
             await asyncio.sleep(0.2)
 
 
-async def test_kept_partitions_are_served_across_neighbour_restarts(nodes: Pair) -> None:
-    """Each read is answered 200, and so is each upload, possibly after a delay."""
-    one, other = nodes
-    owned, foreign = await _owned(one, other)
+async def _jobs(client: Client, mine: StubEngines, others: StubEngines) -> list[str]:
+    """Post jobs until each node has some; the engines, which hold them, identify them by length."""
+    jobs = list[str]()
+    # Ids are random, and jobs of both nodes are needed.
+    while len(jobs) < JOBS or not (mine.calls[SPEECH] and others.calls[SPEECH]):
+        jobs.append(await client.job(spoken(2 + len(jobs)), {"speech_analysis": True}, f"slow-{len(jobs)}"))
+        await until(lambda: mine.calls[SPEECH] + others.calls[SPEECH] >= len(jobs), 60)
+    assert len({*mine.sizes, *others.sizes}) == len(jobs)
+    return jobs
+
+
+async def test_kept_partitions_are_served_across_neighbour_restarts(
+    nodes: Pair, engines: tuple[StubEngines, StubEngines]
+) -> None:
+    """Each read and each upload is answered 200, possibly after a delay, and the engine gets each job once."""
+    (one, other), (mine, others) = nodes, engines
+    for stub in engines:
+        stub.open.clear()
     reads, uploads = Counter[str](), Counter[str]()
+    owned, foreign = await _owned(one, other)
+    async with Client(one, give_up=JOB_SECONDS) as client:
+        jobs = await _jobs(client, mine, others)
+        kept = set(mine.sizes)
 
-    async def rounds() -> None:
-        """Wait for two more rounds of reads and uploads."""
-        due = [answers.total() + 2 * len(owned) for answers in (reads, uploads)]
-        await until(lambda: reads.total() >= due[0] and uploads.total() >= due[1], 60)
+        async def rounds() -> None:
+            """Wait for two more rounds of reads and uploads."""
+            due = [answers.total() + 2 * len(owned) for answers in (reads, uploads)]
+            await until(lambda: reads.total() >= due[0] and uploads.total() >= due[1], 60)
 
-    async with Client(one) as client:
         work = asyncio.gather(_read(one, owned, reads), _upload(one, owned, uploads))
         try:
             await rounds()
             for number in range(RESTARTS):
-                await _restart(other, kill=number % 2 == 0)
+                await asyncio.to_thread(other.stop if number % 2 else other.kill)
+                await asyncio.to_thread(other.start)
                 await rounds()
-            # Finally its partitions are taken over here, and the others stay.
+            # Finally it stays away, and its sessions and jobs move here.
             other.kill()
+            mine.open.set()
             assert (await client.status(foreign)).status_code == 200
+            async with asyncio.timeout(JOB_SECONDS):
+                results = [await client.result(job) for job in jobs]
             await rounds()
         finally:
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)
     assert set(reads) == {"200"}, reads
     assert set(uploads) == {"200"}, uploads
+    assert all(result["speech_analysis"]["status"] == "success" for result in results), results
+    asked = mine.sizes + others.sizes
+    assert {asked[size] for size in kept} == {1}

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from tests.cluster.nodes import PARTITIONS, service_nodes
+from tests.cluster.nodes import PARTITIONS, service_nodes, start
 from tests.kafka.records import records
 from tests.process import ServiceProcess, ask
 from tests.recovery.load import Client, Stream
@@ -72,8 +72,7 @@ async def _check(nodes: Sequence[ServiceProcess], bad: Stream, good: Stream) -> 
 
 def test_garbage_stops_one_partition_until_operator_skips_it(tmp_path: Path) -> None:
     with service_nodes(tmp_path, {}, {}) as nodes:
-        for node in nodes:
-            node.start()
+        start(*nodes)
         one, two = nodes
         bad, good = (asyncio.run(_stream(node)) for node in nodes)
         number = partition_of(bad.session, PARTITIONS)
@@ -82,25 +81,18 @@ def test_garbage_stops_one_partition_until_operator_skips_it(tmp_path: Path) -> 
         asyncio.run(_check(nodes, bad, good))
         parked = _parked(one)
         assert set(parked.values()) == {1}
-        for wait in (True, False):
-            for node in nodes:
-                node.kill() if wait else node.stop()
-            for node in nodes:
-                node.start(0)
-            for node in nodes:
-                node.wait_ready()
-            wait_for(lambda: _stopped(one) and not one.operate("GET", "/nodes")["missing"][1:], 60)
-            asyncio.run(_check(nodes, bad, good))
-            assert _parked(one) == parked, "a takeover parked them again"
+        for node in nodes:
+            node.kill()
+        start(*nodes)
+        wait_for(lambda: _stopped(one) and not one.operate("GET", "/nodes")["missing"][1:], 60)
+        asyncio.run(_check(nodes, bad, good))
+        assert _parked(one) == parked, "a takeover parked them again"
         assert [stop["partition"] for stop in _stopped(one)] == [number]
         # Nothing has to run for a decision.
         for node in nodes:
             node.stop()
         one.command("partitions", "skip", str(number), "--yes")
-        for node in nodes:
-            node.start(0)
-        for node in nodes:
-            node.wait_ready()
+        start(*nodes)
         wait_for(lambda: not _stopped(one), 60)
         asyncio.run(_finish(two, bad))
         parked = _parked(one)

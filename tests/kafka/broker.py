@@ -110,13 +110,18 @@ def launched_kafka(
     security: BrokerSecurity | None = None,
 ) -> Iterator[KafkaCluster]:
     """Yield a cluster of our launcher, which a test may kill; skip if its programs are not installed."""
-    if missing := _missing_programs():
-        pytest.skip(f"no Kafka: no container engine to use here, and {' and '.join(missing)} not installed")
+    require_programs()
     with (
         tempfile.TemporaryDirectory(prefix="earshot-kafka-") as directory,
         KafkaCluster(Path(directory), nodes, None, proxies, settings, security) as cluster,
     ):
         yield cluster
+
+
+def require_programs() -> None:
+    """Skip the test if the launcher's programs are not installed."""
+    if missing := _missing_programs():
+        pytest.skip(f"no Kafka: no container engine to use here, and {' and '.join(missing)} not installed")
 
 
 def _missing_programs() -> list[str]:

@@ -1,4 +1,4 @@
-"""Brokers that require TLS and a password: the service and clients with both are served, others get the reason."""
+"""Brokers with TLS, passwords and an authorizer: who has all that it takes is served, others get the reason."""
 
 import asyncio
 import re
@@ -9,17 +9,18 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 from aiokafka import AIOKafkaProducer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Producer, admin
 
 from streams.kafka.connection import KafkaConnection
+from streams.kafka.consumers import Consumers
 from streams.kafka.kafka_history import kafka_history
-from streams.kafka.topics import ensure
+from streams.kafka.topics import TopicsDiffer, ensure
 from tests.kafka.broker import launched_kafka
 from tests.kafka_launcher.security import MECHANISMS, BrokerSecurity
 from tests.process import ServiceProcess
 from tests.recovery.load import Client
 from tests.recovery.truth import stream_and_compare
-from tests.waiting import turn, until
+from tests.waiting import turn, until, wait_for
 from topics import catalog
 from topics.errors import ServiceError, Unavailable
 
@@ -27,6 +28,14 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 T = TypeVar("T")
 
+#: Its module exports nothing, as far as mypy can see.
+LIBRARY: Any = admin
+AUTHORIZER = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+    # The plain listener is the operator's.
+    "super.users": "User:ANONYMOUS",
+}
 PARTITIONS = 2
 LIMIT = catalog.record_limit(0)
 TOPICS = catalog.topics(3_600_000)
@@ -34,10 +43,11 @@ STRANGER = Path(__file__).parents[1] / "unit" / "streams" / "kafka" / "authority
 
 
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaConnection]:
+def connections(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KafkaConnection, KafkaConnection]]:
+    """The connections of a user, who may do what no rule is about, and of the operator."""
     security = BrokerSecurity(tmp_path_factory.mktemp("security"), "earshot", "secret-word")
-    with launched_kafka(security=security) as cluster:
-        yield KafkaConnection(
+    with launched_kafka(settings=AUTHORIZER, security=security) as cluster:
+        user = KafkaConnection(
             (cluster.secured_bootstrap,),
             "sasl_ssl",
             "SCRAM-SHA-512",
@@ -45,6 +55,12 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaConnectio
             security.password,
             ssl_ca_location=security.authority,
         )
+        yield user, KafkaConnection((cluster.bootstrap,))
+
+
+@pytest.fixture
+def secured(connections: tuple[KafkaConnection, KafkaConnection]) -> KafkaConnection:
+    return connections[0]
 
 
 @pytest.fixture
@@ -100,7 +116,7 @@ def test_topics_are_created_and_history_is_read(secured: KafkaConnection) -> Non
 def test_both_libraries_authenticate_with_every_mechanism(secured: KafkaConnection, mechanism: str) -> None:
     connection = msgspec.structs.replace(secured, sasl_mechanism=mechanism)
     run(topics_made(connection))
-    described = AdminClient({**connection.librdkafka(), "log_level": 0}).list_topics(timeout=20)
+    described = LIBRARY.AdminClient({**connection.librdkafka(), "log_level": 0}).list_topics(timeout=20)
     assert {topic.name for topic in TOPICS} <= set(described.topics)
 
 
@@ -151,3 +167,63 @@ def test_service_with_wrong_password_prints_reason(settings: dict[str, str], tmp
     line = r"earshot: EARSHOT_BROKER: Kafka at 127\.0\.0\.1:\d+: SaslAuthenticationFailed: .*"
     assert re.fullmatch(line, said)
     assert "another-word" not in process.log.read_text()
+
+
+def allow(operator: KafkaConnection, prefix: str, *operations: str) -> None:
+    client: Any = LIBRARY.AdminClient(operator.librdkafka())
+    rules = [
+        LIBRARY.AclBinding(
+            LIBRARY.ResourceType.TOPIC,
+            prefix,
+            LIBRARY.ResourcePatternType.PREFIXED,
+            "User:earshot",
+            "*",
+            LIBRARY.AclOperation[operation],
+            LIBRARY.AclPermissionType.ALLOW,
+        )
+        for operation in operations
+    ]
+    for made in client.create_acls(rules).values():
+        made.result()
+
+
+def test_start_names_missing_rights(connections: tuple[KafkaConnection, KafkaConnection]) -> None:
+    user, operator = (msgspec.structs.replace(one, prefix="guarded") for one in connections)
+    run(topics_made(operator))
+    allow(operator, "guarded", "CREATE", "DESCRIBE", "DESCRIBE_CONFIGS", "READ")
+    with pytest.raises(TopicsDiffer) as refused:
+        wait_for(lambda: run(topics_made(user)), 10)
+    for topic in TOPICS:
+        assert f"{user.topic(topic.name)}: the user lacks the right to WRITE" in str(refused.value)
+    allow(operator, "guarded", "WRITE")
+
+    def accepted() -> bool:
+        try:
+            run(topics_made(user))
+        except TopicsDiffer:
+            return False
+        return True
+
+    wait_for(accepted, 10)
+
+
+async def test_open_transaction_of_a_stranger_hides_nothing(
+    connections: tuple[KafkaConnection, KafkaConnection],
+) -> None:
+    operator = msgspec.structs.replace(connections[1], prefix="visited")
+    await topics_made(operator)
+    topic = operator.topic(catalog.COMMANDS)
+    stranger: Any = Producer({**operator.librdkafka(), "transactional.id": "stranger"})
+    ours: Any = Producer(operator.librdkafka())
+    await asyncio.to_thread(stranger.init_transactions, 30)
+    stranger.begin_transaction()
+    for producer, value in (stranger, b"open"), (ours, b"ours"):
+        producer.produce(topic, value, b"key", 1)
+        assert await asyncio.to_thread(producer.flush, 30) == 0
+    consumers, tp = Consumers(operator, LIMIT), catalog.TopicPartition(catalog.COMMANDS, 1)
+    begin, end = (await consumers.bounds([tp]))[tp]
+    assert (begin, end) == (0, 2)
+    values = [record.value async for records in consumers.read(tp, begin, end) for record in records]
+    assert values == [b"open", b"ours"]
+    await asyncio.to_thread(consumers.close)
+    await asyncio.to_thread(stranger.abort_transaction, 30)

@@ -1,12 +1,12 @@
 """Deadlines count only time in which the service could have met them: no backlog, and no absence, however many."""
 
 import asyncio
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.process import ServiceProcess
+from tests.recovery.conftest import ON_EMBEDDED
 from tests.recovery.load import Client, Stream
 from tests.recovery.test_swap import variant
 from tests.recovery.truth import expected_events
@@ -14,10 +14,10 @@ from tests.recovery.truth import expected_events
 IDLE_SECONDS = 8
 #: How much later than its idle time a session may go, in service time.
 LATE_SECONDS = 60
-RESTARTS = 3
+RESTARTS = 2
 CHUNKS = 8
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [ON_EMBEDDED, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture
@@ -77,17 +77,13 @@ async def test_sessions_outlive_backlog_and_absence_and_then_expire(victim: Serv
         truth = [await asyncio.to_thread(expected_events, stream.chunks, model) for stream in streams]
         assert all([await _waits(client, stream) for stream in streams])
         victim.environment["EARSHOT_MODEL"] = str(model)
-        await _restart(victim, 2 * IDLE_SECONDS)
+        await _restart(victim, IDLE_SECONDS)
         await client.seal(unsealed)
         await asyncio.gather(*(_analysed(client, stream) for stream in streams))
         assert [await client.events(stream.session) for stream in streams] == truth
-        # Nobody could read the results while the service was away. The time in which it ran counts.
-        ran = 0.0
+        # Nobody could read the results while the service was away.
         for _ in range(RESTARTS):
             await _restart(victim, IDLE_SECONDS)
-            began = time.monotonic()
             assert all([await _is_there(client, stream) for stream in streams])
-            await asyncio.sleep(IDLE_SECONDS / RESTARTS / 2)
-            ran += time.monotonic() - began
         for stream in streams:
-            await _gone(client, stream, IDLE_SECONDS + LATE_SECONDS - ran)
+            await _gone(client, stream, IDLE_SECONDS + LATE_SECONDS)

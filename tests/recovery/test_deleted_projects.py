@@ -15,6 +15,7 @@ from app.parts import JOBS, JOBS_PREFIX, OWN_SOUNDS, SESSIONS
 from tests.contract.api import Api, tone, wav
 from tests.contract.jobs import SOUND, Jobs
 from tests.process import ServiceProcess, ask
+from tests.recovery.conftest import ON_EMBEDDED
 from tests.waiting import wait_for
 
 REMOVED = "project.removed"
@@ -81,18 +82,19 @@ def lines(service: ServiceProcess, tenant: str) -> list[dict[str, object]]:
     return rows
 
 
-def wait_for_removal(tenant: Tenant) -> None:
-    """Wait until its sessions and job are deleted, and not just refused."""
+def wait_for_removal(*tenants: Tenant) -> None:
+    """Wait until their sessions and jobs are deleted, and not just refused."""
+    log, due = tenants[0].service.log, sum(len(tenant.sessions) + 1 for tenant in tenants)
 
     def removed() -> int:
-        said = [line for line in tenant.service.log.read_text().splitlines() if REMOVED in line]
-        return sum(json.loads(line)["ids"] for line in said)
+        return sum(json.loads(line)["ids"] for line in log.read_text().splitlines() if REMOVED in line)
 
-    wait_for(lambda: removed() == len(tenant.sessions) + 1)
+    wait_for(lambda: removed() == due)
 
 
+@ON_EMBEDDED
 def test_deletion_takes_effect_at_once_and_on_everything(victim: ServiceProcess) -> None:
-    other, gone = Tenant(victim, "kept"), Tenant(victim, "gone")
+    other, gone, later = (Tenant(victim, name) for name in ("kept", "gone", "later"))
     (project,) = [one["id"] for one in victim.operate("GET", "/projects") if one["name"] == "gone"]
     victim.operate("DELETE", "/projects/gone")
     assert gone.served() == []
@@ -100,12 +102,24 @@ def test_deletion_takes_effect_at_once_and_on_everything(victim: ServiceProcess)
     billed = lines(victim, project)
     assert gone.served() == []
     assert lines(victim, project) == billed, "what was refused is not billed"
+    # A command takes effect on a running service soon.
+    victim.command("project", "delete", "later", "--yes")
+    wait_for(lambda: later.ask("GET", f"{JOBS_PREFIX}/project").status_code == 401, 30)
+    wait_for_removal(gone, later)
+    assert later.served() == []
     for path, noun, count in ("/api/v1/jobs", "jobs", 1), ("/audio_sessions/", "sessions", 3):
         listed = ask("GET", victim.url + path, headers={"X-Api-Key": other.key}).json()
         assert len(listed[noun]) == count, "of another project"
 
 
-@pytest.mark.parametrize("command", [("project", "delete", "gone"), ("org", "delete", "Zoo")])
+@pytest.mark.parametrize(
+    ("victim", "command"),
+    [
+        ("embedded", ("project", "delete", "gone")),
+        pytest.param("kafka", ("org", "delete", "Zoo"), marks=pytest.mark.kafka),
+    ],
+    indirect=["victim"],
+)
 def test_deletion_is_finished_across_kills(victim: ServiceProcess, command: tuple[str, ...]) -> None:
     """The service dies between the deletion of the project and that of its sessions and jobs."""
     victim.operate("POST", "/organizations", json={"name": "Zoo"})
@@ -124,11 +138,3 @@ def test_deletion_is_finished_across_kills(victim: ServiceProcess, command: tupl
         database.commit()
     victim.start()
     assert gone.served() == [], "nothing is left that the note would have to hide"
-
-
-def test_deletion_by_a_command_takes_effect_on_a_running_service(victim: ServiceProcess) -> None:
-    gone = Tenant(victim, "gone")
-    victim.command("project", "delete", "gone", "--yes")
-    wait_for(lambda: gone.ask("GET", f"{JOBS_PREFIX}/project").status_code == 401, 30)
-    wait_for_removal(gone)
-    assert gone.served() == []

@@ -10,7 +10,7 @@ SCRIPTS := $(if $(shell command -v node 2>/dev/null),$(if $(shell command -v npm
 # Bytecode is kept whatever the shell says: without it every process of a test run compiles all modules again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test unit soak check style types rooms pages packages modules scripts fuzz audit sbom format bench extra evaluate train weights tiny whole-sets kafka build clean
+.PHONY: run test unit soak check style types rooms pages packages scripts fuzz audit sbom format bench extra evaluate train weights tiny whole-sets kafka build clean
 
 run: .venv/.installed ## Start the service: embedded log, bundled model, data under ./data
 	@case "$$EARSHOT_BROKER" in kafka:*) $(MAKE) -s .venv/.extra-kafka;; esac
@@ -43,10 +43,6 @@ pages: .venv/.dev
 
 packages: .venv/.dev
 	@$(PYTHON) -m tests.supply audit --offline
-
-# What pytest makes of the tests is kept: here once, and not by each of its processes at the same time.
-modules: .venv/.dev
-	@$(PYTHON) -m pytest tests --collect-only -q >/dev/null
 
 scripts: $(SCRIPTS)
 	@if [ -n "$(SCRIPTS)" ]; then $(NODE)/tsc -p tests/javascript && $(NODE)/eslint -c tests/javascript/eslint.config.js app/dashboard/static app/documents/pages; \

@@ -27,8 +27,8 @@ from tests.kafka.broker import NAMED, shared_broker
 
 ROOT: Final = Path(__file__).parent.parent
 CORES: Final = os.cpu_count() or 1
-#: Tests of services beside each other: they often wait, for timeouts of Kafka and for their processes.
-WAITING: Final = 2 * CORES
+#: Tests of services beside each other: most of their time they wait, for timeouts of Kafka and for their processes.
+WAITING: Final = 3 * CORES
 SLOWEST: Final = 12
 OUTCOMES: Final = {"failure": "failed", "error": "failed", "skipped": "skipped"}
 ENVIRONMENT: Final = {
@@ -59,8 +59,6 @@ ELSEWHERE: Final = ("--ignore=tests/unit", "--ignore=tests/simulation", "--ignor
 #: In order; lanes of one place run beside each other, and the stages of a lane one after another. Whoever computes is
 #: nice to whoever waits for a service, and so the processors are never idle. The first lane shows its progress.
 STAGES: Final[Sequence[Sequence[Sequence[Stage]]]] = (
-    # Without tests: lint, types, import rules, documentation, scripts; and the tests are compiled once for all stages.
-    ((Stage("check", ("make", "--no-print-directory", f"-j{CORES}", "check", "modules"), pytest=False),),),
     (
         # Everything that starts a service, by groups that share one (`tests/conftest.py`), the longest first.
         (
@@ -71,8 +69,9 @@ STAGES: Final[Sequence[Sequence[Sequence[Stage]]]] = (
         ),
         # The blocks of the pages in a copy of the project: one test after another, so nobody else delays them.
         (Stage("pages", ("tests/documentation",)),),
-        # Rooms in one process, and histories of simulated nodes: they compute.
+        # Lint, types, import rules, documentation, scripts; rooms in one process, and histories of simulated nodes.
         (
+            Stage("check", ("make", "--no-print-directory", f"-j{CORES}", "check"), pytest=False, nice=10),
             Stage("unit", ("tests/unit", "-n", str(CORES), "--dist", "worksteal"), nice=10),
             Stage("simulation", ("tests/simulation", "-n", str(CORES), "--dist", "worksteal"), nice=10),
         ),

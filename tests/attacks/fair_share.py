@@ -16,10 +16,10 @@ import os
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from benchmarks import audio
 from benchmarks.client import LoadClient, LoadError
@@ -133,18 +133,14 @@ def _job_body() -> bytes:
 _JOB: Final = _job_body()
 
 
-def _loud(port: int, key: str, streams: int, job_pause: float, seconds: float) -> None:
-    """Run at low priority in a separate process, because a remote load would take no CPU from the service."""
-    os.nice(19)
-    asyncio.run(Sender(port, key, streams, job_pause).send(seconds))
+async def _send(port: int, key: str, times: int, seconds: float) -> None:
+    await Sender(port, key, times, JOB_PAUSE / times).send(seconds)
 
 
-def _upload(port: int, key: str, streams: int, seconds: float) -> None:
-    os.nice(19)
-    asyncio.run(_upload_streams(Target(port, (), key=key), streams, time.perf_counter() + seconds))
+async def _upload(port: int, key: str, streams: int, seconds: float) -> None:
+    """Upload streams at full speed."""
+    target, end = Target(port, (), key=key), time.perf_counter() + seconds
 
-
-async def _upload_streams(target: Target, streams: int, end: float) -> None:
     async def one(number: int) -> None:
         client = await LoadClient.connect(target)
         await client.create("stream")
@@ -156,18 +152,9 @@ async def _upload_streams(target: Target, streams: int, end: float) -> None:
     await asyncio.gather(*(one(number) for number in range(streams)))
 
 
-def _compute(seconds: float) -> None:
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        pass
-
-
-def _flood(port: int, key: str, sockets: int, seconds: float) -> None:
-    os.nice(19)
-    asyncio.run(_flood_sockets(Target(port, (), key=key), sockets, time.perf_counter() + seconds))
-
-
-async def _flood_sockets(target: Target, sockets: int, end: float) -> None:
+async def _flood(port: int, key: str, sockets: int, seconds: float) -> None:
+    """Flood live sockets with tiny chunks."""
+    target, end = Target(port, (), key=key), time.perf_counter() + seconds
     chunks = [message(bytes(TINY))] * TOGETHER
 
     async def one() -> None:
@@ -181,14 +168,26 @@ async def _flood_sockets(target: Target, sockets: int, end: float) -> None:
     await asyncio.gather(*(one() for _ in range(sockets)))
 
 
+def _compute(seconds: float) -> None:
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+
+def _run(attack: Callable[..., Coroutine[Any, Any, None]], *arguments: object) -> None:
+    """Run at low priority in a separate process, because a remote load would take no CPU from the service."""
+    os.nice(19)
+    asyncio.run(attack(*arguments))
+
+
 @contextmanager
-def loud(attack: Callable[..., None], *arguments: object) -> Iterator[None]:
-    """Let a project send load in another process during the body."""
-    process = multiprocessing.get_context("spawn").Process(target=attack, args=arguments)
+def beside(work: Callable[..., None], *arguments: object) -> Iterator[None]:
+    """Do work in another process during the body."""
+    process = multiprocessing.get_context("spawn").Process(target=work, args=arguments)
     process.start()
     try:
         yield
-        # On a slow machine its backlog may last for minutes; nobody waits for it.
+        # On a slow machine the backlog of a load may last for minutes; nobody waits for it.
         if process.exitcode:
             raise RuntimeError(f"the loud project ended with {process.exitcode}")
     finally:
@@ -205,27 +204,15 @@ def measured(port: int, key: str, seconds: float) -> Latencies:
     return sender.latencies
 
 
-def attack(
-    service: ServiceProcess, seconds: float, *, times: int = 0, sockets: int = 0, streams: int = STREAMS
-) -> tuple[Latencies, Latencies, Latencies]:
-    """Return the quiet project's measurements alone, beside a process that computes, and beside the loud project.
-
-    The loud project sends `times` as much as the quiet one, or floods `sockets`, or else uploads `streams`.
-    """
+def attacked(
+    service: ServiceProcess, seconds: float, *, times: int = 0, sockets: int = 0, streams: int = 0
+) -> Latencies:
+    """Measure the quiet project beside a loud one that sends `times` as much, floods `sockets` or uploads `streams`."""
+    attack = _flood if sockets else _send if times else _upload
     key = service.project(f"loud {time.monotonic_ns()}")
-    port, long = service.port, seconds + 2 * WARM_SECONDS
-    alone = measured(port, KEY, seconds)
-    with loud(_compute, long):
-        busy = measured(port, KEY, seconds)
-    if sockets:
-        sends = loud(_flood, port, key, sockets, long)
-    elif times:
-        sends = loud(_loud, port, key, times, JOB_PAUSE / times, long)
-    else:
-        sends = loud(_upload, port, key, streams, long)
-    with sends:
+    with beside(_run, attack, service.port, key, sockets or times or streams, seconds + 2 * WARM_SECONDS):
         time.sleep(WARM_SECONDS)
-        return alone, busy, measured(port, KEY, seconds)
+        return measured(service.port, KEY, seconds)
 
 
 def main() -> None:
@@ -246,14 +233,18 @@ def main() -> None:
             tempfile.TemporaryDirectory() as directory,
             ServiceProcess(Path(directory) / "data", **settings) as service,
         ):
-            for latencies, more in zip(found, attack(service, arguments.seconds, **load), strict=True):
+            alone = measured(service.port, KEY, arguments.seconds)
+            with beside(_compute, arguments.seconds + WARM_SECONDS):
+                busy = measured(service.port, KEY, arguments.seconds)
+            loud = attacked(service, arguments.seconds, **load)
+            for latencies, more in zip(found, (alone, busy, loud), strict=True):
                 for kind, some in more.items():
                     latencies[kind] += some
     print("what     alone p50    p95    busy p50    p95    loud p50    p95    p95 loud / busy")
     for kind in found[0]:
         figures = "  ".join(f"{percentile(one[kind], 0.5):10.1f} {percentile(one[kind], 0.95):6.1f}" for one in found)
-        _, busy, beside = (percentile(one[kind], 0.95) for one in found)
-        print(f"{kind:8}{figures} {beside / busy:18.2f}   ({', '.join(str(len(one[kind])) for one in found)})")
+        ratio = percentile(found[2][kind], 0.95) / percentile(found[1][kind], 0.95)
+        print(f"{kind:8}{figures} {ratio:18.2f}   ({', '.join(str(len(one[kind])) for one in found)})")
 
 
 if __name__ == "__main__":

@@ -6,9 +6,11 @@ import threading
 from typing import BinaryIO, Final
 
 from streams.audio import decode
-from streams.audio.decode import MAX_FILE_S, AudioFile
+from streams.audio.decode import BROKEN_LIMIT, MAX_FILE_S, AudioFile
 from streams.audio.sources import DescriptorSource
 from streams.processes import zygote
+from streams.processes.child import Deadlines
+from streams.processes.deaths import DEADLY
 from streams.workers.__main__ import main
 from topics.media import Media
 
@@ -18,6 +20,9 @@ SPIN: Final = 11_002
 HANG: Final = 11_003
 SWELL: Final = 11_004
 FAULTS: Final = (CRASH, SPIN, HANG, SWELL)
+#: The error text of each fault.
+SENTENCES: Final[dict[int | None, str]] = {CRASH: DEADLY, SPIN: BROKEN_LIMIT, HANG: DEADLY, SWELL: BROKEN_LIMIT}
+DEADLINES: Final = Deadlines(processor=0.2, idle=0.2, wall=30)
 #: How long an ended process can be looked at: a test's process that stalls must still see how it ended.
 REAP_SECONDS: Final = 10.0
 

@@ -5,15 +5,43 @@ import contextlib
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 
 import msgspec
 
 from benchmarks.measures import percentile
 from benchmarks.procfs import resident_bytes
-from tests.attacks.bystanders import Bystanders, bystanders
 from tests.process import ServiceProcess
-from tests.recovery.load import Client
+from tests.recovery.load import Client, Stream
+
+#: Between two chunks of a bystander.
+PERIOD = 0.5
+
+
+class Bystanders:
+    """Clients that upload a chunk every half second and time its acknowledgement."""
+
+    def __init__(self, client: Client, streams: list[Stream]) -> None:
+        self._client = client
+        self._streams = streams
+
+    async def measure(self, seconds: float) -> list[float]:
+        """Stream for some seconds; return each chunk's seconds to acknowledgement."""
+        taken: list[float] = []
+        end = time.monotonic() + seconds
+
+        async def live(stream: Stream, number: int) -> None:
+            due = time.monotonic() + PERIOD * number / len(self._streams)
+            while due < end:
+                await asyncio.sleep(due - time.monotonic())
+                began = time.monotonic()
+                await self._client.put(stream, number)
+                taken.append(time.monotonic() - began)
+                due += PERIOD
+
+        await asyncio.gather(*(live(stream, number) for number, stream in enumerate(self._streams)))
+        return taken
 
 
 class AttackReport(msgspec.Struct, frozen=True):
@@ -53,7 +81,8 @@ async def attacked(name: str, service: ServiceProcess, seconds: float, streams: 
     assert service.process is not None
     pid = service.process.pid
     async with Client(service) as client:
-        others, victim = await bystanders(client, streams), await client.open()
+        others = Bystanders(client, [await client.open() for _ in range(streams)])
+        victim = await client.open()
         await others.measure(2 * settle)
         before, alone = resident_bytes(pid), await others.measure(seconds / 2)
         # Outside the bystanders' loop, whose clock must not wait for it.

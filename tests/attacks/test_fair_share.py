@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.measures import percentile
-from tests.attacks.fair_share import TIMES, Latencies, attack
+from tests.attacks.fair_share import TIMES, Latencies, attacked, measured
 from tests.lengths import length
-from tests.process import ServiceProcess
+from tests.process import KEY, ServiceProcess
 
 #: Jobs are sent every two seconds, and the first one does not count.
 SECONDS = length("ATTACK_SECONDS", 6)
@@ -23,24 +23,24 @@ QUEUE_BYTES = 4 << 20
 SOCKETS = 64
 
 
-def test_busy_project_does_not_starve_quiet_one(tmp_path: Path) -> None:
-    with ServiceProcess(tmp_path / "data", model="sed-mini") as service:
-        assert_served(service)
+#: What the loud project does, and the settings of the service. Tiny chunks take room in the log's queue beyond their
+#: bytes; a refused request of the quiet project is an error.
+LOADS = {
+    "64 times as much": ({"times": TIMES}, {}),
+    "sockets with tiny chunks": ({"sockets": SOCKETS}, {"queue_bytes": str(QUEUE_BYTES)}),
+}
 
 
-def test_flooded_sockets_leave_room_in_the_log_queue(tmp_path: Path) -> None:
-    """Tiny chunks take room beyond their bytes; a refused request of the quiet project is an error."""
-    with ServiceProcess(tmp_path / "data", model="sed-mini", queue_bytes=str(QUEUE_BYTES)) as service:
-        assert_served(service, sockets=SOCKETS)
-
-
-def assert_served(service: ServiceProcess, sockets: int = 0) -> None:
-    slow: list[tuple[Latencies, Latencies]] = []
-    while len(slow) < TRIES:
-        alone, _, beside = attack(service, SECONDS, times=TIMES, sockets=sockets)
-        # Whether the first message still falls into the warm-up depends on its time.
-        complete = all(beside[kind] and abs(len(beside[kind]) - len(alone[kind])) <= 1 for kind in SERVED_MS)
-        if complete and all(percentile(beside[kind], 0.5) < most for kind, most in SERVED_MS.items()):
-            return
-        slow.append((alone, beside))
-    pytest.fail(str(slow))
+@pytest.mark.parametrize(("load", "settings"), LOADS.values(), ids=LOADS)
+def test_busy_project_does_not_starve_quiet_one(tmp_path: Path, load: dict[str, int], settings: dict[str, str]) -> None:
+    with ServiceProcess(tmp_path / "data", model="sed-mini", **settings) as service:
+        alone = measured(service.port, KEY, SECONDS)
+        slow: list[Latencies] = []
+        while len(slow) < TRIES:
+            beside = attacked(service, SECONDS, **load)
+            # Whether the first message still falls into the warm-up depends on its time.
+            complete = all(beside[kind] and abs(len(beside[kind]) - len(alone[kind])) <= 1 for kind in SERVED_MS)
+            if complete and all(percentile(beside[kind], 0.5) < most for kind, most in SERVED_MS.items()):
+                return
+            slow.append(beside)
+    pytest.fail(f"{alone}, {slow}")

@@ -1,19 +1,29 @@
-"""Faults in sequence under load; compaction; deleted tables; one node that rebuilds all from the changelog."""
+"""Faults in sequence under load; compaction; deleted tables; one node that rebuilds all from the changelog.
+
+After each, every page of every session is compared with a clean run, and deleted sessions have none.
+"""
 
 import asyncio
 import random
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from tests.fencing.checker import Findings, compare
+from infra import models
 from tests.fencing.faults import FAULTS
-from tests.fencing.load import Ended, Load
+from tests.fencing.load import PATIENCE_SECONDS, Ended, Load
 from tests.fencing.scene import Scene
 from tests.kafka.compaction import compact
+from tests.process import ServiceProcess
+from tests.recovery.load import Client, Stream
+from tests.recovery.truth import Events, engine, expected_events, faults
 from topics.catalog import CHANGELOG
 
 #: Faults between two compactions of the changelog.
 COMPACT_EVERY = 5
+MODEL = models.directory("sed_mini")
+#: Timeout of a session's windows.
+WINDOWS_SECONDS = 60.0
+AT_ONCE = 8
 
 
 @dataclass
@@ -24,9 +34,8 @@ class Row:
     ended: Ended
     #: Requests held back in the network.
     held: int = 0
-    findings: Findings = field(default_factory=Findings)
-    #: Forbidden answers to clients.
-    refused: list[str] = field(default_factory=list)
+    #: A line for each faulty session, and for each forbidden answer to a client.
+    wrong: list[str] = field(default_factory=list)
 
 
 async def campaign(scene: Scene, kinds: list[str], seed: int) -> AsyncIterator[Row]:
@@ -52,9 +61,9 @@ async def campaign(scene: Scene, kinds: list[str], seed: int) -> AsyncIterator[R
     finally:
         await load.stop()
     everything += load.take()
-    yield Row("compacted", everything, findings=await compare(scene.processes, everything))
+    yield Row("compacted", everything, wrong=await compare(scene.processes, everything))
     rebuilt = await asyncio.to_thread(scene.rebuild)
-    yield Row("rebuilt", everything, findings=await compare([rebuilt], everything))
+    yield Row("rebuilt", everything, wrong=await compare([rebuilt], everything))
 
 
 async def _strike(scene: Scene, load: Load, kind: str, chance: random.Random) -> Row:
@@ -62,5 +71,47 @@ async def _strike(scene: Scene, load: Load, kind: str, chance: random.Random) ->
     held = await FAULTS[kind](scene.nodes[number], load, chance)
     await scene.settle()
     ended = load.take()
-    findings = await compare(scene.processes, ended)
-    return Row(f"{kind} (node {number})", ended, held, findings, load.refused[refused:])
+    wrong = await compare(scene.processes, ended)
+    return Row(f"{kind} (node {number})", ended, held, wrong + load.refused[refused:])
+
+
+async def compare(nodes: list[ServiceProcess], ended: Ended) -> list[str]:
+    """Compare every ended session, read through `nodes` in turn; return a line for each faulty one."""
+    gate = asyncio.Semaphore(AT_ONCE)
+    wrong: list[str] = []
+    # Before the threads: msgspec crashes if two are the first to decode a type.
+    engine(MODEL)
+
+    async with Client(*nodes, patience=PATIENCE_SECONDS) as client:
+
+        async def look(kind: str, stream: Stream) -> None:
+            async with gate:
+                events = await _read(client, stream.session)
+            truth = await asyncio.to_thread(_truth, kind, stream)
+            counts = faults([events], [truth])
+            if any(counts.values()):
+                wrong.append(f"{kind} {stream.session} has {len(events)} of {len(truth)} windows: {counts}")
+
+        async def look_for_nothing(session: str) -> None:
+            async with gate:
+                answer = await client.status(session)
+            if answer.status_code != 404:
+                wrong.append(f"{session} was deleted, and shows: {answer.text[:200]}")
+
+        await asyncio.gather(*(look(*kept) for kept in ended.kept), *map(look_for_nothing, ended.deleted))
+    return wrong
+
+
+async def _read(client: Client, session: str) -> Events:
+    """Return the events of a session; none if it has no answer in time, or is deleted."""
+    try:
+        async with asyncio.timeout(WINDOWS_SECONDS):
+            return await client.events(session)
+    except (AssertionError, TimeoutError):
+        return []
+
+
+def _truth(kind: str, stream: Stream) -> Events:
+    # The bytes of a file are one piece of audio.
+    chunks = [b"".join(stream.chunks)] if kind == "file" else stream.chunks
+    return expected_events(chunks, MODEL)

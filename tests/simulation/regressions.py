@@ -124,14 +124,6 @@ def _parked() -> Iterator[None]:
         yield
 
 
-# --- 8: rows that a beginning owner logs again count as logged, though they may be dropped --------------------------
-
-
-def _begin_as_logged(real: Any, self: PartitionRows, epoch: int, offset: int, at_ms: int) -> None:
-    real(self, epoch, offset, at_ms)
-    self.applied = msgspec.structs.replace(self.applied, stale=())
-
-
 def _wrapping(owner: type, name: str, wrapper: Callable[..., Any]) -> AbstractContextManager[Any]:
     real = getattr(owner, name)
 
@@ -154,14 +146,6 @@ def _log_at_once(real: Any, self: PartitionRows, rows: Any, logged: Callable[[],
 
 def _nothing_on_way(self: SessionStore, id: str) -> tuple[bytes, ...]:
     return ()
-
-
-# --- 11: windows are shown while records of another owner are unread ------------------------------------------------
-
-
-def _show_always(real: Any, self: SessionWorkload, store: SessionStore) -> bool:
-    real(self, store)
-    return True
 
 
 # --- 12: a row that is logged again is the table's, though a newer one is on its way --------------------------------
@@ -217,16 +201,11 @@ REGRESSIONS: Final[dict[int | None, Callable[[], AbstractContextManager[Any]]]] 
     5: partial(_replaced, Partitions, "overtaken", _count_gap),
     6: partial(_wrapping, SessionWorkload, "begin", _begin_or_end),
     7: _parked,
-    8: partial(_wrapping, PartitionRows, "begin", _begin_as_logged),
     9: partial(_wrapping, PartitionRows, "log_first", _log_at_once),
     10: partial(_replaced, SessionStore, "on_way", _nothing_on_way),
-    11: partial(_wrapping, SessionWorkload, "_may_show", _show_always),
     12: partial(_replaced, PartitionRows, "write_again", _write_table_again),
     13: _shown_after_the_end,
     14: partial(_replaced, PartitionRows, "log_heads", _log_no_heads),
     15: partial(_wrapping, PartitionRows, "log_first", _log_headless),
     16: partial(_replaced, GroupMembership, "may_read", _read_as_appended),
 }
-#: Too rare for any number of histories that a run has: `tests/unit/streams/tables/test_rows.py` and
-#: `tests/unit/streams/sessions/test_window_writer.py` hold them.
-RARE: Final = frozenset({8, 11})

@@ -34,8 +34,7 @@ from streams.workers import messages
 from streams.workers.decoded_file import INVALID, MOST_SAMPLES
 from streams.workers.process import StateLost, WorkerProcess
 from streams.workers.workers import MOST_FILES
-from tests.attacks.decoders import DEADLINES, SENTENCES
-from tests.attacks.faulty_decoders import COMMAND
+from tests.attacks.faulty_decoders import COMMAND, DEADLINES, SENTENCES
 from tests.audio import encoded, noise
 from tests.file_pool import FilePool
 from tests.garbage import uncollected

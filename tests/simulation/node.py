@@ -194,9 +194,9 @@ class Node:
     # --- requests ---------------------------------------------------------------------------------------------------
 
     def serving(self) -> Mapping[int, SessionStore]:
-        if self.process.dead or self.process.paused:
+        if self.process.dead or self.process.paused or not self.membership.may_read():
             return {}
-        return {number: self.owners.here[number].sessions for number in self.owners.coverage().here}
+        return {owner.number: owner.sessions for owner in self.owners.all_serving()}
 
     def standbys(self) -> Mapping[int, PartitionRows]:
         """Return the stand-by tables that it maintains."""

@@ -90,10 +90,10 @@ async def _spend_in_worker(workers: Workers, content_type: str, chunk: bytes, ti
     model = manifest.read(models.directory(MODEL)).model_id
     beginning = Beginning(model, SESSIONS.window_ms, SESSIONS.hop_ms, parse(content_type), Cursor(), 0)
     session = WorkerSession(workers, "project", beginning, beginning.media.container != "raw")
-    await session.take([chunk], CHUNK_S)
+    session.absorb(await session.ask([chunk], CHUNK_S))
     began = cpu_seconds([os.getpid()])
     for _ in range(times):
-        await session.take([chunk], CHUNK_S)
+        session.absorb(await session.ask([chunk], CHUNK_S))
     spent = cpu_seconds([os.getpid()]) - began
     session.close()
     return spent

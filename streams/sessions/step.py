@@ -228,7 +228,7 @@ class SessionSteps:
         return active.analysis.ask(step.chunks, seconds, meter, last=step.last, together=together, alone=suspect)
 
     async def absorb(self, step: SessionStep, asked: Awaitable[Answer]) -> None:
-        """Get the windows of a step; raises the errors of `WorkerSession.take`."""
+        """Get the windows of a step; raises the errors of `WorkerSession.absorb`."""
         active = step.active
         assert active.analysis is not None
         try:

@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from streams.audio.levels import Measures
+from topics.geometry import Geometry
 from topics.hearing import Hearing
 from topics.media import Container, Media
 from topics.sessions.records import Cursor
@@ -69,6 +70,10 @@ class Beginning(msgspec.Struct, frozen=True, array_like=True):
     #: The audio is the worker's file, and steps carry no chunks.
     file: bool = False
     hearing: Hearing = Hearing()
+
+    @property
+    def geometry(self) -> Geometry:
+        return Geometry(self.window_ms, self.hop_ms)
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True, tag=True):

@@ -15,16 +15,13 @@ import msgspec
 from numpy import concatenate, empty, float32
 
 from streams.audio import container, decode, pcm, wav
-from streams.audio.analysis import NOTHING, Analysis, score_windows
+from streams.audio.analysis import Analysis, score_windows
 from streams.audio.decode import AudioFile, DecodedAudio, OpenFile
 from streams.audio.levels import SoundMeter
 from streams.audio.windows import AnalysisWindow
 from streams.models.protocol import Floats, SoundEngine
-from streams.workers.messages import ScoredWindows
+from streams.workers.messages import Beginning, ScoredWindows
 from topics.errors import AudioError, NoAudio
-from topics.geometry import Geometry
-from topics.hearing import Hearing
-from topics.media import Media
 from topics.sessions.records import Cursor
 
 P = ParamSpec("P")
@@ -64,60 +61,60 @@ class Progress(Protocol):
         """Close the open chunk, if any. Idempotent."""
 
 
-def open_chunk(data: bytes, declared: Media, open_file: OpenFile) -> AudioFile | DecodedAudio:
-    """Return a chunk decoded if it is small and safe to decode in this process, else opened.
-
-    Raises:
-        AudioError: it does not decode as declared, holds no audio, or exceeds a limit.
-    """
-    if declared.container == "raw" and decode.fits_a_block(data, declared):
-        return decode.decode_block(data, declared)
-    if declared.container in ("wav", "any") and len(data) <= decode.BLOCK_SAMPLES and wav.looks_plain(data):
-        plain = wav.read_plain(data)
-        if plain is not None:
-            return plain
-    return open_file(
-        io.BytesIO(data), declared, decode.MAX_CHUNK_S, block_samples=min(BLOCK_SAMPLES, decode.BLOCK_SAMPLES)
-    )
-
-
 def scored(progress: Progress, first: int, packed: bytes, cursor: Cursor, error: str | None = None) -> ScoredWindows:
     """Return the windows of a step with its measures."""
     measures = None if progress.meter is None else progress.meter.fresh()
     return ScoredWindows(first, packed, cursor, progress.taken, progress.reading, error, measures)
 
 
-class StreamProgress:
-    """A live stream: each chunk decodes by itself, and windows overlap chunks. One thread at a time."""
+class ChunkProgress:
+    """What a session of chunks has in a worker, whether they are a stream or windows. One thread at a time."""
 
     meter: SoundMeter | None = None
 
-    def __init__(
-        self,
-        engine: SoundEngine,
-        geometry: Geometry,
-        media: Media,
-        cursor: Cursor,
-        windows: int,
-        open_file: OpenFile,
-        hearing: Hearing = NOTHING,
-    ) -> None:
-        """Continue at a cursor that follows `windows` windows."""
+    def __init__(self, engine: SoundEngine, beginning: Beginning, open_file: OpenFile) -> None:
+        """Continue at the cursor of a beginning, which follows its windows."""
         self.engine = engine
-        self.geometry = geometry
-        self.media = media
-        self.cursor = cursor
-        #: After a restart, chunks are fed again from the first one still needed; no window is returned twice.
-        self.taken = cursor.keep
+        self.geometry = beginning.geometry
+        self.media = beginning.media
+        self.cursor = beginning.cursor
+        self.taken = beginning.cursor.chunks
+        self._hearing = beginning.hearing
         self._open_file = open_file
-        self._hearing = hearing
-        self._first = windows
+
+    def open_chunk(self, data: bytes) -> AudioFile | DecodedAudio:
+        """Return a chunk decoded if it is small and safe to decode in this process, else opened.
+
+        Raises:
+            AudioError: it does not decode as declared, holds no audio, or exceeds a limit.
+        """
+        declared = self.media
+        if declared.container == "raw" and decode.fits_a_block(data, declared):
+            return decode.decode_block(data, declared)
+        if declared.container in ("wav", "any") and len(data) <= decode.BLOCK_SAMPLES and wav.looks_plain(data):
+            plain = wav.read_plain(data)
+            if plain is not None:
+                return plain
+        return self._open_file(
+            io.BytesIO(data), declared, decode.MAX_CHUNK_S, block_samples=min(BLOCK_SAMPLES, decode.BLOCK_SAMPLES)
+        )
+
+
+class StreamProgress(ChunkProgress):
+    """A live stream: each chunk decodes by itself, and windows overlap chunks. One thread at a time."""
+
+    def __init__(self, engine: SoundEngine, beginning: Beginning, open_file: OpenFile) -> None:
+        super().__init__(engine, beginning, open_file)
+        media = beginning.media
+        #: After a restart, chunks are fed again from the first one still needed; no window is returned twice.
+        self.taken = self.cursor.keep
+        self._first = beginning.windows
         #: Chunks; of the first unit that begins in each, the position in samples, and the place in the chunk in bytes.
         self._starts: deque[tuple[int, int, int]] = deque()
         #: Bytes that are decoded together, though chunks may cut them: of raw PCM, a sample or a block that is mixed.
         self._unit = media.frame_bytes * (pcm.mix_frames(media.rate) if media.channels > 1 else 1)
         #: The beginning of a unit, from earlier chunks; the end of a unit to skip in the next chunk after a restart.
-        self._rest, self._skip = b"", cursor.skip
+        self._rest, self._skip = b"", self.cursor.skip
         #: The current chunk begins like no container.
         self._is_piece = False
         #: The beginning of a unit in the current chunk, and the place (bytes) of the first unit that begins in it.
@@ -189,7 +186,7 @@ class StreamProgress:
             return True
         self._is_piece = self.media.container != "raw" and container.detect(data) is None
         try:
-            audio = open_chunk(data, self.media, self._open_file)
+            audio = self.open_chunk(data)
         except NoAudio:  # A file's header, which recorders write first: time does not go on.
             self._end_chunk()
             return True

@@ -18,10 +18,19 @@ from streams.audio.windows import WindowCutter, WindowGrid
 from streams.models.manifest import Manifest
 from streams.models.protocol import Floats, SoundEngine
 from streams.processes.confinement import REFUSALS
-from streams.workers.messages import Block, Header, Read, RecordingEnd, ScoredWindows, Segment, SegmentScores
+from streams.workers.messages import (
+    Beginning,
+    Block,
+    Header,
+    Read,
+    RecordingEnd,
+    ScoredWindows,
+    Segment,
+    SegmentScores,
+)
 from streams.workers.progress import scored
 from topics.errors import AudioError
-from topics.geometry import SESSIONS, Geometry
+from topics.geometry import SESSIONS
 from topics.hearing import Hearing
 from topics.media import Media
 from topics.sessions.records import Cursor
@@ -110,23 +119,27 @@ class FileProgress:
     taken = 0
     reading = True
 
-    def __init__(
-        self, engine: SoundEngine, geometry: Geometry, media: Media, file: int, windows: int, hearing: Hearing = NOTHING
-    ) -> None:
-        """Begin at the file's first sample, but skip the first `windows` windows.
+    def __init__(self, engine: SoundEngine, beginning: Beginning, file: int) -> None:
+        """Begin at the first sample of a file, given as a descriptor, but skip the windows that are settled.
 
         Raises:
             AudioError: it cannot be opened.
         """
-        source = DescriptorSource(file)
+        source, media = DescriptorSource(file), beginning.media
         if media.container == "raw":
             check_beginning(media, source.read(HEAD))
             source.seek(0)
         self._audio = open_file(source, media, MAX_FILE_S, BLOCK_SAMPLES)
         self._blocks = self._audio.blocks()
-        self._geometry = geometry
-        rate = self._audio.rate
-        self._analysis = Analysis(engine, geometry, rate, recording=True, first_window=windows, hearing=hearing)
+        self._geometry = beginning.geometry
+        self._analysis = Analysis(
+            engine,
+            self._geometry,
+            self._audio.rate,
+            recording=True,
+            first_window=beginning.windows,
+            hearing=beginning.hearing,
+        )
 
     def take(self, chunks: Sequence[bytes] = ()) -> ScoredWindows:
         """Score the windows of the next samples. Damage is an `error` of the last step."""

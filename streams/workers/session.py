@@ -39,19 +39,6 @@ class WorkerSession:
         #: A chunk is longer than a step: the next step continues it and takes no others.
         self.reading = False
 
-    async def take(
-        self, audio: Sequence[bytes | memoryview], seconds: float, meter: SoundMeter | None = None, **flags: bool
-    ) -> ScoredWindows:
-        """Analyse the next audio as `ask` does, and return its windows.
-
-        Raises:
-            AudioError: the audio cannot be analysed.
-            EngineError: the model failed.
-            WorkerDied: the worker ended before it answered.
-            StateLost: the worker with the session's state is gone.
-        """
-        return self.absorb(await self.ask(audio, seconds, meter, **flags))
-
     def ask(
         self,
         audio: Sequence[bytes | memoryview],
@@ -87,7 +74,14 @@ class WorkerSession:
             raise WorkerDied(killed=True) from None
 
     def absorb(self, answer: Answer) -> ScoredWindows:
-        """Return the windows of an answer, and pass its level and spectrogram on; raises the errors of `take`."""
+        """Return the windows of an answer, and pass its level and spectrogram on.
+
+        Raises:
+            AudioError: the audio cannot be analysed.
+            EngineError: the model failed.
+            WorkerDied: the worker ended before it answered, or what it answers cannot be.
+            StateLost: the worker with the session's state is gone.
+        """
         if isinstance(answer, Forgotten) and (self._begins or self._beginning.file):  # It forgets none of these.
             raise WorkerDied
         if not isinstance(answer, ScoredWindows):

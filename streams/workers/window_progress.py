@@ -5,41 +5,18 @@ from collections.abc import Sequence
 from numpy import concatenate, empty, float32
 
 from streams.audio import decode
-from streams.audio.analysis import NOTHING, score_alone, window_samples
-from streams.audio.decode import DecodedAudio, OpenFile
-from streams.audio.levels import SoundMeter
-from streams.models.protocol import SoundEngine
+from streams.audio.analysis import score_alone, window_samples
+from streams.audio.decode import DecodedAudio
 from streams.workers.messages import ScoredWindows
-from streams.workers.progress import STEP_SAMPLES, open_chunk, scored
+from streams.workers.progress import STEP_SAMPLES, ChunkProgress, scored
 from topics.errors import AudioError
-from topics.geometry import Geometry
-from topics.hearing import Hearing
-from topics.media import Media
 from topics.sessions.records import Cursor
 
 
-class WindowProgress:
+class WindowProgress(ChunkProgress):
     """A session fed by `/predict`: each chunk is an independent window. One thread at a time."""
 
     reading = False
-    meter: SoundMeter | None = None
-
-    def __init__(
-        self,
-        engine: SoundEngine,
-        geometry: Geometry,
-        media: Media,
-        cursor: Cursor,
-        windows: int,
-        open_file: OpenFile,
-        hearing: Hearing = NOTHING,
-    ) -> None:
-        self.engine = engine
-        self.geometry = geometry
-        self.media = media
-        self.taken = cursor.chunks
-        self._open_file = open_file
-        self._hearing = hearing
 
     def take(self, chunks: Sequence[bytes]) -> ScoredWindows:
         first, packed, frames, error = self.taken, b"", 0, None
@@ -60,7 +37,7 @@ class WindowProgress:
 
     def _beginning(self, data: bytes) -> tuple[DecodedAudio, int]:
         """Decode a chunk; return the part its window needs and the chunk's number of frames."""
-        audio = open_chunk(data, self.media, self._open_file)
+        audio = self.open_chunk(data)
         if isinstance(audio, DecodedAudio):
             return audio, len(audio.samples)
         frames, beginning = 0, [empty(0, float32)]

@@ -21,7 +21,6 @@ from streams.workers.progress import Progress, StreamProgress, take_together
 from streams.workers.recordings import FileProgress, SegmentScorer, read_blocks
 from streams.workers.window_progress import WindowProgress
 from topics.errors import AudioError, AudioTooLong, EngineError
-from topics.geometry import Geometry
 from topics.media import Media
 
 #: Sessions with state, some 27 KiB each, or 100 KiB with a second model; beyond this, the least recently used is
@@ -166,13 +165,12 @@ class Worker:
         return progress
 
     def _begin(self, beginning: Beginning) -> Progress:
-        engine, geometry = self._engines[beginning.model], Geometry(beginning.window_ms, beginning.hop_ms)
+        engine = self._engines[beginning.model]
         if beginning.file:
             assert self._file is not None
-            return FileProgress(engine, geometry, beginning.media, self._file, beginning.windows, beginning.hearing)
+            return FileProgress(engine, beginning, self._file)
         kind = WindowProgress if beginning.predicts else StreamProgress
-        at = beginning.cursor, beginning.windows
-        return kind(engine, geometry, beginning.media, *at, open_file, beginning.hearing)
+        return kind(engine, beginning, open_file)
 
     def _failed(self, step: Step, error: Exception) -> Fault:
         self._forget(step.session)

@@ -18,10 +18,11 @@ from streams.workers.progress import StreamProgress
 from tests.audio import encoded, noise
 from tests.unit.streams.audio.engines import TAGS, Fingerprint
 from tests.unit.streams.sessions.studio import FILE, RATE, STREAM, Studio, playing
+from tests.unit.streams.workers.asking import beginning
 from tests.waiting import until
 from topics.geometry import SESSIONS
 from topics.media import parse
-from topics.sessions.records import Chunk, Cursor, Deleted, Metered, Sealed
+from topics.sessions.records import Chunk, Deleted, Metered, Sealed
 
 pytestmark = pytest.mark.slow
 
@@ -199,7 +200,7 @@ async def test_silence_stands_for_a_lost_page(tmp_path: Path, coder: str) -> Non
 @pytest.mark.usefixtures("small")
 def test_chunk_with_too_many_frames_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streams.audio.decode.MAX_CHUNK_FRAMES", 50_000)
-    stream = StreamProgress(Fingerprint(), SESSIONS, ANY, Cursor(), 0, open_file)
+    stream = StreamProgress(Fingerprint(), beginning(Fingerprint(), "application/octet-stream"), open_file)
     scores = [stream.take([flac(4)])]
     while stream.reading:
         scores.append(stream.take([]))

@@ -1,9 +1,12 @@
 """Test sessions and segments, and a model that records whose audio it has scored."""
 
+import asyncio
+
 import numpy as np
 
+from streams.audio.levels import SoundMeter
 from streams.models.protocol import Floats
-from streams.workers.messages import Beginning
+from streams.workers.messages import Beginning, ScoredWindows
 from streams.workers.session import WorkerSession
 from streams.workers.workers import Workers
 from tests.unit.streams.audio.engines import SAMPLES, Fingerprint
@@ -21,6 +24,18 @@ def beginning(engine: Fingerprint, declared: str = RAW) -> Beginning:
 
 def session(workers: Workers, engine: Fingerprint, project: str = "p", owned: bool = False) -> WorkerSession:
     return WorkerSession(workers, project, beginning(engine), owned)
+
+
+async def take(
+    analysed: WorkerSession, *chunks: bytes, seconds: float = 1.0, meter: SoundMeter | None = None, **flags: bool
+) -> ScoredWindows:
+    """Have the next chunks analysed, and return their windows."""
+    return analysed.absorb(await analysed.ask(chunks, seconds, meter, **flags))
+
+
+def asked(analysed: WorkerSession, *chunks: bytes, seconds: float = 1.0, **flags: bool) -> asyncio.Task[ScoredWindows]:
+    """Begin `take`."""
+    return asyncio.create_task(take(analysed, *chunks, seconds=seconds, **flags))
 
 
 class Ordered(Gated):

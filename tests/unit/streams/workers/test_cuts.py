@@ -3,6 +3,7 @@
 import re
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,8 +14,9 @@ from streams.audio.decode import decode_chunk, open_file
 from streams.workers.progress import StreamProgress
 from tests.audio import encoded, noise
 from tests.unit.streams.audio.engines import Fingerprint
+from tests.unit.streams.workers.asking import beginning
 from topics.geometry import SESSIONS
-from topics.media import Media, parse
+from topics.media import parse
 from topics.sessions.records import Cursor
 
 RATE = 8000
@@ -31,17 +33,18 @@ AUDIO = {
 BEGINNING = Cursor()
 
 
-def declared(form: str) -> Media:
-    return parse(f"audio/x-raw; rate={RATE}; format={form}")
+def raw(form: str) -> str:
+    return f"audio/x-raw; rate={RATE}; format={form}"
 
 
 def truth(form: str, data: bytes) -> bytes:
     analysis = Analysis(Fingerprint(), SESSIONS, RATE)
-    return analysis.feed(decode_chunk(data, declared(form)).samples) + analysis.finish()
+    return analysis.feed(decode_chunk(data, parse(raw(form))).samples) + analysis.finish()
 
 
-def begun(form: str, cursor: Cursor = BEGINNING, windows: int = 0) -> StreamProgress:
-    return StreamProgress(Fingerprint(), SESSIONS, declared(form), cursor, windows, open_file)
+def begun(declared: str, cursor: Cursor = BEGINNING, windows: int = 0) -> StreamProgress:
+    begin = msgspec.structs.replace(beginning(Fingerprint(), declared), cursor=cursor, windows=windows)
+    return StreamProgress(Fingerprint(), begin, open_file)
 
 
 @pytest.mark.parametrize("form", list(AUDIO))
@@ -54,7 +57,7 @@ def test_windows_are_the_same_however_chunks_are_cut(form: str, data: st.DataObj
     near = data.draw(st.lists(st.integers(1, 5), max_size=3))
     places = sorted({0, *places, *(min(len(audio), place + step) for place in places for step in near), len(audio)})
     chunks = [audio[start:end] for start, end in pairwise(places)]
-    stream, taken, packed = begun(form), 0, b""
+    stream, taken, packed = begun(raw(form)), 0, b""
     per_window = len(Fingerprint().manifest.tags)
     while taken < len(chunks):
         some = data.draw(st.integers(1, 4))
@@ -64,7 +67,7 @@ def test_windows_are_the_same_however_chunks_are_cut(form: str, data: st.DataObj
         packed = packed[: scored.first * per_window] + scored.packed
         taken = scored.cursor.chunks
         if data.draw(st.booleans()):
-            stream = begun(form, scored.cursor, len(packed) // per_window)
+            stream = begun(raw(form), scored.cursor, len(packed) // per_window)
     while stream.taken < len(chunks):
         assert stream.take(chunks[stream.taken :]).packed == b""
     assert packed + stream.finish().packed == truth(form, audio)
@@ -72,7 +75,7 @@ def test_windows_are_the_same_however_chunks_are_cut(form: str, data: st.DataObj
 
 @pytest.mark.parametrize("form", list(AUDIO))
 def test_sample_that_the_end_cuts_is_dropped(form: str) -> None:
-    stream = begun(form)
+    stream = begun(raw(form))
     packed = stream.take([AUDIO[form], b"\x01"]).packed
     assert packed + stream.finish().packed == truth(form, AUDIO[form])
 
@@ -81,7 +84,7 @@ def test_long_chunks_are_carried_too() -> None:
     """A chunk of more than one block is read in steps."""
     form, audio = "f32; channels=2", AUDIO["f32; channels=2"] * 6
     chunks = [audio[:100_001], audio[100_001:1_000_003], audio[1_000_003:]]
-    stream, packed = begun(form), b""
+    stream, packed = begun(raw(form)), b""
     while stream.taken < len(chunks):
         packed += stream.take([] if stream.reading else chunks[stream.taken :]).packed
     assert packed + stream.finish().packed == truth(form, audio)
@@ -90,9 +93,7 @@ def test_long_chunks_are_carried_too() -> None:
 @pytest.mark.parametrize("kind", ["WAV", "FLAC", "OGG", "AIFF"])
 def test_pieces_of_a_file_get_advice(kind: str) -> None:
     data = encoded(noise(RATE * 4), RATE, kind)
-    stream = StreamProgress(Fingerprint(), SESSIONS, parse(f"audio/{kind.lower()}"), Cursor(), 0, open_file)
-    middle = data[len(data) // 2 :]
-    error = stream.take([middle]).error
+    error = begun(f"audio/{kind.lower()}").take([data[len(data) // 2 :]]).error
     assert error is not None
     # A page of Ogg tells what it is a piece of.
     cause = (

@@ -35,7 +35,7 @@ from tests.process import living
 from tests.unit.streams.audio.engines import SAMPLES, Fingerprint
 from tests.unit.streams.sessions.studio import FILE, RATE, STREAM, Studio, pieces, sound, truth
 from tests.unit.streams.workers import misbehaving as deeds
-from tests.unit.streams.workers.asking import session
+from tests.unit.streams.workers.asking import session, take
 from tests.unit.streams.workers.misbehaving import COMMAND, sound_of
 from tests.waiting import until
 from topics.errors import EngineError
@@ -304,7 +304,7 @@ async def test_cost_of_audio_is_measured(zygote: Zygote, monkeypatch: pytest.Mon
     await until(workers.processes)
     [process] = workers.processes()
     assert workers.cost == process.cost == FIRST_COST
-    await session(workers, engine).take([sound(2)], 2.0)
+    await take(session(workers, engine), sound(2), seconds=2.0)
     await until(lambda: process.cost != FIRST_COST)
     assert workers.cost == process.cost > 0
     await workers.stop()

@@ -21,7 +21,7 @@ from streams.workers.workers import Workers
 from tests.unit.streams.audio.engines import TAGS, Fingerprint
 from tests.unit.streams.sessions.engines import Gated
 from tests.unit.streams.sessions.studio import sound, truth
-from tests.unit.streams.workers.asking import Ordered, beginning, level, session
+from tests.unit.streams.workers.asking import Ordered, asked, beginning, level, session, take
 from tests.unit.streams.workers.double import WorkerThreads, working
 from tests.waiting import turn, until
 
@@ -36,13 +36,13 @@ async def test_steps_of_projects_take_turns(monkeypatch: pytest.MonkeyPatch, kno
         if known:
             engine.gate.set()
             for name in ("quiet", "loud"):
-                await session(workers, engine, name).take([level(3, 2)], 2.0)
+                await take(session(workers, engine, name), level(3, 2), seconds=2.0)
             engine.gate.clear()
             engine.begun.clear()
             engine.order.clear()
-        steps = [asyncio.create_task(session(workers, engine, "loud").take([level(1, 2)], 2.0)) for _ in range(12)]
+        steps = [asked(session(workers, engine, "loud"), level(1, 2), seconds=2.0) for _ in range(12)]
         await asyncio.to_thread(engine.begun.wait, 10)
-        steps += [asyncio.create_task(session(workers, engine, "quiet").take([level(2, 2)], 2.0)) for _ in range(2)]
+        steps += [asked(session(workers, engine, "quiet"), level(2, 2), seconds=2.0) for _ in range(2)]
         # What a worker of one project has in work is all that a new project waits for.
         running = 1 if known else int(worker_slot.ALONE_IN_WORK / FIRST_COST / 2)
         await until(lambda: workers._shared[0].count == 14 - running)
@@ -62,10 +62,7 @@ async def test_projects_share_time_of_worker(monkeypatch: pytest.MonkeyPatch, co
     async with working(engine) as workers:
         [process] = workers.processes()
         process.cost = cost
-        steps = [
-            asyncio.create_task(session(workers, engine, project).take([level(1)], 1.0))
-            for project in ("one", "two") * 10
-        ]
+        steps = [asked(session(workers, engine, project), level(1)) for project in ("one", "two") * 10]
         await until(lambda: workers._shared[0].count == 20 - in_work)
         await turn()
         assert len(process) == in_work
@@ -85,7 +82,7 @@ async def test_exclusive_request_waits_only_for_running_work() -> None:
         async def live() -> None:
             analysed = session(workers, engine, "live")
             while running:
-                await analysed.take([level(1)], 0.5)
+                await take(analysed, level(1), seconds=0.5)
 
         crowd = [asyncio.create_task(live()) for _ in range(8)]
         await asyncio.to_thread(engine.begun.wait, 10)
@@ -98,7 +95,7 @@ async def test_exclusive_request_waits_only_for_running_work() -> None:
                 met.append(-1)
 
         process.send = noted  # type: ignore[method-assign]
-        suspect = asyncio.create_task(session(workers, engine, "p").take([level(2)], 1.0, alone=True))
+        suspect = asked(session(workers, engine, "p"), level(2), alone=True)
         engine.gate.set()
         await asyncio.wait_for(suspect, 20)
         running = False
@@ -121,7 +118,7 @@ async def test_files_of_projects_take_turns(tmp_path: Path) -> None:
             analysed = WorkerSession(
                 workers, project, msgspec.structs.replace(beginning(engine), file=True), False, slot
             )
-            scores = await analysed.take([], 0.0)
+            scores = await take(analysed, seconds=0.0)
             assert not scores.reading
             assert len(scores.packed) == 3 * TAGS
             workers.close_slot(slot)
@@ -150,9 +147,9 @@ async def test_live_audio_does_not_wait_for_a_file(tmp_path: Path) -> None:
     await workers.start()
     slot = workers.open_slot(path.open("rb"), "p")
     begin = msgspec.structs.replace(beginning(engine), file=True)
-    step = asyncio.create_task(WorkerSession(workers, "p", begin, False, slot).take([], 0.0))
+    step = asked(WorkerSession(workers, "p", begin, False, slot), seconds=0.0)
     await asyncio.to_thread(blocked.begun.wait, 10)
-    assert (await session(workers, engine).take([sound(1)], 1.0)).packed == truth(sound(1))
+    assert (await take(session(workers, engine), sound(1))).packed == truth(sound(1))
     assert not step.done()
     blocked.gate.set()
     assert (await step).packed == truth(sound(1))
@@ -170,7 +167,7 @@ async def test_sessions_are_spread_over_busy_workers(load: float, spread: list[i
         for process in workers.processes():
             process.load = load
         for _ in range(9):
-            await session(workers, engine).take([sound(0.1)], 0.1)
+            await take(session(workers, engine), sound(0.1), seconds=0.1)
         assert [len(process.sessions) for process in workers.processes()] == spread
 
 
@@ -178,7 +175,7 @@ async def test_sessions_that_come_at_once_are_spread() -> None:
     engine = Gated()
     async with working(engine, count=2) as workers:
         sessions = [session(workers, engine) for _ in range(8)]
-        steps = [asyncio.create_task(one.take([sound(2)], 2.0)) for one in sessions]
+        steps = [asked(one, sound(2), seconds=2.0) for one in sessions]
         await until(lambda: sum(slot.load[0] for slot in workers.slots()) == 8)
         assert [slot.load[0] for slot in workers.slots()] == [4, 4]
         engine.gate.set()
@@ -198,20 +195,20 @@ async def test_owned_workers_serve_one_project_and_are_bounded(
     async with working(engine) as workers:
         sessions = {name: session(workers, engine, name, owned=True) for name in "abcde"}
         for name in "abc":
-            await sessions[name].take([sound(1)], 1.0)
+            await take(sessions[name], sound(1))
         assert len({slot.process for slot in workers._owned.values()}) == 3
-        await sessions["a"].take([sound(1)], 1.0)
+        await take(sessions["a"], sound(1))
         # A busy worker does not end.
         engine.gate.clear()
-        busy = asyncio.create_task(sessions["b"].take([sound(1)], 1.0))
-        new = asyncio.create_task(sessions["d"].take([sound(1)], 1.0))
+        busy = asked(sessions["b"], sound(1))
+        new = asked(sessions["d"], sound(1))
         await until(lambda: "d" in owners(workers))
         engine.gate.set()
         await asyncio.gather(busy, new)
         assert owners(workers) == ["a", "b", "d"]
         with pytest.raises(StateLost):
-            await sessions["c"].take([sound(1)], 1.0)
-        assert (await session(workers, engine, "c", owned=True).take([sound(1)], 1.0)).packed == truth(sound(1))
+            await take(sessions["c"], sound(1))
+        assert (await take(session(workers, engine, "c", owned=True), sound(1))).packed == truth(sound(1))
         assert len(owners(workers)) == 3
         assert workers.deaths == 0
 
@@ -230,7 +227,7 @@ async def test_projects_share_limited_owned_workers(
             nonlocal most
             while min(steps[name] for name in "abcde") < 3:
                 with suppress(StateLost):
-                    await session(workers, engine, name, owned=True).take([sound(1)], 1.0)
+                    await take(session(workers, engine, name, owned=True), sound(1))
                     steps[name] += 1
                 most = max(most, len(owners(workers)))
 
@@ -246,11 +243,11 @@ async def test_idle_owned_worker_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Fingerprint()
     async with working(engine) as workers:
         analysed = session(workers, engine, "a", owned=True)
-        assert (await analysed.take([sound(1)], 1.0)).packed == truth(sound(1))
+        assert (await take(analysed, sound(1))).packed == truth(sound(1))
         await until(lambda: len(workers.slots()) == 1)
         with pytest.raises(StateLost):
-            await analysed.take([sound(1)], 1.0)
-        assert (await session(workers, engine, "a", owned=True).take([sound(1)], 1.0)).packed == truth(sound(1))
+            await take(analysed, sound(1))
+        assert (await take(session(workers, engine, "a", owned=True), sound(1))).packed == truth(sound(1))
 
 
 async def test_worker_is_renewed_for_new_model() -> None:
@@ -260,14 +257,14 @@ async def test_worker_is_renewed_for_new_model() -> None:
     workers = Workers(1, threads.fork)
     await workers.start()
     first = session(workers, engine)
-    assert (await first.take([sound(1)], 1.0)).packed == truth(sound(1))
+    assert (await take(first, sound(1))).packed == truth(sound(1))
     engines.append(later)
-    assert (await session(workers, later).take([sound(1)], 1.0)).packed == truth(sound(1))
+    assert (await take(session(workers, later), sound(1))).packed == truth(sound(1))
     with pytest.raises(StateLost):
-        await first.take([sound(1)], 1.0)
+        await take(first, sound(1))
     again = session(workers, engine)
-    assert (await again.take([sound(2)], 2.0)).packed == truth(sound(2))
-    assert (await session(workers, later).take([sound(1)], 1.0)).packed == truth(sound(1))
+    assert (await take(again, sound(2), seconds=2.0)).packed == truth(sound(2))
+    assert (await take(session(workers, later), sound(1))).packed == truth(sound(1))
     assert len(threads.lines) == 2
     assert workers.deaths == 0
     await workers.stop()
@@ -289,7 +286,7 @@ async def test_worker_forked_before_model_was_loaded_is_renewed() -> None:
     await workers.start()
     await asyncio.to_thread(forked.wait, 60)
     engines.append(later)
-    step = asyncio.create_task(session(workers, later).take([sound(1)], 1.0))
+    step = asked(session(workers, later), sound(1))
     await turn()
     gate.set()
     assert (await step).packed == truth(sound(1))
@@ -306,13 +303,13 @@ async def test_sessions_wait_for_model_that_no_worker_has(monkeypatch: pytest.Mo
     await until(workers.processes)
     for _ in range(3):
         with pytest.raises(ModelMissing, match="do not have the model later"):
-            await session(workers, later).take([sound(1)], 1.0)
+            await take(session(workers, later), sound(1))
     assert len(threads.lines) == 2
     first = session(workers, engine)
-    assert (await first.take([sound(1)], 1.0)).packed == truth(sound(1))
+    assert (await take(first, sound(1))).packed == truth(sound(1))
     engines.append(later)
     monkeypatch.setattr(module, "MISSING_SECONDS", 0.0)
-    assert (await session(workers, later).take([sound(1)], 1.0)).packed == truth(sound(1))
+    assert (await take(session(workers, later), sound(1))).packed == truth(sound(1))
     await workers.stop()
 
 
@@ -322,15 +319,15 @@ async def test_renewals_do_not_count_as_deaths(tmp_path: Path) -> None:
     workers = Workers(1, WorkerThreads(lambda: list(engines)).fork)
     await workers.start()
     first = session(workers, engine)
-    step = asyncio.create_task(first.take([sound(1)], 1.0))
+    step = asked(first, sound(1))
     for number in range(DEATHS + 1):
         await asyncio.to_thread(engine.begun.wait, 10)
         engine.begun.clear()
         engines.append(Fingerprint(name=f"later{number}"))
-        await session(workers, engines[-1]).take([sound(0.1)], 0.1)
+        await take(session(workers, engines[-1]), sound(0.1), seconds=0.1)
         with pytest.raises(StateLost):
             await step
-        step = asyncio.create_task(session(workers, engine).take([sound(1)], 1.0))
+        step = asked(session(workers, engine), sound(1))
     engine.gate.set()
     assert (await step).packed == truth(sound(1))
     assert workers.deaths == 0

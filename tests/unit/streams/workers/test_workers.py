@@ -33,7 +33,7 @@ from streams.workers.workers import Workers
 from tests.unit.streams.audio.engines import TAGS, Fingerprint
 from tests.unit.streams.sessions.engines import Gated
 from tests.unit.streams.sessions.studio import RATE, RAW, pieces, sound, truth
-from tests.unit.streams.workers.asking import Ordered, beginning, level, session
+from tests.unit.streams.workers.asking import Ordered, asked, beginning, level, session, take
 from tests.unit.streams.workers.double import NOBODY, WorkerThreads, working
 from tests.waiting import until
 from topics import media
@@ -71,16 +71,16 @@ async def test_largest_requests_fill_all_slots_without_overlap() -> None:
     begin = msgspec.structs.replace(beginning(engine), media=WIDE)
     async with working(engine) as workers:
         process, blocker = workers.processes()[0], session(workers, engine)
-        blocking = asyncio.create_task(blocker.take([sound(1)], 0.0))
+        blocking = asked(blocker, sound(1), seconds=0.0)
         await asyncio.to_thread(engine.begun.wait, 10)
         small = [sound(1, n) for n in range(1, messages.SMALL_SLOTS)]
-        short = [asyncio.create_task(session(workers, engine).take([data], 0.0)) for data in small]
+        short = [asked(session(workers, engine), data, seconds=0.0) for data in small]
         sessions = [WorkerSession(workers, "p", begin, False) for _ in sounds]
-        steps = [asyncio.create_task(one.take([data], 0.0)) for one, data in zip(sessions, sounds, strict=True)]
+        steps = [asked(one, data, seconds=0.0) for one, data in zip(sessions, sounds, strict=True)]
         await until(lambda: not process._free and not process._free_small)
         engine.gate.set()
         await asyncio.gather(blocking, *steps)
-        ends = await asyncio.gather(*(one.take([], 0.0, last=True) for one in sessions))
+        ends = await asyncio.gather(*(take(one, seconds=0.0, last=True) for one in sessions))
         assert [(await step).packed for step in short] == [truth(data) for data in small]
     for end, data in zip(ends, sounds, strict=True):
         analysis = Analysis(Fingerprint(), SESSIONS, WIDE.rate)
@@ -90,7 +90,7 @@ async def test_largest_requests_fill_all_slots_without_overlap() -> None:
 @pytest.mark.parametrize("head", [b"\xff\xf1", b"\x0b\x77", b"\0\0\0\0ftyp", b"wvpk", b"ID3", b"RIFF\0\0\0\0WAVE"])
 def test_long_raw_chunk_may_begin_like_a_container(head: bytes) -> None:
     data = head + sound(20)[len(head) :]
-    stream = StreamProgress(Fingerprint(), SESSIONS, media.parse(RAW), Cursor(), 0, worker.open_file)
+    stream = StreamProgress(engine := Fingerprint(), beginning(engine), worker.open_file)
     scores = [stream.take([data])]
     while stream.reading:
         scores.append(stream.take([]))
@@ -102,11 +102,11 @@ async def test_oversized_request_is_rejected_alone() -> None:
     engine = Gated()
     async with working(engine, slot_bytes=40_000) as workers:
         process, good = workers.processes()[0], session(workers, engine)
-        step = asyncio.create_task(good.take([sound(1)], 1.0))
+        step = asked(good, sound(1))
         await asyncio.to_thread(engine.begun.wait, 10)
         for _ in range(2 * messages.SLOTS):
             with pytest.raises(Unavailable, match="larger than this service takes"):
-                await session(workers, engine).take([bytes(messages.SMALL_AUDIO_BYTES + 1)], 0.0)
+                await take(session(workers, engine), bytes(messages.SMALL_AUDIO_BYTES + 1), seconds=0.0)
         engine.gate.set()
         assert (await step).packed == truth(sound(1))
         assert (len(process), len(process._free)) == (0, messages.SLOTS)
@@ -128,7 +128,7 @@ async def test_oversized_answer_raises_engine_error(monkeypatch: pytest.MonkeyPa
     engine = Many()
     async with working(engine, slot_bytes=40_000) as workers:
         with pytest.raises(EngineError, match="more scores than one step may have"):
-            await session(workers, engine).take([sound(1)], 1.0)
+            await take(session(workers, engine), sound(1))
         assert workers.deaths == 0
 
 
@@ -139,7 +139,7 @@ async def test_requested_sound_measures_are_returned() -> None:
     async with working(engine) as workers:
         analysed = session(workers, engine)
         for number, chunk in enumerate(pieces(data)):
-            await analysed.take([chunk], 0.5, meter=heard)
+            await take(analysed, chunk, seconds=0.5, meter=heard)
             samples = np.frombuffer(chunk, np.int16).astype(np.float32) / np.float32(32768)
             expected.feed(RATE, number * len(samples), samples)
     assert heard.window(0, 5, 5) == expected.window(0, 5, 5) != None  # noqa: E711
@@ -152,42 +152,42 @@ async def test_worker_evicts_least_recently_used_session(monkeypatch: pytest.Mon
     async with working(engine) as workers:
         sessions = [session(workers, engine) for _ in range(3)]
         for one in sessions:
-            await one.take([sound(1)], 1.0)
+            await take(one, sound(1))
         with pytest.raises(StateLost):
-            await sessions[0].take([sound(1)], 1.0)
-        assert (await session(workers, engine).take([sound(1)], 1.0)).packed == truth(sound(1))
-        await sessions[2].take([sound(1)], 1.0)
+            await take(sessions[0], sound(1))
+        assert (await take(session(workers, engine), sound(1))).packed == truth(sound(1))
+        await take(sessions[2], sound(1))
 
 
 async def test_closed_session_is_forgotten_at_next_step() -> None:
     engine = Fingerprint()
     async with working(engine) as workers:
         first, second = session(workers, engine), session(workers, engine)
-        await first.take([sound(1)], 1.0)
+        await take(first, sound(1))
         first.close()
         first.close()
-        await second.take([sound(1)], 1.0)
+        await take(second, sound(1))
         with pytest.raises(StateLost):
-            await first.take([sound(1)], 1.0)
+            await take(first, sound(1))
 
 
 async def test_rejected_request_keeps_closed_sessions_to_forget() -> None:
     engine = Fingerprint()
     async with working(engine, slot_bytes=40_000) as workers:
         first = session(workers, engine)
-        await first.take([sound(1)], 1.0)
+        await take(first, sound(1))
         first.close()
         with pytest.raises(Unavailable, match="larger than this service takes"):
-            await session(workers, engine).take([bytes(messages.SMALL_AUDIO_BYTES + 1)], 0.0)
-        await session(workers, engine).take([sound(1)], 1.0)
+            await take(session(workers, engine), bytes(messages.SMALL_AUDIO_BYTES + 1), seconds=0.0)
+        await take(session(workers, engine), sound(1))
         with pytest.raises(StateLost):
-            await first.take([sound(1)], 1.0)
+            await take(first, sound(1))
 
 
 async def test_stop_fails_waiting_requests() -> None:
     engine = Gated()
     async with working(engine) as workers:
-        step = asyncio.create_task(session(workers, engine).take([sound(1)], 1.0))
+        step = asked(session(workers, engine), sound(1))
         await asyncio.to_thread(engine.begun.wait, 10)
         await workers.stop()
         with pytest.raises(StateLost):
@@ -199,7 +199,7 @@ async def test_stop_fails_waiting_requests() -> None:
 async def test_cancelled_request_is_not_sent() -> None:
     engine = Ordered()
     async with working(engine) as workers:
-        steps = [asyncio.create_task(session(workers, engine).take([level(n, 2)], 8.0)) for n in (1, 2, 3)]
+        steps = [asked(session(workers, engine), level(n, 2), seconds=8.0) for n in (1, 2, 3)]
         await asyncio.to_thread(engine.begun.wait, 10)
         steps[1].cancel()
         engine.gate.set()
@@ -269,12 +269,12 @@ async def test_worker_with_invalid_answer_is_replaced(said: bytes, written: byte
     first = session(workers, engine)
     if said == LAST * 2:
         # The first of the two is an answer to the request.
-        await first.take([sound(1)], 1.0)
+        await take(first, sound(1))
         await until(lambda: workers.deaths == 1)
     else:
         with pytest.raises(WorkerDied):
-            await first.take([sound(1)], 1.0)
-    assert (await session(workers, engine).take([sound(1)], 1.0)).packed == truth(sound(1))
+            await take(first, sound(1))
+    assert (await take(session(workers, engine), sound(1))).packed == truth(sound(1))
     assert (workers.deaths, liar.forks) == (1, 2)
     await workers.stop()
 
@@ -290,7 +290,7 @@ async def test_worker_that_lies_about_progress_counts_as_dead(answer: Answer) ->
     workers = Workers(1, Liar((b"", answered(messages.encode(answer)))).fork)
     await workers.start()
     with pytest.raises(WorkerDied):
-        await session(workers, engine).take([sound(1)], 1.0)
+        await take(session(workers, engine), sound(1))
     await workers.stop()
 
 
@@ -303,11 +303,11 @@ async def test_worker_that_dies_between_steps_of_a_file_is_counted(tmp_path: Pat
     await workers.start()
     slot = workers.open_slot(path.open("rb"), "p")
     analysed = WorkerSession(workers, "p", msgspec.structs.replace(beginning(engine), file=True), False, slot)
-    assert (await analysed.take([], 0.0)).reading
+    assert (await take(analysed, seconds=0.0)).reading
     threads.kill(-1)
     await until(lambda: workers.deaths)
     with pytest.raises(WorkerDied):
-        await analysed.take([], 0.0)
+        await take(analysed, seconds=0.0)
     await workers.stop()
 
 
@@ -333,7 +333,7 @@ async def test_worker_without_greeting_is_replaced(monkeypatch: pytest.MonkeyPat
 
     workers = Workers(1, fork)
     await workers.start()
-    step = session(workers, Fingerprint()).take([sound(1)], 1.0)
+    step = take(session(workers, Fingerprint()), sound(1))
     assert (await step).packed == truth(sound(1))
     assert (forks, workers.deaths) == (2, 0)
     await workers.stop()

@@ -28,6 +28,7 @@ from tests.unit.streams.sessions.rows import MemoryPartition, delivered, fold
 from tests.unit.streams.workers import double
 from tests.waiting import until
 from topics.catalog import TopicPartition
+from topics.errors import Unavailable
 from topics.geometry import SESSIONS
 from topics.sessions.records import Chunk, Failed, NewWindows, Opened, SessionCommand
 from topics.sessions.rules import SessionHead
@@ -94,6 +95,8 @@ class Studio:
         self.written: list[tuple[str, NewWindows]] = []
         self.failed: list[tuple[str, Failed]] = []
         self.refusals: list[Exception] = []
+        #: How many records of failures the log still refuses.
+        self.failures_refused = 0
         self.restart()
 
     def restart(self) -> None:
@@ -178,6 +181,9 @@ class Studio:
     async def _fail(self, session: str, error: str) -> None:
         if self.refusals:
             raise self.refusals.pop(0)
+        if self.failures_refused:
+            self.failures_refused -= 1
+            raise Unavailable("the broker is away")
         failed = Failed("analysis", error, self.head(session).windows)
         self.failed.append((session, failed))
         await self.send(session, failed)

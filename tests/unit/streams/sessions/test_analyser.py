@@ -5,7 +5,8 @@ import io
 import math
 import tempfile
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
@@ -31,6 +32,8 @@ from topics.sessions.records import Chunk, Opened, Sealed
 ONE, TWO = "A" * 24, "B" * 24
 #: A float that is not a number, which the edge accepts from nobody.
 BAD = np.array([np.nan], "<f4").tobytes()
+#: 56,000 bytes.
+SOUND = sound(1.75)
 FLOATS = msgspec.structs.replace(STREAM, content_type="audio/x-raw; rate=16000; format=f32")
 
 
@@ -44,6 +47,14 @@ class Counting(Fingerprint):
     def scores_of(self, patches: Sequence[Floats]) -> Sequence[Floats]:
         self.together.append(len(patches))
         return super().scores_of(patches)
+
+
+@contextmanager
+def lagging(studio: Studio) -> Iterator[None]:
+    """Begin no step during the body."""
+    with mock.patch.object(studio.analyser.ready, "take", return_value=None):
+        yield
+    studio.analyser.ready.wake()
 
 
 @pytest.mark.parametrize("cache_bytes", [0, 40_000, 10**9], ids=["log", "both", "memory"])
@@ -97,26 +108,19 @@ async def test_failing_patch_fails_only_its_stream(tmp_path: Path) -> None:
     assert max(engine.together) > 1
 
 
-async def test_long_step_does_not_delay_other_streams(tmp_path: Path) -> None:
-    sounds = {f"{number:024}": sound(4, number) for number in range(8)}
-    engine = Counting()
-    async with playing(tmp_path, engine) as studio:
-        for session in sounds:
-            await studio.send(session, STREAM)
-        for session, audio in sounds.items():
-            await studio.send(session, Chunk("c", 0, audio))
-    assert {studio.scores(session) == truth(audio) for session, audio in sounds.items()} == {True}
-    assert engine.together == [7] * len(sounds)
-
-
-async def test_rest_of_long_chunk_does_not_delay_other_streams(tmp_path: Path) -> None:
-    sounds = {f"{number:024}": sound(40, number) for number in range(4)}
+@pytest.mark.parametrize(("sessions", "seconds", "together"), [(8, 4, range(7, 8)), (4, 40, range(17))])
+async def test_long_step_does_not_delay_other_streams(
+    tmp_path: Path, sessions: int, seconds: float, together: range
+) -> None:
+    """Nor does the rest of a chunk that is longer than a step."""
+    sounds = {f"{number:024}": sound(seconds, number) for number in range(sessions)}
     engine = Counting()
     async with playing(tmp_path, engine, workers=1) as studio:
         for session, audio in sounds.items():
             await studio.send(session, STREAM, Chunk("c", 0, audio))
     assert {studio.scores(session) == truth(audio) for session, audio in sounds.items()} == {True}
-    assert max(engine.together) <= 16
+    assert all(count in together for count in engine.together)
+    assert sum(engine.together) * TAGS == sum(len(studio.scores(session)) for session in sounds)
 
 
 async def test_unreadable_row_does_not_end_actor(tmp_path: Path) -> None:
@@ -139,11 +143,10 @@ async def test_lagging_streams_share_log_reads(tmp_path: Path, monkeypatch: pyte
         studio.commands.together = 24
         for session in sessions:
             await studio.send(session, STREAM)
-        with mock.patch.object(studio.analyser.ready, "take", return_value=None):
+        with lagging(studio):
             for number, chunk in enumerate(audio):
                 for session in sessions:
                     await studio.send(session, Chunk("c", number, chunk))
-        studio.analyser.ready.wake()
     assert {studio.scores(session) for session in sessions} == {truth(b"".join(audio))}
     # Reading by session would read each record 24 times.
     records = len(sessions) * len(audio)
@@ -152,13 +155,11 @@ async def test_lagging_streams_share_log_reads(tmp_path: Path, monkeypatch: pyte
 
 async def test_lagging_stream_reads_whole_step_at_once(tmp_path: Path) -> None:
     """On a log with single reads; some of the audio is in memory."""
-    audio = pieces(sound(8), 0.5)
+    audio = pieces(sound(8))
     async with playing(tmp_path, cache_bytes=2 * (len(audio[0]) + RECORD_COST)) as studio:
-        await studio.send(ONE, STREAM)
-        with mock.patch.object(studio.analyser.ready, "take", return_value=None):
-            for number, chunk in enumerate(audio):
-                await studio.send(ONE, Chunk("c", number, chunk))
-        studio.analyser.ready.wake()
+        with lagging(studio):
+            await studio.send(ONE, STREAM)
+            await studio.upload(ONE, audio)
     assert studio.scores(ONE) == truth(b"".join(audio))
     assert (studio.commands.reads, studio.commands.read) == (1, len(audio) - 2)
 
@@ -223,37 +224,37 @@ async def test_slow_disk_does_not_stop_loop(tmp_path: Path, monkeypatch: pytest.
     assert went_on.is_set()
 
 
-@pytest.mark.parametrize(("seconds", "rest", "sent"), [(1.75, 0, 5000), (1.75, 1, 5000), (1.0, 1, 2), (1.0, 1, 3)])
+@pytest.mark.parametrize(
+    ("chunks", "heard", "total"),
+    [
+        pytest.param([], b"", None, id="no audio"),
+        pytest.param(
+            [SOUND[:32_000], SOUND[32_000:] + bytes(5000)], SOUND, len(SOUND), id="the rest of the last chunk"
+        ),
+        pytest.param([SOUND[:32_000], SOUND[32_000:] + bytes(5000)], SOUND, len(SOUND) + 1, id="and a part of a frame"),
+        pytest.param([SOUND[:32_000], bytes(2)], SOUND[:32_000], 32_001, id="a chunk of a part of a frame"),
+        pytest.param([SOUND[:32_000], bytes(3)], SOUND[:32_000], 32_001, id="a chunk of parts of two frames"),
+    ],
+)
 @pytest.mark.parametrize("opened", [STREAM, FILE], ids=["stream", "file"])
 async def test_audio_beyond_total_size_is_ignored(
-    tmp_path: Path, opened: Opened, seconds: float, rest: int, sent: int
+    tmp_path: Path, opened: Opened, chunks: list[bytes], heard: bytes, total: int | None
 ) -> None:
-    """So is a part of a frame before it; the last chunk may hold no more than that."""
-    data = sound(seconds)
-    sized = Opened("c", opened.kind, opened.content_type, "p", 1000, 500, total_size=len(data) + rest)
     async with playing(tmp_path) as studio:
-        await studio.send(ONE, sized)
-        await studio.upload(ONE, [data[:32_000], data[32_000:] + bytes(sent)])
-    assert studio.scores(ONE) == truth(data)
+        await studio.send(ONE, msgspec.structs.replace(opened, total_size=total))
+        await studio.upload(ONE, chunks)
+        await studio.send(ONE, Sealed("c"))
+    assert studio.scores(ONE) == truth(heard)
     assert (studio.head(ONE).finished, studio.head(ONE).error) == (True, None)
 
 
 async def test_encoded_chunk_beyond_total_size_is_analysed_whole(tmp_path: Path) -> None:
-    data = sound(1.75)
-    chunk = encoded(np.frombuffer(data, "<i2"))
+    chunk = encoded(np.frombuffer(SOUND, "<i2"))
     async with playing(tmp_path) as studio:
         await studio.send(ONE, Opened("c", "stream", "audio/wav", "p", 1000, 500, total_size=len(chunk) - 1000))
         await studio.send(ONE, Chunk("c", 0, chunk))
-    assert studio.scores(ONE) == truth(data)
+    assert studio.scores(ONE) == truth(SOUND)
     assert (studio.head(ONE).finished, studio.head(ONE).error) == (True, None)
-
-
-@pytest.mark.parametrize("opened", [STREAM, FILE], ids=["stream", "file"])
-async def test_session_without_audio_finishes(tmp_path: Path, opened: Opened) -> None:
-    async with playing(tmp_path) as studio:
-        await studio.send(ONE, opened, Sealed("c"))
-    head = studio.head(ONE)
-    assert (head.finished, head.windows, head.error) == (True, 0, None)
 
 
 @pytest.mark.parametrize("at", [1, 3, 6])
@@ -319,28 +320,23 @@ async def test_persistent_error_ends_session_after_three_attempts(
     assert len(engine.faults) == 7
 
 
-async def test_rejected_failure_record_is_retried(tmp_path: Path) -> None:
-    async with playing(tmp_path, workers=1) as studio:
-        studio.refusals = [Unavailable("the broker is away")] * 6
-        await studio.send(ONE, FLOATS, Chunk("c", 0, BAD))
-    assert len(studio.failures(ONE)) == 1
-    assert studio.head(ONE).error is not None
-
-
-async def test_rejected_failure_of_damaged_file_keeps_its_reason(tmp_path: Path) -> None:
-    """Its windows are in the log then, and its audio is decoded again."""
-    refusals = [Unavailable("the broker is away")]
+@pytest.mark.parametrize(
+    ("opened", "audio", "reason", "windows"),
+    [
+        (FLOATS, BAD, "chunk 0: the float samples are not all finite numbers: one is nan", 0),
+        (FILE, sound(2) + b"\0", "the audio is damaged: its last frame has 1 of 2 bytes", 3),
+    ],
+    ids=["stream", "file"],
+)
+async def test_rejected_failure_is_retried_with_its_reason(
+    tmp_path: Path, opened: Opened, audio: bytes, reason: str, windows: int
+) -> None:
+    """A file's windows are in the log then, and its audio is decoded again."""
     async with playing(tmp_path) as studio:
-
-        async def refuse_failure(session: str, error: str) -> None:
-            if refusals:
-                raise refusals.pop()
-            await studio._fail(session, error)
-
-        studio.analyser._fail = refuse_failure
-        await studio.send(ONE, FILE, Chunk("c", 0, sound(2) + b"\0"), Sealed("c"))
-    assert studio.failures(ONE) == ["the audio is damaged: its last frame has 1 of 2 bytes"]
-    assert studio.scores(ONE) == truth(sound(2))[: 3 * TAGS]
+        studio.failures_refused = 6
+        await studio.send(ONE, opened, Chunk("c", 0, audio), Sealed("c"))
+    assert studio.failures(ONE) == [reason]
+    assert studio.scores(ONE) == truth(sound(2))[: windows * TAGS]
     assert studio.store.audio(ONE, 0, 1) == []
 
 

@@ -1,7 +1,8 @@
 """The analyser while sessions end, are deleted or move to another node, and while models change."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -26,13 +27,20 @@ from topics.sessions.records import Chunk, Deleted, Opened, Sealed
 ONE, TWO = "A" * 24, "B" * 24
 
 
-async def test_deleted_session_is_not_analysed_further(tmp_path: Path) -> None:
+@asynccontextmanager
+async def at_work(tmp_path: Path) -> AsyncIterator[tuple[Studio, Gated]]:
+    """Run a studio that is at the first step of many of a session, and ends it after the body."""
     engine = Gated()
-    async with playing(tmp_path, engine) as studio:
+    async with playing(tmp_path, engine, workers=1) as studio:
         await studio.send(ONE, STREAM, *(Chunk("c", n, chunk) for n, chunk in enumerate(pieces(sound(30)))))
         await asyncio.to_thread(engine.begun.wait, 10)
-        await studio.send(ONE, Deleted("c"))
+        yield studio, engine
         engine.gate.set()
+
+
+async def test_deleted_session_is_not_analysed_further(tmp_path: Path) -> None:
+    async with at_work(tmp_path) as (studio, engine):
+        await studio.send(ONE, Deleted("c"))
     # The current step ends; its windows are dropped, and later chunks are never read.
     assert engine.asked < 20
     assert studio.store.head(ONE) is None
@@ -41,15 +49,23 @@ async def test_deleted_session_is_not_analysed_further(tmp_path: Path) -> None:
 
 
 async def test_session_of_revoked_partition_frees_its_lane(tmp_path: Path) -> None:
-    engine = Gated()
-    async with playing(tmp_path, engine) as studio:
-        await studio.send(ONE, STREAM, *(Chunk("c", n, chunk) for n, chunk in enumerate(pieces(sound(30)))))
-        await asyncio.to_thread(engine.begun.wait, 10)
+    async with at_work(tmp_path) as (studio, _):
         studio.analyser.forget(ONE)
         studio.refusals = [Unavailable("the partition has no ready owner here")] * 1000
+    assert len(studio.refusals) == 999
+
+
+async def test_session_deleted_during_step_is_forgotten_by_worker(tmp_path: Path) -> None:
+    async with at_work(tmp_path) as (studio, engine):
+        studio.analyser.forget(ONE)
         engine.gate.set()
         await studio.settle()
-        assert len(studio.refusals) == 999
+        (process,) = studio.workers.processes()
+        assert (process.sessions, len(process.forgotten)) == (set(), 1)
+        await studio.send(TWO, msgspec.structs.replace(STREAM, project="other"), Chunk("c", 0, sound(1)))
+        await studio.settle()
+        assert process.forgotten == []
+    assert studio.scores(TWO) == truth(sound(1))
 
 
 async def test_session_of_lost_partition_is_not_retried(tmp_path: Path) -> None:
@@ -147,48 +163,36 @@ async def test_ended_session_is_not_analysed_again(tmp_path: Path) -> None:
         assert (len(studio.written), engine.asked) == (emitted, asked)
 
 
-@pytest.mark.parametrize("bound", ["IDLE_SESSIONS", "MAX_SESSIONS"])
-async def test_warm_session_state_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
+@pytest.mark.parametrize(("bound", "pause"), [("IDLE_SESSIONS", 0.0), ("MAX_SESSIONS", 0.0), ("IDLE_SESSIONS", 600.0)])
+async def test_warm_session_state_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, pause: float
+) -> None:
+    """But streams that pause keep their place, or each would read its last chunks from the log again, each time."""
     monkeypatch.setattr(warm, bound, 2)
-    monkeypatch.setattr(warm, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(warm, "PAUSE_SECONDS", pause)
     monkeypatch.setattr(module, "TIDY_SECONDS", 0.001)
     sessions = [letter * 24 for letter in "ABCDE"]
-    async with playing(tmp_path) as studio:
+    async with playing(tmp_path, cache_bytes=10**9) as studio:
+        for session in sessions:
+            await studio.send(session, STREAM)
         for number in range(2):
             for seed, session in enumerate(sessions):
-                if number == 0:
-                    await studio.send(session, STREAM)
                 await studio.send(session, Chunk("c", number, pieces(sound(2, seed), 1)[number]))
                 await studio.settle()
-        await until(lambda: len(studio.analyser.warm._active) <= 2)
+        await until(lambda: pause or len(studio.analyser.sessions()) <= 2)
+    assert (studio.commands.read > 0) == (pause == 0.0)
     for seed, session in enumerate(sessions):
         scores = studio.scores(session)
         assert len(scores) == 3 * 8
         assert scores == truth(sound(2, seed))[: len(scores)]
 
 
-async def test_many_streams_keep_their_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise each of them would read its last chunks from the log again, each time."""
-    monkeypatch.setattr(warm, "IDLE_SESSIONS", 2)
-    monkeypatch.setattr(warm, "PAUSE_SECONDS", 600.0)
-    monkeypatch.setattr(module, "TIDY_SECONDS", 0.001)
-    sessions = [f"{number:024}" for number in range(10)]
-    async with playing(tmp_path, cache_bytes=10**9) as studio:
-        for number, chunk in enumerate(pieces(sound(4))):
-            for session in sessions:
-                if number == 0:
-                    await studio.send(session, STREAM)
-                await studio.send(session, Chunk("c", number, chunk))
-            await studio.settle()
-    assert studio.commands.read == 0
-
-
 async def test_lag_is_age_of_oldest_work(tmp_path: Path) -> None:
-    async with playing(tmp_path) as studio:
-        assert studio.analyser.ready.lag() == 0.0
-        studio.analyser.enqueue(ONE)
-        studio.analyser.ready._waiting[ONE] -= 100
-        assert 100 <= studio.analyser.ready.lag() < 160
+    studio = Studio(Fingerprint(), tmp_path)
+    assert studio.analyser.ready.lag() == 0.0
+    studio.analyser.enqueue(ONE)
+    await until(lambda: studio.analyser.ready.lag() > 0.01)
+    assert studio.analyser.ready.lag() < 60
 
 
 # --- models ---------------------------------------------------------------------------------------------------------

@@ -13,30 +13,24 @@ from streams.sessions import biller as module
 from streams.sessions.biller import SessionBiller
 from streams.sessions.metering import charges
 from tests.unit.streams.folding.books import Books, billing
-from tests.unit.streams.sessions.rows import delivered
-from tests.unit.streams.sessions.world import MODEL, TAGS, World, score
+from tests.unit.streams.sessions.world import BEGUN, MODEL, SESSION, TAGS, World, score
 from tests.waiting import until
 from topics import keys, record_codec
 from topics.ports.ledger import Charge, MeteredService
 from topics.sessions.records import Chunk, Cursor, Deleted, Metered, NewWindows, Opened, Sealed, SessionCommand
 from topics.sessions.rules import METER_WINDOWS
 
-SESSION = "S" * 24
 OPENED = Opened("c", "stream", "audio/wav", "p", 1000, 500, model="m@1", organization="o")
-BEGUN = 1_700_000_000_000
 
 
 def analysed(*after: SessionCommand, opened: Opened = OPENED) -> World:
     """Return a session of two windows, followed by `after`."""
-    commands = (opened, Chunk("c", 0, b"a"), Chunk("c", 1, b"b"), *after)
-    world = World([delivered(offset, SESSION, command, BEGUN) for offset, command in enumerate(commands)])
-    world.fold_commands(3)
-    world.analyse(SESSION, 2)
-    world.show()
-    world.fold_commands(len(after))
-    while world.unfinished():
-        world.analyse(SESSION, 1)
-        world.show()
+    world = World()
+    world.take(opened, Chunk("c", 0, b"a"), Chunk("c", 1, b"b"))
+    world.analyse(2)
+    world.take(*after)
+    if world.head.analysable:
+        world.analyse()
     return world
 
 
@@ -44,12 +38,11 @@ async def bill(world: World, ledger: Books) -> None:
     """Let the biller take the session until nothing is left to bill."""
 
     async def emit(session: str, result: Metered) -> None:
-        world.append(session, result)
+        world.take(result)
 
     app = NodeApp()
     async with billing(app, SessionBiller(app, lambda session: world.store, ledger, emit), "X" * 24, SESSION):
         await until(lambda: any(isinstance(record_codec.decode_command(one.value), Metered) for one in world.log))
-    world.fold_commands(10)
 
 
 @pytest.fixture(autouse=True)
@@ -63,11 +56,11 @@ LINE = Charge(SESSION, MeteredService.SESSION, "p", "o", 1500, "m@1", BEGUN)
 
 async def test_ended_session_is_billed_once() -> None:
     world, books = analysed(Sealed("c")), Books()
-    head = world.head(SESSION)
+    head = world.head
     assert head.unsettled, "it is found again until it is billed"
     await bill(world, books)
     assert books.lines == [LINE]
-    head = world.head(SESSION)
+    head = world.head
     assert (head.metered, head.unmetered, head.unsettled) == (2, False, False)
 
 
@@ -75,10 +68,9 @@ async def test_ended_session_is_billed_once() -> None:
 async def test_deleted_session_is_billed_before_final_removal(derived: bool) -> None:
     world, books = analysed(Deleted("c"), opened=msgspec.structs.replace(OPENED, derived=derived)), Books()
     # Late windows write nothing.
-    world.writer.put(SESSION, NewWindows(2, MODEL, score(b"c"), Cursor(3, 2), tags=TAGS), lambda error: None)
+    world.writer.put(SESSION, NewWindows(2, MODEL, score(2), Cursor(3, 2), tags=TAGS), lambda error: None)
     world.show()
-    left = [key for key in world.partition.rows if key.startswith(keys.SESSION)]
-    assert {key[-1:] for key in left} == {keys.HEAD, keys.REQUEST}
+    assert {key[-1:] for key in world.rows()} == {keys.HEAD, keys.REQUEST}
     await bill(world, books)
     assert books.lines == [LINE]
     left = [key for key in world.partition.rows if key[:1] in (keys.SESSION, keys.SESSION_OPEN)]
@@ -99,7 +91,7 @@ async def test_deleted_session_without_opening_is_removed_unbilled() -> None:
 
 
 def test_running_session_is_not_billed_before_full_step() -> None:
-    head = analysed().head(SESSION)
+    head = analysed().head
     assert (head.windows, head.meterable, head.unmetered) == (2, 0, False)
 
 

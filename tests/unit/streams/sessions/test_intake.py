@@ -20,7 +20,7 @@ from tests.unit.streams.verdicts import expect
 from topics import keys
 from topics.folding import Verdict
 from topics.sessions.records import Chunk, Deleted, Expired, Opened, Sealed, SessionCommand
-from topics.sessions.rules import FILE_MS, MOST_RECENT, TOMBSTONE_MS
+from topics.sessions.rules import FILE_MS, MOST_RECENT, TOMBSTONE_MS, SessionHead
 
 SESSION = "S" * 24
 IDLE_MS = 1000
@@ -61,6 +61,12 @@ class House:
     def due(self) -> list[int]:
         return [due for due, _ in self.store.due(2**60, 100)]
 
+    @property
+    def head(self) -> SessionHead:
+        head = self.store.head(SESSION)
+        assert head is not None
+        return head
+
 
 @pytest.fixture
 def house() -> House:
@@ -93,7 +99,7 @@ async def test_chunk_row_references_log_and_audio_is_cached(house: House) -> Non
     assert house.store.references.lowest() == 1
 
 
-async def test_only_old_chunks_of_a_stream_have_rows(house: House) -> None:
+async def test_all_chunks_of_a_file_and_old_ones_of_a_stream_have_rows(house: House) -> None:
     def numbers() -> list[int]:
         prefix = house.store.row_key(SESSION, keys.AUDIO)
         return [keys.number_of(key) for key in house.partition.rows if key.startswith(prefix)]
@@ -106,11 +112,8 @@ async def test_only_old_chunks_of_a_stream_have_rows(house: House) -> None:
     for first, stop in ((0, chunks), (1, 2), (1, 3), (2, 4), (chunks - 1, chunks), (5, chunks + 9)):
         found = [row.offset for row in house.store.audio(SESSION, first, stop)]
         assert found == list(range(1 + first, 1 + min(stop, chunks)))
-
-
-async def test_chunks_of_a_file_have_rows(house: House) -> None:
-    await house.fold(FILE, Chunk("a", 0, b"a"))
-    assert house.store.row_key(SESSION, keys.AUDIO, 0) in house.partition.rows
+    await house.fold(Deleted("d"), FILE, Chunk("a", 0, b"a"))
+    assert numbers() == [0]
 
 
 async def test_audio_of_long_deleted_session_is_released_in_steps(house: House) -> None:
@@ -193,41 +196,30 @@ async def test_file_that_is_sealed_after_sweep_looked_is_kept(house: House) -> N
     await house.fold(FILE, Chunk("a", 0, b"a"), at=0)
     verdicts = await house.fold(Sealed("s"), Expired("sweep", 1, 1000), at=1001)
     assert [verdict.status for verdict in verdicts] == [204, 409]
-    head = house.store.head(SESSION)
-    assert head is not None
-    assert head.analysable
+    assert house.head.analysable
 
 
 async def test_upload_of_file_is_due_within_a_day(house: House) -> None:
     """Until it is complete, the log keeps its audio and all that came after."""
     await house.fold(FILE, at=1)
     await house.fold(Chunk("a", 0, b"a"), at=FILE_MS)
-    head = house.store.head(SESSION)
-    assert head is not None
-    assert head.due(IDLE_MS) == 1 + FILE_MS
-    assert head.terms(IDLE_MS) == ((FILE_MS, IDLE_MS), (1, FILE_MS))
+    assert house.head.due(IDLE_MS) == 1 + FILE_MS
+    assert house.head.terms(IDLE_MS) == ((FILE_MS, IDLE_MS), (1, FILE_MS))
 
 
-async def test_derived_id_of_deleted_session_stays_taken_for_an_hour(house: House) -> None:
+@pytest.mark.parametrize(("end", "due"), [(Deleted("d"), 1000), (Expired("sweep", 1, 1000), TOMBSTONE_MS)])
+async def test_derived_id_of_ended_session_stays_taken_for_an_hour(house: House, end: SessionCommand, due: int) -> None:
     opened = msgspec.structs.replace(STREAM, derived=True)
-    await house.fold(opened, Chunk("a", 0, b"a", b"key"), Deleted("d"), at=0)
+    await house.fold(opened, Chunk("a", 0, b"a", b"key"), end, at=0)
     assert [key for key in house.partition.rows if key.startswith(keys.SESSION)] == [
         house.store.row_key(SESSION, keys.HEAD)
     ]
-    assert house.due() == [1000]
-    head = house.store.head(SESSION)
-    assert head is not None
-    assert head.terms(IDLE_MS) == ((0, TOMBSTONE_MS),)
+    assert house.due() == [due]
+    assert house.head.terms(IDLE_MS) == ((0, TOMBSTONE_MS),)
     # The sweeper had seen the session before it was deleted.
-    await house.fold(Expired("sweep", 1, 1000), at=1000)
+    await house.fold(Expired("sweep", 1, due), at=1000)
     assert house.due() == [TOMBSTONE_MS]
     assert [verdict.status for verdict in await house.fold(opened, at=TOMBSTONE_MS)] == [409]
     await house.fold(Expired("sweep", 2, TOMBSTONE_MS), at=TOMBSTONE_MS + 1)
     assert house.partition.rows == {}
     assert house.due() == []
-
-
-async def test_derived_id_of_expired_session_stays_taken(house: House) -> None:
-    await house.fold(msgspec.structs.replace(STREAM, derived=True), at=0)
-    await house.fold(Expired("sweep", 0, 1000), at=1001)
-    assert house.due() == [1001 + TOMBSTONE_MS]

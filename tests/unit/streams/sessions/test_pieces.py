@@ -165,19 +165,9 @@ async def test_read_ahead_evicts_no_fresh_audio_and_leaves_once_released(monkeyp
     assert held(cache) == [4, 5, 6, 7], "the last three besides the fresh one; nobody needs the ninth"
     cache.drop(0, 6)
     assert held(cache) == [4, 5, 7]
+    # Otherwise each partition that was ever read would shrink the buffers of all others.
     cache.forget({0})
-    assert (held(cache), cache.size, cache._ahead.size) == ([], 0, 0)
-
-
-async def test_read_ahead_of_lost_partitions_is_dropped() -> None:
-    """Otherwise each partition that was ever read would shrink the buffers of all others."""
-    log = log_of(*(record_codec.encode(Chunk("c", offset, b"0")) for offset in range(4)))
-    source = AudioCache(0, log)
-    await read(source, [row(0, b"0")])
-    assert source.at_hand(0, 1)
-    source.forget({0})
-    assert not source.at_hand(0, 1)
-    assert (source._ahead.size, dict(source._reading)) == (0, {})
+    assert (held(cache), cache.size, cache._ahead.size, dict(cache._reading)) == ([], 0, 0, {})
 
 
 async def test_reader_that_waits_while_its_partition_is_lost_gets_its_audio() -> None:
@@ -222,18 +212,14 @@ async def test_readers_are_woken_in_turn_by_session() -> None:
     assert woken[-1] == "quiet"
 
 
-async def test_closed_reader_is_forgotten() -> None:
-    followers = Followers()
-    follower = followers.follow("a")
-    follower.close()
-    follower.close()
-    assert len(followers._by_id) == 0
-
-
 async def test_closed_reader_is_freed_at_once() -> None:
+    """Whoever still holds the others holds nothing of it."""
+    followers = Followers()
     with uncollected():
-        follower = Followers().follow("a")
+        follower = followers.follow("a")
         follower.close()
+        follower.close()
+        assert len(followers._by_id) == 0
         freed = weakref.ref(follower)
         del follower
         assert freed() is None

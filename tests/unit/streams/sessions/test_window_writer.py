@@ -5,7 +5,7 @@ from typing import Final
 from unittest import mock
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.disk import DiskFull
@@ -18,7 +18,7 @@ from streams.sessions.intake import SessionIntake
 from streams.sessions.store import SessionStore
 from streams.sessions.window_writer import WindowWriter
 from streams.workers.process import StateLost
-from tests.unit.streams.sessions.rows import MemoryPartition, delivered, drafting
+from tests.unit.streams.sessions.rows import MemoryPartition, delivered, drafting, replay
 from tests.unit.streams.sessions.studio import Commands
 from tests.unit.streams.verdicts import expect
 from topics import keys, rows
@@ -102,6 +102,12 @@ class House:
         return head
 
     @property
+    def opened(self) -> Opened:
+        opened = self.store.opened(SESSION)
+        assert opened is not None
+        return opened
+
+    @property
     def scores(self) -> bytes:
         return b"".join(block.scores for block in self.store.blocks(SESSION, 0, 1000))
 
@@ -122,23 +128,9 @@ def made(first: int, count: int, cursor: Cursor = ONE, *, final: bool = False, e
     return NewWindows(first, MODEL, windows(first, count), cursor, final, TAGS, embeddings)
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(1, 40), max_size=8))
 def test_blocks_are_independent_of_write_steps(steps: list[int]) -> None:
-    house, first = House(), 0
-    for count in steps:
-        house.write(made(first, count))
-        first += count
-    assert house.scores == windows(0, first)
-    assert house.head.windows == first
-    stored = house.store.blocks(SESSION, 0, 1000)
-    assert [len(block.scores) for block in stored[:-1]] == [BLOCK_WINDOWS * TAGS] * (len(stored) - 1)
-    for number, block in enumerate(stored):
-        assert house.store.blocks(SESSION, number, number + 1) == [block]
-
-
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=8))
-def test_embeddings_align_with_their_windows(steps: list[int]) -> None:
+    """Embeddings are in the blocks of their windows."""
     house, first = House(), 0
 
     def embeddings(start: int, count: int) -> bytes:
@@ -147,9 +139,13 @@ def test_embeddings_align_with_their_windows(steps: list[int]) -> None:
     for count in steps:
         house.write(made(first, count, embeddings=embeddings(first, count)))
         first += count
-    blocks = house.store.blocks(SESSION, 0, 1000)
-    assert b"".join(block.embeddings for block in blocks) == embeddings(0, first)
-    assert all(2 * len(block.scores) == len(block.embeddings) * TAGS for block in blocks)
+    assert (house.scores, house.head.windows) == (windows(0, first), first)
+    stored = house.store.blocks(SESSION, 0, 1000)
+    assert b"".join(block.embeddings for block in stored) == embeddings(0, first)
+    assert all(2 * len(block.scores) == len(block.embeddings) * TAGS for block in stored)
+    assert [len(block.scores) for block in stored[:-1]] == [BLOCK_WINDOWS * TAGS] * (len(stored) - 1)
+    for number, block in enumerate(stored):
+        assert house.store.blocks(SESSION, number, number + 1) == [block]
 
 
 def test_windows_are_shown_once_changelog_has_them(house: House) -> None:
@@ -166,13 +162,6 @@ def test_windows_are_shown_once_changelog_has_them(house: House) -> None:
     # The table never has what the changelog has not.
     logged = dict(house.partition.changelog)
     assert all(logged[key] == value for key, value in house.partition.rows.items() if key[25:] == keys.NEWEST)
-
-
-def test_unneeded_chunks_are_released(house: House) -> None:
-    house.write(made(0, 2, Cursor(3, keep=2)))
-    assert house.store.audio(SESSION, 1, 2) == []
-    assert house.store.audio(SESSION, 2, 3) != []
-    assert house.store.references.lowest() == 102
 
 
 @pytest.mark.parametrize("new", [made(1, 1), made(0, 2), made(2, 1, Cursor(0))], ids=["gap", "again", "older cursor"])
@@ -215,37 +204,27 @@ def test_windows_on_their_way_do_not_outlive_end_of_session(house: House, comman
     house.show()
     assert house.partition.rows == before
     assert house.told == [None, None]
-    restored: dict[bytes, bytes] = {}
-    for key, value in house.partition.changelog:
-        restored.pop(key, None)
-        if value is not None:
-            restored[key] = value
+    restored = replay({}, house.partition.changelog)
     assert {key: value for key, value in restored.items() if key[:1] == keys.SESSION} == {
         key: value for key, value in before.items() if key[:1] == keys.SESSION
     }
 
 
-def test_windows_wait_while_another_owners_records_are_read(house: House) -> None:
-    house.may_show = lambda store: False
-    house.write(made(0, 2))
-    assert (house.head.windows, house.told, house.store.behind) == (0, [], {SESSION})
-    house.may_show = lambda store: True
-    house.show()
-    assert (house.head.windows, house.told, house.store.behind) == (2, [None], set())
-
-
-def test_windows_wait_for_room_on_disk(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*rows: object) -> None:
-        raise DiskFull("the disk under the tables is full")
-
-    with monkeypatch.context() as full:
-        full.setattr(house.partition, "write", refuse)
+@pytest.mark.parametrize("trouble", ["another owner's records are read", "the disk is full"])
+def test_windows_wait(house: House, monkeypatch: pytest.MonkeyPatch, trouble: str) -> None:
+    with monkeypatch.context() as waiting:
+        if trouble == "the disk is full":
+            waiting.setattr(house.partition, "write", mock.Mock(side_effect=DiskFull(trouble)))
+        else:
+            waiting.setattr(house, "may_show", lambda store: False)
         house.write(made(0, 2, Cursor(3, 2)))
         assert (house.head.windows, house.told, house.store.behind) == (0, [], {SESSION})
         assert house.store.references.lowest() == 100
     house.show()
-    assert (house.head.windows, house.told) == (2, [None])
+    assert (house.head.windows, house.told, house.store.behind) == (2, [None], set())
+    # Chunks that no later window needs are released.
     assert house.store.references.lowest() == 102
+    assert [len(house.store.audio(SESSION, number, number + 1)) for number in range(4)] == [0, 0, 1, 1]
 
 
 def test_windows_of_a_head_that_became_unreadable_end_with_the_error(house: House) -> None:
@@ -319,9 +298,7 @@ async def test_rules_begin_behind_windows_that_are_made(house: House) -> None:
     house.write(made(7, 1))
     house.fold(first, again=True)
     house.fold(second)
-    opened = house.store.opened(SESSION)
-    assert opened is not None
-    assert [(one.first, one.rule, one.by_name) for one in opened.rules] == [
+    assert [(one.first, one.rule, one.by_name) for one in house.opened.rules] == [
         (0, SoundRule(), {}),
         (7, SoundRule(2, 3), {}),
         (8, SoundRule(2, 3), {"Siren": SoundRule(margin=0)}),
@@ -330,9 +307,7 @@ async def test_rules_begin_behind_windows_that_are_made(house: House) -> None:
     verdicts = [expect(house.verdicts, command) for command in more]
     house.fold(*(Tuned(command, SoundRule()) for command in more))
     house.show()
-    opened = house.store.opened(SESSION)
-    assert opened is not None
-    assert len(opened.tuned) == MOST_TUNED
+    assert len(house.opened.tuned) == MOST_TUNED
     assert [(await verdict).status for verdict in verdicts] == [204] * (MOST_TUNED - 2) + [400] * 2
 
 
@@ -356,6 +331,4 @@ async def test_rules_of_ended_session_do_not_change(house: House, session: str, 
     verdict = expect(house.verdicts, "t1")
     house.fold(Tuned("t1", SoundRule(2, 3)), session=session)
     assert (await verdict).status == status
-    opened = house.store.opened(SESSION)
-    assert opened is not None
-    assert not opened.tuned
+    assert not house.opened.tuned

@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import av
@@ -198,12 +197,19 @@ class File:
             fault = f"the {self.name} file has no index (moov): it was cut off, or its recording never ended"
         self._source.seek(self.part.start)
         wave64 = self._source.read(4) == b"riff"
-        with self._named(fault):
-            reader = "w64" if wave64 else KINDS[self._kind].reader
-            options = OPTIONS.get(reader, PROBED if self._kind in CHUNKED else {})
-            return av.open(
+        reader = "w64" if wave64 else KINDS[self._kind].reader
+        options = OPTIONS.get(reader, PROBED if self._kind in CHUNKED else {})
+        try:
+            opened = av.open(
                 self.part, "r", format=reader, metadata_errors="ignore", options=options, buffer_size=BUFFER_BYTES
             )
+        except MemoryError:
+            raise
+        except Exception as error:
+            self._source.check()
+            raise AudioError(fault) from error
+        self._source.check()
+        return opened
 
     def _audio_stream(self) -> AudioStream:
         stream = next(iter(self._container.streams.audio), None)
@@ -346,23 +352,6 @@ class File:
     def _is_tag(self, at: int) -> bool:
         self._source.seek(at)
         return self._source.read(_FRAME_BYTES).startswith(claims.TAGS)
-
-    @contextmanager
-    def _named(self, fault: str) -> Iterator[None]:
-        """Turn FFmpeg's exceptions into audio errors, unless the source cannot be read.
-
-        Raises:
-            AudioError: FFmpeg raised an exception.
-            OSError: the source cannot be read further.
-        """
-        try:
-            yield
-        except MemoryError:
-            raise
-        except Exception as error:
-            self._source.check()
-            raise AudioError(fault) from error
-        self._source.check()
 
 
 def warm_up() -> None:

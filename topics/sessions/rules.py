@@ -135,9 +135,7 @@ class SessionHead(msgspec.Struct, frozen=True, array_like=True):
         """Whether windows may follow, or some must still go to the ledger."""
         return not self.ended or self.unmetered
 
-    @property
-    def counted(self) -> bool:
-        return self.unsettled
+    counted = unsettled
 
     @property
     def audio(self) -> range:
@@ -182,12 +180,7 @@ _GONE: Final = (Effect.CANCEL, Effect.DROP_AUDIO, Effect.ERASE)
 
 def _open(head: SessionHead | None, command: Opened, arrival: Arrival) -> Step[SessionHead]:
     opened = SessionHead(
-        command.kind,
-        command.total_size,
-        touched=arrival.at,
-        command=arrival.offset,
-        derived=command.derived,
-        opened_at=arrival.at,
+        command.kind, command.total_size, arrival.at, arrival.offset, derived=command.derived, opened_at=arrival.at
     )
     return Step(opened, (Effect.KEEP_REQUEST, Effect.WATCH))
 
@@ -343,12 +336,8 @@ def _fail(head: SessionHead, command: Failed, arrival: Arrival) -> Step[SessionH
 def _meter(head: SessionHead, command: Metered, arrival: Arrival) -> Step[SessionHead]:
     if command.windows <= head.metered:
         return Step(head)
-    metered = msgspec.structs.replace(
-        head,
-        metered=command.windows,
-        silent=tuple(windows for windows in head.silent if windows[1] > command.windows),
-        noted=arrival.offset,
-    )
+    silent = tuple(windows for windows in head.silent if windows[1] > command.windows)
+    metered = msgspec.structs.replace(head, metered=command.windows, silent=silent, noted=arrival.offset)
     if head.state is SessionState.DELETED and not metered.unmetered:
         return Step(tombstone(metered), (Effect.ERASE,))
     return Step(metered, (Effect.BILL,) if metered.unmetered else ())
@@ -365,39 +354,20 @@ def _tune(head: SessionHead, command: Tuned, arrival: Arrival) -> Step[SessionHe
 
 Rule = Callable[..., Step[SessionHead]]
 
+_NOBODY: Final = refusal(ABSENT)
+#: The rules of each command in the order of the states: absent, writable, readonly, deleted.
+_RULES: Final[Mapping[type, tuple[Rule, Rule, Rule, Rule]]] = {
+    Opened: (_open, _opened_twice, _opened_twice, _opened_twice),
+    Chunk: (_NOBODY, _judge_chunk, _refuse_chunk, _NOBODY),
+    Sealed: (_NOBODY, _seal, _sealed_before, _NOBODY),
+    Deleted: (_deleted_before, _delete, _delete, _deleted_before),
+    Expired: (_expired_before, _expire, _expire, _forget),
+    Failed: (_NOBODY, _fail, _fail, _NOBODY),
+    Metered: (_NOBODY, _meter, _meter, _meter),
+    Tuned: (_NOBODY, _tune, _tune, _NOBODY),
+}
 TABLE: Final[Mapping[tuple[SessionState, type], Rule]] = {
-    (SessionState.ABSENT, Opened): _open,
-    (SessionState.ABSENT, Chunk): refusal(ABSENT),
-    (SessionState.ABSENT, Sealed): refusal(ABSENT),
-    (SessionState.ABSENT, Deleted): _deleted_before,
-    (SessionState.ABSENT, Expired): _expired_before,
-    (SessionState.ABSENT, Failed): refusal(ABSENT),
-    (SessionState.ABSENT, Metered): refusal(ABSENT),
-    (SessionState.ABSENT, Tuned): refusal(ABSENT),
-    (SessionState.WRITABLE, Opened): _opened_twice,
-    (SessionState.WRITABLE, Chunk): _judge_chunk,
-    (SessionState.WRITABLE, Sealed): _seal,
-    (SessionState.WRITABLE, Deleted): _delete,
-    (SessionState.WRITABLE, Expired): _expire,
-    (SessionState.WRITABLE, Failed): _fail,
-    (SessionState.WRITABLE, Metered): _meter,
-    (SessionState.WRITABLE, Tuned): _tune,
-    (SessionState.READONLY, Opened): _opened_twice,
-    (SessionState.READONLY, Chunk): _refuse_chunk,
-    (SessionState.READONLY, Sealed): _sealed_before,
-    (SessionState.READONLY, Deleted): _delete,
-    (SessionState.READONLY, Expired): _expire,
-    (SessionState.READONLY, Failed): _fail,
-    (SessionState.READONLY, Metered): _meter,
-    (SessionState.READONLY, Tuned): _tune,
-    (SessionState.DELETED, Opened): _opened_twice,
-    (SessionState.DELETED, Chunk): refusal(ABSENT),
-    (SessionState.DELETED, Sealed): refusal(ABSENT),
-    (SessionState.DELETED, Deleted): _deleted_before,
-    (SessionState.DELETED, Expired): _forget,
-    (SessionState.DELETED, Failed): refusal(ABSENT),
-    (SessionState.DELETED, Metered): _meter,
-    (SessionState.DELETED, Tuned): refusal(ABSENT),
+    (state, command): rule for command, rules in _RULES.items() for state, rule in zip(SessionState, rules, strict=True)
 }
 
 
@@ -424,8 +394,6 @@ def foresee(head: SessionHead | None, command: SessionCommand) -> Verdict | None
         return None
     if head.doubted is not None and command.sequence == head.doubted[0]:
         return None
-    if head.state is SessionState.READONLY:
-        return TABLE[SessionState.READONLY, Chunk](head, command, Arrival(0, 0)).verdict
-    if command.sequence is not None and command.sequence < head.next:
-        return TABLE[SessionState.WRITABLE, Chunk](head, command, Arrival(0, 0)).verdict
+    if head.state is SessionState.READONLY or (command.sequence is not None and command.sequence < head.next):
+        return fold_command(head, command, Arrival(0, 0)).verdict
     return None

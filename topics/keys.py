@@ -43,11 +43,10 @@ SESSION_LIST: Final = b"\x07"
 JOB_LIST: Final = b"\x08"
 
 #: Rows of the table itself: the folded positions of its topics, its owner's epoch, the mark of a complete index of
-#: unsettled ids, the epoch of the last owner that maintained the lists of projects, and when it was served.
+#: unsettled ids, and when it was served.
 POSITIONS: Final = b"\x00positions"
 EPOCH: Final = b"\x00epoch"
 INDEXED: Final = b"\x00indexed"
-LISTED: Final = b"\x00listed"
 SERVED: Final = b"\x00served"
 #: What begins the keys of records that were set aside, and the key of the record at which the partition stopped.
 SET_ASIDE: Final = b"\x00aside"

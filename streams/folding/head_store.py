@@ -40,9 +40,6 @@ TIDIED_ROWS: Final = 1000
 class PartitionTable(Protocol):
     """Access to the raw rows of one partition."""
 
-    #: The epoch of its owner; 0 if only one node can own it.
-    epoch: int
-
     @property
     def number(self) -> int: ...
 
@@ -95,11 +92,9 @@ def above(prefix: bytes) -> bytes:
 def audio_offsets(audio_rows: Iterable[bytes | None]) -> Iterator[int]:
     """Yield the log offsets of chunks or parts from their rows; leave out missing and unreadable rows."""
     for value in audio_rows:
-        row = None
         with suppress(RecordError):
-            row = rows.audio(value)
-        if row is not None:
-            yield row.offset
+            if (row := rows.audio(value)) is not None:
+                yield row.offset
 
 
 class HeadStore(ABC, Generic[H]):
@@ -184,7 +179,7 @@ class HeadStore(ABC, Generic[H]):
     def was_unsettled(self, id: str) -> bool:
         """Return whether an id is in the table's index of unsettled ids."""
         head = self.heads.get(id)
-        return head.unsettled if head is not None else self._is_in_index(id)
+        return head.unsettled if head is not None else self.partition.get(self.open_key(id)) is not None
 
     def list_key(self, id: str, head: H | None, request: bytes | None) -> bytes | None:
         """Return the key of an id's entry in its project's list, or None if it is in no list."""
@@ -208,10 +203,8 @@ class HeadStore(ABC, Generic[H]):
 
     def head(self, id: str) -> H | None:
         head = self.heads.get(id)
-        if head is None:
-            head = self.read_head(id)
-            if head is not None:
-                self.remember(id, head)
+        if head is None and (head := self.read_head(id)) is not None:
+            self.remember(id, head)
         return head
 
     def peek(self, id: str) -> H | None:
@@ -277,46 +270,17 @@ class HeadStore(ABC, Generic[H]):
             yield key[1:following].decode("ascii")
 
     def build_index(self) -> Iterator[None]:
-        """Add missing entries to the indices, one id per step, until the iterator ends.
+        """Add missing entries to the index of unsettled ids, one id per step, until the iterator ends.
 
-        Entries are missing if the changelog has only the end of an erasure. A table from a version without an index has
-        none.
+        Entries are missing if the changelog has only the end of an erasure.
         """
-        in_lists = self._lists_are_kept
         for id in filter(self.readable, self.all_ids()):
             head = self.head(id)
-            missing = [] if in_lists else self._missing_entry(id, head)
-            if (head is None or head.unsettled or self.is_erased(head)) and not self._is_in_index(id):
-                missing.append(self.open_key(id))
-            if missing:
-                self.partition.write(dict.fromkeys(missing, b""))
+            entry, is_due = self.open_key(id), head is None or head.unsettled or self.is_erased(head)
+            if is_due and self.partition.get(entry) is None:
+                self.partition.write({entry: b""})
             yield
         self.partition.mark(keys.INDEXED + self.space)
-
-    def _missing_entry(self, id: str, head: H | None) -> list[bytes]:
-        key = self.list_key(id, head, self.partition.get(self.row_key(id, keys.REQUEST)))
-        if key is None or self.partition.get(key) is not None:
-            return []
-        self.extents.note(key)
-        return [key]
-
-    @property
-    def _lists_are_kept(self) -> bool:
-        """Whether the previous owner, like all before it, also maintained the lists of projects."""
-        value = self.partition.get(keys.LISTED + self.space)
-        return value is not None and int(value) >= self.partition.epoch - 1
-
-    def claim_lists(self) -> None:
-        """Record that the lists of projects are complete, and that this owner maintains them.
-
-        A version without lists does not, so the next owner knows that entries may be missing.
-        """
-        key, epoch = keys.LISTED + self.space, b"%d" % self.partition.epoch
-        if self.partition.get(key) != epoch:
-            self.partition.write({key: epoch})
-
-    def _is_in_index(self, id: str) -> bool:
-        return self.partition.get(self.open_key(id)) is not None
 
     def is_erased(self, head: H) -> bool:
         """Return whether a head is the remainder of an erasure."""
@@ -324,18 +288,19 @@ class HeadStore(ABC, Generic[H]):
 
     @property
     def indexed(self) -> bool:
-        """Whether this table was indexed since its rebuild from the changelog, and its lists are complete."""
-        return self.partition.get(keys.INDEXED + self.space) is not None and self._lists_are_kept
+        """Whether this table was indexed since its rebuild from the changelog."""
+        return self.partition.get(keys.INDEXED + self.space) is not None
 
     def listed(self, query: ListQuery) -> Iterator[Listed[H]]:
         """Yield a project's entries, newest first, at the cost of the entries taken and one seek per state.
 
         Delete entries left behind by a crash.
         """
-        states = [
-            number for number, state in enumerate(self.listed_states) if not query.states or state in query.states
+        prefixes = [
+            keys.list_prefix(self.listing, query.project, number)
+            for number, state in enumerate(self.listed_states)
+            if not query.states or state in query.states
         ]
-        prefixes = [keys.list_prefix(self.listing, query.project, number) for number in states]
         for key in heapq.merge(*(self._entries(prefix, query) for prefix in prefixes), key=keys.place_of):
             time_ms, id = keys.parse_list_place(key)
             try:

@@ -3,14 +3,12 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import suppress
 from itertools import islice
 from typing import Any, Final, Generic, TypeVar
 
 import mode
 import structlog
 
-from streams.disk import DiskFull
 from streams.folding.fold import Changes, Fold
 from streams.folding.followers import Followers
 from streams.folding.head_store import HeadStore
@@ -76,8 +74,6 @@ class Workload(mode.Service, ABC, Generic[S]):  # type: ignore[misc]
         store = self.store(owner)
         if not store.indexed:
             await _in_turns(owner, store.build_index())
-        with suppress(DiskFull):  # The next owner indexes the table again then.
-            store.claim_lists()
         await _in_turns(owner, self._take_stock(store, owner.early.setdefault(self.commands, Changes())))
 
     def _take_stock(self, store: S, early: Changes) -> Iterator[None]:

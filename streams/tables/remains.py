@@ -11,11 +11,11 @@ from streams.disk import scan
 from streams.sequence import gap
 from streams.tables.partition_rows import APPLIED, FRESH_SHARE, Applied
 from topics.catalog import KEEP_TOMBSTONES_MS
-from topics.keys import INDEXED, LISTED
+from topics.keys import INDEXED
 
 _applied = msgspec.msgpack.Decoder(Applied)
 #: Prefixes of keys that another table may lack.
-_OWN = (APPLIED, INDEXED, LISTED)
+_OWN = (APPLIED, INDEXED)
 
 
 class Remains:

@@ -25,7 +25,6 @@ class PartitionWorld(Generic[H]):
         #: Folded commands and results, and those with recorded positions.
         self.folded = self.committed = (0, 0)
         self.begin()
-        self.store.claim_lists()
         self.commit()
 
     def begin(self) -> None:
@@ -71,7 +70,6 @@ class PartitionWorld(Generic[H]):
         if not self.store.indexed:
             for _ in self.store.build_index():
                 pass
-        self.store.claim_lists()
         for id in list(self.store.unsettled_ids()):
             head = self.store.head(id)
             if head is None or not head.unsettled or self.store.is_erased(head):

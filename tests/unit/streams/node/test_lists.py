@@ -1,6 +1,5 @@
 """Lists of sessions and jobs, on a whole node and in one partition: content, cost, and recovery."""
 
-import shutil
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -53,32 +52,6 @@ async def test_list_reflects_session_changes(tmp_path: Path) -> None:
         assert node.sessions.coverage().here == frozenset(range(node.owners.partitions))
         home.clock.now += 3601
         await until(lambda: read() == [])
-
-
-async def test_sessions_without_list_entries_are_indexed_on_start(tmp_path: Path) -> None:
-    """Tables and changelog of a version without lists: the owner adds the entries when it begins."""
-    home = Home(tmp_path)
-    ids = [new_id() for _ in range(8)]
-
-    async def forget(node: Any) -> None:
-        for owner in node.owners:
-            found = [key for key, _ in owner.rows.scan(keys.SESSION_LIST, b"\x09")]
-            owner.rows.write(dict.fromkeys([*found, keys.LISTED + keys.SESSION, keys.LISTED + keys.JOB]))
-            await node.backend.writer.flush()
-
-    async with home.serving() as node:
-        for id in ids:
-            home.clock.now += 1
-            await send(node, id, STREAM)
-        await send(node, ids[0], Sealed("s"))
-        await forget(node)
-        assert node.sessions.listed(ListQuery(PROJECT)) == []
-    for keep_tables in (True, False):
-        if not keep_tables:
-            shutil.rmtree(tmp_path / "partitions")
-        async with home.serving() as node:
-            assert [id for _, id, _ in node.sessions.listed(ListQuery(PROJECT))] == ids[::-1]
-            assert [id for _, id, _ in node.sessions.listed(ListQuery(PROJECT, ("readonly",)))] == ids[:1]
 
 
 # --- one partition --------------------------------------------------------------------------------------------------
@@ -182,26 +155,6 @@ def test_projects_with_common_prefix_are_separate(store: SessionStore) -> None:
     ids = {project: open_session(store, 5, project) for project in ("p", "pp", "p\x01", "", "\u00fcber")}
     for project, id in ids.items():
         assert listed(store, project) == [id]
-
-
-@pytest.mark.parametrize(("epochs", "built"), [((4, 5), False), ((4, 6), True), ((0, 0), False), ((0, 1), False)])
-def test_index_is_rebuilt_after_owner_of_older_version(epochs: tuple[int, int], built: bool) -> None:
-    """It kept no lists, so they lack its writes."""
-    partition = MemoryPartition()
-    before, now = epochs
-    partition.epoch = before
-    store = SessionStore(partition)
-    store.claim_lists()
-    id = open_session(store, 5)
-    for key in [key for key in partition.rows if key[:1] == keys.SESSION_LIST]:
-        del partition.rows[key]
-    partition.epoch = now
-    partition.mark(keys.INDEXED + keys.SESSION)
-    store = SessionStore(partition)
-    assert store.indexed is not built
-    for _ in store.build_index():
-        pass
-    assert listed(store, "p") == ([id] if built else [])
 
 
 def test_full_table_can_still_be_listed(

@@ -26,7 +26,6 @@ class MemoryPartition:
 
     def __init__(self, number: int = 0) -> None:
         self.number = number
-        self.epoch = 0
         self.rows: dict[bytes, bytes] = {}
         self.changelog: list[tuple[bytes, bytes | None]] = []
         #: What waits until the changelog is durable.

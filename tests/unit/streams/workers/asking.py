@@ -33,9 +33,11 @@ async def take(
     return analysed.absorb(await analysed.ask(chunks, seconds, meter, **flags))
 
 
-def asked(analysed: WorkerSession, *chunks: bytes, seconds: float = 1.0, **flags: bool) -> asyncio.Task[ScoredWindows]:
+def asked(
+    analysed: WorkerSession, *chunks: bytes, seconds: float = 1.0, alone: bool = False
+) -> asyncio.Task[ScoredWindows]:
     """Begin `take`."""
-    return asyncio.create_task(take(analysed, *chunks, seconds=seconds, **flags))
+    return asyncio.create_task(take(analysed, *chunks, seconds=seconds, alone=alone))
 
 
 class Ordered(Gated):

@@ -6,19 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.folding import draft as draft_module
 from streams.folding import head_store as store_module
 from streams.folding.draft import ERASED_ROWS, Draft
 from streams.folding.extents import ALL, ListExtents
 from streams.folding.head_store import HEADS_CACHED, HEADS_LEAST, TIDIED_ROWS, above
-from streams.jobs.job_store import JobStore
 from streams.sessions.store import SessionStore
 from streams.tables.partition_rows import NO_ROWS
-from tests.unit.streams.sessions.rows import MemoryPartition, drafting, replay
+from tests.unit.streams.sessions.rows import MemoryPartition, drafting
 from topics import keys, rows
 from topics.folding import AudioRow
-from topics.jobs.options import Service
-from topics.jobs.rules import Entry, EntryState, JobHead, JobState
 from topics.sessions.rows import Block
 from topics.sessions.rules import SessionHead, SessionState
 
@@ -127,13 +123,6 @@ class House:
         draft.apply()
         return ended
 
-    def restart(self, changelog: int) -> None:
-        """Restart from the first `changelog` records of the changelog."""
-        old, self.partition = self.partition, MemoryPartition()
-        self.partition.changelog = old.changelog[:changelog]
-        self.partition.rows = replay({}, self.partition.changelog)
-        self.store = SessionStore(self.partition)
-
     def left(self, session: str = ONE) -> int:
         prefix = keys.row_key(keys.SESSION, session, b"")
         return sum(key.startswith(prefix) for key in self.partition.rows)
@@ -147,12 +136,6 @@ class House:
                 while not self.store.purge(session):
                     steps += 1
         return steps
-
-
-@pytest.fixture
-def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(draft_module, "ERASED_ROWS", 4)
-    monkeypatch.setattr(store_module, "TIDIED_ROWS", 4)
 
 
 @pytest.mark.parametrize("head", [LIVE, FINISHED], ids=["live", "finished"])
@@ -170,29 +153,6 @@ def test_long_session_is_hidden_then_erased_in_steps(head: SessionHead) -> None:
     assert max(house.writes) <= max(ERASED_ROWS, TIDIED_ROWS) + 2
 
 
-@pytest.mark.parametrize("head", [LIVE, FINISHED], ids=["live", "finished"])
-@pytest.mark.usefixtures("small_steps")
-def test_erasure_resumes_from_any_changelog_cut(head: SessionHead) -> None:
-    """The deletion is folded again only if the changelog may lack it: both cases are tried."""
-    template = House(head, blocks=12)
-    before = len(template.partition.changelog)
-    template.erase()
-    folded = len(template.partition.changelog)
-    template.tidy_up()
-    for cut in range(before, len(template.partition.changelog) + 1):
-        house = House(head, blocks=12)
-        house.erase()
-        house.tidy_up()
-        house.restart(changelog=cut)
-        if cut < folded:
-            house.erase()
-        house.tidy_up()
-        assert house.left() == 0, cut
-        assert ONE not in list(house.store.unsettled_ids())
-        rebuilt = replay({}, house.partition.changelog)
-        assert not [key for key in rebuilt if key.startswith(keys.row_key(keys.SESSION, ONE, b""))]
-
-
 def test_short_session_is_erased_in_one_batch() -> None:
     house = House(LIVE, blocks=3)
     draft = Draft(house.store)
@@ -206,33 +166,6 @@ def test_short_session_is_erased_in_one_batch() -> None:
     draft.apply()
     assert (house.left(), len(house.writes), house.store.head(ONE)) == (0, 1, None)
     assert list(house.store.all_ids()) == list(house.store.unsettled_ids()) == [TWO]
-
-
-@pytest.mark.usefixtures("small_steps")
-def test_removed_job_keeps_head_and_unbilled_acceptance() -> None:
-    entry = Entry(Service.SOUND, EntryState.SUCCESS, "r")
-    for rest, kept in (
-        (JobHead(JobState.REMOVED, 1, 0, "u", entries=(entry,)), {keys.HEAD, keys.REQUEST}),
-        (JobHead(JobState.REMOVED, 1, 0, "u"), {keys.HEAD}),
-    ):
-        partition = MemoryPartition()
-        store = JobStore(partition)
-        with drafting(store) as draft:
-            draft.put_head(ONE, JobHead(JobState.COMPLETED, 0, 0, "u", entries=(entry,)))
-            draft.put(store.row_key(ONE, keys.REQUEST), b"accepted")
-            for number in range(35):
-                draft.put(keys.portion_key(ONE, Service.SOUND, number), b"portion")
-        with drafting(store) as draft:
-            assert not draft.erase(ONE, rest)
-        store = JobStore(partition)
-        assert list(store.unsettled_ids()) == [ONE]
-        while not store.purge(ONE):
-            pass
-        left = {key for key in partition.rows if key.startswith(store.prefix(ONE))}
-        assert left == {store.row_key(ONE, kind) for kind in kept}
-        assert store.head(ONE) == rest
-        # It is not billed yet, so it stays in the index.
-        assert list(store.unsettled_ids()) == ([ONE] if rest.unbilled else [])
 
 
 # --- extents of lists: existing entries are always found, and deleted ranges are not scanned ------------------------

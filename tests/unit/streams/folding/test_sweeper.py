@@ -4,8 +4,8 @@ import asyncio
 from typing import Any
 from unittest import mock
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from streams.disk import DiskFull
 from streams.folding import sweeper
@@ -16,10 +16,8 @@ from streams.jobs.job_store import JobStore
 from streams.sessions.store import SessionStore
 from tests.unit.streams.sessions.rows import MemoryPartition, drafting
 from topics import keys, service_time
-from topics.folding import Arrival, Effect
 from topics.jobs.options import Service
-from topics.jobs.records import Overdue
-from topics.jobs.rules import UPLOAD_IDLE_MS, Entry, EntryState, JobHead, JobState, fold_command
+from topics.jobs.rules import UPLOAD_IDLE_MS, Entry, EntryState, JobHead, JobState
 from topics.service_time import MINUTE_MS, Served
 from topics.sessions.records import Cursor
 from topics.sessions.rules import FILE_MS, TOMBSTONE_MS, SessionHead, SessionState
@@ -29,7 +27,7 @@ ID = "S" * 24
 IDLE_MS = 15_000
 PATIENCE_MS = DAY_MS
 STREAM = SessionHead("stream", None, touched=1000, command=7, next=4, cursor=Cursor(4), opened_at=500)
-WAITS = msgspec.structs.replace(STREAM, cursor=Cursor(3))
+WAITS = replace(STREAM, cursor=Cursor(3))
 NOW = 10**9
 
 
@@ -86,22 +84,54 @@ async def swept(stores: list[SessionStore], now: int) -> list[tuple[str, int]]:
 # --- deadlines ------------------------------------------------------------------------------------------------------
 
 
-async def test_idle_session_is_due_after_last_chunk_and_last_window() -> None:
-    room = Room(STREAM)
-    assert await room.at(1000 + IDLE_MS) == []
-    assert await room.at(1001 + IDLE_MS) == [7]
-    room = Room(msgspec.structs.replace(STREAM, analysed_at=60_000))
-    assert await room.at(60_000 + IDLE_MS) == []
-    assert room.due() == [60_000 + IDLE_MS]
-    assert await room.at(60_001 + IDLE_MS) == [7]
+SOUND = Entry(Service.SOUND, EntryState.SUCCESS, billed=True)
+DONE = JobHead(
+    JobState.COMPLETED, 7, touched=1000, upload="u", parts=1, created=1000, entries=(SOUND,), ended_at=90_000
+)
+FILE = SessionHead("file", None, touched=500 + FILE_MS, command=7, next=1, opened_at=500)
+DELETED = SessionHead("stream", None, 1000, 7, SessionState.DELETED, finished=True, derived=True)
+
+
+@pytest.mark.parametrize(
+    ("head", "last", "absences"),
+    [
+        pytest.param(STREAM, 1000 + IDLE_MS, (), id="after the last chunk"),
+        pytest.param(replace(STREAM, analysed_at=60_000), 60_000 + IDLE_MS, (), id="after the last window"),
+        pytest.param(STREAM, 1000 + IDLE_MS + 3_600_000, ((6000, 3_606_000),), id="an absence does not count"),
+        pytest.param(STREAM, 1000 + IDLE_MS + 3000, ((6000, 8000), (8000, 9000)), id="nor do two"),
+        pytest.param(FILE, 600 + FILE_MS, ((600, 700),), id="the upload of a file has a day"),
+        pytest.param(DELETED, 1000 + TOMBSTONE_MS, (), id="a derived id stays taken for an hour"),
+        pytest.param(
+            JobHead(JobState.RECEIVING, 7, touched=1000, upload="u", parts=1),
+            1500 + UPLOAD_IDLE_MS,
+            ((2000, 2500),),
+            id="the upload of a recording has an hour",
+        ),
+        pytest.param(replace(DONE, keep_audio_ms=10_000), 11_000, (), id="a job's audio is released before the job"),
+        pytest.param(DONE, 90_000 + IDLE_MS, (), id="a job is kept after its end"),
+        pytest.param(
+            replace(DONE, state=JobState.REMOVED, entries=(), ended_at=1000),
+            1000 + IDLE_MS,
+            (),
+            id="the id of a removed job stays taken for as long",
+        ),
+    ],
+)
+async def test_ends_after_its_service_time(
+    head: SessionHead | JobHead, last: int, absences: tuple[tuple[int, int], ...]
+) -> None:
+    room = Room(head)
+    assert await room.at(last, *absences) == []
+    assert room.due() == [last]
+    assert await room.at(last + 1, *absences) == [7]
 
 
 @pytest.mark.parametrize(
     "head",
     [
         WAITS,
-        msgspec.structs.replace(STREAM, state=SessionState.READONLY),
-        msgspec.structs.replace(WAITS, kind="file", state=SessionState.READONLY, cursor=Cursor()),
+        replace(STREAM, state=SessionState.READONLY),
+        replace(WAITS, kind="file", state=SessionState.READONLY, cursor=Cursor()),
     ],
     ids=["stream", "end of a stream", "file"],
 )
@@ -109,18 +139,10 @@ async def test_session_does_not_expire_while_audio_waits(head: SessionHead) -> N
     room = Room(head)
     for hours in range(1, 24):
         assert await room.at(NOW + hours * 3_600_000) == []
-    done = msgspec.structs.replace(head, cursor=Cursor(4), finished=True, analysed_at=NOW + DAY_MS)
+    done = replace(head, cursor=Cursor(4), finished=True, analysed_at=NOW + DAY_MS)
     room.store.remember(ID, done)
     assert await room.at(NOW + DAY_MS + IDLE_MS) == []
     assert await room.at(NOW + DAY_MS + IDLE_MS + 1) == [7]
-
-
-async def test_absences_do_not_count() -> None:
-    room = Room(STREAM)
-    away = (6000, 3_606_000)
-    assert await room.at(3_606_000 + 10_000, away) == []
-    assert await room.at(3_606_000 + 10_001, away) == [7]
-    assert await room.at(3_606_000 + 10_001, away, (3_606_000, 3_606_002)) == []
 
 
 async def test_twenty_restarts_delay_expiry_only_by_absences() -> None:
@@ -147,21 +169,13 @@ async def test_twenty_restarts_delay_expiry_only_by_absences() -> None:
     assert sent == [7]
 
 
-async def test_upload_of_file_has_a_day_of_service_time() -> None:
-    head = SessionHead("file", None, touched=500 + FILE_MS, command=7, next=1, opened_at=500)
-    room = Room(head)
-    assert await room.at(500 + FILE_MS) == []
-    assert await room.at(501 + FILE_MS, (600, 700)) == []
-    assert await room.at(601 + FILE_MS, (600, 700)) == [7]
-
-
 async def test_analysis_that_stands_still_is_given_up_after_a_day_of_service_time() -> None:
     room = Room(WAITS)
     sent, away = [], (NOW + 3_600_000, NOW + 3_600_000 + 7 * DAY_MS)
     for minutes in range(60):
         assert await room.at(NOW + minutes * MINUTE_MS) == []
     # New chunks do not help, and neither does an absence of a week.
-    room.store.remember(ID, msgspec.structs.replace(WAITS, next=9, command=12, touched=NOW + 3_600_000))
+    room.store.remember(ID, replace(WAITS, next=9, command=12, touched=NOW + 3_600_000))
     for minutes in range(22 * 60):
         sent += await room.at(away[1] + minutes * MINUTE_MS, away)
     assert sent == []
@@ -174,13 +188,13 @@ async def test_analysis_that_stands_still_is_given_up_after_a_day_of_service_tim
 async def test_slow_analysis_is_not_given_up() -> None:
     room = Room(WAITS)
     for hours in range(100):
-        room.store.remember(ID, msgspec.structs.replace(WAITS, windows=hours // 20))
+        room.store.remember(ID, replace(WAITS, windows=hours // 20))
         assert await room.at(NOW + hours * 3_600_000) == []
 
 
 async def test_session_of_a_clock_that_was_ahead_expires_once_it_is_right() -> None:
     ahead = NOW + DAY_MS
-    room = Room(msgspec.structs.replace(STREAM, touched=ahead, analysed_at=ahead, opened_at=ahead))
+    room = Room(replace(STREAM, touched=ahead, analysed_at=ahead, opened_at=ahead))
     assert await room.at(NOW) == []
     assert room.due() == [NOW + IDLE_MS]
     assert await room.at(NOW + IDLE_MS) == []
@@ -189,57 +203,23 @@ async def test_session_of_a_clock_that_was_ahead_expires_once_it_is_right() -> N
 
 # --- jobs -----------------------------------------------------------------------------------------------------------
 
-SOUND = Entry(Service.SOUND, EntryState.SUCCESS, billed=True)
-DONE = JobHead(
-    JobState.COMPLETED, 7, touched=1000, upload="u", parts=1, created=1000, entries=(SOUND,), ended_at=90_000
-)
-
 
 async def test_job_is_kept_until_its_time_after_its_end_is_over() -> None:
     """A job that waited for longer than it is kept was removed before it ran, or as soon as it was done."""
-    running = msgspec.structs.replace(
-        DONE, state=JobState.PROCESSING, entries=(msgspec.structs.replace(SOUND, state=EntryState.RUNNING),)
-    )
+    running = replace(DONE, state=JobState.PROCESSING, entries=(replace(SOUND, state=EntryState.RUNNING),))
     room = Room(running)
     for seconds in range(0, 90_000, 10_000):
         assert await room.at(NOW + 1000 * seconds) == []
-    room.store.remember(ID, msgspec.structs.replace(DONE, ended_at=2 * NOW))
+    room.store.remember(ID, replace(DONE, ended_at=2 * NOW))
     assert await room.at(2 * NOW + IDLE_MS) == []
     assert await room.at(2 * NOW + IDLE_MS + 1) == [7]
 
 
 async def test_unbilled_job_is_kept() -> None:
-    room = Room(msgspec.structs.replace(DONE, entries=(msgspec.structs.replace(SOUND, billed=False),)))
+    room = Room(replace(DONE, entries=(replace(SOUND, billed=False),)))
     assert await room.at(NOW) == []
     room.store.remember(ID, DONE)
     assert await room.at(NOW + MINUTE_MS) == [7]
-
-
-async def test_incomplete_recording_is_removed_after_an_hour() -> None:
-    room = Room(JobHead(JobState.RECEIVING, 7, touched=1000, upload="u", parts=1))
-    assert await room.at(1000 + UPLOAD_IDLE_MS) == []
-    assert await room.at(1001 + UPLOAD_IDLE_MS, (2000, 2500)) == []
-    assert await room.at(1501 + UPLOAD_IDLE_MS, (2000, 2500)) == [7]
-
-
-async def test_audio_of_job_is_released_before_job() -> None:
-    kept = msgspec.structs.replace(DONE, keep_audio_ms=10_000)
-    room = Room(kept)
-    assert await room.at(11_000) == []
-    assert await room.at(11_001) == [7]
-    step = fold_command(kept, Overdue("sweep", 7, 11_000), Arrival(9, 11_001))
-    assert step.head == msgspec.structs.replace(kept, command=9, keep_audio_ms=0)
-    assert Effect.DROP_AUDIO in step.effects
-
-
-async def test_removed_ids_stay_taken() -> None:
-    """Of a deleted session for an hour, of a deleted job for as long as the job would have been kept."""
-    deleted = SessionHead("stream", None, 1000, 7, SessionState.DELETED, finished=True, derived=True)
-    removed = msgspec.structs.replace(DONE, state=JobState.REMOVED, entries=(), ended_at=1000)
-    for head, length in ((deleted, TOMBSTONE_MS), (removed, IDLE_MS)):
-        room = Room(head)
-        assert await room.at(1000 + length) == []
-        assert await room.at(1001 + length) == [7]
 
 
 # --- presence -------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import xxhash
 
 from streams.agents import NodeApp
 from streams.folding import billing as shared
-from streams.folding import retry
+from streams.folding import draft, head_store, retry
 from streams.jobs.job_biller import JobBiller
 from streams.jobs.run_context import read_rows
 from tests.unit.streams.folding.books import Books, billing
@@ -149,7 +149,10 @@ KEPT = part(0, b"one"), accepted("a", 1, keep_audio_ms=60_000)
         ),
     ],
 )
-def test_refolding_restores_rows(before: Sequence[Event], after: Sequence[Event], state: JobState) -> None:
+@pytest.mark.parametrize("standby", [False, True])
+def test_refolding_restores_rows(
+    before: Sequence[Event], after: Sequence[Event], state: JobState, standby: bool
+) -> None:
     """The changelog loses what came after; then a table is made from the changelog alone."""
     world = committed(*before)
     stored = rows_of(world)
@@ -160,21 +163,30 @@ def test_refolding_restores_rows(before: Sequence[Event], after: Sequence[Event]
     world.crash(0.0, local=True, order=Random(0))
     assert list(world.announced[-1].unbilled) == ([JOB] if isinstance(after[-1], Finished) else [])
     world.commit()
-    world.crash(1.0, local=False, order=Random(0))
+    world.crash(1.0, local=False, order=Random(0), standby=standby)
     assert rows_of(world) == rows
     assert world.there.due(KEEP_MS) in {due for due, _ in world.store.due(2**60, 9)}
 
 
 @pytest.mark.parametrize("standby", [False, True])
 @pytest.mark.parametrize("cut", range(12))
-def test_removed_job_leaves_only_head_after_any_changelog_cut(cut: int, standby: bool) -> None:
-    world = committed(*READY, *ended(3), BILLED)
-    assert list(world.store.unsettled_ids()) == []
+@pytest.mark.parametrize("bill", [BILLED, None], ids=["billed", "unbilled"])
+def test_removed_job_leaves_head_and_unbilled_acceptance_after_any_changelog_cut(
+    monkeypatch: pytest.MonkeyPatch, cut: int, standby: bool, bill: Billed | None
+) -> None:
+    """It is erased in steps."""
+    monkeypatch.setattr(draft, "ERASED_ROWS", 3)
+    monkeypatch.setattr(head_store, "TIDIED_ROWS", 2)
+    world = committed(*READY, *ended(3), *([bill] if bill else []))
+    assert list(world.store.unsettled_ids()) == ([] if bill else [JOB])
     world.folded_commands(Removed("c"))
     deletions = len(world.partition.changelog) - world.flushed
+    assert deletions < 12
     world.crash((cut + 0.5) / deletions if cut < deletions else 1.0, local=False, order=Random(0), standby=standby)
     assert world.there.state is JobState.REMOVED
-    assert world.left() == {world.store.row_key(JOB, keys.HEAD)}
+    kept = [keys.HEAD] if bill else [keys.HEAD, keys.REQUEST]
+    assert world.left() == {world.store.row_key(JOB, kind) for kind in kept}
+    assert list(world.store.unsettled_ids()) == ([] if bill else [JOB])
 
 
 # --- bills: the ledger first, then the log; an unavailable ledger blocks and loses nothing --------------------------

@@ -422,18 +422,3 @@ def test_unfinished_runs_are_counted_until_progress() -> None:
         == 0
     )
     assert [entry.kills for entry in head.entries] == [0]
-
-
-def test_standby_finishes_erasure_missing_from_changelog() -> None:
-    """The owner died before the changelog had the deletions, and after its return found nothing to delete."""
-    world = JobWorld()
-    world.command(records.Part("c", "a", 0, b"a"))
-    world.command(accepted("a", 1))
-    world.fold_all()
-    world.command(records.Removed("c"))
-    world.commit()
-    world.fold_command()
-    world.crash(kept=0.0, local=True, order=Random(0))
-    world.commit()
-    world.crash(kept=0.0, local=False, order=Random(0), standby=True)
-    assert world.store.audio(JOB, 0, 1) == []

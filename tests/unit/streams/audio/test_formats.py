@@ -119,12 +119,6 @@ def test_incomplete_frame_is_rejected(length: int, sample_format: str, channels:
         pcm.decode(bytes(length), sample_format, channels)
 
 
-def test_mono_is_mean_of_channels() -> None:
-    frames = np.array([[1.0, 0.0, -0.25], [0.5, 0.5, 0.5]], np.float32)
-    assert pcm.to_mono(frames).tolist() == [0.25, 0.5]
-    assert pcm.to_mono(frames[:, :1].copy()).flags.c_contiguous
-
-
 RATE = 8000
 
 

@@ -41,6 +41,7 @@ def test_loud_channel_is_chosen_among_silent_ones() -> None:
 def test_other_channels_are_averaged(other: Floats) -> None:
     frames = stereo(SOUND, other)
     assert np.array_equal(pcm.to_mono(frames), (frames[:, 0] + frames[:, 1]) / np.float32(2))
+    assert pcm.to_mono(frames[:, :1].copy()).flags.c_contiguous
 
 
 def test_only_cancelled_blocks_are_replaced() -> None:

@@ -10,7 +10,6 @@ import soundfile
 
 from streams.audio.decode import decode_chunk, open_file
 from streams.models.protocol import Floats
-from tests.audio import encoded
 from tests.unit.streams.audio.test_decode import ANY
 
 #: MPEG 1, 2 and 2.5, which determine all positions in a frame.
@@ -139,10 +138,3 @@ def test_incomplete_last_frame_loses_nothing_before_it(lost: int) -> None:
 def test_chunks_of_whole_frames_add_up() -> None:
     cuts = [*starts(untold())[:-1:20], len(untold())]
     assert sum(len(samples(untold()[start:end])) for start, end in pairwise(cuts)) == sounding(untold())
-
-
-@pytest.mark.parametrize("kind", ["WAV", "FLAC"])
-def test_id3_tag_may_precede_other_formats(kind: str) -> None:
-    found = samples(ID3 + encoded(np.full(8000, 0.25), 8000, kind))
-    assert len(found) == 8000
-    assert found == pytest.approx(0.25)

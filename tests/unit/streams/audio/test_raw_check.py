@@ -1,17 +1,14 @@
 """What is declared raw PCM and begins like a container is refused; samples never are."""
 
-import io
 from collections.abc import Callable
-from typing import cast
 
-import av
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.audio.raw_check import HEAD, check_beginning, check_floats, container_of
-from tests.audio import encoded, noise, sine
+from tests.audio import encoded, muxed, noise, sine
 from topics.errors import AudioError
 from topics.media import parse
 
@@ -19,16 +16,9 @@ RATE = 16_000
 RAW = parse(f"audio/x-raw; rate={RATE}; format=s16")
 
 
-def muxed(container: str, codec: str, rate: int = 44_100) -> bytes:
+def made(muxer: str, codec: str, rate: int = 44_100) -> bytes:
     """Return a second of noise by FFmpeg."""
-    file = io.BytesIO()
-    with av.open(file, "w", format=container) as output:
-        stream = cast(av.AudioStream, output.add_stream(codec, rate=rate))
-        frame = av.AudioFrame.from_ndarray((noise(rate) * 32767).astype(np.int16)[None], "s16", "mono")
-        frame.sample_rate = rate
-        for packet in (*stream.encode(frame), *stream.encode(None)):
-            output.mux(packet)
-    return file.getvalue()
+    return muxed(noise(rate), rate, muxer, codec)
 
 
 FILES: dict[str, tuple[Callable[[], bytes], str]] = {
@@ -42,18 +32,18 @@ FILES: dict[str, tuple[Callable[[], bytes], str]] = {
     "caf": (lambda: encoded(noise(RATE), kind="CAF"), "audio/caf"),
     "mp3": (lambda: encoded(noise(RATE), kind="MP3"), "audio/mp3"),
     "mp3 of silence": (lambda: encoded(np.zeros(44_100), 44_100, "MP3"), "audio/mp3"),
-    "tagged mp3": (lambda: muxed("mp3", "libmp3lame"), "audio/mp3"),
-    "mp2": (lambda: muxed("mp2", "mp2"), ""),
-    "aac": (lambda: muxed("adts", "aac"), "audio/aac"),
-    "m4a": (lambda: muxed("ipod", "aac"), "audio/mp4"),
-    "mov": (lambda: muxed("mov", "pcm_s16le"), "audio/mp4"),
-    "webm": (lambda: muxed("webm", "libopus", 48_000), "audio/webm"),
-    "mka": (lambda: muxed("matroska", "pcm_s16le"), "audio/webm"),
-    "wma": (lambda: muxed("asf", "pcm_s16le"), "audio/x-ms-wma"),
-    "wavpack": (lambda: muxed("wv", "wavpack"), "audio/wavpack"),
-    "ts": (lambda: muxed("mpegts", "mp2"), ""),
-    "flv": (lambda: muxed("flv", "aac"), ""),
-    "avi": (lambda: muxed("avi", "pcm_s16le"), ""),
+    "tagged mp3": (lambda: made("mp3", "libmp3lame"), "audio/mp3"),
+    "mp2": (lambda: made("mp2", "mp2"), ""),
+    "aac": (lambda: made("adts", "aac"), "audio/aac"),
+    "m4a": (lambda: made("ipod", "aac"), "audio/mp4"),
+    "mov": (lambda: made("mov", "pcm_s16le"), "audio/mp4"),
+    "webm": (lambda: made("webm", "libopus", 48_000), "audio/webm"),
+    "mka": (lambda: made("matroska", "pcm_s16le"), "audio/webm"),
+    "wma": (lambda: made("asf", "pcm_s16le"), "audio/x-ms-wma"),
+    "wavpack": (lambda: made("wv", "wavpack"), "audio/wavpack"),
+    "ts": (lambda: made("mpegts", "mp2"), ""),
+    "flv": (lambda: made("flv", "aac"), ""),
+    "avi": (lambda: made("avi", "pcm_s16le"), ""),
 }
 
 

@@ -173,12 +173,20 @@ LENGTHS = {
 
 
 @pytest.mark.parametrize("kind", LENGTHS)
-@pytest.mark.parametrize("length", ["zero", "least", "greatest", "a second"])
+@pytest.mark.parametrize("length", ["zero", "least", "half", "nearly greatest", "greatest", "a second"])
 def test_wrong_length_is_no_end(kind: str, length: str) -> None:
     """A recorder that crashed or writes to a pipe states none; one that forgot to correct it states too little."""
     name, place, width, order, others = LENGTHS[kind]
     whole, sample = made(kind), 3 if kind == "RF64" else 2
-    value = {"zero": 0, "least": others, "greatest": (1 << 8 * width) - 1, "a second": others + sample * RATE}[length]
+    most = 1 << 8 * width
+    value = {
+        "zero": 0,
+        "least": others,
+        "half": most // 2 - 37,
+        "nearly greatest": most - 36,
+        "greatest": most - 1,
+        "a second": others + sample * RATE,
+    }[length]
     data = field(whole, name, place, value.to_bytes(width, order))  # type: ignore[arg-type]
     if kind == "AIFF" and length != "a second":
         data = field(data, b"COMM", 10, bytes(4))

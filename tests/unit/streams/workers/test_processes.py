@@ -3,7 +3,6 @@
 import asyncio
 import errno
 import os
-import random
 import signal
 import socket
 import tempfile
@@ -14,7 +13,6 @@ from pathlib import Path
 from unittest import mock
 
 import msgspec
-import numpy as np
 import psutil
 import pytest
 from structlog.testing import capture_logs
@@ -33,7 +31,7 @@ from tests.attacks.faulty_decoders import CRASH, SPIN
 from tests.audio import encoded, noise
 from tests.process import living
 from tests.unit.streams.audio.engines import SAMPLES, Fingerprint
-from tests.unit.streams.sessions.studio import FILE, RATE, STREAM, Studio, pieces, sound, truth
+from tests.unit.streams.sessions.studio import RATE, STREAM, Studio, pieces, sound, truth
 from tests.unit.streams.workers import misbehaving as deeds
 from tests.unit.streams.workers.asking import session, take
 from tests.unit.streams.workers.misbehaving import COMMAND, sound_of
@@ -253,45 +251,6 @@ async def test_owned_worker_is_never_shared(zygote: Zygote, tmp_path: Path) -> N
         sessions = [process.sessions for process in studio.workers.processes()]
         assert sorted(map(len, sessions)) == [1, 1, 1, 3]
         assert len(forked(zygote)) == 4
-
-
-async def test_repeated_worker_kills_change_no_window(zygote: Zygote, tmp_path: Path) -> None:
-    """Thirty-two sessions: raw streams, FLAC streams of two projects, and files."""
-    dice = random.Random(11)
-    audio = {f"{number:024}": sound(8, number) for number in range(32)}
-    kills = 0
-
-    async def kill() -> None:
-        nonlocal kills
-        while kills < 60:
-            await asyncio.sleep(dice.uniform(0.02, 0.15))
-            if any(active.deaths.own == DEATHS - 1 for active in studio.analyser.warm._active.values()):
-                continue  # The next would be its third, and so its end.
-            if workers := forked(zygote):
-                dice.choice(workers).kill()
-                kills += 1
-
-    async with playing(zygote, tmp_path) as studio:
-        for number, session in enumerate(audio):
-            kind = (STREAM, STREAM, FLAC, FILE)[number % 4]
-            await studio.send(session, msgspec.structs.replace(kind, project=f"p{number % 3}"))
-        killing = asyncio.create_task(kill())
-        for at in range(16):
-            for number, (session, data) in enumerate(audio.items()):
-                chunk = pieces(data)[at]
-                if number % 4 == 2:
-                    chunk = encoded(np.frombuffer(chunk, np.int16), RATE, "FLAC", "PCM_16")
-                await studio.send(session, Chunk("c", at, chunk))
-            await asyncio.sleep(0.1)
-        for session in audio:
-            await studio.send(session, Sealed("c"))
-        await studio.settle()
-        killing.cancel()
-    assert kills > 10
-    assert studio.workers.deaths > 5
-    for session, data in audio.items():
-        assert studio.failures(session) == []
-        assert studio.scores(session) == truth(data, model())
 
 
 async def test_cost_of_audio_is_measured(zygote: Zygote, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,16 +10,15 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
-import av
 import numpy as np
 import psutil
 import pytest
 
 from streams.audio import container
 from streams.workers.prober import RecordingProber
-from tests.audio import encoded, sine
+from tests.audio import encoded, muxed, sine
 from tests.file_pool import FilePool
 from tests.unit.streams.audio.test_decode import ANY, samples
 from tests.waiting import until
@@ -165,28 +164,10 @@ KINDS = {
 }
 
 
-def muxed(muxer: str, encoder: str | None, *, video: bool = False, channels: int = 2, silent_s: float = 0.0) -> bytes:
+def memo(muxer: str, encoder: str | None, *, video_s: float = 0.0, channels: int = 2, silent_s: float = 0.0) -> bytes:
     """Return a tone of three seconds after some silence, a second channel half as loud; no sound without an encoder."""
-    layout = ("mono", "stereo")[channels - 1]
-    silence = np.zeros(round(silent_s * PHONE_RATE))
-    tone = np.concatenate((silence, 0.5 * sine(SECONDS, 440, PHONE_RATE))).astype(np.float32)
-    file = io.BytesIO()
-    with av.open(file, "w", format=muxer) as out:
-        if video:
-            picture = out.add_stream("mpeg4", rate=5)
-            picture.width, picture.height, picture.pix_fmt = 64, 48, "yuv420p"
-        if encoder is not None:
-            stream: Any = out.add_stream(encoder, rate=PHONE_RATE, layout=layout)
-            stream.bit_rate = 128_000
-        for _ in range(15 if video else 0):
-            out.mux(picture.encode(av.VideoFrame.from_ndarray(np.zeros((48, 64, 3), np.uint8), format="rgb24")))
-        for at in range(0, len(tone) if encoder else 0, 4800):
-            part = np.stack((tone, tone / 2)[:channels])[:, at : at + 4800]
-            frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(part), format="fltp", layout=layout)
-            frame.sample_rate, frame.pts = PHONE_RATE, at
-            out.mux(stream.encode(frame))
-        out.mux((stream if encoder else picture).encode(None))
-    return file.getvalue()
+    tone = np.concatenate((np.zeros(round(silent_s * PHONE_RATE)), 0.5 * sine(SECONDS, 440, PHONE_RATE)))
+    return muxed(np.stack((tone, tone / 2)[:channels], axis=1), PHONE_RATE, muxer, encoder, video_s=video_s)
 
 
 @pytest.mark.parametrize("channels", [1, 2])
@@ -196,7 +177,7 @@ async def test_phone_and_browser_recordings_are_decoded(
 ) -> None:
     """Three seconds of one channel are more samples than a decoder sends at a time."""
     name, muxer, encoder = KINDS[kind]
-    data = muxed(muxer, encoder, video=kind == "video of a phone", channels=channels)
+    data = memo(muxer, encoder, video_s=3.0 * (kind == "video of a phone"), channels=channels)
     assert container.detect(data) == name
     found = await probe(prober, data)
     assert (found.format, found.rate, found.channels) == (name, PHONE_RATE, channels)
@@ -216,7 +197,7 @@ async def test_phone_and_browser_recordings_are_decoded(
 async def test_estimated_length_is_no_claim(pool: FilePool, prober: RecordingProber, kind: str) -> None:
     """FFmpeg estimates it from the beginning, where silence takes few bytes."""
     _, muxer, encoder = KINDS[kind]
-    data = muxed(muxer, encoder, silent_s=6.0)
+    data = memo(muxer, encoder, silent_s=6.0)
     assert (await probe(prober, data)).length_ms is None
     with pool.open_file(io.BytesIO(data), ANY, 12) as audio:
         assert sum(map(len, audio.blocks())) / PHONE_RATE == pytest.approx(6.0 + SECONDS, abs=0.15)
@@ -224,25 +205,25 @@ async def test_estimated_length_is_no_claim(pool: FilePool, prober: RecordingPro
 
 
 def test_phone_recording_faults_have_specific_errors(pool: FilePool) -> None:
-    memo = muxed("ipod", "aac")
+    phone = memo("ipod", "aac")
     assert fault(pool, tone("AU", "G723_40")) == "the AU file has audio of the codec g723_40, which is not supported"
-    for part in (memo[: len(memo) // 2], memo[:40]):
+    for part in (phone[: len(phone) // 2], phone[:40]):
         assert fault(pool, part) == (
             "the MP4 (M4A, MOV, 3GP) file has no index (moov): it was cut off, or its recording never ended"
         )
-    assert "but the data is MP4" in fault(pool, memo, "audio/webm")
+    assert "but the data is MP4" in fault(pool, phone, "audio/webm")
     assert "declared audio/mp4, but the data is WAV" in fault(pool, encoded(sine(1)), "audio/mp4")
     junk = b"\x1a\x45\xdf\xa3" + bytes(range(256)) * 8
     assert fault(pool, junk) == "the Matroska (MKA, WebM) file's header is damaged or not complete"
     with pytest.raises(AudioTooLong, match="longer than 2 s"):
-        samples(pool.open_file(io.BytesIO(muxed("ac3", "ac3")), ANY, 2))
-    assert fault(pool, muxed("mp4", None, video=True)) == "the MP4 (M4A, MOV, 3GP) file holds no audio"
+        samples(pool.open_file(io.BytesIO(memo("ac3", "ac3")), ANY, 2))
+    assert fault(pool, memo("mp4", None, video_s=3.0)) == "the MP4 (M4A, MOV, 3GP) file holds no audio"
 
 
 async def test_damaged_recordings_are_probed_or_raise_audio_errors(pool: FilePool, prober: RecordingProber) -> None:
     random, damaged = np.random.default_rng(4), []
     whole = [tone("WAV"), tone("FLAC"), tone("OGG"), tone("OGG", "OPUS"), tone("MP3")]
-    whole += [muxed(muxer, encoder) for _, muxer, encoder in KINDS.values()]
+    whole += [memo(muxer, encoder) for _, muxer, encoder in KINDS.values()]
     for number, recording in enumerate(3 * whole):
         data = np.frombuffer(recording, np.uint8).copy()
         where = random.integers(0, min(len(data), 4096) if number % 2 else len(data), 1 + number % 20)

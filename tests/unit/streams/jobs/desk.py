@@ -6,31 +6,32 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from pathlib import Path
 
-import xxhash
-
 from streams.agents import NodeApp, run_services
+from streams.folding.awaited_verdicts import Verdicts
+from streams.folding.batch import fold_batch
+from streams.folding.fold import Changes
 from streams.folding.lives import Lives
+from streams.jobs.job_intake import JobIntake
+from streams.jobs.job_results import JobResults
 from streams.jobs.job_store import JobStore
 from streams.jobs.service_runner import Runner
 from streams.jobs.spool import Spool
 from streams.services.service import RunSummary, ServiceRun
 from tests.unit.streams.agents import Agents
-from tests.unit.streams.sessions.rows import MemoryPartition
+from tests.unit.streams.jobs.world import KEEP_MS
+from tests.unit.streams.sessions.rows import MemoryPartition, delivered
 from tests.waiting import until
-from topics import keys, record_codec, rows
+from topics import record_codec
 from topics.catalog import TopicPartition
 from topics.errors import NotOwned
-from topics.folding import Arrival, AudioRow, Effect
 from topics.jobs.options import Options, Service
 from topics.jobs.records import Accepted, Finished, JobResult, Part, Portion, Source, Started
-from topics.jobs.result_rules import fold_result
-from topics.jobs.rules import Entry, JobHead, fold_command
+from topics.jobs.rules import Entry
 
 ALL = Options(True, True, True, True, translation=True)
 SOUND = Options(sound_event_detection=True)
 AUDIO = b"audio"
 PART = Part("c", "u", 0, AUDIO)
-ROW = AudioRow(0, len(AUDIO), xxhash.xxh3_128_digest(AUDIO))
 
 Script = Callable[[ServiceRun], Awaitable[None]]
 
@@ -74,6 +75,9 @@ class Desk:
     def __init__(self, spool: Path, services: dict[Service, ScriptedService], lives: Lives | None = None) -> None:
         self.partition = MemoryPartition()
         self.store = JobStore(self.partition)
+        self.intake = JobIntake(Verdicts(), KEEP_MS, self._announce)
+        self.job_results = JobResults(self._announce)
+        self.commands = 0
         self.results: list[tuple[str, JobResult]] = []
         self.noted: list[tuple[str, JobResult]] = []
         #: Raised once each, before a result is accepted (None accepts one), and before audio is read.
@@ -109,21 +113,22 @@ class Desk:
             yield record_codec.encode(PART)
 
     def accept(self, job: str, options: Options = SOUND, at: int = 0, project: str = "p") -> None:
-        """Fold the commands of a job, accepted at `at`, and notify the runner."""
+        """Fold the commands of a job, accepted at `at`."""
         source = Source("audio/wav", "wav", len(AUDIO), 8000, 1)
-        accepted = Accepted("c", "u", 1, project, "o", options, source, "model", b"")
-        begun = fold_command(None, PART, Arrival(0, at))
-        self._keep(job, fold_command(begun.head, accepted, Arrival(1, at)).head)
-        self.partition.rows[keys.row_key(keys.JOB, job, keys.REQUEST)] = rows.encode(accepted)
-        self.partition.rows[keys.row_key(keys.JOB, job, keys.AUDIO, 0)] = rows.encode(ROW)
-        self.runner.enqueue(job)
+        for command in (PART, Accepted("c", "u", 1, project, "o", options, source, "model", b"")):
+            self.commands += 1
+            assert fold_batch(self.store, [delivered(self.commands, job, command, at)], self.intake) == 1
 
     def remove(self, job: str) -> None:
-        """Fold the removal of a job, and notify the runner."""
+        """Forget a job, as if it had never been there."""
         for key in [key for key in self.partition.rows if key.startswith(self.store.prefix(job))]:
             del self.partition.rows[key]
         self.store.remember(job, None)
         self.runner.forget(job)
+
+    def _announce(self, changes: Changes) -> None:
+        for job in changes.work:
+            self.runner.enqueue(job)
 
     async def emit(self, job: str, result: JobResult) -> None:
         await asyncio.sleep(0)
@@ -146,18 +151,7 @@ class Desk:
         """Fold everything appended."""
         while self.unfolded:
             job, result = self.unfolded.pop(0)
-            step = fold_result(self.store.head(job), result)
-            self._keep(job, step.head)
-            if Effect.KEEP_RESULT in step.effects and isinstance(result, Portion):
-                key = keys.portion_key(job, result.service, result.number)
-                self.partition.rows[key] = result.data
-            if Effect.WORK in step.effects:
-                self.runner.enqueue(job)
-
-    def _keep(self, job: str, head: JobHead | None) -> None:
-        if head is not None:
-            self.partition.rows[self.store.row_key(job, keys.HEAD)] = rows.encode(head)
-        self.store.remember(job, head)
+            assert fold_batch(self.store, [delivered(0, job, result)], self.job_results) == 1
 
     def entry(self, job: str, service: Service = Service.SOUND) -> Entry:
         head = self.store.head(job)

@@ -17,6 +17,7 @@ from streams.processes.deaths import DEADLY, DEATHS, KILLED, KILLS
 from streams.services.service import ServiceRun
 from tests.unit.streams.jobs.desk import ALL, AUDIO, SOUND, Desk, Script, ScriptedService, name, nothing
 from tests.waiting import turn, until
+from topics import keys
 from topics.errors import AudioError, ServiceFault, Unavailable
 from topics.jobs.options import Options, Service
 from topics.jobs.records import Finished, Portion, Started, Stopped
@@ -148,15 +149,6 @@ async def test_service_enqueued_repeatedly_runs_once(tmp_path: Path) -> None:
     assert len(scripted.works) == 1
 
 
-async def test_jobs_enqueued_before_start_wait_for_it(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, {Service.SOUND: ScriptedService()})
-    desk.accept(ONE)
-    await turn()
-    assert desk.results == []
-    async with desk:
-        await desk.ends(ONE)
-
-
 async def test_hanging_engine_blocks_only_its_own_slot(tmp_path: Path) -> None:
     services = {Service.SPEECH: ScriptedService(hanging, nothing), Service.SOUND: ScriptedService()}
     async with playing(tmp_path, services) as desk:
@@ -172,9 +164,7 @@ async def test_lag_is_age_of_oldest_waiting_job(tmp_path: Path) -> None:
         assert desk.runner.lag() == 0.0
         desk.accept(ONE)
         desk.accept(TWO)
-        await until(lambda: bool(desk.of(Started, ONE)))
-        await asyncio.sleep(0.02)
-        assert 0.02 <= desk.runner.lag() < 60
+        await until(lambda: desk.of(Started, ONE) and 0.02 <= desk.runner.lag() < 60)
         desk.remove(TWO)
         assert desk.runner.lag() == 0.0
 
@@ -210,12 +200,14 @@ async def test_service_exception_becomes_its_error(
     assert (log.get("exc_info") is error) is traced
 
 
-async def test_unavailable_service_starts_new_run(tmp_path: Path) -> None:
-    away = Unavailable("away")
-    scripted = ScriptedService(failing(away, b"old", b"older"), failing(away), saying(b"new"))
+@pytest.mark.parametrize("error", [Unavailable("away"), asyncio.CancelledError()])
+async def test_unavailable_service_or_one_that_cancels_itself_starts_new_run(
+    tmp_path: Path, error: BaseException
+) -> None:
+    scripted = ScriptedService(failing(error, b"old", b"older"), failing(error), saying(b"new"))
     with capture_logs() as logs:
         desk = await play(tmp_path, {Service.SOUND: scripted})
-    assert [log["event"] for log in logs] == ["job.retry"] * 2
+    assert [log["event"] for log in logs] == ["job.retry"] * 2 * isinstance(error, Unavailable)
     assert len({work.run for work in scripted.works}) == 3
     assert (desk.entry(ONE).portions, desk.store.portion(ONE, Service.SOUND, 0)) == (1, b"new")
     assert desk.entry(ONE).run == scripted.works[-1].run
@@ -241,23 +233,19 @@ async def test_failed_reads_and_appends_are_retried(tmp_path: Path, fault: Excep
 async def test_missing_audio_part_fails_service(tmp_path: Path) -> None:
     async with playing(tmp_path, {Service.SOUND: ScriptedService(hanging)}) as desk:
         desk.accept(ONE)
-        del desk.partition.rows[next(key for key in desk.partition.rows if key[25:26] == b"c")]
+        del desk.partition.rows[desk.store.row_key(ONE, keys.AUDIO, 0)]
         await desk.ends(ONE)
     assert desk.entry(ONE).error == "the job's audio is not complete: part 0 of 1 is missing"
 
 
-async def test_persistent_append_failure_starts_new_run(tmp_path: Path) -> None:
-    scripted = ScriptedService()
+@pytest.mark.parametrize("refusal", [OSError("the disk"), Unavailable("the log is away")])
+@pytest.mark.parametrize("script", [nothing, failing(ServiceFault("the engine failed"))], ids=["end", "failure"])
+async def test_end_that_log_refuses_starts_new_run_and_is_no_crash(
+    tmp_path: Path, script: Script, refusal: Exception
+) -> None:
+    scripted = ScriptedService(script, nothing)
     async with playing(tmp_path, {Service.SOUND: scripted}) as desk:
-        desk.refusals = [None, *[OSError("the disk")] * run_context.APPENDS]
-        await accepted_and_ended(desk)
-    assert len(scripted.works) == 2
-
-
-async def test_failure_that_log_refuses_is_not_counted_as_crash(tmp_path: Path) -> None:
-    scripted = ScriptedService(failing(ServiceFault("the engine failed")), nothing)
-    async with playing(tmp_path, {Service.SOUND: scripted}) as desk:
-        desk.refusals = [None, *[Unavailable("the log is away")] * run_context.APPENDS]
+        desk.refusals = [None, *[refusal] * run_context.APPENDS]
         await accepted_and_ended(desk)
     assert [result.lives for _, result in desk.noted if isinstance(result, Stopped)] == [()]
     assert len(scripted.works) == 2
@@ -292,12 +280,6 @@ async def test_service_reruns_if_late_run_hides_its_end(tmp_path: Path, monkeypa
     assert (desk.entry(ONE).state, desk.entry(ONE).run) == (EntryState.SUCCESS, scripted.works[1].run)
 
 
-async def test_service_that_cancels_itself_is_rerun(tmp_path: Path) -> None:
-    scripted = ScriptedService(failing(asyncio.CancelledError()), nothing)
-    desk = await play(tmp_path, {Service.SOUND: scripted})
-    assert desk.entry(ONE).state is EntryState.SUCCESS
-
-
 # --- jobs that end early --------------------------------------------------------------------------------------------
 
 
@@ -312,19 +294,12 @@ async def test_removed_job_frees_its_slot(tmp_path: Path) -> None:
         assert list(tmp_path.iterdir()) == []
         await desk.ends(THREE)
         assert scripted.at_work == 0
-    assert scripted.jobs == [ONE, THREE]
-    assert [type(result) for job, result in desk.results if job == ONE] == [Started]
-
-
-async def test_resubmitted_job_starts_new_run(tmp_path: Path) -> None:
-    scripted = ScriptedService(hanging, nothing)
-    async with playing(tmp_path, {Service.SOUND: scripted}) as desk:
-        desk.accept(ONE)
-        await until(lambda: scripted.at_work == 1)
-        desk.remove(ONE)
+        assert [type(result) for job, result in desk.results if job == ONE] == [Started]
+        # The same id again, with a run of its own.
         desk.accept(ONE)
         await desk.ends(ONE)
-    assert desk.entry(ONE).run == scripted.works[1].run
+    assert scripted.jobs == [ONE, THREE, ONE]
+    assert desk.entry(ONE).run == scripted.works[-1].run != scripted.works[0].run
 
 
 async def test_jobs_resume_after_partition_returns(tmp_path: Path) -> None:
@@ -370,9 +345,11 @@ async def test_stop_cancels_running_jobs_and_starts_none(tmp_path: Path) -> None
     scripted = ScriptedService(hanging, limit=1)
     (tmp_path / "left.audio").write_bytes(b"of a process that died")
     desk = Desk(tmp_path, {Service.SOUND: scripted})
+    desk.accept(ONE)
+    await turn()
+    assert desk.results == [], "it waits for the start"
     async with desk:
         assert list(tmp_path.iterdir()) == []
-        desk.accept(ONE)
         desk.accept(TWO)
         await until(lambda: scripted.at_work == 1)
     desk.runner.enqueue(TWO)

@@ -176,30 +176,21 @@ async def test_audio_counts_in_cache_until_worker_has_taken_it(tmp_path: Path) -
     assert studio.scores(ONE) == studio.scores(TWO) == truth(data)
 
 
-async def test_file_is_analysed_once_complete(tmp_path: Path) -> None:
+async def test_file_is_gathered_in_several_turns_once_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "GATHERED_CHUNKS", 4)
     data = sound(70, seed=3)
     async with playing(tmp_path) as studio:
         await studio.send(ONE, FILE)
         await studio.upload(ONE, pieces(data, 7.7))
         await studio.settle()
         assert studio.written == []
-        await studio.send(ONE, Sealed("c"))
-    assert studio.scores(ONE) == truth(data)
-    assert studio.head(ONE).finished
-    assert len(studio.written) > 1
-
-
-async def test_long_file_is_gathered_in_several_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "GATHERED_CHUNKS", 3)
-    data = sound(4)
-    async with playing(tmp_path) as studio:
-        await studio.send(ONE, FILE)
-        await studio.upload(ONE, pieces(data))
         with mock.patch.object(studio.store, "audio", wraps=studio.store.audio) as audio:
             await studio.send(ONE, Sealed("c"))
             await studio.settle()
     assert studio.scores(ONE) == truth(data)
-    assert [call.args[1:] for call in audio.call_args_list] == [(0, 3), (3, 6), (6, 8)]
+    assert studio.head(ONE).finished
+    assert len(studio.written) > 1
+    assert [call.args[1:] for call in audio.call_args_list] == [(0, 4), (4, 8), (8, 10)]
 
 
 async def test_slow_disk_does_not_stop_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,23 +246,6 @@ async def test_encoded_chunk_beyond_total_size_is_analysed_whole(tmp_path: Path)
         await studio.send(ONE, Chunk("c", 0, chunk))
     assert studio.scores(ONE) == truth(SOUND)
     assert (studio.head(ONE).finished, studio.head(ONE).error) == (True, None)
-
-
-@pytest.mark.parametrize("at", [1, 3, 6])
-async def test_stream_resumes_seamlessly_after_restart(tmp_path: Path, at: int) -> None:
-    data = sound(4.1, seed=at)
-    chunks = pieces(data)
-    studio = Studio(Fingerprint(), tmp_path)
-    async with studio:
-        await studio.send(ONE, STREAM)
-        await studio.upload(ONE, chunks[:at])
-        await studio.settle()
-    studio.restart()
-    async with studio:
-        await studio.upload(ONE, chunks[at:], at)
-        await studio.send(ONE, Sealed("c"))
-        await studio.settle()
-    assert studio.scores(ONE) == truth(data)
 
 
 # --- faults ---------------------------------------------------------------------------------------------------------
@@ -347,17 +321,6 @@ async def test_crashed_actor_is_reported(tmp_path: Path) -> None:
         await studio.send(ONE, FLOATS, Chunk("c", 0, BAD))
         await until(lambda: studio.ended)
         assert "for good" in str(studio.ended[0])
-
-
-async def test_busy_project_does_not_delay_others(tmp_path: Path) -> None:
-    studio = Studio(Fingerprint(), tmp_path, workers=1)
-    for session in (*[new_id() for _ in range(64)], ONE):
-        await studio.send(session, STREAM if session == ONE else msgspec.structs.replace(STREAM, project="loud"))
-        await studio.upload(session, pieces(sound(2)))
-    async with studio:
-        await studio.settle()
-    # The second turn is its own, and actors end in any order.
-    assert [session for session, _ in studio.written].index(ONE) <= 10
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from streams.sessions.step import SessionStep
 from streams.sessions.store import SessionStore
 from tests.unit.streams.audio.engines import Fingerprint, fingerprint
 from tests.unit.streams.sessions.engines import Gated
-from tests.unit.streams.sessions.studio import FILE, STREAM, Studio, pieces, playing, sound, truth
+from tests.unit.streams.sessions.studio import STREAM, Studio, pieces, playing, sound, truth
 from tests.waiting import until
 from topics.catalog import TopicPartition
 from topics.errors import EngineError, NotOwned, Unavailable
@@ -214,27 +214,6 @@ def opened(kind: Opened, engine: SoundEngine) -> Opened:
 
 def models_of(studio: Studio, session: str) -> set[str]:
     return {new.model for of, new in studio.written if of == session}
-
-
-async def test_session_keeps_model_it_was_opened_with(tmp_path: Path) -> None:
-    first, second = Fingerprint(), Other()
-    audio = sound(4)
-    async with playing(tmp_path, first) as studio:
-        chunks = pieces(audio)
-        await studio.send(ONE, opened(STREAM, first))
-        await studio.upload(ONE, chunks[:3])
-        await studio.settle()
-        studio.models.use(second)
-        await studio.send(TWO, opened(FILE, second))
-        await studio.upload(ONE, chunks[3:], 3)
-        await studio.upload(TWO, chunks)
-        await studio.send(ONE, Sealed("c"))
-        await studio.send(TWO, Sealed("c"))
-    assert models_of(studio, ONE) == {first.manifest.model_id}
-    assert models_of(studio, TWO) == {second.manifest.model_id}
-    assert studio.scores(ONE) == truth(audio)
-    assert len(studio.scores(TWO)) == len(truth(audio))
-    assert studio.scores(TWO) == truth(audio, second)
 
 
 async def test_session_waits_for_missing_model(tmp_path: Path) -> None:

@@ -1,13 +1,16 @@
 """Test sessions and segments, and a model that records whose audio it has scored."""
 
 import asyncio
+from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from streams.audio.levels import SoundMeter
 from streams.models.protocol import Floats
 from streams.workers.messages import Beginning, ScoredWindows
 from streams.workers.session import WorkerSession
+from streams.workers.worker_slot import WorkerSlot
 from streams.workers.workers import Workers
 from tests.unit.streams.audio.engines import SAMPLES, Fingerprint
 from tests.unit.streams.sessions.engines import Gated
@@ -24,6 +27,13 @@ def beginning(engine: Fingerprint, declared: str = RAW) -> Beginning:
 
 def session(workers: Workers, engine: Fingerprint, project: str = "p", owned: bool = False) -> WorkerSession:
     return WorkerSession(workers, project, beginning(engine), owned)
+
+
+def of_file(workers: Workers, engine: Fingerprint, path: Path, project: str = "p") -> tuple[WorkerSession, WorkerSlot]:
+    """Return a session whose audio is a file, and the slot that has the file."""
+    slot = workers.open_slot(path.open("rb"), project)
+    begin = msgspec.structs.replace(beginning(engine), file=True)
+    return WorkerSession(workers, project, begin, False, slot), slot
 
 
 async def take(

@@ -12,11 +12,10 @@ import msgspec
 
 from streams.models.loaded_models import LoadedModels
 from streams.models.protocol import SoundEngine
-from streams.processes.child import Deadlines
 from streams.processes.messages import hello
 from streams.workers import messages
 from streams.workers.worker import Worker
-from streams.workers.workers import Workers
+from streams.workers.workers import Fork, Workers
 from tests.waiting import until
 
 #: A number without a process, as Linux has none above 2^22. Killing this worker has no effect.
@@ -77,15 +76,15 @@ def of_models(models: LoadedModels) -> WorkerThreads:
 
 @asynccontextmanager
 async def working(
-    *engines: SoundEngine, count: int = 1, deadlines: Deadlines | None = None, slot_bytes: int | None = None
+    *engines: SoundEngine, count: int = 1, slot_bytes: int | None = None, fork: Fork | None = None
 ) -> AsyncIterator[Workers]:
-    """Run workers with some models."""
+    """Run workers with some models, or from another `fork`."""
     threads = WorkerThreads(lambda: engines)
     threads.memory_bytes = messages.memory_bytes(slot_bytes) if slot_bytes else threads.memory_bytes
-    workers = Workers(count, threads.fork, deadlines)
+    workers = Workers(count, fork or threads.fork)
     await workers.start()
     try:
-        await until(lambda: len(workers.processes()) == count)
+        await until(lambda: fork or len(workers.processes()) == count)
         yield workers
     finally:
         await workers.stop()

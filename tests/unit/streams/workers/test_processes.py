@@ -34,6 +34,7 @@ from tests.unit.streams.audio.engines import SAMPLES, Fingerprint
 from tests.unit.streams.sessions.studio import RATE, STREAM, Studio, pieces, sound, truth
 from tests.unit.streams.workers import misbehaving as deeds
 from tests.unit.streams.workers.asking import session, take
+from tests.unit.streams.workers.double import working
 from tests.unit.streams.workers.misbehaving import COMMAND, sound_of
 from tests.waiting import until
 from topics.errors import EngineError
@@ -81,6 +82,17 @@ async def playing(zygote: Zygote, spool: Path, workers: int = 2) -> AsyncIterato
         await studio.settle()
         assert studio.ended == []
     await until(lambda: not forked(zygote))
+
+
+@asynccontextmanager
+async def one_worker(zygote: Zygote) -> AsyncIterator[Workers]:
+    async with working(fork=partial(zygote.fork, memory_bytes(slot_bytes(0)))) as workers:
+        await until(workers.processes)
+        yield workers
+
+
+def models_of(workers: Workers) -> set[str]:
+    return {model.partition("@")[0] for model in workers.processes()[0].models}
 
 
 @pytest.mark.parametrize(
@@ -173,20 +185,27 @@ async def test_workers_wait_for_disk_space(zygote: Zygote, tmp_path: Path, monke
     assert said == ["no process for audio can be started: No space left on device"] * 2
 
 
+@asynccontextmanager
+async def replacing(zygote: Zygote, spool: Path) -> AsyncIterator[Studio]:
+    """Run a studio whose only worker dies in the body, between two chunks of a stream: no window changes."""
+    async with playing(zygote, spool, workers=1) as studio:
+        await studio.send(ONE, STREAM)
+        await studio.upload(ONE, pieces(sound(1)))
+        await studio.settle()
+        yield studio
+        await studio.send(ONE, Chunk("c", 2, sound(1, 1)))
+    assert studio.failures(ONE) == []
+    assert studio.scores(ONE) == truth(sound(1) + sound(1, 1), model())
+
+
 async def test_stopped_zygote_is_replaced_when_needed(
     zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("streams.processes.zygote_process.FORK_SECONDS", 0.5)
-    async with playing(zygote, tmp_path, workers=1) as studio:
-        await studio.send(ONE, STREAM)
-        await studio.upload(ONE, pieces(sound(1)))
-        await studio.settle()
+    async with replacing(zygote, tmp_path) as studio:
         assert zygote._process is not None
         psutil.Process(zygote._process.process).suspend()
         studio.workers.processes()[0].child.kill()
-        await studio.send(ONE, Chunk("c", 2, sound(1, 1)))
-    assert studio.failures(ONE) == []
-    assert studio.scores(ONE) == truth(sound(1) + sound(1, 1), model())
 
 
 def test_zygote_stopped_while_loading_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,16 +230,10 @@ async def test_dead_worker_with_open_socket_is_replaced(
         return ours, theirs
 
     monkeypatch.setattr(socket, "socketpair", pair_with_third)
-    async with playing(zygote, tmp_path, workers=1) as studio:
-        await studio.send(ONE, STREAM)
-        await studio.upload(ONE, pieces(sound(1)))
-        await studio.settle()
+    async with replacing(zygote, tmp_path) as studio:
         studio.workers.processes()[0].child.kill()
-        await studio.send(ONE, Chunk("c", 2, sound(1, 1)))
     for end in kept:
         end.close()
-    assert studio.failures(ONE) == []
-    assert studio.scores(ONE) == truth(sound(1) + sound(1, 1), model())
 
 
 @pytest.mark.parametrize("kind", ["stream", "file"])
@@ -255,30 +268,21 @@ async def test_owned_worker_is_never_shared(zygote: Zygote, tmp_path: Path) -> N
 
 async def test_cost_of_audio_is_measured(zygote: Zygote, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers_module, "POLL_SECONDS", 0.01)
-    workers, engine = (
-        Workers(1, partial(zygote.fork, memory_bytes(slot_bytes(0)))),
-        Fingerprint(SAMPLES),
-    )
-    await workers.start()
-    await until(workers.processes)
-    [process] = workers.processes()
-    assert workers.cost == process.cost == FIRST_COST
-    await take(session(workers, engine), sound(2), seconds=2.0)
-    await until(lambda: process.cost != FIRST_COST)
-    assert workers.cost == process.cost > 0
-    await workers.stop()
+    async with one_worker(zygote) as workers:
+        [process] = workers.processes()
+        assert workers.cost == process.cost == FIRST_COST
+        await take(session(workers, model()), sound(2), seconds=2.0)
+        await until(lambda: process.cost != FIRST_COST)
+        assert workers.cost == process.cost > 0
 
 
 async def test_model_evicted_by_zygote_is_reloaded(zygote: Zygote) -> None:
     names = ["fingerprint", *(f"model{number}" for number in range(messages.MOST_MODELS)), "fingerprint"]
     for name in names:
         await asyncio.to_thread(zygote.load, Path(name))
-    workers = Workers(1, partial(zygote.fork, memory_bytes(slot_bytes(0))))
-    await workers.start()
-    await until(workers.processes)
-    models = {model.partition("@")[0] for model in workers.processes()[0].models}
-    policy = os.sched_getscheduler(workers.processes()[0].child.number)
-    await workers.stop()
+    async with one_worker(zygote) as workers:
+        models = models_of(workers)
+        policy = os.sched_getscheduler(workers.processes()[0].child.number)
     assert policy == os.SCHED_BATCH, "it does not interrupt the loop"
     assert models == set(names[2:])
 
@@ -299,11 +303,8 @@ async def test_model_that_fails_to_reload_is_loaded_for_later_worker(
     psutil.Process(zygote._process.process).kill()
     models = []
     for _ in range(2):
-        workers = Workers(1, partial(zygote.fork, memory_bytes(slot_bytes(0))))
-        await workers.start()
-        await until(workers.processes)
-        models.append({model.partition("@")[0] for model in workers.processes()[0].models})
-        await workers.stop()
+        async with one_worker(zygote) as workers:
+            models.append(models_of(workers))
         too_large.clear()
     assert ["later" in names for names in models] == [False, True]
     assert models[1] - models[0] == {"later"}

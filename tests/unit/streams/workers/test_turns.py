@@ -9,19 +9,17 @@ from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from streams.processes.deaths import DEATHS
 from streams.workers import messages, worker_slot
 from streams.workers import workers as module
 from streams.workers.process import FIRST_COST, ModelMissing, StateLost
-from streams.workers.session import WorkerSession
 from streams.workers.workers import Workers
 from tests.unit.streams.audio.engines import TAGS, Fingerprint
 from tests.unit.streams.sessions.engines import Gated
 from tests.unit.streams.sessions.studio import sound, truth
-from tests.unit.streams.workers.asking import Ordered, asked, beginning, level, session, take
+from tests.unit.streams.workers.asking import Ordered, asked, level, of_file, session, take
 from tests.unit.streams.workers.double import WorkerThreads, working
 from tests.waiting import turn, until
 
@@ -114,10 +112,7 @@ async def test_files_of_projects_take_turns(tmp_path: Path) -> None:
         async def analyse(project: str, number: int) -> None:
             path = tmp_path / f"{project}{number}"
             path.write_bytes(level(1 if project == "loud" else 2, 2))
-            slot = workers.open_slot(path.open("rb"), project)
-            analysed = WorkerSession(
-                workers, project, msgspec.structs.replace(beginning(engine), file=True), False, slot
-            )
+            analysed, slot = of_file(workers, engine, path, project)
             scores = await take(analysed, seconds=0.0)
             assert not scores.reading
             assert len(scores.packed) == 3 * TAGS
@@ -143,17 +138,13 @@ async def test_live_audio_does_not_wait_for_a_file(tmp_path: Path) -> None:
         ends = WorkerThreads(lambda: [engine if file is None else blocked])
         return ends.fork(file)
 
-    workers = Workers(1, fork)
-    await workers.start()
-    slot = workers.open_slot(path.open("rb"), "p")
-    begin = msgspec.structs.replace(beginning(engine), file=True)
-    step = asked(WorkerSession(workers, "p", begin, False, slot), seconds=0.0)
-    await asyncio.to_thread(blocked.begun.wait, 10)
-    assert (await take(session(workers, engine), sound(1))).packed == truth(sound(1))
-    assert not step.done()
-    blocked.gate.set()
-    assert (await step).packed == truth(sound(1))
-    await workers.stop()
+    async with working(fork=fork) as workers:
+        step = asked(of_file(workers, engine, path)[0], seconds=0.0)
+        await asyncio.to_thread(blocked.begun.wait, 10)
+        assert (await take(session(workers, engine), sound(1))).packed == truth(sound(1))
+        assert not step.done()
+        blocked.gate.set()
+        assert (await step).packed == truth(sound(1))
 
 
 # --- slots ----------------------------------------------------------------------------------------------------------
@@ -254,20 +245,18 @@ async def test_worker_is_renewed_for_new_model() -> None:
     engine, later = Fingerprint(), Fingerprint(name="later")
     engines = [engine]
     threads = WorkerThreads(lambda: list(engines))
-    workers = Workers(1, threads.fork)
-    await workers.start()
-    first = session(workers, engine)
-    assert (await take(first, sound(1))).packed == truth(sound(1))
-    engines.append(later)
-    assert (await take(session(workers, later), sound(1))).packed == truth(sound(1))
-    with pytest.raises(StateLost):
-        await take(first, sound(1))
-    again = session(workers, engine)
-    assert (await take(again, sound(2), seconds=2.0)).packed == truth(sound(2))
-    assert (await take(session(workers, later), sound(1))).packed == truth(sound(1))
-    assert len(threads.lines) == 2
-    assert workers.deaths == 0
-    await workers.stop()
+    async with working(fork=threads.fork) as workers:
+        first = session(workers, engine)
+        assert (await take(first, sound(1))).packed == truth(sound(1))
+        engines.append(later)
+        assert (await take(session(workers, later), sound(1))).packed == truth(sound(1))
+        with pytest.raises(StateLost):
+            await take(first, sound(1))
+        again = session(workers, engine)
+        assert (await take(again, sound(2), seconds=2.0)).packed == truth(sound(2))
+        assert (await take(session(workers, later), sound(1))).packed == truth(sound(1))
+        assert len(threads.lines) == 2
+        assert workers.deaths == 0
 
 
 async def test_worker_forked_before_model_was_loaded_is_renewed() -> None:
@@ -282,15 +271,13 @@ async def test_worker_forked_before_model_was_loaded_is_renewed() -> None:
         assert gate.wait(60)
         return ends
 
-    workers = Workers(1, fork)
-    await workers.start()
-    await asyncio.to_thread(forked.wait, 60)
-    engines.append(later)
-    step = asked(session(workers, later), sound(1))
-    await turn()
-    gate.set()
-    assert (await step).packed == truth(sound(1))
-    await workers.stop()
+    async with working(fork=fork) as workers:
+        await asyncio.to_thread(forked.wait, 60)
+        engines.append(later)
+        step = asked(session(workers, later), sound(1))
+        await turn()
+        gate.set()
+        assert (await step).packed == truth(sound(1))
 
 
 async def test_sessions_wait_for_model_that_no_worker_has(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,37 +285,33 @@ async def test_sessions_wait_for_model_that_no_worker_has(monkeypatch: pytest.Mo
     engine, later = Fingerprint(), Fingerprint(name="later")
     engines = [engine]
     threads = WorkerThreads(lambda: list(engines))
-    workers = Workers(1, threads.fork)
-    await workers.start()
-    await until(workers.processes)
-    for _ in range(3):
-        with pytest.raises(ModelMissing, match="do not have the model later"):
-            await take(session(workers, later), sound(1))
-    assert len(threads.lines) == 2
-    first = session(workers, engine)
-    assert (await take(first, sound(1))).packed == truth(sound(1))
-    engines.append(later)
-    monkeypatch.setattr(module, "MISSING_SECONDS", 0.0)
-    assert (await take(session(workers, later), sound(1))).packed == truth(sound(1))
-    await workers.stop()
+    async with working(fork=threads.fork) as workers:
+        await until(workers.processes)
+        for _ in range(3):
+            with pytest.raises(ModelMissing, match="do not have the model later"):
+                await take(session(workers, later), sound(1))
+        assert len(threads.lines) == 2
+        first = session(workers, engine)
+        assert (await take(first, sound(1))).packed == truth(sound(1))
+        engines.append(later)
+        monkeypatch.setattr(module, "MISSING_SECONDS", 0.0)
+        assert (await take(session(workers, later), sound(1))).packed == truth(sound(1))
 
 
 async def test_renewals_do_not_count_as_deaths(tmp_path: Path) -> None:
     engine = Gated()
     engines: list[Fingerprint] = [engine]
-    workers = Workers(1, WorkerThreads(lambda: list(engines)).fork)
-    await workers.start()
-    first = session(workers, engine)
-    step = asked(first, sound(1))
-    for number in range(DEATHS + 1):
-        await asyncio.to_thread(engine.begun.wait, 10)
-        engine.begun.clear()
-        engines.append(Fingerprint(name=f"later{number}"))
-        await take(session(workers, engines[-1]), sound(0.1), seconds=0.1)
-        with pytest.raises(StateLost):
-            await step
-        step = asked(session(workers, engine), sound(1))
-    engine.gate.set()
-    assert (await step).packed == truth(sound(1))
-    assert workers.deaths == 0
-    await workers.stop()
+    async with working(fork=WorkerThreads(lambda: list(engines)).fork) as workers:
+        first = session(workers, engine)
+        step = asked(first, sound(1))
+        for number in range(DEATHS + 1):
+            await asyncio.to_thread(engine.begun.wait, 10)
+            engine.begun.clear()
+            engines.append(Fingerprint(name=f"later{number}"))
+            await take(session(workers, engines[-1]), sound(0.1), seconds=0.1)
+            with pytest.raises(StateLost):
+                await step
+            step = asked(session(workers, engine), sound(1))
+        engine.gate.set()
+        assert (await step).packed == truth(sound(1))
+        assert workers.deaths == 0

@@ -33,7 +33,7 @@ from streams.workers.workers import Workers
 from tests.unit.streams.audio.engines import TAGS, Fingerprint
 from tests.unit.streams.sessions.engines import Gated
 from tests.unit.streams.sessions.studio import RATE, RAW, pieces, sound, truth
-from tests.unit.streams.workers.asking import Ordered, asked, beginning, level, session, take
+from tests.unit.streams.workers.asking import Ordered, asked, beginning, level, of_file, session, take
 from tests.unit.streams.workers.double import NOBODY, WorkerThreads, working
 from tests.waiting import until
 from topics import media
@@ -159,26 +159,18 @@ async def test_worker_evicts_least_recently_used_session(monkeypatch: pytest.Mon
         await take(sessions[2], sound(1))
 
 
-async def test_closed_session_is_forgotten_at_next_step() -> None:
-    engine = Fingerprint()
-    async with working(engine) as workers:
-        first, second = session(workers, engine), session(workers, engine)
-        await take(first, sound(1))
-        first.close()
-        first.close()
-        await take(second, sound(1))
-        with pytest.raises(StateLost):
-            await take(first, sound(1))
-
-
-async def test_rejected_request_keeps_closed_sessions_to_forget() -> None:
+@pytest.mark.parametrize("rejected", [False, True])
+async def test_closed_session_is_forgotten_at_next_step(rejected: bool) -> None:
+    """A rejected request is none."""
     engine = Fingerprint()
     async with working(engine, slot_bytes=40_000) as workers:
         first = session(workers, engine)
         await take(first, sound(1))
         first.close()
-        with pytest.raises(Unavailable, match="larger than this service takes"):
-            await take(session(workers, engine), bytes(messages.SMALL_AUDIO_BYTES + 1), seconds=0.0)
+        first.close()
+        if rejected:
+            with pytest.raises(Unavailable, match="larger than this service takes"):
+                await take(session(workers, engine), bytes(messages.SMALL_AUDIO_BYTES + 1), seconds=0.0)
         await take(session(workers, engine), sound(1))
         with pytest.raises(StateLost):
             await take(first, sound(1))
@@ -264,19 +256,17 @@ async def test_worker_with_invalid_answer_is_replaced(said: bytes, written: byte
     """Its statements are not trusted: waiting callers get an error that it died, and another worker starts."""
     engine = Fingerprint()
     liar = Liar((said, written))
-    workers = Workers(1, liar.fork)
-    await workers.start()
-    first = session(workers, engine)
-    if said == LAST * 2:
-        # The first of the two is an answer to the request.
-        await take(first, sound(1))
-        await until(lambda: workers.deaths == 1)
-    else:
-        with pytest.raises(WorkerDied):
+    async with working(fork=liar.fork) as workers:
+        first = session(workers, engine)
+        if said == LAST * 2:
+            # The first of the two is an answer to the request.
             await take(first, sound(1))
-    assert (await take(session(workers, engine), sound(1))).packed == truth(sound(1))
-    assert (workers.deaths, liar.forks) == (1, 2)
-    await workers.stop()
+            await until(lambda: workers.deaths == 1)
+        else:
+            with pytest.raises(WorkerDied):
+                await take(first, sound(1))
+        assert (await take(session(workers, engine), sound(1))).packed == truth(sound(1))
+        assert (workers.deaths, liar.forks) == (1, 2)
 
 
 @pytest.mark.parametrize(
@@ -287,11 +277,9 @@ async def test_worker_with_invalid_answer_is_replaced(said: bytes, written: byte
 async def test_worker_that_lies_about_progress_counts_as_dead(answer: Answer) -> None:
     """Otherwise its sessions would begin again forever, or skip chunks."""
     engine = Fingerprint()
-    workers = Workers(1, Liar((b"", answered(messages.encode(answer)))).fork)
-    await workers.start()
-    with pytest.raises(WorkerDied):
-        await take(session(workers, engine), sound(1))
-    await workers.stop()
+    async with working(fork=Liar((b"", answered(messages.encode(answer)))).fork) as workers:
+        with pytest.raises(WorkerDied):
+            await take(session(workers, engine), sound(1))
 
 
 async def test_worker_that_dies_between_steps_of_a_file_is_counted(tmp_path: Path) -> None:
@@ -299,16 +287,13 @@ async def test_worker_that_dies_between_steps_of_a_file_is_counted(tmp_path: Pat
     engine, path = Fingerprint(), tmp_path / "a"
     threads = WorkerThreads(lambda: [engine])
     path.write_bytes(sound(40))
-    workers = Workers(0, threads.fork)
-    await workers.start()
-    slot = workers.open_slot(path.open("rb"), "p")
-    analysed = WorkerSession(workers, "p", msgspec.structs.replace(beginning(engine), file=True), False, slot)
-    assert (await take(analysed, seconds=0.0)).reading
-    threads.kill(-1)
-    await until(lambda: workers.deaths)
-    with pytest.raises(WorkerDied):
-        await take(analysed, seconds=0.0)
-    await workers.stop()
+    async with working(fork=threads.fork, count=0) as workers:
+        analysed, _ = of_file(workers, engine, path)
+        assert (await take(analysed, seconds=0.0)).reading
+        threads.kill(-1)
+        await until(lambda: workers.deaths)
+        with pytest.raises(WorkerDied):
+            await take(analysed, seconds=0.0)
 
 
 @pytest.mark.parametrize("said", [b"", b"\xc1", messages.encode({"no": "greeting"})])
@@ -331,12 +316,10 @@ async def test_worker_without_greeting_is_replaced(monkeypatch: pytest.MonkeyPat
                 theirs.send(said)
         return ours, memory
 
-    workers = Workers(1, fork)
-    await workers.start()
-    step = take(session(workers, Fingerprint()), sound(1))
-    assert (await step).packed == truth(sound(1))
-    assert (forks, workers.deaths) == (2, 0)
-    await workers.stop()
+    async with working(fork=fork) as workers:
+        step = take(session(workers, Fingerprint()), sound(1))
+        assert (await step).packed == truth(sound(1))
+        assert (forks, workers.deaths) == (2, 0)
 
 
 def test_external_kills_are_counted_separately() -> None:
@@ -356,26 +339,24 @@ async def test_external_kills_do_not_fail_recording(
     engine = Gated()
     threads, path = WorkerThreads(lambda: [engine]), tmp_path / "a"
     path.write_bytes(sound(2))
-    workers = Workers(0, threads.fork)
-    await workers.start()
-    monkeypatch.setattr(Child, "was_killed", lambda child: killed)
-    slot = workers.open_slot(path.open("rb"), "p")
-    request = Segment(0, media.parse(RAW), engine.manifest.model_id)
-    scoring = asyncio.create_task(workers.score(slot, "p", request))
-    for _ in range(2 * DEATHS if killed else DEATHS):
-        await asyncio.to_thread(engine.begun.wait, 10)
-        engine.begun.clear()
-        threads.kill(-1)
-    if killed:
-        engine.gate.set()
-        scores = (await scoring).scores
-        assert scores is not None
-        assert len(scores) == 3 * TAGS * 4
-    else:
-        with pytest.raises(EngineError, match=DEADLY):
-            await scoring
-        engine.gate.set()
-    await workers.stop()
+    async with working(fork=threads.fork, count=0) as workers:
+        monkeypatch.setattr(Child, "was_killed", lambda child: killed)
+        slot = workers.open_slot(path.open("rb"), "p")
+        request = Segment(0, media.parse(RAW), engine.manifest.model_id)
+        scoring = asyncio.create_task(workers.score(slot, "p", request))
+        for _ in range(2 * DEATHS if killed else DEATHS):
+            await asyncio.to_thread(engine.begun.wait, 10)
+            engine.begun.clear()
+            threads.kill(-1)
+        if killed:
+            engine.gate.set()
+            scores = (await scoring).scores
+            assert scores is not None
+            assert len(scores) == 3 * TAGS * 4
+        else:
+            with pytest.raises(EngineError, match=DEADLY):
+                await scoring
+            engine.gate.set()
 
 
 async def test_permanent_fork_failure_ends_service() -> None:

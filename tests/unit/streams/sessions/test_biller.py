@@ -68,8 +68,7 @@ async def test_ended_session_is_billed_once() -> None:
 async def test_deleted_session_is_billed_before_final_removal(derived: bool) -> None:
     world, books = analysed(Deleted("c"), opened=msgspec.structs.replace(OPENED, derived=derived)), Books()
     # Late windows write nothing.
-    world.writer.put(SESSION, NewWindows(2, MODEL, score(2), Cursor(3, 2), tags=TAGS), lambda error: None)
-    world.show()
+    world.write(NewWindows(2, MODEL, score(2), Cursor(3, 2), tags=TAGS))
     assert {key[-1:] for key in world.rows()} == {keys.HEAD, keys.REQUEST}
     await bill(world, books)
     assert books.lines == [LINE]

@@ -7,45 +7,34 @@ import pytest
 import xxhash
 
 from streams.disk import DiskFull
-from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.batch import fold_batch, write_draft
 from streams.folding.draft import ERASED_ROWS, Draft
-from streams.folding.fold import Changes
-from streams.sessions.audio import AudioCache
-from streams.sessions.intake import SessionIntake
 from streams.sessions.store import SessionStore
-from tests.unit.streams.sessions.rows import MemoryPartition, delivered
-from tests.unit.streams.sessions.studio import Commands
+from tests.unit.streams.sessions.rows import delivered
+from tests.unit.streams.sessions.world import SESSION, World
 from tests.unit.streams.verdicts import expect
 from topics import keys
 from topics.folding import Verdict
 from topics.sessions.records import Chunk, Deleted, Expired, Opened, Sealed, SessionCommand
-from topics.sessions.rules import FILE_MS, MOST_RECENT, TOMBSTONE_MS, SessionHead
+from topics.sessions.rules import FILE_MS, MOST_RECENT, TOMBSTONE_MS
 
-SESSION = "S" * 24
 IDLE_MS = 1000
 STREAM = Opened("open", "stream", "audio/wav", "p", 1000, 500)
 FILE = Opened("open", "file", "audio/wav", "p", 1000, 500)
 
 
-class House:
-    """A partition and the agent; `fold` folds one batch and returns the verdicts in order."""
+class House(World):
+    """`ask` folds one batch and returns the verdicts in order."""
 
-    def __init__(self) -> None:
-        self.partition = MemoryPartition(2)
-        self.store = SessionStore(self.partition)
-        self.audio = AudioCache(1000, Commands())
-        self.verdicts = Verdicts()
-        self.announced: list[Changes] = []
-        self.intake = SessionIntake(self.verdicts, IDLE_MS, self.announced.append, self.audio)
-        self.offset = 0
+    idle_ms = IDLE_MS
+    tidies = False
 
-    async def fold(self, *commands: SessionCommand, at: int = 0) -> list[Verdict]:
+    async def ask(self, *commands: SessionCommand, at: int = 0) -> list[Verdict]:
         futures = [expect(self.verdicts, command.command) for command in commands]
         draft = Draft(self.store)
         for command in commands:
-            self.intake.fold(draft, delivered(self.offset, SESSION, command, at))
-            self.offset += 1
+            self.log.append(delivered(len(self.log), SESSION, command, at))
+            self.intake.fold(draft, self.log[-1])
             draft.keep()
         assert not any(future.done() for future in futures)
         write_draft(draft, self.intake)
@@ -61,12 +50,6 @@ class House:
     def due(self) -> list[int]:
         return [due for due, _ in self.store.due(2**60, 100)]
 
-    @property
-    def head(self) -> SessionHead:
-        head = self.store.head(SESSION)
-        assert head is not None
-        return head
-
 
 @pytest.fixture
 def house() -> House:
@@ -74,28 +57,28 @@ def house() -> House:
 
 
 async def test_chunk_that_was_answered_uncertainly_is_noted_in_the_head(house: House) -> None:
-    await house.fold(STREAM)
+    await house.ask(STREAM)
     house.verdicts.give_up("a")
-    verdicts = await house.fold(Chunk("a", 0, b"aa"), Chunk("b", 0, b"aa"), Chunk("c", 0, b"aa"))
+    verdicts = await house.ask(Chunk("a", 0, b"aa"), Chunk("b", 0, b"aa"), Chunk("c", 0, b"aa"))
     assert [verdict.status for verdict in verdicts] == [200, 200, 409]
     house.verdicts.give_up("d")
-    await house.fold(Chunk("d", 1, b"dd"))
+    await house.ask(Chunk("d", 1, b"dd"))
     head = SessionStore(house.partition).head(SESSION)
     assert head is not None
     assert head.doubted == (1, xxhash.xxh3_128_digest(b"dd"))
 
 
 async def test_verdicts_follow_write_in_order(house: House) -> None:
-    verdicts = await house.fold(STREAM, Chunk("a", 0, b"aa"), Chunk("b", 0, b"bb"), Sealed("s"), Chunk("c", 1, b"c"))
+    verdicts = await house.ask(STREAM, Chunk("a", 0, b"aa"), Chunk("b", 0, b"bb"), Sealed("s"), Chunk("c", 1, b"c"))
     assert [verdict.status for verdict in verdicts] == [200, 200, 409, 204, 403]
     assert len(house.verdicts) == 0
 
 
 async def test_chunk_row_references_log_and_audio_is_cached(house: House) -> None:
-    await house.fold(STREAM, Chunk("a", 0, b"sound"))
+    await house.ask(STREAM, Chunk("a", 0, b"sound"))
     [row] = house.store.audio(SESSION, 0, 9)
     assert (row.offset, row.length, row.digest) == (1, 5, xxhash.xxh3_128_digest(b"sound"))
-    assert await house.audio.chunk(2, row) == b"sound"
+    assert await house.audio.chunk(0, row) == b"sound"
     assert house.store.references.lowest() == 1
 
 
@@ -105,22 +88,22 @@ async def test_all_chunks_of_a_file_and_old_ones_of_a_stream_have_rows(house: Ho
         return [keys.number_of(key) for key in house.partition.rows if key.startswith(prefix)]
 
     chunks = MOST_RECENT + 2
-    await house.fold(STREAM, *(Chunk(str(number), number, b"s") for number in range(MOST_RECENT)))
+    await house.ask(STREAM, *(Chunk(str(number), number, b"s") for number in range(MOST_RECENT)))
     assert numbers() == []
-    await house.fold(*(Chunk(str(number), number, b"s") for number in range(MOST_RECENT, chunks)))
+    await house.ask(*(Chunk(str(number), number, b"s") for number in range(MOST_RECENT, chunks)))
     assert numbers() == [0, 1]
     for first, stop in ((0, chunks), (1, 2), (1, 3), (2, 4), (chunks - 1, chunks), (5, chunks + 9)):
         found = [row.offset for row in house.store.audio(SESSION, first, stop)]
         assert found == list(range(1 + first, 1 + min(stop, chunks)))
-    await house.fold(Deleted("d"), FILE, Chunk("a", 0, b"a"))
+    await house.ask(Deleted("d"), FILE, Chunk("a", 0, b"a"))
     assert numbers() == [0]
 
 
 async def test_audio_of_long_deleted_session_is_released_in_steps(house: House) -> None:
     chunks = 2 * ERASED_ROWS + 500
-    await house.fold(STREAM, *(Chunk(str(number), number, b"s") for number in range(chunks)))
+    await house.ask(STREAM, *(Chunk(str(number), number, b"s") for number in range(chunks)))
     logged = len(house.partition.changelog)
-    await house.fold(Deleted("d"))
+    await house.ask(Deleted("d"))
     assert house.store.head(SESSION) is None
     assert list(house.announced[-1].leftovers) == [SESSION]
     assert len(house.partition.changelog) - logged < ERASED_ROWS + 10
@@ -141,7 +124,7 @@ async def test_redelivered_chunk_of_long_session_rewrites_only_its_rows(
     """Otherwise the takeover of a long session would hold the loop and fill the log's queue."""
     commands: list[SessionCommand] = [opening]
     commands += [Chunk(str(number), number if is_numbered else None, b"s") for number in range(2 * ERASED_ROWS)]
-    await house.fold(*commands)
+    await house.ask(*commands)
     for number in (0, 1, ERASED_ROWS, 2 * ERASED_ROWS - 2):
         # A stream's reference moves into a row with a later chunk.
         numbers = [number] if opening is FILE else [number, number - MOST_RECENT]
@@ -154,7 +137,7 @@ async def test_redelivered_chunk_of_long_session_rewrites_only_its_rows(
 async def test_head_follows_rows_of_redelivered_commands(house: House) -> None:
     """The changelog never has a head whose commands lack rows there: nothing could recreate them after a crash."""
     commands: list[SessionCommand] = [FILE, Chunk("a", 0, b"a", b"key"), Chunk("b", 1, b"b"), Chunk("c", None, b"c")]
-    await house.fold(*commands)
+    await house.ask(*commands)
     head = house.store.row_key(SESSION, keys.HEAD)
     assert head not in house.redeliver(0, *commands[:3])
     with mock.patch.object(house.partition, "write", side_effect=DiskFull), pytest.raises(DiskFull):
@@ -167,42 +150,42 @@ async def test_head_follows_rows_of_redelivered_commands(house: House) -> None:
 
 
 async def test_deletion_releases_rows_references_and_cache(house: House) -> None:
-    await house.fold(STREAM, Chunk("a", 0, b"a", b"key"), Chunk("b", 1, b"b"))
-    await house.fold(Chunk("c", 2, b"c"), Deleted("d"))
+    await house.ask(STREAM, Chunk("a", 0, b"a", b"key"), Chunk("b", 1, b"b"))
+    await house.ask(Chunk("c", 2, b"c"), Deleted("d"))
     assert [key for key in house.partition.rows if key.startswith(keys.SESSION)] == []
     assert house.store.references.lowest() is None
     assert house.audio.size == 0
     assert (list(house.announced[-1].work), list(house.announced[-1].gone)) == ([], [SESSION])
-    assert (await house.fold(Chunk("e", 3, b"d")))[0].status == 404
+    assert (await house.ask(Chunk("e", 3, b"d")))[0].status == 404
 
 
 async def test_expiry_ends_session_unless_command_came_since(house: House) -> None:
-    await house.fold(STREAM, Chunk("a", 0, b"a"), at=900)
+    await house.ask(STREAM, Chunk("a", 0, b"a"), at=900)
     assert house.due() == [1900]
-    assert [verdict.status for verdict in await house.fold(Expired("sweep", 0, 1900), at=2000)] == [409]
+    assert [verdict.status for verdict in await house.ask(Expired("sweep", 0, 1900), at=2000)] == [409]
     assert house.due() == [1900]
     assert house.store.head(SESSION) is not None
-    await house.fold(Expired("sweep", 1, 1900), at=2001)
+    await house.ask(Expired("sweep", 1, 1900), at=2001)
     assert house.partition.rows == {}
     # A deleted session leaves the index at its deadline.
-    await house.fold(STREAM, Deleted("d"), at=2000)
+    await house.ask(STREAM, Deleted("d"), at=2000)
     assert house.due() == [3000]
-    await house.fold(Expired("sweep", -1, 3000), at=3000)
+    await house.ask(Expired("sweep", -1, 3000), at=3000)
     assert house.due() == []
 
 
 async def test_file_that_is_sealed_after_sweep_looked_is_kept(house: House) -> None:
     """Its audio was accepted, and is analysed only once it is complete."""
-    await house.fold(FILE, Chunk("a", 0, b"a"), at=0)
-    verdicts = await house.fold(Sealed("s"), Expired("sweep", 1, 1000), at=1001)
+    await house.ask(FILE, Chunk("a", 0, b"a"), at=0)
+    verdicts = await house.ask(Sealed("s"), Expired("sweep", 1, 1000), at=1001)
     assert [verdict.status for verdict in verdicts] == [204, 409]
     assert house.head.analysable
 
 
 async def test_upload_of_file_is_due_within_a_day(house: House) -> None:
     """Until it is complete, the log keeps its audio and all that came after."""
-    await house.fold(FILE, at=1)
-    await house.fold(Chunk("a", 0, b"a"), at=FILE_MS)
+    await house.ask(FILE, at=1)
+    await house.ask(Chunk("a", 0, b"a"), at=FILE_MS)
     assert house.head.due(IDLE_MS) == 1 + FILE_MS
     assert house.head.terms(IDLE_MS) == ((FILE_MS, IDLE_MS), (1, FILE_MS))
 
@@ -210,16 +193,16 @@ async def test_upload_of_file_is_due_within_a_day(house: House) -> None:
 @pytest.mark.parametrize(("end", "due"), [(Deleted("d"), 1000), (Expired("sweep", 1, 1000), TOMBSTONE_MS)])
 async def test_derived_id_of_ended_session_stays_taken_for_an_hour(house: House, end: SessionCommand, due: int) -> None:
     opened = msgspec.structs.replace(STREAM, derived=True)
-    await house.fold(opened, Chunk("a", 0, b"a", b"key"), end, at=0)
+    await house.ask(opened, Chunk("a", 0, b"a", b"key"), end, at=0)
     assert [key for key in house.partition.rows if key.startswith(keys.SESSION)] == [
         house.store.row_key(SESSION, keys.HEAD)
     ]
     assert house.due() == [due]
     assert house.head.terms(IDLE_MS) == ((0, TOMBSTONE_MS),)
     # The sweeper had seen the session before it was deleted.
-    await house.fold(Expired("sweep", 1, due), at=1000)
+    await house.ask(Expired("sweep", 1, due), at=1000)
     assert house.due() == [TOMBSTONE_MS]
-    assert [verdict.status for verdict in await house.fold(opened, at=TOMBSTONE_MS)] == [409]
-    await house.fold(Expired("sweep", 2, TOMBSTONE_MS), at=TOMBSTONE_MS + 1)
+    assert [verdict.status for verdict in await house.ask(opened, at=TOMBSTONE_MS)] == [409]
+    await house.ask(Expired("sweep", 2, TOMBSTONE_MS), at=TOMBSTONE_MS + 1)
     assert house.partition.rows == {}
     assert house.due() == []

@@ -1,6 +1,6 @@
 """New windows: the changelog first, then the table; blocks, released audio, rules, and what may come in between."""
 
-from collections.abc import Callable
+from functools import partial
 from typing import Final
 from unittest import mock
 
@@ -9,103 +9,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.disk import DiskFull
-from streams.folding.awaited_verdicts import Verdicts
-from streams.folding.batch import write_draft
-from streams.folding.draft import ERASED_ROWS, Draft
-from streams.folding.fold import Changes
-from streams.sessions.audio import AudioCache
-from streams.sessions.intake import SessionIntake
-from streams.sessions.store import SessionStore
-from streams.sessions.window_writer import WindowWriter
+from streams.folding.draft import ERASED_ROWS
 from streams.workers.process import StateLost
-from tests.unit.streams.sessions.rows import MemoryPartition, delivered, drafting, replay
-from tests.unit.streams.sessions.studio import Commands
+from tests.unit.streams.sessions.rows import delivered, replay
+from tests.unit.streams.sessions.world import MODEL, SESSION, TAGS, World
 from tests.unit.streams.verdicts import expect
 from topics import keys, rows
 from topics.choices import SoundRule
 from topics.errors import NotOwned, RecordError
-from topics.folding import AudioRow
 from topics.sessions.records import Chunk, Cursor, Deleted, Failed, NewWindows, Opened, Sealed, SessionCommand, Tuned
 from topics.sessions.rows import BLOCK_WINDOWS, Block
-from topics.sessions.rules import MOST_TUNED, SessionHead, SessionState
-
-SESSION = "S" * 24
-TAGS = 3
-MODEL = "m@0"
+from topics.sessions.rules import MOST_TUNED, SessionState
 
 
-class House:
-    """A partition with one session of `chunks` chunks, the writer, and the fold of commands."""
+class House(World):
+    """A partition with a stream of some chunks, which are at the offsets from 1 on."""
+
+    tidies = False
 
     def __init__(self, chunks: int = 4) -> None:
-        self.partition = MemoryPartition()
-        self.store = SessionStore(self.partition)
-        self.woken: list[str] = []
-        self.leftovers: list[str] = []
-        self.verdicts = Verdicts()
-        self.intake = SessionIntake(self.verdicts, 1000, self.announce, AudioCache(0, Commands()))
-        self.due: list[Callable[[], None]] = []
-        self.may_show: Callable[[SessionStore], bool] = lambda store: True
-        self.writer = WindowWriter(
-            lambda session: self.store,
-            self.intake,
-            lambda store: self.may_show(store),
-            lambda seconds, call: self.due.append(call),
-        )
-        #: What the writer's callers were told.
-        self.told: list[Exception | None] = []
-        self._offset = 0
-        with drafting(self.store) as draft:
-            draft.put_request_row(SESSION, Opened("o", "stream", "audio/wav", "p", 1000, 500))
-            draft.put_head(SESSION, SessionHead("stream", None, 0, 0, next=chunks))
-            for number in range(chunks):
-                draft.put(
-                    keys.row_key(keys.SESSION, SESSION, keys.AUDIO, number), rows.encode(AudioRow(100 + number, 1, b""))
-                )
-                self.store.references.add(100 + number)
-
-    def announce(self, changes: Changes) -> None:
-        self.woken += changes.changed
-        self.leftovers += changes.leftovers
-
-    def fold(self, *commands: SessionCommand, session: str = SESSION, again: bool = False) -> None:
-        """Fold commands, or the last ones `again`."""
-        first = self._offset - len(commands) if again else self._offset
-        draft = Draft(self.store)
-        for offset, command in enumerate(commands, first + 1):
-            self.intake.fold(draft, delivered(offset, session, command))
-            draft.keep()
-        write_draft(draft, self.intake)
-        self._offset = first + len(commands)
-
-    def log(self, *new: NewWindows) -> None:
-        """Write windows that the changelog does not have yet."""
-        for one in new:
-            self.writer.put(SESSION, one, self.told.append)
-
-    def show(self) -> None:
-        """Make the changelog durable, and run what is due."""
-        self.partition.sync()
-        due, self.due = self.due, []
-        for call in due:
-            call()
-
-    def write(self, *new: NewWindows) -> None:
-        for one in new:
-            self.log(one)
-            self.show()
+        super().__init__()
+        self.take(Opened("o", "stream", "audio/wav", "p", 1000, 500))
+        self.take(*(Chunk(str(number), number, b"s") for number in range(chunks)))
+        self.announced.clear()
 
     @property
-    def head(self) -> SessionHead:
-        head = self.store.head(SESSION)
-        assert head is not None
-        return head
-
-    @property
-    def opened(self) -> Opened:
-        opened = self.store.opened(SESSION)
-        assert opened is not None
-        return opened
+    def woken(self) -> list[str]:
+        return [session for changes in self.announced for session in changes.changed]
 
     @property
     def scores(self) -> bytes:
@@ -150,9 +80,9 @@ def test_blocks_are_independent_of_write_steps(steps: list[int]) -> None:
 
 def test_windows_are_shown_once_changelog_has_them(house: House) -> None:
     """With the cursor and the end, and audio is released only then."""
-    house.log(made(0, 2, Cursor(4, 4), final=True))
+    house.put(made(0, 2, Cursor(4, 4), final=True))
     assert (house.head.windows, house.head.cursor, house.head.finished, house.scores) == (0, Cursor(), False, b"")
-    assert house.store.references.lowest() == 100
+    assert house.store.references.lowest() == 1
     assert (house.woken, house.told) == ([], [])
     house.show()
     assert (house.head.windows, house.head.cursor, house.head.finished) == (2, Cursor(4, 4), True)
@@ -169,7 +99,7 @@ def test_windows_that_do_not_follow_are_refused(house: House, new: NewWindows) -
     house.write(made(0, 2) if new.first != 1 else made(0, 0))
     before = dict(house.partition.rows)
     with pytest.raises(StateLost):
-        house.log(new)
+        house.put(new)
     assert house.partition.rows == before
 
 
@@ -180,12 +110,12 @@ def test_block_that_lacks_windows_is_a_fault(house: House) -> None:
     key = house.store.row_key(SESSION, keys.NEWEST)
     house.partition.rows[key] = rows.encode(newest.__class__(2, Cursor(1), False, 0, (), Block(MODEL, b"abc")))
     with pytest.raises(RecordError, match="holds 3 bytes before window 2"):
-        house.log(made(2, 1))
+        house.put(made(2, 1))
 
 
 def test_failure_releases_audio_and_keeps_windows(house: House) -> None:
     house.write(made(0, 2))
-    house.fold(Failed("analysis", "chunk 1: damaged", 2))
+    house.take(Failed("analysis", "chunk 1: damaged", 2))
     assert (house.head.error, house.head.state, house.head.windows) == ("chunk 1: damaged", SessionState.READONLY, 2)
     assert (house.head.finished, house.head.in_progress) == (True, False)
     assert house.store.references.lowest() is None
@@ -198,8 +128,8 @@ def test_failure_releases_audio_and_keeps_windows(house: House) -> None:
 def test_windows_on_their_way_do_not_outlive_end_of_session(house: House, command: SessionCommand) -> None:
     """Neither in the table nor in the changelog, which has them already."""
     house.write(made(0, 15))
-    house.log(made(15, 5))
-    house.fold(command)
+    house.put(made(15, 5))
+    house.take(command)
     before = dict(house.partition.rows)
     house.show()
     assert house.partition.rows == before
@@ -216,19 +146,19 @@ def test_windows_wait(house: House, monkeypatch: pytest.MonkeyPatch, trouble: st
         if trouble == "the disk is full":
             waiting.setattr(house.partition, "write", mock.Mock(side_effect=DiskFull(trouble)))
         else:
-            waiting.setattr(house, "may_show", lambda store: False)
+            waiting.setattr(house, "may_show", False)
         house.write(made(0, 2, Cursor(3, 2)))
         assert (house.head.windows, house.told, house.store.behind) == (0, [], {SESSION})
-        assert house.store.references.lowest() == 100
+        assert house.store.references.lowest() == 1
     house.show()
     assert (house.head.windows, house.told, house.store.behind) == (2, [None], set())
     # Chunks that no later window needs are released.
-    assert house.store.references.lowest() == 102
+    assert house.store.references.lowest() == 3
     assert [len(house.store.audio(SESSION, number, number + 1)) for number in range(4)] == [0, 0, 1, 1]
 
 
 def test_windows_of_a_head_that_became_unreadable_end_with_the_error(house: House) -> None:
-    house.log(made(0, 2))
+    house.put(made(0, 2))
     house.store.remember(SESSION, None)
     house.partition.rows[house.store.row_key(SESSION, keys.HEAD)] = b"damaged"
     house.show()
@@ -247,7 +177,7 @@ def test_first_windows_name_the_head_that_the_changelog_must_have(
 
 
 def test_windows_of_lost_partition_are_given_up(house: House) -> None:
-    house.log(made(0, 2))
+    house.put(made(0, 2))
     house.writer.lose({house.partition.number})
     assert isinstance(house.told[0], NotOwned)
     house.show()
@@ -261,13 +191,13 @@ def test_audio_of_long_session_is_dropped_in_steps(final: bool) -> None:
     house = House(chunks)
     logged = len(house.partition.changelog)
     if final:
-        house.fold(Sealed("s"))
+        house.take(Sealed("s"))
         house.write(NewWindows(0, MODEL, b"", Cursor(chunks, chunks), final=True))
     else:
-        house.fold(Failed("analysis", "damaged", 0))
-    assert house.leftovers == [SESSION]
+        house.take(Failed("analysis", "damaged", 0))
+    assert [list(changes.leftovers) for changes in house.announced][-1] == [SESSION]
     assert len(house.partition.changelog) - logged < ERASED_ROWS + 10
-    assert house.store.references.lowest() == 100 + ERASED_ROWS
+    assert house.store.references.lowest() == 1 + ERASED_ROWS
     assert list(house.store.unsettled_ids()) == [SESSION], "the next owner finds what is left"
     assert [house.store.purge(SESSION) for _ in range(2)] == [False, True]
     assert house.store.audio(SESSION, 0, chunks) == []
@@ -277,9 +207,9 @@ def test_audio_of_long_session_is_dropped_in_steps(final: bool) -> None:
 
 
 def test_readers_are_woken_once_per_group(house: House) -> None:
-    house.log(made(0, 2))
-    house.fold(Chunk("c", 4, b"e"))
-    house.woken.clear()
+    house.put(made(0, 2))
+    house.take(Chunk("c", 4, b"e"))
+    house.announced.clear()
     house.show()
     assert house.woken == [SESSION]
     assert house.writer.windows == 2
@@ -290,14 +220,14 @@ async def test_rules_begin_behind_windows_that_are_made(house: House) -> None:
     first, second = Tuned("t1", SoundRule(2, 3)), Tuned("t2", sound_rules={"Siren": SoundRule(margin=0)})
     verdict = expect(house.verdicts, "t1")
     house.write(made(0, 5))
-    house.log(made(5, 2))
-    house.fold(first)
+    house.put(made(5, 2))
+    house.take(first)
     assert not verdict.done()
     house.show()
     assert (await verdict).status == 204
     house.write(made(7, 1))
-    house.fold(first, again=True)
-    house.fold(second)
+    house.again(1)
+    house.take(second)
     assert [(one.first, one.rule, one.by_name) for one in house.opened.rules] == [
         (0, SoundRule(), {}),
         (7, SoundRule(2, 3), {}),
@@ -305,7 +235,7 @@ async def test_rules_begin_behind_windows_that_are_made(house: House) -> None:
     ]
     more = [f"more {number}" for number in range(MOST_TUNED)]
     verdicts = [expect(house.verdicts, command) for command in more]
-    house.fold(*(Tuned(command, SoundRule()) for command in more))
+    house.take(*(Tuned(command, SoundRule()) for command in more))
     house.show()
     assert len(house.opened.tuned) == MOST_TUNED
     assert [(await verdict).status for verdict in verdicts] == [204] * (MOST_TUNED - 2) + [400] * 2
@@ -313,13 +243,14 @@ async def test_rules_begin_behind_windows_that_are_made(house: House) -> None:
 
 def test_redelivered_rules_of_ended_session_are_logged_again(house: House) -> None:
     """The changelog may lack them, while the table has the session's end already."""
-    house.fold(Tuned("t1", SoundRule(2, 3)))
+    house.take(Tuned("t1", SoundRule(2, 3)))
     house.write(made(0, 2, final=True))
     rules, request = (house.store.row_key(SESSION, kind) for kind in (keys.RULES, keys.REQUEST))
     known = house.partition.rows[rules], house.partition.rows[request]
-    for command, again, logged in (("t1", True, known), ("t2", False, (None, None))):
+    more = partial(house.take, Tuned("t2", SoundRule(2, 3)))
+    for fold, logged in ((partial(house.again, 1), known), (more, (None, None))):
         before = len(house.partition.changelog)
-        house.fold(Tuned(command, SoundRule(2, 3)), again=again)
+        fold()
         fresh = dict(house.partition.changelog[before:])
         assert (fresh.get(rules), fresh.get(request)) == logged
     assert (house.partition.rows[rules], house.partition.rows[request]) == known
@@ -329,6 +260,7 @@ def test_redelivered_rules_of_ended_session_are_logged_again(house: House) -> No
 async def test_rules_of_ended_session_do_not_change(house: House, session: str, status: int) -> None:
     house.write(made(0, 2, final=True))
     verdict = expect(house.verdicts, "t1")
-    house.fold(Tuned("t1", SoundRule(2, 3)), session=session)
+    house.log.append(delivered(len(house.log), session, Tuned("t1", SoundRule(2, 3))))
+    house.take()
     assert (await verdict).status == status
     assert not house.opened.tuned

@@ -22,7 +22,7 @@ from tests.unit.streams.sessions.rows import delivered
 from tests.unit.streams.sessions.studio import Commands
 from topics import keys, rows
 from topics.folding import AudioRow
-from topics.sessions.records import Cursor, NewWindows, SessionCommand
+from topics.sessions.records import Cursor, NewWindows, Opened, SessionCommand
 from topics.sessions.rules import SessionHead
 
 SESSION: Final = "S" * 24
@@ -41,6 +41,9 @@ class World(PartitionWorld[SessionHead]):
 
     store: SessionStore
     kind = keys.SESSION
+    idle_ms = IDLE_MS
+    #: Whether rows that are left are deleted at once.
+    tidies = True
 
     def __init__(self) -> None:
         self.log: list[StoredRecord] = []
@@ -49,15 +52,21 @@ class World(PartitionWorld[SessionHead]):
     def begin(self) -> None:
         """Create a process's memory."""
         self.store = SessionStore(self.partition)
-        self.intake = SessionIntake(Verdicts(), IDLE_MS, self._announce, AudioCache(0, Commands()))
-        self.writer = WindowWriter(lambda session: self.store, self.intake, lambda store: True, self._later)
-        self.due: list[Callable[[], None]] = []
+        self.verdicts, self.audio = Verdicts(), AudioCache(1000, Commands())
+        self.announced: list[Changes] = []
+        self.intake = SessionIntake(self.verdicts, self.idle_ms, self._announce, self.audio)
+        self.may_show = True
+        self.writer = WindowWriter(lambda session: self.store, self.intake, lambda store: self.may_show, self._later)
+        self._delayed: list[Callable[[], None]] = []
+        #: What the writer's callers were told.
+        self.told: list[Exception | None] = []
 
     def _later(self, seconds: float, call: Callable[[], None]) -> None:
-        self.due.append(call)
+        self._delayed.append(call)
 
     def _announce(self, changes: Changes) -> None:
-        for session in changes.leftovers:
+        self.announced.append(changes)
+        for session in changes.leftovers if self.tidies else ():
             self.tidy(session)
 
     def needed_audio(self, id: str, head: SessionHead) -> Sequence[AudioRow]:
@@ -69,6 +78,12 @@ class World(PartitionWorld[SessionHead]):
         assert head is not None
         return head
 
+    @property
+    def opened(self) -> Opened:
+        opened = self.store.opened(SESSION)
+        assert opened is not None
+        return opened
+
     def rows(self) -> dict[bytes, bytes]:
         """Return the rows of the session."""
         return {key: row for key, row in self.partition.rows.items() if key.startswith(keys.SESSION)}
@@ -77,7 +92,11 @@ class World(PartitionWorld[SessionHead]):
         """Append commands to the log, and fold it."""
         for command in commands:
             self.log.append(delivered(len(self.log), SESSION, command, BEGUN))
-        self.fold(self.log[self.folded[0] :], self.intake)
+        self.again(len(self.log) - self.folded[0])
+
+    def again(self, count: int) -> None:
+        """Fold the last records of the log, whether or not they were folded before."""
+        self.fold(self.log[len(self.log) - count :], self.intake)
         self.folded = len(self.log), 0
 
     def analyse(self, chunks: int = 1) -> None:
@@ -87,15 +106,23 @@ class World(PartitionWorld[SessionHead]):
         packed = b"".join(map(score, range(first, stop)))
         cursor = Cursor(stop, max(head.cursor.keep, stop - (stop > first)))
         new = NewWindows(head.windows, MODEL, packed, cursor, stop == first, TAGS)
-        self.writer.put(SESSION, new, lambda error: None)
-        self.show()
+        self.write(new)
+
+    def put(self, new: NewWindows) -> None:
+        """Write windows that the changelog does not have yet."""
+        self.writer.put(SESSION, new, self.told.append)
+
+    def write(self, *new: NewWindows) -> None:
+        for one in new:
+            self.put(one)
+            self.show()
 
     def show(self) -> None:
-        """Make the changelog durable, so that new windows are shown."""
+        """Make the changelog durable, so that new windows are shown, and run what is due."""
         self.durable = len(self.partition.changelog)
         self.partition.sync()
-        due, self.due = self.due, []
-        for call in due:
+        delayed, self._delayed = self._delayed, []
+        for call in delayed:
             call()
 
     def commit(self) -> None:

@@ -22,7 +22,7 @@ from tests.attacks.faulty_decoders import COMMAND, CRASH
 from tests.audio import encoded, noise
 from tests.file_pool import FilePool
 from tests.unit.streams.jobs.world import JOB, accepted
-from tests.waiting import until
+from tests.waiting import turn, until
 from topics.errors import AudioError, Unavailable
 from topics.jobs.records import Source
 from topics.jobs.rules import JobHead, JobState
@@ -70,7 +70,7 @@ def files(spool: Spool) -> list[Path]:
 async def test_runs_share_one_download_and_last_run_deletes_it(spool: Spool) -> None:
     log = Log(b"one", b"two")
     takes = [asyncio.create_task(spool.take(JOB, run, SIZE, log.read)) for run in "abc"]
-    await asyncio.sleep(0)
+    await turn()
     log.gate.set()
     paths = set(await asyncio.gather(*takes))
     assert (log.reads, len(paths)) == (1, 1)
@@ -87,14 +87,13 @@ async def test_runs_share_one_download_and_last_run_deletes_it(spool: Spool) -> 
 async def test_download_stops_only_when_last_run_leaves(spool: Spool, others: str) -> None:
     log = Log(b"audio")
     first, *rest = (asyncio.create_task(spool.take(JOB, run, SIZE, log.read)) for run in f"a{others}")
-    await asyncio.sleep(0)
+    await turn()
     first.cancel()
     spool.give_back(JOB, "a")
     log.gate.set()
-    await asyncio.sleep(0.01)
     assert [(await take).read_bytes() for take in rest] == [b"audio"] * len(rest)
+    await until(lambda: len(asyncio.all_tasks()) == 1)
     assert len(files(spool)) == len(rest)
-    assert len(asyncio.all_tasks()) == 1
 
 
 @pytest.mark.parametrize("fault", [AudioError("gone"), Unavailable("away")])
@@ -113,7 +112,7 @@ async def test_log_error_reaches_all_runs_and_next_run_retries(spool: Spool, fau
 async def test_unwritable_spool_raises_unavailable(spool: Spool) -> None:
     log = Log(b"audio")
     taking = asyncio.create_task(spool.take(JOB, "a", SIZE, log.read))
-    await asyncio.sleep(0)
+    await turn()
     files(spool)[0].unlink()
     log.gate.set()
     with pytest.raises(Unavailable, match="spool cannot be written"):
@@ -176,7 +175,7 @@ async def test_file_is_not_begun_without_room_beside_those_being_filled(
 async def test_removing_a_job_is_unavailable_to_its_readers(spool: Spool) -> None:
     """Not a cancellation, which would end the reader's own request."""
     takes = [asyncio.create_task(spool.take(JOB, run, SIZE, Log().read)) for run in "ab"]
-    await asyncio.sleep(0)
+    await turn()
     spool.drop(JOB)
     ends = await asyncio.gather(*takes, return_exceptions=True)
     assert [(type(end), str(end)) for end in ends] == [(Unavailable, "the job was removed")] * 2
@@ -186,7 +185,7 @@ async def test_removing_a_job_is_unavailable_to_its_readers(spool: Spool) -> Non
 async def test_run_that_is_cancelled_with_its_job_ends(spool: Spool) -> None:
     """Its job was removed at the same time; it would go on if that hid the cancellation."""
     run = asyncio.create_task(spool.take(JOB, "a", SIZE, Log().read))
-    await asyncio.sleep(0)
+    await turn()
     run.cancel()
     spool.drop(JOB)
     await asyncio.wait([run])
@@ -232,7 +231,7 @@ class Recordings:
 
     @asynccontextmanager
     async def open(self, job: str) -> AsyncIterator[int]:
-        await asyncio.sleep(0)
+        await turn()
         self.order.append(job)
         self.held.append(job)
         self.most = max(self.most, len(self.held))
@@ -323,7 +322,7 @@ async def test_projects_take_turns(world: World) -> None:
     asked = [asyncio.create_task(world.get(f"a{n}", "a")) for n in range(10)]
     await until(lambda: len(world.recordings.held) == MAKERS)
     asked.append(asyncio.create_task(world.get("b", "b")))
-    await asyncio.sleep(0.01)
+    await turn()
     world.open.set()
     await asyncio.gather(*asked)
     assert world.recordings.order.index("b") <= MAKERS + 1
@@ -332,7 +331,7 @@ async def test_projects_take_turns(world: World) -> None:
 async def test_project_over_its_picture_limit_is_rejected(world: World) -> None:
     world.open.clear()
     asked = [asyncio.create_task(world.get(f"a{n}", "a")) for n in range(pictures.MOST_OF_PROJECT)]
-    await asyncio.sleep(0)
+    await turn()
     with pytest.raises(Unavailable, match="already has 16 pictures waiting or being drawn, the limit; try again later"):
         await world.get("one more", "a")
     other = asyncio.create_task(world.get("b", "b"))

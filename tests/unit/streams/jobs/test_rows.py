@@ -22,7 +22,6 @@ from topics.errors import AudioError, DirectoryDown, NotOwned, Unavailable
 from topics.folding import AudioRow, Verdict
 from topics.jobs.options import Options, Service
 from topics.jobs.records import (
-    Accepted,
     Billed,
     Finished,
     JobCommand,
@@ -40,7 +39,7 @@ from topics.ports.ledger import Charge, MeteredService
 async def told(*commands: JobCommand) -> tuple[JobWorld, list[Verdict]]:
     world = JobWorld()
     futures = [expect(world.verdicts, command.command) for command in commands]
-    world.folded_commands(*commands)
+    world.take(*commands)
     return world, [future.result() for future in futures]
 
 
@@ -105,10 +104,8 @@ def live(world: JobWorld, *events: Event) -> None:
     for event in events:
         if isinstance(event, int):
             world.now += event
-        elif isinstance(event, Part | Accepted | Overdue | Removed):
-            world.folded_commands(event)
         else:
-            world.folded_results(event)
+            world.take(event)
 
 
 def rows_of(world: JobWorld) -> dict[bytes, bytes]:
@@ -179,7 +176,7 @@ def test_removed_job_leaves_head_and_unbilled_acceptance_after_any_changelog_cut
     monkeypatch.setattr(head_store, "TIDIED_ROWS", 2)
     world = committed(*READY, *ended(3), *([bill] if bill else []))
     assert list(world.store.unsettled_ids()) == ([] if bill else [JOB])
-    world.folded_commands(Removed("c"))
+    world.take(Removed("c"))
     deletions = len(world.partition.changelog) - world.flushed
     assert deletions < 12
     world.crash((cut + 0.5) / deletions if cut < deletions else 1.0, local=False, order=Random(0), standby=standby)
@@ -208,7 +205,7 @@ async def billed(world: JobWorld, ledger: Books | None, faults: Sequence[Excepti
         if refusals:
             raise refusals.pop(0)
         happened.append(f"{len(ledger.lines) if ledger else 0} lines")
-        world.folded_results(result)
+        world.take(result)
 
     app = NodeApp()
     async with billing(app, JobBiller(app, lambda job: world.store, ledger, emit), "X" * 24, JOB):
@@ -238,7 +235,7 @@ async def test_ledger_and_log_failures_are_retried() -> None:
 
 async def test_removed_job_is_billed_then_deleted_except_its_head() -> None:
     ledger, world = Books(), succeeded()
-    world.folded_commands(Removed("c"))
+    world.take(Removed("c"))
     assert world.store.accepted(JOB) is not None
     await billed(world, ledger)
     assert ledger.lines == [LINE]

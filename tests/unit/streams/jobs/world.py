@@ -75,11 +75,15 @@ class JobWorld(PartitionWorld[JobHead]):
 
     # --- the logs ---------------------------------------------------------------------------------------------------
 
-    def command(self, command: JobCommand) -> None:
-        self.commands.append(delivered(len(self.commands), JOB, command, self.now))
+    def append(self, record: JobCommand | JobResult) -> None:
+        log = self.results if isinstance(record, JobResult) else self.commands
+        log.append(delivered(len(log), JOB, record, self.now))
 
-    def result(self, result: JobResult) -> None:
-        self.results.append(delivered(len(self.results), JOB, result, self.now))
+    def take(self, *records: JobCommand | JobResult) -> None:
+        """Append records, and fold each."""
+        for record in records:
+            self.append(record)
+            self.fold_all()
 
     def fold_command(self) -> None:
         commands, results = self.folded
@@ -97,16 +101,6 @@ class JobWorld(PartitionWorld[JobHead]):
             self.fold_command()
         while self.folded[1] < len(self.results):
             self.fold_result()
-
-    def folded_commands(self, *commands: JobCommand) -> None:
-        for command in commands:
-            self.command(command)
-        self.fold_all()
-
-    def folded_results(self, *results: JobResult) -> None:
-        for result in results:
-            self.result(result)
-        self.fold_all()
 
     def flush(self) -> None:
         self.flushed = self.durable = len(self.partition.changelog)

@@ -66,26 +66,26 @@ class Job(RuleBasedStateMachine):
     def upload(self, parts: int, options: Options, keep: int) -> None:
         """Most histories have an accepted job."""
         for number in range(parts):
-            self.world.command(records.Part("c", "a", number, b"a %d" % number))
+            self.world.append(records.Part("c", "a", number, b"a %d" % number))
         if parts:
-            self.world.command(accepted("a", parts, options, keep_audio_ms=keep))
+            self.world.append(accepted("a", parts, options, keep_audio_ms=keep))
             self.world.fold_all()
 
     @rule(upload=st.sampled_from("aab"), ahead=st.sampled_from([0, 0, 0, 1, -1]), restart=st.integers(0, 5))
     def part(self, upload: str, ahead: int, restart: int) -> None:
         number = 0 if self.head is None or not restart else max(0, self.head.parts + ahead)
-        self.world.command(records.Part("c", upload, number, b"%s %d" % (upload.encode(), number)))
+        self.world.append(records.Part("c", upload, number, b"%s %d" % (upload.encode(), number)))
 
     @rule(upload=st.sampled_from("aab"), less=st.sampled_from([0, 0, 0, 1]), options=st.sampled_from(OPTIONS))
     def accept(self, upload: str, less: int, options: Options) -> None:
         self.world.fold_all()
         parts = 0 if self.head is None else self.head.parts - less
-        self.world.command(accepted(upload, parts, options))
+        self.world.append(accepted(upload, parts, options))
 
     @rule(really=st.sampled_from([False] * 5 + [True]))
     def remove(self, really: bool) -> None:
         if really:
-            self.world.command(records.Removed("c"))
+            self.world.append(records.Removed("c"))
 
     @rule(really=st.sampled_from([False] * 9 + [True]), due=st.integers(0, 3), ago=st.integers(0, 2))
     def sweep(self, really: bool, due: int, ago: int) -> None:
@@ -99,7 +99,7 @@ class Job(RuleBasedStateMachine):
         before = self.head
         if before is not None and (really or ago):
             over = not (before.unbilled or before.keep_audio_ms or ago)
-            self.world.command(records.Overdue("sweep", before.command - ago, due))
+            self.world.append(records.Overdue("sweep", before.command - ago, due))
             self.world.fold_all()
             assert (self.head is None) == over
             assert self.head is None or self.head.keep_audio_ms == (before.keep_audio_ms if ago else 0)
@@ -129,11 +129,10 @@ class Job(RuleBasedStateMachine):
         """An undisturbed run, unless a ghost interferes."""
         assert self.head is not None
         running = self.begin_run(self.head.ready[0])
-        for number in range(portions):
-            self.world.result(records.Portion(running.service, running.name, number, b"%d" % number, 0.1 * number))
+        run = running.service, running.name
+        self.world.take(*(records.Portion(*run, number, b"%d" % number, 0.1 * number) for number in range(portions)))
         running.portions = portions
-        self.world.result(records.Finished(running.service, running.name, portions, error, 1000, "m"))
-        self.world.fold_all()
+        self.world.take(records.Finished(*run, portions, error, 1000, "m"))
 
     def begin_run(self, service: Service) -> Running:
         if service in self.runs:
@@ -142,7 +141,7 @@ class Job(RuleBasedStateMachine):
         running = self.runs[service] = Running(service, f"r{self.names}")
         # A job's results come only after the job is in the changelog.
         self.world.flush()
-        self.world.result(records.Started(service, running.name, ("a", "b")[: 1 + self.names % 2]))
+        self.world.append(records.Started(service, running.name, ("a", "b")[: 1 + self.names % 2]))
         return running
 
     def any_run(self, choice: Random) -> Running | None:
@@ -154,24 +153,24 @@ class Job(RuleBasedStateMachine):
         if (running := self.any_run(choice)) is not None:
             data = b"%s %d" % (running.name.encode(), running.portions)
             for _ in range(1 + twice):
-                self.world.result(records.Portion(running.service, running.name, running.portions, data, 0.5))
+                self.world.append(records.Portion(running.service, running.name, running.portions, data, 0.5))
             running.portions += 1
 
     @rule(choice=st.randoms(use_true_random=False))
     def break_off(self, choice: Random) -> None:
         if (running := self.any_run(choice)) is not None:
-            self.world.result(records.Stopped(running.service, running.name, ()))
+            self.world.append(records.Stopped(running.service, running.name, ()))
 
     @rule(choice=st.randoms(use_true_random=False), error=st.sampled_from([None, None, "failed"]))
     def finish(self, choice: Random, error: str | None) -> None:
         if (running := self.any_run(choice)) is not None:
-            self.world.result(records.Finished(running.service, running.name, running.portions, error, 1000, "m"))
+            self.world.append(records.Finished(running.service, running.name, running.portions, error, 1000, "m"))
 
     @precondition(lambda self: self.head is not None and self.head.unbilled)
     @rule()
     def bill(self) -> None:
         assert self.head is not None
-        self.world.result(records.Billed(tuple(entry.service for entry in self.head.unbilled)))
+        self.world.append(records.Billed(tuple(entry.service for entry in self.head.unbilled)))
 
     # --- folding ----------------------------------------------------------------------------------------------------
 
@@ -233,12 +232,8 @@ class Job(RuleBasedStateMachine):
         for service, entry in self.ended.items():
             now = head.entry(service)
             assert now is not None
-            assert (now.state, now.run, now.portions, now.error) == (
-                entry.state,
-                entry.run,
-                entry.portions,
-                entry.error,
-            )
+            for part in ("state", "run", "portions", "error"):
+                assert getattr(now, part) == getattr(entry, part)
         self.ended = {entry.service: entry for entry in head.entries if entry.ended}
         assert head.state is JobState.COMPLETED or not self.completed
         self.completed = head.state is JobState.COMPLETED
@@ -287,12 +282,8 @@ class Job(RuleBasedStateMachine):
         if head is not None:
             assert any(due <= head.due(KEEP_MS) for due, _ in store.due(2**60, 100))
         if head is None or head.state is JobState.REMOVED:
-            allowed = (
-                {store.row_key(JOB, keys.HEAD), keys.row_key(keys.JOB, JOB, keys.REQUEST)}
-                if head is not None
-                else set()
-            )
-            assert self.world.left() <= allowed
+            kept = () if head is None else (keys.HEAD, keys.REQUEST)
+            assert self.world.left() <= {store.row_key(JOB, kind) for kind in kept}
 
     def teardown(self) -> None:
         """Nothing is stuck: after any history, completing ready work completes the job."""
@@ -300,12 +291,12 @@ class Job(RuleBasedStateMachine):
         for _ in range(len(Service)):
             for service in () if self.head is None else self.head.ready:
                 running = self.begin_run(service)
-                self.world.result(records.Finished(service, running.name, 0, None, 1, "m"))
+                self.world.append(records.Finished(service, running.name, 0, None, 1, "m"))
             self.world.fold_all()
         head = self.head
         assert head is None or head.state in (JobState.RECEIVING, JobState.COMPLETED, JobState.REMOVED)
         if head is not None and head.unbilled:
-            self.world.result(records.Billed(tuple(entry.service for entry in head.unbilled)))
+            self.world.append(records.Billed(tuple(entry.service for entry in head.unbilled)))
             self.world.fold_all()
             assert self.head is not None
             assert not self.head.unbilled
@@ -328,9 +319,7 @@ def test_every_command_has_a_rule_in_every_state() -> None:
 
 def head_of(options: Options) -> JobHead:
     world = JobWorld()
-    world.command(records.Part("c", "a", 0, b"a"))
-    world.command(accepted("a", 1, options))
-    world.fold_all()
+    world.take(records.Part("c", "a", 0, b"a"), accepted("a", 1, options))
     return world.there
 
 
@@ -362,26 +351,17 @@ def test_only_successful_entries_are_billed() -> None:
 
 def test_removed_job_is_not_rerun_under_idempotency_key() -> None:
     world = JobWorld()
-    for command in (
-        records.Part("c", "a", 0, b"a"),
-        accepted("a", 1),
-        records.Removed("c"),
-        records.Part("c", "b", 0, b"a"),
-        accepted("b", 1),
-    ):
-        world.command(command)
-    world.fold_all()
+    world.take(records.Part("c", "a", 0, b"a"), accepted("a", 1), records.Removed("c"))
+    world.take(records.Part("c", "b", 0, b"a"), accepted("b", 1))
     assert world.there.state is JobState.REMOVED
     assert world.store.audio(JOB, 0, 9) == []
 
 
 def test_latest_upload_under_same_key_is_accepted() -> None:
     world = JobWorld()
-    for upload, number in [("a", 0), ("a", 1), ("b", 0), ("a", 2)]:
-        world.command(records.Part("c", upload, number, upload.encode()))
-    world.command(accepted("a", 3))
-    world.command(accepted("b", 1))
-    world.fold_all()
+    parts = [("a", 0), ("a", 1), ("b", 0), ("a", 2)]
+    world.take(*(records.Part("c", upload, number, upload.encode()) for upload, number in parts))
+    world.take(accepted("a", 3), accepted("b", 1))
     assert (world.there.state, world.there.upload, world.there.received) == (JobState.ACCEPTED, "b", 1)
     assert [row.offset for row in world.store.audio(JOB, 0, 9)] == [2]
 

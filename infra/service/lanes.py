@@ -5,7 +5,6 @@ are. Without the file there is one lane with all of them. On Kafka the group ass
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Final
 

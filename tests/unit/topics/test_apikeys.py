@@ -72,11 +72,7 @@ def test_key_chosen_by_operator_is_validated(check: Callable[[str], str | None],
 
 @pytest.mark.parametrize(
     ("key", "shown"),
-    [
-        (PROJECT_KEY, f"esp_…{PROJECT_KEY[-4:]}"),
-        ("a-key-somebody-chose-1234", "…1234"),
-        ("short", "…"),
-    ],
+    [(PROJECT_KEY, f"esp_…{PROJECT_KEY[-4:]}"), ("a-key-somebody-chose-1234", "…1234"), ("short", "…")],
 )
 def test_redacted_key_shows_only_its_end(key: str, shown: str) -> None:
     assert apikeys.redact(key) == shown

@@ -21,17 +21,7 @@ from topics.catalog import TopicPartition
 from topics.errors import AudioError, DirectoryDown, NotOwned, Unavailable
 from topics.folding import AudioRow, Verdict
 from topics.jobs.options import Options, Service
-from topics.jobs.records import (
-    Billed,
-    Finished,
-    JobCommand,
-    JobResult,
-    Overdue,
-    Part,
-    Portion,
-    Removed,
-    Started,
-)
+from topics.jobs.records import Billed, Finished, JobCommand, JobResult, Overdue, Part, Portion, Removed, Started
 from topics.jobs.rules import JobState
 from topics.ports.ledger import Charge, MeteredService
 
@@ -130,10 +120,7 @@ KEPT = part(0, b"one"), accepted("a", 1, keep_audio_ms=60_000)
     [
         pytest.param([], READY, JobState.ACCEPTED, id="acceptance"),
         pytest.param(
-            [*KEPT, *ended(0), BILLED],
-            [60_001, Overdue("sweep", 1, 2**60)],
-            JobState.COMPLETED,
-            id="audio expires",
+            [*KEPT, *ended(0), BILLED], [60_001, Overdue("sweep", 1, 2**60)], JobState.COMPLETED, id="audio expires"
         ),
         pytest.param(READY, ended(1), JobState.COMPLETED, id="end of a service"),
         pytest.param(READY, [Removed("c")], JobState.REMOVED, id="removal"),
@@ -246,9 +233,7 @@ async def test_jobs_are_marked_billed_without_ledger() -> None:
     assert await billed(succeeded(), None) == ["0 lines"]
 
 
-async def test_billing_retries_while_partition_is_not_served(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_billing_retries_while_partition_is_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
     """The node does not know the other owner yet, and learns of it before it loses the partition."""
     monkeypatch.setattr(retry, "FIRST_SECONDS", 0.001)
     world, app = succeeded(), NodeApp()

@@ -400,8 +400,7 @@ async def test_repeated_crashes_fail_the_service(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("times", "kills", "error"),
-    [(1, 5, None), (DEATHS, 5, None), (1, KILLS - 2, None), (1, KILLS - 1, KILLED)],
+    ("times", "kills", "error"), [(1, 5, None), (DEATHS, 5, None), (1, KILLS - 2, None), (1, KILLS - 1, KILLED)]
 )
 async def test_external_kills_count_less_than_crashes(
     tmp_path: Path, times: int, kills: int, error: str | None

@@ -22,7 +22,7 @@ from tests.unit.streams.workers.asking import beginning
 from tests.waiting import until
 from topics.geometry import SESSIONS
 from topics.media import parse
-from topics.sessions.records import Chunk, Deleted, Metered, Sealed
+from topics.sessions.records import Chunk, Deleted, Metered, Opened, Sealed
 
 pytestmark = pytest.mark.slow
 
@@ -127,38 +127,36 @@ async def test_decoder_of_forgotten_session_goes_to_next(tmp_path: Path, monkeyp
     assert studio.scores(second) == truth(flac(1))
 
 
-async def test_file_that_was_cut_off_is_analysed_to_its_end(tmp_path: Path) -> None:
-    half = flac(6)[: len(flac(6)) // 2]
+HEADER, HALF = encoded(np.empty(0), RATE), flac(6)[: len(flac(6)) // 2]
+NAN = np.where(np.arange(3 * RATE) < RATE, noise(3 * RATE), np.nan)
+
+
+@pytest.mark.parametrize(
+    ("opened", "chunks", "heard", "failures"),
+    [
+        # Some recorders send it first, others with each pause; it has no audio, so time does not go on.
+        pytest.param(OPENED, [HEADER, flac(3), HEADER, HEADER], flac(3), [], id="headers alone end no stream"),
+        pytest.param(OPENED_FILE, [HALF], HALF, [], id="a file that was cut off is analysed to its end"),
+        # Audio no longer than a step is decoded completely before it is scored.
+        pytest.param(
+            OPENED,
+            [flac(3), encoded(NAN, RATE, "WAV", "FLOAT")],
+            flac(3),
+            ["chunk 1: the float samples are not all finite numbers: one is nan"],
+            id="a damaged chunk yields no windows",
+        ),
+    ],
+)
+async def test_what_is_no_whole_audio(
+    tmp_path: Path, opened: Opened, chunks: list[bytes], heard: bytes, failures: list[str]
+) -> None:
     async with playing(tmp_path) as studio:
-        await studio.send(session(1), OPENED_FILE, Chunk("c", 0, half), Sealed("c"))
-        await studio.settle()
-    assert studio.failures(session(1)) == []
-    assert studio.scores(session(1)) == truth(half)
-    assert len(studio.scores(session(1))) > 3 * TAGS
-
-
-async def test_damaged_chunk_yields_no_windows(tmp_path: Path) -> None:
-    """Audio no longer than a step is decoded completely before it is scored."""
-    sound, samples = flac(3), noise(3 * RATE)
-    samples[RATE:] = np.nan
-    async with playing(tmp_path) as studio:
-        await studio.send(session(1), OPENED)
-        await studio.upload(session(1), [sound, encoded(samples, RATE, "WAV", "FLOAT")])
-    assert studio.failures(session(1)) == ["chunk 1: the float samples are not all finite numbers: one is nan"]
-    assert studio.scores(session(1)) == truth(sound)[: len(studio.scores(session(1)))]
-    assert len(studio.scores(session(1))) == 5 * TAGS
-
-
-async def test_header_alone_does_not_end_a_stream(tmp_path: Path) -> None:
-    """Some recorders send it first, others with each pause; it has no audio, so time does not go on."""
-    header, sound = encoded(np.empty(0), RATE), encoded(noise(3 * RATE))
-    async with playing(tmp_path) as studio:
-        await studio.send(session(1), OPENED)
-        await studio.upload(session(1), [header, sound, header, header])
+        await studio.send(session(1), opened)
+        await studio.upload(session(1), chunks)
         await studio.send(session(1), Sealed("c"))
-        await studio.settle()
-    assert studio.failures(session(1)) == []
-    assert studio.scores(session(1)) == truth(sound)
+    assert studio.failures(session(1)) == failures
+    assert studio.scores(session(1)) == truth(heard)
+    assert len(truth(heard)) > 3 * TAGS
 
 
 @pytest.mark.parametrize("coder", ["VORBIS", "OPUS"])

@@ -78,11 +78,7 @@ async def test_containers_are_detected_by_content(prober: RecordingProber, kind:
     assert media.parse(found.content_type).container == format
 
 
-CODERS = {
-    "WAV": ("GSM610", "G721_32", "IMA_ADPCM", "MS_ADPCM"),
-    "AU": ("G721_32", "G723_24"),
-    "AIFF": ("GSM610",),
-}
+CODERS = {"WAV": ("GSM610", "G721_32", "IMA_ADPCM", "MS_ADPCM"), "AU": ("G721_32", "G723_24"), "AIFF": ("GSM610",)}
 
 
 @pytest.mark.parametrize(("container", "coder"), [(kind, coder) for kind, coders in CODERS.items() for coder in coders])

@@ -177,9 +177,7 @@ def owners(workers: Workers) -> list[str]:
     return sorted(slot.owner for slot in workers.slots() if slot.owner is not None and slot.process is not None)
 
 
-async def test_owned_workers_serve_one_project_and_are_bounded(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_owned_workers_serve_one_project_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_OWNED", 3)
     engine = Gated()
     engine.gate.set()
@@ -204,9 +202,7 @@ async def test_owned_workers_serve_one_project_and_are_bounded(
         assert workers.deaths == 0
 
 
-async def test_projects_share_limited_owned_workers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_projects_share_limited_owned_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """However much they have to do: workers move from one to the next, and their limit holds."""
     monkeypatch.setattr(module, "MOST_OWNED", 2)
     monkeypatch.setattr(module, "SLICE_SECONDS", 0.05)

@@ -15,6 +15,7 @@ from infra.db.database import Database
 from infra.db.directory import CHOSEN_SECONDS, SqlDirectory
 from infra.db.ledger import SqlLedger
 from tests.unit.infra.conftest import AWAY
+from tests.waiting import turn
 from topics import apikeys
 from topics.apikeys import KeyKind
 from topics.errors import DirectoryDown
@@ -132,8 +133,7 @@ async def test_silent_store_times_out() -> None:
 async def test_cancelled_caller_stops_lookup() -> None:
     store = Silent()
     caller = asyncio.create_task(directory(store).project(CHOSEN))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    await turn()
     caller.cancel()
     await store.told_to_stop.wait()
     store.released.set()

@@ -322,7 +322,7 @@ async def test_chat_requests_are_limited_and_answered_beside_the_loop(
 async def test_slow_body_is_rejected(client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
     async def slow() -> AsyncIterator[bytes]:
         yield b"{"
-        await asyncio.sleep(5)
+        await asyncio.Event().wait()
 
     monkeypatch.setattr(uploads, "UPLOAD_S", 0.05)
     answer = await client.post(CHAT, content=slow())

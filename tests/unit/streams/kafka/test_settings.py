@@ -4,6 +4,7 @@ import inspect
 import shutil
 import ssl
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 
-from streams.kafka import topics
+from streams.kafka import topic_state, topics
 from streams.kafka.connection import KafkaConnection, UnusableFile
 from streams.kafka.topic_settings import alteration, longer_retention_ms, misfits, needed_settings
+from streams.kafka.topic_state import TopicStates
 from topics import catalog
-from topics.errors import ServiceError
+from topics.errors import ServiceError, Unavailable
 
 HOSTS = ("a:9092", "b:9092")
 AUTHORITIES = Path(__file__).with_name("authority.pem")
@@ -217,3 +219,13 @@ async def test_topic_that_stays_unknown_is_an_error(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(topics, "VISIBLE_SECONDS", 0.3)
     with pytest.raises(ServiceError, match="Kafka does not show all topics"):
         await topics._count_partitions(SlowAdmin(known_at=float("inf")), ["a", "b"])
+
+
+@pytest.mark.parametrize("ask", [TopicStates.describe, TopicStates.settings])
+def test_no_answer_about_topics_is_unavailable(
+    ask: Callable[[TopicStates, list[str]], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Shorter than the library's own wait for a connection, which this test does not wait for.
+    monkeypatch.setattr(topic_state, "ANSWER_SECONDS", 0.01)
+    with pytest.raises(Unavailable, match="Kafka does not answer"):
+        ask(TopicStates(KafkaConnection(("127.0.0.1:1",))), ["commands"])

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Literal
+from unittest import mock
 
 import msgspec
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from onnx import TensorProto
+from onnxruntime import InferenceSession
 
 from infra import models as bundled
 from streams.audio.analysis import Analysis, score_alone
@@ -58,21 +60,14 @@ def test_batched_patches_score_as_single_ones(tmp_path: Path, count: int) -> Non
 
 
 @pytest.mark.parametrize("model", ["yamnet", "sed_mini"])
-def test_bundled_models_run_in_batches(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bundled_models_run_in_batches(model: str) -> None:
     engine = OnnxSoundEngine(bundled.directory(model))
     patches = [*np.random.default_rng(1).normal(-2, 3, (7, 96, 64)).astype(np.float32)]
     alone = [engine.scores(one).tobytes() for one in patches]
-    sizes: list[int] = []
-    run = engine._session.run
-
-    class Session:
-        def run(self, outputs: list[str], inputs: dict[str, Floats]) -> list[Floats]:
-            sizes.append(len(next(iter(inputs.values()))))
-            arrays: list[Floats] = run(outputs, inputs)
-            return arrays
-
-    monkeypatch.setattr(engine, "_session", Session())
-    assert [scores.tobytes() for scores in engine.scores_of(patches)] == alone
+    with mock.patch.object(InferenceSession, "run", autospec=True, side_effect=InferenceSession.run) as run:
+        together = engine.scores_of(patches)
+    sizes = [len(next(iter(called.args[2].values()))) for called in run.call_args_list]
+    assert [scores.tobytes() for scores in together] == alone
     assert sizes == [4, 2, 1]
 
 

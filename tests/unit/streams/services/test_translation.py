@@ -42,21 +42,20 @@ def told(run: Run) -> list[Translated]:
     return [payloads.translated(data) for data in run.emitted]
 
 
-def test_all_turns_are_translated_in_one_call() -> None:
-    engine, run = HttpEngine(loud), Run(translation_target_lang="ko").heard(*TRANSCRIPT)
-    assert perform(run, engine, key="secret") == RunSummary("default", AUDIO_MS)
-    assert told(run) == [Translated("ko", ("HELLO.", "BYE."))]
+@pytest.mark.parametrize(
+    ("options", "key", "sent"),
+    [
+        ({"translation_target_lang": "ko"}, {"key": "secret"}, {"source": "auto", "target": "ko", "api_key": "secret"}),
+        ({"speech_lang": "de"}, {}, {"source": "de", "target": "en"}),
+    ],
+)
+def test_all_turns_are_translated_in_one_call(options: Any, key: dict[str, str], sent: dict[str, str]) -> None:
+    engine, run = HttpEngine(loud), Run(**options).heard(*TRANSCRIPT)
+    assert perform(run, engine, **key) == RunSummary("default", AUDIO_MS)
+    assert told(run) == [Translated(sent["target"], ("HELLO.", "BYE."))]
     (asked,) = engine.asked
     assert (asked.path, asked.headers["idempotency-key"]) == ("/translate", "the-run-0")
-    languages = {"source": "auto", "target": "ko"}
-    assert asked.json == {"q": ["Hello.", "Bye."], **languages, "format": "text", "api_key": "secret"}
-
-
-def test_known_source_language_is_sent() -> None:
-    engine = HttpEngine(loud)
-    perform(Run(speech_lang="de").heard(*TRANSCRIPT), engine)
-    assert engine.asked[0].json["source"] == "de"
-    assert "api_key" not in engine.asked[0].json
+    assert asked.json == {"q": ["Hello.", "Bye."], "format": "text", **sent}
 
 
 def test_long_transcript_takes_several_calls(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,17 +159,12 @@ def test_likely_language_is_not_sent_for_several_languages(audio: Path) -> None:
     assert "likely_language" not in engine.asked[0].fields
 
 
-@pytest.mark.parametrize("language", ["ko", "xx"])
-def test_other_target_language_names_missing_setting(language: str) -> None:
+@pytest.mark.parametrize(("language", "engine"), [("ko", HttpEngine()), ("xx", HttpEngine()), ("en", None)])
+def test_language_without_engine_names_missing_setting(language: str, engine: HttpEngine | None) -> None:
     run = Run(translation_target_lang=language).heard(FRENCH)
     message = f"translation into {language} needs an engine: EARSHOT_TRANSLATION_URL is not set"
     with pytest.raises(ServiceFault, match=message):
-        hear_again(run, HttpEngine())
-
-
-def test_english_without_speech_engine_names_missing_setting() -> None:
-    with pytest.raises(ServiceFault, match="translation into en needs an engine: EARSHOT_TRANSLATION_URL"):
-        hear_again(Run().heard(FRENCH), None)
+        hear_again(run, engine)
 
 
 def test_engine_failure_is_named(audio: Path) -> None:

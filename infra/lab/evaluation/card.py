@@ -86,10 +86,7 @@ SPEECH: Final = {
     "wer_0db": "words wrong, noise as loud as the speech",
     "wer_long": "words wrong, readings of a minute and more",
     "wer_long_15s": "words wrong, the same in pieces of at most 15 s",
-    "wer_long_5s": "words wrong, the same in pieces of at most 5 s",
-    "english_named": "pieces of English recognised as English",
     "invented": "clips without speech in which it hears words",
-    "speech_processor_ratio": "processor time per second of speech",
 }
 #: Kinds of models, the titles of their tables, and their figures.
 KINDS: Final = (

@@ -1,4 +1,4 @@
-"""Evaluates speech models: word errors, language detection, and invented text.
+"""Evaluates speech models: word errors, and invented text.
 
 Recordings are cut as in jobs: at pauses by voice activity, with a maximum piece length. Rates are jiwer's:
 substitutions, deletions and insertions over the words of the reference, all readings together.
@@ -6,7 +6,6 @@ substitutions, deletions and insertions over the words of the reference, all rea
 
 import itertools
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
@@ -26,8 +25,8 @@ from streams.models.protocol import Floats
 from streams.voice.speech_segments import RATE
 from topics.errors import AudioError
 
-#: Other lengths into which a reader's speech is cut, in seconds, besides the longest.
-SHORTER_S: Final = (5, 15)
+#: Another length into which a reader's speech is cut, in seconds, besides the longest.
+SHORTER_S: Final = 15
 #: Levels of the white noise, dB below the speech.
 NOISES_DB: Final = (10, 0)
 BATCH: Final = 4
@@ -68,7 +67,7 @@ def load(path: Path) -> Floats:
 
 
 def evaluate_speech_model(directory: Path, data: Path) -> EvaluationReport:
-    """Measure a speech model on the readings, the utterances and the clips without speech of a data directory.
+    """Measure a speech model on the readings and the clips without speech of a data directory.
 
     Raises:
         AudioError: A recording does not decode.
@@ -79,10 +78,6 @@ def evaluate_speech_model(directory: Path, data: Path) -> EvaluationReport:
     model = Whisper(directory, manifest, THREADS)
     read = list(readings(data / "readings"))
     figures = word_errors(model, read)
-    if manifest.multilingual:
-        spoken = [_samples(one) for one in recordings.speech_utterances(data)]
-        named = [text.language == "en" for samples in spoken for text in transcribe(model, samples)]
-        figures["english_named"] = sum(named) / len(named)
     clips = [_samples(one) for one in recordings.sound_clips(data)]
     figures["invented"] = sum(bool(_text(transcribe(model, samples))) for samples in clips) / len(clips)
     figures = {name: round(value, 4) for name, value in figures.items()}
@@ -90,7 +85,7 @@ def evaluate_speech_model(directory: Path, data: Path) -> EvaluationReport:
 
 
 def word_errors(model: Whisper, read: list[Reading]) -> dict[str, float]:
-    """Return word error rates by noise and by length, and processor time per second of audio."""
+    """Return word error rates by noise and by length."""
 
     def rate(material: Iterable[Reading], longest_s: float = UTTERANCE_S) -> float:
         return word_error_rate(
@@ -99,17 +94,11 @@ def word_errors(model: Whisper, read: list[Reading]) -> dict[str, float]:
 
     noise = np.random.default_rng(0)
     joined = list(_joined(read))
-    begun = time.process_time()
-    figures = {"wer_long": rate(joined)}
-    seconds = sum(len(one.samples) for one in joined) / RATE
-    figures["speech_processor_ratio"] = (time.process_time() - begun) / seconds
-    figures["wer"] = rate(read)
+    figures = {"wer_long": rate(joined), f"wer_long_{SHORTER_S}s": rate(joined, SHORTER_S), "wer": rate(read)}
     for below_db in NOISES_DB:
         figures[f"wer_{below_db}db"] = rate(
             Reading(one.reader, one.text, noisy(one.samples, below_db, noise)) for one in read
         )
-    for longest_s in SHORTER_S:
-        figures[f"wer_long_{longest_s}s"] = rate(joined, longest_s)
     return figures
 
 

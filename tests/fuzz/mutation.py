@@ -5,7 +5,7 @@ most of the work here.
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 MOST_BYTES: Final = 64 * 1024
@@ -19,6 +19,7 @@ TOKENS: Final = (
     b"FORM", b"\xdc\xff\xff", b"\xdd\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff", b"\xcf" + b"\xff" * 8,
     b"\xd3\x80" + b"\0" * 7,
 )  # fmt: skip
+WAYS: Final = ("flip", "flip", "set", "number", "insert", "token", "token", "delete", "repeat", "cut", "cross", "swap")
 
 
 class Mutator:
@@ -27,60 +28,44 @@ class Mutator:
     def __init__(self, seeds: Sequence[bytes], random_source: random.Random) -> None:
         self.seeds = list(seeds)
         self._random = random_source
-        self._ways: tuple[Callable[[bytearray], None], ...] = (
-            self._flip, self._flip, self._set, self._number, self._insert, self._token, self._token, self._delete,
-            self._repeat, self._cut, self._cross, self._swap,
-        )  # fmt: skip
 
     def next(self) -> bytes:
-        choice = self._random
-        data = bytearray(choice.choice(self.seeds))
-        for _ in range(1 + int(choice.expovariate(0.7))):
-            choice.choice(self._ways)(data)
-        return bytes(data[:MOST_BYTES])
+        data = self._random.choice(self.seeds)
+        for _ in range(1 + int(self._random.expovariate(0.7))):
+            data = self._changed(data, self._random.choice(WAYS))
+        return data[:MOST_BYTES]
 
-    def _place(self, data: bytearray) -> int:
+    def _changed(self, data: bytes, way: str) -> bytes:
+        """Return the input with some bytes at one place replaced by others; to "delete" is to replace them by none."""
+        choice = self._random.choice
         # Headers are at the start, so half of the changes go there.
-        return self._random.randrange(min(len(data), 64) + 1 if self._random.random() < 0.5 else len(data) + 1)
-
-    def _flip(self, data: bytearray) -> None:
-        if data:
-            data[min(self._place(data), len(data) - 1)] ^= 1 << self._random.randrange(8)
-
-    def _set(self, data: bytearray) -> None:
-        if data:
-            data[min(self._place(data), len(data) - 1)] = self._random.choice((0, 1, 127, 128, 255, 10, 34, 92, 45))
-
-    def _number(self, data: bytearray) -> None:
-        place, size = self._place(data), self._random.choice((1, 2, 4, 8))
-        number = self._random.choice(
-            (0, 1, -1, 2 ** (8 * size - 1) - 1, -(2 ** (8 * size - 1)), self._random.getrandbits(7))
-        )
-        data[place : place + size] = number.to_bytes(size, self._random.choice(("little", "big")), signed=True)
-
-    def _insert(self, data: bytearray) -> None:
-        place = self._place(data)
-        data[place:place] = self._random.randbytes(self._random.choice((1, 2, 4, 16)))
-
-    def _token(self, data: bytearray) -> None:
-        place, token = self._place(data), self._random.choice(TOKENS)
-        data[place : place + (len(token) if self._random.random() < 0.5 else 0)] = token
-
-    def _delete(self, data: bytearray) -> None:
-        place = self._place(data)
-        del data[place : place + self._random.choice((1, 2, 4, 16, 256))]
-
-    def _repeat(self, data: bytearray) -> None:
-        place, size = self._place(data), self._random.choice((1, 4, 16, 64))
-        data[place:place] = data[place : place + size] * self._random.choice((1, 2, 64))
-
-    def _cut(self, data: bytearray) -> None:
-        del data[self._place(data) :]
-
-    def _cross(self, data: bytearray) -> None:
-        other = self._random.choice(self.seeds)
-        data[self._place(data) :] = other[self._random.randrange(len(other) + 1) :]
-
-    def _swap(self, data: bytearray) -> None:
-        first, second = self._place(data), self._place(data)
-        data[first : first + 4], data[second : second + 4] = data[second : second + 4], data[first : first + 4]
+        place = self._random.randrange(min(len(data), 64) + 1 if self._random.random() < 0.5 else len(data) + 1)
+        size = choice((1, 2, 4, 8, 16, 64, 256))
+        old, left, new = data[place : place + size], size, b""
+        match way:
+            case "flip":
+                old, left = old[:1], 1
+                new = bytes(byte ^ 1 << self._random.randrange(8) for byte in old)
+            case "set":
+                left, new = 1, choice((b"\0", b"\1", b"\x7f", b"\x80", b"\xff", b"\n", b'"', b"\\", b"-"))
+            case "number":
+                left = choice((1, 2, 4, 8))
+                most = 2 ** (8 * left - 1)
+                number = choice((0, 1, -1, most - 1, -most, self._random.getrandbits(7)))
+                new = number.to_bytes(left, choice(("little", "big")), signed=True)
+            case "insert":
+                left, new = 0, self._random.randbytes(choice((1, 2, 4, 16)))
+            case "token":
+                new = choice(TOKENS)
+                left = choice((0, len(new)))
+            case "repeat":
+                left, new = 0, old * choice((1, 2, 64))
+            case "cut":
+                left = len(data)
+            case "cross":
+                other = choice(self.seeds)
+                left, new = len(data), other[self._random.randrange(len(other) + 1) :]
+            case "swap":
+                there = self._random.randrange(len(data) + 1)
+                new, data = data[there : there + size], data[:there] + old + data[there + size :]
+        return data[:place] + new + data[place + left :]

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import random
 import resource
+import signal
 import struct
 import sys
 import tempfile
@@ -13,6 +14,7 @@ import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final
+from unittest import mock
 
 import msgspec
 
@@ -55,90 +57,66 @@ class Outcome(msgspec.Struct, frozen=True):
 
 def fuzz(target: FuzzTarget, seconds: float, seed: int, most: int = sys.maxsize) -> Outcome:
     """Run a target for some seconds, or for `most` inputs; a killed child is a finding, and a new one continues."""
-    with tempfile.TemporaryDirectory(prefix="earshot-fuzz-") as scratch:
-        # Killed children clean nothing up.
-        before, tempfile.tempdir = tempfile.tempdir, scratch
-        try:
-            return _fuzz(target, seconds, seed, most)
-        finally:
-            tempfile.tempdir = before
-
-
-def _fuzz(target: FuzzTarget, seconds: float, seed: int, most: int) -> Outcome:
     findings: list[Finding] = []
     began, inputs, slowest = time.monotonic(), 0, 0.0
-    while (left := seconds - (time.monotonic() - began)) > 0 and len(findings) < ENOUGH and inputs < most:
-        shared = mmap.mmap(-1, _HEAD.size + MOST_BYTES)
-        receiver, sender = multiprocessing.Pipe(duplex=False)
-        child = multiprocessing.get_context("fork").Process(
-            target=_work, args=(target, left, seed + inputs, most - inputs, shared, sender), daemon=True
-        )
-        child.start()
-        sender.close()
-        done, count, longest, fault = _watch(child, receiver, shared)
-        inputs, slowest = inputs + count, max(slowest, longest)
-        if fault is not None:
-            findings.append(Finding(target.name, _last(shared), fault))
-        if done:
-            break
+    # Killed children clean nothing up.
+    with (
+        tempfile.TemporaryDirectory(prefix="earshot-fuzz-") as scratch,
+        mock.patch.object(tempfile, "tempdir", scratch),
+    ):
+        while (left := seconds - (time.monotonic() - began)) > 0 and len(findings) < ENOUGH and inputs < most:
+            shared = mmap.mmap(-1, _HEAD.size + MOST_BYTES)
+            longest, fault = _outcome(target, left, seed + inputs, most - inputs, shared)
+            count, size = _HEAD.unpack_from(shared)
+            inputs, slowest = inputs + count, max(slowest, longest)
+            if fault is None:
+                break
+            findings.append(Finding(target.name, shared[_HEAD.size : _HEAD.size + size], fault))
     return Outcome(target.name, inputs, time.monotonic() - began, slowest, tuple(findings))
 
 
-def _watch(
-    child: multiprocessing.process.BaseProcess, receiver: Connection, shared: mmap.mmap
-) -> tuple[bool, int, float, str | None]:
-    """Wait for a child; return (done, inputs, slowest input, fault)."""
-    last, since = -1, time.monotonic()
-    while not receiver.poll(0.2):
-        count, _ = _HEAD.unpack_from(shared)
-        if count != last:
-            last, since = count, time.monotonic()
-        elif time.monotonic() - since > HANGING_S and count:
-            child.kill()
-            child.join()
-            return False, count, time.monotonic() - since, f"still at work after {HANGING_S:g} s"
-    count, _ = _HEAD.unpack_from(shared)
+def _outcome(target: FuzzTarget, seconds: float, seed: int, most: int, shared: mmap.mmap) -> tuple[float, str | None]:
+    """Run a child to its end; return the seconds of its slowest input, and its fault."""
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    child = multiprocessing.get_context("fork").Process(
+        target=_work, args=(target, seconds, seed, most, shared, sender), daemon=True
+    )
+    child.start()
+    sender.close()
     try:
-        slowest, fault = receiver.recv()
+        told: tuple[float, str | None] = receiver.recv()
+        child.join()
     except EOFError:
         child.join()
-        return False, count, 0.0, f"the process died: {child.exitcode}"
-    child.join()
-    return fault is None, count, slowest, fault
-
-
-def _last(shared: mmap.mmap) -> bytes:
-    _, size = _HEAD.unpack_from(shared)
-    return bytes(shared[_HEAD.size : _HEAD.size + size])
+        hung = child.exitcode == -signal.SIGALRM
+        return 0.0, f"still at work after {HANGING_S:g} s" if hung else f"the process died: {child.exitcode}"
+    return told
 
 
 def _work(target: FuzzTarget, seconds: float, seed: int, most: int, shared: mmap.mmap, sender: Connection) -> None:
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     os.nice(5)
     # Libraries print messages about a file.
     for stream in (1, 2):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
     run, mutator = target.prepare(), Mutator(target.all_seeds(), random.Random(seed))
-    seeds = iter(list(mutator.seeds))
-    count, slowest, end = 0, 0.0, time.monotonic() + seconds
-    while count < most:
+    seeds = iter(mutator.seeds)
+    count, slowest, end, fault = 0, 0.0, time.monotonic() + seconds, None
+    while count < most and fault is None and time.monotonic() < end:
         data = next(seeds, None)
         data = mutator.next() if data is None else data[:MOST_BYTES]
         count += 1
-        # The count last: the fuzzer reads the input as soon as it changes.
         shared[_HEAD.size : _HEAD.size + len(data)] = data
         _HEAD.pack_into(shared, 0, count, len(data))
+        signal.setitimer(signal.ITIMER_REAL, HANGING_S)
         began = time.process_time()
         try:
             run(data)
         except BaseException as error:
-            sender.send((slowest, f"{type(error).__name__}: {error}"))
-            os._exit(0)
+            fault = f"{type(error).__name__}: {error}"
         slowest = max(slowest, time.process_time() - began)
-        if slowest > SLOWEST_S:
-            sender.send((slowest, f"took {slowest:.1f} s"))
-            os._exit(0)
-        if time.monotonic() > end:
-            break
-    sender.send((slowest, None))
+        if fault is None and slowest > SLOWEST_S:
+            fault = f"took {slowest:.1f} s"
+    sender.send((slowest, fault))
     os._exit(0)

@@ -1,5 +1,8 @@
 """Earlier findings stay fixed, and a thousand new inputs per target find nothing."""
 
+import os
+import time
+
 import pytest
 
 from tests.fuzz.mutation import MOST_BYTES
@@ -23,10 +26,6 @@ def test_every_corpus_has_a_target() -> None:
 
 
 def test_fuzzer_reports_failures_deaths_and_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fuzzer reports each of these with its input."""
-    import os
-    import time
-
     def fails(data: bytes) -> None:
         raise KeyError("rude")
 

@@ -10,9 +10,7 @@ from typing import Final
 from topics.errors import EarshotError
 
 VERSION: Final = "4.4.0"
-POM: Final = Path(__file__).with_name("pom.xml")
-#: Names and sizes of the fetched files; written last, so a folder that contains it was once complete.
-MANIFEST: Final = "MANIFEST"
+POM: Final = str(Path(__file__).with_name("pom.xml"))
 FETCH_SECONDS: Final = 600
 
 
@@ -42,57 +40,29 @@ def jars() -> Path:
     """Return the folder with all jars, fetching them (54 MB) if this user has none.
 
     Raises:
-        LauncherError: No mvn, no network, or files are missing from the folder.
+        LauncherError: No mvn or no network.
     """
     folder = cache_directory()
     if not folder.exists():
-        _fetch(folder)
-    lost = [name for name, size in _manifest(folder) if not _has(folder / name, size)]
-    if lost:
-        raise LauncherError(f"{len(lost)} jar files in {folder} are missing or cut ({lost[0]}, ...); remove the folder")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix="fetching-") as scratch:
+            made = Path(scratch) / "jars"
+            _copy_dependencies(tool("mvn", "maven"), made)
+            try:
+                made.rename(folder)
+            except OSError:  # Another process was faster: use its folder.
+                if not folder.exists():
+                    raise
     return folder
 
 
-def _has(file: Path, size: int) -> bool:
-    return file.is_file() and file.stat().st_size == size
-
-
-def _manifest(folder: Path) -> list[tuple[str, int]]:
-    try:
-        lines = (folder / MANIFEST).read_text().splitlines()
-    except FileNotFoundError:
-        raise LauncherError(f"{folder} is not a folder of jars made here; remove it") from None
-    return [(name, int(size)) for name, size in (line.rsplit(" ", 1) for line in lines)]
-
-
-def _fetch(folder: Path) -> None:
-    maven = tool("mvn", "maven")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="fetching-") as scratch:
-        made = Path(scratch) / "jars"
-        _copy_dependencies(maven, made)
-        found = sorted(made.glob("*.jar"))
-        (made / MANIFEST).write_text("".join(f"{jar.name} {jar.stat().st_size}\n" for jar in found))
-        try:
-            made.rename(folder)
-        except OSError:
-            # Another process was faster: use its folder.
-            if not folder.exists():
-                raise
-
-
 def _copy_dependencies(maven: str, target: Path) -> None:
-    arguments = ["-q", "-B", "-f", str(POM), "dependency:copy-dependencies", "-DincludeScope=runtime"]
+    command = [maven, "-q", "-B", "-f", POM, "dependency:copy-dependencies", "-DincludeScope=runtime"]
+    command.append(f"-DoutputDirectory={target}")
     try:
-        done = subprocess.run(
-            [maven, *arguments, f"-DoutputDirectory={target}"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=FETCH_SECONDS,
-        )
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=FETCH_SECONDS)
     except subprocess.TimeoutExpired:
         raise LauncherError(f"mvn did not fetch Kafka's jars in {FETCH_SECONDS} s") from None
     if done.returncode != 0:
-        said = [line for line in done.stdout.splitlines() + done.stderr.splitlines() if line.strip()]
+        said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
         raise LauncherError("mvn could not fetch Kafka's jars: " + (said[0] if said else f"exit {done.returncode}"))

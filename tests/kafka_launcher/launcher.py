@@ -1,6 +1,6 @@
 """A real Kafka on one machine without Docker: one node, or several that replicate."""
 
-import base64
+import re
 import secrets
 import socket
 import time
@@ -9,21 +9,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Self
 
-import msgspec
-
 from tests.kafka_launcher.jars import LauncherError
 from tests.kafka_launcher.node import Door, KafkaNode
 from tests.kafka_launcher.security import BrokerSecurity
 from tests.ports import free_ports
 
 PORT: Final = 19092
-
-
-class Identity(msgspec.Struct, frozen=True):
-    """The owner of a data directory: a cluster id and the number of formatted nodes."""
-
-    id: str
-    nodes: int
 
 
 class KafkaCluster:
@@ -88,13 +79,13 @@ class KafkaCluster:
             LauncherError: No java, mvn or jars, a port in use, data of another cluster size, or a node that does not
         answer.
         """
-        identity = self._identity()
+        cluster = self._id()
         for port in (port for pair in self._ports.values() for port in pair):
             _require_free(port)
         if self._security is not None:
             self._security.make()
         try:
-            self._format(identity.id)
+            self._format(cluster)
             for node in self._nodes.values():
                 node.start()
             for node in self._nodes.values():
@@ -142,20 +133,21 @@ class KafkaCluster:
     def __exit__(self, *error: object) -> None:
         self.stop()
 
-    def _identity(self) -> Identity:
-        """Read the directory's identity; a new directory gets a new id."""
-        file = self._directory / "cluster.json"
-        if file.exists():
-            identity = _read_identity(file)
-            if identity.nodes != len(self._nodes):
-                raise LauncherError(
-                    f"{self._directory} holds a cluster of {identity.nodes} node(s), not {len(self._nodes)}; "
-                    "give another directory or the same number"
-                )
-            return identity
-        self._directory.mkdir(parents=True, exist_ok=True)
-        fresh = Identity(_cluster_id(), len(self._nodes))
-        file.write_bytes(msgspec.json.encode(fresh))
+    def _id(self) -> str:
+        """Return the id of the cluster in the directory; a new directory belongs to a new cluster of this size."""
+        there = sorted(self._directory.glob("node-*"))
+        if there and len(there) != len(self._nodes):
+            raise LauncherError(
+                f"{self._directory} holds a cluster of {len(there)} node(s), not {len(self._nodes)}; "
+                "give another directory or the same number"
+            )
+        for node in self._nodes.values():
+            node.data.parent.mkdir(parents=True, exist_ok=True)
+        for formatted in self._directory.glob("node-*/data/meta.properties"):
+            return re.findall(r"(?m)^cluster\.id=(\S+)$", formatted.read_text())[0]  # type: ignore[no-any-return]
+        # A leading dash would look like an option.
+        while (fresh := secrets.token_urlsafe(16)).startswith("-"):
+            pass
         return fresh
 
     def _format(self, cluster: str) -> None:
@@ -164,20 +156,6 @@ class KafkaCluster:
         for node, process in running.items():
             if process is not None and process.wait() != 0:
                 raise node.failure("could not format its data directory")
-
-
-def _read_identity(file: Path) -> Identity:
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=Identity)
-    except msgspec.MsgspecError as error:
-        raise LauncherError(f"{file} cannot be read ({error}); is this a data directory of Kafka?") from None
-
-
-def _cluster_id() -> str:
-    """Return 16 random bytes in Kafka's encoding, without a leading dash, which would look like an option."""
-    while (text := base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")).startswith("-"):
-        pass
-    return text
 
 
 def _require_free(port: int) -> None:

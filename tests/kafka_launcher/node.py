@@ -53,7 +53,6 @@ class KafkaNode:
         self.port = ports[number][0]
         self.data = directory / "data"
         self.log = directory / "server.log"
-        self._directory = directory
         self._properties = directory / "server.properties"
         self._text = properties(number, self.data, ports, doors, settings)
         self._format_options = format_options
@@ -65,7 +64,6 @@ class KafkaNode:
 
     def prepare(self, cluster: str) -> subprocess.Popen[bytes] | None:
         """Write the settings and start formatting the data directory; None if it is already formatted."""
-        self._directory.mkdir(parents=True, exist_ok=True)
         self._properties.write_text(self._text)
         if (self.data / "meta.properties").exists():
             return None
@@ -135,10 +133,9 @@ def _known(port: int) -> int:
 
     A broker answers only after it caught up with the controllers, so an answer means that clients can work.
     """
+    admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0})
     try:
-        return len(
-            AdminClient({"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0}).list_topics(timeout=1).brokers
-        )
+        return len(admin.list_topics(timeout=1).brokers)
     except KafkaException:
         return 0
 

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
@@ -27,11 +26,10 @@ print("they have every name that connections use")
 """
 
 
-def offline_faults() -> Iterator[str]:
+def offline_faults(uv: str) -> Iterator[str]:
     """Yield faults that can be found offline: in sources, hashes, licences, and their page."""
-    locked, here = lock.packages(), licences.installed()
-    yield from lock.faults(locked)
-    purposes = lock.purposes(locked)
+    purposes, here = lock.purposes(uv), licences.installed()
+    yield from lock.faults(lock.LOCK["package"])
     yield from licences.faults({name: one for name, one in here.items() if name in purposes})
     yield from licences.differences(licences.PAGE.read_text(encoding="utf-8"), here, purposes)
 
@@ -50,14 +48,15 @@ def advisories(uv: str) -> tuple[bool, str]:
     done = _run(uv, "audit", "--locked", "--preview")
     if done.returncode == 0:
         return True, ""
-    failed = any(line.startswith("error:") for line in done.stderr.splitlines())
-    return not failed, done.stderr.partition("error: ")[2].split("\n")[0] if failed else done.stdout + done.stderr
+    if failed := _first(done.stderr):
+        return False, failed.removeprefix("error: ")
+    return True, done.stdout + done.stderr
 
 
 def audit(uv: str, offline: bool) -> int:
     """Print the checks and findings; return 1 if there are findings, or a check was impossible."""
-    found = list(offline_faults())
-    print(f"sources, hashes and licences: {len(found)} faults in {len(lock.packages()) - len(lock.OWN)} packages")
+    found = list(offline_faults(uv))
+    print(f"sources, hashes and licences: {len(found)} faults in {len(lock.LOCK['package']) - len(lock.OWN)} packages")
     print(*found, sep="\n", end="\n" if found else "")
     bad = bool(found)
     for what, check in ("withdrawn versions (the index)", yanked), ("advisories (OSV)", advisories):
@@ -81,16 +80,8 @@ def hooks(uv: str) -> int:
 
 
 def _run(*command: str, given: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command,
-        cwd=ROOT,
-        input=given,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    env = {**os.environ, **environment}
+    return subprocess.run(command, cwd=ROOT, input=given, env=env, capture_output=True, text=True, timeout=300)
 
 
 def _first(text: str) -> str:
@@ -101,15 +92,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.supply")
     parser.add_argument("command", choices=["audit", "licences", "hooks"])
     parser.add_argument("--offline", action="store_true", help="do without the index and the database of advisories")
-    parser.add_argument("--uv", default=str(Path(".uv/bin/uv")))
+    parser.add_argument("--uv", default=lock.UV)
     options = parser.parse_args()
     if options.command == "audit":
         return audit(options.uv, options.offline)
     if options.command == "hooks":
         return hooks(options.uv)
     page = licences.PAGE.read_text(encoding="utf-8")
-    text = licences.written(page, licences.installed(), lock.purposes(lock.packages()))
-    licences.PAGE.write_text(text, encoding="utf-8")
+    licences.PAGE.write_text(licences.written(page, licences.installed(), lock.purposes(options.uv)), encoding="utf-8")
     return 0
 
 

@@ -11,23 +11,18 @@ from tests.supply.lock import OWN
 PAGE: Final = ROOT / "docs" / "licences.md"
 BEGIN: Final = "<!-- licences -->\n"
 END: Final = "<!-- /licences -->"
-#: Metadata terms in SPDX. "BSD" alone does not tell which one it is.
+#: Metadata terms in SPDX, without the word "License". "BSD" alone does not tell which one it is.
 _SPDX: Final = {
-    "Apache License, Version 2.0": "Apache-2.0",
-    "Apache Software License": "Apache-2.0",
-    "Apache License 2.0": "Apache-2.0",
-    "Apache 2.0": "Apache-2.0",
+    "3-Clause BSD": "BSD-3-Clause",
     "Apache 2": "Apache-2.0",
-    "BSD License": "BSD",
-    "BSD 2-Clause License": "BSD-2-Clause",
-    "BSD 3-Clause License": "BSD-3-Clause",
-    "3-Clause BSD License": "BSD-3-Clause",
+    "Apache 2.0": "Apache-2.0",
+    "Apache Software": "Apache-2.0",
+    "Apache, Version 2.0": "Apache-2.0",
+    "BSD 2-Clause": "BSD-2-Clause",
+    "BSD 3-Clause": "BSD-3-Clause",
     "BSD-derived (Repoze)": "LicenseRef-Repoze",
-    "ISC License": "ISC",
-    "MIT License": "MIT",
-    "MIT license": "MIT",
-    "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
-    "Python Software Foundation License": "PSF-2.0",
+    "Mozilla Public 2.0 (MPL 2.0)": "MPL-2.0",
+    "Python Software Foundation": "PSF-2.0",
 }
 #: Packages whose metadata names no exact licence; their licence files do.
 _BY_FILE: Final = {
@@ -66,12 +61,12 @@ def licence(package: Distribution) -> str:
         return known
     if expression := about.get("license_expression"):
         return str(expression)
-    text = str(about.get("license") or "")
-    if text and "\n" not in text and len(text) < 60:
-        return _SPDX.get(text, text)
-    classifiers = [str(name) for name in about.get("classifier") or ()]
-    names = [name.rpartition(" :: ")[2] for name in classifiers if name.startswith("License :: OSI")]
-    return " OR ".join(_SPDX.get(name, name) for name in names)
+    names = [str(about.get("license") or "")]
+    if not names[0] or "\n" in names[0] or len(names[0]) >= 60:
+        classifiers = [str(name) for name in about.get("classifier") or ()]
+        names = [name.rpartition(" :: ")[2] for name in classifiers if name.startswith("License :: OSI")]
+    plain = [re.sub(r" [Ll]icense", "", name) for name in names]
+    return " OR ".join(_SPDX.get(name, name) for name in plain)
 
 
 def faults(licences: Mapping[str, str]) -> Iterator[str]:

@@ -1,27 +1,23 @@
 """The lock file: every package that any installation can have, and what requires it."""
 
 import re
+import shutil
+import subprocess
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from tests.conftest import ROOT
 
-LOCK: Final = ROOT / "uv.lock"
+UV: Final = shutil.which("uv") or str(ROOT / ".uv" / "bin" / "uv")
+LOCK: Final = tomllib.loads((ROOT / "uv.lock").read_text(encoding="utf-8"))
 INDEX: Final = "https://pypi.org/simple"
 FILES: Final = "https://files.pythonhosted.org/"
-SERVER: Final = "earshot-server"
 #: The distributions of this tree.
-OWN: Final = frozenset({SERVER, "earshot-client", "earshot-lab"})
+OWN: Final = frozenset({"earshot-server", "earshot-client", "earshot-lab"})
 _SHA256: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 Package = Mapping[str, Any]
-
-
-def packages() -> list[Package]:
-    """Return the locked packages, including ours."""
-    locked: list[Package] = tomllib.loads(LOCK.read_text(encoding="utf-8"))["package"]
-    return locked
 
 
 def faults(locked: Iterable[Package]) -> Iterator[str]:
@@ -43,27 +39,16 @@ def faults(locked: Iterable[Package]) -> Iterator[str]:
                 yield f"{name}: {file['url']} is elsewhere, or has no SHA-256"
 
 
-def purposes(locked: Iterable[Package]) -> dict[str, str]:
+def purposes(uv: str) -> dict[str, str]:
     """Return the first thing that needs each package: `service`, an extra's name, or `development`."""
-    by_name: dict[str, list[Package]] = {}
-    for package in locked:
-        by_name.setdefault(package["name"], []).append(package)
-    (own,) = by_name[SERVER]
-    groups = {"service": own["dependencies"], **own.get("optional-dependencies", {})}
-    groups["development"] = own.get("dev-dependencies", {}).get("dev", [])
+    (own,) = (package for package in LOCK["package"] if package["name"] == "earshot-server")
+    choices = {"service": ("--no-dev",)} | {
+        name: ("--no-dev", "--extra", name) for name in own["optional-dependencies"]
+    }
     found: dict[str, str] = {}
-    for purpose, wanted in groups.items():
-        todo = [(one["name"], tuple(one.get("extra", ()))) for one in wanted]
-        seen = set()
-        while todo:
-            name, extras = todo.pop()
-            if (name, extras) in seen:
-                continue
-            seen.add((name, extras))
+    for purpose, options in {**choices, "development": ()}.items():
+        command = [uv, "export", "-q", "--locked", "--offline", "--no-hashes", "--no-annotate", "--no-emit-workspace"]
+        listed = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        for name in re.findall(r"(?m)^[\w.-]+(?===)", listed):
             found.setdefault(name, purpose)
-            for package in by_name[name]:
-                needs = [*package.get("dependencies", ())]
-                for extra in extras:
-                    needs += package.get("optional-dependencies", {}).get(extra, ())
-                todo += [(one["name"], tuple(one.get("extra", ()))) for one in needs]
-    return {name: purpose for name, purpose in found.items() if name not in OWN}
+    return found

@@ -16,7 +16,7 @@ from tests.conftest import ROOT
 from tests.supply import __main__ as supply
 from tests.supply import licences, lock
 
-UV = shutil.which("uv") or (str(ROOT / ".uv/bin/uv") if (ROOT / ".uv/bin/uv").exists() else None)
+WITH_UV = pytest.mark.skipif(shutil.which(lock.UV) is None, reason="uv is not here; make brings it")
 FILE: dict[str, object] = {"url": f"{lock.FILES}a/b.whl", "hash": "sha256:" + "0" * 64}
 SOUND: dict[str, object] = {"name": "a", "version": "1", "source": {"registry": lock.INDEX}, "wheels": [FILE]}
 
@@ -41,19 +41,10 @@ def tracked() -> Iterator[tuple[str, str]]:
 
 def test_nothing_asks_an_index_for_a_distribution_of_ours() -> None:
     """Nobody has registered these names, so a stranger may, and would run code where somebody follows the advice."""
-    asks = (
-        "pip install 'earshot-server[kafka]'",
-        "uv pip install -q earshot-client",
-        "or earshot-lab[x]",
-        "uvx earshot_lab",
-    )
-    others = (
-        "pip install ./app/client",
-        "pip install dist/earshot_server-0.1.0-py3-none-any.whl[speech]",
-        '"earshot-client",',
-    )
-    assert all(map(ASKED.search, asks))
-    assert not any(map(ASKED.search, others))
+    asks = ["pip install 'earshot-server[kafka]'", "uv pip install -q earshot-client", "or earshot-lab[x]"]
+    others = ["pip install ./app/client", "pip install dist/earshot_server-0.1.0-py3-none-any.whl[speech]"]
+    assert all(map(ASKED.search, [*asks, "uvx earshot_lab"]))
+    assert not any(map(ASKED.search, [*others, '"earshot-client",']))
     assert [(name, found.group()) for name, text in tracked() for found in ASKED.finditer(text)] == []
 
 
@@ -69,8 +60,9 @@ def test_what_make_installs_has_hashes() -> None:
             assert "--locked" in line or "--frozen" in line or " build " in line, line
 
 
+@WITH_UV
 def test_offline_checks_find_no_faults() -> None:
-    assert list(supply.offline_faults()) == []
+    assert list(supply.offline_faults(lock.UV)) == []
 
 
 @pytest.mark.parametrize(
@@ -89,14 +81,9 @@ def test_package_from_other_source_is_reported(packages: list[dict[str, object]]
 
 
 def test_disallowed_licences_are_reported() -> None:
-    expressions = {
-        "a": "MIT",
-        "b": "MIT OR (Apache-2.0 WITH LLVM-exception)",
-        "c": "GPL-3.0-only",
-        "d": "",
-        "e": "MIT AND X",
-    }
-    assert [fault.partition(":")[0] for fault in licences.faults(expressions)] == ["c", "d", "e"]
+    expressions = ("MIT", "MIT OR (Apache-2.0 WITH LLVM-exception)", "GPL-3.0-only", "", "MIT AND X")
+    found = licences.faults(dict(zip("abcde", expressions, strict=True)))
+    assert [fault.partition(":")[0] for fault in found] == ["c", "d", "e"]
 
 
 def test_failed_audit_query_is_not_success(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,6 +96,7 @@ def test_failed_audit_query_is_not_success(monkeypatch: pytest.MonkeyPatch, caps
         return supply.audit("uv", offline), capsys.readouterr().out.splitlines()[-2:]
 
     monkeypatch.setattr(supply, "_run", run)
+    monkeypatch.setattr(supply, "offline_faults", lambda uv: ())
     status, lines = audited()
     assert status == 1
     assert lines[0] == "withdrawn versions (the index): none"
@@ -128,14 +116,13 @@ def test_failed_audit_query_is_not_success(monkeypatch: pytest.MonkeyPatch, caps
     assert "CVE-1" in lines[1]
 
 
-@pytest.mark.skipif(UV is None, reason="uv is not here; make brings it")
+@WITH_UV
 def test_bill_of_materials_names_every_installed_package() -> None:
-    assert UV is not None
-    command = [UV, "export", "-q", "--locked", "--offline", "--no-dev", "--all-extras", "--format", "cyclonedx1.5"]
+    command = [lock.UV, "export", "-q", "--locked", "--offline", "--no-dev", "--all-extras", "--format", "cyclonedx1.5"]
     made = json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
     assert (made["bomFormat"], made["specVersion"]) == ("CycloneDX", "1.5")
     named = {component["name"] for component in made["components"]}
-    needed = {name for name, purpose in lock.purposes(lock.packages()).items() if purpose != "development"}
+    needed = {name for name, purpose in lock.purposes(lock.UV).items() if purpose != "development"}
     assert named == needed | {"earshot-client", "earshot-lab"}
 
 

@@ -17,14 +17,11 @@ from tests.contract.api import Api, tone
 from tests.contract.test_live import live
 from tests.ports import free_port
 from tests.process import KEY
-from tests.supply.test_supply import UV
+from tests.supply.lock import UV
+from tests.supply.test_supply import WITH_UV
 from tests.waiting import wait_for
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.xdist_group("wheels"),
-    pytest.mark.skipif(UV is None, reason="uv is not here; make brings it"),
-]
+pytestmark = [pytest.mark.slow, WITH_UV]
 #: Files that belong in no wheel: pages about the code, build files, tests, types for checks of scripts.
 NO_PART = re.compile(r"\.md$|\.d\.mts$|pyproject\.toml$|pom\.xml$|decisions|^tests/|^benchmarks/|^docs/")
 #: It names the authors of the recordings beside it.
@@ -60,7 +57,7 @@ Client("http://127.0.0.1:8000", "key").put_chunk("s", "0", b"")
 def uv(*arguments: str | Path) -> str:
     """Run uv from its cache, or with the index if that fails."""
     for offline in (["--offline"], []):
-        done = subprocess.run([str(UV), *offline, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=300)
+        done = subprocess.run([UV, *offline, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=300)
         if done.returncode == 0:
             return done.stdout
     raise AssertionError(done.stderr)
@@ -107,10 +104,8 @@ def test_every_tracked_file_is_in_a_wheel(wheels: dict[str, Path]) -> None:
     packed = set().union(*map(files, wheels.values()))
     listed = subprocess.run(["git", "ls-files", "app", "infra", "streams", "topics"], cwd=ROOT, capture_output=True)
     assert listed.returncode == 0, listed.stderr
-    tracked = {
-        name.removeprefix("app/client/") for name in listed.stdout.decode().splitlines() if (ROOT / name).exists()
-    }
-    missing = {name for name in tracked - packed if not NO_PART.search(name)}
+    tracked = [name for name in listed.stdout.decode().splitlines() if (ROOT / name).exists()]
+    missing = {name.removeprefix("app/client/") for name in tracked if not NO_PART.search(name)} - packed
     assert missing == {"LICENSE", "infra/lab/LICENSE"}, "they are in the metadata of the wheels"
     for wheel in wheels.values():
         with zipfile.ZipFile(wheel) as pack:
@@ -146,10 +141,9 @@ def test_server_runs_without_extras(programs: Path, wheels: dict[str, Path], tmp
         return subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120)
 
     log = tmp_path / "log"
+    serve = [programs / "earshot", "serve"]
     with log.open("wb") as file:
-        service = subprocess.Popen(
-            [programs / "earshot", "serve"], env=environment, cwd=tmp_path, stdout=file, stderr=file
-        )
+        service = subprocess.Popen(serve, env=environment, cwd=tmp_path, stdout=file, stderr=file)
     try:
         wait_for(lambda: b"Earshot is listening" in log.read_bytes() or service.poll() is not None, 120)
         heard = earshot("detect", RECORDING)

@@ -1,54 +1,67 @@
-"""Virtual environments with one package and its dependencies, without the service."""
+"""What tests install once, each in a folder of its own below the user's cache; without it they are skipped."""
 
+import fcntl
+import hashlib
+import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-UV: Final = Path(__file__).parent.parent.parent / ".uv" / "bin" / "uv"
-INSTALL_SECONDS: Final = 240
+import pytest
+
+from tests.supply.lock import UV
+
+CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "earshot" / "clients"
+#: Building Go's generator takes a minute of processor time.
+INSTALL_SECONDS: Final = 1500
 RUN_SECONDS: Final = 120
 
 
-class NotInstallableError(Exception):
-    """A package cannot be installed here; the message is the installer's."""
+def kept(what: str, by: str | bytes, install: Callable[[Path], None]) -> Path:
+    """Return the folder of something that is installed by some program or list, which is new if that is another."""
+    key = hashlib.sha256(by.encode() if isinstance(by, str) else by).hexdigest()[:8]
+    folder = CACHE / f"{what}-{key}"
+    CACHE.mkdir(parents=True, exist_ok=True)
+    # Tests in two processes may create it at the same time.
+    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "complete").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            install(folder)
+            (folder / "complete").touch()
+    return folder
 
 
-def install(folder: Path, requirement: str) -> Path:
-    """Create an environment with a package, given by name or wheel, and return its interpreter.
-
-    Raises:
-        NotInstallableError: The package or a dependency is unavailable.
-    """
-    python = folder / "bin" / "python"
-    uv = shutil.which("uv") or (UV if UV.exists() else None)
-    commands: list[list[str | Path]]
-    if uv is None:
-        commands = [[sys.executable, "-m", "venv", folder], [python, "-m", "pip", "install", "-q", requirement]]
-    else:
-        commands = [
-            [uv, "venv", "-q", "--python", sys.executable, folder],
-            [uv, "pip", "install", "-q", "--python", python, requirement],
-        ]
-    for command in commands:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_SECONDS)
-        if done.returncode != 0:
-            raise NotInstallableError(f"{requirement} cannot be installed here: {' '.join(done.stderr.split())[-200:]}")
-    return python
+def run(*command: str | Path, folder: Path | None = None, skip: bool = False, **more: str) -> str:
+    """Return the output of a program that must succeed; with `skip`, its failure skips the test."""
+    environment = {**os.environ, **more}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=INSTALL_SECONDS)
+    if skip and done.returncode:
+        pytest.skip(f"{command[0]} cannot install what this needs: {' '.join(done.stderr.split())[-200:]}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
-def install_node(folder: Path, requirement: str) -> None:
-    """Install an npm package below a new folder, without running its scripts.
+def python(package: str, version: str) -> Path:
+    """Return the interpreter of an environment with one release of a package, without the service."""
 
-    Raises:
-        NotInstallableError: npm, the package or a dependency is unavailable.
-    """
-    if (npm := shutil.which("npm")) is None:
-        raise NotInstallableError("there is no npm here")
-    folder.mkdir(parents=True)
-    options = ["--prefix", str(folder), "--ignore-scripts", "--no-audit", "--no-fund", "--no-package-lock"]
-    command = [npm, "install", *options, requirement]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_SECONDS)
-    if done.returncode != 0:
-        raise NotInstallableError(f"{requirement} cannot be installed here: {' '.join(done.stderr.split())[-200:]}")
+    def install(folder: Path) -> None:
+        made, requirement = folder / "bin" / "python", f"{package}=={version}"
+        if shutil.which(UV) is None:
+            run(sys.executable, "-m", "venv", folder)
+            run(made, "-m", "pip", "install", "-q", requirement, skip=True)
+        else:
+            run(UV, "venv", "-q", "--python", sys.executable, folder)
+            run(UV, "pip", "install", "-q", "--python", made, requirement, skip=True)
+
+    return kept(f"{package}-{version}", sys.executable, install) / "bin" / "python"
+
+
+def program(name: str) -> str:
+    """Return the path of a program; skip without it."""
+    if (found := shutil.which(name)) is None:
+        pytest.skip(f"there is no {name} here")
+    return found

@@ -1,13 +1,9 @@
 """Clients of other languages, generated from a running service's document, stream a file; linters check the document.
 
-The tools come from npm and Go. They are installed once, into `.venv/.generated`; tests are skipped with a reason if
-they are unavailable.
+The tools come from npm and Go. They are installed once; tests are skipped with a reason if they are unavailable.
 """
 
-import os
 import shutil
-import subprocess
-from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
@@ -15,15 +11,14 @@ import pytest
 
 from infra.examples import RECORDING
 from tests.contract.api import Service
+from tests.interop.environments import kept, program, run
 from tests.process import ask
 
 #: Building Go's generator takes a minute of processor time, once.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 HERE: Final = Path(__file__).parent / "generated"
-KEPT: Final = HERE.parent.parent.parent / ".venv" / ".generated"
 OAPI_CODEGEN: Final = "github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen@v2.8.2"
-INSTALL_SECONDS: Final = 1500
 #: Linter findings, and why they stay.
 ACCEPTED: Final = {
     "no-path-trailing-slash": "the contract's path for the creation of sessions ends with a slash",
@@ -49,31 +44,16 @@ def documents(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Pat
 @pytest.fixture(scope="module")
 def node() -> Path:
     """A folder with the programs and their npm packages."""
-    if not (shutil.which("node") and shutil.which("npm")):
-        pytest.skip("there is no node here")
-    lock = blake2b((HERE / "package-lock.json").read_bytes(), digest_size=8).hexdigest()
-    folder = KEPT / f"node-{lock}"
-    if not (folder / "whole").exists():
-        shutil.rmtree(folder, ignore_errors=True)
+
+    def install(folder: Path) -> None:
         shutil.copytree(HERE, folder)
-        done = _run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], folder)
-        if done.returncode:
-            pytest.skip(f"npm cannot install the tools here: {' '.join(done.stderr.split())[-200:]}")
-        (folder / "whole").touch()
+        run(program("npm"), "ci", "--ignore-scripts", "--no-audit", "--no-fund", folder=folder, skip=True)
+
+    program("node")
+    folder = kept("generated", (HERE / "package-lock.json").read_bytes(), install)
     for file in HERE.glob("*.*s*"):
         shutil.copy(file, folder)
     return folder
-
-
-def _run(command: list[str | Path], folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, **more}
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=INSTALL_SECONDS)
-
-
-def _output(command: list[str | Path], folder: Path) -> str:
-    done = _run(command, folder)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def heard(output: str) -> None:
@@ -84,35 +64,29 @@ def heard(output: str) -> None:
 
 
 def test_linters_report_only_accepted_findings(node: Path, documents: Path) -> None:
-    output = _output(["node", "lint.mjs", *sorted(documents.glob("*.json"))], node)
+    output = run("node", "lint.mjs", *sorted(documents.glob("*.json")), folder=node)
     rules = {line.split()[0]: line for line in output.splitlines()}
     assert {rule: line for rule, line in rules.items() if rule not in ACCEPTED} == {}
     assert rules.keys() == ACCEPTED.keys(), "an entry of ACCEPTED is needed no more"
 
 
 def test_generated_typescript_client_works(node: Path, documents: Path, service: Service) -> None:
-    tools = node / "node_modules" / ".bin"
+    tools, document = node / "node_modules" / ".bin", documents / "openapi.json"
     # A field with a default may be omitted.
-    generate: list[str | Path] = [tools / "openapi-typescript", "--default-non-nullable=false", "-o", "schema.d.ts"]
-    _output([*generate, documents / "openapi.json"], node)
-    _output([tools / "tsc", "--outDir", "built"], node)
-    heard(_output(["node", "built/main.js", service.url, service.key, RECORDING], node))
+    run(tools / "openapi-typescript", "--default-non-nullable=false", "-o", "schema.d.ts", document, folder=node)
+    run(tools / "tsc", "--outDir", "built", folder=node)
+    heard(run("node", "built/main.js", service.url, service.key, RECORDING, folder=node))
 
 
 def test_generated_go_client_works(documents: Path, service: Service, tmp_path: Path) -> None:
-    if not shutil.which("go"):
-        pytest.skip("there is no go here")
-    KEPT.mkdir(parents=True, exist_ok=True)
-    tool = KEPT / OAPI_CODEGEN.rpartition("/")[2]
-    if not tool.exists():
-        done = _run(["go", "install", OAPI_CODEGEN], tmp_path, GOBIN=str(KEPT))
-        if done.returncode:
-            pytest.skip(f"go cannot install the generator here: {' '.join(done.stderr.split())[-200:]}")
-        (KEPT / "oapi-codegen").rename(tool)
+    go = program("go")
+    tools = kept(
+        "oapi-codegen", OAPI_CODEGEN, lambda folder: run(go, "install", OAPI_CODEGEN, skip=True, GOBIN=str(folder))
+    )
     for name in ("go.mod", "main.go"):
         shutil.copy(HERE / name, tmp_path)
     (tmp_path / "earshot").mkdir()
-    generate: list[str | Path] = [tool, "-generate", "types,client", "-package", "earshot", "-o", "earshot/client.go"]
-    _output([*generate, documents / "openapi.json"], tmp_path)
-    _output(["go", "mod", "tidy"], tmp_path)
-    heard(_output(["go", "run", ".", service.url, service.key, RECORDING], tmp_path))
+    generate = ["-generate", "types,client", "-package", "earshot", "-o", "earshot/client.go"]
+    run(tools / "oapi-codegen", *generate, documents / "openapi.json", folder=tmp_path)
+    run(go, "mod", "tidy", folder=tmp_path)
+    heard(run(go, "run", ".", service.url, service.key, RECORDING, folder=tmp_path))

@@ -1,8 +1,6 @@
 """OpenAI's own clients, unmodified, against `/v1/audio`, by their base URL alone."""
 
 import json
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +8,8 @@ import pytest
 
 from tests.contract.api import Service
 from tests.contract.speech import spoken
-from tests.interop.environments import RUN_SECONDS, NotInstallableError, install_node
-from tests.interop.vendor import DRIVERS, VendorClient, cache_folder
+from tests.interop.environments import kept, program, run
+from tests.interop.vendor import DRIVERS, VendorClient
 from tests.stub_engines import WORDS, StubEngines
 
 pytestmark = pytest.mark.slow
@@ -55,7 +53,7 @@ def check_answers(value: dict[str, Any]) -> None:
 
 
 def test_openai_python_client_works(service: Service, talk: str) -> None:
-    value: Any = PYTHON.call(service.url, service.key, talk).value
+    value = PYTHON.call(service.url, service.key, talk)
     check_answers(value)
     assert value["types"] == ["TranscriptionVerbose", "TranscriptionWord", "TranscriptionSegment"]
     assert value["diarized type"] == "TranscriptionDiarized"
@@ -70,18 +68,13 @@ def test_openai_python_client_works(service: Service, talk: str) -> None:
 
 
 def test_openai_javascript_client_works(service: Service, talk: str) -> None:
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("there is no node here")
-    folder = cache_folder(*JAVASCRIPT, node)
-    if not (folder / "complete").exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        try:
-            install_node(folder, "@".join(JAVASCRIPT))
-        except NotInstallableError as error:
-            pytest.skip(str(error))
-        (folder / "complete").touch()
-    command = [node, str(DRIVERS / "openai_calls.mjs"), str(folder), service.url, service.key, talk]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS)
-    assert done.returncode == 0, done.stderr
-    check_answers(json.loads(done.stdout.splitlines()[-1])["value"])
+    node = program("node")
+
+    def install(folder: Path) -> None:
+        folder.mkdir(parents=True)
+        options = ["--ignore-scripts", "--no-audit", "--no-fund", "--no-package-lock"]
+        run(program("npm"), "install", "--prefix", folder, *options, "@".join(JAVASCRIPT), skip=True)
+
+    folder = kept("-".join(JAVASCRIPT), node, install)
+    printed = run(node, DRIVERS / "openai_calls.mjs", folder, service.url, service.key, talk)
+    check_answers(json.loads(printed.splitlines()[-1]))

@@ -40,4 +40,4 @@ const value = {
   "wrong key": await refused(() => other.audio.transcriptions.create({ file: file(), model: "whisper-1" })),
   "wrong model": await refused(() => transcribed({ model: "gpt-9" })),
 };
-console.log(JSON.stringify({ value }));
+console.log(JSON.stringify(value));

@@ -62,4 +62,4 @@ def calls(url: str, key: str, path: str) -> dict[str, Any]:
     }
 
 
-print(json.dumps({"value": calls(*sys.argv[1:])}))
+print(json.dumps(calls(*sys.argv[1:])))

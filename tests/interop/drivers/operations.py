@@ -96,4 +96,4 @@ def main(host: str, key: str, path: str, content_type: str) -> dict[str, object]
     }
 
 
-print(json.dumps({"value": main(*sys.argv[1:])}))
+print(json.dumps(main(*sys.argv[1:])))

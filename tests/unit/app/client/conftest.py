@@ -16,7 +16,7 @@ from earshot_client import AsyncClient, Client
 from infra import cli
 from tests.cutter import Cutter, proxied
 from tests.unit.app.client.edge import WAV, Edge
-from tests.unit.app.conftest import House, behind_a_server
+from tests.unit.app.conftest import KEY, ORG_KEY, House, behind_a_server
 from tests.unit.app.sessions.sockets import place
 
 Shell = Callable[..., Client]
@@ -86,6 +86,13 @@ def edge(_edge: Edge, house: House) -> Iterator[Edge]:
 @pytest.fixture
 def url(edge: Edge) -> str:
     return edge.url
+
+
+@pytest.fixture
+def either(url: str, shell: Shell) -> Iterator[Client]:
+    """Either client with both keys."""
+    with shell(url, KEY, org_key=ORG_KEY) as client:
+        yield client
 
 
 @pytest.fixture

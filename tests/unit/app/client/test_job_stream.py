@@ -1,4 +1,4 @@
-"""The event streams of jobs and sessions: whole events once, across network faults."""
+"""The event streams of jobs, sessions and projects: whole events once, across network faults."""
 
 import itertools
 from contextlib import nullcontext
@@ -63,10 +63,6 @@ def test_partial_event_is_received_again_after_reconnect() -> None:
     assert list(stream.feed(b"\ndata: b\n\n")) == [JobEvent("message", b"b", "4")]
 
 
-def test_new_stream_sends_no_last_event_id() -> None:
-    assert "Last-Event-ID" not in JobStream("j").request().headers
-
-
 @pytest.mark.usefixtures("no_jitter")
 @pytest.mark.parametrize("stream", [LiveStream.of_project("key", None), JobStream("j")])
 def test_backoff_resets_after_event_and_finally_gives_up(stream: EventStream[Any]) -> None:
@@ -98,14 +94,6 @@ def test_wait_for_job_outlasts_slow_restart(monkeypatch: pytest.MonkeyPatch, cap
     ]
 
 
-@pytest.mark.usefixtures("no_jitter")
-def test_stream_that_never_opened_soon_gives_up() -> None:
-    stream = JobStream("j")
-    assert [stream.pause() for _ in RETRIES] == [*RETRIES]
-    with pytest.raises(ServiceUnreachable):
-        stream.pause()
-
-
 def test_error_event_ends_connection_and_reports_removed_job() -> None:
     error = b'event: error\ndata: {"error": "the job was removed"}\n\n'
     stream = JobStream("j")
@@ -121,17 +109,6 @@ def test_error_event_ends_connection_and_reports_removed_job() -> None:
         stream.pause()
     with pytest.raises(ServiceUnreachable, match="the job was removed"):
         stream.pause()
-
-
-@pytest.mark.usefixtures("no_jitter")
-def test_live_stream_that_gives_up_reports_message_of_error() -> None:
-    stream = LiveStream.of_project("key", None)
-    assert list(stream.feed(b'event: error\ndata: {"error": "this node is stopping"}\n\n')) == []
-    for _ in RETRIES:
-        stream.pause()
-    with pytest.raises(ServiceUnreachable) as raised:
-        stream.pause()
-    assert str(raised.value) == "this node is stopping"
 
 
 @pytest.mark.parametrize(("seconds", "pauses"), [(10.0, [RETRIES[0]] * 7), (9.0, None)])
@@ -194,3 +171,38 @@ def test_value_of_another_kind_of_event_raises(event: JobEvent | LiveEvent, name
     for name in names:
         with pytest.raises(ValueError, match="the event is of the kind x, not "):
             getattr(event, name)
+
+
+def test_stream_resumes_after_session_moves() -> None:
+    stream = LiveStream.of_session("key", "s", 3)
+    assert stream.request().query == {"from": "3"}
+    kinds = [event.kind for event in stream.feed(b"event: window\nid: 3\ndata: {}\n\nevent: moved\ndata: {}\n\n")]
+    assert (kinds, stream.ended()) == (["window", "moved"], False)
+    stream.disconnected("it moved")
+    assert stream.pause() > 0
+    assert stream.request().headers["Last-Event-ID"] == "3"
+    assert [event.kind for event in stream.feed(b"event: deleted\ndata: {}\n\n")] == ["deleted"]
+    assert stream.ended()
+
+
+@pytest.mark.parametrize("first", [None, -3])
+def test_stream_that_breaks_before_first_window_resumes_at_its_beginning(first: int | None) -> None:
+    stream = LiveStream.of_session("key", "s", first)
+    stream.request()
+    [event] = stream.feed(b'event: session\ndata: {"session_id":"s","next_window":17}\n\n')
+    assert event.session_id == "s"
+    again = stream.request()
+    assert again.query == {"from": "17"}
+    assert "Last-Event-ID" not in again.headers
+
+
+@pytest.mark.usefixtures("no_jitter")
+def test_project_stream_reconnects_after_error_and_finally_reports_it() -> None:
+    stream = LiveStream.of_project("k", "s")
+    call = stream.request()
+    assert (call.path, call.query, call.headers["X-Api-Key"]) == ("/api/v1/live", {"strips": "s"}, "k")
+    assert list(stream.feed(b'event: error\ndata: {"error": "this node is stopping"}\n\n')) == []
+    assert not stream.ended()
+    assert [stream.pause() for _ in RETRIES] == [*RETRIES], "it never opened"
+    with pytest.raises(ServiceUnreachable, match=r"^this node is stopping$"):
+        stream.pause()

@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -108,17 +107,11 @@ def test_time_in_caller_counts_toward_timeout(url: str, now: list[float]) -> Non
             next(events)
 
 
-def test_fast_calls_succeed(url: str, tmp_path: Path, unhurried: Shell) -> None:
-    path = tmp_path / "street.wav"
-    path.write_bytes(wav(tone(3.0)))
+@pytest.mark.parametrize("timeout", [LATE, math.inf])
+def test_fast_calls_succeed(url: str, unhurried: Shell, timeout: float) -> None:
     with unhurried(url, KEY) as client:
-        assert len(list(client.detect(path, timeout=LATE))) == 5
-        assert client.official_tags(timeout=LATE) == TAGS
-
-
-def test_infinite_timeout_is_no_limit(url: str, unhurried: Shell) -> None:
-    with unhurried(url, KEY) as client:
-        assert client.official_tags(timeout=math.inf) == TAGS
+        assert len(list(client.detect(wav(tone(3.0)), timeout=timeout))) == 5
+        assert client.official_tags(timeout=timeout) == TAGS
 
 
 def test_time_that_is_not_a_number_raises(unhurried: Shell) -> None:

@@ -12,29 +12,12 @@ from unittest import mock
 import msgspec
 import pytest
 
-import earshot_client
+import earshot_client as sdk
 from app.own_sounds import operations
-from earshot_client import (
-    AsyncClient,
-    AudioRefused,
-    Client,
-    Event,
-    IncompleteList,
-    JobConflict,
-    JobOptions,
-    RequestRefused,
-    SessionOptions,
-    SoundConflict,
-    SoundFigures,
-    SoundMark,
-    SoundNotFound,
-    UnknownFormat,
-    WrongSequence,
-)
+from earshot_client import AsyncClient, Client
 from earshot_client._media import Frames
 from tests.contract.api import RAW, tone, wav
 from tests.cutter import Cutter
-from tests.unit.app.client.conftest import Shell
 from tests.unit.app.conftest import KEY, ORG_KEY, House
 from tests.unit.app.double import GRAPH, MODEL, Session
 from tests.unit.app.jobs.conftest import SOUND, sounds
@@ -55,7 +38,7 @@ from topics.sessions.rules import SessionHead
 
 pytestmark = pytest.mark.slow
 
-PCM = SessionOptions("stream", "audio/x-raw; rate=16000; format=s16le")
+PCM = sdk.SessionOptions("stream", "audio/x-raw; rate=16000; format=s16le")
 HALF_SECOND = tone(0.5)
 
 
@@ -68,12 +51,6 @@ def client(url: str) -> Iterator[Client]:
 @pytest.fixture
 def streamer(cutter: Cutter) -> Iterator[Client]:
     with Client(cutter.url, KEY) as client:
-        yield client
-
-
-@pytest.fixture
-def either(url: str, shell: Shell) -> Iterator[Client]:
-    with shell(url, KEY, org_key=ORG_KEY) as client:
         yield client
 
 
@@ -94,7 +71,7 @@ def test_project_audio_retention(either: Client, house: House) -> None:
     assert (kept.keep_audio_seconds, kept.longest_keep_audio_seconds) == (3600, 86_400)
     chosen.assert_awaited_once_with("project", {"keep_audio_seconds": 3600})
     assert either.project().used_seconds == 1.5
-    with pytest.raises(RequestRefused, match="0 to 86400"):
+    with pytest.raises(sdk.RequestRefused, match="0 to 86400"):
         either.change_project(keep_audio_seconds=10**6)
     assert either.change_project(keep_audio_seconds=None).keep_audio_seconds is None
 
@@ -107,7 +84,7 @@ def test_project_settings_and_usage(either: Client, house: House) -> None:
     used = DailyUsage("2026-11-01", MeteredService.SESSION, 2, 1500)
     house.projects.daily_usage = usage = mock.AsyncMock(return_value=[used])
     assert either.change_project(keep_embeddings=True).keep_embeddings
-    of_all, of_siren = earshot_client.SoundRule(2, 3, 1.5), earshot_client.SoundRule(margin=10)
+    of_all, of_siren = sdk.SoundRule(2, 3, 1.5), sdk.SoundRule(margin=10)
     project = either.change_project(sound_rule=of_all, sound_rules={"Siren": of_siren})
     assert (project.sound_rule, project.sound_rules) == (of_all, {"Siren": of_siren})
     either.change_project(sound_rule=None, sound_rules={})
@@ -150,12 +127,15 @@ def test_own_sound_is_taught(either: Client, house: House, analysed: str) -> Non
     (sound,) = either.own_sounds()
     assert sound == either.mark_sound("Kettle", 0.5, 1.5, session_id=analysed, right=False)
     assert (sound.name, sound.on, sound.learnt_at, sound.figures) == ("Kettle", False, None, {})
-    assert sound.marks == (SoundMark("m1", "j1", None, 12, 15.5, True),)
+    assert sound.marks == (sdk.SoundMark("m1", "j1", None, 12, 15.5, True),)
     project, name, mark = store.mark.await_args.args
     assert (project, name, mark.source, mark.start_ms, mark.end_ms) == ("project", "Kettle", analysed, 500, 1500)
     assert not mark.right
     sound = either.learn_sound("Kettle")
-    assert (sound.learnt_at, sound.figures) == (sound.created_at, {"streams": SoundFigures(10, 0.9, 0.3, ("Siren",))})
+    assert (sound.learnt_at, sound.figures) == (
+        sound.created_at,
+        {"streams": sdk.SoundFigures(10, 0.9, 0.3, ("Siren",))},
+    )
     assert either.switch_sound("Kettle", True).on
     store.switch.assert_awaited_once_with("project", "Kettle", True)
     either.delete_mark("Kettle", "m1")
@@ -176,13 +156,13 @@ def test_own_sound_rejections_raise_typed_errors(either: Client, house: House, a
     store = house.own_sounds
     store.remove.side_effect = store.unmark.side_effect = NotFound("no such sound")
     store.switch.side_effect = Conflict("has to be learnt first")
-    with pytest.raises(SoundNotFound, match="no such sound"):
+    with pytest.raises(sdk.SoundNotFound, match="no such sound"):
         either.delete_sound("a ?b")
     store.remove.assert_awaited_once_with("project", "a ?b")
     either.delete_mark("Kettle", "m1")
-    with pytest.raises(SoundConflict, match="learnt first"):
+    with pytest.raises(sdk.SoundConflict, match="learnt first"):
         either.switch_sound("Kettle", True)
-    with pytest.raises(SoundNotFound, match="Not Found"):
+    with pytest.raises(sdk.SoundNotFound, match="Not Found"):
         either.mark_sound("Kettle", 0, 1, job_id=new_id())
     for job, session in ((None, None), ("j", "s")):
         with pytest.raises(ValueError, match="either job_id or session_id"):
@@ -218,7 +198,7 @@ def test_error_of_block_iterator_follows_events(streamer: Client, cutter: Cutter
         async with AsyncClient(cutter.url, KEY) as other:
             found.extend([event.start async for event in _noted(other.stream(blocks()))])
 
-    async def _noted(events: AsyncIterator[Event]) -> AsyncIterator[Event]:
+    async def _noted(events: AsyncIterator[sdk.Event]) -> AsyncIterator[sdk.Event]:
         async for event in events:
             found.append(event.start)
             yield event
@@ -312,15 +292,15 @@ def test_unreadable_audio_raises_same_error_everywhere(client: Client, house: Ho
         lambda: client.add_voice("Kim", b"not audio at all"),
         lambda: client.recognize(b"not audio at all"),
     ):
-        with pytest.raises(UnknownFormat):
+        with pytest.raises(sdk.UnknownFormat):
             call()
-    with pytest.raises(AudioRefused):
+    with pytest.raises(sdk.AudioRefused):
         list(client.detect(b"RIFF\0\0\0\0WAVE, and nothing else"))
 
 
 def test_recording_is_sent_as_json(client: Client, house: House) -> None:
     job = client.analyze(
-        HALF_SECOND, 16_000, JobOptions(sound_event_detection=True), content_type="audio/x-raw; format=s16le"
+        HALF_SECOND, 16_000, sdk.JobOptions(sound_event_detection=True), content_type="audio/x-raw; format=s16le"
     )
     accepted = house.jobs.jobs[job.id].accepted
     assert accepted is not None
@@ -333,14 +313,14 @@ def test_recording_is_sent_as_json(client: Client, house: House) -> None:
 
 def test_job_options_match_service() -> None:
     """Each option of the service exists in the client, with the same default."""
-    ours = {field.name: field.default for field in msgspec.structs.fields(JobOptions)}
+    ours = {field.name: field.default for field in msgspec.structs.fields(sdk.JobOptions)}
     service = {field.name: field.default for field in msgspec.structs.fields(Options)}
     assert service.items() <= ours.items()
-    assert msgspec.json.encode(JobOptions()) == b"{}"
+    assert msgspec.json.encode(sdk.JobOptions()) == b"{}"
 
 
 def test_session_options_reach_service(client: Client, house: House) -> None:
-    options = SessionOptions(
+    options = sdk.SessionOptions(
         "file",
         "audio/wav",
         total_size=9,
@@ -352,21 +332,21 @@ def test_session_options_reach_service(client: Client, house: House) -> None:
     )
     opened = house.sessions.sessions[client.create_session(options).id].opened
     assert (opened.metadata, opened.hop_ms, opened.file_length) == ({"room": "hall"}, 1000, 2.5)
-    with pytest.raises(RequestRefused, match="'other' is not available"):
+    with pytest.raises(sdk.RequestRefused, match="'other' is not available"):
         client.create_session(msgspec.structs.replace(options, model="other"))
 
 
 @pytest.mark.parametrize("metadata", [{"room": 5}, {5: "room"}, {"room": None}, {"room": ["hall"]}])
 def test_non_text_metadata_raises(metadata: Any) -> None:
     with pytest.raises(TypeError, match=r"metadata: .* both must be text"):
-        SessionOptions("file", "audio/wav", metadata=metadata)
+        sdk.SessionOptions("file", "audio/wav", metadata=metadata)
 
 
 # --- other session calls --------------------------------------------------------------------------------------------
 
 
 def test_results_and_predictions(either: Client) -> None:
-    session = either.create_session(SessionOptions("file", "audio/wav", total_size=len(wav(tone(2.0)))))
+    session = either.create_session(sdk.SessionOptions("file", "audio/wav", total_size=len(wav(tone(2.0)))))
     assert either.session_results(session.id).state == "pending"
     either.put_chunk(session.id, 0, wav(tone(2.0)))
     results = either.session_results(session.id, offset=1, limit=1)
@@ -375,14 +355,14 @@ def test_results_and_predictions(either: Client) -> None:
     window = tone(stream.window_size)
     assert either.predict(stream.id, window).next_sequence == 1
     assert either.predict(stream.id, window, 1).event.sounds
-    with pytest.raises(WrongSequence):
+    with pytest.raises(sdk.WrongSequence):
         either.predict(stream.id, window, 1)
     assert either.predict(stream.id, window).next_sequence == 3
 
 
 def test_session_sound_rules_are_changed(either: Client, house: House) -> None:
     session = either.create_session(PCM)
-    either.change_sound_rules(session.id, earshot_client.SoundRule(margin=3), {"Siren": earshot_client.SoundRule(2, 2)})
+    either.change_sound_rules(session.id, sdk.SoundRule(margin=3), {"Siren": sdk.SoundRule(2, 2)})
     either.change_sound_rules(session.id, rules={})
     first, second = house.sessions.sessions[session.id].opened.tuned
     assert (first.rule, first.by_name) == (SoundRule(margin=3), {"Siren": SoundRule(2, 2)})
@@ -391,7 +371,7 @@ def test_session_sound_rules_are_changed(either: Client, house: House) -> None:
 
 def test_job_scores_and_link(either: Client, house: House) -> None:
     job = house.jobs.create(SOUND, keep_audio_ms=60_000)
-    with pytest.raises(JobConflict):
+    with pytest.raises(sdk.JobConflict):
         either.job_scores(job)
     house.jobs.perform(job, Service.SOUND, sounds("Dog_bark", ""))
     scores = either.job_scores(job)
@@ -405,6 +385,62 @@ def test_client_reports_readiness(client: Client, house: House) -> None:
     assert client.is_ready()
     house.health.waiting = "its partitions"
     assert not client.is_ready()
+
+
+# --- live streams -----------------------------------------------------------------------------------------------------
+
+
+def heard(client: Client) -> str:
+    session = client.create_session(PCM).id
+    for number in range(6):
+        client.put_chunk(session, number, HALF_SECOND)
+    client.seal_session(session)
+    return session
+
+
+def test_session_stream_runs_to_end(either: Client) -> None:
+    session = heard(either)
+    events = list(either.live(session, 0))
+    assert [event.kind for event in events] == ["session", *["window"] * 5, "ended"]
+    windows = [event.window for event in events if event.kind == "window"]
+    assert [(one.window, one.start, one.session_id) for one in windows] == [
+        (number, number / 2, session) for number in range(5)
+    ]
+    assert windows[0].level is not None
+    assert windows[0].level.rms == -20.5
+    assert windows[2].strip is not None
+    assert (windows[2].strip.start, windows[2].strip.columns) == (1.5, bytes([2] * 640))
+    assert [one.name for one in windows[0].top[:2]] == [one.name for one in windows[0].sounds]
+    assert events[0].session_id == session
+    assert [event.window.window for event in either.live(session, -2) if event.kind == "window"] == [3, 4]
+
+
+def test_project_stream_includes_new_session_and_jobs(client: Client, url: str, house: House) -> None:
+    events = client.project_live()
+    session = client.create_session(PCM).id
+    assert next(events).session_id == session
+    client.put_chunk(session, 0, tone(1.0))
+    assert next(event.window.window for event in events if event.kind == "window") == 0
+    with pytest.raises(sdk.DeadlineExceeded):
+        list(client.project_live(timeout=0.5))
+    with Client(url, "nobody") as stranger, pytest.raises(sdk.WrongKey):
+        next(stranger.project_live())
+    job = house.jobs.create(SOUND)
+    event = next(event for event in client.project_live() if event.kind == "job")
+    assert (event.job_id, event.session_id) == (job, None)
+    assert (event.job.status, event.job.services["sound_event_detection"].status) == ("accepted", "pending")
+
+
+def test_activity_of_day(either: Client) -> None:
+    session = heard(either)
+    day = either.list_sessions().entries[0].created_at
+    assert day is not None
+    one, whole = either.session_activity(session, day[:10]), either.project_activity(day[:10])
+    assert (one.sessions, sum(one.analysed), one.tags) == (1, 2.5, whole.tags)
+    assert either.project_activity("2020-01-01", 60).sessions == 0
+    for ask in (lambda: next(either.live("0123456789abcdefghijABCD")), lambda: either.session_activity("another")):
+        with pytest.raises(sdk.SessionNotFound):
+            ask()
 
 
 # --- lists ----------------------------------------------------------------------------------------------------------
@@ -425,7 +461,7 @@ def test_lists_are_paged_and_filtered(either: Client, house: House) -> None:
     assert [entry.id for entry in either.jobs(until=moment.astimezone(UTC).replace(tzinfo=None))] == jobs[2:]
     assert list(either.sessions(since="2999-01-01")) == []
     assert either.list_sessions(count=1).entries[0].kind == "stream"
-    with pytest.raises(RequestRefused, match="state:"):
+    with pytest.raises(sdk.RequestRefused, match="state:"):
         either.list_sessions(state="open")
     first = either.list_sessions(count=2)
     assert [entry.id for entry in either.list_sessions(first.token).entries] == sessions[2:]
@@ -436,7 +472,7 @@ def test_incomplete_list_raises_at_end(client: Client, house: House) -> None:
     house.jobs.covered = Coverage(frozenset({0}), 4, frozenset())
     entries = client.jobs()
     assert next(entries).id == job
-    with pytest.raises(IncompleteList, match="3 of 4 partitions"):
+    with pytest.raises(sdk.IncompleteList, match="3 of 4 partitions"):
         next(entries)
     missing = client.list_jobs().missing
     assert missing is not None
@@ -445,6 +481,6 @@ def test_incomplete_list_raises_at_end(client: Client, house: House) -> None:
 
 def test_oversized_chunk_error_names_setting(client: Client, house: House) -> None:
     session = client.create_session(PCM)
-    with pytest.raises(RequestRefused, match="EARSHOT_CHUNK_LIMIT") as refusal:
+    with pytest.raises(sdk.RequestRefused, match="EARSHOT_CHUNK_LIMIT") as refusal:
         client.put_chunk(session.id, 0, bytes(1024 * 1024 + 2))
     assert refusal.value.status == 413

@@ -26,8 +26,6 @@ from topics.jobs.options import Options, Service
 from topics.jobs.records import Portion, Started
 
 PCM = sdk.SessionOptions("stream", "audio/x-raw; rate=16000; format=s16le", sdk.Sensitivity(1, {"Speech": -2}))
-
-
 BLOCKS = [tone(0.5), tone(0.5), silence(0.5), tone(0.25), silence(1.0)]
 
 
@@ -53,15 +51,6 @@ def test_stream_survives_lost_answers_and_busy_service(edge: Edge, house: House,
     assert (stored.opened.default_sensitivity, stored.opened.tags_sensitivity) == (1, {"Speech": -2})
     either.delete_session(session)
     either.delete_session(session)
-
-
-def test_file_is_uploaded_in_chunks(house: House, tmp_path: Path, either: Client) -> None:
-    path = tmp_path / "street.wav"
-    path.write_bytes(wav(tone(40.0)))
-    assert [event.start for event in either.detect(path)] == [number / 2 for number in range(79)]
-    (session,) = house.sessions.sessions.values()
-    assert [len(chunk) for chunk in session.chunks] == [_media.CHUNK, path.stat().st_size - _media.CHUNK]
-    assert (session.opened.content_type, session.opened.file_name) == ("audio/wav", "street.wav")
 
 
 class Changing(io.BytesIO):
@@ -94,21 +83,6 @@ def test_recording_that_grows_during_upload_is_cut_and_one_that_shrinks_is_refus
     assert accepted.source.size == len(WAV)
     with pytest.raises(OSError, match="became shorter"):
         either.analyze_file(Changing(WAV, WAV[:-100]))
-
-
-def test_failures_raise_typed_errors(url: str, tmp_path: Path, shell: Shell) -> None:
-    path = tmp_path / "notes.txt"
-    path.write_text("not audio at all")
-    with shell(url, KEY) as client:
-        with pytest.raises(sdk.UnknownFormat, match="not a WAV, MP3"):
-            list(client.detect(path))
-        path.write_bytes(WAV)
-        with pytest.raises(sdk.SessionFailed, match="declared audio/wav"):
-            list(client.detect(path))
-    with shell(url, "another key") as client, pytest.raises(sdk.WrongKey, match="Invalid API key"):
-        client.create_session(PCM)
-    with shell("http://127.0.0.1:9", KEY) as client, pytest.raises(sdk.ServiceUnreachable, match=r"refused|failed"):
-        client.create_session(PCM)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from earshot_client import AsyncClient
+from earshot_client import AsyncClient, _media
 from tests.contract.api import silence
 from tests.contract.api import wav as wav_of
 from tests.unit.app.client.edge import LOST, Edge
@@ -74,6 +74,8 @@ async def test_every_call_reads_its_recording_in_threads(
         with pytest.raises(Exception, match="longer than 10 minutes"):
             await client.recognize(wav)
     (session,) = house.sessions.sessions.values()
+    assert [len(chunk) for chunk in session.chunks] == [*[_media.CHUNK] * 3, len(WAV) % _media.CHUNK]
+    assert (session.opened.content_type, session.opened.file_name) == ("audio/wav", "street.wav")
     (voice,) = house.speakers.organizations["organization"]["Anna_Kim"].voices
     assert [b"".join(session.chunks), b"".join(job.parts.values()), voice] == [WAV] * 3
     assert edge.asked[uploads:] == ["POST analyze_file"] * 2 + ["POST voice", "POST recognition"]

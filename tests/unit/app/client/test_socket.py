@@ -25,6 +25,7 @@ from websockets.protocol import State
 import earshot_client as sdk
 from earshot_client import AsyncClient, Client, _async_socket, _socket_state
 from earshot_client._async_socket import AsyncSocket
+from earshot_client._calls import PATIENCE
 from earshot_client._socket_state import SocketRequest, SocketState
 from tests.contract.api import UNKNOWN, silence, tone, wav
 from tests.cutter import Cutter
@@ -285,8 +286,12 @@ HELLO = b'{"type":"hello","session_id":"s","next_chunk":0,"cursor":"c","state":"
 
 @pytest.fixture
 def state() -> SocketState:
+    return greeted(-1)
+
+
+def greeted(patience: float) -> SocketState:
     """Return a greeted socket with one chunk in flight."""
-    state = SocketState(SocketRequest("", sdk.MICROPHONE, patience=-1))
+    state = SocketState(SocketRequest("", sdk.MICROPHONE, patience=patience))
     state.request()
     state.received(HELLO)
     state.keep(b"audio")
@@ -337,19 +342,15 @@ def test_transient_close_codes_reconnect(state: SocketState, code: int, error: t
     """A pause follows, and after `patience` this error."""
     with pytest.raises(error):
         _closed_by(state, code)
-    state._wanted = SocketRequest("", sdk.MICROPHONE)
-    assert (_closed_by(state, code) == 0) == (code in (1001, 4403))
-    state.request()
-    state.received(b'{"type":"error","status_code":503,"error":"full","retry_after":20}')
-    state.closed(1013, "")
-    assert 15 <= state.pause() <= 25
+    patient = greeted(PATIENCE)
+    assert (_closed_by(patient, code) == 0) == (code in (1001, 4403))
 
 
-def test_pause_ends_with_patience(state: SocketState) -> None:
-    state._wanted = SocketRequest("", sdk.MICROPHONE, patience=2)
-    state.received(b'{"type":"error","status_code":503,"error":"full","retry_after":20}')
-    state.closed(1013, "")
-    assert state.pause() <= 2
+def test_pause_honours_retry_after_and_ends_with_patience() -> None:
+    for patience, least, most in ((PATIENCE, 15, 25), (2, 0, 2)):
+        state = greeted(patience)
+        state.received(b'{"type":"error","status_code":503,"error":"full","retry_after":20}')
+        assert least <= _closed_by(state, 1013) <= most
 
 
 def _closed_by(state: SocketState, code: int) -> float:

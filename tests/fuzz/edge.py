@@ -1,7 +1,7 @@
 """The whole edge under malformed requests, in process: lines of an HTTP request in, an ASGI conversation out."""
 
 import json
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Final
 from unittest import mock
 from urllib.parse import unquote_to_bytes
@@ -47,9 +47,8 @@ def accounts() -> Any:
         yield []
 
     made = mock.Mock(spec=LocalAdministration, lines=lines)
-    for name in ("find_organization", "find_project", "rotate_organization_key", "rotate_project_key"):
-        getattr(made, name).side_effect = known
-    for name in ("delete_organization", "delete_project", "plan"):
+    named = ("find_organization", "find_project", "rotate_organization_key", "rotate_project_key")
+    for name in (*named, "delete_organization", "delete_project", "plan"):
         getattr(made, name).side_effect = known
     made.create_organization.return_value = ORGANIZATION, "eso_key"
     made.create_project.side_effect = lambda name, organization=None: (PROJECT, known(organization or "Farm"))
@@ -64,7 +63,6 @@ class Edge:
     def __init__(self) -> None:
         self._answered = 0
         self._ids = {b"jobs": ID, b"audio_sessions": ID}
-        # The executor's thread does not exist in a forked process.
 
     def _begin(self) -> None:
         options = msgspec.structs.replace(OPTIONS, poll_seconds=0.0, admin_key=apikeys.digest(ADMIN_KEY))
@@ -95,9 +93,8 @@ class Edge:
             line = line.replace(b"/%b/%b" % (room, ID), b"/%b/%b" % (room, id))
         method, _, target = line.partition(b" ")
         path, _, query = target.partition(b"?")
-        headers = [
-            (name.strip().lower(), value.strip()) for name, _, value in (one.partition(b":") for one in lines) if name
-        ]
+        parts = (one.partition(b":") for one in lines)
+        headers = [(name.strip().lower(), value.strip()) for name, _, value in parts if name]
         scope = {
             "type": "http",
             "method": method.decode("latin-1").upper() or "GET",
@@ -111,16 +108,12 @@ class Edge:
             "scheme": "http",
         }
         pieces = [body[start : start + 5000] for start in range(0, len(body), 5000)] or [b""]
-        coming: Iterator[dict[str, Any]] = iter(
-            [
-                {"type": "http.request", "body": piece, "more_body": number < len(pieces)}
-                for number, piece in enumerate(pieces, 1)
-            ]
-        )
         sent: list[Any] = []
 
         async def receive() -> dict[str, Any]:
-            return next(coming, {"type": "http.disconnect"})
+            if not pieces:
+                return {"type": "http.disconnect"}
+            return {"type": "http.request", "body": pieces.pop(0), "more_body": bool(pieces)}
 
         async def send(message: Any) -> None:
             sent.append(message)

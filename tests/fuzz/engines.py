@@ -31,26 +31,10 @@ class Said:
         return self.body
 
 
-class Transcriptions(Said, TranscriptionClient): ...
-
-
-class Chat(Said, ChatClient): ...
-
-
-class Embeddings(Said, EmbeddingClient): ...
-
-
-class Translations(Said, TranslationClient): ...
-
-
 def answers() -> Callable[[bytes], None]:
     """Return a function that lets every client parse an answer."""
-    speech, chat, speaker, translation = (
-        Transcriptions(ADDRESS),
-        Chat(ADDRESS),
-        Embeddings(ADDRESS),
-        Translations(ADDRESS),
-    )
+    kinds = TranscriptionClient, ChatClient, EmbeddingClient, TranslationClient
+    speech, chat, speaker, translation = (type("Engine", (Said, kind), {})(ADDRESS) for kind in kinds)
 
     def run(data: bytes) -> None:
         Said.body = data
@@ -74,13 +58,8 @@ def _finish(call: Coroutine[Any, Any, object]) -> None:
 
 
 def answer_seeds() -> list[bytes]:
-    embedding = {
-        "data": [{"embedding": [0.6, 0.8]}],
-        "model": "m",
-        "sha256": "0" * 64,
-        "threshold": 0.5,
-        "dimension": 2,
-    }
+    embedding: dict[str, object] = {"data": [{"embedding": [0.6, 0.8]}], "sha256": "0" * 64}
+    embedding |= {"model": "m", "threshold": 0.5, "dimension": 2}
     caption = _completion({"response_format": {"json_schema": {"name": "caption"}}})
     return [json.dumps(one).encode() for one in (_transcription(), caption, embedding, {"translatedText": ["a", "b"]})]
 
@@ -100,14 +79,10 @@ def scenes() -> Callable[[bytes], None]:
 
 def scene_seeds() -> list[bytes]:
     """Return scenes, and a request around one."""
-    first = request(
-        8.0, ("Speech", 0.0, 3.0, 0.9), ("Dog_bark", 2.0, 4.0, 0.8), turns=(("Speaker 0", 0.5, 2.5, "Who is there?"),)
-    )
-    scenes = [
-        msgspec.json.encode(one) for one in (first, msgspec.structs.replace(first, task="audio_insights"), request(0.0))
-    ]
-    messages = [
-        {"role": "user", "content": scenes[0].decode()},
-        {"role": "user", "content": [{"type": "text", "text": "a"}]},
-    ]
+    turns = (("Speaker 0", 0.5, 2.5, "Who is there?"),)
+    first = request(8.0, ("Speech", 0.0, 3.0, 0.9), ("Dog_bark", 2.0, 4.0, 0.8), turns=turns)
+    others = msgspec.structs.replace(first, task="audio_insights"), request(0.0)
+    scenes = [msgspec.json.encode(one) for one in (first, *others)]
+    contents = scenes[0].decode(), [{"type": "text", "text": "a"}]
+    messages = [{"role": "user", "content": content} for content in contents]
     return [*scenes, json.dumps({"model": "m", "messages": messages, "stream": False}).encode()]

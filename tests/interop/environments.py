@@ -20,7 +20,7 @@ INSTALL_SECONDS: Final = 1500
 RUN_SECONDS: Final = 120
 
 
-def kept(what: str, by: str | bytes, install: Callable[[Path], None]) -> Path:
+def kept(what: str, by: str | bytes, install: Callable[[Path], object]) -> Path:
     """Return the folder of something that is installed by some program or list, which is new if that is another."""
     key = hashlib.sha256(by.encode() if isinstance(by, str) else by).hexdigest()[:8]
     folder = CACHE / f"{what}-{key}"

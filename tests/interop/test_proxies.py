@@ -6,9 +6,8 @@ import os
 import shutil
 import ssl
 import subprocess
-import time
 from collections.abc import Iterator
-from pathlib import Path
+from contextlib import suppress
 from typing import Final
 
 import httpx2
@@ -16,11 +15,12 @@ import pytest
 from websockets.asyncio.client import connect
 
 from tests.conftest import ROOT
-from tests.contract.api import tone
+from tests.contract.api import RAW, tone
 from tests.documentation.pages import read
 from tests.ports import free_port
 from tests.process import ADMIN_KEY, KEY, ServiceProcess
 from tests.unit.app.sessions.sockets import END, HALF, MAKING, PROTOCOL, Line
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -114,7 +114,8 @@ def proxy(
     trusted = ssl.create_default_context(cafile=certificate)
     try:
         proxy = Proxy(port, trusted)
-        wait_ready(proxy, process, log)
+        wait_for(lambda: process.poll() is not None or is_ready(proxy))
+        assert process.poll() is None, log.read_text()
         yield proxy
         proxy.http.close()
     finally:
@@ -139,17 +140,10 @@ def documented(language: str, port: int, upstream: int) -> str:
     return text
 
 
-def wait_ready(proxy: Proxy, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        assert process.poll() is None, log.read_text()
-        try:
-            if proxy.http.get("/readyz", extensions={"sni_hostname": HOST}).status_code == 200:
-                return
-        except httpx2.TransportError:
-            pass
-        time.sleep(0.05)
-    raise AssertionError(log.read_text())
+def is_ready(proxy: Proxy) -> bool:
+    with suppress(httpx2.TransportError):
+        return proxy.http.get("/readyz", extensions={"sni_hostname": HOST}).status_code == 200
+    return False
 
 
 async def test_proxy_passes_audio_and_events(proxy: Proxy) -> None:
@@ -192,11 +186,8 @@ async def test_close_codes_pass_through_proxy(proxy: Proxy) -> None:
 
 def test_session_events_are_not_buffered(proxy: Proxy) -> None:
     sni = {"sni_hostname": HOST}
-    made = proxy.http.post(
-        "/audio_sessions/",
-        json={"content_type": "audio/x-raw; rate=16000; format=s16le", "type": "stream"},
-        extensions=sni,
-    )
+    wanted = {"content_type": RAW, "type": "stream"}
+    made = proxy.http.post("/audio_sessions/", json=wanted, extensions=sni)
     session = made.json()["session_id"]
     with proxy.http.stream("GET", f"/audio_sessions/{session}/live?from=0", extensions=sni) as answer:
         lines = answer.iter_lines()
@@ -229,9 +220,6 @@ def test_operator_paths_are_not_exposed(proxy: Proxy) -> None:
         "/admin/v1/usage/..",
         "/admin/v1/usage\\",
     ):
-        answer = proxy.http.get(
-            "/",
-            headers={"Authorization": f"Bearer {ADMIN_KEY}"},
-            extensions={"sni_hostname": HOST, "target": path.encode()},
-        )
+        target = {"sni_hostname": HOST, "target": path.encode()}
+        answer = proxy.http.get("/", headers={"Authorization": f"Bearer {ADMIN_KEY}"}, extensions=target)
         assert answer.status_code in (400, 404), path

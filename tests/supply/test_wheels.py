@@ -141,7 +141,7 @@ def test_server_runs_without_extras(programs: Path, wheels: dict[str, Path], tmp
         return subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120)
 
     log = tmp_path / "log"
-    serve = [programs / "earshot", "serve"]
+    serve: list[str | Path] = [programs / "earshot", "serve"]
     with log.open("wb") as file:
         service = subprocess.Popen(serve, env=environment, cwd=tmp_path, stdout=file, stderr=file)
     try:

@@ -42,18 +42,19 @@ def offsets(log: EmbeddedLog) -> list[int]:
 
 async def test_records_are_visible_only_once_durable(log: EmbeddedLog) -> None:
     future = log.append("t", 0, b"k", b"v")
-    assert log.end(T0) == 0
-    assert log.get(T0, 0) is None
+    assert (log.end(T0), log.get(T0, 0)) == (0, None)
     assert log.queued_bytes > 0
     await future
-    assert log.end(T0) == 1
-    assert log.queued_bytes == 0
+    assert (log.end(T0), log.queued_bytes) == (1, 0)
 
 
-async def test_byte_limited_read_returns_at_least_one_record(log: EmbeddedLog) -> None:
+async def test_reads_are_bounded_and_omit_trimmed_records(log: EmbeddedLog) -> None:
     await fill(log, 10, size=98)
     assert len(log.read(T0, 0, ALL, 350)) == 3
-    assert len(log.read(T0, 0, ALL, 1)) == 1
+    assert len(log.read(T0, 0, ALL, 1)) == 1, "at least one"
+    log.trim(T0, 2)
+    found = await EmbeddedBackend(log, (), 0, time.time).stretch(T0, [1, 3, 5, 19], ALL)
+    assert [record.offset for record in found] == [3, 5]
 
 
 async def test_newest_records_are_in_memory(reopen: Reopen, tmp_path: Path) -> None:
@@ -67,13 +68,6 @@ async def test_newest_records_are_in_memory(reopen: Reopen, tmp_path: Path) -> N
 
 async def append_one(log: EmbeddedLog) -> tuple[int, int]:
     return await log.append("t", 0, None, b"v")
-
-
-async def test_stretch_omits_trimmed_and_missing_records(log: EmbeddedLog) -> None:
-    await fill(log, 6)
-    log.trim(T0, 2)
-    found = await EmbeddedBackend(log, (), 0, time.time).stretch(T0, [1, 3, 5, 9], ALL)
-    assert [record.offset for record in found] == [3, 5]
 
 
 async def test_log_time_follows_clock_except_small_steps_back(reopen: Reopen, clock: HandClock) -> None:
@@ -192,15 +186,12 @@ async def test_full_queue_rejects_only_bounded_appends(reopen: Reopen) -> None:
     assert log.end(T0) == 4
 
 
-def test_unknown_log_format_is_rejected(tmp_path: Path) -> None:
+def test_log_that_cannot_be_used_is_rejected(tmp_path: Path) -> None:
     db = Rdict(str(tmp_path / "log"), Options(raw_mode=True))
     db.put(layout.FORMAT_KEY, b"2")
     db.close()
     with pytest.raises(LogError, match="has format 2, this version reads format 1"):
         EmbeddedLog.open(tmp_path)
-
-
-def test_unusable_directory_raises_log_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(LogError, match="cannot be used"):
         EmbeddedLog.open(tmp_path / "file")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -28,25 +28,21 @@ PARTITIONS = 4
 class Member:
     def __init__(self) -> None:
         self.is_valid = True
-        self.gave_up: list[str] = []
         self.rejoins = 0
-        self.lost: Callable[[str], None] = lambda reason: None
 
-    async def start(self, assigned: object, lost: Callable[[str], None], failed: object) -> None:
-        self.lost = lost
+    async def start(self, assigned: object, lost: object, failed: object) -> None:
+        pass
 
     def valid(self) -> bool:
         return self.is_valid
 
-    def may_read(self) -> bool:
-        return self.is_valid
+    may_read = valid
 
     def waiting(self) -> str | None:
         return None
 
     def give_up(self, reason: str) -> None:
-        self.gave_up.append(reason)
-        self.lost(reason)
+        raise AssertionError(reason)
 
     def rejoin(self) -> None:
         self.rejoins += 1
@@ -56,7 +52,7 @@ class Member:
 
 
 class Work:
-    """The part of `Workload` that `Partitions` uses; raises given errors."""
+    """The part of `Workload` that `Partitions` uses."""
 
     def __init__(self) -> None:
         self.folded: list[tuple[str, int]] = []
@@ -64,14 +60,11 @@ class Work:
         self.surveyed: list[int] = []
         self.begun: list[int] = []
         self.lost: list[int] = []
-        self.faults: list[Exception] = []
 
     async def survey(self, owner: PartitionOwner) -> None:
         self.surveyed.append(owner.number)
 
     async def begin(self, owner: PartitionOwner) -> int:
-        if self.faults:
-            raise self.faults.pop(0)
         self.begun.append(owner.number)
         return 1
 

@@ -16,7 +16,7 @@ from topics import keys
 from topics.errors import Unauthorized, Unavailable
 from topics.jobs.records import Part
 from topics.keys import new_id
-from topics.sessions.records import Chunk, Opened, Sealed
+from topics.sessions.records import Opened, Sealed
 
 GONE, KEPT = "gone" * 6, "kept" * 6
 
@@ -44,26 +44,11 @@ def rows(node: Node) -> Mapping[str, int]:
     return {project: sum(project.encode() in row for row in found) for project in (GONE, KEPT)}
 
 
-async def test_nothing_is_found_or_created_from_the_moment_the_deletion_is_known(home: Home, node: Node) -> None:
-    session, job = (await fill(node, GONE))[1], node.jobs.new_id()
-    await node.jobs.upload(job, Part(job, "u", 0, b"audio"), GONE)
-    assert GONE not in node.deleted_projects
-    assert node.deleted_projects.learn([GONE]) == [GONE]
-    assert node.deleted_projects.learn([GONE]) == []
-    assert node.sessions.view(session) is None
-    with pytest.raises(Unauthorized):
-        await send(node, new_id(), of(GONE, STREAM))
-    with pytest.raises(Unauthorized):
-        await node.jobs.submit(job, msgspec.structs.replace(accepted(), parts=1, project=GONE))
-    await node.deleted_projects.remove()
-    assert [verdict.status for verdict in await send(node, session, Chunk("c", 0, b"late"))] == [404]
-
-
 async def test_round_repeats_what_failed_and_leaves_no_row_of_the_project(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with home.serving() as node:
-        await fill(node, GONE, deleted_projects.TOGETHER + 10)
+        (gone, *_) = await fill(node, GONE, deleted_projects.TOGETHER + 10)
         (kept, *_) = await fill(node, KEPT)
         before = rows(node)
         node.deleted_projects.learn([GONE])
@@ -72,7 +57,11 @@ async def test_round_repeats_what_failed_and_leaves_no_row_of_the_project(
         await node.deleted_projects.remove()
     async with home.serving() as node:
         assert rows(node) == before, "as if it was killed before the round"
-        node.deleted_projects.learn([GONE, "unheard of"])
+        assert node.deleted_projects.learn([GONE, "unheard of"]) == [GONE, "unheard of"]
+        assert node.deleted_projects.learn([GONE]) == []
+        assert node.sessions.view(gone) is None
+        with pytest.raises(Unauthorized):
+            await send(node, new_id(), of(GONE, STREAM))
         for _ in range(2):
             await node.deleted_projects.remove()
             await until(lambda: not rows(node)[GONE])

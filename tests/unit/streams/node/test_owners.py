@@ -51,15 +51,11 @@ def in_partition(number: int) -> str:
 # --- serving owners -------------------------------------------------------------------------------------------------
 
 
-def test_id_is_served_by_owner_of_its_partition() -> None:
+def test_id_is_served_by_owner_of_its_partition_or_another_node() -> None:
     one, two = owner(1), owner(2)
     made = owners(one, two)
     assert [made.serving(in_partition(number)) for number in (1, 2)] == [one, two]
     assert made.all_serving() == [one, two]
-
-
-def test_partition_of_another_node_raises_not_owned() -> None:
-    made = owners(owner(1))
     made.elsewhere = {0: "http://there:1", 1: "http://old:1"}
     with pytest.raises(NotOwned, match="partition 0 is another node's"):
         made.serving(in_partition(0))

@@ -130,19 +130,6 @@ def test_listing_separates_projects_and_fills_no_head_cache(store: SessionStore)
     assert not store.heads
 
 
-def test_stale_entries_after_crash_are_skipped_and_deleted(partition: MemoryPartition, store: SessionStore) -> None:
-    gone, sealed, there = (open_session(store, at) for at in (1, 2, 3))
-    place = {keys.parse_list_place(key)[1]: key for key, _ in partition.scan(keys.SESSION_LIST, keys.JOB_LIST)}
-    partition.rows.pop(store.row_key(gone, keys.HEAD))
-    [other] = set(store.list_keys(place[sealed])) - {place[sealed]}
-    partition.write({other: b""})
-    store.heads.clear()
-    assert listed(store, "p") == [there, sealed]
-    assert place[gone] not in partition.rows
-    assert other not in partition.rows
-    assert partition.changelog[-2:] in ([(place[gone], None), (other, None)], [(other, None), (place[gone], None)])
-
-
 def test_unreadable_row_is_skipped_and_kept(partition: MemoryPartition, store: SessionStore) -> None:
     bad, there = (open_session(store, at) for at in (1, 2))
     partition.rows[store.row_key(bad, keys.HEAD)] = b"\x07of a later version"

@@ -127,6 +127,7 @@ async def test_gap_with_later_epoch_closes_partition(holder: Shareholder) -> Non
 async def test_gap_before_table_is_read_during_takeover(holder: Shareholder) -> None:
     """The previous owner's rows are still acknowledged; an error there lost the writer all other acknowledgements."""
     holder.log.add(CHANGELOG, 2, K, b"good", 3)
+    holder.log.faults = [AWAY]
     holder.assign(2)
     assert not holder.owners.here[2].has_table
     holder.partitions.overtaken(ROWS, *late(holder, 0))

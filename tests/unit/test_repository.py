@@ -6,6 +6,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
@@ -68,6 +69,11 @@ def test_recordings_have_listed_duration() -> None:
     assert not seconds
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
+
+
 def loops_over_calls(tree: ast.AST) -> Iterator[ast.Call]:
     """Yield the calls that an `async for` iterates over directly, so that nothing closes what they return."""
     for node in ast.walk(tree):
@@ -87,7 +93,7 @@ def test_async_generators_are_closed_by_their_readers() -> None:
         for root in ROOTS
         for path in (ROOT / root).rglob("*.py")
         if (ROOT / "app" / "client") not in path.parents
-        for call in loops_over_calls(ast.parse(path.read_text("utf-8")))
+        for call in loops_over_calls(parsed(path))
     ]
     assert not found
     [call] = loops_over_calls(ast.parse("async def read():\n  async for one in log.read(tp):\n    pass"))
@@ -201,7 +207,7 @@ VALUES: Final = {"BaseException", "Enum", "Exception", "NamedTuple", "Protocol",
 
 def classes(room: str) -> Iterator[tuple[Path, ast.ClassDef]]:
     for path in sorted((ROOT / room).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ClassDef):
                 yield path.relative_to(ROOT), node
 

@@ -247,7 +247,7 @@ class Partitions:
             log.info("node.ready", partition=owner.number, seconds=seconds, unfinished=unfinished)
             if owner.aside.stop is not None:
                 self.takeover.skipped = {one for one in self.takeover.skipped if one[0] != owner.number}
-                self._spawn(owner, self.stops.note_end(owner), "resumed")
+                self._spawn(owner, self._end_stop(owner, owner.positions()), "resumed")
         if not any(owner.is_coming for owner in self.owners):
             self.served.set()
 
@@ -266,6 +266,12 @@ class Partitions:
             self.takeover.skipped.add((owner.number, error.topic))
         self._close([owner.number], f"an operator said: {decision}")
         self._begin(owner.number)
+
+    async def _end_stop(self, owner: PartitionOwner, positions: dict[str, int]) -> None:
+        """Forget a stop once no owner folds its records again: until then the next one needs the decision too."""
+        while any(owner.durable.get(topic, 0) < position for topic, position in positions.items()):  # noqa: ASYNC110 (soon)
+            await asyncio.sleep(DELETION_SECONDS)
+        await self.stops.note_end(owner)
 
     def stop_partition(self, number: int, reason: str) -> None:
         owner = self.owners.here.get(number)

@@ -211,10 +211,18 @@ async def test_stop_lasts_until_operator_decides_and_each_record_is_parked_once(
             await until(lambda: NUMBER not in stops.decisions and node.owners.here[NUMBER].stopped is not None)
             assert [one.offset for one in parked(node)] == list(range(1, 1 + first))
     stops.decisions[NUMBER] = Decision.SKIP
+    folded, clear = list[int](), stops.clear
+
+    async def cleared(partition: int) -> None:
+        folded.append(noted(node, COMMANDS, partition) or 0)
+        await clear(partition)
+
+    monkeypatch.setattr(stops, "clear", cleared)
     async with home.serving(stops=stops) as node:
         await until(lambda: node.owners.here[NUMBER].serving)
         await until(lambda: view(node, good).head.windows == 1)
         await until(lambda: NUMBER not in stops.noted)
+        assert folded[0] > len(garbage), "until then the next owner would stop at the same records"
         assert [one.offset for one in parked(node)] == list(range(1, 1 + len(garbage)))
         await until(lambda: not list(node.owners.here[NUMBER].rows.scan(keys.SET_ASIDE, keys.SET_ASIDE + b"\xff")))
     async with home.serving(stops=stops) as node:

@@ -63,6 +63,8 @@ async def _takeover(dies: ServiceProcess, left: ServiceProcess) -> list[Stream]:
 async def _expiry(node: ServiceProcess, streams: list[Stream]) -> None:
     """They outlive an absence as long as their idle time, and then it begins."""
     async with Client(node) as client:
+        # What is due is gone by then.
+        await asyncio.sleep(1.5)
         assert await _all_there(client, streams)
         await _gone(client, *streams)
 

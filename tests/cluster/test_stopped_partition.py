@@ -50,6 +50,10 @@ def _stopped(node: ServiceProcess) -> Any:
     return json.loads(node.command("partitions", "list", "--json"))
 
 
+def _missing(node: ServiceProcess) -> Any:
+    return node.operate("GET", "/nodes")["missing"]
+
+
 async def _stream(node: ServiceProcess) -> Stream:
     async with Client(node) as client:
         stream = await client.open()
@@ -77,14 +81,14 @@ def test_garbage_stops_one_partition_until_operator_skips_it(tmp_path: Path) -> 
         bad, good = (asyncio.run(_stream(node)) for node in nodes)
         number = partition_of(bad.session, PARTITIONS)
         asyncio.run(_spoil(one, number))
-        wait_for(lambda: _stopped(two), 60)
+        wait_for(lambda: _missing(two) and _stopped(two), 60)
         asyncio.run(_check(nodes, bad, good))
         parked = _parked(one)
         assert set(parked.values()) == {1}
         for node in nodes:
             node.kill()
         start(*nodes)
-        wait_for(lambda: _stopped(one) and not one.operate("GET", "/nodes")["missing"][1:], 60)
+        wait_for(lambda: not _missing(one)[1:] and _stopped(one), 60)
         asyncio.run(_check(nodes, bad, good))
         assert _parked(one) == parked, "a takeover parked them again"
         assert [stop["partition"] for stop in _stopped(one)] == [number]

@@ -68,7 +68,8 @@ async def campaign(scene: Scene, kinds: list[str], seed: int) -> AsyncIterator[R
 
 async def _strike(scene: Scene, load: Load, kind: str, chance: random.Random) -> Row:
     number, refused = chance.randrange(len(scene.nodes)), len(load.refused)
-    held = await FAULTS[kind](scene.nodes[number], load, chance)
+    fault, _ = FAULTS[kind]
+    held = await fault(scene.nodes[number], load, chance)
     await scene.settle()
     ended = load.take()
     wrong = await compare(scene.processes, ended)

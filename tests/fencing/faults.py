@@ -124,24 +124,15 @@ async def killed(node: ProxiedNode, load: Load, chance: random.Random) -> int:
     return waiting
 
 
-FAULTS: dict[str, Fault] = {
-    "paused": paused,
-    "paused, held": paused_and_held,
-    "held": held,
-    "cut off": cut_off,
-    "late heartbeats": late_heartbeats,
-    "disconnected": disconnected,
-    "killed, held": killed,
-}
-#: Owner epochs exist mainly for pauses.
-WEIGHTS = {
-    "paused": 3,
-    "paused, held": 4,
-    "held": 1,
-    "cut off": 2,
-    "late heartbeats": 2,
-    "disconnected": 1,
-    "killed, held": 2,
+#: Each with its weight: owner epochs exist mainly for pauses.
+FAULTS: dict[str, tuple[Fault, int]] = {
+    "paused": (paused, 3),
+    "paused, held": (paused_and_held, 4),
+    "held": (held, 1),
+    "cut off": (cut_off, 2),
+    "late heartbeats": (late_heartbeats, 2),
+    "disconnected": (disconnected, 1),
+    "killed, held": (killed, 2),
 }
 
 
@@ -149,4 +140,4 @@ def plan(seed: int, pauses: int) -> list[str]:
     """Return a sequence of faults, each kind once before any random repeats; repeatable by seed."""
     chance = random.Random(seed)
     first = chance.sample(list(FAULTS), min(pauses, len(FAULTS)))
-    return first + chance.choices(list(FAULTS), [WEIGHTS[kind] for kind in FAULTS], k=pauses - len(first))
+    return first + chance.choices(list(FAULTS), [weight for _, weight in FAULTS.values()], k=pauses - len(first))

@@ -114,8 +114,3 @@ def test_taken_port_is_one_line(tmp_path: Path) -> None:
     assert ended.returncode == 1
     (line,) = ended.stderr.splitlines()
     assert line.startswith(f"kafka: port {port} is not free: Address already in use")
-
-
-def test_stopped_node_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(LauncherError, match="node 1 stopped"):
-        KafkaCluster(tmp_path, port=None).watch(0)

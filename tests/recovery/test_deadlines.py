@@ -15,6 +15,8 @@ IDLE_SECONDS = 8
 #: How much later than its idle time a session may go, in service time.
 LATE_SECONDS = 60
 RESTARTS = 2
+#: After this time of service, what is due is gone.
+SWEPT_SECONDS = 1.5
 CHUNKS = 8
 
 pytestmark = [ON_EMBEDDED, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -84,6 +86,7 @@ async def test_sessions_outlive_backlog_and_absence_and_then_expire(victim: Serv
         # Nobody could read the results while the service was away.
         for _ in range(RESTARTS):
             await _restart(victim, IDLE_SECONDS)
+            await asyncio.sleep(SWEPT_SECONDS)
             assert all([await _is_there(client, stream) for stream in streams])
         for stream in streams:
             await _gone(client, stream, IDLE_SECONDS + LATE_SECONDS)

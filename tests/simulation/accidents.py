@@ -264,19 +264,9 @@ async def back_after_a_day(world: World, node: Node, nodes: list[Node], grant: G
 
 
 ACCIDENTS: Final[dict[str, Fault]] = {
-    "killed": killed,
-    "restarted": restarted,
-    "paused": paused,
-    "cut off": cut_off,
-    "removed": removed,
-    "late heartbeat": late_heartbeat,
-    "slow takeover": slow_takeover,
-    "stalled takeover": stalled_takeover,
-    "slow": slow,
-    "brokers away": brokers_away,
-    "disk fails": disk_fails,
-    "changelog unread": changelog_unread,
-    "gaps unread": gaps_unread,
-    "restores interrupted": restores_interrupted,
-    "back after a day": back_after_a_day,
+    fault.__name__.replace("_", " "): fault
+    for fault in (
+        *(killed, restarted, paused, cut_off, removed, late_heartbeat, slow_takeover, stalled_takeover, slow),
+        *(brokers_away, disk_fails, changelog_unread, gaps_unread, restores_interrupted, back_after_a_day),
+    )
 }

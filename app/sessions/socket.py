@@ -128,9 +128,8 @@ class Socket:
             self._on_end.append(self._tap.close)
         self._audio.begin(view.head, view.opened)
         limits = messages.Limits(self._frame_bytes, UNACKNOWLEDGED_BYTES, idle_seconds)
-        hello = messages.hello(self._session, view, self._events.cursor, limits)
         self._phase = Phase.OPEN
-        self.wire.send([hello])
+        self.wire.send([messages.hello(self._session, view, self._events.cursor, limits)])
         self.greeted = True
         self.wire.resume_reading()
         self._wake()
@@ -360,17 +359,16 @@ class Socket:
             return  # Acknowledgements accumulate, and events stay in their rows.
         events = [event.text for event in self._events.step(view, self._tap)]
         texts = self._acknowledgement(view.head, bool(events)) + events
-        if self._is_over(view):
-            if self._refuses:
-                self._close(close_code(403), why_readonly(view.head.error), 403, last=texts)
-                return
-            texts.append(encode(messages.End(self._events.cursor)))
-            self._finish(OK, "", texts)
-            return
-        if texts:
-            self.wire.send(texts)
-        if self._events.more(view):
-            self._wake()
+        is_over = view.head.state is not SessionState.WRITABLE and not self._audio.under_way and self._events.finished
+        if is_over and self._refuses:
+            self._close(close_code(403), why_readonly(view.head.error), 403, last=texts)
+        elif is_over:
+            self._finish(OK, "", [*texts, encode(messages.End(self._events.cursor))])
+        else:
+            if texts:
+                self.wire.send(texts)
+            if self._events.more(view):
+                self._wake()
 
     def _acknowledgement(self, head: SessionHead, goes_now: bool) -> list[bytes]:
         """Return the acknowledgement, if due. It waits for imminent events, because a write is what costs most."""
@@ -398,8 +396,3 @@ class Socket:
         if self._ack_timer is not None:
             self._ack_timer.cancel()
             self._ack_timer = None
-
-    def _is_over(self, view: SessionView) -> bool:
-        if view.head.state is SessionState.WRITABLE or self._audio.under_way:
-            return False
-        return self._events.finished

@@ -110,6 +110,10 @@ class Api(Driver):
         return pages
 
 
+def predict(api: Api, session: str, data: bytes, **more: Any) -> httpx2.Response:
+    return api.http.post(f"/audio_sessions/{session}/predict", json={"data": b64(data), **more})
+
+
 def events(pages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [event for page in pages for event in page["inference"]["results"]]
 

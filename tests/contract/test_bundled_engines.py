@@ -2,15 +2,13 @@
 
 from collections.abc import Iterator
 
-import psutil
 import pytest
 
 from tests.contract.jobs import SOUND, SPEECH, Jobs
 from tests.contract.speakers import Speakers, data, recording, refused, stretch
 from tests.contract.speech import spoken
-from tests.process import ORG_KEY, ServiceProcess, ask
+from tests.process import ORG_KEY, ServiceProcess
 from tests.recordings import ANNA, BERT
-from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -31,21 +29,6 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
 def offline(alone: ServiceProcess) -> Iterator[Jobs]:
     with Jobs(alone) as jobs:
         yield jobs
-
-
-def child(service: ServiceProcess) -> psutil.Process:
-    """Return the process of the bundled engines, which may start after the service is ready."""
-    assert service.process is not None
-    parent = psutil.Process(service.process.pid)
-    return wait_for(lambda: next(filter(serves_engines, parent.children()), None))
-
-
-def serves_engines(process: psutil.Process) -> bool:
-    """Return whether a process, which may be about to end, is that of the engines."""
-    try:
-        return "infra.engines" in process.cmdline()
-    except psutil.NoSuchProcess:
-        return False
 
 
 def test_every_service_works_offline(offline: Jobs) -> None:
@@ -73,16 +56,6 @@ def test_foreign_speech_is_translated_only_into_english(offline: Jobs) -> None:
     assert refused["error"].startswith("translation into ko needs an engine: EARSHOT_TRANSLATION_URL is not set")
     unknown = offline.result(spoken(2), {**SPEECH, "speech_lang": "xx"})["speech_analysis"]
     assert (unknown["status"], unknown["error"]) == ("error", "ASR Engine API error: 400")
-
-
-def test_killed_engines_are_restarted(offline: Jobs, alone: ServiceProcess) -> None:
-    offline.result(spoken(2), SPEECH)
-    killed = child(alone)
-    killed.kill()
-    entry = offline.result(spoken(2), SPEECH)["speech_analysis"]
-    assert entry["status"] == "success", entry
-    assert child(alone) != killed
-    assert ask("GET", f"{alone.url}/healthz").status_code == 200
 
 
 def test_transcript_voice_is_registered_and_recognised(offline: Jobs, alone: ServiceProcess) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from tests.contract.api import Api, silence, tone
-from tests.unit.app.sessions.sockets import END, Line, line_at, refused
+from tests.contract.api import Api, events, silence, tone
+from tests.unit.app.sessions.sockets import END, line_at, refused
 
 PIECES = [tone(0.25), silence(0.25), tone(0.5), tone(0.1)]
 
@@ -39,10 +39,7 @@ async def test_socket_results_match_requests(api: Api) -> None:
     assert [one["next_chunk"] for one in messages if one["type"] == "ack"][-1] == len(pieces)
     heard = [one for one in messages if one["type"] == "window"]
     told = [{name: one[name] for name in ("start_time", "end_time", "tags")} for one in heard]
-    read = [
-        [event for page in api.follow(session) for event in page["inference"]["results"]]
-        for session in (by_requests, by_socket)
-    ]
+    read = [events(api.follow(session)) for session in (by_requests, by_socket)]
     assert told == read[0] == read[1]
     assert api.page(by_socket)["refs"]["chunk_sequence"] == len(pieces)
     assert messages[-1]["type"] == "end"
@@ -50,7 +47,7 @@ async def test_socket_results_match_requests(api: Api) -> None:
 
 async def _with_breaks(api: Api, session: str, pieces: list[bytes], chance: random.Random) -> list[dict[str, Any]]:
     """Send pieces while the connection breaks repeatedly, resuming as `socket.md` tells clients to."""
-    events: list[dict[str, Any]] = []
+    got: list[dict[str, Any]] = []
     cursor = "start"
     while True:
         async with socket_of(api, session, f"?after={cursor}") as line:
@@ -61,11 +58,11 @@ async def _with_breaks(api: Api, session: str, pieces: list[bytes], chance: rand
                     break
             else:
                 await line.socket.send(END)
-                return [*events, *await line.rest()]
+                return [*got, *await line.rest()]
             with suppress(TimeoutError):
                 for _ in range(chance.randrange(6)):
                     message = await asyncio.wait_for(line.next(), 0.3)
-                    events.append(message)
+                    got.append(message)
                     cursor = message.get("cursor", cursor)
             line.socket.transport.abort()
 
@@ -95,29 +92,17 @@ async def test_chunk_number_taken_by_request_closes_socket(api: Api) -> None:
         assert (await refused(line, 4410, 409))["next_chunk"] == 2
 
 
-async def test_deleting_session_closes_its_socket(api: Api) -> None:
-    session = api.create()
-    async with socket_of(api, session) as line:
-        await line.next()
-        await asyncio.to_thread(api.delete, session)
-        assert await line.code() == 4404
-
-
 async def test_competing_sockets_keep_chunks_consecutive(api: Api) -> None:
     """Each reconnects whenever the other replaced it; the numbers stay consecutive."""
 
     async def fighter(session: str, pieces: list[bytes], turns: int) -> None:
         for _ in range(turns):
             async with socket_of(api, session, "?events=none") as line:
-                await _send_on(line, pieces)
-
-    async def _send_on(line: Line, pieces: list[bytes]) -> None:
-        with suppress(ConnectionClosed):
-            hello = await line.next()
-            if hello["type"] == "hello":
-                for piece in pieces[hello["next_chunk"] :][:20]:
-                    await line.socket.send(piece)
-                    await asyncio.sleep(0.001)
+                with suppress(ConnectionClosed):
+                    hello = await line.next()
+                    for piece in pieces[hello.get("next_chunk", len(pieces)) :][:20]:
+                        await line.socket.send(piece)
+                        await asyncio.sleep(0.001)
 
     session, whole = api.create(), api.create()
     pieces = [tone(0.01 + 0.001 * (number % 5)) for number in range(2000)]
@@ -128,7 +113,4 @@ async def test_competing_sockets_keep_chunks_consecutive(api: Api) -> None:
         await line.socket.send(END)
         await line.rest()
     await streamed(api, whole, pieces[: number + 1])
-    results = [
-        [event for page in api.follow(one) for event in page["inference"]["results"]] for one in (session, whole)
-    ]
-    assert results[0] == results[1]
+    assert events(api.follow(session)) == events(api.follow(whole))

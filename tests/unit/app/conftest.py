@@ -75,7 +75,8 @@ class House:
 
     def forget_keys(self) -> None:
         """Verify every key again at its next use."""
-        self.app.state.keyrings[0].forget(lambda principal: True)
+        for keyring in self.app.state.keyrings:
+            keyring.forget(lambda holder: True)
 
     def revoke_keys(self) -> None:
         self.directory.keys.clear()

@@ -11,6 +11,7 @@ import io
 import re
 import time
 import wave
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Any, TypeVar
@@ -18,6 +19,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from streams.audio import raw_check
+from streams.folding.followers import Follower, Subscription
+from streams.sessions.listeners import ProjectFollower
 from tests.stored import assert_stored
 from topics import apikeys, record_codec
 from topics.apikeys import KeyKind
@@ -45,6 +48,7 @@ STRONG, WEAK, FAINT = 180, 135, 120
 BEGINNING = 1_767_323_045_678
 
 V = TypeVar("V", SessionView, JobView)
+F = TypeVar("F", bound=Subscription)
 
 
 def chosen(entries: list[tuple[int, str, V]], query: ListQuery) -> list[tuple[int, str, V]]:
@@ -58,82 +62,33 @@ def chosen(entries: list[tuple[int, str, V]], query: ListQuery) -> list[tuple[in
     return [(-at, id, view) for at, id, view in later[: query.count]]
 
 
-class Follower:
-    """Waits on an event that every change of the session sets."""
+class Crowd(defaultdict[str, set[Any]]):
+    """Readers by the id that they follow; `streams.folding.followers.Followers` wakes them in turn."""
 
-    def __init__(self, crowd: set[Follower]) -> None:
-        self._event = asyncio.Event()
-        self._crowd = crowd
-        self._lost = False
-        crowd.add(self)
+    def __init__(self) -> None:
+        super().__init__(set)
 
-    def wake(self) -> None:
-        self._event.set()
+    def enter(self, id: str, follower: F) -> F:
+        self[id].add(follower)
+        return follower
 
-    def lose(self) -> None:
-        self._lost = True
-        self._event.set()
+    def leave(self, id: str, follower: Subscription) -> None:
+        self[id].discard(follower)
 
-    async def changed(self, timeout: float) -> bool:
-        try:
-            async with asyncio.timeout(timeout):
-                await self._event.wait()
-        except TimeoutError:
-            return False
-        self._event.clear()
-        if self._lost:
-            raise Unavailable("this node no longer serves it: ask again")
-        return True
-
-    def close(self) -> None:
-        self._crowd.discard(self)
+    def wake(self, id: str, lost: bool = False) -> None:
+        for follower in list(self[id]):
+            follower.wake(lost)
 
 
-class Subscription:
-    """A callback for changes of the session."""
+class Tap(msgspec.Struct):
+    """`topics.ports.live.SoundTap` of windows that sound alike in all sessions."""
 
-    def __init__(self, crowd: set[Any], woken: Callable[[bool], None]) -> None:
-        self._crowd = crowd
-        self._woken = woken
-        crowd.add(self)
-
-    def wake(self) -> None:
-        self._woken(False)
-
-    def lose(self) -> None:
-        self._woken(True)
-
-    def close(self) -> None:
-        self._crowd.discard(self)
-
-
-class Listener(Follower):
-    """Follows a session, or those of a project; all windows sound alike meanwhile."""
-
-    def __init__(self, sessions: MemorySessions, crowd: set[Any]) -> None:
-        super().__init__(crowd)
-        self._sessions = sessions
-        self.changes: dict[str, int] = {}
-        self.jobs: set[str] = set()
+    sounds: dict[int, WindowSound]
 
     def window(self, session: str, number: int) -> WindowSound | None:
-        return self._sessions.sounds.get(number)
+        return self.sounds.get(number)
 
-    def note(self, session: str, first: int) -> None:
-        self.changes.setdefault(session, first)
-        self.wake()
-
-    def taken(self) -> dict[str, int]:
-        changes, self.changes = self.changes, {}
-        return changes
-
-    def note_job(self, job: str) -> None:
-        self.jobs.add(job)
-        self.wake()
-
-    def taken_jobs(self) -> set[str]:
-        jobs, self.jobs = self.jobs, set()
-        return jobs
+    def close(self) -> None: ...
 
 
 class Session(msgspec.Struct):
@@ -146,42 +101,63 @@ class Session(msgspec.Struct):
     scores: bytearray = msgspec.field(default_factory=bytearray)
 
 
-class MemorySessions:
-    """`topics.ports.sessions.Sessions` without a log; counts the appends that a log would get."""
+class MemoryItems:
+    """What the ports of sessions and of jobs have in common."""
+
+    noun = "sessions"
 
     def __init__(self) -> None:
-        self.sessions: dict[str, Session] = {}
-        self.tombstones: dict[str, SessionHead] = {}
-        self.followers: dict[str, set[Any]] = {}
+        self.followers: Any = Crowd()
         #: By project.
-        self.listeners: dict[str, set[Listener]] = {}
-        #: Sound of each window by number, for all sessions.
-        self.sounds = {number: WindowSound(-20.5, -10, bytes([number] * 10 * BANDS)) for number in range(8)}
-        self.appended: list[SessionCommand] = []
-        #: While True nothing is analysed.
-        self.paused = False
+        self.listeners: Any = Crowd()
         self.failure: EarshotError | None = None
-        #: Commands without a verdict; they get none while `slow`.
-        self.unfolded: list[tuple[str, SessionCommand, Callable[[Answer], None]]] = []
-        self.slow = False
-        #: Sessions of another node, and its URL.
+        #: Sessions or jobs of another node, and its URL.
         self.elsewhere: dict[str, str] = {}
-        #: Projects at their limit of sessions.
+        #: Projects at their limit.
         self.full: set[str] = set()
-        #: The embedding kept with each window, for all sessions.
-        self.kept: list[bytes] = []
         self.stands_in = False
         self.covered = Coverage(frozenset({0}), 1, frozenset())
 
     def admit(self, project: str) -> None:
         if project in self.full:
-            raise Unavailable("the project has its most open sessions")
+            raise Unavailable(f"the project has its most open {self.noun}")
 
     def new_id(self) -> str:
         return new_id()
 
-    def owner(self, session: str) -> str | None:
-        return self.elsewhere.get(session)
+    def owner(self, id: str) -> str | None:
+        return self.elsewhere.get(id)
+
+    def coverage(self) -> Coverage:
+        return self.covered
+
+    def follow(self, id: str) -> Follower:
+        return self.followers.enter(id, Follower(self.followers, id))
+
+    def hearing(self, name: str | None, own: Sequence[OwnSound], choices: Choices) -> tuple[str, Hearing]:
+        if name not in (None, MODEL.partition("@")[0]):
+            raise BadRequest(f"model: {name!r} is not available")
+        names = tuple(sound.name for sound in own)
+        return model_with(MODEL, names), Hearing(names, b"", choices, self.stands_in)
+
+
+class MemorySessions(MemoryItems):
+    """`topics.ports.sessions.Sessions` without a log; counts the appends that a log would get."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sessions: dict[str, Session] = {}
+        self.tombstones: dict[str, SessionHead] = {}
+        #: Sound of each window by number, for all sessions.
+        self.sounds = {number: WindowSound(-20.5, -10, bytes([number] * 10 * BANDS)) for number in range(8)}
+        self.appended: list[SessionCommand] = []
+        #: While True nothing is analysed.
+        self.paused = False
+        #: Commands without a verdict; they get none while `slow`.
+        self.unfolded: list[tuple[str, SessionCommand, Callable[[Answer], None]]] = []
+        self.slow = False
+        #: The embedding kept with each window, for all sessions.
+        self.kept: list[bytes] = []
 
     async def submit(self, session: str, command: SessionCommand | Tuned) -> Verdict:
         await asyncio.sleep(0)
@@ -203,6 +179,11 @@ class MemorySessions:
             session, command, answered = self.unfolded.pop(0)
             answered(self._fold(session, command))
 
+    def catch_up(self) -> None:
+        """Be slow no more."""
+        self.slow = False
+        self.fold_sent()
+
     check_beginning = staticmethod(raw_check.check_beginning)
     check_floats = staticmethod(raw_check.check_floats)
 
@@ -211,7 +192,7 @@ class MemorySessions:
         return number < len(chunks) and chunks[number] == data
 
     def subscribe(self, session: str, woken: Callable[[bool], None]) -> Subscription:
-        return Subscription(self.followers.setdefault(session, set()), woken)
+        return self.followers.enter(session, Subscription(self.followers, session, woken))
 
     def _fold(self, session: str, command: SessionCommand) -> Verdict:
         assert_stored(command, record_codec.decode_command)
@@ -260,9 +241,6 @@ class MemorySessions:
         )
         return [block for block in blocks if block.scores]
 
-    def coverage(self) -> Coverage:
-        return self.covered
-
     def listed(self, query: ListQuery) -> list[tuple[int, str, SessionView]]:
         entries = [
             (session.at, id, SessionView(session.opened, session.head))
@@ -271,23 +249,15 @@ class MemorySessions:
         ]
         return chosen(entries, query)
 
-    def follow(self, session: str) -> Follower:
-        return Follower(self.followers.setdefault(session, set()))
+    def listen(self, session: str) -> Tap:
+        return Tap(self.sounds)
 
-    def listen(self, session: str) -> Listener:
-        return Listener(self, self.followers.setdefault(session, set()))
-
-    def follow_project(self, project: str, session: str | None = None) -> Listener:
-        return Listener(self, self.listeners.setdefault(project, set()))
+    def follow_project(self, project: str, session: str | None = None) -> ProjectFollower:
+        tap: Any = Tap(self.sounds)
+        return self.listeners.enter(project, ProjectFollower(self.listeners, project, tap))
 
     def model(self) -> str:
         return MODEL
-
-    def hearing(self, name: str | None, own: Sequence[OwnSound], choices: Choices) -> tuple[str, Hearing]:
-        if name not in (None, MODEL.partition("@")[0]):
-            raise BadRequest(f"model: {name!r} is not available")
-        names = tuple(sound.name for sound in own)
-        return model_with(MODEL, names), Hearing(names, b"", choices, self.stands_in)
 
     def graph(self, model: str) -> str | None:
         return GRAPH
@@ -347,8 +317,7 @@ class MemorySessions:
             known.chunks.append(command.data)
 
     def _wake(self, session: str) -> None:
-        for follower in list(self.followers.get(session, ())):
-            follower.wake()
+        self.followers.wake(session)
         known = self.sessions.get(session)
         for project, listeners in self.listeners.items():
             if known is None or known.opened.project == project:

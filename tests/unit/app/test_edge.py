@@ -83,13 +83,6 @@ def test_rejected_commands_are_not_appended(house: House, http: TestClient) -> N
     assert len(house.sessions.appended) == before
 
 
-def test_predict_needs_next_number_and_writable_session(http: TestClient) -> None:
-    session = create(http)
-    generic(http.post(f"/audio_sessions/{session}/predict", json={"data": b64(tone(1)), "sequence": 1}), 409)
-    http.patch(f"/audio_sessions/{session}", json={"make_readonly": True})
-    generic(http.post(f"/audio_sessions/{session}/predict", json={"data": b64(tone(1))}), 403)
-
-
 def test_unrouted_error_has_request_id(http: TestClient) -> None:
     assert http.get("/nothing", headers={"X-Request-Id": "mine"}).headers["x-request-id"] == "mine"
     assert len(http.get("/api/v1/nothing").headers["x-request-id"]) == 16
@@ -255,37 +248,6 @@ async def test_incoming_bodies_are_limited(tmp_path: Path) -> None:
     assert answer.status == 503
     assert "retry-after" in answer.headers
     assert b"bodies fill their memory" in answer.body
-
-
-def test_deployment_may_require_key_for_session_requests() -> None:
-    house = House(msgspec.structs.replace(OPTIONS, sessions_need_key=True))
-    house.directory.keys["another"] = Principal("other project", "organization")
-    requests: list[tuple[str, str, Any]] = [
-        ("PUT", "/chunks/0", {"data": b64(tone(1.0))}),
-        ("GET", "/status", None),
-        ("GET", "/activity?day=2026-01-02", None),
-        ("POST", "/predict", {"data": b64(tone(1.0))}),
-        ("PATCH", "", {"make_readonly": True}),
-        ("GET", "/results", None),
-        ("GET", "/live", None),
-        ("DELETE", "", None),
-    ]
-    with client_of(house) as http:
-        session = http.post(
-            "/audio_sessions/", json={"type": "stream", "content_type": RAW}, headers={"X-Api-Key": KEY}
-        ).json()["session_id"]
-        for method, end, body in requests:
-            statuses = [
-                http.request(
-                    "HEAD" if (end, key) == ("/live", KEY) else method,
-                    f"/audio_sessions/{session}{end}",
-                    json=body,
-                    headers={"X-Api-Key": key},
-                ).status_code
-                for key in ("", "bad", "another", KEY)
-            ]
-            assert statuses[:3] == [401, 401, 404], (method, end)
-            assert statuses[3] not in (401, 404), (method, end)
 
 
 #: As browsers send it.

@@ -17,9 +17,11 @@ from app.http.replies import StreamReply
 from app.identity.keys import STREAM_SECONDS, KeyRateLimiter
 from infra.db.bootstrap import bootstrap
 from infra.db.directory import SqlDirectory
+from tests.contract.api import RAW
 from tests.unit.app.jobs.conftest import SOUND, Exchange
 from tests.unit.app.real_house import FORM, PROJECT_KEY, RealHouse, opened
 from topics import apikeys
+from topics.apikeys import KeyKind
 from topics.errors import DirectoryDown
 from topics.keys import new_id
 
@@ -185,6 +187,36 @@ async def test_sign_out_ends_only_own_session_tokens(house: RealHouse, monkeypat
     assert await house.project(mine["project"]) == await house.organization(mine["organization"]) == 401
     for project, organization in ((PROJECT_KEY, ORG_KEY), (other["project"], other["organization"])):
         assert await house.project(project) == await house.organization(organization) == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        pytest.param([("X-Api-Key", PROJECT_KEY.upper())], id="another case"),
+        pytest.param([("X-Api-Key", PROJECT_KEY[:-1])], id="cut"),
+        pytest.param([("X-Api-Key", PROJECT_KEY + "0")], id="longer"),
+        pytest.param([("X-Api-Key", apikeys.new(KeyKind.PROJECT))], id="well formed"),
+        pytest.param([("X-Api-Key", apikeys.new(KeyKind.PROJECT)[:-1] + "!")], id="mistyped"),
+        pytest.param([("X-Api-Key", ORG_KEY)], id="of an organization"),
+        pytest.param([("X-Api-Key", ADMIN_KEY)], id="of the operator"),
+        pytest.param([("X-Api-Key", apikeys.digest(PROJECT_KEY).hex())], id="its hash"),
+        pytest.param([("X-Api-Key", "' OR 1=1 --")], id="SQL"),
+        pytest.param([("X-Api-Key", "k\u00fc\u00ff" * 20)], id="not ASCII"),
+        pytest.param([("X-Api-Key", "k" * 8000)], id="very long"),
+        pytest.param([("Authorization", f"Bearer {PROJECT_KEY}")], id="in another header"),
+        pytest.param([("Cookie", f"X-Api-Key={PROJECT_KEY}")], id="in a cookie"),
+        pytest.param([("X-Api-Key", "a"), ("X-Api-Key", "b"), ("x_api_key", PROJECT_KEY)], id="two headers"),
+    ],
+)
+async def test_wrong_keys_are_rejected(house: RealHouse, headers: list[tuple[str, str]]) -> None:
+    """Neither the query nor the body can give the right one."""
+    encoded = [(name.encode(), value.encode("latin-1")) for name, value in headers]
+    named = dict.fromkeys(("key", "api_key", "X-Api-Key", "x-api-key"), PROJECT_KEY)
+    body = {"type": "stream", "content_type": RAW, **named}
+    for path in ("/audio_sessions/", "/sense/api/v1/audio_sessions/", "/api/v1/analyze", "/api/v1/analyze_file"):
+        answer = await house.http.post(path, json=body, params=named, headers=encoded)
+        assert answer.status_code == 401, path
+        assert PROJECT_KEY not in answer.text
 
 
 async def test_plan_change_applies_immediately(house: RealHouse) -> None:

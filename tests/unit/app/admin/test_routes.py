@@ -157,32 +157,6 @@ async def test_ledger_lines_are_read_lazily(monkeypatch: pytest.MonkeyPatch, for
     await reply.pieces.aclose()
 
 
-async def test_other_keys_are_rejected_on_every_route(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.main.ADMIN_TRIES", 10_000.0)
-    _, eso = await house.accounts.create_organization("Zoo")
-    _, esp = await house.accounts.create_project("Zoo")
-    keys = [eso, esp, KEY[:-1], KEY + "x", KEY.upper(), "é" * len(KEY), "x" * 4096]
-    strangers: list[dict[str, str]] = [{"Authorization": f"Bearer {key}"} for key in keys]
-    strangers += [{}, {"Authorization": KEY}, {"Authorization": f"Basic {KEY}"}, {"Authorization": "Bearer "}]
-    strangers += [{"X-Api-Key": KEY}, {"X-Org-Key": KEY}, {"X-Api-Key": esp, "X-Org-Key": eso}]
-    before = await house.accounts.organizations(), await house.accounts.projects()
-    transport = httpx2.ASGITransport(interface(house.accounts, house.meters))
-    async with watched(httpx2.AsyncClient(transport=transport)) as http:
-        for method, path in ROUTES:
-            url = f"{URL}/admin/v1{path}"
-            for headers in strangers:
-                raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
-                answer = await http.request(method, url, headers=raw, json={"name": "x", "free_seconds": 1})
-                assert answer.status_code == 401, (method, path, headers)
-                assert answer.headers["www-authenticate"] == "Bearer"
-                assert list(answer.json()) == ["error"]
-    assert before == (await house.accounts.organizations(), await house.accounts.projects())
-    counted = house.meters.exposition().decode()
-    for reason in "invalid", "missing":
-        line = f'earshot_key_failures_total{{kind="admin",reason="{reason}"}} {7.0 * len(ROUTES)}'
-        assert line in counted
-
-
 async def test_routes_return_404_without_configured_key(house: House) -> None:
     app = interface(house.accounts, house.meters, key=None)
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), headers=house.http.headers) as http:

@@ -79,33 +79,20 @@ def test_project_sees_only_its_own_items(http: TestClient, house: House, kind: s
 
 
 @pytest.mark.parametrize("kind", PATHS)
-@pytest.mark.parametrize("key", ["", "wrong"])
-def test_key_is_checked_before_parameters(http: TestClient, kind: str, key: str) -> None:
-    answer = http.get(PATHS[kind], params={"count": "x"}, headers={"X-Api-Key": key})
-    assert answer.status_code == 401
-
-
-@pytest.mark.parametrize("kind", PATHS)
 @pytest.mark.parametrize(
-    "query",
+    ("name", "value"),
     [
-        {"count": "0"},
-        {"count": "201"},
-        {"count": "many"},
-        {"state": "deleted"},
-        {"state": "no such"},
-        {"since": "yesterday"},
-        {"until": "2026-13-01"},
-        {"since": "9" * 400},
-        {"next_token": "A" * 60},
-        {"next_token": "A" * 4000},
-        {"next_token": "\x00\xff"},
+        *[("count", value) for value in ("0", "201", "many")],
+        *[("state", value) for value in ("deleted", "no such")],
+        *[("since", value) for value in ("yesterday", "9" * 400)],
+        ("until", "2026-13-01"),
+        *[("next_token", value) for value in ("A" * 60, "A" * 4000, "\x00\xff")],
     ],
 )
-def test_malformed_parameter_returns_400(http: TestClient, kind: str, query: dict[str, str]) -> None:
-    answer = http.get(PATHS[kind], params=query, headers={"X-Api-Key": KEY})
+def test_malformed_parameter_returns_400(http: TestClient, kind: str, name: str, value: str) -> None:
+    answer = http.get(PATHS[kind], params={name: value}, headers={"X-Api-Key": KEY})
     assert answer.status_code == 400
-    assert answer.json()["error"].startswith(f"{next(iter(query))}:")
+    assert answer.json()["error"].startswith(f"{name}:")
 
 
 @pytest.mark.parametrize("kind", PATHS)

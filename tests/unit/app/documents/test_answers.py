@@ -1,25 +1,27 @@
 """Provokes errors of every operation, as the document promises them; `accounting` reports missed ones at the end."""
 
-import asyncio
 import re
-from collections.abc import Iterable, Mapping
-from itertools import product
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType, SimpleNamespace
+from types import MappingProxyType
 from typing import Any, Final
+from unittest import mock
 
 import httpx2
 import msgspec
 import pytest
 from starlette.testclient import TestClient
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from app.documents.build import everything
+from app.http.sockets import EXTENSION, Upgrade
 from app.main import Ports, create_app
 from tests.contract.answers import DOCUMENT, watched
 from tests.contract.api import UNKNOWN, tone, wav
 from tests.process import ADMIN_KEY
 from tests.unit.app.conftest import KEY, OPTIONS, ORG_KEY, Exchange, House
 from tests.unit.app.jobs.conftest import transcript
-from tests.unit.app.sessions.sockets import UPGRADE, opened, place
+from tests.unit.app.sessions.sockets import UPGRADE, opened
 from topics import apikeys
 from topics.errors import EngineAway, NotFound, Unavailable
 from topics.jobs.options import Options, Service
@@ -38,7 +40,7 @@ KEYS: Final = {
     "organizationKey": {"X-Org-Key": ORG_KEY},
     "operatorKey": {"Authorization": f"Bearer {ADMIN_KEY}"},
 }
-SOCKETS: Final = [name for name, (_, _, operation) in OPERATIONS.items() if "101" in operation["responses"]]
+NEEDS_KEYS: Final = msgspec.structs.replace(OPTIONS, sessions_need_key=True, job_reads_need_key=True)
 OPERATED: Final = msgspec.structs.replace(OPTIONS, admin_key=apikeys.digest(ADMIN_KEY), upload_idle_seconds=0.05)
 
 
@@ -49,30 +51,23 @@ class Failing:
         self._error = error
 
     def __getattr__(self, name: str) -> Any:
-        def call(*arguments: object, **named: object) -> Any:
-            raise self._error
+        return mock.Mock(side_effect=self._error)
 
-        return call
+
+def client_of(app: ASGIApp) -> TestClient:
+    """Return a client whose requests for a socket could be upgraded."""
+
+    async def upgradable(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, "extensions": {EXTENSION: mock.Mock(spec=Upgrade)}}, receive, send)
+
+    return watched(TestClient(upgradable, raise_server_exceptions=False))
 
 
 def edge(directory: Any, error: Exception) -> TestClient:
     """Return a client of an edge where nothing works except the directory of keys."""
     failing: Any = Failing(error)
-    ports = Ports(
-        sessions=failing,
-        jobs=failing,
-        directory=directory,
-        prober=failing,
-        speakers=failing,
-        projects=failing,
-        sign_ins=failing,
-        own_sounds=failing,
-        health=failing,
-        administration=failing,
-        nodes=failing,
-        models=failing,
-    )
-    return watched(TestClient(create_app(ports, OPERATED), raise_server_exceptions=False))
+    ports = Ports(**dict.fromkeys(Ports.__struct_fields__, failing) | {"directory": directory, "gauges": tuple})
+    return client_of(create_app(ports, OPERATED))
 
 
 def request(
@@ -91,6 +86,8 @@ def request(
             path = re.sub(rf"\{{{parameter['name']}\}}", str(value), path)
         elif parameter["in"] == "query" and parameter["required"]:
             query[parameter["name"]] = value
+    if "101" in operation["responses"]:
+        headers |= UPGRADE
     made: dict[str, Any] = {"method": method, "url": path, "headers": headers, "params": query}
     contents = operation.get("requestBody", {"content": {}})["content"]
     if contents:
@@ -110,11 +107,7 @@ def _part(name: str, value: Any) -> tuple[str | None, Any]:
 
 
 def documented(status: int) -> list[str]:
-    return [
-        name
-        for name, (_, _, operation) in OPERATIONS.items()
-        if str(status) in operation["responses"] and name not in SOCKETS
-    ]
+    return [name for name, (_, _, operation) in OPERATIONS.items() if str(status) in operation["responses"]]
 
 
 SPEECH: Final = ("createTranscription", "createTranslation")
@@ -145,14 +138,43 @@ def test_full_queue_returns_503(name: str) -> None:
     assert answer.headers["retry-after"] == "2"
 
 
+def wrong_keys(schemes: set[str]) -> Iterator[tuple[str, str]]:
+    """Yield headers with a wrong key, and with a key of another kind or in another form."""
+    others = [next(iter(KEYS[other].items())) for other in KEYS.keys() - schemes]
+    for header, value in (entry for scheme in schemes for entry in KEYS[scheme].items()):
+        scheme, _, key = value.rpartition(" ")
+        for wrong in (f"{key}x", key[:-1], key.upper(), "\u00fc" * 9, "x" * 4096, "%", " "):
+            yield header, f"{scheme} {wrong}".strip()
+        yield from ((header, other) for _, other in others if scheme == other.rpartition(" ")[0])
+        if scheme:
+            yield from ((header, key), (header, f"Basic {key}"))
+    yield from (other for other in others if other[0] not in {header for one in schemes for header in KEYS[one]})
+
+
 @pytest.mark.parametrize("name", documented(401))
 def test_key_is_required_and_verified(house: House, http: TestClient, name: str) -> None:
+    """Before anything else of a request, and though the caches know good keys."""
     security = OPERATIONS[name][2]["security"]
-    assert http.request(**request(name, keyed=False)).status_code == (200 if {} in security else 401)
-    asked = request(name)
-    asked["headers"] = {header: f"{value}x" for header, value in asked["headers"].items()}
-    assert http.request(**asked).status_code == 401
-    if "operatorKey" not in security[0]:
+    schemes = {scheme for one in security for scheme in one}
+    own = {header for scheme in schemes for header in KEYS[scheme]}
+    for path, scheme in (("/api/v2/speakers", "organizationKey"), ("/api/v1/jobs", "projectKey")):
+        assert http.get(path, headers=KEYS[scheme]).status_code == 200
+    before = len(house.jobs.appended), len(house.sessions.appended), house.speakers.calls
+    asked = request(name, keyed=False)
+    nonsense = {**asked, "params": {"count": "x", "day": "x"}, "content": b"nonsense"}
+    nonsense = {field: value for field, value in nonsense.items() if field not in ("json", "files")}
+    # Sockets take a project's key in either header.
+    taken = schemes | ({"projectBearer"} if name == "openSession" else set())
+    for header, wrong in (("X-Other", "x"), *wrong_keys(taken)):
+        sent = [(one.encode(), value.encode("latin-1")) for one, value in (*asked["headers"].items(), (header, wrong))]
+        status = 200 if {} in security and not (header in own and wrong) else 401
+        for one in (asked, nonsense):
+            assert http.request(**one | {"headers": sent}).status_code == status, (header, wrong)
+    assert before == (len(house.jobs.appended), len(house.sessions.appended), house.speakers.calls)
+    reasons = re.findall(r'earshot_key_failures_total\{kind="\w+",reason="(\w+)"\} [1-9]', http.get("/metrics").text)
+    assert set(reasons) >= ({"invalid"} if {} in security else {"invalid", "missing"})
+    if "operatorKey" not in schemes:
+        house.forget_keys()
         house.directory.down = True
         down = http.request(**request(name))
         # The contract of the job interface has this status for a key that cannot be verified.
@@ -160,47 +182,29 @@ def test_key_is_required_and_verified(house: House, http: TestClient, name: str)
         assert (down.status_code, down.headers["retry-after"]) == (500 if of_jobs else 503, "5")
 
 
-def test_sockets_are_rejected_before_upgrade() -> None:
-    """Clients that offer no subprotocol read the status."""
-    wanted = {(name, int(status)) for name in SOCKETS for status in OPERATIONS[name][2]["responses"]}
-    assert wanted <= asyncio.run(_statuses_of_sockets())
+LOCKED: Final = everything(NEEDS_KEYS, with_operator=True)["paths"]
+#: Operations that a deployment may close to those without a key, besides sockets.
+OPEN: Final = [
+    name
+    for name, (path, method, operation) in OPERATIONS.items()
+    if operation["security"] != LOCKED[path][method]["security"] and "101" not in operation["responses"]
+]
 
 
-async def _statuses_of_sockets() -> set[tuple[str, int]]:
-    house = House()
-    broken: Any = SimpleNamespace(app=edge(house.directory, RuntimeError("broken")).app)
-    full: Any = SimpleNamespace(app=edge(house.directory, Unavailable("the queue is full")).app)
-    spent = House()
-    spent.directory.keys[KEY] = Principal("project", "organization", free_seconds=1)
-    spent.directory.spent.add("project")
-    session = await opened(house)
-    wrong = {"Sec-WebSocket-Version": "12"}, {"origin": "https://elsewhere.example"}, {"X-Api-Key": "wrong"}
-    return {
-        (name, status)
-        for served, place_of, many in (
-            (house, session, ({}, *wrong)),
-            (house, UNKNOWN, ({},)),
-            (broken, session, ({},)),
-            (full, session, ({},)),
-            (spent, UNKNOWN, ({},)),
-        )
-        for name, status in await _upgrades(served, {"session_id": place_of, "content_type": "audio/wav"}, many)
-    }
-
-
-async def _upgrades(
-    house: House, places: Mapping[str, str], many: Iterable[Mapping[str, str]]
-) -> list[tuple[str, int]]:
-    """Return the statuses of requests for each socket."""
-    async with place(house) as here:
-        with watched(httpx2.Client(base_url=f"http://127.0.0.1:{here.port}", trust_env=False, timeout=60)) as client:
-            statuses = []
-            for name, headers in product(SOCKETS, many):
-                asked = request(name, places=places)
-                asked["headers"] = {**UPGRADE, **asked["headers"], **headers}
-                answer = await asyncio.to_thread(client.request, **asked)
-                statuses.append((name, answer.status_code))
-    return statuses
+@pytest.mark.parametrize("name", OPEN)
+async def test_deployment_may_require_key_of_one_project(name: str) -> None:
+    house = House(NEEDS_KEYS)
+    house.directory.keys["another"] = Principal("other project", "organization")
+    job, session = house.jobs.create(Options(sound_event_detection=True)), await opened(house)
+    house.jobs.perform(job, Service.SOUND)
+    asked = request(name, keyed=False, places={"job_id": job, "session_id": session})
+    asked["method"] = "head" if name.startswith("follow") else asked["method"]
+    transport = httpx2.ASGITransport(house.app)
+    async with watched(httpx2.AsyncClient(transport=transport, base_url="http://here"), NEEDS_KEYS) as http:
+        keys = ({"X-Api-Key": key} for key in ("", "bad", "another", KEY))
+        *refused, good = [await http.request(**asked | {"headers": key}) for key in keys]
+    assert [answer.status_code for answer in refused] == [401, 401, 404]
+    assert good.is_success, good.text
 
 
 @pytest.mark.parametrize("name", documented(408))
@@ -221,7 +225,7 @@ def house(tmp_path: Path) -> House:
 
 @pytest.fixture
 def http(house: House) -> TestClient:
-    return watched(TestClient(house.app, raise_server_exceptions=False))
+    return client_of(house.app)
 
 
 @pytest.mark.parametrize(
@@ -276,16 +280,10 @@ def test_example_request_is_answered(http: TestClient, name: str) -> None:
     assert http.request(**request(name)).status_code == 200
 
 
-#: Requests that are wrong in one place.
+#: Requests that are wrong in one place, besides those of the tests of their rooms.
 WRONG: Final[dict[str, dict[str, Any]]] = {
-    "createSession": {"json": {}},
     "createSessionToo": {"json": {}},
     "listSessionsToo": {"params": {"count": 0}},
-    "uploadChunk": {"json": {"data": "@"}},
-    "readStatus": {"params": {"offset": -1}},
-    "readResults": {"params": {"offset": "one"}},
-    "sessionActivity": {"params": {"day": "yesterday"}},
-    "projectActivity": {"params": {"day": "yesterday"}},
     "switchSound": {"json": {"on": "yes"}},
     "markInJob": {"json": {"start": "x", "end": 3}},
     "findInJob": {"params": {"from": "x"}},
@@ -297,6 +295,16 @@ WRONG: Final[dict[str, dict[str, Any]]] = {
 def test_wrong_request_returns_400(http: TestClient, name: str) -> None:
     answer = http.request(**request(name, places=_places(http)) | WRONG[name])
     assert answer.status_code == 400, answer.text
+
+
+def test_socket_is_refused_before_upgrade(http: TestClient) -> None:
+    """Clients that offer no subprotocol read the status."""
+    for name in documented(101):
+        asked = request(name, places=_places(http))
+        assert http.request(**asked | {"params": {**asked["params"], "mode": "both"}}).status_code == 400
+        elsewhere = {**asked["headers"], "origin": "https://elsewhere.example"}
+        assert http.request(**asked | {"headers": elsewhere}).status_code == 403
+    assert http.request(**request("joinSession", places={"session_id": UNKNOWN})).status_code == 404
 
 
 def test_custom_sound_upload_returns_501(http: TestClient) -> None:

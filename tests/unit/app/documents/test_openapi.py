@@ -133,14 +133,11 @@ def test_docs_page_matches_document() -> None:
 
 #: Types of the client with the document's names, and those with other names there.
 SAME: Final = (
-    "SessionStatus SoundClass Turn Word JobResult JobEntry "
+    "SessionStatus Turn Word JobResult JobEntry "
     "JobPage SessionEntry SessionPage MissingPart JobProgress ServiceProgress SoundRule"
 )
 CLIENT: Final = {name: name for name in SAME.split()} | {
     "Session": "CreatedSession",
-    "Tag": "SenseEventTag",
-    "Event": "SenseEvent",
-    "Window": "SoundWindow",
     "SoundResult": "SoundEntry",
     "SpeechResult": "SpeechEntry",
     "Insights": "InsightsResult",

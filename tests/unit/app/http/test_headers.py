@@ -26,17 +26,10 @@ def test_valid_ranges(header: bytes, found: tuple[int, int]) -> None:
 @pytest.mark.parametrize(
     "header",
     [
-        b"",
-        b"bytes=",
-        b"bytes=-",
-        b"bytes=5-4",
-        b"bytes=0-1,3-4",
+        *(b"", b"bytes=", b"bytes=-", b"bytes=5-4", b"bytes=0-1,3-4", b"bytes=0x10-", b"bytes=+1-2", b"bytes=0-1\n"),
         b"bytes=" + b",".join(b"0-" for _ in range(1000)),
-        b"bytes=0x10-",
-        b"bytes=+1-2",
         b"bytes=" + b"9" * 5000 + b"-",
         b"items=0-1",
-        b"bytes=0-1\n",
         "bytes=٣-٤".encode(),
     ],
 )

@@ -15,23 +15,16 @@ from starlette.testclient import TestClient
 from app.http.multipart import Form
 from tests.garbage import uncollected
 from tests.unit.app.conftest import KEY, OPTIONS, Exchange, House, client_of
+from tests.unit.app.speakers.conftest import EDGE, END, FORM, part
 from tests.waiting import until
 from topics.errors import BadRequest
 
-FORM = "multipart/form-data; boundary=boundary_1700000000.5_123456"
-EDGE = b"--boundary_1700000000.5_123456"
 SOUND = b'{"sound_event_detection": true, "audio_insights_prompt": null}'
 AUDIO = b"RIFF\r\n--boundary_1700000000.5_12345\r\n\r\n--" + bytes(range(256))
 
 
-def part(disposition: str, content: bytes, kind: str = "") -> bytes:
-    headers = f"Content-Disposition: form-data; {disposition}\r\n" + (f"Content-Type: {kind}\r\n" if kind else "")
-    return EDGE + b"\r\n" + headers.encode() + b"\r\n" + content + b"\r\n"
-
-
 OPTIONS_PART = part('name="options";', SOUND)
 AUDIO_PART = part('name="audio"; filename="Hund im Büro.wav"', AUDIO, "audio/x-wav")
-END = EDGE + b"--\r\n"
 
 
 @pytest.fixture

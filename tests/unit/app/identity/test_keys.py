@@ -24,7 +24,7 @@ from tests.unit.app.double import MemoryDirectory
 from tests.waiting import until
 from topics import apikeys
 from topics.apikeys import KeyKind
-from topics.errors import DirectoryDown, Unauthorized, Unavailable
+from topics.errors import DirectoryDown, EarshotError, Unauthorized, Unavailable
 from topics.ports.directory import Principal
 
 OURS = Principal("project", "organization")
@@ -52,6 +52,11 @@ class Desk:
 @pytest.fixture
 def desk() -> Desk:
     return Desk()
+
+
+async def ends(stream: asyncio.Task[EarshotError], why: type[EarshotError] = Unauthorized) -> None:
+    """Wait until the stream of a key ends, for this reason."""
+    assert isinstance(await asyncio.wait_for(stream, 30), why)
 
 
 def test_empty_key_is_not_looked_up(desk: Desk) -> None:
@@ -194,8 +199,7 @@ async def test_stream_ends_when_invalidated_key_is_rejected(desk: Desk) -> None:
     assert not ended.done(), "the key is good"
     del desk.directory.keys["good"]
     desk.cache.forget(lambda holder: True)
-    async with asyncio.timeout(30):
-        await ended
+    await ends(ended)
 
 
 async def test_stream_checks_key_again_when_cache_expires(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
@@ -214,8 +218,7 @@ async def test_stream_checks_key_again_when_cache_expires(monkeypatch: pytest.Mo
     assert not ended.done()
     desk.directory.down = False
     desk.now += 0.01
-    async with asyncio.timeout(30):
-        await ended
+    await ends(ended)
 
 
 async def test_short_outage_after_invalidation_ends_no_stream(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
@@ -229,8 +232,7 @@ async def test_short_outage_after_invalidation_ends_no_stream(monkeypatch: pytes
     assert not ended.done()
     desk.directory.down = False
     del desk.directory.keys[OF_OUR_FORM]
-    async with asyncio.timeout(30):
-        assert isinstance(await ended, Unauthorized)
+    await ends(ended, Unauthorized)
 
 
 async def test_flood_of_unknown_keys_neither_ends_nor_prolongs_stream() -> None:
@@ -249,8 +251,7 @@ async def test_flood_of_unknown_keys_neither_ends_nor_prolongs_stream() -> None:
     assert not ended.done()
     del desk.directory.keys[OF_OUR_FORM]
     desk.cache.forget_key(OF_OUR_FORM)
-    async with asyncio.timeout(30):
-        assert isinstance(await ended, Unauthorized)
+    await ends(ended, Unauthorized)
 
 
 @pytest.mark.slow
@@ -286,8 +287,7 @@ async def test_stream_is_open_no_longer_than_its_key_is_accepted(monkeypatch: py
     await until(lambda: desk.directory.questions > before)
     assert not ended.done()
     desk.now += RETRY_SECONDS
-    async with asyncio.timeout(30):
-        assert isinstance(await ended, DirectoryDown)
+    await ends(ended, DirectoryDown)
 
 
 async def test_stream_ends_without_verdict_after_grace(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
@@ -298,8 +298,7 @@ async def test_stream_ends_without_verdict_after_grace(monkeypatch: pytest.Monke
     desk.directory.down = True
     desk.cache.forget(lambda holder: True)
     desk.now += GRACE_SECONDS
-    async with asyncio.timeout(30):
-        assert isinstance(await ended, DirectoryDown)
+    await ends(ended, DirectoryDown)
 
 
 async def test_stream_ends_by_cache_expiry(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:

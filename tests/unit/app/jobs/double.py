@@ -2,19 +2,17 @@
 
 import asyncio
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import chain
 
 import msgspec
 
 from tests.stored import assert_stored
-from tests.unit.app.double import BEGINNING, MODEL, Follower, Listener, chosen
+from tests.unit.app.double import BEGINNING, MODEL, MemoryItems, chosen
 from topics import record_codec
-from topics.choices import Choices
-from topics.errors import AudioError, EarshotError, Unavailable
+from topics.errors import AudioError, Unavailable
 from topics.folding import Arrival, Effect, Step, Verdict
-from topics.hearing import Hearing, OwnSound, model_with
 from topics.jobs.options import Options, Service
 from topics.jobs.records import Accepted, Finished, JobCommand, JobResult, Part, Portion, Source, Started
 from topics.jobs.result_rules import fold_result
@@ -22,7 +20,7 @@ from topics.jobs.rules import JobHead, fold_command
 from topics.keys import new_id
 from topics.media import Media
 from topics.ports.jobs import JobView
-from topics.ports.lists import Coverage, ListQuery
+from topics.ports.lists import ListQuery
 from topics.ports.pictures import BANDS, RATE, STEP
 from topics.ports.prober import ProbeResult
 
@@ -48,40 +46,20 @@ class Job(msgspec.Struct):
     portions: dict[tuple[Service, int], bytes] = {}
 
 
-class MemoryJobs:
-    """`topics.ports.jobs.Jobs` without a log; counts the appends that a log would get."""
+class MemoryJobs(MemoryItems):
+    """`topics.ports.jobs.Jobs` without a log; its listeners hear of all jobs, also of other projects."""
+
+    noun = "jobs"
 
     def __init__(self) -> None:
+        super().__init__()
         self.jobs: dict[str, Job] = {}
-        self.followers: dict[str, set[Follower]] = {}
-        #: Listeners by project. They hear of all jobs, including those of other projects.
-        self.listeners: dict[str, set[Listener]] = {}
         self.appended: list[JobCommand] = []
-        self.failure: EarshotError | None = None
-        #: Jobs of another node, and its URL.
-        self.elsewhere: dict[str, str] = {}
         #: Uploads that are waiting for the log, and their maximum.
         self.in_flight = 0
-        #: Projects at their limit of jobs.
-        self.full: set[str] = set()
-        self.covered = Coverage(frozenset({0}), 1, frozenset())
         self.most_in_flight = 0
         #: Why there is no picture.
         self.drawing: AudioError | Unavailable | None = None
-
-    def admit(self, project: str) -> None:
-        if project in self.full:
-            raise Unavailable("the project has its most unfinished jobs")
-
-    def new_id(self) -> str:
-        return new_id()
-
-    def owner(self, job: str) -> str | None:
-        return self.elsewhere.get(job)
-
-    def hearing(self, name: None, own: Sequence[OwnSound], choices: Choices) -> tuple[str, Hearing]:
-        names = tuple(sound.name for sound in own)
-        return model_with(MODEL, names), Hearing(names, b"", choices)
 
     async def upload(self, job: str, part: Part, project: str) -> None:
         self.in_flight += 1
@@ -107,9 +85,6 @@ class MemoryJobs:
     def portion(self, job: str, service: Service, number: int) -> bytes | None:
         known = self.jobs.get(job)
         return None if known is None else known.portions.get((service, number))
-
-    def coverage(self) -> Coverage:
-        return self.covered
 
     def listed(self, query: ListQuery) -> list[tuple[int, str, JobView]]:
         views = [(job, view) for job in self.jobs if (view := self.view(job)) is not None]
@@ -137,9 +112,6 @@ class MemoryJobs:
         if self.drawing:
             raise self.drawing
         return MemoryPicture()
-
-    def follow(self, job: str) -> Follower:
-        return Follower(self.followers.setdefault(job, set()))
 
     def create(
         self,
@@ -205,8 +177,7 @@ class MemoryJobs:
             known.accepted = None
             known.parts.clear()
             known.portions.clear()
-        for follower in self.followers.get(job, ()):
-            follower.wake()
+        self.followers.wake(job)
         for listener in chain.from_iterable(self.listeners.values()):
             listener.note_job(job)
 

@@ -16,7 +16,6 @@ from tests.waiting import until
 from topics import apikeys
 from topics.apikeys import KeyKind
 from topics.jobs.options import Service
-from topics.keys import new_id
 from topics.ports.directory import AudioLink
 
 
@@ -127,12 +126,3 @@ async def test_rejections_and_removals_come_from_owner(house: House, owner: Hous
     assert exchange.body == b'{"error":"Not Found"}'
     once = await Exchange(house, path, x_api_key=KEY, x_earshot_forwarded="1").end()
     assert once.status == 404, "a request that was passed on is answered where it arrives"
-
-
-async def test_unreachable_owner_returns_503(house: House) -> None:
-    job = new_id()
-    house.jobs.elsewhere[job] = "http://127.0.0.1:9"
-    exchange = await Exchange(house, f"/api/v1/jobs/{job}/stream").end()
-    assert (exchange.status, exchange.headers["content-type"]) == (503, "application/json")
-    assert json.loads(exchange.body) == {"error": "the node that owns it does not answer"}
-    assert int(exchange.headers["retry-after"]) >= 1

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from streams.folding.followers import Follower
 from tests.unit.app.conftest import House
-from tests.unit.app.double import Follower
 from tests.unit.app.jobs.conftest import (
     ALL,
     BOTH,
@@ -264,9 +264,3 @@ async def test_shutdown_cuts_stream_off(house: House) -> None:
     exchange.task.cancel()
     await exchange.end()
     assert not exchange.whole
-
-
-async def test_head_has_no_events(house: House) -> None:
-    job = house.jobs.create(SOUND)
-    exchange = await Exchange(house, f"/api/v1/jobs/{job}/stream", "HEAD").end()
-    assert (exchange.status, exchange.body, exchange.whole) == (200, b"", True)

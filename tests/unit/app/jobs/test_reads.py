@@ -17,7 +17,7 @@ from app.http.streaming import PIECE_BYTES, coalesced
 from app.jobs import window_scores
 from app.jobs.errors import job_error
 from app.windows import PIECE, WindowRenderer
-from tests.unit.app.conftest import KEY, OPTIONS, House, client_of
+from tests.unit.app.conftest import KEY, House
 from tests.unit.app.double import STRONG, TAGS
 from tests.unit.app.jobs import conftest as jobs
 from tests.unit.app.jobs.conftest import ALL, BOTH, SOUND, Exchange, alone, sounds, transcript
@@ -171,13 +171,6 @@ def test_errors_are_reported_beside_results(house: House, http: TestClient) -> N
     assert read(http, job)["status"] == "completed"
 
 
-def test_transcript_in_older_format_is_read() -> None:
-    older = msgspec.msgpack.encode([[[0, 1000, "Hi.", 0, "Anna", 0.5]], ["en"]])
-    assert payloads.transcript(older).segments == (payloads.Segment(0, 1000, "Hi.", 0, "Anna", 0.5),)
-    nameless = msgspec.msgpack.encode([[[0, 1000, "Hi.", 0, "Anna", 0.5, [], 250]], ["en"]])
-    assert payloads.transcript(nameless).segments[0].overlap_ms == 250
-
-
 def test_failed_translation_adds_no_text_to_transcript(house: House, http: TestClient) -> None:
     job = house.jobs.create(ALL)
     house.jobs.perform(job, Service.SPEECH, transcript(*jobs.TURNS))
@@ -218,18 +211,6 @@ def test_job_is_visible_only_to_its_project(house: House, http: TestClient) -> N
     assert read(http, job)["status"] == "accepted"
 
 
-def test_deployment_may_require_key_for_job_reads() -> None:
-    house = House(msgspec.structs.replace(OPTIONS, job_reads_need_key=True))
-    house.directory.keys["another"] = Principal("other project", "organization")
-    job = house.jobs.create(SOUND)
-    house.jobs.perform(job, Service.SOUND, sounds("Siren"))
-    with client_of(house) as http:
-        for end in ("stream", "captions.vtt", "captions.srt"):
-            path = f"/api/v1/jobs/{job}/{end}"
-            statuses = [http.get(path, headers={"X-Api-Key": key}).status_code for key in ("", "bad", "another", KEY)]
-            assert statuses == [401, 401, 404, 200]
-
-
 def test_job_being_received_returns_404(house: House, http: TestClient) -> None:
     job = house.jobs.create(SOUND)
     head = house.jobs.jobs[job].head
@@ -256,10 +237,6 @@ def test_internal_error_is_plain_text(house: House, http: TestClient, monkeypatc
     answer = http.get(f"/api/v1/jobs/{job}")
     assert (answer.status_code, answer.text) == (500, "Internal Server Error")
     assert answer.headers["content-type"].startswith("text/plain")
-    house.directory.down = True
-    down = http.get(f"/api/v1/jobs/{job}", headers={"X-Api-Key": "never seen"})
-    assert (down.status_code, down.json()) == (500, {"error": "API key verification failed"}), "the contract's status"
-    assert down.headers["retry-after"] == "5"
 
 
 def long_job(house: House, portions: int = 20) -> str:
@@ -334,19 +311,15 @@ def test_scores_match_result(house: House, http: TestClient) -> None:
         assert reported == {one["class"]: one["confidence"] for one in window["classes"]}
 
 
-def test_recording_without_windows_has_no_scores(house: House, http: TestClient) -> None:
+def test_jobs_without_windows_have_no_scores(house: House, http: TestClient) -> None:
     job = house.jobs.create(BOTH)
     house.jobs.perform(job, Service.SOUND)
     answer = http.get(f"/api/v1/jobs/{job}/scores").json()
     assert (answer["tags"], answer["scores"]) == ([], "")
-
-
-def test_jobs_without_scores_return_error(house: House, http: TestClient) -> None:
     running = house.jobs.create(BOTH)
     words = house.jobs.create(Options(speech_analysis=True))
     assert http.get(f"/api/v1/jobs/{words}/scores").status_code == 404
     assert http.get(f"/api/v1/jobs/{running}/scores").status_code == 409
-    assert http.get(f"/api/v1/jobs/{running}/scores", headers={"X-Api-Key": "another"}).status_code == 401
     other = house.jobs.create(BOTH, project="other")
     assert http.get(f"/api/v1/jobs/{other}/scores").status_code == 404
 
@@ -408,8 +381,5 @@ def test_audio_error_reason_is_safe_header_value() -> None:
     reason = dict(reply.headers)[b"earshot-reason"]
     assert reason.startswith(b"bad  Set-Cookie: a b ? \xe9xxx")
     assert len(reason) == 500
-
-
-def test_internal_error_is_not_disclosed() -> None:
-    reply = job_error(500, EngineError("secret path"))
-    assert (reply.body, b"earshot-reason" in dict(reply.headers)) == (b"Internal Server Error", False)
+    inside = job_error(500, EngineError("secret path"))
+    assert (inside.body, b"earshot-reason" in dict(inside.headers)) == (b"Internal Server Error", False)

@@ -4,6 +4,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import httpx2
+
 from tests.unit.app.conftest import KEY, House, house
 from tests.unit.app.jobs.conftest import TURNS, Exchange, transcript, translated
 from tests.waiting import until
@@ -20,15 +22,9 @@ WHISPER = {"model": "whisper-1"}
 
 def form(fields: Mapping[str, str | Sequence[str]], file: bytes | None = b"RIFF....") -> bytes:
     """Return a form as the public clients write it: a list becomes a field per value."""
-    parts = []
-    for name, value in fields.items():
-        values = [value] if isinstance(value, str) else value
-        parts += [f'Content-Disposition: form-data; name="{name}"\r\n\r\n{one}'.encode() for one in values]
-    if file is not None:
-        head = b'Content-Disposition: form-data; name="file"; filename="a.wav"\r\nContent-Type: audio/wav\r\n\r\n'
-        parts.append(head + file)
-    edge = f"--{BOUNDARY}".encode()
-    return b"".join(edge + b"\r\n" + part + b"\r\n" for part in parts) + edge + b"--\r\n"
+    files = None if file is None else {"file": ("a.wav", file, "audio/wav")}
+    kind = {"content-type": f"multipart/form-data; boundary={BOUNDARY}"}
+    return httpx2.Request("POST", "http://here", data=dict(fields), files=files or {"": ""}, headers=kind).read()
 
 
 class Post(Exchange):

@@ -18,6 +18,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from app.documents import asyncapi
 from infra.transport.connections import ConnectionLimits, Connections
 from infra.transport.http_protocol import ClientConnection
+from tests.contract.answers import hold_answer
 from tests.contract.api import RAW, tone
 from tests.unit.app.conftest import House
 from tests.waiting import until
@@ -108,6 +109,14 @@ class Place:
         await reader.readuntil(b"\r\n\r\n")
         return reader, writer
 
+    async def answer(self, request: bytes, until: bytes = b"\r\n\r\n") -> bytes:
+        """Return the beginning of the answer to a handshake of our own."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(request)
+        answer = await asyncio.wait_for(reader.readuntil(until), 30)
+        writer.close()
+        return answer
+
     def line(
         self, path: str, protocols: tuple[str, ...] = (PROTOCOL,), **headers: str
     ) -> AbstractAsyncContextManager[Line]:
@@ -131,6 +140,8 @@ async def line_at(url: str, path: str, protocols: tuple[str, ...] = (PROTOCOL,),
         proxy=None,
         max_size=None,
     ) as socket:
+        assert socket.response is not None
+        hold_answer("GET", path, 101, socket.response.headers, None)
         yield Line(socket)
 
 

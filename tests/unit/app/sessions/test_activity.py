@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Iterator
 from types import SimpleNamespace
 
-import msgspec
 import pytest
 from starlette.testclient import TestClient
 
@@ -15,11 +14,10 @@ from app.sessions.activity_counter import ActivityCounter, Day, Tally, hourly_wi
 from app.sessions.rendering import EventRenderer
 from app.windows import WindowRenderer
 from tests.contract.api import RAW
-from tests.unit.app.conftest import KEY, OPTIONS, House, client_of, serving
+from tests.unit.app.conftest import KEY, House, serving
 from tests.unit.app.sessions.sockets import opened
 from tests.unit.app.sessions.test_live import put
 from topics.errors import BadRequest, Unavailable
-from topics.keys import new_id
 from topics.ports.lists import Coverage
 from topics.ports.sessions import SessionView
 from topics.sessions.records import Opened
@@ -162,12 +160,6 @@ def test_days_beyond_session_limit_are_counted_once(
     asyncio.run(sound(house, 3.0))
     day = http.get("/api/v1/activity", params={"day": DAY}).json()
     assert (day["sessions"], day["left_out"]) == (1, 0)
-
-
-def test_key_is_required_before_day_is_checked() -> None:
-    locked = House(msgspec.structs.replace(OPTIONS, sessions_need_key=True))
-    with client_of(locked) as http:
-        assert http.get(f"/audio_sessions/{new_id()}/activity", params={"day": "yesterday"}).status_code == 401
 
 
 def test_day_is_merged_from_all_nodes(house: House, http: TestClient) -> None:

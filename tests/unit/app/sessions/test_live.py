@@ -1,7 +1,6 @@
 """Listening, over in-memory ports: slow readers, bounds, moves, and streams merged from other nodes."""
 
 import asyncio
-import json
 import time
 from typing import Any
 
@@ -9,6 +8,7 @@ import msgspec
 import pytest
 
 from app.sessions import joined_live, live, project_live, socket_events
+from tests import sse
 from tests.contract.api import RAW, silence, tone
 from tests.unit.app.conftest import KEY, House
 from tests.unit.app.double import Session
@@ -29,12 +29,8 @@ Event = tuple[str, Any]
 
 def events(exchange: Exchange) -> list[Event]:
     """Return the whole events of an answer so far."""
-    found = []
-    for block in exchange.body.split(b"\n\n")[:-1]:
-        if not block.startswith(b":"):
-            fields = dict(line.split(b": ", 1) for line in block.split(b"\n"))
-            found.append((fields[b"event"].decode(), json.loads(fields[b"data"])))
-    return found
+    lines = exchange.body.decode().rpartition("\n\n")[0].split("\n")
+    return [(name, data) for name, _, data in sse.events(lines)]
 
 
 def names(exchange: Exchange) -> list[str]:
@@ -151,8 +147,7 @@ async def test_moved_session_is_reported(house: House, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(house.sessions, "view", moved)
     house.sessions.covered = Coverage(frozenset(), 1, frozenset())
-    for follower in list(house.sessions.followers[session]):
-        follower.lose()
+    house.sessions.followers.wake(session, lost=True)
     await one.end()
     assert events(one)[-1] == ("moved", {"session_id": session})
     await all_of_them.until(lambda body: b"event: moved" in body and b"event: missing" in body)
@@ -163,8 +158,7 @@ async def test_moved_session_is_reported(house: House, monkeypatch: pytest.Monke
 async def test_shutdown_sends_error_event(house: House) -> None:
     exchange = project_stream(house)
     await until(lambda: house.sessions.listeners.get("project"))
-    for listener in list(house.sessions.listeners["project"]):
-        listener.lose()
+    house.sessions.listeners.wake("project", lost=True)
     await exchange.end()
     assert names(exchange) == ["error"]
     assert exchange.whole

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.sessions.rendering import PIECE, EventRenderer
-from app.windows import SenseEvent, WindowRenderer, encode
 from tests.unit.app.double import MODEL, TAGS, MemorySessions
 from topics.errors import Unavailable
 from topics.geometry import SENSE, SESSIONS, Geometry
@@ -121,12 +120,6 @@ def test_whole_seconds_have_no_decimal_point() -> None:
     shelf = Shelf(bytes(2 * len(TAGS)))
     assert b'"start_time":1,"end_time":3,' in EventRenderer(shelf, 0).events(SESSION, opened(geometry=SENSE), 0, 2)
     assert b'"start_time":0.5,"end_time":1.5,' in EventRenderer(shelf, 0).events(SESSION, opened(), 0, 2)
-
-
-def test_tag_names_are_escaped() -> None:
-    renderer = WindowRenderer(['Say "hi"', "Schön\\"])
-    event = renderer.event(SenseEvent, SESSIONS, 0, *renderer.reported_tags(bytes([200, 199])))
-    assert [tag["name"] for tag in json.loads(encode(event))["tags"]] == ['Say "hi"', "Schön\\"]
 
 
 def test_missing_windows_raise() -> None:

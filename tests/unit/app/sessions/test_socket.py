@@ -64,8 +64,7 @@ async def test_chunks_are_pipelined_and_acknowledged_together(house: House) -> N
         for _ in range(6):
             await line.socket.send(HALF)
         await until(lambda: len(house.sessions.unfolded) == 6)
-        house.sessions.slow = False
-        house.sessions.fold_sent()
+        house.sessions.catch_up()
         assert (await line.next_of("ack"))["next_chunk"] == 6
 
 
@@ -251,8 +250,7 @@ async def test_audio_after_end_of_failed_session_is_told_why(house: House) -> No
         fail(house, session)
         await line.socket.send(END)
         await line.socket.send(HALF)
-        house.sessions.slow = False
-        house.sessions.fold_sent()
+        house.sessions.catch_up()
         assert "not WAV" in (await refused(line, 4403, 403))["error"]
 
 
@@ -262,8 +260,7 @@ async def test_audio_after_end_is_refused_after_last_window(house: House) -> Non
         for message in (tone(1.5), END, HALF, HALF):
             await line.socket.send(message)
         await asyncio.wait_for(await line.socket.ping(), 30)
-        house.sessions.slow = False
-        house.sessions.fold_sent()
+        house.sessions.catch_up()
         told = await line.rest()
         assert await line.code() == 4403
     kinds = [one["type"] for one in told if one["type"] != "ack"]
@@ -279,8 +276,7 @@ async def test_end_waits_for_earlier_chunks(house: House) -> None:
         await until(lambda: len(house.sessions.unfolded) == 2)
         await asyncio.sleep(0.02)
         assert all(isinstance(command, Chunk) for _, command, _ in house.sessions.unfolded)
-        house.sessions.slow = False
-        house.sessions.fold_sent()
+        house.sessions.catch_up()
         messages = await line.rest()
     assert [one["next_chunk"] for one in of_type(messages, "ack")] == [2]
     assert messages[-1]["type"] == "end"
@@ -295,8 +291,7 @@ async def test_client_may_disconnect_after_end(house: House, last: bytes | str) 
             for message in (HALF, END, last):
                 await line.socket.send(message)
             await until(lambda: house.sessions.unfolded)
-        house.sessions.slow = False
-        house.sessions.fold_sent()
+        house.sessions.catch_up()
         await until(lambda: house.sessions.sessions[session].head.state is SessionState.READONLY)
     assert house.sessions.sessions[session].chunks == [HALF]
 
@@ -317,8 +312,7 @@ async def test_taken_number_waits_for_verdicts_of_later_chunks(house: House) -> 
             await line.socket.send(message)
         await until(lambda: len(house.sessions.unfolded) == 3)
         later, house.sessions.unfolded[1:] = house.sessions.unfolded[1:], []
-        house.sessions.slow = False
-        house.sessions.fold_sent()
+        house.sessions.catch_up()
         await line.socket.send(HALF)
         await line.socket.send(END)
         await line.socket.ping()
@@ -341,8 +335,7 @@ async def test_newer_sender_replaces_older_and_continues_after_it(house: House) 
             await asyncio.sleep(0.05)
             assert not greeting.done(), "a message of the older one may still be stored"
             async with here.line(path_of(session)) as newest:
-                house.sessions.slow = False
-                house.sessions.fold_sent()
+                house.sessions.catch_up()
                 assert (await newest.next())["next_chunk"] == 1
                 assert (await greeting)["type"] == "error"
                 assert await newer.code() == 4409
@@ -362,8 +355,7 @@ async def test_listener_does_not_replace_sender(house: House) -> None:
 
 async def test_moved_session_closes_socket(house: House) -> None:
     async with greeted(house) as (session, line):
-        for follower in list(house.sessions.followers[session]):
-            follower.lose()
+        house.sessions.followers.wake(session, lost=True)
         assert await line.rest() == []
         assert await line.code() == 1001
 
@@ -378,8 +370,7 @@ async def test_stopping_node_acknowledges_chunks_in_flight(house: House, monkeyp
         await until(lambda: house.sessions.unfolded)
         here.server.should_exit = True
         await asyncio.sleep(0.2)
-        house.sessions.slow = False
-        house.sessions.fold_sent()
+        house.sessions.catch_up()
         assert [one["type"] for one in await line.rest()] == ["ack"]
         assert await line.code() == 1001
 

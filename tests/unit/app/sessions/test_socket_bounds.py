@@ -61,8 +61,7 @@ async def test_unacknowledged_bytes_are_limited(
         await asyncio.sleep(0.3)
         assert len(house.sessions.unfolded) in held
         assert len(chunk) == 1 or not sending.done()
-        house.sessions.slow = False
-        house.sessions.fold_sent()
+        house.sessions.catch_up()
         await sending
         while (await line.next_of("ack"))["next_chunk"] < count:
             pass

@@ -16,11 +16,12 @@ from app.sessions import commands, socket_events
 from app.sessions.cursors import FIRST, parse
 from app.sessions.rendering import EventRenderer
 from app.sessions.socket_events import EventReader
+from tests import sse
 from tests.contract.api import RAW, silence, tone, wav
 from tests.unit.app.conftest import KEY, House
 from tests.unit.app.jobs.conftest import Exchange
 from tests.unit.app.sessions.sockets import END, MAKING, Place, opened, path_of, place, refused
-from tests.waiting import until
+from tests.waiting import turn, until
 from topics.choices import Choices, SoundRule
 from topics.ports.directory import Principal
 from topics.sessions.records import Chunk, Deleted, Expired, Sealed, SessionCommand
@@ -61,6 +62,37 @@ async def test_sound_events_start_and_end(house: House) -> None:
     assert kinds.index("session") < len(kinds) - 1, "sounds that are still on end with the session"
 
 
+class Readings:
+    """Reads the events of a session from its rows, of all types."""
+
+    def __init__(self, house: House, session: str) -> None:
+        self.house, self.session = house, session
+        self.renderer = EventRenderer(house.sessions, 1 << 20)
+
+    def at(self, place: tuple[int, int]) -> EventReader:
+        opened = self.house.sessions.sessions[self.session].opened
+        return EventReader(self.renderer, self.session, opened, place, frozenset(socket_events.TYPES))
+
+    def rest(self, reader: EventReader) -> list[socket_events.Event]:
+        view, found = self.house.sessions.view(self.session), []
+        assert view is not None
+        while reader.more(view):
+            found += reader.step(view, None)
+        return found
+
+    def hold(self, whole: list[socket_events.Event]) -> None:
+        """Check that readers from the start and from every cursor get the same events."""
+        assert self.rest(self.at(FIRST)) == whole
+        places = [parse("after", self.session, at or "") for _, at, _ in whole]
+        assert places == sorted(set(places))
+        for number, after in enumerate(places, 1):
+            assert self.rest(self.at(after)) == whole[number:]
+
+
+def heard(chance: random.Random) -> bytes:
+    return (tone if chance.random() < 0.6 else silence)(chance.choice((0.5, 1, 2.5)))
+
+
 @pytest.mark.parametrize("seed", range(6))
 async def test_events_after_any_cursor_are_same(house: House, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that resumes on any node derives the same events from the rows, even in the middle of a window."""
@@ -68,27 +100,13 @@ async def test_events_after_any_cursor_are_same(house: House, seed: int, monkeyp
     monkeypatch.setattr(socket_events, "STEP", 4)
     chance = random.Random(seed)
     session = await opened(house)
-    pieces = [(tone if chance.random() < 0.6 else silence)(chance.choice((0.5, 1, 2.5))) for _ in range(30)]
-    await house.sessions.submit(session, Chunk("c", 0, b"".join(pieces)))
+    await house.sessions.submit(session, Chunk("c", 0, b"".join(heard(chance) for _ in range(30))))
     await house.sessions.submit(session, Sealed("s"))
     await analysed(house, session)
-    view = house.sessions.view(session)
-    assert view is not None
-    renderer = EventRenderer(house.sessions, 1 << 20)
-    wanted = frozenset(socket_events.TYPES)
-
-    def events(after: tuple[int, int]) -> list[socket_events.Event]:
-        reader, found = EventReader(renderer, session, view.opened, after, wanted), []
-        while reader.more(view):
-            found += reader.step(view, None)
-        return found
-
-    whole = events(FIRST)
+    readings = Readings(house, session)
+    whole = readings.rest(readings.at(FIRST))
     assert {kind for kind, _, _ in whole} == {"window", "sound.started", "sound.ended", "session"}
-    places = [parse("after", session, at or "") for _, at, _ in whole]
-    assert places == sorted(set(places))
-    for number, after in enumerate(places, 1):
-        assert events(after) == whole[number:]
+    readings.hold(whole)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -97,21 +115,8 @@ async def test_changed_rules_do_not_alter_past_events(house: House, seed: int, m
     monkeypatch.setattr(socket_events, "LOOK_BACK", 3)
     chance = random.Random(seed)
     session = await opened(house)
-    renderer, wanted = EventRenderer(house.sessions, 1 << 20), frozenset(socket_events.TYPES)
-
-    def read(reader: EventReader) -> list[socket_events.Event]:
-        view, found = house.sessions.view(session), []
-        assert view is not None
-        while reader.more(view):
-            found += reader.step(view, None)
-        return found
-
-    def reader_at(place: tuple[int, int]) -> EventReader:
-        view = house.sessions.view(session)
-        assert view is not None
-        return EventReader(renderer, session, view.opened, place, wanted)
-
-    live, told = reader_at(FIRST), []
+    readings = Readings(house, session)
+    live, told = readings.at(FIRST), []
     for number in range(40):
         body: dict[str, object] = {}
         if chance.random() < 0.6:
@@ -120,17 +125,14 @@ async def test_changed_rules_do_not_alter_past_events(house: House, seed: int, m
         if chance.random() < 0.4:
             body["sound_rules"] = chance.choice(({}, {"Speech": {"margin": 6}}, {"Siren": {"windows": 2, "of": 2}}))
         assert await patch(house, session, body) == (204, "")
-        audio = (tone if chance.random() < 0.6 else silence)(chance.choice((0.5, 1, 2.5)))
-        await house.sessions.submit(session, Chunk("c", number, audio))
-        await asyncio.sleep(0.001)
-        told += read(live)
+        await house.sessions.submit(session, Chunk("c", number, heard(chance)))
+        await turn()
+        told += readings.rest(live)
     await house.sessions.submit(session, Sealed("s"))
     await analysed(house, session)
-    told += read(live)
+    told += readings.rest(live)
     assert len(house.sessions.sessions[session].opened.tuned) > 20
-    assert read(reader_at(FIRST)) == told
-    for number, (_, at, _) in enumerate(told, 1):
-        assert read(reader_at(parse("after", session, at or ""))) == told[number:]
+    readings.hold(told)
 
 
 async def test_invalid_rule_changes_are_rejected(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,10 +167,9 @@ async def test_event_stream_and_socket_agree(house: House) -> None:
         told = [one for one in await line.rest() if "cursor" in one and one["type"] not in ("hello", "end")]
     path = f"/audio_sessions/{session}/live"
     stream = await Exchange(house, path + query).end()
-    blocks = [dict(row.split(b": ", 1) for row in one.split(b"\n")) for one in stream.body.split(b"\n\n")[:-1]]
-    assert [json.loads(one[b"data"]) for one in blocks[:-1]] == told
-    assert [one[b"id"].decode() for one in blocks[:-1]] == [one["cursor"] for one in told]
-    assert [one[b"event"].decode() for one in blocks] == [*(one["type"] for one in told), "ended"]
+    *streamed, last = sse.events(stream.body.decode().split("\n"))
+    assert streamed == [(one["type"], one["cursor"], one) for one in told]
+    assert last[0] == "ended"
     half = told[len(told) // 2]["cursor"]
     rest = await Exchange(house, path + query, last_event_id=half).end()
     assert rest.body == stream.body[stream.body.index(half.encode() + b"\nda") :].split(b"\n\n", 1)[1]

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from streams.folding.followers import Subscription
 from tests.contract.api import tone
 from tests.unit.app.conftest import OPTIONS, House
-from tests.unit.app.double import Subscription
 from tests.unit.app.jobs.conftest import Exchange
 from tests.unit.app.sessions.sockets import opened
 from topics.errors import Unavailable
@@ -90,8 +90,7 @@ async def test_moved_partition_ends_wait_with_503(monkeypatch: pytest.MonkeyPatc
     await turns()
     if seen == "view":
         monkeypatch.setattr(house.sessions, "view", gone)
-    for watch in house.sessions.followers[session]:
-        (watch.lose if seen == "watch" else watch.wake)()
+    house.sessions.followers.wake(session, lost=seen == "watch")
     await reader.end()
     assert reader.status == 503
     assert reader.headers["retry-after"] == {"watch": "1", "view": "3"}[seen]

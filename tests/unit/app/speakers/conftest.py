@@ -16,8 +16,9 @@ END = EDGE + b"--\r\n"
 VOICE = b"RIFF\r\n" + bytes(range(14))
 
 
-def part(disposition: str, content: bytes) -> bytes:
-    return EDGE + b"\r\nContent-Disposition: form-data; " + disposition.encode() + b"\r\n\r\n" + content + b"\r\n"
+def part(disposition: str, content: bytes, kind: str = "") -> bytes:
+    headers = f"Content-Disposition: form-data; {disposition}\r\n" + (f"Content-Type: {kind}\r\n" if kind else "")
+    return EDGE + b"\r\n" + headers.encode() + b"\r\n" + content + b"\r\n"
 
 
 def named(speaker: str) -> bytes:

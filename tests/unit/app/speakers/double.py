@@ -1,4 +1,4 @@
-"""The speakers port in memory: the service's caps, and voices that are identified by their bytes."""
+"""The speakers port in memory: voices are identified by their bytes."""
 
 import asyncio
 import os
@@ -10,8 +10,6 @@ import msgspec
 from topics.errors import EarshotError, RuleBroken
 from topics.ports.speakers import Profile, ReEnrollment, SpeakerTurn
 
-MOST_SPEAKERS: Final = 50
-MOST_SAMPLES: Final = 20
 #: Registration time of the first speaker, milliseconds: 2026-01-02T03:04:05.678Z.
 BEGINNING: Final = 1_767_323_045_678
 #: A voice lasts a second per byte.
@@ -54,12 +52,8 @@ class MemorySpeakers:
     async def register(self, organization: str, speaker: str, file: int) -> Profile:
         registered = await self._of(organization)
         if speaker not in registered:
-            if len(registered) >= MOST_SPEAKERS:
-                raise RuleBroken(f"speaker_max_count({MOST_SPEAKERS}) exceeded")
             registered[speaker] = Registered(BEGINNING + len(registered))
         known = registered[speaker]
-        if len(known.voices) >= MOST_SAMPLES:
-            raise RuleBroken(f"voice_max_count({MOST_SAMPLES}) exceeded")
         known.voices.append(_content(file))
         return known.profile(speaker)
 

@@ -33,13 +33,9 @@ def test_own_sound_is_marked_learnt_and_enabled(api: Api, jobs: Jobs) -> None:
     for place, noun in ((f"jobs/{job}", "jobs"), (f"sessions/{session}", "sessions")):
         mark(place, 0, 3)
         refused("GET", f"{OWN}/{place}", 409, "has to be learnt first")
-        refused("GET", f"{OWN}/{place}?from=x", 400, "from")
-        refused("POST", f"{OWN}/{place}", 400, "after start", start=3, end=3)
-        refused("POST", f"{OWN}/{place}", 409, "after the analysed audio", start=900, end=901)
         refused("POST", f"/own_sounds/Siren/{place}", 400, "knows a sound Siren already", start=0, end=3)
         refused("POST", f"{OWN}/{noun}/{new_id()}", 404, "Not Found", start=0, end=3)
     refused("PATCH", OWN, 409, "has to be learnt first", on=True)
-    refused("PATCH", OWN, 400, "on", on="yes")
     refused("POST", f"{OWN}/learn", 400, "2 passages are marked as the sound, and 10 are needed")
     for number in range(1, TAKES):
         mark(f"jobs/{job}", WARBLE_S * number, WARBLE_S * number + 3)

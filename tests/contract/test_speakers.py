@@ -83,6 +83,8 @@ def test_audio_over_ten_minutes_is_rejected(api: Speakers) -> None:
 def test_audio_with_too_little_speech_is_rejected(api: Speakers) -> None:
     for audio in (silence(5.0), tone(5.0), silence(3.0) + stretch(ANNA, 1.0, 0.6).tobytes() + silence(3.0)):
         assert "speech" in refused(api.add("Anna", wav(audio)), 200)
+    for call in (lambda audio: api.add("Anna", audio), api.recognize):
+        assert "audio" in refused(call(b"no audio at all"), 200)
     assert data(api.listed()) == []
     assert api.turns(wav(silence(5.0))) == []
 
@@ -222,17 +224,6 @@ def test_removed_speaker_leaves_no_trace(api: Speakers, service: ServiceProcess)
     assert {what: found(service.data, clue) for what, clue in clues.items()} == {what: [] for what in clues}
     assert api.entries().keys() == {"Bert"}
     assert name not in service.log.read_text(errors="replace")
-
-
-def test_deleted_organization_leaves_no_trace(service: ServiceProcess, other: Organization) -> None:
-    audio = unique(CLEO)
-    with Speakers(service, other.key) as api:
-        data(api.add("Ariadne_Featherstonehaugh", audio))
-        service.operate("DELETE", f"/organizations/{other.id}")
-        for answer in (api.listed(), api.add("Anna", voice(ANNA))):
-            refused(answer, 401, "organization not found")
-    assert found(service.data, b"Ariadne_Featherstonehaugh") == []
-    assert found(service.data, audio[40_000:40_064]) == []
 
 
 def unique(reader: Path) -> bytes:

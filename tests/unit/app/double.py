@@ -68,7 +68,8 @@ class Crowd(defaultdict[str, set[Any]]):
     def __init__(self) -> None:
         super().__init__(set)
 
-    def enter(self, id: str, follower: F) -> F:
+    def enter(self, kind: Callable[..., F], id: str, *arguments: object) -> F:
+        follower = kind(self, id, *arguments)
         self[id].add(follower)
         return follower
 
@@ -107,9 +108,9 @@ class MemoryItems:
     noun = "sessions"
 
     def __init__(self) -> None:
-        self.followers: Any = Crowd()
+        self.followers = Crowd()
         #: By project.
-        self.listeners: Any = Crowd()
+        self.listeners = Crowd()
         self.failure: EarshotError | None = None
         #: Sessions or jobs of another node, and its URL.
         self.elsewhere: dict[str, str] = {}
@@ -132,7 +133,7 @@ class MemoryItems:
         return self.covered
 
     def follow(self, id: str) -> Follower:
-        return self.followers.enter(id, Follower(self.followers, id))
+        return self.followers.enter(Follower, id)
 
     def hearing(self, name: str | None, own: Sequence[OwnSound], choices: Choices) -> tuple[str, Hearing]:
         if name not in (None, MODEL.partition("@")[0]):
@@ -192,7 +193,7 @@ class MemorySessions(MemoryItems):
         return number < len(chunks) and chunks[number] == data
 
     def subscribe(self, session: str, woken: Callable[[bool], None]) -> Subscription:
-        return self.followers.enter(session, Subscription(self.followers, session, woken))
+        return self.followers.enter(Subscription, session, woken)
 
     def _fold(self, session: str, command: SessionCommand) -> Verdict:
         assert_stored(command, record_codec.decode_command)
@@ -253,8 +254,7 @@ class MemorySessions(MemoryItems):
         return Tap(self.sounds)
 
     def follow_project(self, project: str, session: str | None = None) -> ProjectFollower:
-        tap: Any = Tap(self.sounds)
-        return self.listeners.enter(project, ProjectFollower(self.listeners, project, tap))
+        return self.listeners.enter(ProjectFollower, project, Tap(self.sounds))
 
     def model(self) -> str:
         return MODEL

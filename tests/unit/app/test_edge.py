@@ -4,6 +4,7 @@ import base64
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
@@ -101,10 +102,7 @@ def test_uncertain_write_must_not_be_repeated(house: House, http: TestClient) ->
 def test_internal_error_is_logged_and_not_disclosed(
     house: House, http: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(session: str) -> None:
-        raise RuntimeError("secret table at /var/rows")
-
-    monkeypatch.setattr(house.sessions, "view", broken)
+    monkeypatch.setattr(house.sessions, "view", mock.Mock(side_effect=RuntimeError("secret table at /var/rows")))
     with capture_logs() as lines:
         answer = http.get(f"/audio_sessions/{UNKNOWN}/status", headers={"X-Request-Id": "mine-1"})
     generic(answer, 500)

@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import httpx2
 import msgspec
@@ -135,15 +136,14 @@ async def test_ledger_lines_are_read_lazily(monkeypatch: pytest.MonkeyPatch, for
     monkeypatch.setattr(streaming, "PIECE_BYTES", 300)
     asked = 0
 
-    class Endless:
-        async def lines(self, period: UsageFilter) -> AsyncGenerator[list[Charge], None]:
-            nonlocal asked
-            while True:
-                asked += 1
-                yield [Charge("j" * 24, MeteredService.SOUND, "p" * 24, "o" * 24, 1, "m", NOVEMBER)]
+    async def lines(period: UsageFilter) -> AsyncGenerator[list[Charge], None]:
+        nonlocal asked
+        while True:
+            asked += 1
+            yield [Charge("j" * 24, MeteredService.SOUND, "p" * 24, "o" * 24, 1, "m", NOVEMBER)]
 
     nothing: Any = None
-    endless: Any = Endless()
+    endless: Any = mock.Mock(lines=lines)
     scope = {"method": "GET", "headers": [], "query_string": f"lines=true&format={form}".encode()}
     reply = await operations.read_usage.handler(
         Call(scope, nothing, nothing), AdminContext(endless, nothing, Meters(tuple), nothing, nothing, b"")

@@ -3,6 +3,7 @@
 import socket
 from collections.abc import AsyncGenerator
 from typing import Any
+from unittest import mock
 
 import pytest
 from starlette.testclient import TestClient
@@ -191,11 +192,7 @@ def test_partitions_of_invalid_answer_are_missing(
     http: TestClient, house: House, monkeypatch: pytest.MonkeyPatch, answer: bytes
 ) -> None:
     """For example, another version."""
-
-    async def forward(self: object, scope: object, owner: str, body: bytes) -> Reply:
-        return Reply(200, [], answer)
-
-    monkeypatch.setattr(Forwarder, "forward", forward)
+    monkeypatch.setattr(Forwarder, "forward", mock.AsyncMock(return_value=Reply(200, [], answer)))
     house.jobs.covered = Coverage(frozenset({0}), 2, frozenset({"http://other"}))
     assert read(http, "jobs")["missing"] == {"partitions": 1, "of": 2}
 

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
@@ -22,14 +23,8 @@ ORIGIN = "https://app.example.org"
 
 @pytest.mark.parametrize("path", DOCUMENTS.table)
 def test_document_is_built_once_and_has_etag(monkeypatch: pytest.MonkeyPatch, http: TestClient, path: str) -> None:
-    made: list[str] = []
-
-    def counted(name: str, *arguments: Any) -> bytes:
-        made.append(name)
-        return original(name, *arguments)
-
-    original = build.build
-    monkeypatch.setattr(build, "build", counted)
+    made = mock.Mock(wraps=build.build)
+    monkeypatch.setattr(build, "build", made)
     first = http.get(path)
     assert first.status_code == 200
     again = http.get(path, headers={"If-None-Match": f'W/"x", {first.headers["etag"]}'})
@@ -37,7 +32,7 @@ def test_document_is_built_once_and_has_etag(monkeypatch: pytest.MonkeyPatch, ht
     assert again.headers["etag"] == first.headers["etag"]
     assert http.get(path, headers={"If-None-Match": '"other"'}).status_code == 200
     assert http.head(path).headers["etag"] == first.headers["etag"]
-    assert len(made) == 1
+    assert made.call_count == 1
 
 
 def test_import_loads_no_document_modules() -> None:

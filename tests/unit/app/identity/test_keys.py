@@ -54,6 +54,14 @@ def desk() -> Desk:
     return Desk()
 
 
+async def stream(desk: Desk, key: str = "good") -> asyncio.Task[EarshotError]:
+    """Begin a stream of an accepted key."""
+    await desk.cache.holder(key)
+    ended = asyncio.create_task(desk.cache.ended(key))
+    await asyncio.sleep(0)
+    return ended
+
+
 async def ends(stream: asyncio.Task[EarshotError], why: type[EarshotError] = Unauthorized) -> None:
     """Wait until the stream of a key ends, for this reason."""
     assert isinstance(await asyncio.wait_for(stream, 30), why)
@@ -191,9 +199,7 @@ async def test_lookup_started_before_invalidation_is_not_cached(desk: Desk) -> N
 
 
 async def test_stream_ends_when_invalidated_key_is_rejected(desk: Desk) -> None:
-    await desk.cache.holder("good")
-    ended = asyncio.create_task(desk.cache.ended("good"))
-    await asyncio.sleep(0)
+    ended = await stream(desk)
     desk.cache.forget(lambda holder: True)
     await until(lambda: desk.directory.questions == 2)
     assert not ended.done(), "the key is good"
@@ -223,9 +229,7 @@ async def test_stream_checks_key_again_when_cache_expires(monkeypatch: pytest.Mo
 
 async def test_short_outage_after_invalidation_ends_no_stream(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
     monkeypatch.setattr(keys, "STREAM_SECONDS", 0.001)
-    await desk.cache.holder(OF_OUR_FORM)
-    ended = asyncio.create_task(desk.cache.ended(OF_OUR_FORM))
-    await asyncio.sleep(0)
+    ended = await stream(desk, OF_OUR_FORM)
     desk.directory.down = True
     desk.cache.forget(lambda holder: True)
     await until(lambda: desk.directory.questions > 3)
@@ -238,8 +242,7 @@ async def test_short_outage_after_invalidation_ends_no_stream(monkeypatch: pytes
 async def test_flood_of_unknown_keys_neither_ends_nor_prolongs_stream() -> None:
     """The address of the stream has no try left, which would otherwise keep a revoked key's stream open."""
     desk = Desk(tries=1)
-    await desk.cache.holder(OF_OUR_FORM)
-    ended = asyncio.create_task(desk.cache.ended(OF_OUR_FORM))
+    ended = await stream(desk, OF_OUR_FORM)
     for _ in range(BURST):
         with pytest.raises(Unauthorized):
             await desk.cache.holder(apikeys.new(KeyKind.PROJECT))
@@ -292,8 +295,7 @@ async def test_stream_is_open_no_longer_than_its_key_is_accepted(monkeypatch: py
 
 async def test_stream_ends_without_verdict_after_grace(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
     monkeypatch.setattr(keys, "STREAM_SECONDS", 0.001)
-    await desk.cache.holder("good")
-    ended = asyncio.create_task(desk.cache.ended("good"))
+    ended = await stream(desk)
     await asyncio.sleep(0.01)
     desk.directory.down = True
     desk.cache.forget(lambda holder: True)

@@ -369,10 +369,7 @@ def test_json_audio_over_limit_is_rejected(house: House, http: TestClient) -> No
 
 
 def test_full_disk_returns_503(house: House, http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: UploadSpool, data: bytes) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(UploadSpool, "write", full)
+    monkeypatch.setattr(UploadSpool, "write", mock.Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
     for answer in (http.post("/api/v1/analyze", json=body()), sent(http)):
         assert answer.status_code == 503
         assert "retry-after" in answer.headers

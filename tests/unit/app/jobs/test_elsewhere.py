@@ -20,10 +20,11 @@ from topics.ports.directory import AudioLink
 
 
 @contextlib.asynccontextmanager
-async def served(house: House) -> AsyncIterator[str]:
-    """Serve a house on the running loop."""
-    async with listening(house.app) as (server, _):
+async def served(owner: House, asker: House) -> AsyncIterator[str]:
+    """Serve a house on the running loop, until the other one has closed its connections to it."""
+    async with listening(owner.app) as (server, _):
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        await asker.app.state.forwarder.close()
 
 
 @pytest.fixture
@@ -33,9 +34,8 @@ def owner() -> House:
 
 @pytest.fixture
 def url(loop: asyncio.Runner, house: House, owner: House) -> Iterator[str]:
-    serving = served(owner)
+    serving = served(owner, house)
     yield loop.run(serving.__aenter__())
-    loop.run(house.app.state.forwarder.close())
     loop.run(serving.__aexit__(None, None, None))
 
 

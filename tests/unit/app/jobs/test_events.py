@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -212,10 +213,7 @@ async def test_moved_job_ends_with_error_event(monkeypatch: pytest.MonkeyPatch, 
 
 
 async def test_unreadable_result_ends_with_error_event(monkeypatch: pytest.MonkeyPatch, house: House) -> None:
-    def broken(job: str, service: Service, number: int) -> bytes:
-        raise ServiceError("the store fails")
-
-    monkeypatch.setattr(house.jobs, "portion", broken)
+    monkeypatch.setattr(house.jobs, "portion", mock.Mock(side_effect=ServiceError("the store fails")))
     job = house.jobs.create(SOUND)
     house.jobs.perform(job, Service.SOUND, sounds("Siren"))
     exchange = await stream(house, job).end()

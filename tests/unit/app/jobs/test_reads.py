@@ -230,10 +230,7 @@ def test_routing_errors_have_json_body(http: TestClient) -> None:
 def test_internal_error_is_plain_text(house: House, http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     job = house.jobs.create(SOUND)
 
-    def broken(job: str) -> None:
-        raise RuntimeError("secret")
-
-    monkeypatch.setattr(house.jobs, "view", broken)
+    monkeypatch.setattr(house.jobs, "view", mock.Mock(side_effect=RuntimeError("secret")))
     answer = http.get(f"/api/v1/jobs/{job}")
     assert (answer.status_code, answer.text) == (500, "Internal Server Error")
     assert answer.headers["content-type"].startswith("text/plain")
@@ -249,19 +246,13 @@ def long_job(house: House, portions: int = 20) -> str:
 
 async def test_long_result_is_rendered_while_sending(house: House) -> None:
     job = long_job(house)
-    reads: list[int] = []
-    portion = house.jobs.portion
-
-    def counted(job: str, service: Service, number: int) -> bytes | None:
-        reads.append(number)
-        return portion(job, service, number)
-
-    house.jobs.portion = counted  # type: ignore[method-assign]
+    portion = mock.Mock(wraps=house.jobs.portion)
+    house.jobs.portion = portion  # type: ignore[method-assign]
     exchange = Exchange(house, f"/api/v1/jobs/{job}", x_api_key=KEY)
     exchange.reading.clear()
     for _ in range(50):
         await asyncio.sleep(0)
-    assert 0 < len(reads) <= 12, "a client that does not read keeps the rest in the table"
+    assert 0 < portion.call_count <= 12, "a client that does not read keeps the rest in the table"
     exchange.reading.set()
     await exchange.end()
     assert (exchange.status, exchange.whole) == (200, True)
@@ -269,7 +260,7 @@ async def test_long_result_is_rendered_while_sending(house: House) -> None:
     windows = json.loads(exchange.body)["result"]["sound_event_detection"]["results"]
     assert [window["id"] for window in windows] == [f"w{number}" for number in range(2000)]
     assert {len(window["classes"]) for window in windows} == {2}
-    assert reads == list(range(20))
+    assert [call.args[2] for call in portion.call_args_list] == list(range(20))
     head = await Exchange(house, f"/api/v1/jobs/{job}", "HEAD", x_api_key=KEY).end()
     assert (head.status, head.body, head.whole) == (200, b"", True)
     await until(alone)

@@ -30,7 +30,7 @@ async def test_forwarded_request_waits_for_owner(house: House, monkeypatch: pyte
     monkeypatch.setattr(forwarding, "UPLOAD_SECONDS", 0.05)
     monkeypatch.setattr(forwarding, "SILENCE_SECONDS", 0.05)
     owner = House()
-    async with served(owner) as url:
+    async with served(owner, house) as url:
         house.jobs.elsewhere = Elsewhere(url)
         post = Post(house, idempotency_key="mine")
         stream = Post(house, body=form({**WHISPER, "stream": "true"}), idempotency_key="mine")
@@ -44,19 +44,17 @@ async def test_forwarded_request_waits_for_owner(house: House, monkeypatch: pyte
         assert stream.events[-1]["type"] == "transcript.text.done"
         wrong = await Post(house, idempotency_key="mine", body=form({"model": "gpt-9"})).end()
         assert (wrong.status, wrong.json["error"]["code"]) == (404, "model_not_found")
-    await house.app.state.forwarder.close()
 
 
 async def test_owner_timeout_returns_503(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forwarding, "PATIENT_SECONDS", 0.2)
     owner = House()
-    async with served(owner) as url:
+    async with served(owner, house) as url:
         house.jobs.elsewhere = Elsewhere(url)
         post = Post(house, idempotency_key="mine")
         await accepted(owner)
         await post.end()
         assert (post.status, post.json["error"]["type"]) == (503, "server_error")
-    await house.app.state.forwarder.close()
 
 
 FIRST, SECOND, THIRD = (Segment(1000 * n, 1000 * n + 900, text) for n, text in enumerate(("One.", "Two.", "Three.")))

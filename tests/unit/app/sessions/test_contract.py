@@ -73,6 +73,10 @@ def test_invalid_field_is_named(api: Api, field: str, value: Any) -> None:
     generic(api.post(body), 400, naming=named)
 
 
+def test_oversized_creation_body_is_rejected(api: Api) -> None:
+    generic(api.post({**STREAM, "metadata": {"note": "x" * 100_000}}), 413)
+
+
 @pytest.mark.parametrize(
     "content_type",
     [

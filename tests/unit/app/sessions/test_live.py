@@ -3,6 +3,7 @@
 import asyncio
 import time
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
@@ -141,11 +142,7 @@ async def test_moved_session_is_reported(house: House, monkeypatch: pytest.Monke
     one, all_of_them = Exchange(house, f"/audio_sessions/{session}/live"), project_stream(house)
     for exchange in (one, all_of_them):
         await exchange.until(lambda body: b"event: session" in body)
-
-    def moved(session: str) -> None:
-        raise Unavailable("another node has it")
-
-    monkeypatch.setattr(house.sessions, "view", moved)
+    monkeypatch.setattr(house.sessions, "view", mock.Mock(side_effect=Unavailable("another node has it")))
     house.sessions.covered = Coverage(frozenset(), 1, frozenset())
     house.sessions.followers.wake(session, lost=True)
     await one.end()
@@ -164,16 +161,20 @@ async def test_shutdown_sends_error_event(house: House) -> None:
     assert exchange.whole
 
 
-async def test_sessions_of_other_projects_are_not_streamed(house: House) -> None:
+async def test_other_projects_are_not_streamed(house: House) -> None:
     foreign = await opened(house, "others")
+    foreign_job = house.jobs.create(SOUND, project="others")
     exchange = Exchange(house, f"/api/v1/live?strips={foreign}", x_api_key=KEY)
     await until(lambda: house.sessions.listeners.get("project"))
     await put(house, foreign, 0, 2.0)
-    own = await opened(house)
-    await put(house, own, 0, 1.0)
+    house.jobs.perform(foreign_job, Service.SOUND)
+    house.jobs.command(foreign_job, Removed("r"))
     await house.sessions.submit(foreign, Deleted("d"))
-    await exchange.until(lambda body: b"event: window" in body)
+    await put(house, await opened(house), 0, 1.0)
+    own_job = house.jobs.create(SOUND)
+    await exchange.until(lambda body: b"event: window" in body and own_job.encode() in body)
     assert foreign.encode() not in exchange.body
+    assert foreign_job.encode() not in exchange.body
     await over(exchange)
 
 
@@ -196,24 +197,31 @@ async def test_session_joined_midway_includes_recent_windows(house: House) -> No
     await over(exchange)
 
 
-async def test_stream_merges_all_nodes(house: House) -> None:
+async def test_stream_merges_all_nodes(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     other = House()
-    async with served(other) as url:
+    async with served(other, house) as url:
         other.sessions.covered = Coverage(frozenset({1}), 3, frozenset({"http://never.asked"}))
         house.sessions.covered = Coverage(frozenset({0}), 3, frozenset({url}))
         here, there = await opened(house), await opened(other)
+        job_here, job_there = house.jobs.create(SOUND), other.jobs.create(SOUND)
         exchange = project_stream(house)
         await exchange.until(lambda body: body.count(b"event: session") == 2 and b"event: missing" in body)
+        await exchange.until(lambda body: job_here.encode() in body and job_there.encode() in body)
         await put(house, here, 0, 1.5)
         await put(other, there, 0, 1.5)
-        await exchange.until(lambda body: body.count(b"event: window") == 4)
+        other.jobs.perform(job_there, Service.SOUND)
+        await exchange.until(lambda body: body.count(b"event: window") == 4 and b"completed" in body)
         assert {data["session_id"] for name, data in events(exchange) if name == "window"} == {here, there}
+        assert jobs_told(exchange, job_there) == [("accepted", 0), ("completed", 1)]
         assert b"event: part" not in exchange.body, "that is between nodes"
         await until(lambda: ("missing", {"partitions": 1, "of": 3}) in events(exchange))
         assert not other.sessions.listeners.get("others")
+        monkeypatch.setattr(house.jobs, "view", mock.Mock(side_effect=Unavailable("another node has it")))
+        house.jobs.perform(job_here, Service.SOUND)
+        await asyncio.sleep(0.05)
+        assert jobs_told(exchange, job_here) == [("accepted", 0)]
         await over(exchange)
         await until(lambda: not any(other.sessions.listeners["project"]))
-    await house.app.state.forwarder.close()
 
 
 async def test_forwarded_stream_covers_only_this_node(house: House) -> None:
@@ -331,11 +339,7 @@ async def test_changes_wait_while_nothing_may_be_read(house: House, monkeypatch:
     job, view = house.jobs.create(SOUND), house.jobs.view
     exchange = project_stream(house)
     await exchange.until(lambda body: job.encode() in body)
-
-    def outdated(job: str) -> None:
-        raise Unavailable("what this node has may be outdated")
-
-    monkeypatch.setattr(house.jobs, "view", outdated)
+    monkeypatch.setattr(house.jobs, "view", mock.Mock(side_effect=Unavailable("what is here may be outdated")))
     house.sessions.covered = Coverage(frozenset(), 1, frozenset())
     house.jobs.perform(job, Service.SOUND)
     await exchange.until(lambda body: b"event: missing" in body)
@@ -344,38 +348,3 @@ async def test_changes_wait_while_nothing_may_be_read(house: House, monkeypatch:
     house.sessions.covered = Coverage(frozenset({0}), 1, frozenset())
     await exchange.until(lambda body: b"completed" in body)
     await over(exchange)
-
-
-async def test_jobs_of_other_projects_are_not_streamed(house: House) -> None:
-    foreign = house.jobs.create(SOUND, project="others")
-    exchange = project_stream(house)
-    await until(lambda: house.sessions.listeners.get("project"))
-    house.jobs.perform(foreign, Service.SOUND)
-    house.jobs.command(foreign, Removed("r"))
-    own = house.jobs.create(SOUND)
-    await exchange.until(lambda body: own.encode() in body)
-    assert foreign.encode() not in exchange.body
-    await over(exchange)
-
-
-async def test_jobs_of_all_nodes_are_streamed(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    other = House()
-    async with served(other) as url:
-        other.sessions.covered = Coverage(frozenset({1}), 2, frozenset({"http://never.asked"}))
-        house.sessions.covered = Coverage(frozenset({0}), 2, frozenset({url}))
-        here, there = house.jobs.create(SOUND), other.jobs.create(SOUND)
-        exchange = project_stream(house)
-        await exchange.until(lambda body: here.encode() in body and there.encode() in body)
-        other.jobs.perform(there, Service.SOUND)
-        await exchange.until(lambda body: b"completed" in body)
-        assert jobs_told(exchange, there) == [("accepted", 0), ("completed", 1)]
-
-        def moved(job: str) -> None:
-            raise Unavailable("another node has it")
-
-        monkeypatch.setattr(house.jobs, "view", moved)
-        house.jobs.perform(here, Service.SOUND)
-        await asyncio.sleep(0.05)
-        assert jobs_told(exchange, here) == [("accepted", 0)]
-        await over(exchange)
-    await house.app.state.forwarder.close()

@@ -17,7 +17,7 @@ from tests.contract.api import RAW, tone, wav
 from tests.garbage import uncollected
 from tests.unit.app.conftest import House
 from tests.unit.app.sessions.sockets import END, HALF, greeted, of_type, opened, path_of, place, refused
-from tests.waiting import until
+from tests.waiting import turn, until
 from topics.errors import RecordError
 from topics.sessions.records import Chunk, Cursor, Sealed
 from topics.sessions.rules import SessionState
@@ -118,7 +118,7 @@ async def test_reader_starts_at_requested_position(house: House, query: str, num
     session = await opened(house)
     await house.sessions.submit(session, Chunk("c", 0, tone(2)))
     await house.sessions.submit(session, Sealed("s"))
-    await asyncio.sleep(0.01)
+    await turn()
     async with place(house) as here, here.line(path_of(session, query)) as line:
         assert (await line.next())["state"] == "readonly"
         messages = await line.rest()

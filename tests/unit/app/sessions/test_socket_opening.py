@@ -269,7 +269,7 @@ async def test_cursor_of_other_session_is_rejected(house: House, session: str, g
     first = await opened(house)
     second = first if good else await opened(house)
     await house.sessions.submit(first, Chunk("c", 0, tone(1)))
-    await asyncio.sleep(0.01)
+    await turn()
     async with place(house) as here:
         async with here.line(path_of(first, "?after=start")) as line:
             cursor = (await line.next_of("window"))["cursor"]

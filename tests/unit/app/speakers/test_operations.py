@@ -16,14 +16,11 @@ def register(http: TestClient, speaker: str, content: bytes = VOICE) -> Any:
     return http.post("/api/v2/voice", content=form(speaker, content))
 
 
-def test_turns_are_numbered_and_times_include_hours_if_needed(
-    house: House, http: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def recognize(organization: str, file: int) -> list[SpeakerTurn]:
-        first = SpeakerTurn(59_990, 60_000, "Hello.", 1, "Anna", 0.712345, known=True)
-        return [first, SpeakerTurn(61_000, 3_723_040, "", 0, "Unknown 0", 0.1, known=False, unlabeled=True)]
-
-    monkeypatch.setattr(house.speakers, "recognize", recognize)
+def test_turns_are_numbered_and_times_include_hours_if_needed(house: House, http: TestClient) -> None:
+    house.speakers.turns = [
+        SpeakerTurn(59_990, 60_000, "Hello.", 1, "Anna", 0.712345, known=True),
+        SpeakerTurn(61_000, 3_723_040, "", 0, "Unknown 0", 0.1, known=False, unlabeled=True),
+    ]
     first, second = opened(http.post("/api/v2/recognition", content=recorded() + END))["transcription"]
     assert (first["idx"], first["transcript"], first["speaker_tag"], first["speaker_score"]) == (0, "Hello.", 1, 0.7123)
     assert (first["first_word_start_time"], first["last_word_end_time"]) == ("00:59.99", "01:00.00")

@@ -101,7 +101,7 @@ def test_failures_have_registration_messages(house: House, http: TestClient) -> 
 
 async def test_request_is_forwarded_to_job_owner(house: House) -> None:
     owner = House()
-    async with served(owner) as url:
+    async with served(owner, house) as url:
         job = done(owner)
         house.jobs.elsewhere[job] = url
         body = b'{"speaker":"Anna","job_id":"%s","job_speaker":"SPEAKER_00"}' % job.encode()
@@ -112,7 +112,6 @@ async def test_request_is_forwarded_to_job_owner(house: House) -> None:
             assert exchange.status == status
         assert len(owner.speakers.passages) == 1
         assert house.speakers.passages == []
-    await house.app.state.forwarder.close()
 
 
 class Endless:
@@ -136,7 +135,7 @@ async def test_registration_stops_when_client_hangs_up(
     owner, endless, body, content_type = House(), Endless(), form("Anna"), FORM
     for one in (house, owner):
         monkeypatch.setattr(one.speakers, "register" if kind == "file" else "register_passage", endless)
-    async with served(owner) as url, asyncio.timeout(30):
+    async with served(owner, house) as url, asyncio.timeout(30):
         if kind != "file":
             job = done(owner if "node" in kind else house)
             house.jobs.elsewhere = {job: url} if "node" in kind else {}
@@ -147,7 +146,6 @@ async def test_registration_stops_when_client_hangs_up(
         await exchange.leave()
         await endless.stopped.wait()
         assert exchange.status == 0
-    await house.app.state.forwarder.close()
 
 
 def test_spans_are_cut_where_others_speak() -> None:

@@ -7,6 +7,7 @@ import http.client
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 from urllib.parse import urlsplit
 
 import msgspec
@@ -36,6 +37,8 @@ def test_parts_are_accepted_in_any_order_among_others(
 def test_recognition_needs_no_name(http: TestClient) -> None:
     opened(http.post("/api/v2/recognition", content=recorded() + END))
     opened(http.post("/api/v2/recognition", content=named("a b") + recorded() + END))
+    refused(http.post("/api/v2/recognition", content=END), "file is required")
+    refused(http.post("/api/v2/recognition", content=recorded(b"") + END), "an empty file")
 
 
 LONG_NAME = "speaker is invalid. at most 100 characters are allowed"
@@ -85,10 +88,7 @@ def test_other_content_types_report_missing_file(http: TestClient, kind: str) ->
 
 
 def test_full_disk_returns_503(http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(spool: UploadSpool, data: memoryview) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(UploadSpool, "write", full)
+    monkeypatch.setattr(UploadSpool, "write", mock.Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
     answer = http.post("/api/v2/voice", content=form("Anna"))
     refused(answer, "the audio cannot be kept now", 503)
     assert answer.headers["retry-after"] == "10"

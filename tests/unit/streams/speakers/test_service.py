@@ -86,7 +86,7 @@ async def test_unavailable_engine_is_not_asked_again_soon(house: House, monkeypa
 
 def test_kept_files_are_deleted_after_keeping_is_disabled(house: House) -> None:
     house.run(lambda service: service.remove(ORGANIZATION, "Anna"), keep=False)
-    assert house.files.held == {}
+    assert (house.files.held, house.store.noted) == ({}, [])
 
 
 def test_failed_file_deletion_is_retried_by_sweep(house: House) -> None:

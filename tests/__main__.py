@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
@@ -52,6 +52,8 @@ class Stage(msgspec.Struct, frozen=True):
     pytest: bool = True
     #: Processor time that others want is theirs.
     nice: int = 0
+    #: Its processes share a Kafka.
+    kafka: bool = False
 
 
 #: Tests that have their own stage.
@@ -65,6 +67,7 @@ STAGES: Final[Sequence[Sequence[Sequence[Stage]]]] = (
             Stage(
                 "service",
                 (*ELSEWHERE, "-m", "not alone", "-n", str(WAITING), "--dist", "loadgroup", "--no-loadscope-reorder"),
+                kafka=True,
             ),
         ),
         # The blocks of the pages in a copy of the project: one test after another, so nobody else delays them.
@@ -115,13 +118,15 @@ def run(stage: Stage, directory: Path, more: Sequence[str], shown: bool) -> Ran:
     if shown:
         print(f"--- {stage.name}", flush=True)
     began = time.monotonic()
-    with report.with_suffix(".txt").open("wb") as file:
+    broker = shared_broker() if stage.kafka else nullcontext()
+    with report.with_suffix(".txt").open("wb") as file, broker as named:
+        # Ports of stages that run beside each other are different.
+        own = {"EARSHOT_TEST_STAGE": str(NAMES.index(stage.name))} | ({NAMED: named} if named else {})
         status = subprocess.run(
             ("nice", "-n", str(stage.nice), *command),
             cwd=ROOT,
             check=False,
-            # Ports of stages that run beside each other are different.
-            env={**os.environ, "EARSHOT_TEST_STAGE": str(NAMES.index(stage.name))},
+            env={**os.environ, **own},
             stdout=None if shown else file,
             stderr=None if shown else subprocess.STDOUT,
         ).returncode
@@ -198,9 +203,7 @@ def main() -> int:
     parser.add_argument("--record", action="store_true", help="keep the durations of the stage `service`")
     wanted, more = parser.parse_known_args()
     began, stages = time.monotonic(), list[Ran]()
-    with in_memory() as directory, shared_broker() as broker:
-        if broker is not None:
-            os.environ[NAMED] = broker
+    with in_memory() as directory:
         for lanes in STAGES:
             chosen = [[stage for stage in lane if stage.name in (wanted.stage or NAMES)] for lane in lanes]
             if kept := list(filter(None, chosen)):

@@ -179,22 +179,13 @@ async def test_step_with_most_windows_is_accepted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "lie",
     [
-        ScoredWindows(0, b"1" * (TAGS + 1), Cursor(1, 1), 1),
-        ScoredWindows(1, b"1" * TAGS, Cursor(1, 1), 1),
-        ScoredWindows(-1, b"1" * TAGS, Cursor(1, 1), 1),
-        ScoredWindows(0, b"1" * TAGS * 4096, Cursor(1, 1), 1),
-        ScoredWindows(0, b"1" * TAGS, Cursor(2, 1), 1),
-        ScoredWindows(0, b"1" * TAGS, Cursor(1, 2), 1),
-        ScoredWindows(0, b"1" * TAGS, Cursor(1, -1), 1),
-    ],
-    ids=[
-        "half a window",
-        "a later window",
-        "no window",
-        "too many windows",
-        "chunks that are not there",
-        "keeps what is not there",
-        "keeps what never was",
+        pytest.param(ScoredWindows(0, b"1" * (TAGS + 1), Cursor(1, 1), 1), id="half a window"),
+        pytest.param(ScoredWindows(1, b"1" * TAGS, Cursor(1, 1), 1), id="a later window"),
+        pytest.param(ScoredWindows(-1, b"1" * TAGS, Cursor(1, 1), 1), id="no window"),
+        pytest.param(ScoredWindows(0, b"1" * TAGS * 4096, Cursor(1, 1), 1), id="too many windows"),
+        pytest.param(ScoredWindows(0, b"1" * TAGS, Cursor(2, 1), 1), id="chunks that are not there"),
+        pytest.param(ScoredWindows(0, b"1" * TAGS, Cursor(1, 2), 1), id="keeps what is not there"),
+        pytest.param(ScoredWindows(0, b"1" * TAGS, Cursor(1, -1), 1), id="keeps what never was"),
     ],
 )
 async def test_invalid_worker_answer_is_retried(

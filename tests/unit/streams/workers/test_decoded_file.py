@@ -338,24 +338,14 @@ def lying(*answers: messages.Answer) -> FilePool:
 @pytest.mark.parametrize(
     "answer",
     [
-        messages.Block(HEADER),
-        messages.Block(HEADER, length=4 * MOST_SAMPLES + 4),
-        messages.Block(HEADER, length=3),
-        messages.Block(HEADER, silence=-1),
-        messages.Block(HEADER, length=-4),
-        messages.Block(HEADER, length=1 << 40),
-        messages.Block(length=4),
-        messages.Block(messages.Header(1, 1, None, "flac"), length=4),
-    ],
-    ids=[
-        "nothing",
-        "too much",
-        "a part of a sample",
-        "less than nothing",
-        "fewer than none",
-        "more than there is",
-        "no header",
-        "a rate that is none",
+        pytest.param(messages.Block(HEADER), id="nothing"),
+        pytest.param(messages.Block(HEADER, length=4 * MOST_SAMPLES + 4), id="too much"),
+        pytest.param(messages.Block(HEADER, length=3), id="a part of a sample"),
+        pytest.param(messages.Block(HEADER, silence=-1), id="less than nothing"),
+        pytest.param(messages.Block(HEADER, length=-4), id="fewer than none"),
+        pytest.param(messages.Block(HEADER, length=1 << 40), id="more than there is"),
+        pytest.param(messages.Block(length=4), id="no header"),
+        pytest.param(messages.Block(messages.Header(1, 1, None, "flac"), length=4), id="a rate that is none"),
     ],
 )
 def test_invalid_answer_raises_audio_error(answer: messages.Block) -> None:

@@ -1,11 +1,13 @@
 """Takeovers: the table, the epoch, and then the records on the log that the table lacks."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from streams.log import StoredRecord
+from streams.node import partition_consumer
 from streams.node.owner import PartitionOwner
 from streams.node.partition_consumer import PartitionStopped
 from streams.tables.partition_rows import encode_positions
@@ -92,6 +94,22 @@ async def test_each_takeover_starts_new_epoch(street: Street) -> None:
     assert street.markers() == [(b"1", 1), (b"2", 2), (b"3", 3)]
 
 
+async def test_first_claim_on_log_wins_epoch(street: Street) -> None:
+    nodes = [street.node(name) for name in "ab"]
+    first, second = (street.owner(node) for node in nodes)
+    await asyncio.gather(nodes[0].take_over(first), nodes[1].take_over(second))
+    assert street.markers() == [(b"1", 1), (b"1", 1), (b"2", 2)]
+    assert (first.rows.epoch, second.rows.epoch) == (1, 2)
+    # Later writes of the first owner are late.
+    first.rows.write({K: b"late"})
+    second.rows.write({K: b"good"})
+    first.rows.write({K: None})
+    third = street.node("c")
+    await third.take_over(owner := street.owner(third))
+    assert rows_of(owner) == {K: b"good"}
+    assert owner.rows.epoch == 3
+
+
 async def test_rows_written_between_restore_and_claim_are_applied(street: Street) -> None:
     """The previous owner goes on until it learns of the takeover."""
     log, node = street.log, street.node()
@@ -111,6 +129,21 @@ async def test_unshared_log_has_no_epochs(street: Street) -> None:
     street.log.add(CHANGELOG, 0, K, b"v")
     _, owner = await street.take_over(shared=False)
     assert (owner.rows.epoch, rows_of(owner), street.markers()) == (0, {K: b"v"}, [])
+
+
+async def test_owner_closed_during_claim_leaves_table_unchanged(street: Street) -> None:
+    """The table then belongs to a stand-by, which follows from its position."""
+    log, node = street.log, street.node()
+    owner = street.owner(node)
+    log.add(CHANGELOG, 0, K, b"v", 4)
+
+    def lose() -> None:
+        log.add(CHANGELOG, 0, L, b"of the next owner", 4)
+        owner.close("it went to another node")
+
+    beside_appends(log, lose)
+    await node.take_over(owner)
+    assert (owner.rows.epoch, owner.rows.applied.offset, rows_of(owner)) == (0, 1, {K: b"v"})
 
 
 def fill(log: MemoryLog, count: int, partition: int = 0) -> None:
@@ -163,3 +196,19 @@ async def test_positions_beyond_end_of_log_are_clamped(street: Street) -> None:
     street.log.add(CHANGELOG, 0, POSITIONS, encode_positions(dict.fromkeys(FOLDED, 50)))
     _, owner = await street.take_over()
     assert owner.positions() == dict.fromkeys(FOLDED, 2)
+
+
+async def test_retried_takeover_folds_nothing_twice(street: Street, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a moment of service, a consumer may fetch a gap. Folding it again could bring back what it deletes."""
+    monkeypatch.setattr(partition_consumer, "FOLDED", 1)
+    node, owner = await street.take_over()
+    fill(street.log, 4)
+    consumer = owner.consumers[COMMANDS]
+    consumer.fall_behind(4)
+
+    async def fetch_gap() -> None:
+        async with owner.catching_up:
+            await consumer.catch_up()
+
+    await asyncio.gather(fetch_gap(), node.take_over(owner))
+    assert [offset for of, offset in node.folded if of == COMMANDS] == [0, 1, 2, 3]

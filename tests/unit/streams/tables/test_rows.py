@@ -255,12 +255,12 @@ def test_leftover_rows_are_deleted_with_session_head(rows: PartitionRows) -> Non
 def test_table_age_counts_from_last_record_of_owner(tables: Tables, rows: PartitionRows, noted: bool) -> None:
     """Sessions that were deleted while a killed owner was away must not return.
 
-    Its first note may be missing, and an acknowledgement may be read a day late.
+    Its first note may be missing, and acknowledgements may be read a day late.
     """
     taken = rows.now_ms()
+    tables.now += KEEP_TOMBSTONES_MS
     rows.begin(1, 1, taken)
     rows.write({K: b"deleted by the next owner"})
-    tables.now += KEEP_TOMBSTONES_MS
     if noted:
         rows.note({COMMANDS: 5}, 2, taken)
     with pytest.raises(TableOutdated):

@@ -264,6 +264,8 @@ async def test_salvage_keeps_offset_gaps(tmp_path: Path) -> None:
     assert (kept.records, kept.first, kept.end) == (4, 0, 7)
     assert list(kept.gaps) == [range(2, 4), range(5, 6), range(7, 9)]
     assert list(salvage(tmp_path / "0" / "log", tmp_path / "1", 9).gaps) == [], "these losses are known"
+    with remains(tmp_path / "1" / "log", tmp_path / "scratch") as old:
+        assert (old.name, old.group) == (b"n" * 16, 7)
     log = EmbeddedLog.open(tmp_path / "1", name=b"n" * 16)
     log.declare("t", 1)
     assert [record.offset for record in log.read(TP, 0, 100, 1 << 20)] == [0, 1, 4, 6]

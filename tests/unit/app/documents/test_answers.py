@@ -169,7 +169,9 @@ def test_key_is_required_and_verified(house: House, http: TestClient, name: str)
         sent = [(one.encode(), value.encode("latin-1")) for one, value in (*asked["headers"].items(), (header, wrong))]
         status = 200 if {} in security and not (header in own and wrong) else 401
         for one in (asked, nonsense):
-            assert http.request(**one | {"headers": sent}).status_code == status, (header, wrong)
+            answer = http.request(**one | {"headers": sent})
+            assert answer.status_code == status, (header, wrong)
+            assert answer.headers.get("www-authenticate") == ("Bearer" if "operatorKey" in schemes else None)
     assert before == (len(house.jobs.appended), len(house.sessions.appended), house.speakers.calls)
     reasons = re.findall(r'earshot_key_failures_total\{kind="\w+",reason="(\w+)"\} [1-9]', http.get("/metrics").text)
     assert set(reasons) >= ({"invalid"} if {} in security else {"invalid", "missing"})

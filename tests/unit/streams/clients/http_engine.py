@@ -47,19 +47,6 @@ def reply(body: object, status: int = 200, *, length: int | None = None, head: s
     return f"HTTP/1.1 {status} X\r\n{head}content-length: {claimed}\r\n\r\n".encode() + data
 
 
-Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-
-
-@asynccontextmanager
-async def listening(serve: Serve) -> AsyncIterator[str]:
-    """Yield the address at which each connection is served."""
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    finally:
-        server.close()
-
-
 class Closing(Protocol):
     """A client of an engine, or a service with one."""
 
@@ -100,14 +87,16 @@ class HttpEngine:
             finally:
                 writer.close()
 
-        async with listening(connected) as self.url:
-            try:
-                yield self
-            finally:
-                for task in self.connections:
-                    task.cancel()
-                await asyncio.gather(*self.connections, return_exceptions=True)
-                self.connections.clear()
+        server = await asyncio.start_server(connected, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        try:
+            yield self
+        finally:
+            server.close()
+            for task in self.connections:
+                task.cancel()
+            await asyncio.gather(*self.connections, return_exceptions=True)
+            self.connections.clear()
 
     def serve(self, make: Callable[[], C], deed: Callable[[C], Awaitable[T]]) -> T:
         """Start, create a client or a service, and run `deed` with it."""

@@ -3,8 +3,7 @@
 import asyncio
 import hashlib
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from streams.clients.restarts import Restarts
 from streams.clients.transcriptions import Transcription, TranscriptionClient
 from streams.clients.translations import TranslationClient
 from streams.processes.deaths import DEATHS
-from tests.unit.streams.clients.http_engine import Asked, HttpEngine, listening, reply
+from tests.unit.streams.clients.http_engine import Asked, HttpEngine, reply
 from tests.waiting import turn, until
 from topics.errors import ServiceFault
 
@@ -39,14 +38,6 @@ def fault(answer: bytes | Callable[[Asked], bytes] | None, **address: Any) -> st
     with pytest.raises(ServiceFault) as raised:
         transcribe(HttpEngine(answer), **address)
     return str(raised.value)
-
-
-@contextmanager
-def nobody() -> Iterator[str]:
-    """Yield an address at which nobody listens; its port is held, because another process may take a free one."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        yield f"http://127.0.0.1:{held.getsockname()[1]}"
 
 
 @pytest.mark.parametrize(
@@ -125,17 +116,21 @@ async def test_deadline_covers_whole_call() -> None:
         finally:
             writer.close()
 
-    async with listening(drip) as url:
-        speech = TranscriptionClient(EngineAddress(url=url, timeout_s=0.1))
-        with pytest.raises(ServiceFault, match=r"^the speech engine did not answer within 0\.1 s$"):
-            await speech.transcribe(b"", "k")
-        await speech.close()
+    server = await asyncio.start_server(drip, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    speech = TranscriptionClient(EngineAddress(url=url, timeout_s=0.1))
+    with pytest.raises(ServiceFault, match=r"^the speech engine did not answer within 0\.1 s$"):
+        await speech.transcribe(b"", "k")
+    await speech.close()
+    server.close()
 
 
 def test_silent_and_unreachable_engines_have_messages() -> None:
     assert fault(None, timeout_s=0.05) == "the speech engine did not answer within 0.05 s"
-    with nobody() as url:
-        assert fault(b"", url=url) == "the speech engine does not answer"
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        message = fault(b"", url=f"http://127.0.0.1:{held.getsockname()[1]}")
+    assert message == "the speech engine does not answer"
 
 
 @pytest.mark.parametrize(
@@ -239,12 +234,15 @@ async def test_request_that_kills_bundled_engine_fails_alone() -> None:
             writer.write(reply({"text": "Hello.", "data": [{"embedding": [0.0, 1.0]}]}))
             writer.close()
 
-    async with listening(serve) as url:
-        address = EngineAddress(url=url, timeout_s=30, restarts=Restarts())
-        speech, voices = TranscriptionClient(address), EmbeddingClient(address)
-        calls = speech.transcribe(b"deadly", "a"), speech.transcribe(b"RIFF", "b"), voices.embed(b"RIFF", "c")
-        guilty, *innocent = await asyncio.gather(*calls, return_exceptions=True)
-        await asyncio.gather(speech.close(), voices.close())
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    address = EngineAddress(url=url, timeout_s=30, restarts=Restarts())
+    speech, voices = TranscriptionClient(address), EmbeddingClient(address)
+    calls = speech.transcribe(b"deadly", "a"), speech.transcribe(b"RIFF", "b"), voices.embed(b"RIFF", "c")
+    guilty, *innocent = await asyncio.gather(*calls, return_exceptions=True)
+    await speech.close()
+    await voices.close()
+    server.close()
     assert str(guilty) == "the speech engine died three times during this request; it is not retried"
     assert [one for one in innocent if isinstance(one, BaseException)] == []
     assert deaths == DEATHS
@@ -301,8 +299,10 @@ async def test_busy_engine_is_reachable_unlike_hung_or_dead_one(monkeypatch: pyt
         assert engine.asked == []
         assert not await hangs.reachable()
         await asyncio.gather(hangs.close(), busy.close())
-    with nobody() as url:
-        gone = ChatClient(EngineAddress(url=url, timeout_s=1))
+    # Held, because a port that was let go may be another process's.
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        gone = ChatClient(EngineAddress(url=f"http://127.0.0.1:{held.getsockname()[1]}", timeout_s=1))
         assert not await gone.reachable()
         await gone.close()
 

@@ -30,24 +30,17 @@ from topics.sessions.records import Chunk, Sealed
 pytestmark = pytest.mark.slow
 
 
-async def test_unwritable_table_stops_node_and_next_node_takes_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home, session = Home(tmp_path), new_id()
-
-    def broken(rows: PartitionRows, *changes: object) -> None:
-        raise OSError("no space left on device")
-
+async def test_unwritable_table_stops_node_and_next_node_takes_over(home: Home) -> None:
+    session = new_id()
     at = tp(COMMANDS, session)
     async with home.serving() as node:
         await send(node, session, STREAM)
         await until(lambda: noted(node, *at) == 1)
-        monkeypatch.setattr(PartitionRows, "write", broken)
-        await log_of(node).append(*at, session.encode(), record_codec.encode(Chunk("c", 0, sound(1))))
-        await until(node.alive)
+        with mock.patch.object(PartitionRows, "write", side_effect=OSError("no space left on device")):
+            await log_of(node).append(*at, session.encode(), record_codec.encode(Chunk("c", 0, sound(1))))
+            await until(node.alive)
         assert node.alive() == node.ready() == "OSError: no space left on device"
         assert home.failures == 1
-    monkeypatch.undo()
     async with home.serving() as node:
         assert view(node, session).head.next == 1
         await until(lambda: view(node, session).head.windows == 1)

@@ -249,10 +249,10 @@ async def test_table_older_than_tombstones_is_rebuilt(house: House, given_back: 
 async def test_tables_that_are_not_needed_for_long_are_deleted(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing erases deleted rows from a table that no changelog reaches."""
     house.node.tables.open(1).close()
-    monkeypatch.setattr("streams.tables.tables.UNUSED_SECONDS", -1.0)
-    await house.standbys.drop_unused()
+    with monkeypatch.context() as patch:
+        patch.setattr("streams.tables.tables.UNUSED_SECONDS", -1.0)
+        await house.standbys.drop_unused()
     assert house.there() == {"1"}, "nothing is assigned yet"
-    monkeypatch.undo()
     for number in 1, 2, 3:
         await house.keep(number)
     rows = await house.owned(2)

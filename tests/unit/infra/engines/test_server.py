@@ -13,7 +13,7 @@ import httpx2
 import pytest
 from starlette.types import Message
 
-from infra.engines import CHAT_MODEL, SMALL_MODEL, SPEAKER_MODEL, SPEECH_MODEL, uploads
+from infra.engines import CHAT_MODEL, SMALL_MODEL, SPEAKER_MODEL, SPEECH_MODEL, draining, uploads
 from infra.engines.admission import AdmissionLimit
 from infra.engines.draining import DrainMiddleware
 from infra.engines.server import create_app
@@ -118,6 +118,7 @@ async def test_invalid_transcription_is_rejected_in_openai_format(client: httpx2
 
 async def test_long_form_of_unknown_length_is_rejected(speech: SpeechModels, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploads, "MOST_BYTES", 1000)
+    monkeypatch.setattr(draining, "MOST_S", 0.05)  # Its rest never comes.
     form = b"--b\r\ncontent-disposition: form-data; name=file; filename=a\r\n\r\n"
     app = SimpleNamespace(app=create_app(speech))
     pieces = [form, *[bytes(500)] * 2]

@@ -6,6 +6,7 @@ input except body data: request line, headers, chunk sizes, trailers.
 
 import asyncio
 from collections.abc import Awaitable
+from functools import partial
 from time import perf_counter
 from typing import Any, Final, cast
 
@@ -13,7 +14,6 @@ import httptools
 import msgspec
 from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, ASGISendEvent, Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
-from uvicorn.server import ServerState
 
 from app.http.addresses import client_address
 from app.http.bodies import DISCARDED_BYTES
@@ -40,23 +40,23 @@ LINGER_SECONDS: Final = 1.0
 LINGER_BYTES: Final = 256 * 1024
 
 
+class RequestFault(ValueError):
+    """A callback of the parser raises it: the status and message with which the request is refused."""
+
+
 class ClientConnection(HttpToolsProtocol):
     """Serves one connection; sends a complete answer in one system call and one packet instead of two."""
 
     def __init__(self, *args: Any, door: Connections, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.address = ""
-        self._door = door
+        self.door = door
         self._raw: asyncio.Transport
-        #: Bytes of the request being received.
-        self._framing = self._body = 0
+        #: Bytes of the request being received, and its host headers.
+        self._framing = self._body = self._hosts = 0
         self._receiving = True
-        #: Host headers of the request.
-        self._hosts = 0
-        #: When the request began, and when its body last advanced.
-        self._began = self._moved = door.now
-        #: Since when the client has read nothing of its answers.
-        self._stuck = door.now
+        #: When the request began, its body last advanced, and the client last read something of its answers.
+        self._began = self._moved = self._stuck = door.now
         #: Input after a request that asks for another protocol.
         self.early = b""
         #: The request asks for a protocol other than WebSocket, and is parsed again without that.
@@ -68,8 +68,6 @@ class ClientConnection(HttpToolsProtocol):
         self._seconds = 0.0
         #: Seconds of the loop that count for a request that has not begun, and that are expected of the next one.
         self._advanced, self._expected = 0.0, ITERATION_SECONDS
-        #: The parser's error, in place of "not HTTP".
-        self._fault: tuple[int, str] | None = None
         #: Ends a connection that was refused.
         self._lingering: asyncio.TimerHandle | None = None
         #: The connection closes at the end of a request that is answered already.
@@ -85,11 +83,11 @@ class ClientConnection(HttpToolsProtocol):
         self._raw = transport
         self.transport = PairingTransport(transport, self.loop, self._leave)
         self.address = self.client[0] if self.client else ""
-        if not self._door.admit(self):
+        if not self.door.admit(self):
             self._end_with(503, "this node has too many connections", b"retry-after: 1\r\n")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._door.leave(self)
+        self.door.leave(self)
         self._leave_entrance()
         if self._seconds:
             self._charge()
@@ -113,7 +111,7 @@ class ClientConnection(HttpToolsProtocol):
         if self._waiting:
             self._handle_waiting()
             self._handle(data)
-        elif self._door.turns.is_free() or self._door.held + len(data) > HELD_BYTES:
+        elif self.door.turns.is_free() or self.door.held + len(data) > HELD_BYTES:
             begun = perf_counter()
             self._handle(data)
             self._took(perf_counter() - begun)
@@ -122,12 +120,12 @@ class ClientConnection(HttpToolsProtocol):
             self._raw.pause_reading()
             if self.cycle is not None:
                 self._note_sender()
-            self._door.held += len(data)
-            self._door.turns.put(self._sender or stranger(self.address), self._handle_waiting)
+            self.door.held += len(data)
+            self.door.turns.put(self._sender or stranger(self.address), self._handle_waiting)
 
     def _note_sender(self) -> None:
         """Attribute what comes next on this connection to the sender of its last request."""
-        sender = self._door.sender(cast(dict[str, Any], self.cycle.scope))
+        sender = self.door.sender(cast(dict[str, Any], self.cycle.scope))
         if sender != self._sender:
             if self._sender is not None:
                 self._charge()
@@ -136,14 +134,14 @@ class ClientConnection(HttpToolsProtocol):
     def _took(self, seconds: float, counted: float = 0.0) -> None:
         """Count seconds of the loop, `counted` of which count already for its iterations."""
         self._seconds += seconds
-        self._door.turns.spend(seconds - counted)
+        self.door.turns.spend(seconds - counted)
         if self._seconds > OWED_SECONDS:
             self._charge()
 
     def _charge(self) -> None:
         if self._sender is None and self.cycle is not None:
             self._note_sender()
-        self._door.turns.charge(self._sender or stranger(self.address), self._seconds)
+        self.door.turns.charge(self._sender or stranger(self.address), self._seconds)
         self._seconds = 0.0
 
     def eof_received(self) -> None:
@@ -154,7 +152,7 @@ class ClientConnection(HttpToolsProtocol):
         """Leave the next request to the entrance, because the last one was a chunk."""
         holder = self._sender or stranger(self.address)
         if self._entry is None:
-            self._entry = Entry(self._door.entrance, self._raw, self._enters, holder)
+            self._entry = Entry(self.door.entrance, self._raw, self._enters, holder)
         self._raw.pause_reading()
         self._entry.holder = holder
         self._entry.answered()
@@ -193,7 +191,7 @@ class ClientConnection(HttpToolsProtocol):
     def _handle_waiting(self) -> None:
         if self._waiting:
             data, self._waiting = self._waiting, b""
-            self._door.held -= len(data)
+            self.door.held -= len(data)
             if not self.flow.read_paused and not self._raw.is_closing():
                 self._raw.resume_reading()
             self._handle(data)
@@ -204,17 +202,17 @@ class ClientConnection(HttpToolsProtocol):
         self._framing += len(data)
         try:
             self._parse(data)
-        except httptools.HttpParserError:
-            if self._raw.is_closing():  # What follows the last request is ignored.
-                return
-            self.refuse(*(self._fault or (400, "the request is not HTTP")))
+        except httptools.HttpParserError as error:
+            if not self._raw.is_closing():  # What follows the last request is ignored.
+                fault = error.__context__
+                self.refuse(*(fault.args if isinstance(fault, RequestFault) else (400, "the request is not HTTP")))
             return
         if self._framing > FRAMING_BYTES + self._body:
             self.refuse(*TOO_MUCH_FRAMING)
         elif self._discards:
             self.cycle.body.clear()
             self.flow.pause_reading()
-            self.loop.call_later(self._door.discard(len(data)), self._read_on)
+            self.loop.call_later(self.door.discard(len(data)), self._read_on)
 
     def _parse(self, data: bytes) -> None:
         """Parse input; `HttpParserError` passes through."""
@@ -249,8 +247,7 @@ class ClientConnection(HttpToolsProtocol):
     def _check_header_size(self) -> None:
         """Refuse headers and trailers that are too large but arrived in one block, which may hold more than them."""
         if self._framing > FRAMING_BYTES < len(self.url) + sum(len(name) + len(value) for name, value in self.headers):
-            self._fault = TOO_MUCH_FRAMING
-            raise ValueError(self._fault)
+            raise RequestFault(*TOO_MUCH_FRAMING)
 
     def on_message_begin(self) -> None:
         if self._raw.is_closing():
@@ -258,21 +255,19 @@ class ClientConnection(HttpToolsProtocol):
         super().on_message_begin()
         self._receiving = True
         self._body = self._hosts = 0
-        self._began = self._moved = self._door.now
+        self._began = self._moved = self.door.now
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Store a header or trailer as uvicorn does, and check it here: another call would double the cost."""
         if len(self.headers) >= HEADERS:
-            self._fault = 431, f"the request has more than {HEADERS} headers"
-            raise ValueError(self._fault)
+            raise RequestFault(431, f"the request has more than {HEADERS} headers")
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = self.parser.get_http_version() != "1.0"
         elif name == b"host":
             self._hosts += 1
         elif name == b"transfer-encoding" and value.strip().lower() != b"chunked":
-            self._fault = 501, "transfer-encoding: only chunked is understood"
-            raise ValueError(self._fault)
+            raise RequestFault(501, "transfer-encoding: only chunked is understood")
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
@@ -284,13 +279,11 @@ class ClientConnection(HttpToolsProtocol):
         if self._parses_again:
             return
         if len(self.pipeline) >= PIPELINED:
-            self._fault = 400, f"more than {PIPELINED} requests wait for the answer to the first"
-            raise ValueError(self._fault)
+            raise RequestFault(400, f"more than {PIPELINED} requests wait for the answer to the first")
         self._check_header_size()
         if self._hosts != 1 and (self._hosts or self.parser.get_http_version() != "1.0"):
-            self._fault = 400, "host: a request needs this header, once"
-            raise ValueError(self._fault)
-        if proxies := self._door.limits.trusted_proxies:
+            raise RequestFault(400, "host: a request needs this header, once")
+        if proxies := self.door.limits.trusted_proxies:
             self.scope["client"] = client_address(self.address, self.headers, proxies), 0
         if upgrades:
             self.flow.pause_reading()
@@ -299,20 +292,19 @@ class ClientConnection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        served = _unframed(cycle, app) if cycle.scope["http_version"] == "1.0" else app
-
         def measured(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> Awaitable[None]:
-            return Measured(served(scope, receive, send).__await__(), self._stepped)
+            sent = partial(_send_unframed, cycle, send) if cycle.scope["http_version"] == "1.0" else send
+            return Measured(app(scope, receive, sent).__await__(), self._stepped)
 
         # The task begins in the next iteration. Until it is known what that takes, as much counts as is expected.
         self._advanced = min(self._expected, ITERATION_SECONDS)
-        self._door.turns.spend(self._advanced)
+        self.door.turns.spend(self._advanced)
         super()._start_asgi_task(cycle, measured)
 
     def _stepped(self, seconds: float) -> None:
-        advanced = self._advanced
+        advanced, self._advanced = self._advanced, 0.0
         if advanced:
-            self._advanced, self._expected = 0.0, max(seconds, self._expected / 2)
+            self._expected = max(seconds, self._expected / 2)
         self._took(seconds, advanced)
 
     def on_response_complete(self) -> None:
@@ -332,7 +324,7 @@ class ClientConnection(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         self._framing -= len(body)
         self._body += len(body)
-        self._moved = self._door.now
+        self._moved = self.door.now
         super().on_body(body)
         if self.cycle.response_complete and self._body > DISCARDED_BYTES:
             self.refuse(413, "the rest of a request that was answered is too large to discard")
@@ -350,14 +342,6 @@ class ClientConnection(HttpToolsProtocol):
 
     # --- another protocol -------------------------------------------------------------------------------------------
 
-    @property
-    def door(self) -> Connections:
-        return self._door
-
-    @property
-    def state(self) -> ServerState:
-        return self.server_state
-
     def hand_over(self) -> asyncio.Transport | None:
         """Give the connection away and answer nothing more on it; return None if the client has hung up."""
         if self._raw.is_closing():
@@ -365,7 +349,7 @@ class ClientConnection(HttpToolsProtocol):
         cycle = self.cycle
         cycle.response_started = cycle.response_complete = cycle.disconnected = True
         self.connections.discard(self)
-        self._door.leave(self)
+        self.door.leave(self)
         self._leave_entrance()
         # Break the reference cycles: `connection_lost` is not called.
         self.parser = None  # type: ignore[assignment]
@@ -377,11 +361,11 @@ class ClientConnection(HttpToolsProtocol):
 
     def check(self, now: float) -> None:
         """End whatever is late: an incomplete request, an unread answer, a client that does not leave."""
-        limits, untaken = self._door.limits, self._raw.get_write_buffer_size()
+        limits, untaken = self.door.limits, self._raw.get_write_buffer_size()
         if cast(PairingTransport, self.transport).unread.is_read(untaken):
             self._stuck = now
         if untaken and now - self._stuck > limits.idle_seconds:
-            self._door.refused["an answer that was not taken"] += 1
+            self.door.refused["an answer that was not taken"] += 1
             cut(self._raw)
             return
         if not self._receiving or self._lingering is not None or self._raw.is_closing():
@@ -397,7 +381,7 @@ class ClientConnection(HttpToolsProtocol):
 
     def refuse(self, status: int, message: str) -> None:
         """Answer a request that is not served, if that is still possible, and close."""
-        self._door.refused[message] += 1
+        self.door.refused[message] += 1
         cycle = self.cycle
         if cycle is None or cycle.response_complete:
             answered = bool(self._framing) and not self._discards
@@ -429,16 +413,9 @@ def _is_chunk(cycle: RequestResponseCycle) -> bool:
     return cycle.scope["method"] == "PUT" and "/chunks/" in cycle.scope["path"]
 
 
-def _unframed(cycle: RequestResponseCycle, app: ASGI3Application) -> ASGI3Application:
-    """Return an application whose answers of unknown length end with the connection: HTTP/1.0 knows no chunks."""
-
-    async def unframed(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
-        async def send_unframed(message: ASGISendEvent) -> None:
-            cycle.chunked_encoding = False
-            if message["type"] == "http.response.body":
-                cycle.expected_content_length = len(message.get("body", b""))
-            await send(message)
-
-        await app(scope, receive, send_unframed)
-
-    return unframed
+async def _send_unframed(cycle: RequestResponseCycle, send: ASGISendCallable, message: ASGISendEvent) -> None:
+    """Send an answer of unknown length that ends with the connection: HTTP/1.0 knows no chunks."""
+    cycle.chunked_encoding = False
+    if message["type"] == "http.response.body":
+        cycle.expected_content_length = len(message.get("body", b""))
+    await send(message)

@@ -52,7 +52,7 @@ class SocketUpgrade:
         if transport is None:
             raise ClientGone
         frames = FrameProtocol(Side.SERVER, max_size=longest)
-        door, state = self._connection.door, self._connection.state
+        door, state = self._connection.door, self._connection.server_state
         connection = SocketConnection(transport, frames, receiver, door, state, self._connection.address)
         connection.take_over(answer.serialize(), self._connection.early)
         return connection

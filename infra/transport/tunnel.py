@@ -50,11 +50,8 @@ class Upgradable(Protocol):
     #: Input after the request.
     early: bytes
 
-    @property
-    def door(self) -> Connections: ...
-
-    @property
-    def state(self) -> ServerState: ...
+    door: Connections
+    server_state: ServerState
 
     def hand_over(self) -> asyncio.Transport | None: ...
 
@@ -234,7 +231,7 @@ async def open_tunnel(
     client.connection_made(transport)
     connection.door.admit(client)
     client.write(first[:body_at])
-    client.guard(connection.state.connections)  # type: ignore[arg-type]
+    client.guard(connection.server_state.connections)  # type: ignore[arg-type]
     transport.set_protocol(client)
     client.join(owner, connection.early)
     owner.take_first()

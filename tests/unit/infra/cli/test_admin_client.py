@@ -113,14 +113,8 @@ def test_service_failures_are_reported() -> None:
         return lambda _: httpx2.Response(status, content=body)
 
     assert "database is away" in str(asked(answer(500, b'{"error": "database is away"}')))
-    for status, body in (
-        (200, b'{"x": 1}'),
-        (200, b"<html>"),
-        (401, b"<html>"),
-        (302, b""),
-        (502, b"Bad Gateway"),
-        (200, b'["\xe9"]'),
-    ):
+    strange = [(200, body) for body in (b'{"x": 1}', b"<html>", b'["\xe9"]')]
+    for status, body in (*strange, (401, b"<html>"), (302, b""), (502, b"Bad Gateway")):
         error = asked(answer(status, body))
         assert isinstance(error, DirectoryDown)
         assert "does not speak" in str(error)
@@ -136,9 +130,8 @@ def test_timeout_is_reported() -> None:
 
     error = asked(lost)
     assert isinstance(error, DirectoryDown)
-    assert (
-        str(error) == f"no answer from {URL}: ReadTimeout; set --url or EARSHOT_ADMIN_URL to the operator's interface"
-    )
+    hint = "set --url or EARSHOT_ADMIN_URL to the operator's interface"
+    assert str(error) == f"no answer from {URL}: ReadTimeout; {hint}"
 
 
 @pytest.mark.parametrize(
@@ -250,13 +243,8 @@ def test_missing_or_wrong_admin_key_is_reported(
 @pytest.mark.parametrize("to", [[], ["--url", URL]])
 def test_name_that_is_not_utf8_is_rejected(app: typer.Typer, to: list[str]) -> None:
     name = os.fsdecode(b"Zoo\xff")
-    for words in (
-        ["org", "create", name],
-        ["org", "delete", name, "--yes"],
-        ["project", "list", "--org", name],
-        ["usage", "--project", name],
-    ):
-        result = CliRunner().invoke(app, [*words, *to])
+    for words in ("org create", "org delete --yes", "project list --org", "usage --project"):
+        result = CliRunner().invoke(app, [*words.split(), name, *to])
         assert isinstance(result.exception, BadRequest | NotFound), words
 
 
@@ -267,9 +255,13 @@ def test_recount_rejects_url(app: typer.Typer) -> None:
 
 
 @pytest.mark.parametrize("to", [[], ["--url", URL]])
-@pytest.mark.parametrize("arguments", [["org", "delete", "Zoo"], ["project", "delete", "apes"]])
-def test_deletion_asks_for_confirmation(app: typer.Typer, arguments: list[str], to: list[str]) -> None:
-    refused = CliRunner().invoke(app, [*arguments, *to], input="n\n")
-    assert refused.exit_code == 1
-    assert "Delete" in refused.stderr
-    assert "apes" in ran(app, "project", "list")[1]
+@pytest.mark.parametrize("answer", ["n\n", ""])
+def test_what_cannot_be_undone_needs_confirmation(app: typer.Typer, answer: str, to: list[str]) -> None:
+    before = ran(app, "project", "list"), ran(app, "org", "list")
+    for words in ("key rotate apes", "org rotate-key Zoo", "project delete apes", "org delete Zoo"):
+        refused = CliRunner().invoke(app, [*words.split(), *to], input=answer)
+        assert refused.exit_code == 1
+        assert "[y/N]" in refused.stderr
+        assert isinstance(refused.exception, BadRequest)
+        assert "give --yes" in str(refused.exception)
+    assert (ran(app, "project", "list"), ran(app, "org", "list")) == before

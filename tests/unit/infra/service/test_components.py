@@ -1,4 +1,4 @@
-"""What the service is made of: lessons of own sounds, the garbage collector, voice models loaded on demand."""
+"""What the service is made of: engines of jobs, lessons of own sounds, the garbage collector, voice models."""
 
 import asyncio
 import shutil
@@ -12,12 +12,26 @@ import pytest
 from structlog.testing import capture_logs
 
 from infra import models
+from infra.engines.speech.speech_models import TOGETHER
 from infra.service import own_sounds
+from infra.service.jobs import JobServices
 from infra.service.own_sounds import OwnSounds
 from infra.service.speakers import OverlapModel
+from infra.settings import Settings
 from streams.models.loaded_models import LoadedModels
 from tests.waiting import until
 from topics.errors import EngineError, Unavailable
+
+
+async def test_bundled_speech_engine_has_the_time_of_all_pieces_that_it_decodes_together(tmp_path: Path) -> None:
+    async def times(**settings: str) -> set[float]:
+        made = JobServices(Settings(data=tmp_path, **settings), *(mock.AsyncMock() for _ in range(3)))  # type: ignore[arg-type]
+        await made.stop()
+        return {engine.address.timeout_s for engine in made.engines if engine.name == "speech"}
+
+    assert await times(speech_timeout="7", speech_concurrency="2") == {14}
+    assert await times(speech_timeout="7", speech_concurrency="99") == {7 * TOGETHER}
+    assert await times(speech_timeout="7", speech_url="http://127.0.0.1:9/v1/audio/transcriptions") == {7}
 
 
 async def test_lessons_take_turns_and_one_of_each_project_waits(monkeypatch: pytest.MonkeyPatch) -> None:

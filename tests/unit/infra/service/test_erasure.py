@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -116,8 +115,9 @@ async def test_round_is_due_if_time_is_unreadable(clock: Clock, tmp_path: Path, 
 
 
 def test_backup_that_takes_too_long_fails(tmp_path: Path) -> None:
+    unpin(tmp_path, 60)
     (tmp_path / "log").mkdir()
-    for name, content in log_files().items():
+    for name, content in {"CURRENT": b"MANIFEST-000005\n", "MANIFEST-000005": b"", "000004.sst": b"x"}.items():
         (tmp_path / "log" / name).write_bytes(content)
     taken = pinned(tmp_path)
     path = taken.__enter__()
@@ -128,18 +128,10 @@ def test_backup_that_takes_too_long_fails(tmp_path: Path) -> None:
     assert [file.name for file in path.iterdir()] == ["lock"]
     with pytest.raises(LogError, match="took too long: the service must erase"):
         taken.__exit__(None, None, None)
-
-
-def test_remains_of_killed_backup_are_removed(tmp_path: Path) -> None:
-    unpin(tmp_path, 60)
-    (tmp_path / PINNED).mkdir()
-    (tmp_path / PINNED / "000004.sst").write_bytes(b"x")
+    (tmp_path / PINNED).mkdir(exist_ok=True)
+    (tmp_path / PINNED / "000004.sst").write_bytes(b"left by a killed backup")
     unpin(tmp_path, 60)
     assert [file.name for file in (tmp_path / PINNED).iterdir()] == ["lock"]
-
-
-def log_files() -> Mapping[str, bytes]:
-    return {"CURRENT": b"MANIFEST-000005\n", "MANIFEST-000005": b"", "000004.sst": b"x"}
 
 
 def test_start_reports_what_was_set_aside_and_removes_unfinished_work(tmp_path: Path) -> None:

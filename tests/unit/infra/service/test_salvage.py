@@ -100,24 +100,23 @@ def test_damaged_log_is_salvaged_from_tables(data: Path, story: Story, damage: C
     assert asyncio.run(start(data, story)) == READY
 
 
-@pytest.mark.parametrize("end", ["kill -9"])
-def test_lost_end_of_log_is_reported(data: Path) -> None:
-    """Also if no position in a table is beyond the end that can be read."""
-    cut_wal(data / "log" / "log")
-    lines = salvaged(data)
-    assert any(
-        re.fullmatch(r"The log can be read to write \d+ of \d+: what came later is lost\.", line) for line in lines
-    )
-    assert any("that may lack some of it" in line for line in lines)
+TOPICS_LOST = "No record of the log can be read: its list of topics is lost, and all audio with it."
 
 
-@pytest.mark.parametrize("end", ["SIGTERM"])
-def test_lost_topics_are_reported(data: Path) -> None:
-    """Also if no position in a table says that there were records."""
-    no_tables(data / "log" / "log")
-    (data / "tables" / FILE).unlink()
+@pytest.mark.parametrize(
+    ("end", "damage", "said"),
+    [
+        ("kill -9", cut_wal, r"The log can be read to write \d+ of \d+: what came later is lost\."),
+        ("SIGTERM", no_tables, TOPICS_LOST),
+    ],
+)
+def test_losses_of_log_are_reported(data: Path, damage: Callable[[Path], object], said: str) -> None:
+    """Also if no position in a table says that there were more records."""
+    damage(data / "log" / "log")
+    if said == TOPICS_LOST:
+        (data / "tables" / FILE).unlink()
     lines = salvaged(data)
-    assert "No record of the log can be read: its list of topics is lost, and all audio with it." in lines
+    assert any(re.fullmatch(said, line) for line in lines)
     assert any("that may lack some of it" in line for line in lines)
 
 

@@ -87,6 +87,8 @@ async def test_writes_are_paired(writes: list[bytes], calls: list[bytes], close:
 
 #: Paths of the requests that `application` got.
 SERVED: list[str] = []
+#: Answers of a length that is told.
+BODIES = {"/whole": b"ok", "/closing": b"ok", "/large": bytes(2**24)}
 
 
 async def application(scope: dict[str, Any], receive: Any, send: Any) -> None:
@@ -108,23 +110,16 @@ async def application(scope: dict[str, Any], receive: Any, send: Any) -> None:
         return
     if path == "/never":
         await asyncio.Event().wait()
-    if path == "/closing":
-        headers = [(b"connection", b"close"), (b"content-length", b"2")]
-        await send({"type": "http.response.start", "status": 413, "headers": headers})
-        await send({"type": "http.response.body", "body": b"ok"})
-        return
-    if path == "/address":
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": scope["client"][0].encode()})
-        return
-    size = {"/whole": 2, "/large": 2**24}.get(path)
-    headers = [] if size is None else [(b"content-length", b"%d" % size)]
-    await send({"type": "http.response.start", "status": 204 if path == "/none" else 200, "headers": headers})
+    body = scope["client"][0].encode() if path == "/address" else BODIES.get(path, b"")
+    headers = [(b"content-length", b"%d" % len(body))] if path in BODIES else []
+    headers += [(b"connection", b"close")] if path == "/closing" else []
+    status = {"/none": 204, "/closing": 413}.get(path, 200)
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     if path == "/pieces":
         for piece in (b"a", b"b"):
             await send({"type": "http.response.body", "body": piece, "more_body": True})
             await asyncio.sleep(0.01)
-    await send({"type": "http.response.body", "body": b"ok" if path == "/whole" else bytes(size or 0)})
+    await send({"type": "http.response.body", "body": body})
 
 
 LIMITS = ConnectionLimits(connections=20, per_address=None, idle_seconds=0.3, slowest=1000)
@@ -189,27 +184,12 @@ async def said(*parts: bytes, pause: float = 0.0, limits: ConnectionLimits = LIM
         return await client.sends(*parts, pause=pause)
 
 
-@pytest.fixture
-def in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let all input wait for its turn first."""
-
-    monkeypatch.setattr(LoopTurns, "is_free", lambda turns: False)
-
-
 def request(line: str, *headers: str) -> bytes:
     return "\r\n".join((f"{line} HTTP/1.1", "Host: x", *headers, "", "")).encode()
 
 
 CLOSE = "Connection: close"
 CHUNKED = "Transfer-Encoding: chunked"
-
-
-@pytest.mark.usefixtures("in_turn")
-async def test_input_that_waited_for_its_turn_is_handled_in_order() -> None:
-    async with serving() as client:
-        answer = await client.sends(request("GET /whole"), request("GET /none", CLOSE), pause=0.05)
-        assert re.findall(rb"HTTP/1.1 (\d+)", answer) == [b"200", b"204"]
-        assert client.door.held == 0
 
 
 async def test_waiting_bytes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,6 +250,7 @@ async def test_connection_that_sent_a_chunk_serves_any_request(
     ]  # fmt: skip
     async with serving(PATIENT) as client:
         answer = await client.sends(*parts, pause=pause)
+        assert client.door.held == 0
     assert answer.count(b"HTTP/1.1 200") == 13
     bodies = [b"one", b"two", b"three", large, b"four", b"five", b"ok", b"six", b"ok", b"seven", b"127.0.0.1"]
     at = 0
@@ -304,8 +285,8 @@ async def test_chunk_that_waits_at_the_entrance_is_served_before_the_server_stop
     assert len(SERVED) == 2
 
 
-@pytest.mark.usefixtures("in_turn")
-async def test_client_that_closes_while_its_input_waits_holds_nothing() -> None:
+async def test_client_that_closes_while_its_input_waits_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LoopTurns, "is_free", lambda turns: False)
     async with serving() as client:
         _, writer = await client.open()
         writer.write(request("GET /whole"))
@@ -315,34 +296,29 @@ async def test_client_that_closes_while_its_input_waits_holds_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "end"),
+    ("asked", "body"),
     [
-        ("GET", "/whole", b"\r\n\r\nok"),
-        ("HEAD", "/whole", b"\r\n\r\n"),
-        ("GET", "/none", b"\r\n\r\n"),
-        ("GET", "/pieces", b"\r\n\r\n1\r\na\r\n1\r\nb\r\n0\r\n\r\n"),
-    ],
-)
-async def test_every_response_kind_arrives_whole(method: str, path: str, end: bytes) -> None:
-    answer = await said(request(f"{method} {path}", CLOSE))
-    assert answer.endswith(end)
-    assert answer.count(b"HTTP/1.1") == 1
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [
-        pytest.param(request("GET /whole", "Upgrade: h2c", "Connection: upgrade, close"), id="an upgrade is ignored"),
-        pytest.param(b"GET /whole HTTP/1.0\r\n\r\n", id="HTTP/1.0 needs no host"),
+        pytest.param(request("GET /whole", CLOSE), b"ok", id="with a body"),
+        pytest.param(request("HEAD /whole", CLOSE), b"", id="HEAD"),
+        pytest.param(request("GET /none", CLOSE), b"", id="204"),
+        pytest.param(request("GET /pieces", CLOSE), b"1\r\na\r\n1\r\nb\r\n0\r\n\r\n", id="in pieces"),
+        pytest.param(request("GET /whole", "Upgrade: h2c", "Connection: upgrade, close"), b"ok", id="upgrade ignored"),
+        pytest.param(b"GET /whole HTTP/1.0\r\n\r\n", b"ok", id="HTTP/1.0 needs no host"),
+        pytest.param(b"GET /pieces HTTP/1.0\r\n\r\n", b"ab", id="HTTP/1.0 in pieces"),
+        pytest.param(b"HEAD /pieces HTTP/1.0\r\n\r\n", b"", id="HTTP/1.0 HEAD"),
         pytest.param(
-            b"POST /read HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\nx", id="no interim answer"
+            b"POST /read HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\nx", b"", id="no interim answer"
         ),
     ],
 )
-async def test_unusual_request_is_answered(asked: bytes) -> None:
+async def test_every_answer_arrives_whole(asked: bytes, body: bytes) -> None:
     answer = await said(asked)
-    assert answer.startswith(b"HTTP/1.1 200")
-    assert answer.endswith(b"ok" if b"/whole" in asked else b"\r\n\r\n")
+    head, _, rest = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 204" if b"/none" in asked else b"HTTP/1.1 200")
+    assert (rest, answer.count(b"HTTP/1.1")) == (body, 1)
+    if b"/pieces HTTP/1.0" in asked:
+        assert b"transfer-encoding" not in head
+        assert b"\r\nconnection: close" in head, "where the answer ends"
 
 
 H2C = "Upgrade: h2c", "Connection: Upgrade, HTTP2-Settings", "HTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA"
@@ -364,14 +340,6 @@ async def test_request_that_offers_other_protocol_keeps_its_body(
     answer = await said(*parts, pause=pause, limits=PATIENT)
     assert re.findall(rb"HTTP/1.1 (\d+)", answer) == [b"200", b"200", b"200", b"204"]
     assert answer.count(b"\r\n\r\nhello") == 2
-
-
-@pytest.mark.parametrize(("method", "body"), [("GET", b"ab"), ("HEAD", b"")])
-async def test_http_1_0_answer_in_pieces_ends_with_the_connection(method: str, body: bytes) -> None:
-    head, _, rest = (await said(f"{method} /pieces HTTP/1.0\r\n\r\n".encode())).partition(b"\r\n\r\n")
-    assert b"transfer-encoding" not in head
-    assert b"\r\nconnection: close" in head
-    assert rest == body
 
 
 @pytest.mark.parametrize(("proxies", "expected"), [(0, b"127.0.0.1"), (1, b"192.0.2.1"), (2, b"127.0.0.1")])
@@ -576,27 +544,21 @@ async def test_client_waiting_for_answer_does_not_time_out() -> None:
         await until(lambda: len(client.door) == 0)
 
 
-async def test_unread_answer_times_out() -> None:
-    """The connection is reset: otherwise the kernel would keep megabytes of the answer for minutes."""
-    async with serving() as client:
-        reader, writer = await client.open()
-        writer.transport.pause_reading()  # type: ignore[attr-defined]
-        writer.write(request("GET /large"))
-        await until(lambda: client.door.refused["an answer that was not taken"])
-        await until(lambda: len(client.door) == 0)
-        writer.transport.resume_reading()  # type: ignore[attr-defined]
-        with pytest.raises(ConnectionResetError):
-            await reader.read()
-
-
-async def test_refused_client_that_reads_nothing_is_reset(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So are its earlier answers, of which the kernel may hold megabytes."""
+@pytest.mark.parametrize(
+    ("rest", "limits", "refusal"),
+    [(b"", LIMITS, "an answer that was not taken"), (b"no request\r\n\r\n", PATIENT, "the request is not HTTP")],
+    ids=["unread answer", "refused client"],
+)
+async def test_client_that_reads_nothing_is_reset(
+    rest: bytes, limits: ConnectionLimits, refusal: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the kernel would keep megabytes of its answers for minutes."""
     monkeypatch.setattr(http_protocol, "LINGER_SECONDS", 0.1)
-    async with serving(PATIENT) as client:
+    async with serving(limits) as client:
         reader, writer = await client.open()
         writer.transport.pause_reading()  # type: ignore[attr-defined]
-        writer.write(request("GET /large") + b"no request\r\n\r\n")
-        await until(lambda: client.door.refused["the request is not HTTP"])
+        writer.write(request("GET /large") + rest)
+        await until(lambda: client.door.refused[refusal])
         await until(lambda: len(client.door) == 0)
         writer.transport.resume_reading()  # type: ignore[attr-defined]
         with pytest.raises(ConnectionResetError):

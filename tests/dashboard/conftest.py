@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import soundfile
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, TimeoutError, expect, sync_playwright
 
@@ -50,17 +52,16 @@ def api(dashboard: ServiceProcess) -> Iterator[Api]:
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """A browser whose microphone plays the recording of the dog at the door.
+def browser(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A browser whose microphone plays the module's HEARD, by default the recording of the dog at the door.
 
     Module-scoped, because an event loop runs in this thread while it exists, and other tests have their own.
     """
     if CHROMIUM is None:
         pytest.skip("there is no Chromium on the PATH")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=arguments(DOOR, tmp_path_factory.mktemp("microphone"))
-        )
+        heard = arguments(getattr(request.module, "HEARD", DOOR), tmp_path_factory.mktemp("microphone"))
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=heard)
         yield browser
         browser.close()
 
@@ -81,6 +82,13 @@ def page(browser: Browser) -> Iterator[Page]:
     # The browser's own messages about refused requests, which the page shows anyway, and about plain HTTP.
     notes = ("Failed to load resource", "WebSocket connection to", "Cross-Origin-Opener-Policy header has been ignored")
     assert [fault for fault in faults if not any(note in fault for note in notes)] == []
+
+
+def door(path: Path, seconds: float | None = None) -> Path:
+    """Write the recording of the dog at the door, or its beginning, in the format of a path's suffix."""
+    samples, rate = soundfile.read(DOOR, dtype="int16")
+    soundfile.write(path, samples[: None if seconds is None else int(seconds * rate)], rate)
+    return path
 
 
 def link(service: ServiceProcess) -> str:

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, Route, expect
 
 from benchmarks.cases.first_view import BAR_KB, SENT
 from tests.contract.api import Api, tone
-from tests.dashboard.conftest import DOOR, FARAWAY, copied, playable, sign_in
+from tests.dashboard.conftest import DOOR, FARAWAY, copied, door, playable, sign_in
 from tests.process import ADMIN_KEY, KEY, ServiceProcess
 from tests.waiting import wait_for
 
@@ -160,16 +160,10 @@ def test_starter_program_runs_unmodified(page: Page, dashboard: ServiceProcess, 
     expect(page.locator("pre").first).to_contain_text(".client/bin/pip install")
     program = page.locator("pre").last.inner_text()
     assert KEY not in program
-    samples, rate = soundfile.read(DOOR, dtype="int16")
-    soundfile.write(tmp_path / "recording.wav", samples, rate)
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=tmp_path,
-        env={**os.environ, "EARSHOT_PROJECT_KEY": KEY},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    door(tmp_path / "recording.wav")
+    keyed = {**os.environ, "EARSHOT_PROJECT_KEY": KEY}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=tmp_path, env=keyed, capture_output=True, text=True, timeout=120)
     assert "Dog_bark" in done.stdout, done.stderr
 
 
@@ -299,9 +293,7 @@ def test_length_is_shown_only_once_known(
     page: Page, dashboard: ServiceProcess, made_up: dict[str, object], tmp_path: Path
 ) -> None:
     """While a long recording is analysed, its picture is being drawn, and only the player may know how long it is."""
-    samples, rate = soundfile.read(DOOR, dtype="int16")
-    soundfile.write(tmp_path / "door.wav", samples, rate)
-    recording = (tmp_path / "door.wav").read_bytes()
+    recording = door(tmp_path / "door.wav").read_bytes()
     link: list[Route] = []
 
     def play(route: Route) -> None:
@@ -370,11 +362,9 @@ def test_long_name_does_not_push_table_off_screen(page: Page, dashboard: Service
 
 def test_recording_positions_and_threshold_trials(page: Page, dashboard: ServiceProcess, tmp_path: Path) -> None:
     """Exact times, links to the current position, and content that is shown but not stored."""
-    samples, rate = soundfile.read(DOOR, dtype="int16")
-    soundfile.write(tmp_path / "uneven.wav", samples[: int(6.4 * rate)], rate)
     sign_in(page, dashboard)
     page.get_by_label("Speech").uncheck()
-    page.locator("input[type=file]").set_input_files(tmp_path / "uneven.wav")
+    page.locator("input[type=file]").set_input_files(door(tmp_path / "uneven.wav", 6.4))
     rows = page.get_by_role("row").filter(has=page.get_by_role("button"))
     expect(rows.filter(has_text="Dog bark")).to_be_visible()
     expect(page.get_by_text("The picture is being drawn")).to_have_count(0)

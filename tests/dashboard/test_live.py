@@ -30,6 +30,9 @@ COLOURS = """canvas => {
 }"""
 
 
+YARD = {"session_id": "yard", "file_name": "Yard", "type": "stream", "state": "writable", "next_window": 0}
+
+
 @pytest.mark.both_logs
 def test_microphone_of_one_tab_appears_in_another(page: Page, dashboard: ServiceProcess) -> None:
     sign_in(page, dashboard, "live/microphone")
@@ -246,10 +249,8 @@ def test_refused_or_left_microphone_ends_its_session(page: Page, dashboard: Serv
     expect(page.get_by_role("status").filter(has_text="Live")).to_be_visible()
 
     def newest() -> dict[str, str]:
-        listed: list[dict[str, str]] = api.http.get("/audio_sessions/?count=1", headers={"X-Api-Key": KEY}).json()[
-            "sessions"
-        ]
-        return listed[0]
+        (newest,) = api.http.get("/audio_sessions/?count=1", headers={"X-Api-Key": KEY}).json()["sessions"]
+        return dict(newest)
 
     deleted = newest()
     assert deleted["file_name"] == MICROPHONE
@@ -298,7 +299,6 @@ def test_windows_of_two_outages_are_counted_once(page: Page, cutter: Cutter, api
 
 def test_live_stream_sounds_appear_on_card_and_table(page: Page, dashboard: ServiceProcess) -> None:
     """A card shows current sounds; the table below shows their times; a break leaves no sound on forever."""
-    yard = {"session_id": "yard", "file_name": "Yard", "type": "stream", "state": "writable"}
     later = datetime.now(UTC) + timedelta(minutes=5)  # It is not silent while this test runs.
     opened = datetime(2026, 11, 22, 10, 31, tzinfo=UTC)
     heard = (later - opened).total_seconds()
@@ -306,7 +306,7 @@ def test_live_stream_sounds_appear_on_card_and_table(page: Page, dashboard: Serv
     minute = opened.astimezone().minute  # Time zones may differ by half an hour.
     sound = {"session_id": "yard", "name": "Dog_bark", "start_time": 7.0, "probability": 0.9}
     told = [
-        ("session", {**yard, **times, "next_window": 0}),
+        ("session", {**YARD, **times}),
         ("sound.started", sound),
         ("sound.started", {**sound, "name": "Siren", "start_time": 8.0}),
         ("sound.ended", {**sound, "name": "Siren", "start_time": 8.0, "end_time": 9.5}),
@@ -326,11 +326,11 @@ def test_live_stream_sounds_appear_on_card_and_table(page: Page, dashboard: Serv
     )
     expect(table.get_by_role("link", name="Yard").first).to_have_attribute("href", "#/live/yard")
     expect(card).to_contain_text(re.compile(f"Dog bark, on since .*{minute}:07"))
-    answers.append([("session", {**yard, **times, "next_window": 9})])
+    answers.append([("session", {**YARD, **times, "next_window": 9})])
     expect(card).not_to_contain_text("on since")
     expect(table.get_by_role("row").filter(has_text="Dog bark")).to_contain_text(re.compile(f"from .*{minute}:07"))
     # After a pause of the sender, only the place is known.
-    answers.append([("session", {**yard, **times, "seconds": heard - 60, "next_window": 9})])
+    answers.append([("session", {**YARD, **times, "seconds": heard - 60, "next_window": 9})])
     expect(table.get_by_role("row").filter(has_text="Siren")).to_contain_text(re.compile("Siren0:08.0 to 0:09.5Yard$"))
 
 
@@ -338,9 +338,8 @@ def test_clock_of_browser_makes_no_session_silent(page: Page, dashboard: Service
     """It is an hour ahead of the service's."""
     page.add_init_script("const { now } = Date; Date.now = () => now() + 3_600_000;")
     sent = datetime.now(UTC) + timedelta(minutes=5)  # It is not silent while this test runs.
-    yard = {"session_id": "yard", "file_name": "Yard", "type": "stream", "state": "writable", "next_window": 0}
     times = {"created_at": sent.isoformat(), "updated_at": sent.isoformat(), "seconds": 0}
-    event = f"event: session\ndata: {json.dumps({**yard, **times})}\n\n"
+    event = f"event: session\ndata: {json.dumps({**YARD, **times})}\n\n"
     headers = {"date": format_datetime(datetime.now(UTC), usegmt=True)}
     stream = partial(Route.fulfill, content_type="text/event-stream", headers=headers, body=event)
     page.route("**/api/v1/live*", stream)

@@ -13,6 +13,8 @@ from tests.process import ServiceProcess
 
 #: Text that a spreadsheet would run as a formula.
 FORMULA = "=1+1"
+TIMES = {"start_time_sec": 0.0, "end_time_sec": 1.0}
+LATER = {"start_time_sec": 1.0, "end_time_sec": 2.0}
 #: A result that a hostile recording, engine or model could produce.
 HOSTILE = {
     "status": "completed",
@@ -22,32 +24,16 @@ HOSTILE = {
         "sound_event_detection": {
             "status": "success",
             "results": [
-                {
-                    "start_time_sec": 0.0,
-                    "end_time_sec": 1.0,
-                    "classes": [{"class": f"sound {MARKUP}", "confidence": 0.9}],
-                },
-                {"start_time_sec": 1.0, "end_time_sec": 2.0, "classes": [{"class": FORMULA, "confidence": 0.8}]},
+                {**TIMES, "classes": [{"class": f"sound {MARKUP}", "confidence": 0.9}]},
+                {**LATER, "classes": [{"class": FORMULA, "confidence": 0.8}]},
             ],
         },
         "speech_analysis": {
             "status": "success",
             "results": [
-                {
-                    "start_time_sec": 0.0,
-                    "end_time_sec": 1.0,
-                    "speaker": f"A {MARKUP}",
-                    "speaker_name": f"named {MARKUP}",
-                    "transcript": f"said {MARKUP}",
-                    "translation": f"translated {MARKUP}",
-                },
-                {
-                    "start_time_sec": 1.0,
-                    "end_time_sec": 2.0,
-                    "speaker": FORMULA,
-                    "transcript": MARKUP,
-                    "words": [{"word": f"word{MARKUP}", "start_time_sec": 1.0, "end_time_sec": 2.0}],
-                },
+                {**TIMES, "speaker": f"A {MARKUP}", "speaker_name": f"named {MARKUP}"}
+                | {"transcript": f"said {MARKUP}", "translation": f"translated {MARKUP}"},
+                {**LATER, "speaker": FORMULA, "transcript": MARKUP, "words": [{**LATER, "word": f"word{MARKUP}"}]},
             ],
         },
         "caption": {"status": "success", "result": {"caption": f"captioned {MARKUP}"}},
@@ -64,10 +50,7 @@ HOSTILE = {
         "translation": {"status": "error", "error": f"failed {MARKUP}"},
     },
 }
-SHOWN = (
-    *("warned", "sound", "named", "said", "translated", "captioned"),
-    *("place", "summary", "content", "language", "keyword", "failed"),
-)
+SHOWN = "warned sound named said translated captioned place summary content language keyword failed".split()  # noqa: SIM905
 
 
 def nothing_but_text(page: Page) -> None:

@@ -8,6 +8,8 @@ from playwright.sync_api import Page, Request, Route, expect
 from tests.dashboard.conftest import MARKUP, sign_in
 from tests.process import ADMIN_KEY, KEY, ORG_KEY, ServiceProcess, ask
 
+TIME = "2026-11-22T06:51:02Z"
+
 
 def test_health_lists_engines_queues_and_partitions(page: Page, dashboard: ServiceProcess) -> None:
     sign_in(page, dashboard, "operator", operator=ADMIN_KEY)
@@ -49,25 +51,14 @@ def test_problems_are_shown_first(page: Page, dashboard: ServiceProcess) -> None
     """A missing node, an unserved partition, and records that were set aside, with markup as causes."""
     report = dashboard.operate("GET", "/nodes")
     node = report["nodes"][0]
-    parked = {
-        "topic": "t",
-        "partition": 1,
-        "offset": 17,
-        "at": "2026-11-22T06:51:02Z",
-        "cause": f"RecordError: {MARKUP}",
-    }
+    parked = {"topic": "t", "partition": 1, "offset": 17, "at": TIME, "cause": f"RecordError: {MARKUP}"}
     node["node"]["parked"] = {"count": 101, "newest": [parked]}
-    node["node"]["engines"][0] |= {"reachable": False, "error": MARKUP, "failed_at": "2026-11-22T06:51:02Z"}
-    node["node"]["workers"] = [
-        {"process": None, "project": MARKUP, "state": "waiting", "busy": 0.0, "sessions": 0, "waiting": 3, "deaths": 2}
-    ]
+    node["node"]["engines"][0] |= {"reachable": False, "error": MARKUP, "failed_at": TIME}
+    worker = {"process": None, "project": MARKUP, "state": "waiting", "busy": 0.0}
+    node["node"]["workers"] = [{**worker, "sessions": 0, "waiting": 3, "deaths": 2}]
     node["findings"] = [{"state": "slow", "text": f"101 records {MARKUP}"}]
-    away = {
-        "url": "http://shed:8000",
-        "state": "bad",
-        "findings": [{"state": "bad", "text": "it does not answer"}],
-        "node": None,
-    }
+    silent = [{"state": "bad", "text": "it does not answer"}]
+    away = {"url": "http://shed:8000", "state": "bad", "findings": silent, "node": None}
     wrong = {"state": "bad", "partitions": 16, "missing": [3, 4], "nodes": [node, away]}
     page.route("**/admin/v1/nodes", lambda route: route.fulfill(json=wrong))
     sign_in(page, dashboard, "operator", operator=ADMIN_KEY)
@@ -75,9 +66,8 @@ def test_problems_are_shown_first(page: Page, dashboard: ServiceProcess) -> None
     expect(page.get_by_text("No node serves partition 3, 4.")).to_be_visible()
     expect(page.get_by_role("listitem").filter(has_text="http://shed:8000: it does not answer")).to_be_visible()
     expect(page.get_by_role("row").filter(has_text=f"RecordError: {MARKUP}")).to_be_visible()
-    expect(page.get_by_role("row").filter(has_text="none").filter(has_text="waiting")).to_contain_text(
-        f"032project {MARKUP}"
-    )
+    waiting = page.get_by_role("row").filter(has_text="none").filter(has_text="waiting")
+    expect(waiting).to_contain_text(f"032project {MARKUP}")
     expect(page.get_by_text("101 records could not be read")).to_be_visible()
     expect(page.get_by_text("■ Does not answer")).to_be_visible()
     assert page.locator("main img").count() == 0
@@ -156,35 +146,17 @@ def test_usage_is_shown_by_project_and_month(page: Page, dashboard: ServiceProce
     assert re.search(r"month=\d{4}-\d\d$", asked[0])
 
 
-@pytest.mark.parametrize(
-    ("view", "key"),
-    [
-        ("try", "project key"),
-        ("jobs", "project key"),
-        ("live", "project key"),
-        ("live/microphone", "project key"),
-        ("project", "project key"),
-        ("speakers", "organization key"),
-        ("operator", "operator's key"),
-    ],
-)
-def test_view_without_key_names_required_key(page: Page, dashboard: ServiceProcess, view: str, key: str) -> None:
-    page.goto(f"{dashboard.url}/dashboard/#/{view}")
-    expect(page.get_by_text(f"needs the {key}.")).to_be_visible()
-    expect(page.get_by_role("radio", name=key)).to_be_checked()
-    page.get_by_role("link", name="Sign in with another key").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("Welcome")
-
-
-def test_sign_in_form_follows_view_key_kind(page: Page, dashboard: ServiceProcess) -> None:
-    """From one view to the next the form asks for the key that the view needs."""
-    page.goto(f"{dashboard.url}/dashboard/#/project")
-    expect(page.get_by_role("radio", name="Project key")).to_be_checked()
-    page.get_by_role("link", name="Operator", exact=True).click()
-    expect(page.get_by_role("radio", name="Operator's key")).to_be_checked()
-    page.get_by_label("Key", exact=True).fill(ADMIN_KEY)
-    page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("heading", name="Health")).to_be_visible()
+def test_view_without_key_names_required_key(page: Page, dashboard: ServiceProcess) -> None:
+    """The form follows from one view to the next."""
+    views = dict.fromkeys(("try", "jobs", "live", "live/microphone", "project"), "project key")
+    for view, key in {**views, "speakers": "organization key", "operator": "operator's key"}.items():
+        page.goto(f"{dashboard.url}/dashboard/#/{view}")
+        expect(page.get_by_text(f"needs the {key}.")).to_be_visible()
+        expect(page.get_by_role("radio", name=key)).to_be_checked()
+        page.get_by_role("link", name="Sign in with another key").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Welcome")
+        page.go_back()
+        expect(page.get_by_text(f"needs the {key}.")).to_be_visible()
 
 
 def test_missing_operator_interface_is_explained(page: Page, dashboard: ServiceProcess) -> None:

@@ -1,26 +1,24 @@
 """Voices: five sentences by the microphone, faults of a recording, and samples of another model."""
 
 import re
-from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
+from playwright.sync_api import Page, Route, expect
 
-from tests.dashboard.browsers import arguments
-from tests.dashboard.conftest import CHROMIUM, DOOR, MARKUP, sign_in
+from tests.dashboard.conftest import DOOR, MARKUP, sign_in
 from tests.process import ORG_KEY, ServiceProcess
 
+#: Kim's voice, by the microphone.
+HEARD = DOOR.with_name("kim.ogg")
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """A browser whose microphone plays Kim's voice."""
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium on the PATH")
-    heard = arguments(DOOR.with_name("kim.ogg"), tmp_path_factory.mktemp("kim"))
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=heard)
-        yield browser
-        browser.close()
+
+def answer(data: object, error: str = "") -> dict[str, object]:
+    return {"data": None if error else data, "error": error, "debug": ""}
+
+
+def entry(speaker: str, samples: int, is_compatible: bool = True) -> dict[str, object]:
+    times = {"total_length": 4.0, "created_at": "2026-11-22T06:51:02Z"}
+    return {"speaker": speaker, "samples": samples, "is_compatible": is_compatible, **times}
 
 
 def record_nothing(page: Page, button: str) -> None:
@@ -70,14 +68,13 @@ def test_five_recorded_sentences_register_speaker(page: Page, dashboard: Service
     expect(page.get_by_text("Kim Müller is registered with five samples.")).to_be_visible()
     row = page.get_by_role("row").filter(has_text="Kim")
     expect(row).to_contain_text(re.compile(r"Kim MüllerKim_Muller5, \d+ s● yes"))
-    page.locator("input[type=file]").nth(1).set_input_files(DOOR.with_name("kim.ogg"))
-    expect(
-        page.get_by_role("listitem").filter(has_text=re.compile(r"0:00\.\d\s*Kim Müller \(0\.\d\d\)"))
-    ).to_be_visible()
+    page.locator("input[type=file]").nth(1).set_input_files(HEARD)
+    turn = re.compile(r"0:00\.\d\s*Kim Müller \(0\.\d\d\)")
+    expect(page.get_by_role("listitem").filter(has_text=turn)).to_be_visible()
     page.get_by_role("link", name="Try it").click()
     page.get_by_label("Sounds").uncheck()
     page.get_by_label("Speech").check()
-    page.locator("input[type=file]").set_input_files(DOOR.with_name("kim.ogg"))
+    page.locator("input[type=file]").set_input_files(HEARD)
     expect(page.locator(".turns strong").first).to_have_text("Kim Müller")
     page.get_by_role("link", name="Speakers").click()
     row.get_by_role("button", name="Remove Kim Müller").click()
@@ -86,16 +83,7 @@ def test_five_recorded_sentences_register_speaker(page: Page, dashboard: Service
 
 
 def test_any_name_gets_one_of_the_interface(page: Page, dashboard: ServiceProcess) -> None:
-    there = [
-        {
-            "speaker": "Muller",
-            "samples": 1,
-            "total_length": 4.0,
-            "is_compatible": True,
-            "created_at": "2026-11-22T06:51:02Z",
-        }
-    ]
-    page.route("**/api/v2/speakers", lambda route: route.fulfill(json={"data": there, "error": "", "debug": ""}))
+    page.route("**/api/v2/speakers", lambda route: route.fulfill(json=answer([entry("Muller", 1)])))
     sign_in(page, dashboard, "speakers", organization=ORG_KEY)
     names = {"Anna Maria": "Anna_Maria", "Müller": "Muller_2", "Straße 7": "Strasse_7", "李雷": "voice", "Łódź!": "odz"}
     for shown, plain in names.items():
@@ -156,14 +144,7 @@ def test_failed_registration_resumes_without_resending(page: Page, dashboard: Se
         nonlocal sent
         sent += 1
         error = "the audio holds too little speech" if sent == 3 else ""
-        data = {
-            "speaker": "Kim",
-            "samples": sent,
-            "total_length": 4.0,
-            "is_compatible": True,
-            "created_at": "2026-11-22",
-        }
-        route.fulfill(json={"data": None if error else data, "error": error, "debug": ""})
+        route.fulfill(json=answer(entry("Kim", sent), error))
 
     page.route("**/api/v2/voice", voice)
     sign_in(page, dashboard, "speakers", organization=ORG_KEY)
@@ -182,22 +163,12 @@ def test_samples_of_another_model_can_be_reenrolled(page: Page, dashboard: Servi
     """Names are letters now; markup stored by another version shows as text."""
     name, fits = MARKUP, False
 
-    def speakers(route: Route) -> None:
-        one = {
-            "speaker": name,
-            "samples": 3,
-            "total_length": 12.0,
-            "is_compatible": fits,
-            "created_at": "2026-11-22T06:51:02Z",
-        }
-        route.fulfill(json={"data": [one], "error": "", "debug": ""})
-
     def again(route: Route) -> None:
         nonlocal fits
         fits = True
-        route.fulfill(json={"data": {"speaker": name, "done": 2, "left": 1}, "error": "", "debug": ""})
+        route.fulfill(json=answer({"speaker": name, "done": 2, "left": 1}))
 
-    page.route("**/api/v2/speakers", speakers)
+    page.route("**/api/v2/speakers", lambda route: route.fulfill(json=answer([entry(name, 3, fits)])))
     page.route("**/api/v2/speaker/re-enroll*", again)
     sign_in(page, dashboard, "speakers", organization=ORG_KEY)
     row = page.get_by_role("row").filter(has_text=name)

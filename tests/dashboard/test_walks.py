@@ -5,11 +5,10 @@ import re
 from pathlib import Path
 
 import pytest
-import soundfile
 from playwright.sync_api import Dialog, Page, Route, expect
 
 from tests.contract.api import Api, tone
-from tests.dashboard.conftest import DOOR, PATIENCE, for_everybody, link, playable, sign_in
+from tests.dashboard.conftest import DOOR, PATIENCE, door, for_everybody, link, playable, sign_in
 from tests.process import ADMIN_KEY, KEY, ORG_KEY, ServiceProcess, ask
 from tests.waiting import wait_for
 
@@ -237,10 +236,8 @@ def test_audio_is_kept_only_if_enabled(page: Page, dashboard: ServiceProcess) ->
 
 
 def test_unplayable_recording_is_still_analysed(page: Page, dashboard: ServiceProcess, tmp_path: Path) -> None:
-    samples, rate = soundfile.read(DOOR, dtype="int16")
-    soundfile.write(tmp_path / "door.aiff", samples, rate)
     sign_in(page, dashboard)
-    hear(page, tmp_path / "door.aiff")
+    hear(page, door(tmp_path / "door.aiff"))
     expect(page.get_by_text("cannot play recordings of this kind")).to_be_visible()
     expect(page.get_by_role("row").filter(has_text="Dog bark")).to_be_visible()
     expect(page.get_by_text("is being drawn")).to_have_count(0)

@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 import uvicorn
+import uvloop
 from starlette.applications import Starlette
 
 from app.main import Ports, create_app
@@ -222,9 +223,6 @@ class EarshotService:
             return self._orders.urls[self.settings.lane.number]
         return self.settings.advertise or http_url(self.settings.host, self.port)
 
-    def stop(self) -> None:
-        self.stopping.set()
-
     def _fail(self) -> None:
         """Turn the health check red, then stop the process."""
         self.failed = True
@@ -378,7 +376,7 @@ def run(settings: Settings, announce: Announce, private: bool, zygote: Zygote) -
 
     async def main() -> int:
         service = EarshotService(settings, zygote)
-        on_stop(service.stop)
+        on_stop(service.stopping.set)
 
         async def welcome(service: EarshotService, demo: Bootstrap) -> None:
             await service.premises.welcome(announce, service.url, demo, private)
@@ -396,7 +394,7 @@ def run_process(settings: Settings, main: Callable[[], Coroutine[Any, Any, int]]
     limits.forbid_core_dumps()
     limits.check()
     wake_promptly(LOOP_SLICE)
-    with asyncio.Runner(loop_factory=_loop) as runner:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main())
 
 
@@ -408,9 +406,3 @@ def on_stop(stop: Callable[[], None]) -> None:
         numbers.append(signal.SIGHUP)
     for number in numbers:
         loop.add_signal_handler(number, stop)
-
-
-def _loop() -> asyncio.AbstractEventLoop:
-    import uvloop
-
-    return uvloop.new_event_loop()

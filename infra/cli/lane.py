@@ -35,7 +35,7 @@ def main(descriptor: int) -> int:
 
     async def serve() -> int:
         service = EarshotService(own, zygote, orders)
-        on_stop(service.stop)
+        on_stop(service.stopping.set)
         # It never sends anything more: readable means that the supervisor has ended.
         asyncio.get_running_loop().add_reader(control, os._exit, 1)
 

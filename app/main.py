@@ -16,7 +16,7 @@ from app.admin.guard import AdminContext
 from app.admin.nodes import NodeList
 from app.cluster.cursors import ListCursors
 from app.cluster.forwarding import Forwarder, Placement
-from app.cluster.lists import ProjectList
+from app.cluster.lists import Elsewhere, ProjectList
 from app.dashboard.operations import DashboardContext
 from app.documents.operations import DOCUMENTS, DocumentContext, Documents
 from app.http.bodies import SHARES, SMALL_BODY, BodyQuota, chunk_body
@@ -104,6 +104,8 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
     #: Needed only by the operator's interface.
     administration: LocalAdministration | None = None
     nodes: Nodes | None = None
+    #: URLs of the other lanes of this machine.
+    lanes: Sequence[str] = ()
 
 
 def create_app(ports: Ports, options: EdgeOptions) -> Starlette:
@@ -125,9 +127,13 @@ def create_app(ports: Ports, options: EdgeOptions) -> Starlette:
     app.state.end_keys = partial(keys.project, ended=True)
     #: Serves the operator at another address, with the same metrics.
     app.state.operator = None
+    #: Serves the other lanes of this machine, which need the operator's interface too.
+    app.state.inner = app
     if options.admin_apart:
-        probing = mount(OPERATOR_PROBES, ProbeContext(ports.health, edge.meters), edge.meters, BodyQuota(0))
+        context = ProbeContext(ports.health, edge.meters, edge.elsewhere)
+        probing = mount(OPERATOR_PROBES, context, edge.meters, BodyQuota(0))
         app.state.operator = edge.application([*operator, *probing], bool(operator))
+        app.state.inner = edge.application([*served, *operator, *probing], bool(operator))
     return app
 
 
@@ -145,6 +151,7 @@ class _Edge:
         self.options = options
         self.meters = Meters(ports.gauges)
         self.forwarder = Forwarder(options.poll_seconds)
+        self.elsewhere = Elsewhere(self.forwarder, ports.lanes)
         self.turns = LoopTurns()
         self.room = BodyQuota(options.body_bytes)
         self.spool = UploadQuota(options.spool, options.upload_bounds)
@@ -193,7 +200,7 @@ class _Edge:
         dashboard = DashboardContext(ports.sign_ins, self.tries, self.project_keys, self.organization_keys)
         about = about_deployment(options.docs, not options.admin_apart)
         page = "dashboard/" if options.dashboard else "docs" if options.docs else ""
-        probe = ProbeContext(ports.health, self.meters, about, options.admin_apart, page)
+        probe = ProbeContext(ports.health, self.meters, self.elsewhere, about, options.admin_apart, page)
         owners = {"session_id": ports.sessions.owner, "job_id": ports.jobs.owner}
         owned = partial(Placement, self.forwarder, owners, self.project_keys)
         shared = self.meters, self.room

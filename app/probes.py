@@ -6,9 +6,10 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from app.cluster.lists import Elsewhere
 from app.http.call import Call
 from app.http.descriptions import Answer, json_answer, operation
-from app.http.metrics import Meters
+from app.http.metrics import Meters, merged
 from app.http.replies import Reply, json_reply, reply_of_bytes
 from topics.errors import Unavailable
 from topics.ports import health
@@ -57,6 +58,7 @@ NOTED: Final = Readiness("ok", ["a table was rebuilt", "damaged tables were set 
 class ProbeContext(msgspec.Struct, frozen=True):
     health: health.Health
     meters: Meters
+    elsewhere: Elsewhere
     about: About = ABOUT
     #: Reasons and notes are only for the operator.
     silent: bool = False
@@ -115,7 +117,9 @@ async def metrics(call: Call, context: ProbeContext) -> Reply:
 
     In Prometheus text format.
     """
-    return reply_of_bytes(200, EXPOSITION, context.meters.exposition())
+    others = await context.elsewhere.parts(call, bytes)
+    own = context.meters.exposition()
+    return reply_of_bytes(200, EXPOSITION, merged([own, *others]) if others else own)
 
 
 def about_deployment(docs: bool, metrics_here: bool) -> About:

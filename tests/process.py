@@ -125,6 +125,12 @@ class ServiceProcess:
             time.sleep(0.05)
         raise AssertionError(f"not ready after {timeout} s:\n{self.tail()}")
 
+    def ask_ready(self) -> str:
+        """Return what `/readyz` answers, "" if nothing does."""
+        with suppress(httpx2.TransportError):
+            return httpx2.get(f"{self.url}/readyz", timeout=10).text
+        return ""
+
     def command(self, *arguments: str) -> str:
         """Run another command of `earshot` on the same data, and return what it prints."""
         with tempfile.TemporaryDirectory() as directory:

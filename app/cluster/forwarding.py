@@ -11,6 +11,7 @@ from starlette.types import Scope
 
 from app.http.bodies import SMALL_BODY, body_pieces, declared_length
 from app.http.call import DECLARED, Call
+from app.http.metrics import FORWARDS
 from app.http.replies import Headers, Reply, StreamReply
 from app.identity.authentication import Authenticator
 from topics.errors import Unavailable
@@ -149,6 +150,7 @@ class Placement(msgspec.Struct, frozen=True):
             ClientGone: the client hung up before the end of the body.
         """
         self.keys.watch(call)
+        self.keys.meters.add(FORWARDS)
         if call.scope["method"] in _WITHOUT_BODY or declared_length(call.header(b"content-length")) > self.body_limit:
             return await self.forwarder.forward(call.scope, owner, b"")
         # Only the owner knows the session and its key, so only the owner checks and buffers the body.

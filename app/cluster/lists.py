@@ -136,6 +136,20 @@ class ProjectList(Generic[V]):
         return msgspec.structs.replace(everything, since_ms=since_ms, until_ms=until_ms)
 
 
+class Elsewhere(msgspec.Struct, frozen=True):
+    """The other lanes of this machine, which one answer is for too."""
+
+    forwarder: Forwarder
+    urls: Sequence[str] = ()
+
+    async def parts(self, call: Call, decoder: Callable[[bytes], P]) -> list[P]:
+        """Return their parts of an answer, without those that give none; no parts for a request that one forwarded."""
+        if call.header(FORWARDED) or not self.urls:
+            return []
+        parts = await asyncio.gather(*(part_of(call, self.forwarder, url, decoder) for url in self.urls))
+        return [part for part in parts if part is not None]
+
+
 async def part_of(call: Call, forwarder: Forwarder, url: str, decoder: Callable[[bytes], P]) -> P | None:
     """Return another node's part of an answer, or None if it gives no valid one."""
     try:

@@ -6,13 +6,14 @@ plain numbers, and a scrape turns them into metric families.
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
 CHUNKS: Final = "earshot_chunks_accepted"
 AUDIO: Final = "earshot_audio_bytes_accepted"
@@ -20,6 +21,7 @@ JOBS: Final = "earshot_jobs_accepted"
 RECORDINGS: Final = "earshot_job_bytes_accepted"
 VOICES: Final = "earshot_voices_registered"
 RECOGNITIONS: Final = "earshot_recognitions"
+FORWARDS: Final = "earshot_requests_forwarded"
 REFUSED: Final = "earshot_requests_refused"
 KEYS: Final = "earshot_key_failures"
 LATENCY: Final = "earshot_request_seconds"
@@ -31,6 +33,7 @@ METRICS: Final = {
     RECORDINGS: "Bytes of recordings in accepted jobs.",
     VOICES: "Voice samples that were registered.",
     RECOGNITIONS: "Recordings in which speakers were looked for, found or not.",
+    FORWARDS: "Requests about a session or job that were forwarded to the node or lane that owns it.",
     REFUSED: "Requests that were refused, by status; 200 where a rule of the speaker interface was broken; 503 grows "
     "when queues are full or a partition has no owner.",
     KEYS: "Requests that need a key and had no valid one, by kind of key (project, organization, admin) and by reason: "
@@ -40,9 +43,12 @@ METRICS: Final = {
 }
 
 #: Counters without labels.
-COUNTERS: Final = (CHUNKS, AUDIO, JOBS, RECORDINGS, VOICES, RECOGNITIONS)
+COUNTERS: Final = (CHUNKS, AUDIO, JOBS, RECORDINGS, VOICES, RECOGNITIONS, FORWARDS)
 #: Upper bounds in seconds; the last ones are for reads that wait.
 BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+#: Metrics of which a machine has the highest of its lanes, not their sum.
+WORST: Final = frozenset({"earshot_lag_seconds", "earshot_job_lag_seconds", "earshot_database_failing"})
 
 #: (name, help, value) of a number from another part of the service.
 Gauge = tuple[str, str, float]
@@ -112,6 +118,36 @@ class Meters(Collector):
         for operation, timing in self._timings.items():
             family.add_metric([operation], list(zip(bounds, accumulate(timing.counts), strict=True)), timing.total)
         return family
+
+
+def merged(expositions: Sequence[bytes]) -> bytes:
+    """Return the metrics of a machine from those of its lanes: sums, but the worst of what does not add up."""
+    from prometheus_client.parser import text_string_to_metric_families  # Only several lanes need it.
+
+    families: dict[str, Metric] = {}
+    samples: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], float]] = {}
+    for exposition in expositions:
+        for family in text_string_to_metric_families(exposition.decode()):
+            families.setdefault(family.name, family)
+            of_family = samples.setdefault(family.name, {})
+            for sample in family.samples:
+                key = sample.name, tuple(sample.labels.items())
+                both = of_family.get(key, 0.0), sample.value
+                of_family[key] = max(both) if family.name in WORST else sum(both)
+    for name, family in families.items():
+        family.samples = [Sample(of, dict(labels), value) for (of, labels), value in samples[name].items()]
+    return generate_latest(_Families(families.values()))
+
+
+class _Families(CollectorRegistry):
+    """A registry of finished families."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        super().__init__(auto_describe=False)
+        self._families = families
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._families
 
 
 def _counter(name: str, labels: list[str], counts: Counter[tuple[str, ...]]) -> CounterMetricFamily:

@@ -151,8 +151,10 @@ class Upgrade(Protocol):
             ClientGone: the client has hung up.
         """
 
-    async def pass_on(self, url: str, headers: list[tuple[bytes, bytes]]) -> Reply | Passage:
+    async def pass_on(self, url: str, headers: list[tuple[bytes, bytes]]) -> Reply | Passage | None:
         """Connect to another node and relay all bytes in both directions; return its answer if it refuses.
+
+        Return None if the other node has the connection itself now.
 
         Raises:
             Unavailable: it does not answer.

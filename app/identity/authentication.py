@@ -32,7 +32,7 @@ class Authenticator(Generic[T]):
     ) -> None:
         """Read keys from requests by `key_of` and look up their holders in `keyring`."""
         self._keyring = keyring
-        self._meters = meters
+        self.meters = meters
         self._key_of = key_of
 
     def key(self, call: Call) -> str:
@@ -71,10 +71,10 @@ class Authenticator(Generic[T]):
         try:
             holder = await self._keyring.holder(key, call.address)
         except Unauthorized:
-            self._meters.key_failed(kind.name, "invalid" if key else "missing")
+            self.meters.key_failed(kind.name, "invalid" if key else "missing")
             raise
         except DirectoryDown:
-            self._meters.key_failed(kind.name, "down")
+            self.meters.key_failed(kind.name, "down")
             raise
         call.ended = partial(self._keyring.ended, key)
         return holder

@@ -292,6 +292,8 @@ async def _passed_on(call: Call, context: SocketContext, upgrade: Upgrade, sessi
     if owner is None or call.header(FORWARDED):
         return None
     passed = await upgrade.pass_on(owner, [(FORWARDED, b"1")])
+    if passed is None:
+        return SWITCHED
     if isinstance(passed, Reply):
         return passed
     if key := context.sessions.project_keys.key(call):

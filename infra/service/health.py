@@ -2,18 +2,34 @@
 
 import shutil
 from pathlib import Path
+from typing import Final
 
 from infra.db.database import Database
 from infra.service.models import ModelsInUse
+from infra.transport.connections import Connections
+from infra.transport.lanes import LaneStates
 from streams.node.node import Node
 from topics.ports.health import Note
+
+GIVEN: Final = "Connections that were handed over to other lanes of this machine."
 
 
 class ServiceHealth:
     """Implements the port `topics.ports.health.Health`, and the gauges of the other rooms. Loop only."""
 
-    def __init__(self, node: Node, database: Database, models: ModelsInUse, uploads: Path, kept_free: int) -> None:
+    def __init__(
+        self,
+        node: Node,
+        database: Database,
+        models: ModelsInUse,
+        uploads: Path,
+        kept_free: int,
+        connections: Connections,
+        lanes: LaneStates | None = None,
+    ) -> None:
         """Report on a node; the disk of the directory `uploads` keeps `kept_free` bytes free."""
+        self._connections = connections
+        self._lanes = lanes
         self._node = node
         self._database = database
         self._models = models
@@ -24,11 +40,16 @@ class ServiceHealth:
         return self._node.alive()
 
     def ready(self) -> str | None:
-        return self._node.ready()
+        reason = self._node.ready()
+        if reason is None and self._lanes is not None and (starting := self._lanes.lanes(LaneStates.STARTING)):
+            return f"lane {starting[0]} is starting"
+        return reason
 
     def notes(self) -> list[Note]:
         """Return problems that do not stop requests, worst first."""
         notes = self._node.notes()
+        if self._lanes is not None and self._lanes.lanes(LaneStates.FAILED):
+            notes.insert(0, "a lane has failed")
         if self._database.failure is not None:
             notes.append("the database fails")
         if self._models.fault is not None:
@@ -43,8 +64,11 @@ class ServiceHealth:
     def gauges(self) -> list[tuple[str, str, float]]:
         """Return (name, sentence, value) of the metrics that the edge does not count."""
         failing = self._database.failure is not None
+        lanes = self._connections.lanes
+        handed = () if lanes is None else (("earshot_connections_given", GIVEN, lanes.given),)
         return [
             *self._node.gauges(),
+            *handed,
             ("earshot_database_failing", "1 while the last use of the database failed.", failing),
             ("earshot_upload_room_bytes", "Bytes of the disk that uploads may still take.", max(0, self._room() or 0)),
         ]

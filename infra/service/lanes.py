@@ -4,7 +4,8 @@ On the embedded log, a file beside it has the placement: which lane has which pa
 are. Without the file there is one lane with all of them. On Kafka the group assigns partitions to lanes as to any node.
 """
 
-from collections.abc import Iterable, Sequence
+import socket
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +14,7 @@ import msgspec
 from infra.disk import replace_file, sync
 from infra.errors import WrongSetting
 from infra.settings import Lane, Settings
+from infra.transport.lanes import Lanes, LaneStates
 from infra.urls import Embedded
 from streams.ownership import Assignment
 from topics.errors import ServiceError
@@ -48,6 +50,28 @@ class Orders(msgspec.Struct, frozen=True):
     lock: int
     listener: int
     operators: tuple[int, ...]
+    #: Descriptors: where connections of other lanes arrive, where they leave for each lane, and the states of lanes.
+    inbox: int
+    outboxes: tuple[int, ...]
+    states: int
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """All descriptors that the lane inherits."""
+        return (self.lock, self.listener, *self.operators, self.inbox, *self.outboxes, self.states)
+
+    def lanes(self, owner: Callable[[str], str | None]) -> Lanes:
+        """Return the other lanes as connections see them; `owner` returns the URL of an id's owner, if another one."""
+        outboxes = [socket.socket(fileno=one) for one in self.outboxes]
+        inbox = socket.socket(fileno=self.inbox)
+        return Lanes(self.urls, owner, outboxes, inbox, self.lane_states())
+
+    def others(self) -> tuple[str, ...]:
+        """Return where the other lanes are."""
+        return tuple(url for number, url in enumerate(self.urls) if number != self.lane.number)
+
+    def lane_states(self) -> LaneStates:
+        return LaneStates(self.states, len(self.urls))
 
     def assignment(self) -> Assignment | None:
         """Return the partitions that are placed on the lane and on the others; None on Kafka, where none are."""

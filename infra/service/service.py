@@ -160,6 +160,8 @@ class EarshotService:
             # A partition that has stopped, or is taken over again just now, does not end the start.
             if node.alive() is None and not self.stopping.is_set():
                 if self._orders is not None:
+                    self.connections.lanes = self._orders.lanes(node.sessions.owner)
+                    stack.callback(self.connections.lanes.stop)
                     self._sockets = listener.listen(self.settings.host, self.port, shared=True)
                     self._serve_at(stack, node, app, self._sockets, self.connections)
                 log.info("service.ready", seconds=round(time.monotonic() - began, 2), url=self.url)
@@ -194,7 +196,7 @@ class EarshotService:
         self._serve_at(stack, node, app.state.operator, self._admin_sockets, self._operators)
         if self._orders is not None:
             private = [socket.socket(fileno=self._orders.listener)]
-            self._serve_at(stack, node, app, private, self._neighbours)
+            self._serve_at(stack, node, app.state.inner, private, self._neighbours)
 
     def _serve_at(
         self,
@@ -206,6 +208,8 @@ class EarshotService:
     ) -> None:
         if sockets:
             server = _server(app, self.settings, connections)
+            if connections.lanes is not None:
+                connections.lanes.take(partial(_connection, server, connections))
             serving = asyncio.create_task(self._serve(server, sockets), name="http")
             stack.push_async_callback(self._stop_serving, node, server, serving)
 
@@ -301,7 +305,9 @@ class EarshotService:
     ) -> Starlette:
         models = ModelsInUse(loaded, jobs.bundled_speech)
         options = edge_options(self.settings, secret, jobs.speech_models)
-        health = ServiceHealth(node, self.database, models, options.spool, options.upload_bounds.free_bytes)
+        states = None if self._orders is None else self._orders.lane_states()
+        free_bytes = options.upload_bounds.free_bytes
+        health = ServiceHealth(node, self.database, models, options.spool, free_bytes, self.connections, states)
         ports = Ports(
             sessions=node.sessions,
             jobs=node.jobs,
@@ -316,6 +322,7 @@ class EarshotService:
             administration=Operator(self.database, deletions.check, jobs.speakers.sweep),
             models=models,
             nodes=nodes,
+            lanes=() if self._orders is None else self._orders.others(),
         )
         return create_app(ports, options)
 
@@ -335,6 +342,11 @@ class EarshotService:
             self.database,
             jobs.speakers.outdated,
         )
+
+
+def _connection(server: uvicorn.Server, connections: Connections, first: bytes) -> ClientConnection:
+    """Return the protocol of a connection whose first input another lane has read."""
+    return ClientConnection(server.config, server.server_state, {}, door=connections, first=first)
 
 
 def _server(app: object, settings: Settings, connections: Connections) -> uvicorn.Server:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
 import sys
@@ -18,10 +19,11 @@ import structlog
 
 from infra.service import listener
 from infra.service.jobs import bundled_engines
-from infra.service.lanes import Orders
+from infra.service.lanes import Orders, Placement
 from infra.service.premises import Announce, Premises
 from infra.service.service import on_stop, run_process
-from infra.settings import Lane, Settings
+from infra.settings import Settings
+from infra.transport.lanes import LaneStates
 from infra.urls import host_and_port, local_url
 from streams.folding import retry
 
@@ -42,8 +44,9 @@ STOP_S: Final = 40.0
 class LaneProcess:
     """Keeps one lane alive."""
 
-    def __init__(self, orders: Orders) -> None:
+    def __init__(self, orders: Orders, states: LaneStates) -> None:
         self.orders = orders
+        self._states = states
         self.ready = asyncio.Event()
         #: Set when the lane ended before it was ever ready.
         self.failed = asyncio.Event()
@@ -66,6 +69,7 @@ class LaneProcess:
             failures = 0 if served else failures + 1
             # The first restart is at once: its streams wait.
             pause = 0.0 if failures <= 1 and self.ready.is_set() else retry.pause(failures, LONGEST_PAUSE_S)
+            self._states[self.number] = LaneStates.STARTING if not pause else LaneStates.FAILED
             log.error("lane.died", number=self.number, status=status, pause=pause)
             if not self.ready.is_set():
                 self.failed.set()
@@ -76,7 +80,7 @@ class LaneProcess:
         ours, theirs = socket.socketpair()
         with theirs:
             orders = self.orders
-            given = (theirs.fileno(), orders.lock, orders.listener, *orders.operators)
+            given = (theirs.fileno(), *orders.descriptors)
             try:
                 self.process = await asyncio.create_subprocess_exec(*COMMAND, str(theirs.fileno()), pass_fds=given)
             except BaseException:
@@ -88,6 +92,7 @@ class LaneProcess:
             with contextlib.suppress(ConnectionError):
                 if await reader.readline() == READY:
                     self.ready.set()
+                    self._states[self.number] = LaneStates.SERVING
             return await self.process.wait()
         finally:
             writer.close()
@@ -136,23 +141,9 @@ class Supervisor:
                 server = bundled_engines(self.settings)
                 stack.push_async_callback(server.stop)
                 engines = server.url, server.key
-            private_sockets = [one for _ in placement.partitions for one in listener.listen("127.0.0.1", 0)]
-            stack.callback(listener.close, private_sockets)
             port = int(held[0].getsockname()[1])
-            orders = Orders(
-                Lane(),
-                placement.partitions,
-                tuple(f"http://127.0.0.1:{one.getsockname()[1]}" for one in private_sockets),
-                port,
-                engines,
-                lock.descriptor,
-                0,
-                tuple(one.fileno() for one in operators),
-            )
-            self.lanes = [
-                LaneProcess(msgspec.structs.replace(orders, lane=lane, listener=one.fileno()))
-                for lane, one in zip(placement.lanes(), private_sockets, strict=True)
-            ]
+            shared = tuple(one.fileno() for one in operators)
+            self.lanes = _lanes(stack, placement, port, engines, lock.descriptor, shared)
             stack.push_async_callback(self._stop)
             keepers = [asyncio.create_task(lane.keep(), name=f"lane {lane.number}") for lane in self.lanes]
             stack.callback(lambda: [keeper.cancel() for keeper in keepers])
@@ -189,6 +180,47 @@ class Supervisor:
 
     async def _stop(self) -> None:
         await asyncio.gather(*(lane.stop() for lane in self.lanes))
+
+
+def _lanes(
+    stack: contextlib.AsyncExitStack,
+    placement: Placement,
+    port: int,
+    engines: tuple[str, str] | None,
+    lock: int,
+    operators: tuple[int, ...],
+) -> list[LaneProcess]:
+    """Return the lanes of a placement with what connects them, not started yet."""
+    count = len(placement.partitions)
+    private = [listener.listen("127.0.0.1", 0)[0] for _ in range(count)]
+    # What is sent to a lane that has died waits for its successor.
+    mail = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(count)]
+    stack.callback(listener.close, [*private, *(end for pair in mail for end in pair)])
+    board = os.memfd_create("lanes", os.MFD_CLOEXEC)
+    stack.callback(os.close, board)
+    os.ftruncate(board, count)
+    states = LaneStates(board, count)
+    urls = tuple(f"http://127.0.0.1:{one.getsockname()[1]}" for one in private)
+    outboxes = tuple(outbox.fileno() for outbox, _ in mail)
+    return [
+        LaneProcess(
+            Orders(
+                lane=lane,
+                placement=placement.partitions,
+                urls=urls,
+                port=port,
+                engines=engines,
+                lock=lock,
+                listener=private[lane.number].fileno(),
+                operators=operators,
+                inbox=mail[lane.number][1].fileno(),
+                outboxes=outboxes,
+                states=board,
+            ),
+            states,
+        )
+        for lane in placement.lanes()
+    ]
 
 
 async def _first(*events: asyncio.Event) -> None:

@@ -13,6 +13,7 @@ from app.http.addresses import customer
 from app.http.turns import LoopTurns
 from app.senders import SenderOf
 from infra.transport.entrance import Entrance
+from infra.transport.lanes import Lanes
 from topics.turns import Holder
 
 log = structlog.get_logger(__name__)
@@ -56,6 +57,8 @@ class Connections:
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
+        #: The other lanes of this machine, if there are any.
+        self.lanes: Lanes | None = None
         self.turns = LoopTurns()
         self.entrance = Entrance(lambda: self.turns)
         #: Identifies the sender of a request by its ASGI scope.

@@ -47,8 +47,12 @@ class RequestFault(ValueError):
 class ClientConnection(HttpToolsProtocol):
     """Serves one connection; sends a complete answer in one system call and one packet instead of two."""
 
-    def __init__(self, *args: Any, door: Connections, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, door: Connections, first: bytes = b"", **kwargs: Any) -> None:
+        """Serve a connection; `first` is what another lane has read of it."""
         super().__init__(*args, **kwargs)
+        self._first = first
+        #: A connection is handed over once at most.
+        self._may_leave = door.lanes is not None and not first
         self.address = ""
         self.door = door
         self._raw: asyncio.Transport
@@ -85,6 +89,9 @@ class ClientConnection(HttpToolsProtocol):
         self.address = self.client[0] if self.client else ""
         if not self.door.admit(self):
             self._end_with(503, "this node has too many connections", b"retry-after: 1\r\n")
+        elif self._first:
+            self.data_received(self._first)
+            self._first = b""
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.door.leave(self)
@@ -199,6 +206,8 @@ class ClientConnection(HttpToolsProtocol):
     def _handle(self, data: bytes) -> None:
         if self._raw.is_closing() or self._lingering is not None or self._refusal is not None:
             return
+        if self._may_leave and self._goes(data):
+            return
         self._framing += len(data)
         try:
             self._parse(data)
@@ -213,6 +222,24 @@ class ClientConnection(HttpToolsProtocol):
             self.cycle.body.clear()
             self.flow.pause_reading()
             self.loop.call_later(self.door.discard(len(data)), self._read_on)
+
+    def _goes(self, data: bytes) -> bool:
+        """Hand the connection over if its next request, which begins with `data`, is for another lane."""
+        cycle, lanes = self.cycle, self._door.lanes
+        between = not (self._framing or self.pipeline) and (cycle is None or cycle.response_complete)
+        if lanes is None or not between or (lane := lanes.named(data)) is None:
+            return False
+        return self.give(lane, data)
+
+    def give(self, lane: int, data: bytes) -> bool:
+        """Hand the connection and its input over to another lane; return False if that is impossible now."""
+        lanes = self._door.lanes
+        if not self._may_leave or lanes is None or not lanes.give(lane, self._raw, data):
+            return False
+        if (cycle := self.cycle) is not None:
+            cycle.response_started = cycle.response_complete = cycle.disconnected = True
+        self._raw.close()
+        return True
 
     def _parse(self, data: bytes) -> None:
         """Parse input; `HttpParserError` passes through."""

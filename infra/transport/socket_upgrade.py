@@ -14,6 +14,7 @@ from websockets.typing import Subprotocol
 from app.http.errors import ClientGone
 from app.http.replies import Reply
 from app.http.sockets import PROTOCOLS, NotWebSocket, Receiver
+from infra.transport.lanes import head_of
 from infra.transport.socket_connection import SocketConnection
 from infra.transport.tunnel import End, Upgradable, open_tunnel
 
@@ -70,11 +71,17 @@ class SocketUpgrade:
             raise NotWebSocket(f"not WebSocket: {handshake.handshake_exc}")
         return answer
 
-    async def pass_on(self, url: str, headers: list[tuple[bytes, bytes]]) -> Reply | End:
+    async def pass_on(self, url: str, headers: list[tuple[bytes, bytes]]) -> Reply | End | None:
         """Forward the request to another node; once it accepts, relay all bytes both ways.
+
+        Return None if a lane of this machine has the connection now, and nothing is left to do here.
 
         Raises:
             Unavailable: the node does not answer.
             ClientGone: the client has hung up.
         """
-        return await open_tunnel(self._connection, self._scope, url, headers)
+        connection, lanes = self._connection, self._connection.door.lanes
+        lane = None if lanes is None else lanes.at(url)
+        if lane is not None and connection.give(lane, head_of(self._scope) + connection.early):
+            return None
+        return await open_tunnel(connection, self._scope, url, headers)

@@ -55,6 +55,8 @@ class Upgradable(Protocol):
 
     def hand_over(self) -> asyncio.Transport | None: ...
 
+    def give(self, lane: int, data: bytes) -> bool: ...
+
 
 class FrameCount:
     """Finds the ends of frames in a server's output, which is unmasked."""

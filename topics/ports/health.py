@@ -7,6 +7,7 @@ from typing import Literal, Protocol
 Note = Literal[
     "records may be lost",
     "a partition has stopped",
+    "a lane has failed",
     "a table was rebuilt",
     "damaged tables were set aside",
     "records were set aside",

@@ -148,7 +148,7 @@ def test_interrupted_move_leaves_one_truth(filled: Settings, monkeypatch: pytest
 
 
 def test_move_needs_room_on_the_disk(filled: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9, 1000))  # type: ignore[attr-defined]
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9, 1000))
     with pytest.raises(ServiceError, match=r"moving 1 lanes to 2 needs \d+ MiB beside .*EARSHOT_LANES=1"):
         moves.settle(settings(filled.data, 2), NAME)
     assert lanes.stored(filled) == Placement(0, (frozenset(range(PARTITIONS)),))

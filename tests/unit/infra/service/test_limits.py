@@ -149,7 +149,8 @@ def health_of(database: Database, directory: Path, kept_free: int = 0, fault: st
     node.gauges.return_value = [("earshot_windows", "", 3)]
     node.ready.return_value = node.alive.return_value = None
     models = mock.Mock(spec=ModelsInUse, fault=fault)
-    return ServiceHealth(node, database, models, directory, kept_free)
+    connections = mock.Mock(spec=Connections, lanes=None)
+    return ServiceHealth(node, database, models, directory, kept_free, connections)
 
 
 def gauge(health: ServiceHealth, name: str) -> float:

@@ -1,7 +1,7 @@
 """The Starlette application: ports in, routes out."""
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import count
 from typing import Final
@@ -83,6 +83,7 @@ from topics.ports.sessions import Sessions
 from topics.ports.sign_ins import SignIns
 from topics.ports.speakers import Speakers
 from topics.sessions.rules import LISTED_STATES
+from topics.tally import Tallies, own_tallies
 
 #: Wrong operator keys per second from one address; ten times as many in total.
 ADMIN_TRIES: Final = 10.0
@@ -104,8 +105,11 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
     #: Needed only by the operator's interface.
     administration: LocalAdministration | None = None
     nodes: Nodes | None = None
-    #: URLs of the other lanes of this machine.
+    #: URLs of the other lanes of this machine, and what they count together.
     lanes: Sequence[str] = ()
+    tallies: Tallies = own_tallies
+    #: Sends them a message, which they pass to `app.state.hear`.
+    tell: Callable[[bytes], None] = lambda message: None
 
 
 def create_app(ports: Ports, options: EdgeOptions) -> Starlette:
@@ -123,6 +127,8 @@ def create_app(ports: Ports, options: EdgeOptions) -> Starlette:
     app.state.sender = sender_of(keys.projects, keys.organizations, ports.sessions, ports.jobs)
     #: The service periodically records which keys were used.
     app.state.keyrings = (keys.projects, keys.organizations)
+    #: Takes what another lane tells.
+    app.state.hear = keys.hear
     #: Ends the keys of a project that was deleted elsewhere.
     app.state.end_keys = partial(keys.project, ended=True)
     #: Serves the operator at another address, with the same metrics.
@@ -154,13 +160,14 @@ class _Edge:
         self.elsewhere = Elsewhere(self.forwarder, ports.lanes)
         self.turns = LoopTurns()
         self.room = BodyQuota(options.body_bytes)
-        self.spool = UploadQuota(options.spool, options.upload_bounds)
+        self.spool = UploadQuota(options.spool, options.upload_bounds, ports.tallies("uploads"))
         self.tries = KeyRateLimiter(options.key_tries)
         directory, seconds = ports.directory, options.key_cache_seconds
         self.changed_keys = ChangedKeys(
             Keyring(PROJECT, directory.project, seconds, self.tries),
             Keyring(ORGANIZATION, directory.organization, seconds, self.tries),
             Keyring(AUDIO, directory.audio_link, seconds, self.tries),
+            ports.tell,
         )
         self.project_keys = Authenticator(self.changed_keys.projects, self.meters)
         self.organization_keys = Authenticator(self.changed_keys.organizations, self.meters)
@@ -188,7 +195,7 @@ class _Edge:
         by_socket = Authenticator(keys.projects, self.meters, socket_key)
         sockets = SocketContext(
             msgspec.structs.replace(sessions, project_keys=by_socket),
-            SocketQuota(options.body_bytes, self.turns),
+            SocketQuota(options.body_bytes, self.turns, ports.tallies("sockets")),
             KeyWatch(),
         )
         speakers = SpeakerContext(

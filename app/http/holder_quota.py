@@ -1,12 +1,12 @@
 """Limits what a project, an organization and all of them together may have at a time."""
 
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import msgspec
 
 from topics.errors import Unavailable
+from topics.tally import OwnTally, Tally
 from topics.turns import Holder
 
 
@@ -20,17 +20,22 @@ class Places(msgspec.Struct, frozen=True):
 class HolderQuota:
     """Counts places by project and organization. Loop only."""
 
-    def __init__(self, project: Places, organization: Places, total: Places, retry_after: int) -> None:
-        """Give places to a project, to an organization with all its projects, and to all. `retry_after` is in s."""
+    def __init__(
+        self, project: Places, organization: Places, total: Places, retry_after: int, tally: Tally | None = None
+    ) -> None:
+        """Give places to a project, to an organization with all its projects, and to all. `retry_after` is in s.
+
+        `tally` has the places of other lanes too.
+        """
         self._places = total, organization, project
         self._retry_after = retry_after
         #: By the names of the holder: none for all, the organization, the organization and the project.
-        self._held: Counter[tuple[str, ...]] = Counter()
+        self._held = tally or OwnTally()
 
     @property
     def used(self) -> int:
         """Number of places taken."""
-        return self._held[()]
+        return self._held.total(())
 
     def take(self, holder: Holder) -> None:
         """Take a place.
@@ -39,16 +44,14 @@ class HolderQuota:
             Unavailable: the project, the organization, or all together, have all places.
         """
         for names, places in reversed(list(enumerate(self._places))):
-            if self._held[holder[:names]] >= places.number:
+            if self._held.total(holder[:names]) >= places.number:
                 raise Unavailable(places.full, self._retry_after)
         for names in range(len(self._places)):
-            self._held[holder[:names]] += 1
+            self._held.add(holder[:names], 1)
 
     def give_back(self, holder: Holder) -> None:
         for names in range(len(self._places)):
-            self._held[holder[:names]] -= 1
-            if not self._held[holder[:names]]:
-                del self._held[holder[:names]]
+            self._held.add(holder[:names], -1)
 
     @contextmanager
     def place(self, holder: Holder) -> Iterator[None]:

@@ -10,6 +10,7 @@ import msgspec
 
 from app.http.holder_quota import HolderQuota, Places
 from topics.errors import Unavailable
+from topics.tally import Tally
 from topics.turns import Holder
 
 #: Seconds after which the client may repeat an upload that found no room.
@@ -33,7 +34,7 @@ class UploadBounds(msgspec.Struct, frozen=True):
 class UploadQuota:
     """Counts the running uploads and, in any thread, their bytes by organization."""
 
-    def __init__(self, directory: Path, bounds: UploadBounds) -> None:
+    def __init__(self, directory: Path, bounds: UploadBounds, tally: Tally | None = None) -> None:
         self.directory = directory
         self.bounds = bounds
         half = max(1, bounds.uploads // 2)
@@ -43,6 +44,7 @@ class UploadQuota:
             Places(half, f"{half} uploads of your organization are being received"),
             Places(bounds.uploads, "too many uploads are being received"),
             RETRY_SECONDS,
+            tally,
         )
         self._lock = threading.Lock()
         self._bytes: Counter[str] = Counter()

@@ -11,6 +11,7 @@ from app.http.call import KeyEnd
 from app.http.holder_quota import HolderQuota, Places
 from app.http.turns import LoopTurns
 from topics.errors import EarshotError
+from topics.tally import Tally
 
 #: Sockets of one project and of one organization on a node: half, and three quarters, of a node's default connections.
 PROJECT_SOCKETS: Final = 8192
@@ -50,11 +51,12 @@ class Sender(Protocol):
 class SocketQuota:
     """Counts the sockets of projects, and knows the sender of each session. Loop only."""
 
-    def __init__(self, waiting_bytes: int, turns: LoopTurns) -> None:
+    def __init__(self, waiting_bytes: int, turns: LoopTurns, tally: Tally | None = None) -> None:
         """Hold at most `waiting_bytes` of chunks that wait for room in the log; send in `turns`."""
         organization = Places(ORGANIZATION_SOCKETS, ORGANIZATION_FULL)
         # The limit of connections bounds them all.
-        self.places = HolderQuota(Places(PROJECT_SOCKETS, FULL), organization, Places(sys.maxsize, ""), RETRY_SECONDS)
+        everybody = Places(sys.maxsize, "")
+        self.places = HolderQuota(Places(PROJECT_SOCKETS, FULL), organization, everybody, RETRY_SECONDS, tally)
         self._senders: dict[str, Sender] = {}
         self.line = QuotaLine(BodyQuota(waiting_bytes))
         self.turns = turns

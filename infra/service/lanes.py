@@ -15,6 +15,7 @@ from infra.disk import replace_file, sync
 from infra.errors import WrongSetting
 from infra.settings import Lane, Settings
 from infra.transport.lanes import Lanes, LaneStates
+from infra.transport.tallies import LaneTallies
 from infra.urls import Embedded
 from streams.ownership import Assignment
 from topics.errors import ServiceError
@@ -50,25 +51,29 @@ class Orders(msgspec.Struct, frozen=True):
     lock: int
     listener: int
     operators: tuple[int, ...]
-    #: Descriptors: where connections of other lanes arrive, where they leave for each lane, and the states of lanes.
+    #: Descriptors: where the mail of other lanes arrives and leaves, and the states and tallies of all.
     inbox: int
     outboxes: tuple[int, ...]
     states: int
+    tallies: int
 
     @property
     def descriptors(self) -> tuple[int, ...]:
         """All descriptors that the lane inherits."""
-        return (self.lock, self.listener, *self.operators, self.inbox, *self.outboxes, self.states)
+        return (self.lock, self.listener, *self.operators, self.inbox, *self.outboxes, self.states, self.tallies)
 
     def lanes(self, owner: Callable[[str], str | None]) -> Lanes:
         """Return the other lanes as connections see them; `owner` returns the URL of an id's owner, if another one."""
         outboxes = [socket.socket(fileno=one) for one in self.outboxes]
         inbox = socket.socket(fileno=self.inbox)
-        return Lanes(self.urls, owner, outboxes, inbox, self.lane_states())
+        return Lanes(self.lane.number, self.urls, owner, outboxes, inbox, self.lane_states())
 
     def others(self) -> tuple[str, ...]:
         """Return where the other lanes are."""
         return tuple(url for number, url in enumerate(self.urls) if number != self.lane.number)
+
+    def lane_tallies(self) -> LaneTallies:
+        return LaneTallies(self.tallies, len(self.urls), self.lane.number)
 
     def lane_states(self) -> LaneStates:
         return LaneStates(self.states, len(self.urls))

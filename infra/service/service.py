@@ -60,6 +60,7 @@ from streams.processes.zygote_process import Zygote
 from streams.workers.messages import memory_bytes, slot_bytes
 from streams.workers.workers import Workers
 from topics.errors import ServiceError
+from topics.tally import Tallies, own_tallies
 
 log = structlog.get_logger("earshot")
 
@@ -82,11 +83,12 @@ class EarshotService:
         self.premises = Premises(settings)
         self.database = self.premises.database
         self.model = ModelInUse(settings.data, settings.model, self.zygote)
-        self.connections = Connections(connection_limits(settings))
+        self._orders = orders
+        self._tallies: Tallies = own_tallies if orders is None else orders.lane_tallies()
+        self.connections = Connections(connection_limits(settings), self._tallies("connections"))
         # The operator and the other lanes have bounds of their own, to get in when clients do not.
         self._operators = Connections(msgspec.structs.replace(self.connections.limits, connections=OPERATORS))
         self._neighbours = Connections(msgspec.structs.replace(self.connections.limits, per_address=None))
-        self._orders = orders
         self._sockets: list[socket.socket] = []
         #: Sockets of the operator's address; empty if the operator's interface shares the main one.
         self._admin_sockets: list[socket.socket] = []
@@ -122,7 +124,7 @@ class EarshotService:
             )
             lives = stack.enter_context(begin_life(self.settings.own))
             node = Node(
-                msgspec.structs.replace(options, lives=lives),
+                msgspec.structs.replace(options, lives=lives, tallies=self._tallies),
                 models,
                 backend,
                 self._fail,
@@ -209,7 +211,7 @@ class EarshotService:
         if sockets:
             server = _server(app, self.settings, connections)
             if connections.lanes is not None:
-                connections.lanes.take(partial(_connection, server, connections))
+                connections.lanes.take(partial(_connection, server, connections), app.state.hear)
             serving = asyncio.create_task(self._serve(server, sockets), name="http")
             stack.push_async_callback(self._stop_serving, node, server, serving)
 
@@ -323,8 +325,15 @@ class EarshotService:
             models=models,
             nodes=nodes,
             lanes=() if self._orders is None else self._orders.others(),
+            tallies=self._tallies,
+            tell=self._tell,
         )
         return create_app(ports, options)
+
+    def _tell(self, message: bytes) -> None:
+        """Tell the other lanes; before this one serves, nobody has changed a key here."""
+        if self.connections.lanes is not None:
+            self.connections.lanes.tell(message)
 
     def _nodes(self, node: Node, models: LoadedModels, jobs: JobServices) -> ServiceNodes:
         settings = self.settings

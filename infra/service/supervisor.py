@@ -24,6 +24,7 @@ from infra.service.premises import Announce, Premises
 from infra.service.service import on_stop, run_process
 from infra.settings import Settings
 from infra.transport.lanes import LaneStates
+from infra.transport.tallies import LANE_BYTES
 from infra.urls import host_and_port, local_url
 from streams.folding import retry
 
@@ -95,6 +96,7 @@ class LaneProcess:
                     self._states[self.number] = LaneStates.SERVING
             return await self.process.wait()
         finally:
+            self.orders.lane_tallies().clear()
             writer.close()
 
     async def stop(self) -> None:
@@ -200,6 +202,9 @@ def _lanes(
     stack.callback(os.close, board)
     os.ftruncate(board, count)
     states = LaneStates(board, count)
+    tallies = os.memfd_create("tallies", os.MFD_CLOEXEC)
+    stack.callback(os.close, tallies)
+    os.ftruncate(tallies, count * LANE_BYTES)
     urls = tuple(f"http://127.0.0.1:{one.getsockname()[1]}" for one in private)
     outboxes = tuple(outbox.fileno() for outbox, _ in mail)
     return [
@@ -216,6 +221,7 @@ def _lanes(
                 inbox=mail[lane.number][1].fileno(),
                 outboxes=outboxes,
                 states=board,
+                tallies=tallies,
             ),
             states,
         )

@@ -14,6 +14,7 @@ from app.http.turns import LoopTurns
 from app.senders import SenderOf
 from infra.transport.entrance import Entrance
 from infra.transport.lanes import Lanes
+from topics.tally import OwnTally, Tally
 from topics.turns import Holder
 
 log = structlog.get_logger(__name__)
@@ -55,7 +56,8 @@ class Guarded(Protocol):
 class Connections:
     """Admits, counts and checks the client connections of a node."""
 
-    def __init__(self, limits: ConnectionLimits) -> None:
+    def __init__(self, limits: ConnectionLimits, tally: Tally | None = None) -> None:
+        """Admit connections within limits; `tally` has those of other lanes too."""
         self.limits = limits
         #: The other lanes of this machine, if there are any.
         self.lanes: Lanes | None = None
@@ -71,7 +73,8 @@ class Connections:
         #: Refused or ended connections, by reason.
         self.refused: Counter[str] = Counter()
         self._all: set[Guarded] = set()
-        self._by_address: Counter[str] = Counter()
+        #: Connections in all, and by address.
+        self._tally = tally or OwnTally()
         self._reported: Counter[str] = Counter()
         #: Loop time at which the next piece may be discarded.
         self._discarded = 0.0
@@ -82,14 +85,14 @@ class Connections:
     def admit(self, connection: Guarded) -> bool:
         """Register a new connection if there is room; return False otherwise."""
         limits, whose = self.limits, customer(connection.address)
-        if len(self._all) >= limits.connections:
+        if self._tally.total(()) >= limits.connections:
             self.refused["too many connections"] += 1
             return False
-        if limits.per_address is not None and self._by_address[whose] >= limits.per_address:
+        if limits.per_address is not None and self._tally.total((whose,)) >= limits.per_address:
             self.refused["too many connections of one address"] += 1
             return False
         self._all.add(connection)
-        self._by_address[whose] += 1
+        self._count(whose, 1)
         return True
 
     def leave(self, connection: Guarded) -> None:
@@ -97,10 +100,12 @@ class Connections:
         if connection not in self._all:
             return
         self._all.remove(connection)
-        whose = customer(connection.address)
-        self._by_address[whose] -= 1
-        if not self._by_address[whose]:
-            del self._by_address[whose]
+        self._count(customer(connection.address), -1)
+
+    def _count(self, whose: str, number: int) -> None:
+        self._tally.add((), number)
+        if self.limits.per_address is not None:
+            self._tally.add((whose,), number)
 
     def discard(self, size: int) -> float:
         """Return the seconds for which a connection must not be read, after it has discarded `size` bytes.

@@ -30,6 +30,9 @@ _NAMES: Final = re.compile(
 INLINE_BYTES: Final = 64 * 1024
 _IN_FILE: Final = b"f"
 _INLINE: Final = b"i"
+_MESSAGE: Final = b"m"
+#: Seconds until a message that found no room is sent again.
+AGAIN_SECONDS: Final = 0.1
 
 
 class LaneStates:
@@ -59,16 +62,18 @@ class Lanes:
 
     def __init__(
         self,
+        number: int,
         urls: Sequence[str],
         owner: Callable[[str], str | None],
         outboxes: Sequence[socket.socket],
         inbox: socket.socket,
         states: LaneStates,
     ) -> None:
-        """Prepare to hand over; `owner` returns the URL of the node that owns an id, None if it is this one.
+        """Prepare to hand over for lane `number`; `owner` returns the URL of an id's owner, None if it is this lane.
 
         `outboxes` lead to the lanes that `urls` name, `inbox` has what they send here.
         """
+        self._number = number
         self._lanes = {url: lane for lane, url in enumerate(urls)}
         self._owner = owner
         self._outboxes = outboxes
@@ -102,24 +107,44 @@ class Lanes:
                 with open(os.memfd_create("input", os.MFD_CLOEXEC), "wb") as file:
                     file.write(data)
                     file.flush()
-                    socket.send_fds(self._outboxes[lane], [_IN_FILE], [*descriptors, file.fileno()])
+                    socket.send_fds(
+                        self._outboxes[lane], [_IN_FILE], [*descriptors, file.fileno()], socket.MSG_DONTWAIT
+                    )
             else:
-                socket.send_fds(self._outboxes[lane], [_INLINE, data], descriptors)
+                socket.send_fds(self._outboxes[lane], [_INLINE, data], descriptors, socket.MSG_DONTWAIT)
         except OSError as error:  # Its inbox is full, or this process may open no more files.
             log.info("connection.not_given", lane=lane, error=error.strerror)
             return False
         self.given += 1
         return True
 
-    def take(self, make: Callable[[bytes], asyncio.Protocol]) -> None:
-        """Serve the connections that other lanes send, each by the protocol that `make` returns for its input."""
-        self._inbox.setblocking(False)
-        asyncio.get_running_loop().add_reader(self._inbox, self._read, make)
+    def tell(self, message: bytes) -> None:
+        """Send a message to all other lanes."""
+        for lane in range(len(self._outboxes)):
+            if lane != self._number:
+                self._tell(lane, message)
 
-    def _read(self, make: Callable[[bytes], asyncio.Protocol]) -> None:
+    def _tell(self, lane: int, message: bytes) -> None:
+        if self.states[lane] == LaneStates.FAILED:
+            return
+        try:
+            self._outboxes[lane].send(_MESSAGE + message, socket.MSG_DONTWAIT)
+        except OSError:  # Its inbox is full.
+            asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._tell, lane, message)
+
+    def take(self, make: Callable[[bytes], asyncio.Protocol], hear: Callable[[bytes], None]) -> None:
+        """Serve the connections that other lanes send, each by the protocol that `make` returns for its input.
+
+        `hear` takes their messages.
+        """
+        self._inbox.setblocking(False)
+        asyncio.get_running_loop().add_reader(self._inbox, self._read, make, hear)
+
+    def _read(self, make: Callable[[bytes], asyncio.Protocol], hear: Callable[[bytes], None]) -> None:
         with suppress(BlockingIOError):
             data, descriptors, _, _ = socket.recv_fds(self._inbox, 1 + INLINE_BYTES, 2)
-            if not descriptors:
+            if data[:1] == _MESSAGE:
+                hear(data[1:])
                 return
             connection = socket.socket(fileno=descriptors[0])
             connection.setblocking(False)

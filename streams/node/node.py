@@ -97,8 +97,12 @@ class Node(mode.Service):  # type: ignore[misc]
         self.disks = DiskWatch(backend, self.owners, self.partitions.standbys)
         self.deleted_projects = DeletedProjects(self.workloads)
         ports = (self.owners, self.sender, self.followers, models, self.deleted_projects)
-        self.sessions = SessionsPort(*ports, options.project_sessions, listeners, self.session_workload.intake)
-        self.jobs = JobsPort(*ports, options.project_jobs, self.job_workload.recordings, self.job_workload.pictures)
+        project_sessions, project_jobs = options.tallies("sessions"), options.tallies("jobs")
+        self.sessions = SessionsPort(
+            *ports, options.project_sessions, project_sessions, listeners, self.session_workload.intake
+        )
+        recordings, pictures = self.job_workload.recordings, self.job_workload.pictures
+        self.jobs = JobsPort(*ports, options.project_jobs, project_jobs, recordings, pictures)
 
     @property
     def served(self) -> asyncio.Event:
@@ -149,6 +153,8 @@ class Node(mode.Service):  # type: ignore[misc]
             await asyncio.sleep(self._sweep_seconds)
             for workload in self.workloads:
                 await workload.sweep()
+            self.sessions.publish()
+            self.jobs.publish()
 
     async def _beat(self) -> None:
         """Note which partitions are served; what is not noted counts as absence."""

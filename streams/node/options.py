@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 
 from streams.folding.lives import Lives
+from topics.tally import Tallies, own_tallies
 
 
 class NodeOptions(msgspec.Struct, frozen=True):
@@ -30,4 +31,6 @@ class NodeOptions(msgspec.Struct, frozen=True):
     job_keep_ms: int = 30 * 24 * 3600 * 1000
     #: Files and directories that hold acknowledged data.
     files: tuple[Path, ...] = ()
+    #: Counts what other lanes of the machine have, too.
+    tallies: Tallies = own_tallies
     lives: Lives = msgspec.field(default_factory=Lives)

@@ -36,6 +36,7 @@ from topics.sessions import rows as session_rows
 from topics.sessions.records import Opened, SessionCommand
 from topics.sessions.rows import BLOCK_WINDOWS
 from topics.sessions.rules import SessionState
+from topics.tally import Published, Tally
 
 #: Seconds after which a project at its limit of sessions or jobs may retry.
 RETRY_SECONDS: Final = 10
@@ -52,8 +53,13 @@ class _Port:
         models: LoadedModels,
         deleted: DeletedProjects,
         limit: int,
+        tally: Tally,
     ) -> None:
-        """Allow each project at most `limit` counted (`Head.counted`) sessions or jobs at a time."""
+        """Allow each project at most `limit` counted (`Head.counted`) sessions or jobs at a time.
+
+        `tally` has those of other lanes.
+        """
+        self._counts = Published(tally)
         self._owners = owners
         self._sender = sender
         self._followers = followers
@@ -76,9 +82,20 @@ class _Port:
     def hearing(self, name: str | None, own: Sequence[OwnSound], choices: Choices) -> tuple[str, Hearing]:
         return self._models.hearing(name, own, choices)
 
-    def _check_room(self, stores: Iterable[HeadStore[Any]], project: str, noun: str) -> None:
-        if sum(store.projects.count(project) for store in stores) >= self._limit:
+    def _stores(self) -> list[HeadStore[Any]]:
+        raise NotImplementedError
+
+    def _count(self, project: str) -> int:
+        return sum(store.projects.count(project) for store in self._stores())
+
+    def _check_room(self, project: str, noun: str) -> None:
+        own = self._count(project)
+        if own + self._counts.others(project, own) >= self._limit:
             raise Unavailable(f"the project has {self._limit} {noun} here, its limit: wait", RETRY_SECONDS)
+
+    def publish(self) -> None:
+        """Tell the other lanes of what has ended here."""
+        self._counts.refresh(self._count)
 
     def _check_project(self, project: str) -> None:
         """Refuse what a request that began before its project was deleted would create."""
@@ -103,10 +120,11 @@ class SessionsPort(_Port):
         models: LoadedModels,
         deleted: DeletedProjects,
         limit: int,
+        tally: Tally,
         listeners: Listeners,
         intake: SessionIntake,
     ) -> None:
-        super().__init__(owners, sender, followers, models, deleted, limit)
+        super().__init__(owners, sender, followers, models, deleted, limit, tally)
         self._listeners = listeners
         self._intake = intake
 
@@ -126,7 +144,10 @@ class SessionsPort(_Port):
         return self._models.tags(model)
 
     def admit(self, project: str) -> None:
-        self._check_room([owner.sessions for owner in self._owners if owner.has_table], project, "open sessions")
+        self._check_room(project, "open sessions")
+
+    def _stores(self) -> list[HeadStore[Any]]:
+        return [owner.sessions for owner in self._owners if owner.has_table]
 
     def listed(self, query: ListQuery) -> Sequence[tuple[int, str, SessionView]]:
         found = _newest([owner.sessions for owner in self._owners.all_for_reading()], query)
@@ -195,10 +216,11 @@ class JobsPort(_Port):
         models: LoadedModels,
         deleted: DeletedProjects,
         limit: int,
+        tally: Tally,
         recordings: JobRecordings,
         pictures: JobPictures,
     ) -> None:
-        super().__init__(owners, sender, followers, models, deleted, limit)
+        super().__init__(owners, sender, followers, models, deleted, limit, tally)
         self._recordings = recordings
         self._pictures = pictures
 
@@ -209,7 +231,10 @@ class JobsPort(_Port):
         return self._recordings.read(job, start, end)
 
     def admit(self, project: str) -> None:
-        self._check_room([owner.jobs for owner in self._owners if owner.has_table], project, "unfinished jobs")
+        self._check_room(project, "unfinished jobs")
+
+    def _stores(self) -> list[HeadStore[Any]]:
+        return [owner.jobs for owner in self._owners if owner.has_table]
 
     async def upload(self, job: str, part: Part, project: str) -> None:
         await self._sender.upload(JOB_COMMANDS, job, part, project)

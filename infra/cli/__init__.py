@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 #: The commands of each module, or groups of commands, in the order of the help.
 COMMANDS: Final[Mapping[str, Sequence[str]]] = {
     "serve": ["serve"],
+    "restart": ["restart"],
     "backup": ["backup", "restore", "salvage", "set-aside"],
     "accept": ["accept-log"],
     "listen": ["listen"],

@@ -1,4 +1,4 @@
-"""`python -m infra.cli.lane DESCRIPTOR`: one lane of a machine, started by its supervisor."""
+"""`python -m infra.cli.lane [DESCRIPTOR]`: a lane, started by its supervisor; or the version of what lanes agree on."""
 
 from __future__ import annotations
 
@@ -49,5 +49,6 @@ def main(descriptor: int) -> int:
 
 if __name__ == "__main__":
     from infra.cli import main as reporting
+    from infra.service.lanes import version
 
-    reporting(lambda: sys.exit(main(int(sys.argv[1]))))
+    reporting(lambda: sys.exit(main(int(sys.argv[1]))) if sys.argv[1:] else print(version()))

@@ -76,6 +76,21 @@ def lock(settings: Settings) -> DirectoryLock:
     return DirectoryLock(broker.directory if isinstance(broker, Embedded) else tables(settings))
 
 
+def holder(settings: Settings) -> int:
+    """Return the process that holds the data directory.
+
+    Raises:
+        ServiceError: none does.
+    """
+    try:
+        lock(settings).release()
+    except LogLocked as error:
+        if error.holder:
+            return error.holder
+        raise
+    raise ServiceError(f"no service runs on {settings.data}: set EARSHOT_DATA as for the service")
+
+
 @contextmanager
 def stopped(settings: Settings) -> Iterator[None]:
     """Lock services out of the data directory, and remove what killed commands left unfinished.

@@ -11,17 +11,26 @@ from typing import Final
 
 import msgspec
 
+from infra.db.schema import REVISION
 from infra.disk import replace_file, sync
 from infra.errors import WrongSetting
 from infra.settings import Lane, Settings
 from infra.transport.lanes import Lanes, LaneStates
 from infra.transport.tallies import LaneTallies
 from infra.urls import Embedded
+from streams.embedded import layout
 from streams.ownership import Assignment
 from topics.errors import ServiceError
 
 #: The file of the placement, in the directory of the log.
 FILE: Final = "lanes"
+#: The version of the orders, the mail between lanes, and the placement.
+PROTOCOL: Final = 1
+
+
+def version() -> str:
+    """Return the version of what lanes of one machine must agree on."""
+    return f"lanes {PROTOCOL}, database {REVISION}, log {layout.FORMAT.decode()}"
 
 
 class Placement(msgspec.Struct, frozen=True):

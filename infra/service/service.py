@@ -48,6 +48,7 @@ from infra.settings import Settings
 from infra.transport.connections import Connections
 from infra.transport.http_hooks import check_hooks
 from infra.transport.http_protocol import ClientConnection
+from infra.transport.lanes import Lanes
 from infra.urls import Embedded, host_and_port, http_url, local_url
 from streams.cores import LOOP_SLICE, wake_promptly
 from streams.embedded.lock import DirectoryLock
@@ -213,7 +214,7 @@ class EarshotService:
             if connections.lanes is not None:
                 connections.lanes.take(partial(_connection, server, connections), app.state.hear)
             serving = asyncio.create_task(self._serve(server, sockets), name="http")
-            stack.push_async_callback(self._stop_serving, node, server, serving)
+            stack.push_async_callback(self._stop_serving, node, server, serving, connections.lanes)
 
     @property
     def url(self) -> str:
@@ -262,7 +263,11 @@ class EarshotService:
                 error.add_note(f"see {variable('partitions')} and {variable('kafka_replication')}")
             raise named("broker", error) from error
 
-    async def _stop_serving(self, node: Node, server: uvicorn.Server, serving: asyncio.Task[None]) -> None:
+    async def _stop_serving(
+        self, node: Node, server: uvicorn.Server, serving: asyncio.Task[None], lanes: Lanes | None
+    ) -> None:
+        if lanes is not None:
+            lanes.leave(server)
         # Waiting readers get an answer first; otherwise the server would wait for them.
         node.withdraw()
         server.should_exit = True
@@ -398,6 +403,11 @@ def run(settings: Settings, announce: Announce, private: bool, zygote: Zygote) -
     async def main() -> int:
         service = EarshotService(settings, zygote)
         on_stop(service.stopping.set)
+        # By default it would end the process.
+        refused = partial(
+            log.error, "restart.refused", reason="there is one lane: stop the service, and start it again"
+        )
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, refused)
 
         async def welcome(service: EarshotService, demo: Bootstrap) -> None:
             await service.premises.welcome(announce, service.url, demo, private)

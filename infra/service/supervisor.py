@@ -19,7 +19,7 @@ import structlog
 
 from infra.service import listener
 from infra.service.jobs import bundled_engines
-from infra.service.lanes import Orders, Placement
+from infra.service.lanes import Orders, Placement, version
 from infra.service.premises import Announce, Premises
 from infra.service.service import on_stop, run_process
 from infra.settings import Settings
@@ -30,7 +30,7 @@ from streams.folding import retry
 
 log = structlog.get_logger("earshot")
 
-#: What starts a lane, which reads its orders from the descriptor that follows.
+#: What starts a lane, which reads its orders from the descriptor that follows; without one it prints its `version`.
 COMMAND: Final = (sys.executable, "-m", "infra.cli.lane")
 #: What a lane sends once it serves.
 READY: Final = b"ready\n"
@@ -52,7 +52,9 @@ class LaneProcess:
         #: Set when the lane ended before it was ever ready.
         self.failed = asyncio.Event()
         self.process: asyncio.subprocess.Process | None = None
-        self._stopping = False
+        self._stopping = self._restarting = False
+        #: Whether the last process was ready.
+        self._served = False
 
     @property
     def number(self) -> int:
@@ -66,15 +68,17 @@ class LaneProcess:
             status = await self._run()
             if self._stopping:
                 return
-            served = self.ready.is_set() and time.monotonic() - began > STABLE_S
-            failures = 0 if served else failures + 1
+            self.ready.clear()
+            if self._restarting:
+                self._restarting, failures = False, 0
+                continue
+            if not self._served:
+                self.failed.set()
+            failures = 0 if self._served and time.monotonic() - began > STABLE_S else failures + 1
             # The first restart is at once: its streams wait.
-            pause = 0.0 if failures <= 1 and self.ready.is_set() else retry.pause(failures, LONGEST_PAUSE_S)
+            pause = 0.0 if failures <= 1 and self._served else retry.pause(failures, LONGEST_PAUSE_S)
             self._states[self.number] = LaneStates.STARTING if not pause else LaneStates.FAILED
             log.error("lane.died", number=self.number, status=status, pause=pause)
-            if not self.ready.is_set():
-                self.failed.set()
-            self.ready.clear()
             await asyncio.sleep(pause)
 
     async def _run(self) -> int:
@@ -91,7 +95,8 @@ class LaneProcess:
         writer.write(msgspec.json.encode(orders) + b"\n")
         try:
             with contextlib.suppress(ConnectionError):
-                if await reader.readline() == READY:
+                self._served = await reader.readline() == READY
+                if self._served:
                     self.ready.set()
                     self._states[self.number] = LaneStates.SERVING
             return await self.process.wait()
@@ -102,6 +107,17 @@ class LaneProcess:
     async def stop(self) -> None:
         """Ask the lane to stop, and kill it if it does not."""
         self._stopping = True
+        await self._end()
+
+    async def restart(self) -> None:
+        """Have the lane stop, and start with the code that is installed now; return once it serves."""
+        self.ready.clear()
+        self._restarting = True
+        self._states[self.number] = LaneStates.RESTARTING
+        await self._end()
+        await self.ready.wait()
+
+    async def _end(self) -> None:
         if self.process is None or self.process.returncode is not None:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -122,6 +138,7 @@ class Supervisor:
         self.premises = Premises(settings)
         self.stopping = asyncio.Event()
         self.lanes: list[LaneProcess] = []
+        self._rolling: asyncio.Task[None] | None = None
 
     async def run(self, announce: Announce, private: bool) -> int:
         """Serve until a signal; return the exit status of the process.
@@ -157,9 +174,28 @@ class Supervisor:
                 await self.premises.welcome(announce, url, demo, private)
                 if engines is not None:
                     await server.start()
+                asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, self._roll)
                 await self.stopping.wait()
         log.info("service.stopped", failed=False)
         return 0
+
+    def _roll(self) -> None:
+        if self._rolling is None or self._rolling.done():
+            self._rolling = asyncio.create_task(self._restart_all(), name="rolling restart")
+
+    async def _restart_all(self) -> None:
+        """Restart lane after lane with the code that is installed now, if it takes orders of this version."""
+        began = time.monotonic()
+        asked = await asyncio.create_subprocess_exec(*COMMAND, stdout=asyncio.subprocess.PIPE)
+        answer, _ = await asked.communicate()
+        if answer.decode().strip() != version():
+            log.error("restart.refused", reason="other formats are installed now: stop the service, and start it again")
+            return
+        for lane in self.lanes:
+            if not self.stopping.is_set():
+                await lane.restart()
+                log.info("lane.restarted", number=lane.number)
+        log.info("service.restarted", seconds=round(time.monotonic() - began, 2))
 
     def _take_ports(self, stack: contextlib.AsyncExitStack) -> tuple[list[socket.socket], list[socket.socket]]:
         """Return sockets that keep the public port for the lanes, and those of the operator's address."""

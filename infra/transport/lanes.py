@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Final
 
 import structlog
+import uvicorn
 from starlette.types import Scope
 
 from topics.keys import ID_LENGTH
@@ -42,6 +43,8 @@ class LaneStates:
     SERVING: Final = 1
     #: It ends again and again.
     FAILED: Final = 2
+    #: An operator restarts it: what is for it waits a moment.
+    RESTARTING: Final = 3
 
     def __init__(self, descriptor: int, count: int) -> None:
         self._bytes = mmap.mmap(descriptor, count)
@@ -165,6 +168,26 @@ class Lanes:
         except OSError as error:  # The client has hung up.
             log.debug("connection.gone", error=error.strerror)
             connection.close()
+
+    def leave(self, server: uvicorn.Server) -> None:
+        """Stop listening; connections that wait to be accepted go to other lanes, as closing would reset them."""
+        waiting = [one.dup() for listening in server.servers for one in listening.sockets]
+        for listening in server.servers:
+            listening.close()
+        for listener in waiting:
+            listener.setblocking(False)
+            with listener, suppress(BlockingIOError):
+                while True:
+                    connection, _ = listener.accept()
+                    with connection:
+                        self._pass_on(connection)
+
+    def _pass_on(self, connection: socket.socket) -> None:
+        for lane in self.states.lanes(LaneStates.SERVING):
+            if lane != self._number:
+                with suppress(OSError):
+                    socket.send_fds(self._outboxes[lane], [_INLINE], [connection.fileno()], socket.MSG_DONTWAIT)
+                    return
 
     def stop(self) -> None:
         asyncio.get_running_loop().remove_reader(self._inbox)

@@ -18,6 +18,9 @@ class LogError(ServiceError):
 class LogLocked(LogError):
     """Another process uses the data directory."""
 
+    #: Its id; 0 if unknown.
+    holder = 0
+
 
 class LogDamaged(LogError):
     """Part of the log is missing or unreadable."""

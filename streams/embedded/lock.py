@@ -30,7 +30,9 @@ class DirectoryLock:
         except BlockingIOError as error:
             holder = os.pread(self._file, 32, 0).decode(errors="replace").strip() or "unknown"
             os.close(self._file)
-            raise LogLocked(f"the data directory {directory} is in use by process {holder}") from error
+            locked = LogLocked(f"the data directory {directory} is in use by process {holder}")
+            locked.holder = int(holder) if holder.isdigit() else 0
+            raise locked from error
         except OSError as error:
             os.close(self._file)
             raise LogError(

@@ -7,6 +7,7 @@ import contextlib
 import os
 import time
 from collections.abc import AsyncIterator, Callable
+from typing import Final
 
 import structlog
 
@@ -20,6 +21,7 @@ from infra.service.lanes import Placement, lanes_of
 from infra.service.links import OneTimeLinks
 from infra.settings import Settings
 from infra.urls import Embedded
+from streams.embedded.errors import LogLocked
 from streams.embedded.lock import DirectoryLock
 from streams.embedded.marks import FILE as MARKS
 from streams.embedded.marks import Marks
@@ -30,6 +32,8 @@ log = structlog.get_logger("earshot")
 #: Reports to the person who started the service: its URL, the demo project's state, new keys, and the token of a link
 #: to the dashboard.
 Announce = Callable[[Settings, str, Bootstrap, FirstKeys, str | None], None]
+#: Seconds that lanes have to end after their supervisor.
+PREDECESSORS_SECONDS: Final = 10.0
 
 
 class Premises:
@@ -48,7 +52,7 @@ class Premises:
         settings = self.settings
         directories.prepare(settings)
         # First: another process may use the directory, and then its database must not be migrated.
-        lock = data_directory.lock(settings)
+        lock = _lock(settings)
         stack.callback(lock.release)
         for lane in lanes_of(settings):
             directories.prepare(lane)
@@ -114,6 +118,28 @@ class Premises:
         with contextlib.suppress(NotFound):
             return await OneTimeLinks(self.database).make()
         return None
+
+
+def _lock(settings: Settings) -> DirectoryLock:
+    """Lock the data directory; wait for the lanes of a supervisor that has died, which end after it."""
+    until = time.monotonic() + PREDECESSORS_SECONDS
+    while True:
+        try:
+            return data_directory.lock(settings)
+        except LogLocked as error:
+            if time.monotonic() > until or _is_alive(error.holder):
+                raise
+            time.sleep(0.02)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # It is another user's.
+    return True
 
 
 def _now_ms() -> int:

@@ -225,7 +225,7 @@ class ClientConnection(HttpToolsProtocol):
 
     def _goes(self, data: bytes) -> bool:
         """Hand the connection over if its next request, which begins with `data`, is for another lane."""
-        cycle, lanes = self.cycle, self._door.lanes
+        cycle, lanes = self.cycle, self.door.lanes
         between = not (self._framing or self.pipeline) and (cycle is None or cycle.response_complete)
         if lanes is None or not between or (lane := lanes.named(data)) is None:
             return False
@@ -233,7 +233,7 @@ class ClientConnection(HttpToolsProtocol):
 
     def give(self, lane: int, data: bytes) -> bool:
         """Hand the connection and its input over to another lane; return False if that is impossible now."""
-        lanes = self._door.lanes
+        lanes = self.door.lanes
         if not self._may_leave or lanes is None or not lanes.give(lane, self._raw, data):
             return False
         if (cycle := self.cycle) is not None:

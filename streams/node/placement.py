@@ -6,7 +6,10 @@ from streams.ownership import Assignment
 
 
 class StoredPlacement:
-    """Implements `streams.node.backend.Membership` for the embedded log: nobody else can take these partitions."""
+    """Implements `streams.node.backend.Membership` for the embedded log: nobody else can take these partitions.
+
+    Loop only.
+    """
 
     def __init__(self, assignment: Assignment) -> None:
         self._assignment = assignment

@@ -196,12 +196,11 @@ def test_service_leaves_no_memory_in_core_dumps() -> None:
     """Neither in a file nor at a handler, and nor do its children, which may raise no limit."""
     child = "subprocess.run(['cat', '/proc/self/limits', '/proc/self/coredump_filter'])"
     program = f"""if True:
-        import asyncio, subprocess
-        from unittest import mock
-        from infra.service import service
-        async def main(*_): {child}
-        service._main = main
-        service.run(mock.Mock(log_level="info", log_format="json", secrets=[]), None, False, None)
+        import subprocess
+        from infra.service.service import run_process
+        from infra.settings import Settings
+        async def main(): {child}
+        run_process(Settings(), main)
     """
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60).stdout
     (line,) = [line.split() for line in said.splitlines() if line.startswith("Max core file size")]

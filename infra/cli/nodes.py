@@ -68,7 +68,8 @@ def _print(report: NodesReport) -> None:
         behind = sum(place.behind for partition in node.partitions for place in partition.topics)
         parked = "-" if node.parked is None else str(node.parked.count)
         numbers = (len(node.partitions), behind, node.sessions, node.jobs)
-        rows.add_row(one.url, one.state, *map(str, numbers), parked, ", ".join(node.models))
+        name = f"{one.url} (lane {node.lane})" if isinstance(node.lane, int) else one.url
+        rows.add_row(name, one.state, *map(str, numbers), parked, ", ".join(node.models))
         for at in node.workers:
             counts = map(str, (at.sessions, at.waiting, at.deaths))
             serves = "all" if at.project is None else f"project {at.project}"

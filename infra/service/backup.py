@@ -8,7 +8,7 @@ import shutil
 import sqlite3
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
@@ -20,9 +20,11 @@ from infra.db import intact
 from infra.db.secret import LOG as LOG_NAME
 from infra.disk import sync, sync_all
 from infra.service import data_directory
-from infra.service.data_directory import DATABASE, HELD, LOG, MODELS, SCRATCH, VOICES
+from infra.service.data_directory import DATABASE, LOG, MODELS, SCRATCH, VOICES, log_part
 from infra.service.directories import database_file
+from infra.service.lanes import FILE, Placement, lanes_of
 from infra.settings import Settings
+from infra.urls import Embedded
 from streams.embedded import log_store as store
 from streams.embedded.marks import FILE as MARKS
 from streams.embedded.marks import Marks
@@ -44,7 +46,7 @@ class Contents(msgspec.Struct, frozen=True):
     #: The service's settings: "embedded" or "kafka", and "sqlite" or "postgresql".
     broker: str
     database: str
-    #: The parts of `HELD` that existed.
+    #: The parts (`infra.service.data_directory.places`) that existed.
     holds: tuple[str, ...]
     #: Bytes of each file, by its path in the backup.
     files: dict[str, int]
@@ -61,7 +63,7 @@ def make(settings: Settings, target: Path) -> Contents:
     places = data_directory.places(settings)
     there = {name for name, path in places.items() if path.exists()}
     # With Kafka and PostgreSQL there are only models and voices.
-    if not there or (places.keys() & {LOG, DATABASE} and not there & {LOG, DATABASE}):
+    if not there or not (there - {MODELS, VOICES} or places.keys() <= {MODELS, VOICES}):
         raise ServiceError(f"there is nothing to back up in {settings.data}: set EARSHOT_DATA as for the service")
     _check_target(target, places)
     partial = target.with_name(f"{target.name}{INCOMPLETE}")
@@ -74,7 +76,7 @@ def make(settings: Settings, target: Path) -> Contents:
     try:
         _copy_all(settings, places, partial)
         files = {str(file.relative_to(partial)): file.stat().st_size for file in _files(partial)}
-        holds = tuple(name for name in HELD if (partial / name).exists())
+        holds = tuple(name for name in places if (partial / name).exists())
         contents = Contents(FORMAT, begun_at, *_kinds(settings), holds, files)
         (partial / CONTENTS).write_bytes(msgspec.json.encode(contents))
         sync_all(partial)
@@ -120,37 +122,42 @@ def elsewhere(settings: Settings) -> Iterator[str]:
 
 
 def _copy_all(settings: Settings, places: dict[str, Path], into: Path) -> None:
+    lanes = lanes_of(settings) if isinstance(settings.log, Embedded) else []
     # The copies must have everything that was durable at this point.
-    marks = Marks(data_directory.tables(settings) / MARKS)
-    log, database = places.get(LOG), places.get(DATABASE)
-    begun = log is not None and log.exists()
-    if log is not None and not (log / "CURRENT").exists():
-        store.check(log, marks.group)
-    elif log is not None:
+    marks = {log_part(one.lane): Marks(data_directory.tables(one) / MARKS) for one in lanes}
+    change = max((one.change for one in marks.values()), default=0)
+    logs, database = {name: places[name] for name in marks}, places.get(DATABASE)
+    begun = any(log.exists() for log in logs.values())
+    for name, log in logs.items():
+        if not (log / "CURRENT").exists():
+            store.check(log, marks[name].group)
+            continue
         with pinned(log.parent) as found:
-            _copy_new(found, into / LOG)
-        (into / LOG / "lock").unlink()
+            _copy_new(found, into / name)
+        (into / name / "lock").unlink()
+    if FILE in places:
+        _copy_new(places[FILE], into / FILE)
     for name in MODELS, VOICES:
         if name in places and places[name].exists():
             _copy_new(places[name], into / name)
     if database is not None:
-        intact.check(database, marks.change, begun)
+        intact.check(database, change, begun)
         if database.exists():
             copy_database(database, into / DATABASE)
-            intact.check(into / DATABASE, marks.change, begun)
-    if log is not None:
-        check_log(into, marks.group, log)
+            intact.check(into / DATABASE, change, begun)
+    for name, log in logs.items():
+        check_log(into, name, marks[name].group, log)
     if VOICES in places and places[VOICES].exists():  # Adds voices that came while the database was copied.
         _copy_new(places[VOICES], into / VOICES)
 
 
-def check_log(copies: Path, group: int, shown: Path) -> None:
-    """Read the whole copy of a log, and check that it belongs to the database beside it.
+def check_log(copies: Path, name: str, group: int, shown: Path) -> None:
+    """Read the whole copy of a log, the part `name`, and check that it belongs to the database beside it.
 
     Raises:
         LogError: the log is damaged, incomplete, or another one; the message calls it `shown`.
     """
-    database, copy = copies / DATABASE, copies / LOG
+    database, copy = copies / DATABASE, copies / name
     store.check(copy, group, log_name(database), whole=True, shown=shown)
     for kind in "LOG*", "LOCK":
         for file in copy.glob(kind):
@@ -193,7 +200,7 @@ def restore(settings: Settings, source: Path, aside: bool) -> tuple[Contents, li
             Then nothing was changed.
     """
     contents = _read(source)
-    places = data_directory.places(settings)
+    places = data_directory.places(settings, _placement(source))
     was = contents.broker, contents.database
     for setting, before, now in zip(("EARSHOT_BROKER", "EARSHOT_DATABASE_URL"), was, _kinds(settings), strict=True):
         if before != now:
@@ -206,11 +213,11 @@ def restore(settings: Settings, source: Path, aside: bool) -> tuple[Contents, li
                 f"{present[0]} is there already: `earshot restore {source} --set-aside` renames what is there"
             )
         staged = _new_directory(settings.data)
-        copies = {name: staged / name for name in HELD if name in contents.holds}
+        copies = {name: staged / name for name in places if name in contents.holds}
         try:
             for name, copy in copies.items():
                 _copy_new(source / name, copy)
-            _check_copies(source, staged)
+            _check_copies(source, staged, [name for name in copies if name.startswith(LOG)])
             sync_all(staged)
             made = data_directory.set_aside(settings, present) if present else []
             for name, copy in copies.items():
@@ -219,7 +226,8 @@ def restore(settings: Settings, source: Path, aside: bool) -> tuple[Contents, li
             raise ServiceError(f"the backup cannot be restored: {_reason(error, staged)}") from error
         finally:
             shutil.rmtree(staged, ignore_errors=True)
-        data_directory.note_left_out(settings)
+        for lane in lanes_of(settings):
+            data_directory.note_left_out(lane)
     return contents, made
 
 
@@ -242,6 +250,12 @@ def _read(source: Path) -> Contents:
     return contents
 
 
+def _placement(source: Path) -> Placement:
+    """Return the placement of a backup's logs."""
+    file = source / FILE
+    return msgspec.json.decode(file.read_bytes(), type=Placement) if file.exists() else Placement(0, (frozenset(),))
+
+
 def _new_directory(data: Path) -> Path:
     try:
         return Path(tempfile.mkdtemp(prefix=SCRATCH, dir=data))
@@ -249,13 +263,13 @@ def _new_directory(data: Path) -> Path:
         raise ServiceError(f"the data directory {data} cannot be written: {error.strerror}") from error
 
 
-def _check_copies(source: Path, copies: Path) -> None:
-    database, log = copies / DATABASE, copies / LOG
+def _check_copies(source: Path, copies: Path, logs: Sequence[str]) -> None:
+    database = copies / DATABASE
     try:
         if database.exists():
-            intact.check(database, 0, log.exists())
-        if log.exists():
-            check_log(copies, 0, source / LOG)
+            intact.check(database, 0, bool(logs))
+        for name in logs:
+            check_log(copies, name, 0, source / name)
     except ServiceError as error:  # Its remedies are for a running service.
         raise ServiceError(f"the backup {source} is damaged: {str(error).partition(': `')[0]}") from error
 

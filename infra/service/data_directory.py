@@ -11,10 +11,12 @@ from typing import Final
 
 import structlog
 
+from infra.service import lanes
 from infra.service.directories import OWN, database_file
+from infra.service.lanes import Placement
 from infra.service.lives import CRASH, LIVES
 from infra.service.voices import local_directory
-from infra.settings import Settings
+from infra.settings import LANES, Lane, Settings
 from infra.urls import Embedded
 from streams.embedded.errors import LogLocked
 from streams.embedded.lock import DirectoryLock
@@ -29,7 +31,8 @@ DATABASE: Final = "earshot.db"
 VOICES: Final = "voices"
 MODELS: Final = "models"
 LOG: Final = "log"
-HELD: Final = (DATABASE, VOICES, MODELS, LOG)
+#: The log of a lane; its number follows.
+LANE_LOG: Final = "log-"
 #: Suffixes of a SQLite database's files.
 SUFFIXES: Final = ("", "-wal", "-shm")
 #: A file that a restore or a salvage leaves: the tables are missing on purpose until the next start has rebuilt them.
@@ -39,13 +42,24 @@ SET_ASIDE: Final = "set-aside-"
 SCRATCH: Final = ".unfinished-"
 
 
-def places(settings: Settings) -> dict[str, Path]:
-    """Return the paths of everything on this machine that a backup holds."""
-    broker, database = settings.log, database_file(settings)
+def places(settings: Settings, placement: Placement | None = None) -> dict[str, Path]:
+    """Return the paths of everything on this machine that a backup holds, in the order of a restore.
+
+    The logs are those of a `placement`, by default the one that is stored.
+    """
     voices = local_directory(settings.voices_url or str(settings.data / VOICES))
-    found = {DATABASE: database, VOICES: voices, MODELS: settings.data / MODELS}
-    found[LOG] = broker.directory / "log" if isinstance(broker, Embedded) else None
-    return {name: path for name in HELD if (path := found[name]) is not None}
+    found = {DATABASE: database_file(settings), VOICES: voices, MODELS: settings.data / MODELS}
+    if isinstance(settings.log, Embedded):
+        placement = placement or lanes.stored(settings)
+        found |= {log_part(one): log(settings.of_lane(one)) for one in placement.lanes()}
+        if placement.generation:
+            found[lanes.FILE] = lanes.placement_file(settings)
+    return {name: path for name, path in found.items() if path is not None}
+
+
+def log_part(lane: Lane) -> str:
+    """Return the name of a lane's log among `places`."""
+    return f"{LANE_LOG}{lane.number}" if lane.generation else LOG
 
 
 def tables(settings: Settings) -> Path:
@@ -141,6 +155,8 @@ def contents(settings: Settings) -> list[Path]:
     if isinstance(settings.log, Embedded):
         # The directory around the log holds the lock and stays.
         found = [path for path in found if path != settings.log.directory] + [settings.log.directory / "log"]
+        found += [lane for root in {settings.log.directory, settings.data} for lane in root.glob(f"{LANES}*")]
+        found += [settings.log.directory / lanes.FILE]
     if database := database_file(settings):
         found += [database.with_name(database.name + suffix) for suffix in SUFFIXES]
     return [path for path in found if path.exists() and not _is_empty(path)]

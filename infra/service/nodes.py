@@ -9,6 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from infra.db.database import Database
 from streams.clients.client import EngineClient
 from streams.models.loaded_models import LoadedModels
@@ -38,8 +40,10 @@ class ServiceNodes:
         kept_free: int,
         database: Database,
         outdated_speakers: Callable[[], Awaitable[str | None]],
+        lane: int | msgspec.UnsetType = msgspec.UNSET,
     ) -> None:
         """Report on a node that others reach at `url`; `disks` maps contents to directories."""
+        self._lane = lane
         self._node = node
         self._models = models
         self._engines = engines
@@ -71,6 +75,7 @@ class ServiceNodes:
             url=self._url,
             version=importlib.metadata.version("earshot-server"),
             up_seconds=int(time.monotonic() - self._began),
+            lane=self._lane,
             not_ready=node.ready(),
             partitions=self._inspection.partitions({} if known is None else known.bounds),
             partition_count=node.owners.partitions,

@@ -19,8 +19,11 @@ from infra.db.salvage import copy_readable
 from infra.db.secret import note_log_name
 from infra.service import data_directory
 from infra.service.backup import log_name
-from infra.service.data_directory import DATABASE, LOG, SCRATCH, SUFFIXES
+from infra.service.data_directory import DATABASE, SCRATCH, SUFFIXES
+from infra.service.directories import database_file
+from infra.service.lanes import lanes_of
 from infra.settings import Settings
+from infra.urls import Embedded
 from streams.embedded import log_store as store
 from streams.embedded import salvage as embedded
 from streams.embedded.errors import REMEDIES, LogDamaged
@@ -45,27 +48,39 @@ def salvage(settings: Settings) -> list[str]:
         ServiceError: nothing is damaged, a service runs, the log is not on this machine, or the disk is full. Then
             nothing was changed.
     """
-    places = data_directory.places(settings)
-    if LOG not in places:
+    if not isinstance(settings.log, Embedded):
         raise ServiceError("the log is on Kafka: there is nothing to salvage on this machine")
     if not data_directory.contents(settings):
         raise ServiceError(f"there is nothing to salvage in {settings.data}: set EARSHOT_DATA as for the service")
+    database = database_file(settings)
     with data_directory.stopped(settings):
-        scratch = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=places[LOG].parent))
-        try:
-            return _salvage(settings, places[LOG], places.get(DATABASE), scratch)
-        except OSError as error:
-            raise ServiceError(f"nothing was salvaged: {error.strerror} ({error.filename})") from error
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+        lanes = lanes_of(settings)
+        change = max(Marks(data_directory.tables(lane) / MARKS).change for lane in lanes)
+        lines: list[str] = []
+        for lane in lanes:
+            log = data_directory.log(lane)
+            scratch = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=log.parent))
+            try:
+                lines += _salvage(lane, log, database, change, scratch)
+            except OSError as error:
+                raise ServiceError(f"nothing was salvaged: {error.strerror} ({error.filename})") from error
+            finally:
+                shutil.rmtree(scratch, ignore_errors=True)
+    if not lines:
+        raise ServiceError(
+            f"the log and the database in {settings.data} can be read whole, and nothing was changed; a start makes "
+            "damaged tables again by itself"
+        )
+    return lines
 
 
-def _salvage(settings: Settings, log: Path, database: Path | None, scratch: Path) -> list[str]:
+def _salvage(settings: Settings, log: Path, database: Path | None, change: int, scratch: Path) -> list[str]:
+    """Repair the log of a lane, and with the first one the database; return no lines if nothing is damaged."""
     tables = data_directory.tables(settings)
     marks = Marks(tables / MARKS)
     lines, instead, name = [], {}, None
     if database is not None:
-        if fault := _fault(lambda: intact.check(database, marks.change, log.exists())):
+        if fault := _fault(lambda: intact.check(database, change, log.exists())):
             instead[database] = scratch / DATABASE
             lines += [fault, *_mend_database(database, log, scratch)]
         name = log_name(instead.get(database, database))
@@ -73,10 +88,7 @@ def _salvage(settings: Settings, log: Path, database: Path | None, scratch: Path
         instead[log] = scratch / "new"
         lines += [fault, *_mend_log(settings, log, scratch, name)]
     if not instead:
-        raise ServiceError(
-            f"the log and the database in {settings.data} can be read whole, and nothing was changed; a start makes "
-            "damaged tables again by itself"
-        )
+        return []
     # The database comes first, because a start refuses one whose log is missing. The tables come last, so that another
     # salvage still has them after an interruption.
     aside = [log] if log in instead else []

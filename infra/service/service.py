@@ -342,7 +342,7 @@ class EarshotService:
 
     def _nodes(self, node: Node, models: LoadedModels, jobs: JobServices) -> ServiceNodes:
         settings = self.settings
-        disks = {"data": settings.data}
+        disks = {"data": settings.own}
         if isinstance(settings.log, Embedded):
             disks["log"] = settings.log.directory
         return ServiceNodes(
@@ -355,6 +355,7 @@ class EarshotService:
             settings.edge.upload_free_bytes,
             self.database,
             jobs.speakers.outdated,
+            settings.lane.number if settings.lane.count > 1 else msgspec.UNSET,
         )
 
 

@@ -13,6 +13,7 @@ import socket
 import sys
 import time
 from typing import Final
+from urllib.parse import urlsplit
 
 import msgspec
 import structlog
@@ -25,7 +26,7 @@ from infra.service.service import on_stop, run_process
 from infra.settings import Settings
 from infra.transport.lanes import LaneStates
 from infra.transport.tallies import LANE_BYTES
-from infra.urls import host_and_port, local_url
+from infra.urls import Embedded, host_and_port, http_url, local_url
 from streams.folding import retry
 
 log = structlog.get_logger("earshot")
@@ -162,7 +163,8 @@ class Supervisor:
                 engines = server.url, server.key
             port = int(held[0].getsockname()[1])
             shared = tuple(one.fileno() for one in operators)
-            self.lanes = _lanes(stack, placement, port, engines, lock.descriptor, shared)
+            inner, urls = self._private_ports(stack, port, len(placement.partitions))
+            self.lanes = _lanes(stack, placement, port, inner, urls, engines, lock.descriptor, shared)
             stack.push_async_callback(self._stop)
             keepers = [asyncio.create_task(lane.keep(), name=f"lane {lane.number}") for lane in self.lanes]
             stack.callback(lambda: [keeper.cancel() for keeper in keepers])
@@ -210,6 +212,20 @@ class Supervisor:
             stack.callback(listener.close, operators)
         return held, operators
 
+    def _private_ports(
+        self, stack: contextlib.AsyncExitStack, port: int, count: int
+    ) -> tuple[list[socket.socket], tuple[str, ...]]:
+        """Return the listener of each lane for other lanes and nodes, and its URL.
+
+        Nodes on Kafka are on other machines too; their ports follow the public one, for firewalls.
+        """
+        settings, is_alone = self.settings, isinstance(self.settings.log, Embedded)
+        host = "127.0.0.1" if is_alone else settings.host
+        sockets = [listener.listen(host, 0 if is_alone else port + 1 + number)[0] for number in range(count)]
+        stack.callback(listener.close, sockets)
+        named = host if settings.advertise is None or is_alone else urlsplit(settings.advertise).hostname or host
+        return sockets, tuple(http_url(named, one.getsockname()[1]) for one in sockets)
+
     async def _all_ready(self) -> bool:
         """Wait until each lane has served or failed once, or a signal; return False if none serves."""
         waits = [asyncio.create_task(_first(lane.ready, lane.failed, self.stopping)) for lane in self.lanes]
@@ -224,16 +240,17 @@ def _lanes(
     stack: contextlib.AsyncExitStack,
     placement: Placement,
     port: int,
+    private: list[socket.socket],
+    urls: tuple[str, ...],
     engines: tuple[str, str] | None,
     lock: int,
     operators: tuple[int, ...],
 ) -> list[LaneProcess]:
     """Return the lanes of a placement with what connects them, not started yet."""
     count = len(placement.partitions)
-    private = [listener.listen("127.0.0.1", 0)[0] for _ in range(count)]
     # What is sent to a lane that has died waits for its successor.
     mail = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(count)]
-    stack.callback(listener.close, [*private, *(end for pair in mail for end in pair)])
+    stack.callback(listener.close, [end for pair in mail for end in pair])
     board = os.memfd_create("lanes", os.MFD_CLOEXEC)
     stack.callback(os.close, board)
     os.ftruncate(board, count)
@@ -241,7 +258,6 @@ def _lanes(
     tallies = os.memfd_create("tallies", os.MFD_CLOEXEC)
     stack.callback(os.close, tallies)
     os.ftruncate(tallies, count * LANE_BYTES)
-    urls = tuple(f"http://127.0.0.1:{one.getsockname()[1]}" for one in private)
     outboxes = tuple(outbox.fileno() for outbox, _ in mail)
     return [
         LaneProcess(

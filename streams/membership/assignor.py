@@ -8,7 +8,7 @@ import secrets
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -228,6 +228,7 @@ def share(nodes: Mapping[str, Member], partitions: int) -> dict[str, Assignment]
         before[id] = CopartitionedAssignment(owned, standing_by, {COMMANDS})
     after = CopartitionedAssignor({COMMANDS}, before, partitions, standbys).get_assignment()
     _even_out(list(after.values()))
+    _spread(nodes, after)
     return {id: Assignment(frozenset(one.actives), frozenset(one.standbys)) for id, one in after.items()}
 
 
@@ -240,7 +241,29 @@ def _is_settled(nodes: Mapping[str, Member], partitions: int, standbys: int) -> 
         owned == Counter(range(partitions))
         and standing_by == Counter({number: standbys for number in range(partitions) if standbys})
         and max(sizes) - min(sizes) < 2
+        and not any(_beside_owner(nodes, {id: set(node.standing_by) - set(node.owned) for id, node in nodes.items()}))
     )
+
+
+def _beside_owner(nodes: Mapping[str, Member], standbys: Mapping[str, set[int]]) -> Iterator[tuple[int, str, str]]:
+    """Yield each stand-by on the machine of its owner, its node, and one of another machine that can take its place."""
+    owner = {number: id for id, node in nodes.items() for number in node.owned}
+    for here, numbers in sorted(standbys.items()):
+        for number in sorted(numbers):
+            machine = nodes[owner[number]].holder.host
+            others = [id for id, node in nodes.items() if node.holder.host != machine and number not in standbys[id]]
+            if nodes[here].holder.host == machine and others:
+                yield number, here, min(others, key=lambda id: (len(standbys[id]), id))
+
+
+def _spread(nodes: Mapping[str, Member], shares: Mapping[str, Any]) -> None:
+    """Move stand-bys from the machines of their owners, where one failure ends both."""
+    after = {id: msgspec.structs.replace(nodes[id], owned=tuple(one.actives)) for id, one in shares.items()}
+    standbys = {id: one.standbys for id, one in shares.items()}
+    while (move := next(_beside_owner(after, standbys), None)) is not None:
+        number, here, there = move
+        standbys[here].remove(number)
+        standbys[there].add(number)
 
 
 def _even_out(shares: list[Any]) -> None:

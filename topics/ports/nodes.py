@@ -110,6 +110,9 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     url: Annotated[str, Meta(description="Where other nodes reach it.")]
     version: str
     up_seconds: int
+    lane: Annotated[
+        int | msgspec.UnsetType, Meta(description="Its number among the lanes of its machine; absent if there is one.")
+    ] = msgspec.UNSET
     not_ready: Annotated[str | None, Meta(description="Why it does not serve; null if it does.")]
     partitions: Sequence[PartitionFacts]
     partition_count: Annotated[int, Meta(description="Of the log, all nodes together.")]

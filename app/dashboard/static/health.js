@@ -39,7 +39,8 @@ function Node({ report, stale }) {
   if (!node) return html`<section class="card"><h2>${report.url} <${State} state="bad">No answer<//></h2><p>${report.findings[0]?.text}</p></section>`;
   const behind = node.partitions.reduce((sum, one) => sum + behindOf(one), 0);
   const serving = node.partitions.filter((one) => one.state === "serving").length;
-  return html`<section class="card"><h2>${report.url} <${State} state=${stale ? "old" : report.state}>${stale ? "Outdated" : null}<//></h2>
+  const name = node.lane === undefined ? report.url : `Lane ${node.lane}, ${report.url}`;
+  return html`<section class="card"><h2>${name} <${State} state=${stale ? "old" : report.state}>${stale ? "Outdated" : null}<//></h2>
     <dl class="facts">
       <div><dt>Version</dt><dd>${node.version}, up for ${lengthInWords(node.up_seconds)}</dd></div>
       <div><dt>Open</dt><dd>${node.sessions} ${node.sessions === 1 ? "session" : "sessions"}, ${node.jobs} ${node.jobs === 1 ? "job" : "jobs"}</dd></div>

@@ -1,9 +1,11 @@
 """Partition assignment, and the metadata that nodes exchange."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from math import ceil
 from typing import Any
 
+import msgspec
 import pytest
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
 from hypothesis import given, settings
@@ -49,6 +51,30 @@ def test_new_node_takes_its_share_and_the_rest_stays(nodes: str, partitions: int
     assert {after[number] for number in after if after[number] != before[number]} == {"z"}
     sizes = [len(one.owned) for one in second.values()]
     assert max(sizes) - min(sizes) <= 1, "nobody is idle while others have more than one"
+
+
+@pytest.mark.parametrize("machines", ["aabb", "aaab", "aabbcc"])
+@pytest.mark.parametrize("standbys", [1, 2])
+def test_standby_is_on_another_machine_than_its_owner(machines: str, standbys: int) -> None:
+    """If there is one: here each node is a lane of the machine that its letter names."""
+    nodes = {
+        f"{machine}{number}": msgspec.structs.replace(member(standbys=standbys), holder=Holder(machine, 7, 1000, "a"))
+        for number, machine in enumerate(machines)
+    }
+    first = share(nodes, 16)
+    assert_fair(first, 16)
+    owner = owner_of(first)
+    counts = Counter(number for one in first.values() for number in one.standbys)
+    assert counts == Counter(dict.fromkeys(range(16), standbys))
+    for number in range(16):
+        places = {id[0] for id, one in first.items() if number in one.standbys}
+        elsewhere = [id for id in nodes if id[0] != owner[number][0]]
+        assert len(elsewhere) < standbys or owner[number][0] not in places
+    again_settled = {
+        id: msgspec.structs.replace(node, owned=tuple(first[id].owned), standing_by=tuple(first[id].standbys))
+        for id, node in nodes.items()
+    }
+    assert share(again_settled, 16) == first
 
 
 def test_standby_takes_over_partition() -> None:

@@ -51,6 +51,7 @@ class Member(msgspec.Struct, frozen=True):
 
     url: str
     standbys: int
+    #: Its partitions, those that it has had for longest first.
     owned: tuple[int, ...]
     standing_by: tuple[int, ...]
     #: The number of joins: Kafka rebalances when a member's metadata change.
@@ -117,13 +118,15 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
         self._url = url
         self._standbys = standbys
         self._joins = 0
+        #: The owned partitions, in the order in which they came.
+        self._held: list[int] = []
 
     def metadata(self, topics: Iterable[str]) -> ConsumerProtocolMemberMetadata:
         self._joins += 1
         member = Member(
             self._url,
             self._standbys,
-            tuple(sorted(self.assignment.owned)),
+            tuple(self._held),
             tuple(sorted(self.assignment.standbys)),
             self._joins,
             self.holder,
@@ -163,11 +166,13 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
         if self._refused:
             log.error("group.stranger", reason="the plan of the group's leader is not signed by this deployment")
         if data is None:
-            self.assignment = Assignment(frozenset())
+            self.assignment, self._held = Assignment(frozenset()), []
             return
         owned = frozenset(number for _, numbers in assignment.assignment for number in numbers)
         plan = _plan.decode(data)
         self.excluded = plan.refused
+        self._held = [number for number in self._held if number in owned]
+        self._held += sorted(owned - set(self._held))
         self.assignment = Assignment(owned, frozenset(plan.standbys) - owned, plan.urls)
 
     def read(self, metadata: bytes) -> Member | None:
@@ -179,6 +184,7 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
     def forget(self) -> None:
         """Drop all partitions, because other nodes may own them; count them as standbys."""
         self.assignment = Assignment(frozenset(), self.assignment.owned | self.assignment.standbys)
+        self._held = []
 
     @property
     def fault(self) -> str | None:
@@ -220,9 +226,11 @@ def share(nodes: Mapping[str, Member], partitions: int) -> dict[str, Assignment]
         return {id: Assignment(frozenset(one.owned), frozenset(one.standing_by)) for id, one in nodes.items()}
     taken: set[int] = set()
     before: dict[str, Any] = {}
+    most = -(-partitions // len(nodes))
     for id, node in sorted(nodes.items()):
-        # After a pause, two nodes may claim the same partition.
-        owned = {number for number in node.owned if number < partitions} - taken
+        # After a pause, two nodes may claim the same partition. What a node gives up is what came last, so that a
+        # neighbour which comes back takes its own.
+        owned = set([number for number in node.owned if number < partitions and number not in taken][:most])
         taken |= owned
         standing_by = {number for number in node.standing_by if number < partitions} - owned
         before[id] = CopartitionedAssignment(owned, standing_by, {COMMANDS})

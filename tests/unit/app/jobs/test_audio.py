@@ -165,7 +165,7 @@ async def test_concurrent_downloads_are_limited(bound: str) -> None:
         again = sent_pieces(quota, holders[2], parts(2))
         assert sum([len(piece) async for piece in again]) == 2 << 20
         await readers[1].aclose()
-    assert not quota._held
+    assert not quota.used
 
 
 def test_error_in_first_piece_releases_quota(house: House, http: TestClient) -> None:

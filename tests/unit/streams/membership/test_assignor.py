@@ -77,6 +77,14 @@ def test_standby_is_on_another_machine_than_its_owner(machines: str, standbys: i
     assert share(again_settled, 16) == first
 
 
+def test_returning_neighbour_takes_what_its_node_got_last() -> None:
+    """The partitions that a node keeps while its neighbour is away stay there."""
+    for kept in ((0, 1, 2, 3), (4, 5, 6, 7), (1, 3, 5, 7)):
+        moved = sorted(set(range(8)) - set(kept))
+        shares = share({"a": member([*kept, *moved]), "b": member()}, 8)
+        assert (shares["a"].owned, shares["b"].owned) == (frozenset(kept), frozenset(moved))
+
+
 def test_standby_takes_over_partition() -> None:
     first = share({id: member() for id in "abc"}, 9)
     assert {number for one in first.values() for number in one.standbys} == set(range(9))

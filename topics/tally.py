@@ -40,17 +40,20 @@ class Published:
         self._tally = tally
         self._told: dict[str, int] = {}
 
-    def others(self, name: str, own: int) -> int:
-        """Publish the own count of a name, and return that of the others."""
+    def others(self, name: str) -> int:
+        """Return what the others have published of a name."""
+        return max(0, self._tally.total((name,)) - self._told.get(name, 0))
+
+    def publish(self, name: str, own: int) -> None:
+        """Publish the own count of a name, with what is about to be added."""
         if change := own - self._told.get(name, 0):
             self._tally.add((name,), change)
             self._told[name] = own
-        return max(0, self._tally.total((name,)) - own)
 
     def refresh(self, own: Callable[[str], int]) -> None:
         """Publish again what was published before."""
         for name in list(self._told):
-            self.others(name, own(name))
+            self.publish(name, own(name))
             if not self._told[name]:
                 del self._told[name]
 

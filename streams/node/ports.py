@@ -90,8 +90,9 @@ class _Port:
 
     def _check_room(self, project: str, noun: str) -> None:
         own = self._count(project)
-        if own + self._counts.others(project, own) >= self._limit:
+        if own + self._counts.others(project) >= self._limit:
             raise Unavailable(f"the project has {self._limit} {noun} here, its limit: wait", RETRY_SECONDS)
+        self._counts.publish(project, own + 1)
 
     def publish(self) -> None:
         """Tell the other lanes of what has ended here."""

@@ -28,7 +28,7 @@ from tests.kafka.broker import NAMED, shared_broker
 ROOT: Final = Path(__file__).parent.parent
 CORES: Final = os.cpu_count() or 1
 #: Tests of services beside each other: most of their time they wait, for timeouts of Kafka and for their processes.
-WAITING: Final = 3 * CORES
+WAITING: Final = 2 * CORES
 SLOWEST: Final = 12
 OUTCOMES: Final = {"failure": "failed", "error": "failed", "skipped": "skipped"}
 ENVIRONMENT: Final = {

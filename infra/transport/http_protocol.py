@@ -89,9 +89,11 @@ class ClientConnection(HttpToolsProtocol):
         self.address = self.client[0] if self.client else ""
         if not self.door.admit(self):
             self._end_with(503, "this node has too many connections", b"retry-after: 1\r\n")
-        elif self._first:
-            self.data_received(self._first)
-            self._first = b""
+
+    def begin(self) -> None:
+        """Handle what another lane has read. Not in `connection_made`, where uvloop would forget a pause of reading."""
+        data, self._first = self._first, b""
+        self.data_received(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.door.leave(self)
@@ -107,6 +109,9 @@ class ClientConnection(HttpToolsProtocol):
     # --- what is received -------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
+        if self._first:
+            self._first += data
+            return
         if self._lingering is not None:
             self._framing += len(data)
             if self._framing > LINGER_BYTES:

@@ -13,7 +13,7 @@ import re
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 import structlog
 import uvicorn
@@ -135,15 +135,15 @@ class Lanes:
         except OSError:  # Its inbox is full.
             asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._tell, lane, message)
 
-    def take(self, make: Callable[[bytes], asyncio.Protocol], hear: Callable[[bytes], None]) -> None:
+    def take(self, make: Callable[[bytes], Any], hear: Callable[[bytes], None]) -> None:
         """Serve the connections that other lanes send, each by the protocol that `make` returns for its input.
 
-        `hear` takes their messages.
+        The protocol's `begin` is called once it is connected, if there is input. `hear` takes their messages.
         """
         self._inbox.setblocking(False)
         asyncio.get_running_loop().add_reader(self._inbox, self._read, make, hear)
 
-    def _read(self, make: Callable[[bytes], asyncio.Protocol], hear: Callable[[bytes], None]) -> None:
+    def _read(self, make: Callable[[bytes], Any], hear: Callable[[bytes], None]) -> None:
         with suppress(BlockingIOError):
             data, descriptors, _, _ = socket.recv_fds(self._inbox, 1 + INLINE_BYTES, 2)
             if data[:1] == _MESSAGE:
@@ -162,9 +162,11 @@ class Lanes:
             self._arriving.add(arriving)
             arriving.add_done_callback(self._arriving.discard)
 
-    async def _serve(self, connection: socket.socket, make: Callable[[bytes], asyncio.Protocol], data: bytes) -> None:
+    async def _serve(self, connection: socket.socket, make: Callable[[bytes], Any], data: bytes) -> None:
         try:
-            await asyncio.get_running_loop().connect_accepted_socket(lambda: make(data), connection)
+            _, protocol = await asyncio.get_running_loop().connect_accepted_socket(lambda: make(data), connection)
+            if data:
+                protocol.begin()
         except OSError as error:  # The client has hung up.
             log.debug("connection.gone", error=error.strerror)
             connection.close()

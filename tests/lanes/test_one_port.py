@@ -1,5 +1,6 @@
 """Lanes look like one service: requests, sockets, lists and metrics; connections go to the lane of their session."""
 
+import asyncio
 import base64
 import json
 from collections.abc import Iterator
@@ -80,6 +81,29 @@ async def test_socket_opens_on_the_lane_of_its_derived_session(machine: ServiceP
             await line.socket.send(END)
             await line.next_of("end")
     assert metric(machine, "earshot_requests_forwarded_total") == forwarded
+    assert metric(machine, "earshot_connections_given") > given
+
+
+async def test_impatient_sockets_are_handed_over_whole(machine: ServiceProcess) -> None:
+    """They send audio before the answer to their handshake, which another lane gives."""
+    given = metric(machine, "earshot_connections_given")
+    audio = [half_second(9, number) for number in range(6)]
+    messages = b"".join(b"\x82\xfe" + len(one).to_bytes(2, "big") + bytes(4) + one for one in audio)
+    head = (
+        f"GET /audio_sessions/{{}}/socket HTTP/1.1\r\nHost: x\r\nX-Api-Key: {KEY}\r\nConnection: Upgrade\r\n"
+        "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    )
+
+    async def stream(session: str) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", machine.port)
+        writer.write(head.format(session).encode())
+        writer.write(messages)
+        async with asyncio.timeout(60):
+            while b'"next_chunk":6' not in (line := await reader.readuntil(b"}")):
+                assert b'"error"' not in line
+        writer.close()
+
+    await asyncio.gather(*(stream(created(machine)) for _ in range(16)))
     assert metric(machine, "earshot_connections_given") > given
 
 

@@ -165,9 +165,10 @@ class Supervisor:
             shared = tuple(one.fileno() for one in operators)
             inner, urls = self._private_ports(stack, port, len(placement.partitions))
             self.lanes = _lanes(stack, placement, port, inner, urls, engines, lock.descriptor, shared)
-            stack.push_async_callback(self._stop)
             keepers = [asyncio.create_task(lane.keep(), name=f"lane {lane.number}") for lane in self.lanes]
+            # After the lanes have stopped: the end of its keeper ends a lane at once.
             stack.callback(lambda: [keeper.cancel() for keeper in keepers])
+            stack.push_async_callback(self._stop)
             if not await self._all_ready():
                 return 1
             if not self.stopping.is_set():

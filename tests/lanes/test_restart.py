@@ -1,6 +1,7 @@
 """`earshot restart`: the lanes restart one after another, while streams go on."""
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,9 @@ async def test_streams_go_on_while_lanes_restart(tmp_path: Path) -> None:
         assert not before & {one.pid for one in lane_processes(machine)}
         for client in clients:
             await client.http.aclose()
+    lines = [json.loads(line) for line in machine.log.read_text().splitlines() if line.startswith("{")]
+    stopped = [line.get("lane") for line in lines if line["event"] == "service.stopped"]
+    assert sorted(stopped, key=str) == [0, 0, 1, 1, None], "each lane stops in its turn, and again at the end"
 
 
 def test_service_with_one_lane_is_not_restarted(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ answers for a partition, the page reports it as missing.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Final, Generic, Protocol, TypeVar
 
@@ -100,9 +100,8 @@ class ProjectList(Generic[V]):
         if call.header(FORWARDED):
             return json_reply(self._own_part(query))
         urls = sorted(self._source.coverage().elsewhere)
-        asked = [part_of(call, self.forwarder, url, _part.decode) for url in urls]
-        others = await asyncio.gather(*asked)
-        parts = [self._own_part(query), *(part for part in others if part is not None)]
+        others = await parts_of(call, self.forwarder, urls, _part.decode)
+        parts = [self._own_part(query), *others]
         covered = {number for part in parts for number in part.partitions}
         if not covered:
             raise Unavailable(NOBODY)
@@ -146,11 +145,16 @@ class Elsewhere(msgspec.Struct, frozen=True):
         """Return their parts of an answer, without those that give none; no parts for a request that one forwarded."""
         if call.header(FORWARDED) or not self.urls:
             return []
-        parts = await asyncio.gather(*(part_of(call, self.forwarder, url, decoder) for url in self.urls))
-        return [part for part in parts if part is not None]
+        return await parts_of(call, self.forwarder, self.urls, decoder)
 
 
-async def part_of(call: Call, forwarder: Forwarder, url: str, decoder: Callable[[bytes], P]) -> P | None:
+async def parts_of(call: Call, forwarder: Forwarder, urls: Iterable[str], decoder: Callable[[bytes], P]) -> list[P]:
+    """Return the parts of an answer that other nodes give, without those that are not valid."""
+    parts = await asyncio.gather(*(_part_of(call, forwarder, url, decoder) for url in urls))
+    return [part for part in parts if part is not None]
+
+
+async def _part_of(call: Call, forwarder: Forwarder, url: str, decoder: Callable[[bytes], P]) -> P | None:
     """Return another node's part of an answer, or None if it gives no valid one."""
     try:
         async with asyncio.timeout(PART_SECONDS):

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from app.cluster.forwarding import FORWARDED
-from app.cluster.lists import LONGEST_PAGE, NOBODY, MissingPart, part_of
+from app.cluster.lists import LONGEST_PAGE, NOBODY, MissingPart, parts_of
 from app.http.call import Call
 from app.http.descriptions import json_answer, operation
 from app.http.queries import query_parameters
@@ -54,10 +54,9 @@ async def project_activity(call: Call, context: SessionContext) -> Reply:
     if call.header(FORWARDED):
         return json_reply(await _own_part(context, holder, day))
     urls = sorted(context.sessions.coverage().elsewhere)
-    forwarder = context.list.forwarder
-    asked = [part_of(call, forwarder, url, _part.decode) for url in urls]
-    own, *others = await asyncio.gather(_own_part(context, holder, day), *asked)
-    parts = [part for part in (own, *others) if part is not None]
+    asked = parts_of(call, context.list.forwarder, urls, _part.decode)
+    own, others = await asyncio.gather(_own_part(context, holder, day), asked)
+    parts = [own, *others]
     covered = frozenset().union(*(part.partitions for part in parts))
     if not covered:
         raise Unavailable(NOBODY)

@@ -6,6 +6,7 @@ are. Without the file there is one lane with all of them. On Kafka the group ass
 
 import socket
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -147,10 +148,8 @@ def balanced(before: Sequence[frozenset[int]], count: int) -> tuple[frozenset[in
     fullest = sorted(range(count), key=lambda number: (-len(there[number]), number))
     shares = {number: least + (rank < more) for rank, number in enumerate(fullest)}
     kept = [there[number][: shares[number]] for number in range(count)]
-    homeless = sorted(_all(before) - _all(kept))
-    return tuple(
-        frozenset((*kept[n], *(homeless.pop(0) for _ in range(shares[n] - len(kept[n]))))) for n in range(count)
-    )
+    homeless = iter(sorted(_all(before) - _all(kept)))
+    return tuple(frozenset((*one, *islice(homeless, shares[number] - len(one)))) for number, one in enumerate(kept))
 
 
 def placement_file(settings: Settings) -> Path | None:

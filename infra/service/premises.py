@@ -55,7 +55,8 @@ class Premises:
         lock = _lock(settings)
         stack.callback(lock.release)
         for lane in lanes_of(settings):
-            directories.prepare(lane)
+            if lane.lane.generation:
+                directories.prepare(lane)
             directories.narrow(lane)
             data_directory.tidy(lane)
         stack.push_async_callback(self.database.close)

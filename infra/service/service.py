@@ -159,7 +159,7 @@ class EarshotService:
             for name, keeper in keepers.items():
                 stack.callback(node.tasks.spawn(keeper, name).cancel)
             await self._start(node)
-            await self._until(node.served)
+            await first_of(node.served, self.stopping)
             # A partition that has stopped, or is taken over again just now, does not end the start.
             if node.alive() is None and not self.stopping.is_set():
                 if self._orders is not None:
@@ -234,12 +234,6 @@ class EarshotService:
         """Turn the health check red, then stop the process."""
         self.failed = True
         asyncio.get_running_loop().call_later(RED_SECONDS, self.stopping.set)
-
-    async def _until(self, event: asyncio.Event) -> None:
-        waits = [asyncio.create_task(event.wait()), asyncio.create_task(self.stopping.wait())]
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
 
     async def _serve(self, server: uvicorn.Server, sockets: list[socket.socket]) -> None:
         """Answer requests until the server stops; however it ends, the process stops too."""
@@ -428,6 +422,14 @@ def run_process(settings: Settings, main: Callable[[], Coroutine[Any, Any, int]]
     wake_promptly(LOOP_SLICE)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main())
+
+
+async def first_of(*events: asyncio.Event) -> None:
+    """Wait until one of the events is set."""
+    waits = [asyncio.create_task(event.wait()) for event in events]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
 
 
 def on_stop(stop: Callable[[], None]) -> None:

@@ -22,7 +22,7 @@ from infra.service import listener
 from infra.service.jobs import bundled_engines
 from infra.service.lanes import Orders, Placement, version
 from infra.service.premises import Announce, Premises
-from infra.service.service import on_stop, run_process
+from infra.service.service import first_of, on_stop, run_process
 from infra.settings import Settings
 from infra.transport.lanes import LaneStates
 from infra.transport.tallies import LANE_BYTES
@@ -229,8 +229,7 @@ class Supervisor:
 
     async def _all_ready(self) -> bool:
         """Wait until each lane has served or failed once, or a signal; return False if none serves."""
-        waits = [asyncio.create_task(_first(lane.ready, lane.failed, self.stopping)) for lane in self.lanes]
-        await asyncio.gather(*waits)
+        await asyncio.gather(*(first_of(lane.ready, lane.failed, self.stopping) for lane in self.lanes))
         return self.stopping.is_set() or any(lane.ready.is_set() for lane in self.lanes)
 
     async def _stop(self) -> None:
@@ -280,13 +279,6 @@ def _lanes(
         )
         for lane in placement.lanes()
     ]
-
-
-async def _first(*events: asyncio.Event) -> None:
-    waits = [asyncio.create_task(event.wait()) for event in events]
-    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    for wait in waits:
-        wait.cancel()
 
 
 def run(settings: Settings, announce: Announce, private: bool) -> int:

@@ -135,9 +135,8 @@ class EmbeddedLog:
         return opened
 
     def _load_topics(self) -> None:
-        for key, value in self.store.scan(layout.TOPIC_PREFIX, layout.prefix_end(layout.TOPIC_PREFIX)):
-            name = key[1:].decode()
-            self._topics[name] = layout.unpack_topic(value)
+        self._topics = self.store.topics()
+        for name in self._topics:
             self._add_partitions(name)
         with suppress(Unavailable):  # The disk is full; appends report it.
             self.store.write_patiently(self._topic_rows())

@@ -129,6 +129,11 @@ class Store:
             self.sync()
         return name
 
+    def topics(self) -> dict[str, tuple[int, int]]:
+        """Return id and number of partitions of each topic."""
+        rows = self.scan(layout.TOPIC_PREFIX, layout.prefix_end(layout.TOPIC_PREFIX))
+        return {key[1:].decode(): layout.unpack_topic(value) for key, value in rows}
+
     def _check_format(self, path: Path) -> None:
         version = self.get(layout.FORMAT_KEY)
         if version is None:

@@ -159,14 +159,14 @@ def _open(log: Path, scratch: Path, dbs: list[Rdict]) -> bool:
     Add them to `dbs`, and return whether the first is complete up to a point in time: it lacks values at most.
     """
     for number, manifest in enumerate(_manifests(log)):
-        copy = _copy(log, scratch / f"listed-{number}")
+        copy = linked_copy(log, scratch / f"listed-{number}")
         (copy / "CURRENT").write_text(f"{manifest}\n")
         with suppress(Exception):  # rocksdict's errors have no common base.
             dbs.append(Rdict(str(copy), options(PREFIX), access_type=AccessType.read_only(False)))
             if is_complete(copy, dbs[-1], lambda: options(PREFIX)):
                 return True
             break
-    copy = _copy(log, scratch / "repaired")
+    copy = linked_copy(log, scratch / "repaired")
     with suppress(Exception):
         # A repair finds tables and write-ahead logs without their list, but loses the values in blob files.
         Rdict.repair(str(copy), options(PREFIX))
@@ -183,10 +183,10 @@ def _manifests(log: Path) -> list[str]:
     return names
 
 
-def _copy(log: Path, copy: Path) -> Path:
-    """Return a copy that RocksDB may change; its tables are hard links."""
+def linked_copy(database: Path, copy: Path) -> Path:
+    """Return a copy of a closed database that RocksDB may change; what it never changes are hard links."""
     copy.mkdir(mode=0o700, parents=True)
-    for file in log.iterdir():
+    for file in database.iterdir():
         if file.suffix in _IMMUTABLE:
             os.link(file, copy / file.name)
         elif file.is_file() and not file.name.startswith(("LOG", "LOCK")):
@@ -214,6 +214,16 @@ class NewLog:
     def append(self, tp: TopicPartition, record: StoredRecord) -> None:
         key = layout.record_key(self._topics[tp.topic], tp.partition, record.offset)
         self._put(key, layout.pack_record(record.timestamp, record.key, record.value))
+
+    def copy(self, tp: TopicPartition, old: Store, topic_id: int) -> None:
+        """Copy a whole partition, whose topic has this id in the old log, and what the old log notes about it."""
+        copied, number = self._topics[tp.topic], tp.partition
+        for of in (layout.earliest_key, layout.clean_key, layout.next_key):
+            if (value := old.get(of(topic_id, number))) is not None:
+                self._put(of(copied, number), value)
+        bounds = (layout.record_key(topic_id, number, offset) for offset in (0, layout.MAX_OFFSET))
+        for key, value in old.scan(*bounds):
+            self._put(layout.record_key(copied, number, layout.record_offset(key)), value)
 
     def keep(self, tp: TopicPartition, old: Remains, end: int) -> Kept:
         """Write the readable records of a partition, and skip the offsets of the others.

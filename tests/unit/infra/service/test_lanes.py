@@ -12,6 +12,8 @@ from infra.service import data_directory, lanes, moves
 from infra.service.lanes import Placement
 from infra.settings import Settings
 from streams.embedded.embedded_log import EmbeddedLog
+from streams.embedded.errors import LogDamaged
+from streams.embedded.marks import FILE, Marks
 from streams.tables.database import Databases
 from topics.catalog import TopicPartition
 from topics.errors import ServiceError
@@ -145,6 +147,20 @@ def test_interrupted_move_leaves_one_truth(filled: Settings, monkeypatch: pytest
     after = contents(machine)
     assert {tp: records[: len(before[tp])] for tp, records in after.items()} == before
     assert sorted(path.name for path in (filled.data / "log").glob("l[ao]*")) == ["lanes", "lanes-1", "lock"]
+
+
+@pytest.mark.parametrize("lost", ["the newest records", "everything"])
+def test_log_that_has_lost_something_is_not_moved(filled: Settings, lost: str) -> None:
+    """The marks among the tables say how far it had come."""
+    marks = Marks(data_directory.tables(filled) / FILE)
+    marks.group = 10**6
+    marks.keep()
+    marks.close()
+    if lost == "everything":
+        shutil.rmtree(data_directory.log(filled))
+    with pytest.raises(LogDamaged, match="is missing, although" if lost == "everything" else "there were 1000000"):
+        moves.settle(settings(filled.data, 2), NAME)
+    assert len(lanes.stored(filled).partitions) == 1
 
 
 def test_move_needs_room_on_the_disk(filled: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

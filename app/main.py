@@ -83,7 +83,7 @@ from topics.ports.sessions import Sessions
 from topics.ports.sign_ins import SignIns
 from topics.ports.speakers import Speakers
 from topics.sessions.rules import LISTED_STATES
-from topics.tally import Tallies, own_tallies
+from topics.tally import Tallies, Tally, own_tallies
 
 #: Wrong operator keys per second from one address; ten times as many in total.
 ADMIN_TRIES: Final = 10.0
@@ -161,7 +161,7 @@ class _Edge:
         self.turns = LoopTurns()
         self.room = BodyQuota(options.body_bytes)
         self.spool = UploadQuota(options.spool, options.upload_bounds, ports.tallies("uploads"))
-        self.tries = KeyRateLimiter(options.key_tries)
+        self.tries = KeyRateLimiter(options.key_tries, ports.tallies("tries"))
         directory, seconds = ports.directory, options.key_cache_seconds
         self.changed_keys = ChangedKeys(
             Keyring(PROJECT, directory.project, seconds, self.tries),
@@ -260,7 +260,7 @@ class _Edge:
             forwarder=self.forwarder,
             uploads=self.uploads,
             audio_links=Authenticator(self.changed_keys.audio, self.meters, link_token),
-            downloads=download_quota(),
+            downloads=download_quota(ports.tallies("downloads")),
             turns=self.turns,
             decoding=self.decoding,
             probing=LongWork(MAX_PROBES),
@@ -283,7 +283,8 @@ class _Edge:
         if self.ports.nodes is None:
             return []
         nodes = NodeList(self.ports.nodes, self.forwarder, self._queues)
-        return admin_routes(self.ports.administration, nodes, self.options.admin_key, self.meters, self.changed_keys)
+        key, tally = self.options.admin_key, self.ports.tallies("operator's tries")
+        return admin_routes(self.ports.administration, nodes, key, self.meters, self.changed_keys, tally)
 
     def _queues(self) -> tuple[QueueFacts, ...]:
         uploads, size = self.spool.held
@@ -300,11 +301,13 @@ def admin_routes(
     key: bytes | None,
     meters: Meters,
     changed_keys: ChangedKeys,
+    tally: Tally | None = None,
 ) -> list[Route]:
     """Return the routes of the operator's interface, or none without accounts or a key to them."""
     if administration is None or key is None:
         return []
     # A limiter of its own, so that attempts elsewhere cannot lock the operator out.
-    context = AdminContext(administration, nodes, meters, changed_keys, KeyRateLimiter(ADMIN_TRIES), key)
+    tries = KeyRateLimiter(ADMIN_TRIES, tally)
+    context = AdminContext(administration, nodes, meters, changed_keys, tries, key)
     # Its own memory, so that it stays usable while other clients send too much.
     return mount(OPERATOR, context, meters, BodyQuota(SHARES[-1] * SMALL_BODY))

@@ -7,7 +7,6 @@ keys cannot evict good ones.
 """
 
 import asyncio
-import math
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
@@ -20,6 +19,7 @@ from cachetools import LRUCache
 from app.http.addresses import customer
 from topics import apikeys
 from topics.errors import DirectoryDown, EarshotError, Unauthorized, Unavailable
+from topics.tally import Names, OwnTally, Tally
 
 T = TypeVar("T")
 
@@ -66,35 +66,40 @@ ORGANIZATION: Final = KeyHeader(
 )
 
 
+def _later(seconds: float, call: Callable[..., object], *arguments: object) -> None:
+    asyncio.get_running_loop().call_later(seconds, call, *arguments)
+
+
 class KeyRateLimiter:
-    """Limits look-ups of unknown keys, for each address (IPv6: each /64) and in total.
+    """Limits look-ups of unknown keys, for each address (IPv6: each /64) and in total. Loop only.
 
     Only unknown keys count, so devices that reconnect together do not block each other.
     """
 
-    def __init__(self, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """Allow tries for each address, `ALL` times as many in total, and `BURST` seconds' worth at once."""
-        self._clock = clock
+    def __init__(self, per_second: float, tally: Tally | None = None, later: Callable[..., object] = _later) -> None:
+        """Allow tries for each address, `ALL` times as many in total, and `BURST` seconds' worth at once.
+
+        `tally` has those of other lanes too; `later` calls a function after some seconds.
+        """
         self._rate = per_second
-        #: Tries left and the time of that count, by address; the entry None is the total.
-        self._left: LRUCache[str | None, tuple[float, float]] = LRUCache(REMEMBERED_KEYS)
+        #: Leaky buckets: tries leave them one by one, at the rate.
+        self._tally = tally or OwnTally()
+        self._later = later
 
     def check(self, address: str) -> None:
         """Raise Unavailable if an address, or all addresses together, have no try left."""
-        for whose in (None, customer(address)):
-            if self._tries_left(whose) < 1:
+        for names, rate in self._buckets(address):
+            if self._tally.total(names) + 1 > rate * BURST:
                 raise Unavailable(CROWDED)
 
     def count(self, address: str) -> None:
         """Record a failed attempt."""
-        now = self._clock()
-        for whose in (None, customer(address)):
-            self._left[whose] = self._tries_left(whose) - 1, now
+        for names, rate in self._buckets(address):
+            self._tally.add(names, 1)
+            self._later(self._tally.total(names) / rate, self._tally.add, names, -1)
 
-    def _tries_left(self, whose: str | None) -> float:
-        rate = self._rate if whose is not None else self._rate * ALL
-        left, at = self._left.get(whose, (math.inf, 0.0))
-        return min(rate * BURST, left + (self._clock() - at) * rate)
+    def _buckets(self, address: str) -> tuple[tuple[Names, float], ...]:
+        return ((), self._rate * ALL), ((customer(address),), self._rate)
 
 
 class _Verdict(msgspec.Struct, Generic[T]):

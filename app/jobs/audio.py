@@ -27,6 +27,7 @@ from topics.errors import AudioError, NotFound, Unauthorized, Unavailable
 from topics.jobs.records import Source
 from topics.media import KINDS
 from topics.ports.directory import AUDIO_LINK_SECONDS
+from topics.tally import Tally
 from topics.turns import Holder
 
 NOT_KEPT: Final = (
@@ -119,10 +120,9 @@ async def link_audio(call: Call, context: JobContext) -> Reply:
     return once_reply(AudioLink(f"/api/v1/jobs/{job}/audio?token={token}", datetime.fromtimestamp(end, UTC)))
 
 
-def download_quota() -> HolderQuota:
-    return HolderQuota(
-        Places(MOST_OF_PROJECT, CROWDED), Places(MOST_SENT // 2, CROWDED), Places(MOST_SENT, CROWDED), retry_after=5
-    )
+def download_quota(tally: Tally | None = None) -> HolderQuota:
+    project, organization = Places(MOST_OF_PROJECT, CROWDED), Places(MOST_SENT // 2, CROWDED)
+    return HolderQuota(project, organization, Places(MOST_SENT, CROWDED), retry_after=5, tally=tally)
 
 
 async def sent_pieces(

@@ -1,35 +1,58 @@
-"""Bounds of a project and an address are for the machine, not for each lane; and so is the end of a key."""
+"""Bounds of a project, an organization, an address and of all are for the machine, not for each lane."""
 
 import socket
+import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import AsyncExitStack, ExitStack, suppress
+from urllib.parse import urlencode
 
 import httpx2
 import pytest
 
+from app.identity.keys import BURST
 from tests.lanes.machine import PARTITIONS
 from tests.process import KEY, ServiceProcess
 from tests.recovery.load import CONTENT_TYPE
+from tests.unit.app.sessions.sockets import line_at
 from tests.waiting import wait_for
+from topics import apikeys
+from topics.apikeys import KeyKind
 
 SESSIONS = 10
 ADDRESS = 40
 UPLOADS = 3
+ALL_UPLOADS = 8
+SOCKETS = 6
+TRIES = 4
+#: Bounds without a setting, for processes that begin with this.
+SMALLER = f"from app.sessions import socket_quota; socket_quota.PROJECT_SOCKETS = {SOCKETS}"
+
+#: The beginning of an upload; the key is missing.
+UPLOAD = (
+    "POST /api/v1/analyze_file HTTP/1.1\r\nhost: x\r\nx-api-key: {}\r\ncontent-length: 100000\r\n"
+    'content-type: multipart/form-data; boundary=b\r\n\r\n--b\r\ncontent-disposition: form-data; name="audio"; '
+    'filename="a.wav"\r\n\r\n'
+)
 
 pytestmark = [pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    data = tmp_path_factory.mktemp("lanes") / "data"
+    data, code = tmp_path_factory.mktemp("lanes") / "data", tmp_path_factory.mktemp("code")
+    (code / "sitecustomize.py").write_text(SMALLER)
     bounds = {
         "project_sessions": SESSIONS,
         "connections_per_address": ADDRESS,
         "project_uploads": UPLOADS,
+        "uploads": ALL_UPLOADS,
+        "key_tries": TRIES,
         "key_cache_seconds": 60,
     }
-    with ServiceProcess(data, lanes=3, partitions=PARTITIONS, **bounds) as process:
+    process = ServiceProcess(data, lanes=3, partitions=PARTITIONS, **bounds)
+    process.environment["PYTHONPATH"] = str(code)
+    with process:
         yield process
 
 
@@ -58,18 +81,14 @@ def test_address_has_as_many_connections_as_on_one_lane(machine: ServiceProcess)
     assert answers == {b"HTTP/1.1 200": ADDRESS, b"HTTP/1.1 503": ADDRESS}
 
 
-def test_project_has_as_many_uploads_as_on_one_lane(machine: ServiceProcess) -> None:
-    head = (
-        f"POST /api/v1/analyze_file HTTP/1.1\r\nhost: x\r\nx-api-key: {KEY}\r\ncontent-length: 100000\r\n"
-        'content-type: multipart/form-data; boundary=b\r\n\r\n--b\r\ncontent-disposition: form-data; name="audio"; '
-        'filename="a.wav"\r\n\r\n'
-    )
+def refused_uploads(machine: ServiceProcess, keys: list[str], expected: int) -> None:
+    """Begin an upload with each key, on a connection of its own, and wait until as many are refused as expected."""
     with ExitStack() as stack:
         clients = []
-        for _ in range(3 * UPLOADS):
+        for key in keys:
             client = stack.enter_context(socket.create_connection(("127.0.0.1", machine.port), 30))
             client.settimeout(0.2)
-            client.sendall(head.encode() + bytes(2000))
+            client.sendall(UPLOAD.format(key).encode() + bytes(2000))
             clients.append(client)
 
         def refused() -> int:
@@ -79,7 +98,27 @@ def test_project_has_as_many_uploads_as_on_one_lane(machine: ServiceProcess) -> 
                     count += client.recv(12, socket.MSG_PEEK) == b"HTTP/1.1 503"
             return count
 
-        assert wait_for(lambda: refused() if refused() >= 2 * UPLOADS else None) == 2 * UPLOADS
+        assert wait_for(lambda: refused() if refused() >= expected else None) == expected
+
+
+def test_project_has_as_many_uploads_as_on_one_lane(machine: ServiceProcess) -> None:
+    refused_uploads(machine, [KEY] * 3 * UPLOADS, 2 * UPLOADS)
+
+
+def test_organization_has_as_many_uploads_as_on_one_lane(machine: ServiceProcess) -> None:
+    """Half of all: each of its projects has fewer than a project may."""
+    keys = [machine.project(f"uploading-{number}") for number in range(ALL_UPLOADS)]
+    refused_uploads(machine, keys, ALL_UPLOADS // 2)
+
+
+async def test_project_has_as_many_sockets_as_on_one_lane(machine: ServiceProcess) -> None:
+    key, opened = machine.project("sockets"), Counter[str]()
+    async with AsyncExitStack() as stack:
+        for number in range(3 * SOCKETS):
+            path = f"/api/v1/socket?{urlencode({'request_id': f'bounded-{number}', 'content_type': CONTENT_TYPE})}"
+            line = await stack.enter_async_context(line_at(machine.url.replace("http", "ws", 1), path, x_api_key=key))
+            opened[(await line.next())["type"]] += 1
+    assert opened == {"hello": SOCKETS, "error": 2 * SOCKETS}
 
 
 def test_rotated_key_ends_on_all_lanes_at_once(machine: ServiceProcess) -> None:
@@ -94,3 +133,13 @@ def test_rotated_key_ends_on_all_lanes_at_once(machine: ServiceProcess) -> None:
     new = machine.operate("POST", "/projects/rotated/key")["key"]
     assert statuses(old) == {401: 24}
     assert statuses(new) == {200: 24}
+
+
+def test_address_has_as_many_tries_of_unknown_keys_as_on_one_lane(machine: ServiceProcess) -> None:
+    """The last test: it leaves no tries to others."""
+    url, began = f"{machine.url}/audio_sessions/", time.monotonic()
+    statuses = Counter(
+        httpx2.get(url, headers={"X-Api-Key": apikeys.new(KeyKind.PROJECT)}, timeout=60).status_code
+        for _ in range(6 * BURST * TRIES)
+    )
+    assert BURST * TRIES <= statuses[401] <= (BURST + time.monotonic() - began) * TRIES

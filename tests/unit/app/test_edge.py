@@ -27,10 +27,15 @@ from tests.contract.answers import watched
 from tests.contract.api import RAW, UNKNOWN, b64, generic, tone, wav
 from tests.unit.app.conftest import KEY, OPTIONS, Exchange, House, client_of
 from tests.unit.app.double import MODEL
+from tests.unit.app.jobs.conftest import SOUND
+from topics import apikeys
+from topics.apikeys import KeyKind
 from topics.errors import NotOwned, Unavailable
 from topics.geometry import SENSE
+from topics.ports.administration import LocalAdministration
 from topics.ports.directory import Principal
 from topics.sessions.records import NewWindows, Opened
+from topics.tally import Tally
 from topics.turns import Holder
 
 
@@ -360,6 +365,23 @@ async def _sender(scope: dict[str, Any]) -> Holder:
     job = SimpleNamespace(accepted=SimpleNamespace(organization="o", project="of-job"))
     jobs: Any = SimpleNamespace(view=lambda id: job if id == HERE else None)
     return sender_of(projects, organizations, sessions, jobs)(scope)
+
+
+def test_what_other_lanes_have_counts() -> None:
+    """They have all places, and all tries of unknown keys."""
+    options = msgspec.structs.replace(OPTIONS, admin_key=apikeys.digest("the operator's own key"))
+    everything = mock.Mock(spec=Tally, **{"total.return_value": 1 << 20})
+    house = House(options, administration=mock.Mock(spec=LocalAdministration), tallies=lambda kind: everything)
+    kept = house.jobs.create(SOUND, keep_audio_ms=60_000)
+    asked = [
+        ("GET", f"/api/v1/jobs/{kept}/audio", {}),
+        ("POST", "/api/v1/analyze_file", {"content-type": "multipart/form-data; boundary=b"}),
+        ("GET", "/api/v1/jobs", {"x-api-key": apikeys.new(KeyKind.PROJECT)}),
+        ("GET", "/admin/v1/nodes", {"authorization": "Bearer a guess"}),
+    ]
+    with client_of(house, x_api_key=KEY) as http:
+        statuses = [http.request(method, path, headers=headers).status_code for method, path, headers in asked]
+    assert statuses == [503] * len(asked)
 
 
 TABLES = [(part.prefix, part.table) for part in (SERVICE, SESSIONS, DASHBOARD, JOBS, OPERATOR)]

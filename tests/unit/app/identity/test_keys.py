@@ -1,7 +1,8 @@
 """Verdicts on keys: their lifetime, look-ups, and behaviour while the directory is down."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -40,12 +41,20 @@ class Desk:
         self.now = 0.0
         keys = {"good": OURS, OF_OUR_FORM: OURS, **{f"good {number}": OURS for number in range(good)}}
         self.directory = MemoryDirectory(keys, {"of all": "organization"})
-        self.cache = Keyring(PROJECT, self.directory.project, self.seconds, KeyRateLimiter(tries, self.time), self.time)
+        limiter = KeyRateLimiter(tries, later=self.later)
+        self.cache = Keyring(PROJECT, self.directory.project, self.seconds, limiter, self.time)
+        self._later: list[tuple[float, Callable[[], object]]] = []
 
     def time(self) -> float:
         return self.now
 
+    def later(self, seconds: float, call: Callable[..., object], *arguments: object) -> None:
+        self._later.append((self.now + seconds, partial(call, *arguments)))
+
     def ask(self, key: str, address: str = "") -> Principal:
+        for due in [one for one in self._later if one[0] <= self.now]:
+            self._later.remove(due)
+            due[1]()
         return asyncio.run(self.cache.holder(key, address))
 
 
@@ -141,7 +150,7 @@ async def test_flood_of_bad_keys_does_not_evict_valid_key(desk: Desk) -> None:
 
 
 async def test_organization_keys_have_own_error_messages(desk: Desk) -> None:
-    keys = Keyring(ORGANIZATION, desk.directory.organization, 600.0, KeyRateLimiter(1e6, desk.time), desk.time)
+    keys = Keyring(ORGANIZATION, desk.directory.organization, 600.0, KeyRateLimiter(1e6), desk.time)
     assert await keys.holder("of all") == "organization"
     for key, message in (("", "x_org_key required"), ("good", "organization not found")):
         with pytest.raises(Unauthorized, match=rf"^{message}$"):
@@ -153,7 +162,7 @@ async def test_organization_keys_have_own_error_messages(desk: Desk) -> None:
 
 
 async def test_cache_can_be_disabled(desk: Desk) -> None:
-    keys = Keyring(PROJECT, desk.directory.project, 0.0, KeyRateLimiter(1e6, desk.time), desk.time)
+    keys = Keyring(PROJECT, desk.directory.project, 0.0, KeyRateLimiter(1e6), desk.time)
     assert await keys.holder("good") == OURS
     del desk.directory.keys["good"]
     with pytest.raises(Unauthorized):
@@ -184,7 +193,7 @@ async def test_lookup_started_before_invalidation_is_not_cached(desk: Desk) -> N
         await go_on.wait()
         return holder
 
-    cache = Keyring(PROJECT, slow, desk.seconds, KeyRateLimiter(1e6, desk.time), desk.time)
+    cache = Keyring(PROJECT, slow, desk.seconds, KeyRateLimiter(1e6), desk.time)
     before = asyncio.create_task(cache.holder("good"))
     await begun.wait()
     del desk.directory.keys["good"]
@@ -261,7 +270,7 @@ async def test_flood_of_unknown_keys_neither_ends_nor_prolongs_stream() -> None:
 @pytest.mark.parametrize("seconds", [0.0, 600.0])
 async def test_ended_key_is_refused_while_directory_is_down(desk: Desk, seconds: float) -> None:
     """And its streams end, also one that opens just then."""
-    cache = Keyring(PROJECT, desk.directory.project, seconds, KeyRateLimiter(1e6, desk.time), desk.time)
+    cache = Keyring(PROJECT, desk.directory.project, seconds, KeyRateLimiter(1e6), desk.time)
     keys = ("good", OF_OUR_FORM)
     for key in keys:
         await cache.holder(key)
@@ -354,7 +363,7 @@ async def test_keys_of_streams_are_looked_up_a_few_at_a_time(desk: Desk) -> None
         await answer.wait()
         return OURS
 
-    cache = Keyring(PROJECT, slow, desk.seconds, KeyRateLimiter(1e6, desk.time), desk.time)
+    cache = Keyring(PROJECT, slow, desk.seconds, KeyRateLimiter(1e6), desk.time)
     streams = [asyncio.create_task(cache.ended(f"good {number}")) for number in range(3 * ASKING)]
     await asyncio.sleep(0)
     cache.forget(lambda holder: True)

@@ -30,6 +30,15 @@ _COMMAND_SECRETS: Final = ("project_key", "org_key", "engines_key")
 _TESTS: Final = "EARSHOT_TEST_"
 #: The prefix of the directories that hold lanes; the generation follows.
 LANES: Final = "lanes-"
+#: Settings that are for the machine, and divided among its lanes, besides those that have a least value.
+SHARED: Final = (
+    "workers",
+    "upload_spool_bytes",
+    "speech_concurrency",
+    "caption_concurrency",
+    "translation_concurrency",
+    "speaker_concurrency",
+)
 
 
 def _field(setting: FieldInfo) -> Any:
@@ -95,9 +104,9 @@ class Settings(KafkaSettings, EngineSettings, EdgeFields, ServiceSettings):
         """Return the settings of a lane: its own directories, and its share of what is for the machine."""
         queued, arriving = _room_for(self.chunk_bytes)
         shares = {
-            "workers": lane.share(self.workers),
             "queue_bytes": lane.share(self.queue_bytes, queued),
             "body_bytes": lane.share(self.edge.body_bytes, arriving),
+            **{name: lane.share(getattr(self, name)) for name in SHARED},
         }
         one = self.model_copy(update=shares if lane.count > 1 else {})
         one._lane = lane

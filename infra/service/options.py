@@ -12,7 +12,7 @@ from infra.service.data_directory import LEFT_OUT, tables
 from infra.settings import Settings
 from infra.transport.connections import ConnectionLimits
 from infra.urls import Embedded
-from streams.node.options import NodeOptions
+from streams.node.options import AUDIO_CACHE_BYTES, PICTURE_BYTES, NodeOptions
 from topics import apikeys
 
 log = structlog.get_logger("earshot")
@@ -38,6 +38,8 @@ def node_options(settings: Settings, url: str, database: Path | None) -> NodeOpt
         part_bytes=settings.queue_bytes // 4,
         share_bytes=settings.queue_bytes // 2,
         free_bytes=settings.edge.upload_free_bytes,
+        audio_cache_bytes=settings.lane.share(AUDIO_CACHE_BYTES),
+        picture_bytes=settings.lane.share(PICTURE_BYTES, PICTURE_BYTES // 2),
         project_sessions=settings.project_sessions,
         project_jobs=settings.project_jobs,
         job_keep_ms=settings.edge.job_retention_seconds * 1000,

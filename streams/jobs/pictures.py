@@ -33,8 +33,7 @@ MAKERS: Final = 2
 READERS: Final = 2
 #: Maximum number of one project's drawings, including waiting ones.
 MOST_OF_PROJECT: Final = 16
-#: Bytes of all pictures kept, some 78 hours; and their maximum number, including recordings that cannot be drawn.
-MOST_BYTES: Final = 1 << 30
+#: Maximum number of pictures kept, including recordings that cannot be drawn.
 MOST_PICTURES: Final = 1024
 #: Seconds after which an unfinished drawing is abandoned.
 STOP_SECONDS: Final = 5.0
@@ -91,7 +90,7 @@ class JobPictures:
         open_file: OpenFile,
         directory: Path,
         check_room: Callable[[int], None],
-        most_bytes: int = MOST_BYTES,
+        most_bytes: int,
     ) -> None:
         """Draw `recordings` opened by `open_file`; no other process may use `directory`.
 

@@ -61,7 +61,8 @@ class JobWorkload(Workload[JobStore]):
         )
         self.recordings = JobRecordings(self.for_reading, reader, spool)
         drawn = JobRecordings(self.serving, reader, spool)
-        self.pictures = JobPictures(drawn, open_file, options.directory / "pictures", spool.check_room)
+        pictures = options.directory / "pictures"
+        self.pictures = JobPictures(drawn, open_file, pictures, spool.check_room, options.picture_bytes)
         self.biller = JobBiller(app, self.serving, ledger, self._emit)
         self.folds = {
             JOB_COMMANDS: JobIntake(sender.verdicts, options.job_keep_ms, self.announce),

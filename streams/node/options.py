@@ -1,11 +1,17 @@
 """Deployment options of a node."""
 
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from streams.folding.lives import Lives
 from topics.tally import Tallies, own_tallies
+
+#: Ten chunks of half a second for each of 2,000 microphones.
+AUDIO_CACHE_BYTES: Final = 320 * 1024 * 1024
+#: Some 78 hours; half of it holds the longest recording.
+PICTURE_BYTES: Final = 1 << 30
 
 
 class NodeOptions(msgspec.Struct, frozen=True):
@@ -24,6 +30,9 @@ class NodeOptions(msgspec.Struct, frozen=True):
     share_bytes: int = 32 * 1024 * 1024
     #: Bytes that the files of running jobs leave free on the disk.
     free_bytes: int = 256 * 1024 * 1024
+    #: Bytes of audio in memory that wait for analysis, and of the pictures of recordings on the disk.
+    audio_cache_bytes: int = AUDIO_CACHE_BYTES
+    picture_bytes: int = PICTURE_BYTES
     #: Limits on the unsettled sessions and jobs of one project.
     project_sessions: int = 10_000
     project_jobs: int = 1000

@@ -37,8 +37,6 @@ log = structlog.get_logger(__name__)
 #: Service time (ms) for which the analysis of a session may stand still.
 STANDSTILL_MS: Final = DAY_MS
 STOOD_STILL: Final = "the analysis stood still for 24 hours and was given up: the model or a decoder was missing"
-#: Ten chunks of half a second for each of 2,000 microphones.
-AUDIO_CACHE_BYTES: Final = 320 * 1024 * 1024
 
 
 class SessionWorkload(Workload[SessionStore]):
@@ -60,7 +58,7 @@ class SessionWorkload(Workload[SessionStore]):
     ) -> None:
         idle_ms = int(options.idle_seconds * 1000)
         super().__init__(owners, sender, followers, idle_ms, STANDSTILL_MS)
-        self.audio = AudioCache(AUDIO_CACHE_BYTES, reader, self._needed)
+        self.audio = AudioCache(options.audio_cache_bytes, reader, self._needed)
         self.intake = SessionIntake(sender.verdicts, idle_ms, self.announce, self.audio)
         self.folds = {COMMANDS: self.intake}
         self.writer = WindowWriter(self.serving, self.intake, self._may_show)

@@ -5,16 +5,20 @@ import os
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 from structlog.testing import capture_logs
 
+from infra.db.database import Database
 from infra.service import data_directory
 from infra.service import erasure as module
-from infra.service.erasure import repeat
-from infra.settings import Settings
+from infra.service.erasure import keep_erasing, repeat
+from infra.settings import Lane, Settings
 from streams.embedded.errors import LogError
 from streams.embedded.pinned import PINNED, pinned, unpin
+from streams.node.node import Node
+from tests.waiting import until
 from topics.errors import Unavailable
 
 HOUR = 3600.0
@@ -112,6 +116,22 @@ async def test_round_that_the_process_did_not_survive_begins_with_the_next(clock
 async def test_round_is_due_if_time_is_unreadable(clock: Clock, tmp_path: Path, content: str) -> None:
     (tmp_path / "erasure").write_text(content)
     assert await life(clock, tmp_path / "erasure", 2.9 * HOUR) == [0]
+
+
+async def test_first_lane_erases_the_database_of_all(tmp_path: Path) -> None:
+    machine, erased = Settings(data=tmp_path, lanes=2, erase_seconds=1), []
+    for number in range(2):
+        node, database = mock.AsyncMock(spec=Node), mock.AsyncMock(spec=Database)
+        lane = machine.of_lane(Lane(number, 2, 1))
+        (directory := tmp_path / str(number)).mkdir()
+        (directory / module.FILE).write_text("1.0")
+        with capture_logs() as lines:
+            task = asyncio.ensure_future(keep_erasing(lane, directory, node, database))
+            await until(lambda: bool(lines))
+            task.cancel()
+        assert [line["event"] for line in lines] == ["data.erased"]
+        erased.append((node.erase.call_count, database.erase.call_count))
+    assert erased == [(1, 1), (1, 0)]
 
 
 def test_backup_that_takes_too_long_fails(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 from infra.errors import WrongSetting
 from infra.service import data_directory, lanes, moves
 from infra.service.lanes import Placement
-from infra.settings import Settings
+from infra.service.options import node_options
+from infra.settings import Lane, Settings
 from streams.embedded.embedded_log import EmbeddedLog
 from streams.embedded.errors import LogDamaged
 from streams.embedded.marks import FILE, Marks
@@ -45,6 +46,19 @@ def test_as_few_partitions_as_possible_move(
 
 def settings(data: Path, count: int | None = None) -> Settings:
     return Settings(data=data, lanes=count, partitions=PARTITIONS)
+
+
+def test_what_is_for_the_machine_is_divided(tmp_path: Path) -> None:
+    machine = settings(tmp_path, 2)
+    one, two = machine.of_lane(Lane()), machine.of_lane(Lane(1, 2, 1))
+    names = {"workers", "queue_bytes", "body_bytes", "upload_spool_bytes"} | {
+        f"{engine}_concurrency" for engine in ("speech", "caption", "translation", "speaker")
+    }
+    given = machine.model_dump()
+    assert one.model_dump() == given
+    assert two.model_dump() == given | {name: max(1, given[name] // 2) for name in names}
+    whole, half = (node_options(lane, "", None) for lane in (one, two))
+    assert (half.audio_cache_bytes, half.picture_bytes) == (whole.audio_cache_bytes // 2, whole.picture_bytes // 2)
 
 
 class Stored(NamedTuple):

@@ -17,6 +17,7 @@ from streams.audio.decode import AudioFile, OpenFile
 from streams.jobs import pictures
 from streams.jobs.pictures import MAKERS, JobPicture, JobPictures
 from streams.jobs.spool import Spool
+from streams.node.options import PICTURE_BYTES
 from streams.processes.deaths import DEADLY
 from tests.attacks.faulty_decoders import COMMAND, CRASH
 from tests.audio import encoded, noise
@@ -257,7 +258,7 @@ class World:
         self.free = 1 << 30
         self.pictures = self.made(self.open_file, most_bytes)
 
-    def made(self, open_file: OpenFile, most_bytes: int = pictures.MOST_BYTES) -> JobPictures:
+    def made(self, open_file: OpenFile, most_bytes: int = PICTURE_BYTES) -> JobPictures:
         return JobPictures(self.recordings, open_file, self.directory, self.check_room, most_bytes)  # type: ignore[arg-type]
 
     def check_room(self, size: int) -> None:

@@ -110,6 +110,8 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
     tallies: Tallies = own_tallies
     #: Sends them a message, which they pass to `app.state.hear`.
     tell: Callable[[bytes], None] = lambda message: None
+    #: Called when keys have changed elsewhere: projects may be deleted.
+    heard: Callable[[], None] = lambda: None
 
 
 def create_app(ports: Ports, options: EdgeOptions) -> Starlette:
@@ -129,6 +131,8 @@ def create_app(ports: Ports, options: EdgeOptions) -> Starlette:
     app.state.keyrings = (keys.projects, keys.organizations)
     #: Takes what another lane tells.
     app.state.hear = keys.hear
+    #: Has keys looked up again, of which some have ended elsewhere.
+    app.state.doubt = keys.doubt
     #: Ends the keys of a project that was deleted elsewhere.
     app.state.end_keys = partial(keys.project, ended=True)
     #: Serves the operator at another address, with the same metrics.
@@ -168,6 +172,7 @@ class _Edge:
             Keyring(ORGANIZATION, directory.organization, seconds, self.tries),
             Keyring(AUDIO, directory.audio_link, seconds, self.tries),
             ports.tell,
+            ports.heard,
         )
         self.project_keys = Authenticator(self.changed_keys.projects, self.meters)
         self.organization_keys = Authenticator(self.changed_keys.organizations, self.meters)

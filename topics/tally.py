@@ -36,17 +36,18 @@ class OwnTally:
 class Published:
     """A tally of what this process counts otherwise: it publishes its counts, and reads those of others. Loop only."""
 
-    def __init__(self, tally: Tally) -> None:
+    def __init__(self, tally: Tally | None) -> None:
+        """Publish in a tally; None if there are no others."""
         self._tally = tally
         self._told: dict[str, int] = {}
 
     def others(self, name: str) -> int:
         """Return what the others have published of a name."""
-        return max(0, self._tally.total((name,)) - self._told.get(name, 0))
+        return 0 if self._tally is None else max(0, self._tally.total((name,)) - self._told.get(name, 0))
 
     def publish(self, name: str, own: int) -> None:
         """Publish the own count of a name, with what is about to be added."""
-        if change := own - self._told.get(name, 0):
+        if self._tally is not None and (change := own - self._told.get(name, 0)):
             self._tally.add((name,), change)
             self._told[name] = own
 

@@ -29,6 +29,8 @@ class ChangedKeys(msgspec.Struct, frozen=True):
     audio: Keyring[AudioLink]
     #: Tells the other lanes of this machine.
     tell: Callable[[bytes], None] = lambda message: None
+    #: Called when another process has changed keys.
+    heard: Callable[[], None] = lambda: None
 
     def project(self, project: str, ended: bool = False) -> None:
         """Invalidate the verdicts on the keys, passes and links of a project; they may have `ended`."""
@@ -38,9 +40,16 @@ class ChangedKeys(msgspec.Struct, frozen=True):
         """End an organization's keys; with `deleted` also its projects' keys."""
         self._all_apply(Change("", organization, deleted))
 
+    def doubt(self) -> None:
+        """Some keys have ended, and nobody has told which."""
+        for keyring in (self.projects, self.organizations, self.audio):
+            keyring.doubt()
+        self.heard()
+
     def hear(self, message: bytes) -> None:
         """Apply what another lane tells."""
         self._apply(_change.decode(message))
+        self.heard()
 
     def _all_apply(self, change: Change) -> None:
         self._apply(change)

@@ -180,6 +180,12 @@ class Keyring(Generic[T]):
         good = self._good.items()
         self._invalidate([digest for digest, one in good if one.holder is not None and changed(one.holder)], ended)
 
+    def doubt(self) -> None:
+        """Ask about each key again at its next use, and about those of streams now; without an answer, all stand."""
+        for verdict in self._good.values():
+            verdict.ask_again = verdict.at
+        self._invalidate((), ended=False)
+
     def forget_key(self, key: str, ended: bool = False) -> None:
         """Invalidate the verdict on one key, as `forget` does."""
         self._invalidate([_digest(key)], ended)

@@ -223,6 +223,7 @@ async def _find(
 async def _note_deleted(connection: AsyncConnection, whose: ColumnElement[bool]) -> None:
     ids = select(projects.c.id).where(whose)
     await connection.execute(insert(deleted_projects).from_select(["project_id"], ids))
+    await keyring.note_ended(connection)
 
 
 def _checked_name(name: str) -> str:

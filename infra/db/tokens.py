@@ -9,7 +9,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Select, delete, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from infra.db.keyring import Owner, live
+from infra.db.keyring import Owner, live, note_ended
 from infra.db.schema import keys, tokens
 from topics import apikeys
 from topics.apikeys import KeyKind
@@ -83,6 +83,7 @@ async def audio_link(connection: AsyncConnection, token: str, now: int) -> Audio
 async def end(connection: AsyncConnection, purpose: Purpose, token: str) -> bool:
     """Delete a token; return whether it existed."""
     ended = await connection.execute(delete(tokens).where(_is(purpose, token)))
+    await note_ended(connection)
     return ended.rowcount > 0
 
 

@@ -39,6 +39,10 @@ class ProjectDeletions:
             self._new += new
             self._found.set()
 
+    def look(self) -> None:
+        """Have `run` look at once."""
+        self._found.set()
+
     async def run(self, end_keys: Callable[[str], None]) -> None:
         """Look again and again; end the keys of each deleted project, and delete its sessions and jobs."""
         while True:

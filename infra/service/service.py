@@ -34,7 +34,7 @@ from infra.service.deletion import Operator, ProjectDeletions
 from infra.service.erasure import keep_erasing
 from infra.service.health import ServiceHealth
 from infra.service.jobs import JobServices
-from infra.service.key_uses import keep_noting
+from infra.service.key_uses import keep_looking, keep_noting
 from infra.service.lanes import Orders
 from infra.service.links import OneTimeLinks
 from infra.service.lives import begin_life
@@ -125,7 +125,7 @@ class EarshotService:
             )
             lives = stack.enter_context(begin_life(self.settings.own))
             node = Node(
-                msgspec.structs.replace(options, lives=lives, tallies=self._tallies),
+                msgspec.structs.replace(options, lives=lives, tallies=None if self._orders is None else self._tallies),
                 models,
                 backend,
                 self._fail,
@@ -154,8 +154,12 @@ class EarshotService:
                 "deleted projects": deletions.run(app.state.end_keys),
                 "connections": self.connections.watch(),
                 "operators": self._operators.watch(),
-                "neighbours": self._neighbours.watch(),
             }
+            if self._orders is not None:
+                keepers |= {
+                    "neighbours": self._neighbours.watch(),
+                    "ended keys": keep_looking(self.database, app.state.doubt),
+                }
             for name, keeper in keepers.items():
                 stack.callback(node.tasks.spawn(keeper, name).cancel)
             await self._start(node)
@@ -326,6 +330,7 @@ class EarshotService:
             lanes=() if self._orders is None else self._orders.others(),
             tallies=self._tallies,
             tell=self._tell,
+            heard=deletions.look,
         )
         return create_app(ports, options)
 

@@ -97,7 +97,8 @@ class Node(mode.Service):  # type: ignore[misc]
         self.disks = DiskWatch(backend, self.owners, self.partitions.standbys)
         self.deleted_projects = DeletedProjects(self.workloads)
         ports = (self.owners, self.sender, self.followers, models, self.deleted_projects)
-        project_sessions, project_jobs = options.tallies("sessions"), options.tallies("jobs")
+        tallies = options.tallies or (lambda kind: None)
+        project_sessions, project_jobs = tallies("sessions"), tallies("jobs")
         self.sessions = SessionsPort(
             *ports, options.project_sessions, project_sessions, listeners, self.session_workload.intake
         )

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from streams.folding.lives import Lives
-from topics.tally import Tallies, own_tallies
+from topics.tally import Tallies
 
 #: Ten chunks of half a second for each of 2,000 microphones.
 AUDIO_CACHE_BYTES: Final = 320 * 1024 * 1024
@@ -40,6 +40,6 @@ class NodeOptions(msgspec.Struct, frozen=True):
     job_keep_ms: int = 30 * 24 * 3600 * 1000
     #: Files and directories that hold acknowledged data.
     files: tuple[Path, ...] = ()
-    #: Counts what other lanes of the machine have, too.
-    tallies: Tallies = own_tallies
+    #: Counts what the other lanes of the machine have, too, if there are any.
+    tallies: Tallies | None = None
     lives: Lives = msgspec.field(default_factory=Lives)

@@ -53,11 +53,11 @@ class _Port:
         models: LoadedModels,
         deleted: DeletedProjects,
         limit: int,
-        tally: Tally,
+        tally: Tally | None,
     ) -> None:
         """Allow each project at most `limit` counted (`Head.counted`) sessions or jobs at a time.
 
-        `tally` has those of other lanes.
+        `tally` has those of other lanes, if there are any.
         """
         self._counts = Published(tally)
         self._owners = owners
@@ -121,7 +121,7 @@ class SessionsPort(_Port):
         models: LoadedModels,
         deleted: DeletedProjects,
         limit: int,
-        tally: Tally,
+        tally: Tally | None,
         listeners: Listeners,
         intake: SessionIntake,
     ) -> None:
@@ -217,7 +217,7 @@ class JobsPort(_Port):
         models: LoadedModels,
         deleted: DeletedProjects,
         limit: int,
-        tally: Tally,
+        tally: Tally | None,
         recordings: JobRecordings,
         pictures: JobPictures,
     ) -> None:

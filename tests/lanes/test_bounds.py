@@ -12,7 +12,7 @@ import pytest
 
 from app.identity.keys import BURST
 from tests.lanes.machine import PARTITIONS
-from tests.process import KEY, ServiceProcess
+from tests.process import KEY, ServiceProcess, ask
 from tests.recovery.load import CONTENT_TYPE
 from tests.unit.app.sessions.sockets import line_at
 from tests.waiting import wait_for
@@ -133,6 +133,22 @@ def test_rotated_key_ends_on_all_lanes_at_once(machine: ServiceProcess) -> None:
     new = machine.operate("POST", "/projects/rotated/key")["key"]
     assert statuses(old) == {401: 24}
     assert statuses(new) == {200: 24}
+
+
+@pytest.mark.parametrize("command", [("key", "rotate", "renewed", "--yes"), ("project", "delete", "gone", "--yes")])
+def test_key_that_another_process_ends_is_refused_by_all_lanes(
+    machine: ServiceProcess, command: tuple[str, ...]
+) -> None:
+    """It tells nobody; verdicts are cached for a minute."""
+    headers = {"X-Api-Key": machine.project(command[2])}
+
+    def statuses() -> Counter[int]:
+        return Counter(ask("GET", f"{machine.url}/audio_sessions/", headers=headers).status_code for _ in range(24))
+
+    assert statuses() == {200: 24}
+    machine.command(*command)
+    time.sleep(2)
+    assert statuses() == {401: 24}
 
 
 def test_address_has_as_many_tries_of_unknown_keys_as_on_one_lane(machine: ServiceProcess) -> None:

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from infra.transport.tallies import LANE_BYTES, LaneTallies
-from topics.tally import OwnTally, Published
+from topics.tally import Published
 
 
 @pytest.fixture
@@ -42,4 +42,10 @@ def test_published_counts_of_others_bound_this_one(lanes: list[LaneTallies]) -> 
     assert (here.others("p"), there.others("p")) == (2, 3)
     here.refresh(lambda _: 0)
     assert (here.others("p"), there.others("p")) == (2, 0)
-    assert Published(OwnTally()).others("p") == 0
+
+
+def test_process_alone_publishes_nothing() -> None:
+    alone = Published(None)
+    alone.publish("p", 3)
+    assert alone.others("p") == 0
+    alone.refresh(lambda name: pytest.fail("it counts for nobody"))

@@ -266,6 +266,22 @@ async def test_flood_of_unknown_keys_neither_ends_nor_prolongs_stream() -> None:
     await ends(ended, Unauthorized)
 
 
+async def test_doubted_key_is_asked_about_and_stands_while_directory_is_down(desk: Desk) -> None:
+    ended = await stream(desk)
+    desk.directory.down = True
+    before = desk.directory.questions
+    desk.cache.doubt()
+    await until(lambda: desk.directory.questions > before)
+    assert await desk.cache.holder("good") == OURS
+    assert not ended.done()
+    desk.directory.down = False
+    desk.directory.keys.clear()
+    desk.cache.doubt()
+    await ends(ended)
+    with pytest.raises(Unauthorized):
+        await desk.cache.holder("good")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0.0, 600.0])
 async def test_ended_key_is_refused_while_directory_is_down(desk: Desk, seconds: float) -> None:

@@ -84,11 +84,8 @@ class KafkaBackend:
     async def stretch(self, tp: TopicPartition, offsets: Sequence[int], size: int) -> Sequence[StoredRecord]:
         return await self._consumers.stretch(tp, offsets, size)
 
-    async def bounds(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        bounds = await self._consumers.bounds(tps)
-        if self._watch is not None:
-            self._watch.compare(bounds)
-        return bounds
+    async def bounds(self, tps: Sequence[TopicPartition]) -> Mapping[TopicPartition, tuple[int, int]]:
+        return await (self._consumers if self._watch is None else self._watch).bounds(tps)
 
     async def read(self, tp: TopicPartition, start: int, stop: int) -> AsyncGenerator[list[StoredRecord], None]:
         first = True

@@ -44,7 +44,7 @@ class LogWatch:
         bounds: Callable[[Sequence[TopicPartition]], Awaitable[Bounds]],
         memory: LogMemory,
     ) -> None:
-        """Watch `topics`, named as on the brokers, of which `partitions` are used; `bounds` asks for their offsets."""
+        """Watch `topics`, named as on the brokers, of which `partitions` are used; `bounds` asks for offsets."""
         #: Settings and copies of topics that do not keep what was promised.
         self.unfit: list[str] = []
         self._connection = connection
@@ -71,7 +71,7 @@ class LogWatch:
         self._ids = {name: states[self._connection.topic(name)].id for name in WATCHED}
         self._adopt(await self._memory.seen())
         # New topics have no leaders yet.
-        self.compare(await retry.until_available(lambda: self._bounds(self._all())))
+        await retry.until_available(lambda: self.bounds(self._all()))
         self._adopt(await self._memory.update(lambda before: self._merged(before, states)))
         self._task = asyncio.create_task(self._run(), name="log-watch")
         self._task.add_done_callback(self._end)
@@ -86,10 +86,17 @@ class LogWatch:
         """Return why what the log has of a partition is not whole, None if it is, as far as is known."""
         return self.changed or self._lost.get(number)
 
-    def compare(self, bounds: Bounds) -> None:
-        """Compare offsets that the brokers gave with those of before; stop partitions that lost records."""
+    async def bounds(self, tps: Sequence[TopicPartition]) -> Bounds:
+        """Ask the brokers for the first and the next offset of partitions; stop those that lost records."""
+        # Another call, or another node, may learn of newer records before this answer arrives.
+        known = {tp: self._known[tp] for tp in tps if tp in self._known}
+        bounds = await self._bounds(tps)
+        self._compare(bounds, known)
+        return bounds
+
+    def _compare(self, bounds: Bounds, known: Bounds) -> None:
         for tp, (begin, end) in bounds.items():
-            first, last = self._known.get(tp, (begin, end))
+            first, last = known.get(tp, (begin, end))
             if end < last:
                 self.note_loss(tp, last, end)
             elif tp.topic == CHANGELOG and begin > first:
@@ -99,7 +106,8 @@ class LogWatch:
                     f"{name} begins at offset {begin}, and began at {first}: rows were removed: see {PAGE}",
                 )
             elif tp.topic in WATCHED:
-                self._known[tp] = (min(begin, first), end)
+                first, last = self._known.get(tp, (begin, end))
+                self._known[tp] = (min(begin, first), max(end, last))
 
     def note_loss(self, tp: TopicPartition, before: int, now: int) -> None:
         """Stop a partition one of whose topics ended at offset `before`, and ends at `now`, or did meanwhile."""
@@ -188,7 +196,7 @@ class LogWatch:
             self._stop(range(self._partitions), self.changed)
         if self.changed is not None:
             return
-        self.compare(await self._bounds(self._all()))
+        await self.bounds(self._all())
         self._adopt(seen)
         if seen is not None and self._merged(seen) != seen:
             self._adopt(await self._memory.update(self._merged))

@@ -1,5 +1,6 @@
 """Whether the log is the one of before: by what nodes have seen of it, and what brokers say now."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -60,9 +61,14 @@ class Watcher:
     def __init__(self, brokers: Brokers) -> None:
         self.user = User()
         self.brokers = brokers
+        #: Whether answers of the brokers arrive.
+        self.arrives = asyncio.Event()
+        self.arrives.set()
 
         async def bounds(tps: Any) -> dict[TopicPartition, tuple[int, int]]:
-            return {tp: brokers.bounds[tp] for tp in tps}
+            answer = {tp: brokers.bounds[tp] for tp in tps}
+            await self.arrives.wait()
+            return answer
 
         self.watch = LogWatch(KafkaConnection(("a:1",)), topics(0), 2, None, bounds, brokers)
 
@@ -109,6 +115,22 @@ async def test_node_without_tables_knows_ends_of_before(brokers: Brokers) -> Non
     await one.look()
     brokers.bounds[ROWS] = (0, 499)
     assert (await started(brokers)).user.stopped.keys() == {0}
+
+
+async def test_answer_that_others_have_overtaken_is_no_loss(brokers: Brokers) -> None:
+    one, other = await started(brokers), await started(brokers)
+    one.arrives.clear()
+    asked = asyncio.create_task(one.watch.bounds([ROWS]))
+    await asyncio.sleep(0)
+    brokers.bounds[ROWS] = (0, 11)
+    await other.look()
+    one.watch._adopt(brokers.kept)
+    one.arrives.set()
+    assert await asked == {ROWS: (0, 10)}
+    assert not one.user.stopped
+    brokers.bounds[ROWS] = (0, 10)
+    await one.watch.bounds([ROWS])
+    assert one.user.stopped.keys() == {0}
 
 
 async def test_removed_rows_stop_partition_unlike_expired_records(brokers: Brokers) -> None:

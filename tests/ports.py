@@ -5,7 +5,7 @@ import os
 import random
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from http.server import HTTPServer
 from threading import Thread
 from typing import Final, TypeVar
@@ -55,5 +55,11 @@ def serving(server: Server) -> Iterator[Server]:
             thread.join()
 
 
-def free_port() -> int:
-    return free_ports(1)[0]
+def free_port(following: int = 0) -> int:
+    """Return an unbound port with as many unbound ones after it."""
+    while True:
+        (port,) = free_ports(1)
+        with ExitStack() as stack, suppress(OSError):
+            for other in range(port + 1, port + 1 + following):
+                stack.enter_context(socket.create_server(("127.0.0.1", other)))
+            return port

@@ -68,7 +68,8 @@ class ServiceProcess:
 
     def __init__(self, data: Path, **settings: str | int | float) -> None:
         self.data = data
-        self.port = free_port()
+        # On Kafka, lanes have the ports after it.
+        self.port = free_port(int(settings.get("lanes", 0)))
         self.url = f"http://127.0.0.1:{self.port}"
         self.key = KEY
         self.log = data.parent / f"{data.name}.log"

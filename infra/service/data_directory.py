@@ -155,8 +155,11 @@ def contents(settings: Settings) -> list[Path]:
     if isinstance(settings.log, Embedded):
         # The directory around the log holds the lock and stays.
         found = [path for path in found if path != settings.log.directory] + [settings.log.directory / "log"]
-        found += [lane for root in {settings.log.directory, settings.data} for lane in root.glob(f"{LANES}*")]
-        found += [settings.log.directory / lanes.FILE]
+        if settings.log.directory != settings.data:
+            found += settings.log.directory.glob(f"{LANES}*")
+    found += settings.data.glob(f"{LANES}*")
+    if (placement := lanes.placement_file(settings)) is not None:
+        found.append(placement)
     if database := database_file(settings):
         found += [database.with_name(database.name + suffix) for suffix in SUFFIXES]
     return [path for path in found if path.exists() and not _is_empty(path)]

@@ -57,9 +57,9 @@ class Orders(msgspec.Struct, frozen=True):
     port: int
     #: Address and key of the bundled engines, if there are any.
     engines: tuple[str, str] | None
-    #: Descriptors: the lock of the data directory, the listener of `urls`, and those of the operator's address.
+    #: Descriptors: the lock of the data directory, and the listeners of the lane's URL and of the operator's address.
     lock: int
-    listener: int
+    private: tuple[int, ...]
     operators: tuple[int, ...]
     #: Descriptors: where the mail of other lanes arrives and leaves, and the states and tallies of all.
     inbox: int
@@ -70,7 +70,7 @@ class Orders(msgspec.Struct, frozen=True):
     @property
     def descriptors(self) -> tuple[int, ...]:
         """All descriptors that the lane inherits."""
-        return (self.lock, self.listener, *self.operators, self.inbox, *self.outboxes, self.states, self.tallies)
+        return (self.lock, *self.private, *self.operators, self.inbox, *self.outboxes, self.states, self.tallies)
 
     def lanes(self, owner: Callable[[str], str | None]) -> Lanes:
         """Return the other lanes as connections see them; `owner` returns the URL of an id's owner, if another one."""

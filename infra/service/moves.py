@@ -48,6 +48,7 @@ def settle(settings: Settings, name: bytes | None) -> Placement:
     """
     before, count = lanes.stored(settings), settings.lane_count
     if not isinstance(settings.log, Embedded):
+        _remove_unused(settings)
         return before
     _clean(settings, before)
     if len(before.partitions) == count:
@@ -61,6 +62,20 @@ def settle(settings: Settings, name: bytes | None) -> Placement:
     lanes.store(settings, after)
     _clean(settings, after)
     return after
+
+
+def _remove_unused(settings: Settings) -> None:
+    """Remove what lanes on Kafka had that run here no more: nothing would erase deleted data from it."""
+    used = {lane.own for lane in lanes.lanes_of(settings)}
+    left = [one for one in settings.data.glob(f"{LANES}*/*") if one not in used]
+    if settings.data not in used:
+        # The supervisor holds the lock.
+        left += [one for one in tables(settings).iterdir() if one.name != "lock"] + [settings.data / "uploads"]
+    for one in left:
+        if one.is_dir():
+            shutil.rmtree(one)
+        else:
+            one.unlink(missing_ok=True)
 
 
 def _clean(settings: Settings, placement: Placement) -> None:

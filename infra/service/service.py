@@ -202,7 +202,7 @@ class EarshotService:
         self._serve_at(stack, node, app, self._sockets, self.connections)
         self._serve_at(stack, node, app.state.operator, self._admin_sockets, self._operators)
         if self._orders is not None:
-            private = [socket.socket(fileno=self._orders.listener)]
+            private = [socket.socket(fileno=descriptor) for descriptor in self._orders.private]
             self._serve_at(stack, node, app.state.inner, private, self._neighbours)
 
     def _serve_at(

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 import structlog
 
+from infra.errors import WrongSetting
 from infra.service import listener
 from infra.service.jobs import bundled_engines
 from infra.service.lanes import Orders, Placement, version
@@ -28,6 +29,7 @@ from infra.transport.lanes import LaneStates
 from infra.transport.tallies import LANE_BYTES
 from infra.urls import Embedded, host_and_port, http_url, local_url
 from streams.folding import retry
+from topics.errors import ServiceError
 
 log = structlog.get_logger("earshot")
 
@@ -41,6 +43,7 @@ STABLE_S: Final = 60.0
 LONGEST_PAUSE_S: Final = 30.0
 #: Seconds that lanes have to stop.
 STOP_S: Final = 40.0
+HIGHEST_PORT: Final = 65535
 
 
 class LaneProcess:
@@ -215,17 +218,28 @@ class Supervisor:
 
     def _private_ports(
         self, stack: contextlib.AsyncExitStack, port: int, count: int
-    ) -> tuple[list[socket.socket], tuple[str, ...]]:
-        """Return the listener of each lane for other lanes and nodes, and its URL.
+    ) -> tuple[list[list[socket.socket]], tuple[str, ...]]:
+        """Return the listeners of each lane for other lanes and nodes, and its URL.
 
         Nodes on Kafka are on other machines too; their ports follow the public one, for firewalls.
+
+        Raises:
+            EarshotError: a port cannot be used.
         """
         settings, is_alone = self.settings, isinstance(self.settings.log, Embedded)
         host = "127.0.0.1" if is_alone else settings.host
-        sockets = [listener.listen(host, 0 if is_alone else port + 1 + number)[0] for number in range(count)]
-        stack.callback(listener.close, sockets)
+        needed = f"on Kafka, {count} lanes need the {count} ports after {port} too"
+        if not is_alone and port + count > HIGHEST_PORT:
+            raise WrongSetting("port", needed)
+        sockets: list[list[socket.socket]] = []
+        for number in range(count):
+            try:
+                sockets.append(listener.listen(host, 0 if is_alone else port + 1 + number))
+            except ServiceError as error:
+                raise ServiceError(f"{error}; {needed}") from error
+            stack.callback(listener.close, sockets[-1])
         named = host if settings.advertise is None or is_alone else urlsplit(settings.advertise).hostname or host
-        return sockets, tuple(http_url(named, one.getsockname()[1]) for one in sockets)
+        return sockets, tuple(http_url(named, one[0].getsockname()[1]) for one in sockets)
 
     async def _all_ready(self) -> bool:
         """Wait until each lane has served or failed once, or a signal; return False if none serves."""
@@ -240,7 +254,7 @@ def _lanes(
     stack: contextlib.AsyncExitStack,
     placement: Placement,
     port: int,
-    private: list[socket.socket],
+    private: list[list[socket.socket]],
     urls: tuple[str, ...],
     engines: tuple[str, str] | None,
     lock: int,
@@ -268,7 +282,7 @@ def _lanes(
                 port=port,
                 engines=engines,
                 lock=lock,
-                listener=private[lane.number].fileno(),
+                private=tuple(one.fileno() for one in private[lane.number]),
                 operators=operators,
                 inbox=mail[lane.number][1].fileno(),
                 outboxes=outboxes,

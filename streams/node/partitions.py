@@ -97,12 +97,13 @@ class Partitions:
                 await asyncio.sleep(0)  # Callbacks of acknowledgements run.
             except Exception as error:
                 log.warning("log.not_flushed", error=repr(error))
-        await self._membership.stop()
         for owner in self.owners:
             owner.close("the node has stopped")
             if owner.has_table:
                 self.standbys.demote(owner.rows)
         self.owners.here.clear()
+        # Last, so that it leaves the group without partitions.
+        await self._membership.stop()
         await self.standbys.stop()
         await self.backend.close()
 

@@ -26,7 +26,7 @@ TEND_SECONDS: Final = 2.0
 class _Standby:
     """Holds an open table, and why no more records can be applied to it.
 
-    Loop only, except `fault`, which the follower's thread sets.
+    Loop only, except `fault`, which the follower's thread reads and sets.
     """
 
     def __init__(self, rows: PartitionRows, fault: Exception | None = None) -> None:
@@ -112,7 +112,10 @@ class Standbys:
     async def _close_unneeded(self, number: int) -> None:
         async with self._turns[number]:
             if number in self._open and number not in self._wanted and number not in self._owned:
-                await asyncio.to_thread(self._open.pop(number).rows.close)
+                standby = self._open.pop(number)
+                # The follower's thread may be applying records to it.
+                standby.fault = standby.fault or Unavailable("it is closed")
+                await asyncio.to_thread(standby.rows.close)
 
     async def drop_unused(self) -> None:
         """Delete tables that this node has not needed for long: nothing would erase deleted rows from them."""
@@ -160,5 +163,6 @@ class Standbys:
             standby.rows.apply(records)
             following[tp] = records[-1].offset + 1
         except Exception as error:
-            log.warning("standby.behind", partition=tp.partition, error=repr(error))
-            standby.fault = error
+            if standby.fault is None:
+                log.warning("standby.behind", partition=tp.partition, error=repr(error))
+                standby.fault = error

@@ -201,3 +201,20 @@ def test_lanes_of_a_new_directory_share_the_name_of_the_log(tmp_path: Path) -> N
     moves.settle(machine, NAME)
     assert contents(machine) == {}
     assert all(lane.workers >= 1 and lane.queue_bytes < machine.queue_bytes for lane in lanes.lanes_of(machine))
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_kafka_start_removes_what_lanes_of_before_had(tmp_path: Path, count: int) -> None:
+    machine = Settings(data=tmp_path, lanes=count, broker="kafka://127.0.0.1:1", partitions=PARTITIONS)
+    everything = [tmp_path, *(tmp_path / "lanes-1" / str(number) for number in range(4))]
+    for own in everything:
+        (own / "tables-kafka" / "0").mkdir(parents=True)
+        (own / "tables-kafka" / "node-id").touch()
+        (own / "uploads").mkdir()
+    (tmp_path / "tables-kafka" / "lock").touch()
+    moves.settle(machine, None)
+    left = {own for own in everything if (own / "tables-kafka" / "0").exists()}
+    assert left == {tmp_path} if count == 1 else {tmp_path / "lanes-1" / "0", tmp_path / "lanes-1" / "1"}
+    assert left == {own for own in everything if (own / "uploads").exists()}
+    assert (tmp_path / "tables-kafka" / "lock").exists()
+    assert data_directory.contents(machine)[-1] == tmp_path / "lanes-1" or count == 1

@@ -128,6 +128,18 @@ def test_taken_port_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_missing_port_of_a_lane_is_one_line(tmp_path: Path) -> None:
+    port = free_port(2)
+    lanes: dict[str, str | int] = {"lanes": 2, "broker": "kafka://127.0.0.1:1"}
+    needed = "on Kafka, 2 lanes need the 2 ports after"
+    with socket.create_server(("127.0.0.1", port + 2)):
+        taken = f"earshot: EARSHOT_PORT: port {port + 2} of 127.0.0.1 is taken by another program; {needed} {port} too"
+        assert ended(tmp_path / "data", port=port, **lanes) == (1, "", [taken])
+    too_high = f"earshot: EARSHOT_PORT: {needed} 65534 too"
+    assert ended(tmp_path / "data", port=65534, **lanes) == (2, "", [too_high])
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("broker", "held"), [("embedded://", "log"), ("kafka://127.0.0.1:1", "tables-kafka")])
 def test_data_directory_in_use_is_not_touched(tmp_path: Path, broker: str, held: str) -> None:
     data = tmp_path / "data"

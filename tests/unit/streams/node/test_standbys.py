@@ -92,6 +92,16 @@ async def test_standby_is_followed_from_its_table_position(house: House) -> None
     assert house.follower.followed == {1: 3, 3: 0}
 
 
+async def test_record_for_a_closed_standby_is_no_fault(house: House) -> None:
+    await house.keep(1)
+    late, (rows,) = house.follower.apply, house.standbys
+    with capture_logs() as logs:
+        await house.keep(2)
+        await until(lambda: rows not in house.standbys)
+        late(TopicPartition(CHANGELOG, 1), [StoredRecord(0, 0, K, b"a", 1)])
+    assert not logs
+
+
 async def test_promoted_standby_keeps_its_rows_and_is_not_followed(house: House) -> None:
     await house.keep(1, 2)
     house.follower.come(1, (K, b"a"))

@@ -1,1 +1,1 @@
-"""Three nodes in one process on a simulated log, table store, consumer group and clock, driven by a seed."""
+"""Nodes of two machines in one process, on a simulated log, tables, consumer group and clock, driven by a seed."""

@@ -49,6 +49,20 @@ async def killed(world: World, node: Node, nodes: list[Node], grant: Grant) -> N
     node.start()
 
 
+async def machine_killed(world: World, node: Node, nodes: list[Node], grant: Grant) -> None:
+    """Kill all lanes of its machine at once, and start them in any order."""
+    lanes = [one for one in nodes if one.machine == node.machine]
+    for lane in lanes:
+        lane.kill()
+        _lose_tables(world, lane)
+    await asyncio.sleep(world.chance.choice((0.1, SESSION_SECONDS, 2 * SESSION_SECONDS)) * world.chance.random())
+    grant(4)
+    for lane in world.chance.sample(lanes, len(lanes)):
+        lane.refuse()
+        lane.start()
+        await asyncio.sleep(world.chance.random() * 0.5)
+
+
 async def restarted(world: World, node: Node, nodes: list[Node], grant: Grant) -> None:
     """Stop it cleanly, and start it."""
     await node.stop()
@@ -266,7 +280,16 @@ async def back_after_a_day(world: World, node: Node, nodes: list[Node], grant: G
 ACCIDENTS: Final[dict[str, Fault]] = {
     fault.__name__.replace("_", " "): fault
     for fault in (
-        *(killed, restarted, paused, cut_off, removed, late_heartbeat, slow_takeover, stalled_takeover, slow),
-        *(brokers_away, disk_fails, changelog_unread, gaps_unread, restores_interrupted, back_after_a_day),
+        *(killed, machine_killed, restarted, paused, cut_off, removed, late_heartbeat, slow_takeover),
+        *(
+            stalled_takeover,
+            slow,
+            brokers_away,
+            disk_fails,
+            changelog_unread,
+            gaps_unread,
+            restores_interrupted,
+            back_after_a_day,
+        ),
     )
 }

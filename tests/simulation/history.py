@@ -21,7 +21,8 @@ from tests.simulation.world import World, enter, leave
 from topics.catalog import COMMANDS
 from topics.keys import AUDIO, EPOCH, SESSION
 
-NODES: Final = 3
+#: The machine of each node: the first two are lanes of one.
+MACHINES: Final = ("left", "left", "right")
 PARTITIONS: Final = 3
 CLIENTS: Final = 4
 LEAST_COMMANDS: Final = 50
@@ -53,7 +54,9 @@ class History:
         self.world = World(seed)
         self.outcome = Outcome(seed, wrong=self.world.wrongs)
         enter(self.world)
-        self.nodes = [Node(self.world, f"node-{number}", PARTITIONS) for number in range(NODES)]
+        self.nodes = [
+            Node(self.world, f"node-{number}", machine, PARTITIONS) for number, machine in enumerate(MACHINES)
+        ]
 
     def run(self) -> Outcome:
         world, outcome = self.world, self.outcome
@@ -186,8 +189,11 @@ class History:
             for number in range(PARTITIONS)
         }
         compare(self.sessions, fresh, "rebuilt from the changelog", self.world.wrong)
+        machine_of = {number: node.machine for node in self.nodes for number in node.owners.here}
         for node in self.nodes:
             for rows in node.standbys().values():
+                if machine_of[rows.number] == node.machine:
+                    self.world.wrong(f"the stand-by of partition {rows.number} is on its owner's machine, {node.name}")
                 compare_standby(self.sessions, rows.number, PARTITIONS, rows, self.world.wrong)
             if node.ended and not node.disk.errors:
                 self.world.wrong(f"{node.name} ended by itself: {node.failure}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -44,6 +44,7 @@ from topics.sessions.records import SessionCommand
 SESSION_SECONDS: Final = 4.0
 READ_SECONDS: Final = 2.0
 LIFETIME_MS: Final = 1000 * 3600 * 1000
+Request = Callable[[], Coroutine[Any, Any, None]]
 #: Never started: tasks take the work.
 APP: Final = NodeApp()
 CONNECTION: Final = KafkaConnection(("simulated:9092",))
@@ -85,11 +86,14 @@ class Sessions(SessionWorkload):
 
 
 class Node:
-    """A node that is restarted repeatedly on one disk."""
+    """A node, alone on its machine or as a lane, that is restarted repeatedly on one disk."""
 
-    def __init__(self, world: World, name: str, partitions: int) -> None:
+    def __init__(self, world: World, name: str, machine: str, partitions: int) -> None:
         self.world = world
         self.name = name
+        self.machine = machine
+        self.url = f"http://{name}"
+        world.nodes[self.url] = self
         self.partitions_count = partitions
         self.disk = Disk(world.threads, world.chance)
         self.link = Link(world.cluster)
@@ -104,6 +108,8 @@ class Node:
         self.stalls = 0
         #: Objects of all processes, kept so that none is collected during a history.
         self._remains: list[Any] = []
+        #: Requests at its private port, which its machine keeps for its next process.
+        self._waiting: list[Request] = []
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -111,6 +117,9 @@ class Node:
         self.process = Process(self.name)
         self.process.node = self  # type: ignore[attr-defined]
         self.process.context.run(self._build)
+        waiting, self._waiting = self._waiting, []
+        for handle in waiting:
+            self._take(handle)
 
     def _build(self) -> None:
         world = self.world
@@ -120,7 +129,7 @@ class Node:
             CONNECTION,
             name,
             self.partitions_count,
-            f"http://{self.name}",
+            self.url,
             SESSION_SECONDS,
             1,
             b"deployment",
@@ -159,6 +168,10 @@ class Node:
     def kill(self) -> None:
         """End the process at once; messages already sent may still arrive."""
         self.process.kill()
+
+    def refuse(self) -> None:
+        """Drop what came to its private port: its machine was dead."""
+        self._waiting.clear()
 
     async def stop(self) -> None:
         process, loop = self.process, self.world.loop
@@ -203,6 +216,14 @@ class Node:
         wanted = self.membership._assignor.assignment.standbys
         return {rows.number: rows for rows in self.partitions.standbys if rows.number in wanted}
 
+    def _take(self, request: Request) -> None:
+        """Handle a request; one for a dead process waits for the next, unless the machine dies too."""
+        if self.process.dead:
+            self._waiting.append(request)
+            return
+        loop, context = self.world.loop, self.process.context
+        loop.call_soon(lambda: loop.create_task(request(), context=context), context=context)
+
     async def ask(self, session: str, command: SessionCommand, seconds: float) -> Verdict:
         loop, context = self.world.loop, self.world.cluster.context
         answer: asyncio.Future[Verdict] = loop.create_future()
@@ -215,21 +236,23 @@ class Node:
             else:
                 answer.set_result(verdict)
 
-        async def handle() -> None:
+        async def handle(node: Node, forwarded: bool) -> None:
             verdict, error = None, None
             try:
-                store = self.sessions.serving(session)
+                if not forwarded and (url := node.owners.url(session)) is not None:
+                    other = self.world.nodes[url]
+                    other._take(lambda: handle(other, forwarded=True))
+                    return
+                store = node.sessions.serving(session)
                 verdict = rules.foresee(store.head(session), command)
                 if verdict is None:
-                    verdict = await self.sender.submit(COMMANDS, session, command)
+                    verdict = await node.sender.submit(COMMANDS, session, command)
             except Exception as raised:
                 error = raised
             loop.call_soon(give, verdict, error, context=context)
 
-        def arrive() -> None:
-            loop.create_task(handle(), context=self.process.context)
-
-        loop.call_soon(arrive, context=self.process.context)
+        if not self.process.dead:
+            self._take(lambda: handle(self, forwarded=False))
         silent = loop.call_later(seconds, give, None, Unavailable("nothing came"))
         try:
             return await answer

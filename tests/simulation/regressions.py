@@ -15,6 +15,7 @@ import msgspec
 
 from streams.folding import batch, retry
 from streams.log import StoredRecord
+from streams.membership import assignor
 from streams.membership.membership import GroupMembership
 from streams.node import takeover
 from streams.node.owner import PartitionOwner
@@ -193,6 +194,13 @@ def _read_as_appended(self: GroupMembership) -> bool:
     return self.valid()
 
 
+# --- 17: stand-bys are placed as if each node were on a machine of its own ------------------------------------------
+
+
+def _none_beside_owner(*arguments: Any) -> Iterator[Any]:
+    return iter(())
+
+
 REGRESSIONS: Final[dict[int | None, Callable[[], AbstractContextManager[Any]]]] = {
     None: nullcontext,
     1: partial(_replaced, Partitions, "lapsed", _stay),
@@ -208,4 +216,5 @@ REGRESSIONS: Final[dict[int | None, Callable[[], AbstractContextManager[Any]]]] 
     14: partial(_replaced, PartitionRows, "log_heads", _log_no_heads),
     15: partial(_wrapping, PartitionRows, "log_first", _log_headless),
     16: partial(_replaced, GroupMembership, "may_read", _read_as_appended),
+    17: partial(mock.patch.object, assignor, "_beside_owner", _none_beside_owner),
 }

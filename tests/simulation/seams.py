@@ -15,7 +15,7 @@ from streams.folding import billing as biller
 from streams.kafka import consumers, delivery_reports
 from streams.kafka import kafka_backend as backend
 from streams.kafka import kafka_writer as writer
-from streams.membership import membership
+from streams.membership import assignor, membership
 from streams.node import owner, partitions
 from streams.tables import partition_rows as rows
 from tests.simulation import group, librdkafka, threads
@@ -26,6 +26,7 @@ from topics.sessions import rules
 
 #: Modules that read the time or start threads.
 MODULES: tuple[ModuleType, ...] = (
+    assignor,
     backend,
     biller,
     consumers,
@@ -92,6 +93,7 @@ def simulated() -> Iterator[None]:
         patch(consumers, "SILENT_SECONDS", 2.5)
         patch(backend, "ensure", _ensure)
         patch(membership, "AIOKafkaClient", _client)
+        patch(assignor, "socket", SimpleNamespace(gethostname=lambda: _node().machine))
         patch(partitions, "POLL_SECONDS", 2.0)
         patch(membership, "READ_SECONDS", READ_SECONDS)
         # Chunks of short streams also have rows.

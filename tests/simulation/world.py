@@ -1,13 +1,18 @@
 """The world of one history: a loop, a clock, brokers, a consumer group; and the current world of the seams."""
 
+from __future__ import annotations
+
 import random
 from contextvars import copy_context
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tests.simulation.group import Group
 from tests.simulation.log import Cluster
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.threads import Threads
+
+if TYPE_CHECKING:
+    from tests.simulation.node import Node
 
 EPOCH_MS: Final = 1_700_000_000_000
 
@@ -20,6 +25,8 @@ class World:
         self.jumped_ms = 0
         self.cluster = Cluster(self.loop, self.chance, self.wall_ms, copy_context())
         self.group = Group(self.loop, self.cluster)
+        #: By URL.
+        self.nodes: dict[str, Node] = {}
         #: What went wrong.
         self.wrongs: list[str] = []
 

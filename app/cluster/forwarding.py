@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -18,7 +19,7 @@ from topics.errors import Unavailable
 from topics.keys import is_id
 
 if TYPE_CHECKING:
-    import httpx2
+    import aiohttp
 
 #: Marks a forwarded request. The receiving node answers it, even if the owner has changed since.
 FORWARDED: Final = b"x-earshot-forwarded"
@@ -64,14 +65,19 @@ class Forwarder:
 
     def __init__(self, poll_seconds: float) -> None:
         self._seconds = max(poll_seconds + GRACE_SECONDS, SILENCE_SECONDS)
-        self._http: httpx2.AsyncClient | None = None
+        self._session: aiohttp.ClientSession | None = None
 
-    def _client(self) -> httpx2.AsyncClient:
-        if self._http is None:
-            import httpx2
+    def _client(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            import aiohttp
 
-            self._http = httpx2.AsyncClient(limits=httpx2.Limits(max_connections=None))
-        return self._http
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                skip_auto_headers=("accept", "accept-encoding", "content-type", "user-agent"),
+                auto_decompress=False,
+            )
+        return self._session
 
     async def forward(
         self, scope: Scope, owner: str, body: bytes | AsyncIterable[bytes], patient: bool = False, small: bool = False
@@ -83,43 +89,81 @@ class Forwarder:
         With `patient`, wait for the answer while the owner's connection stands, an hour at most.
 
         A body in pieces is streamed too; errors of its iterator pass through. The owner then has longer to answer,
-        unless the body is `small` and so held in memory.
+        unless the body is `small`: held in memory, and as long as the request declares, if it does.
 
         Raises:
             Unavailable: the owner does not answer; it may be dying while its partitions move to another node.
         """
-        import httpx2
+        import aiohttp
+        from yarl import URL
 
-        query = scope["query_string"].decode("latin-1")
+        method, query = scope["method"], scope["query_string"].decode("latin-1")
         # The path is decoded. Dots are quoted too, because `..` would lead to another path.
         path = quote(scope["path"]).replace(".", "%2E")
         url = owner.rstrip("/") + path + (f"?{query}" if query else "")
         headers = [(name, value) for name, value in scope["headers"] if name in PASSED_ON]
-        headers += [(DECLARED, value) for name, value in scope["headers"] if name == b"content-length"]
+        declared = [value for name, value in scope["headers"] if name == b"content-length"]
+        headers += [(DECLARED, value) for value in declared]
+        if small:
+            headers += [(b"content-length", value) for value in declared]
         headers += [(FORWARDED, b"1"), (b"accept-encoding", b"identity")]
-        client = self._client()
+        texts = [(name.decode("ascii"), value.decode("utf-8", "replace")) for name, value in headers]
         quick = self._seconds if small or isinstance(body, bytes) else UPLOAD_SECONDS
-        reading = PATIENT_SECONDS if patient else quick
-        timeout = httpx2.Timeout(self._seconds, connect=CONNECT_SECONDS, read=reading)
+        timeout = aiohttp.ClientTimeout(sock_connect=CONNECT_SECONDS, sock_read=PATIENT_SECONDS if patient else quick)
         try:
-            request = client.build_request(scope["method"], url, content=body, headers=headers, timeout=timeout)
-            answer = await client.send(request, stream=True)
-            length = answer.headers.get("content-length", "")
-            short = length.isdigit() and int(length) <= WHOLE_BYTES
-            if short or answer.status_code == 204 or scope["method"] == "HEAD":
-                return Reply(answer.status_code, _passed_back(answer), await answer.aread())
-            pieces = _pieces(answer)
-            await anext(pieces)
-            return StreamReply(answer.status_code, _passed_back(answer), pieces)
-        except (httpx2.TransportError, httpx2.InvalidURL) as error:
-            unsent = scope["method"] in _READS or isinstance(
-                error, httpx2.InvalidURL | httpx2.ConnectError | httpx2.ConnectTimeout
+            async with asyncio.timeout(None) as deadline:
+                sent = _Body(body, deadline, self._seconds)
+                # A body in pieces is sent once: without it, aiohttp would repeat some writes on a second connection.
+                data = None if method in _READS else aiohttp.AsyncIterablePayload(sent)
+                answer = await self._client().request(
+                    method, URL(url, encoded=True), data=data, headers=texts, timeout=timeout, allow_redirects=False
+                )
+                length = answer.headers.get("content-length", "")
+                short = length.isdigit() and int(length) <= WHOLE_BYTES
+                if short or answer.status == 204 or method == "HEAD":
+                    reply = Reply(answer.status, _passed_back(answer), await answer.read())
+                    if data is not None and not sent.complete:
+                        answer.close()
+                    return reply
+                pieces = _pieces(answer)
+                await anext(pieces)
+                return StreamReply(answer.status, _passed_back(answer), pieces)
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            if sent.failure is not None:
+                raise sent.failure from None
+            unsent = method in _READS or isinstance(
+                error, ValueError | aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError
             )
             raise Unavailable(NO_ANSWER if unsent else NO_ANSWER + UNCERTAIN, uncertain=not unsent) from error
 
     async def close(self) -> None:
-        if self._http is not None:
-            await self._http.aclose()
+        if self._session is not None:
+            await self._session.close()
+
+
+class _Body:
+    """A body that is sent once; it ends the wait for an owner that takes none of it for some seconds."""
+
+    def __init__(self, body: bytes | AsyncIterable[bytes], deadline: asyncio.Timeout, seconds: float) -> None:
+        self._body, self._deadline, self._seconds = body, deadline, seconds
+        #: The body's own error.
+        self.failure: Exception | None = None
+        self.complete = False
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        if isinstance(self._body, bytes):
+            if self._body:
+                yield self._body
+        else:
+            try:
+                async for piece in self._body:
+                    self._deadline.reschedule(asyncio.get_running_loop().time() + self._seconds)
+                    yield piece
+                    self._deadline.reschedule(None)
+            except Exception as error:
+                self.failure = error
+                raise
+        self.complete = True
 
 
 class Placement(msgspec.Struct, frozen=True):
@@ -158,19 +202,19 @@ class Placement(msgspec.Struct, frozen=True):
         return await self.forwarder.forward(call.scope, owner, pieces, small=True)
 
 
-async def _pieces(answer: httpx2.Response) -> AsyncGenerator[bytes, None]:
-    import httpx2
+async def _pieces(answer: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
+    import aiohttp
 
     try:
         # The forwarder takes this one: closing a generator that has not started releases nothing.
         yield b""
-        async for piece in answer.aiter_raw():
+        async for piece in answer.content.iter_any():
             yield piece
-    except httpx2.TransportError as error:
+    except (aiohttp.ClientError, TimeoutError) as error:
         raise Unavailable("the node that owns it has broken off") from error
     finally:
-        await answer.aclose()
+        answer.close()
 
 
-def _passed_back(answer: httpx2.Response) -> Headers:
-    return [(name.lower(), value) for name, value in answer.headers.raw if name.lower() not in DROPPED]
+def _passed_back(answer: aiohttp.ClientResponse) -> Headers:
+    return [(name.lower(), value) for name, value in answer.raw_headers if name.lower() not in DROPPED]

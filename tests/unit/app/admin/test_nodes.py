@@ -17,6 +17,7 @@ from app.http.metrics import Meters
 from app.http.replies import Reply
 from app.main import admin_routes
 from tests.contract.answers import watched
+from tests.unit.app.conftest import behind_a_server
 from topics import apikeys
 from topics.errors import Unavailable
 from topics.ports.nodes import (
@@ -137,7 +138,9 @@ def asked(forwarder: Elsewhere, facts: NodeFacts = WELL, passed_on: bool = False
     async def ask() -> httpx2.Response:
         keyed = {"Authorization": f"Bearer {KEY}"} | ({"X-Earshot-Forwarded": "1"} if passed_on else {})
         async with watched(httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url=HERE)) as http:
-            return await http.get("/admin/v1/nodes", headers=keyed)
+            answer = await http.get("/admin/v1/nodes", headers=keyed)
+        await forwarder.close()
+        return answer
 
     return asyncio.run(ask())
 
@@ -205,19 +208,23 @@ def test_forwarded_request_is_not_forwarded_again() -> None:
 
 def test_operator_key_is_forwarded_to_other_nodes() -> None:
     """A real hop: the other node receives the operator's key and the mark of a forwarded request."""
-    heard: list[httpx2.Request] = []
+    heard: list[dict[str, Any]] = []
     told_there = own().body
+    length = [(b"content-length", b"%d" % len(told_there))]
 
-    def answer(request: httpx2.Request) -> httpx2.Response:
-        heard.append(request)
-        return httpx2.Response(200, content=told_there)
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        heard.append(scope)
+        await send({"type": "http.response.start", "status": 200, "headers": length})
+        await send({"type": "http.response.body", "body": told_there})
 
-    forwarder = Forwarder(1.0)
-    forwarder._http = httpx2.AsyncClient(transport=httpx2.MockTransport(answer))
-    forwarder.answers = {THERE: None}  # type: ignore[attr-defined]
-    told = report(asked(forwarder))  # type: ignore[arg-type]
+    with behind_a_server(answer) as there:
+        forwarder = Elsewhere()
+        forwarder.answers = {there: None}
+        with mock.patch.object(Elsewhere, "forward", Forwarder.forward):
+            told = report(asked(forwarder))
     assert told.nodes[1].node is not None
     (request,) = heard
-    assert str(request.url) == f"{THERE}/admin/v1/nodes"
-    assert request.headers["authorization"] == f"Bearer {KEY}"
-    assert request.headers["x-earshot-forwarded"] == "1"
+    assert request["path"] == "/admin/v1/nodes"
+    headers = dict(request["headers"])
+    assert headers[b"authorization"] == f"Bearer {KEY}".encode()
+    assert headers[b"x-earshot-forwarded"] == b"1"

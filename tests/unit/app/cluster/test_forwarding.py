@@ -2,7 +2,9 @@
 
 import asyncio
 import base64
+import socket
 from collections.abc import AsyncIterable, AsyncIterator
+from contextlib import nullcontext, suppress
 from unittest import mock
 
 import httpx2
@@ -74,6 +76,47 @@ async def test_unanswered_write_may_still_succeed(method: str, uncertain: bool) 
     assert str(failure.value).endswith("; the write may still succeed") == uncertain == failure.value.uncertain
     with pytest.raises(Unavailable, match=r"does not answer$"):
         await forwarder.forward(scope, url, b"")
+    await forwarder.close()
+
+
+@pytest.mark.parametrize(("method", "repeated"), [("DELETE", False), ("PUT", False), ("GET", True)])
+async def test_only_reads_are_repeated(method: str, repeated: bool) -> None:
+    """The owner closes a connection that was used before: it may have read the request or not."""
+    asked = 0
+
+    async def answer_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        with suppress(asyncio.IncompleteReadError):
+            for number in range(2):
+                head = await reader.readuntil(b"\r\n\r\n")
+                await reader.readuntil(b"0\r\n\r\n") if b"chunked" in head else b""
+                asked += 1
+                if number == 0:
+                    writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+        writer.close()
+
+    forwarder, scope = Forwarder(1.0), {"method": method, "path": "/", "query_string": b"", "headers": []}
+    server = await asyncio.start_server(answer_once, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server:
+        assert (await forwarder.forward(scope, url, b"")).status == 200
+        with nullcontext() if repeated else pytest.raises(Unavailable):
+            await forwarder.forward(scope, url, b"")
+        await forwarder.close()
+    assert asked == 2 + repeated
+
+
+async def test_owner_that_reads_nothing_is_given_up() -> None:
+    """A process that stands still: its machine still acknowledges what its buffers hold."""
+
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            yield bytes(1 << 20)
+
+    forwarder, scope = Forwarder(1.0), {"method": "PUT", "path": "/", "query_string": b"", "headers": []}
+    forwarder._seconds = 0.5
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(Unavailable, match="may still succeed"):
+        await forwarder.forward(scope, f"http://127.0.0.1:{silent.getsockname()[1]}", endless())
     await forwarder.close()
 
 

@@ -51,7 +51,7 @@ class ClientConnection(HttpToolsProtocol):
         """Serve a connection; `first` is what another lane has read of it."""
         super().__init__(*args, **kwargs)
         self._first = first
-        #: A connection is handed over once at most.
+        #: A request is handed over once at most, even if lanes disagree about its owner.
         self._may_leave = door.lanes is not None and not first
         self.address = ""
         self.door = door
@@ -241,6 +241,8 @@ class ClientConnection(HttpToolsProtocol):
         lanes = self.door.lanes
         if not self._may_leave or lanes is None or not lanes.give(lane, self._raw, data):
             return False
+        # At once, because the other lane counts it from now on.
+        self.door.leave(self)
         if (cycle := self.cycle) is not None:
             cycle.response_started = cycle.response_complete = cycle.disconnected = True
         self._raw.close()
@@ -367,6 +369,7 @@ class ClientConnection(HttpToolsProtocol):
         self._check_header_size()
         self._receiving = False
         self._framing = 0
+        self._may_leave = self.door.lanes is not None
         super().on_message_complete()
         self.cycle.more_body = False  # uvicorn leaves it if the request is answered already.
         if self._leaving:

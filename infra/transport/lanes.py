@@ -1,11 +1,13 @@
 """Hands a connection over to another lane of this machine: its descriptor, with the input that was read already.
 
-A connection goes to the lane that owns the session or job which its request names, once, so that its later requests
-stay there. What cannot be handed over is forwarded, as between nodes.
+A connection goes to the lane that owns the session or job which its next request names. Most have the requests of one
+session, and go once; that of a reverse proxy goes to and fro, which costs less than forwarding. What cannot be handed
+over is forwarded, as between nodes.
 """
 
 from __future__ import annotations
 
+import array
 import asyncio
 import mmap
 import os
@@ -110,11 +112,9 @@ class Lanes:
                 with open(os.memfd_create("input", os.MFD_CLOEXEC), "wb") as file:
                     file.write(data)
                     file.flush()
-                    socket.send_fds(
-                        self._outboxes[lane], [_IN_FILE], [*descriptors, file.fileno()], socket.MSG_DONTWAIT
-                    )
+                    _send(self._outboxes[lane], [_IN_FILE], [*descriptors, file.fileno()])
             else:
-                socket.send_fds(self._outboxes[lane], [_INLINE, data], descriptors, socket.MSG_DONTWAIT)
+                _send(self._outboxes[lane], [_INLINE, data], descriptors)
         except OSError as error:  # Its inbox is full, or this process may open no more files.
             log.info("connection.not_given", lane=lane, error=error.strerror)
             return False
@@ -188,11 +188,23 @@ class Lanes:
         for lane in self.states.lanes(LaneStates.SERVING):
             if lane != self._number:
                 with suppress(OSError):
-                    socket.send_fds(self._outboxes[lane], [_INLINE], [connection.fileno()], socket.MSG_DONTWAIT)
+                    _send(self._outboxes[lane], [_INLINE], [connection.fileno()])
                     return
 
     def stop(self) -> None:
         asyncio.get_running_loop().remove_reader(self._inbox)
+
+
+def _send(outbox: socket.socket, message: list[bytes], descriptors: list[int]) -> None:
+    """Send a message and copies of descriptors.
+
+    `socket.send_fds` ignores its flags in Python 3.11, and two lanes whose inboxes are full would wait for each other.
+
+    Raises:
+        BlockingIOError: the inbox is full.
+    """
+    copies = array.array("i", descriptors)
+    outbox.sendmsg(message, [(socket.SOL_SOCKET, socket.SCM_RIGHTS, copies)], socket.MSG_DONTWAIT)
 
 
 def head_of(scope: Scope) -> bytes:

@@ -8,8 +8,9 @@ import asyncio
 import gc
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -19,10 +20,11 @@ import uvloop
 from benchmarks import audio, procfs
 from benchmarks.client import LoadClient, LoadError
 from benchmarks.measures import Sample
-from benchmarks.plans import AnyPlan, IdlePlan, LivePlan, PacedPlan, ReadPlan, Target, UploadPlan
+from benchmarks.plans import AnyPlan, IdlePlan, LivePlan, PacedPlan, ReadPlan, Target, TurnsPlan, UploadPlan
 from benchmarks.processes import REFUSED
 from benchmarks.sockets import SocketClient
 from benchmarks.wire import request
+from topics.keys import partition_of
 
 #: Seconds for the loaded processes to become idle.
 REST_SECONDS: Final = 0.3
@@ -52,14 +54,38 @@ async def clients(target: Target, count: int, kind: str = "", keys: Sequence[str
     return connected
 
 
+async def of_partition(target: Target, count: int, kind: str, partition: int) -> list[LoadClient]:
+    """Return clients with a new session of this one of two partitions.
+
+    A session has a partition of the lane that accepted its connection.
+    """
+    found: list[LoadClient] = []
+    while len(found) < count:
+        (client,) = await clients(target, 1, kind)
+        if partition_of(client.session, 2) == partition:
+            found.append(client)
+        else:
+            client.connection.close()
+    return found
+
+
+async def pairs_of_lanes(target: Target, count: int, kind: str) -> list[tuple[LoadClient, LoadClient]]:
+    """Return pairs of clients, each with a session of its own one of two lanes."""
+    return list(zip(*[await of_partition(target, count // 2, kind, partition) for partition in range(2)], strict=True))
+
+
 async def streams(plan: LivePlan | PacedPlan) -> Sequence[LoadClient | SocketClient]:
     """Return the senders of a plan's streams."""
-    connected = await clients(plan.target, plan.streams, "stream", plan.keys)
-    if not plan.sockets:
-        return connected
-    for client in connected:
-        client.connection.close()
-    return [await SocketClient.join(client) for client in connected]
+    if isinstance(plan, LivePlan) and plan.away:
+        pairs = await pairs_of_lanes(plan.target, plan.streams, "stream")
+        for one, other in pairs:
+            one.session, other.session = other.session, one.session
+        connected = [client for pair in pairs for client in pair]
+    elif isinstance(plan, PacedPlan) and plan.partition is not None:
+        connected = await of_partition(plan.target, plan.streams, "stream", plan.partition)
+    else:
+        connected = await clients(plan.target, plan.streams, "stream", plan.keys)
+    return [SocketClient.join(client) for client in connected] if plan.sockets else connected
 
 
 async def run_uploads(plan: UploadPlan) -> Sample:
@@ -72,6 +98,24 @@ async def run_uploads(plan: UploadPlan) -> Sample:
     connected = await clients(plan.target, plan.connections, "file")
     work = [partial(one, client, client.uploads(audio.chunks(n), plan.chunks)) for n, client in enumerate(connected)]
     return await measure_load(plan.target, work, plan.connections * plan.chunks)
+
+
+async def run_turns(plan: TurnsPlan) -> Sample:
+    """Upload chunks to two file sessions in turn over each connection, and count chunks."""
+
+    async def one(client: LoadClient, requests: Iterable[tuple[tuple[bytes, ...], ...]]) -> None:
+        for parts in chain.from_iterable(requests):
+            await client.ask(*parts)
+
+    pairs = await pairs_of_lanes(plan.target, 2 * plan.connections, "file")
+    if not plan.away:
+        by_lane = [client for of_lane in zip(*pairs, strict=True) for client in of_lane]
+        pairs = list(zip(by_lane[::2], by_lane[1::2], strict=True))
+    work = [
+        partial(one, pair[0], zip(*(client.uploads(audio.chunks(n), plan.chunks) for client in pair), strict=True))
+        for n, pair in enumerate(pairs)
+    ]
+    return await measure_load(plan.target, work, 2 * plan.connections * plan.chunks)
 
 
 async def run_live(plan: LivePlan) -> Sample:
@@ -177,6 +221,8 @@ async def run_plan(plan: AnyPlan) -> Sample:
             return await run_live(plan)
         case UploadPlan():
             return await run_uploads(plan)
+        case TurnsPlan():
+            return await run_turns(plan)
         case ReadPlan():
             return await run_reads(plan)
         case PacedPlan():

@@ -29,6 +29,8 @@ class LivePlan(LoadPlan, frozen=True):
     sockets: bool = False
     #: Keys of the projects that the streams are spread over; that of the target if empty.
     keys: tuple[str, ...] = ()
+    #: Of two lanes with a partition each: each socket is of a session of the lane that did not accept it.
+    away: bool = False
 
 
 class UploadPlan(LoadPlan, frozen=True):
@@ -36,6 +38,17 @@ class UploadPlan(LoadPlan, frozen=True):
 
     connections: int
     chunks: int
+
+
+class TurnsPlan(LoadPlan, frozen=True):
+    """Connections that send a chunk to one file session and one to another in turn; done = chunks.
+
+    There are two lanes with a partition each. The two sessions are of different lanes if `away`, else of one lane.
+    """
+
+    connections: int
+    chunks: int
+    away: bool
 
 
 class ReadPlan(LoadPlan, frozen=True):
@@ -66,6 +79,8 @@ class PacedPlan(LoadPlan, frozen=True):
     sockets: bool = False
     #: As in `LivePlan`.
     keys: tuple[str, ...] = ()
+    #: If given, all sessions are of this one of two partitions.
+    partition: int | None = None
 
 
 class IdlePlan(LoadPlan, frozen=True):
@@ -75,4 +90,4 @@ class IdlePlan(LoadPlan, frozen=True):
     connections: int = 16
 
 
-AnyPlan = LivePlan | UploadPlan | ReadPlan | PacedPlan | IdlePlan
+AnyPlan = LivePlan | UploadPlan | TurnsPlan | ReadPlan | PacedPlan | IdlePlan

@@ -72,6 +72,10 @@ class ServerProcess:
     def target(self) -> Target:
         return Target(self.port, (self.pid,), self.brokers, KEY)
 
+    def lanes(self) -> list[int]:
+        """Return the processes of the event loops, by the number of the lane."""
+        return procfs.lanes(self.pid) or [self.pid]
+
     def wait(self, path: str = "/readyz") -> None:
         """Wait until a path answers 200.
 

@@ -19,6 +19,13 @@ def descendants(pid: int) -> set[int]:
     return {pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))}
 
 
+def lanes(pid: int) -> list[int]:
+    """Return the processes of the lanes of a supervisor, in order of their descriptors."""
+    children = psutil.Process(pid).children()
+    found = [one for one in children if "infra.cli.lane" in one.cmdline()]
+    return [one.pid for one in sorted(found, key=lambda one: int(one.cmdline()[-1]))]
+
+
 def cpu_seconds(pids: Iterable[int]) -> float:
     """Return user and system seconds of processes and all their descendants, ended children included."""
     times = [psutil.Process(one).cpu_times() for pid in pids for one in descendants(pid)]

@@ -43,9 +43,10 @@ class SocketClient(asyncio.Protocol):
         self._fault: LoadError | None = None
 
     @classmethod
-    async def join(cls, client: LoadClient) -> SocketClient:
-        loop = asyncio.get_running_loop()
-        _, socket = await loop.create_connection(lambda: cls(client), "127.0.0.1", client.target.port)
+    def join(cls, client: LoadClient) -> SocketClient:
+        """Turn the client's own connection into the socket, so that only a session of another lane moves it."""
+        socket = cls(client)
+        client.connection.become(socket)
         return socket
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -52,6 +52,13 @@ class HttpConnection(asyncio.Protocol):
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(error or ConnectionError("the server closed the connection"))
 
+    def become(self, other: asyncio.Protocol) -> None:
+        """Give the idle connection to another protocol."""
+        if self._transport is None:
+            raise ConnectionError("not connected")
+        self._transport.set_protocol(other)
+        other.connection_made(self._transport)
+
     def close(self) -> None:
         if self._transport is not None:
             self._transport.close()

@@ -160,7 +160,7 @@ async def _flood(port: int, key: str, sockets: int, seconds: float) -> None:
     async def one() -> None:
         client = await LoadClient.connect(target)
         await client.create("stream")
-        socket = await SocketClient.join(client)
+        socket = SocketClient.join(client)
         while time.perf_counter() < end:
             await socket.ask(*chunks)
             await asyncio.sleep(0.01)

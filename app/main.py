@@ -11,6 +11,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.admin.guard import AdminContext
 from app.admin.nodes import NodeList
@@ -137,14 +138,24 @@ def create_app(ports: Ports, options: EdgeOptions) -> Starlette:
     app.state.end_keys = partial(keys.project, ended=True)
     #: Serves the operator at another address, with the same metrics.
     app.state.operator = None
-    #: Serves the other lanes of this machine, which need the operator's interface too.
+    #: Serves other lanes and nodes; the lanes of this machine need the operator's interface too.
     app.state.inner = app
     if options.admin_apart:
         context = ProbeContext(ports.health, edge.meters, edge.elsewhere)
         probing = mount(OPERATOR_PROBES, context, edge.meters, BodyQuota(0))
         app.state.operator = edge.application([*operator, *probing], bool(operator))
-        app.state.inner = edge.application([*served, *operator, *probing], bool(operator))
+        app.state.inner = _within(edge.application([*served, *operator, *probing], bool(operator)), app)
     return app
+
+
+def _within(machine: ASGIApp, others: ASGIApp) -> ASGIApp:
+    """Return an application that serves clients of this machine by `machine`, and all others by `others`."""
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        client, server = scope.get("client"), scope.get("server")
+        await (machine if client and server and client[0] == server[0] else others)(scope, receive, send)
+
+    return serve
 
 
 def command_ids() -> Iterator[str]:

@@ -8,7 +8,7 @@ import pytest
 
 from infra import models
 from tests.cluster.nodes import service_nodes, start
-from tests.lanes.machine import lane_processes
+from tests.lanes.machine import lane_processes, metric
 from tests.lengths import SEED, length
 from tests.process import ServiceProcess
 from tests.recovery.load import Client, Stream
@@ -73,6 +73,10 @@ async def test_streams_survive_kills_and_a_restart_of_lanes(tmp_path: Path) -> N
         streams = await work
         read = [await clients[0].events(stream.session) for stream in streams]
         assert faults(read, [expected_events(stream.chunks, SED_MINI) for stream in streams]) == ZEROS
+        for _ in range(16):  # Each on two new connections.
+            async with Client(machine) as opening, Client(machine) as asking:
+                await asking.status((await opening.open()).session)
+        assert metric(machine, "earshot_connections_given") > 0
         for client in clients:
             await client.http.aclose()
     log = machine.log.read_text()

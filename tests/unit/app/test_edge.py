@@ -295,6 +295,14 @@ def test_metrics_and_readiness_details_move_to_operator_address() -> None:
         assert operator.get("/readyz").json() == {"status": "ok", "notes": ["the database fails"]}
 
 
+@pytest.mark.parametrize(("client", "status"), [("10.0.0.1", 200), ("10.0.0.2", 404)])
+def test_only_lanes_of_this_machine_reach_what_moves(client: str, status: int) -> None:
+    house = House(msgspec.structs.replace(OPTIONS, admin_apart=True))
+    with watched(TestClient(house.app.state.inner, "http://10.0.0.1:8001", client=(client, 1))) as http:
+        assert http.get("/healthz").status_code == 200
+        assert http.get("/metrics").status_code == status
+
+
 def test_custom_model_is_listed_only_for_projects(house: House) -> None:
     shipped = MODELS.models[0]
     own = msgspec.structs.replace(shipped, id="secret-product@1", shipped=False)

@@ -34,6 +34,10 @@ INLINE_BYTES: Final = 64 * 1024
 _IN_FILE: Final = b"f"
 _INLINE: Final = b"i"
 _MESSAGE: Final = b"m"
+#: Longest wait for a lane that starts again, in seconds; clients give up earlier, and try again.
+COMING_SECONDS: Final = 30.0
+#: Seconds between two looks at the state of a lane that starts again.
+POLL_SECONDS: Final = 0.02
 #: Seconds until a message that found no room is sent again.
 AGAIN_SECONDS: Final = 0.1
 
@@ -47,6 +51,7 @@ class LaneStates:
     FAILED: Final = 2
     #: An operator restarts it: what is for it waits a moment.
     RESTARTING: Final = 3
+    COMING: Final = (STARTING, RESTARTING)
 
     def __init__(self, descriptor: int, count: int) -> None:
         self._bytes = mmap.mmap(descriptor, count)
@@ -97,6 +102,14 @@ class Lanes:
         """Return the lane at a URL if it can take connections, None otherwise."""
         lane = None if url is None else self._lanes.get(url)
         return lane if lane is not None and self.states[lane] == LaneStates.SERVING else None
+
+    async def serving(self, url: str) -> int | None:
+        """Return the lane at a URL, as `at` does; wait a moment for one that starts again."""
+        lane, loop = self._lanes.get(url), asyncio.get_running_loop()
+        give_up = loop.time() + COMING_SECONDS
+        while lane is not None and self.states[lane] in LaneStates.COMING and loop.time() < give_up:  # noqa: ASYNC110
+            await asyncio.sleep(POLL_SECONDS)
+        return self.at(url)
 
     def give(self, lane: int, transport: asyncio.Transport, data: bytes) -> bool:
         """Send a connection and its input to a lane; return False if that is impossible now.

@@ -81,7 +81,8 @@ class SocketUpgrade:
             ClientGone: the client has hung up.
         """
         connection, lanes = self._connection, self._connection.door.lanes
-        lane = None if lanes is None else lanes.at(url)
+        # A socket may be open for days: a tunnel to a lane that is just restarting would stay as long.
+        lane = None if lanes is None else await lanes.serving(url)
         if lane is not None and connection.give(lane, head_of(self._scope) + connection.early):
             return None
         return await open_tunnel(connection, self._scope, url, headers)

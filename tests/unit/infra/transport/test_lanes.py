@@ -38,6 +38,21 @@ def test_full_inbox_refuses_at_once() -> None:
     assert 0 < given == ours.given
 
 
+async def test_lane_that_starts_again_is_waited_for() -> None:
+    outbox, inbox = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with outbox, inbox:
+        ours = lanes_to(outbox, inbox)
+        ours.states[1] = LaneStates.RESTARTING
+        asked = asyncio.create_task(ours.serving("http://there"))
+        await asyncio.sleep(2 * lanes.POLL_SECONDS)
+        assert not asked.done()
+        ours.states[1] = LaneStates.SERVING
+        assert await asked == 1
+        ours.states[1] = LaneStates.FAILED
+        assert await ours.serving("http://there") is None
+        assert await ours.serving("http://another-node") is None
+
+
 async def test_request_is_handed_over_once() -> None:
     """Two lanes that disagree about the owner: the second serves the request, and gives the next one away again."""
     served: list[bytes] = []

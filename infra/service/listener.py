@@ -72,17 +72,25 @@ def hold(sockets: list[socket.socket]) -> list[socket.socket]:
     """Return sockets that keep the addresses of `sockets` for shared ones of this user, and close those.
 
     They are bound but do not listen, so no connection goes to them.
+
+    Raises:
+        WrongSetting: this system does not let lanes share a port.
     """
     held: list[socket.socket] = []
-    for one in sockets:
-        address = one.getsockname()
-        one.close()
-        again = socket.socket(one.family, one.type)
-        held.append(again)
-        again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        if one.family == socket.AF_INET6:
-            again.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        again.bind(address)
+    try:
+        for one in sockets:
+            address = one.getsockname()
+            one.close()
+            again = socket.socket(one.family, one.type)
+            held.append(again)
+            again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            if one.family == socket.AF_INET6:
+                again.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            again.bind(address)
+    except OSError as error:
+        close([*held, *sockets])
+        fault = f"several cannot share the port (SO_REUSEPORT: {os.strerror(error.errno or 0)}); 1 needs no sharing"
+        raise WrongSetting("lanes", fault) from error
     return held
 
 

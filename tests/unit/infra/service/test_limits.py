@@ -14,6 +14,7 @@ import pytest
 
 from infra import urls
 from infra.db.database import Database
+from infra.errors import WrongSetting
 from infra.service import limits, listener, service
 from infra.service.directories import narrow, prepare
 from infra.service.health import ServiceHealth
@@ -206,3 +207,11 @@ def test_service_leaves_no_memory_in_core_dumps() -> None:
     (line,) = [line.split() for line in said.splitlines() if line.startswith("Max core file size")]
     assert line[4:6] == ["0", "0"]
     assert int(said.split()[-1], 16) == 0
+
+
+def test_system_without_shared_ports_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    sockets = listener.listen("127.0.0.1", 0)
+    monkeypatch.setattr(socket, "SO_REUSEPORT", 9999)
+    with pytest.raises(WrongSetting, match=r"SO_REUSEPORT: Protocol not available"):
+        listener.hold(sockets)
+    assert [one.fileno() for one in sockets] == [-1]

@@ -120,11 +120,12 @@ def is_ready(port: int) -> bool:
 
 
 @pytest.mark.slow
-def test_taken_port_is_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_taken_port_is_one_line(tmp_path: Path, lanes: int) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         line = f"earshot: EARSHOT_PORT: port {port} of 127.0.0.1 is taken by another program"
-        assert ended(tmp_path / "data", port=port) == (1, "", [line])
+        assert ended(tmp_path / "data", port=port, lanes=lanes) == (1, "", [line])
 
 
 @pytest.mark.slow

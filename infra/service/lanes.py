@@ -15,7 +15,7 @@ import msgspec
 from infra.db.schema import REVISION
 from infra.disk import replace_file, sync
 from infra.errors import WrongSetting
-from infra.settings import Lane, Settings
+from infra.settings import LANES, Lane, Settings
 from infra.transport.lanes import Lanes, LaneStates
 from infra.transport.tallies import LaneTallies
 from infra.urls import Embedded
@@ -105,7 +105,7 @@ def stored(settings: Settings) -> Placement:
     """Return the placement of a data directory.
 
     Raises:
-        ServiceError: it cannot be read, or is of another number of partitions.
+        ServiceError: it is missing, cannot be read, or is of another number of partitions.
     """
     file, count = placement_file(settings), settings.lane_count
     if file is None:
@@ -114,6 +114,9 @@ def stored(settings: Settings) -> Placement:
     try:
         placement = msgspec.json.decode(file.read_bytes(), type=Placement)
     except FileNotFoundError:
+        # The first move stores it before it makes a lane.
+        if any(next(root.glob(f"{LANES}*"), None) for root in (file.parent, settings.data)):
+            raise ServiceError(f"{file} is missing, although there are lanes: restore it from a backup") from None
         return Placement(0, (everything,))
     except msgspec.MsgspecError as error:
         raise ServiceError(f"{file} cannot be read ({error}): restore it from a backup") from error

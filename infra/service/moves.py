@@ -56,6 +56,7 @@ def settle(settings: Settings, name: bytes | None) -> Placement:
     after = Placement(before.generation + 1, lanes.balanced(before.partitions, count))
     sources, targets = ([settings.of_lane(lane) for lane in one.lanes()] for one in (before, after))
     try:
+        lanes.store(settings, before)
         _copy(sources, targets, before, after, name)
     except OSError as error:
         raise ServiceError(f"the lanes cannot be written: {error.strerror} ({error.filename})") from error

@@ -143,17 +143,20 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("call", ["store", "_clean"])
 def test_interrupted_move_leaves_one_truth(filled: Settings, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
-    def die(*_: object) -> None:
-        raise Killed
+    module = lanes if call == "store" else moves
+    real = getattr(module, call)
+
+    def die(machine: Settings, placement: Placement) -> None:
+        if placement.generation:
+            raise Killed
+        real(machine, placement)
 
     machine = settings(filled.data, 2)
     before = contents(filled)
     with monkeypatch.context() as patched:
         moves.settle(settings(filled.data), NAME)
         # The last step before the new placement counts, and the first one after it.
-        patched.setattr(*((lanes, "store") if call == "store" else (moves, "_clean")), die)
-        if call == "_clean":
-            patched.setattr(moves, "_clean", lambda _, placement: die() if placement.generation else None)
+        patched.setattr(module, call, die)
         with pytest.raises(Killed):
             moves.settle(machine, NAME)
     assert len(lanes.stored(machine).partitions) == (1 if call == "store" else 2)
@@ -193,6 +196,16 @@ def test_wrong_numbers_and_damaged_placements_are_named(filled: Settings) -> Non
     (filled.data / "log" / "lanes").write_bytes(b"\0")
     with pytest.raises(ServiceError, match="cannot be read"):
         lanes.stored(filled)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_lost_placement_is_refused_and_nothing_removed(filled: Settings, count: int) -> None:
+    moves.settle(settings(filled.data, 2), NAME)
+    (filled.data / "log" / "lanes").unlink()
+    before = sorted(filled.data.rglob("*"))
+    with pytest.raises(ServiceError, match="lanes is missing, although there are lanes"):
+        moves.settle(settings(filled.data, count), NAME)
+    assert sorted(filled.data.rglob("*")) == before
 
 
 def test_lanes_of_a_new_directory_share_the_name_of_the_log(tmp_path: Path) -> None:

@@ -20,10 +20,9 @@ def descendants(pid: int) -> set[int]:
 
 
 def lanes(pid: int) -> list[int]:
-    """Return the processes of the lanes of a supervisor, in order of their descriptors."""
-    children = psutil.Process(pid).children()
-    found = [one for one in children if "infra.cli.lane" in one.cmdline()]
-    return [one.pid for one in sorted(found, key=lambda one: int(one.cmdline()[-1]))]
+    """Return the processes of the lanes of a supervisor, by number."""
+    names = {one.name(): one.pid for one in psutil.Process(pid).children()}
+    return [names[name] for name in sorted(names) if name.removeprefix("lane ").isdigit()]
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:

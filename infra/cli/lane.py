@@ -1,4 +1,4 @@
-"""`python -m infra.cli.lane [DESCRIPTOR]`: a lane, started by its supervisor; or the version of what lanes agree on."""
+"""`python -m infra.cli.lane DESCRIPTOR`: the process from which a supervisor has lanes forked, and then each lane."""
 
 from __future__ import annotations
 
@@ -6,41 +6,38 @@ import asyncio
 import os
 import socket
 import sys
-from typing import TYPE_CHECKING, Final
-
-import msgspec
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from infra.db.bootstrap import Bootstrap
     from infra.service.service import EarshotService
 
-LONGEST_ORDERS: Final = 1 << 20
-
 
 def main(descriptor: int) -> int:
-    """Serve as the lane that the orders at a descriptor name; return the exit status."""
-    control = socket.socket(fileno=descriptor)
-    orders_line = control.makefile("rb").readline(LONGEST_ORDERS)
-    from infra import settings
-    from infra.cli.serve import started
+    """Have lanes forked, by the socket of the supervisor; in each of them, serve and return the exit status."""
+    from infra.cli.serve import importing
 
-    loaded = settings.load()
-    with started() as zygote:
-        from infra.service.lanes import Orders
-        from infra.service.service import EarshotService, on_stop, run_process
-        from infra.service.supervisor import READY
+    with importing():
+        from infra import settings
+        from infra.service.lane_template import READY, wait_for_orders
+        from infra.service.process import on_stop, run_process
+        from infra.service.service import EarshotService
+        from streams.memory import trim_heap
+        from streams.processes.zygote_process import Zygote
+        from streams.workers import COMMAND
 
-    orders = msgspec.json.decode(orders_line, type=Orders)
-    own = loaded.of_lane(orders.lane)
+        trim_heap()
+    orders, supervisor, zygote = wait_for_orders(socket.socket(fileno=descriptor))
+    own = settings.load().of_lane(orders.lane)
 
     async def serve() -> int:
-        service = EarshotService(own, zygote, orders)
+        service = EarshotService(own, Zygote(COMMAND, zygote), orders)
         on_stop(service.stopping.set)
-        # It never sends anything more: readable means that the supervisor has ended.
-        asyncio.get_running_loop().add_reader(control, os._exit, 1)
+        # It never sends anything: readable means that the supervisor has ended.
+        asyncio.get_running_loop().add_reader(supervisor, os._exit, 1)
 
         async def welcome(service: EarshotService, demo: Bootstrap) -> None:
-            control.send(READY)
+            supervisor.send(READY)
 
         return await service.run(welcome)
 
@@ -49,6 +46,5 @@ def main(descriptor: int) -> int:
 
 if __name__ == "__main__":
     from infra.cli import main as reporting
-    from infra.service.lanes import version
 
-    reporting(lambda: sys.exit(main(int(sys.argv[1]))) if sys.argv[1:] else print(version()))
+    reporting(lambda: sys.exit(main(int(sys.argv[1]))))

@@ -70,19 +70,23 @@ def _prepare() -> None:
 
 @contextmanager
 def started() -> Iterator[Zygote]:
-    """Yield the zygote of a process that serves, which starts while the body imports the service.
-
-    Garbage collection would take a tenth of the second or two that the imports take.
-    """
+    """Yield the zygote of a process that serves, which starts while the body imports the service."""
     _prepare()
-    gc.disable()
-    from streams.processes.zygote_process import Zygote
-    from streams.workers import COMMAND
+    with importing():
+        from streams.processes.zygote_process import Zygote
+        from streams.workers import COMMAND
 
-    # The zygote imports as much, on another core.
-    zygote = Zygote(COMMAND)
-    zygote.start_beside()
-    yield zygote
+        # The zygote imports as much, on another core.
+        zygote = Zygote(COMMAND)
+        zygote.start_beside()
+        yield zygote
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """Import in the body without garbage collection, which would take a tenth of the second or two that it takes."""
+    gc.disable()
+    yield
     from infra.service.garbage import Freezer
 
     gc.enable()

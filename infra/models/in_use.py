@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -53,6 +54,11 @@ class ModelInUse:
             log.error("model.refused", model=self._model, error=fault, in_use=models.YAMNET)
             current = self._load(str(models.directory(models.YAMNET)))
         return LoadedModels(current, self._load, self._registry.manifest_of, _choices(current.manifest), fault)
+
+    def preload(self) -> None:
+        """Load the model for the zygotes that are forked from this one; blocks. `open` reports a failure."""
+        with suppress(EarshotError, OSError, ValueError):
+            self._zygote.load(self._registry.find(self._registry.model_for_new_sessions(self._setting)))
 
     async def watch(self, loaded: LoadedModels) -> None:
         """Follow the registry: switch to each newly chosen model; keep the last one if the new one is unusable."""

@@ -4,6 +4,8 @@ On the embedded log, a file beside it has the placement: which lane has which pa
 are. Without the file there is one lane with all of them. On Kafka the group assigns partitions to lanes as to any node.
 """
 
+from __future__ import annotations
+
 import socket
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
@@ -69,8 +71,22 @@ class Orders(msgspec.Struct, frozen=True):
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """All descriptors that the lane inherits."""
+        """All descriptors that the lane gets."""
         return (self.lock, *self.private, *self.operators, self.inbox, *self.outboxes, self.states, self.tallies)
+
+    def renumbered(self, given: Sequence[int]) -> Orders:
+        """Return them with other numbers for its descriptors, in the same order."""
+        own = dict(zip(self.descriptors, given, strict=True))
+        return msgspec.structs.replace(
+            self,
+            lock=own[self.lock],
+            private=tuple(own[one] for one in self.private),
+            operators=tuple(own[one] for one in self.operators),
+            inbox=own[self.inbox],
+            outboxes=tuple(own[one] for one in self.outboxes),
+            states=own[self.states],
+            tallies=own[self.tallies],
+        )
 
     def lanes(self, owner: Callable[[str], str | None]) -> Lanes:
         """Return the other lanes as connections see them; `owner` returns the URL of an id's owner, if another one."""

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import structlog
 import uvicorn
-import uvloop
 from starlette.applications import Starlette
 
 from app.main import Ports, create_app
-from infra import logs
 from infra.db.bootstrap import Bootstrap
 from infra.db.directory import SqlDirectory
 from infra.db.ledger import SqlLedger
@@ -29,7 +26,7 @@ from infra.db.speakers import SqlSpeakerStore
 from infra.db.stops import SqlStops
 from infra.errors import named, naming, variable
 from infra.models.in_use import ModelInUse
-from infra.service import broker, directories, limits, listener
+from infra.service import broker, listener
 from infra.service.deletion import Operator, ProjectDeletions
 from infra.service.erasure import keep_erasing
 from infra.service.health import ServiceHealth
@@ -43,6 +40,7 @@ from infra.service.nodes import ServiceNodes
 from infra.service.options import connection_limits, edge_options, node_options
 from infra.service.own_sounds import OwnSounds
 from infra.service.premises import Announce, Premises
+from infra.service.process import first_of, on_stop, run_process
 from infra.service.speakers import keep_sweeping
 from infra.settings import Settings
 from infra.transport.connections import Connections
@@ -50,7 +48,6 @@ from infra.transport.http_hooks import check_hooks
 from infra.transport.http_protocol import ClientConnection
 from infra.transport.lanes import Lanes
 from infra.urls import Embedded, host_and_port, http_url, local_url
-from streams.cores import LOOP_SLICE, wake_promptly
 from streams.embedded.lock import DirectoryLock
 from streams.embedded.marks import FILE as MARKS
 from streams.embedded.marks import Marks
@@ -415,33 +412,3 @@ def run(settings: Settings, announce: Announce, private: bool, zygote: Zygote) -
         return await service.run(welcome)
 
     return run_process(settings, main)
-
-
-def run_process(settings: Settings, main: Callable[[], Coroutine[Any, Any, int]]) -> int:
-    """Prepare this process to keep data and serve, and run its main task."""
-    lane = settings.lane.number if settings.lane.count > 1 else None
-    logs.configure(settings.log_level, settings.log_format, settings.secrets, node=settings.advertise, lane=lane)
-    os.umask(directories.UMASK)
-    limits.forbid_core_dumps()
-    limits.check()
-    wake_promptly(LOOP_SLICE)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(main())
-
-
-async def first_of(*events: asyncio.Event) -> None:
-    """Wait until one of the events is set."""
-    waits = [asyncio.create_task(event.wait()) for event in events]
-    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    for wait in waits:
-        wait.cancel()
-
-
-def on_stop(stop: Callable[[], None]) -> None:
-    """Call `stop` on SIGINT, SIGTERM and SIGHUP."""
-    loop = asyncio.get_running_loop()
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup leaves it so
-        numbers.append(signal.SIGHUP)
-    for number in numbers:
-        loop.add_signal_handler(number, stop)

@@ -10,33 +10,32 @@ import contextlib
 import os
 import signal
 import socket
-import sys
 import time
+from collections.abc import Awaitable, Callable
 from typing import Final
 from urllib.parse import urlsplit
 
-import msgspec
 import structlog
 
 from infra.errors import WrongSetting
+from infra.models.in_use import ModelInUse
 from infra.service import listener
-from infra.service.jobs import bundled_engines
-from infra.service.lanes import Orders, Placement, version
+from infra.service.bundled_engines import bundled_engines
+from infra.service.lane_template import READY, LaneTemplate, RunningLane
+from infra.service.lanes import Orders, Placement
 from infra.service.premises import Announce, Premises
-from infra.service.service import first_of, on_stop, run_process
+from infra.service.process import first_of, on_stop, run_process
 from infra.settings import Settings
 from infra.transport.lanes import LaneStates
 from infra.transport.tallies import LANE_BYTES
 from infra.urls import Embedded, host_and_port, http_url, local_url
 from streams.folding import retry
-from topics.errors import ServiceError
+from streams.processes.zygote_process import Zygote
+from streams.workers import COMMAND
+from topics.errors import EarshotError, ServiceError
 
 log = structlog.get_logger("earshot")
 
-#: What starts a lane, which reads its orders from the descriptor that follows; without one it prints its `version`.
-COMMAND: Final = (sys.executable, "-m", "infra.cli.lane")
-#: What a lane sends once it serves.
-READY: Final = b"ready\n"
 #: After a lane has served this long, its next restart is at once again.
 STABLE_S: Final = 60.0
 #: The longest pause before a restart.
@@ -49,13 +48,14 @@ HIGHEST_PORT: Final = 65535
 class LaneProcess:
     """Keeps one lane alive."""
 
-    def __init__(self, orders: Orders, states: LaneStates) -> None:
+    def __init__(self, orders: Orders, states: LaneStates, fork: Callable[[Orders], Awaitable[RunningLane]]) -> None:
         self.orders = orders
         self._states = states
+        self._fork = fork
         self.ready = asyncio.Event()
         #: Set when the lane ended before it was ever ready.
         self.failed = asyncio.Event()
-        self.process: asyncio.subprocess.Process | None = None
+        self._process: RunningLane | None = None
         self._stopping = self._restarting = False
         #: Whether the last process was ready.
         self._served = False
@@ -85,28 +85,23 @@ class LaneProcess:
             log.error("lane.died", number=self.number, status=status, pause=pause)
             await asyncio.sleep(pause)
 
-    async def _run(self) -> int:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            orders = self.orders
-            given = (theirs.fileno(), *orders.descriptors)
-            try:
-                self.process = await asyncio.create_subprocess_exec(*COMMAND, str(theirs.fileno()), pass_fds=given)
-            except BaseException:
-                ours.close()
-                raise
-        reader, writer = await asyncio.open_connection(sock=ours)
-        writer.write(msgspec.json.encode(orders) + b"\n")
+    async def _run(self) -> int | str:
+        """Run the lane once; return its exit status, or why it could not start."""
+        self._served = False
+        try:
+            lane = self._process = await self._fork(self.orders)
+        except (EarshotError, OSError) as error:
+            return str(error) or type(error).__name__
         try:
             with contextlib.suppress(ConnectionError):
-                self._served = await reader.readline() == READY
+                self._served = await lane.reader.readline() == READY
                 if self._served:
                     self.ready.set()
                     self._states[self.number] = LaneStates.SERVING
-            return await self.process.wait()
+            return await lane.wait()
         finally:
             self.orders.lane_tallies().clear()
-            writer.close()
+            lane.writer.close()
 
     async def stop(self) -> None:
         """Ask the lane to stop, and kill it if it does not."""
@@ -122,16 +117,15 @@ class LaneProcess:
         await self.ready.wait()
 
     async def _end(self) -> None:
-        if self.process is None or self.process.returncode is not None:
+        if (lane := self._process) is None:
             return
-        with contextlib.suppress(ProcessLookupError):
-            self.process.send_signal(signal.SIGTERM)
+        lane.send_signal(signal.SIGTERM)
         try:
-            await asyncio.wait_for(self.process.wait(), STOP_S)
+            await asyncio.wait_for(lane.wait(), STOP_S)
         except TimeoutError:
             log.error("lane.killed", number=self.number, reason=f"it did not stop in {STOP_S:.0f} s")
-            self.process.kill()
-            await self.process.wait()
+            lane.send_signal(signal.SIGKILL)
+            await lane.wait()
 
 
 class Supervisor:
@@ -142,6 +136,10 @@ class Supervisor:
         self.premises = Premises(settings)
         self.stopping = asyncio.Event()
         self.lanes: list[LaneProcess] = []
+        self._template = LaneTemplate()
+        #: Has the model of all lanes; those of the lanes are forked from it.
+        self._zygote = Zygote(COMMAND)
+        self._model = ModelInUse(settings.data, settings.model, self._zygote)
         self._rolling: asyncio.Task[None] | None = None
 
     async def run(self, announce: Announce, private: bool) -> int:
@@ -155,6 +153,7 @@ class Supervisor:
         async with contextlib.AsyncExitStack() as stack:
             lock = self.premises.occupy(stack)
             held, operators = self._take_ports(stack)
+            self._start_templates(stack)
             demo = await self.premises.open_database(self.stopping)
             if demo is None:
                 return 0
@@ -167,7 +166,7 @@ class Supervisor:
             port = int(held[0].getsockname()[1])
             shared = tuple(one.fileno() for one in operators)
             inner, urls = self._private_ports(stack, port, len(placement.partitions))
-            self.lanes = _lanes(stack, placement, port, inner, urls, engines, lock.descriptor, shared)
+            self.lanes = _lanes(stack, placement, port, inner, urls, engines, lock.descriptor, shared, self._fork)
             keepers = [asyncio.create_task(lane.keep(), name=f"lane {lane.number}") for lane in self.lanes]
             # After the lanes have stopped: the end of its keeper ends a lane at once.
             stack.callback(lambda: [keeper.cancel() for keeper in keepers])
@@ -192,16 +191,34 @@ class Supervisor:
     async def _restart_all(self) -> None:
         """Restart lane after lane with the code that is installed now, if it takes orders of this version."""
         began = time.monotonic()
-        asked = await asyncio.create_subprocess_exec(*COMMAND, stdout=asyncio.subprocess.PIPE)
-        answer, _ = await asked.communicate()
-        if answer.decode().strip() != version():
-            log.error("restart.refused", reason="other formats are installed now: stop the service, and start it again")
+        try:
+            await self._template.replace()
+        except (EarshotError, OSError) as error:
+            log.error("restart.refused", reason=str(error) or type(error).__name__)
             return
+        await asyncio.to_thread(self._zygote.stop)
         for lane in self.lanes:
             if not self.stopping.is_set():
                 await lane.restart()
                 log.info("lane.restarted", number=lane.number)
         log.info("service.restarted", seconds=round(time.monotonic() - began, 2))
+
+    def _start_templates(self, stack: contextlib.AsyncExitStack) -> None:
+        """Start the processes from which lanes and their zygotes are forked, while the database opens."""
+        stack.push_async_callback(asyncio.to_thread, self._zygote.stop)
+        stack.callback(self._template.stop)
+        self._zygote.start_beside()
+        stack.callback(asyncio.create_task(self._template.start(), name="lane template").cancel)
+
+    async def _fork(self, orders: Orders) -> RunningLane:
+        """Start a lane with a zygote of its own.
+
+        Raises:
+            EarshotError, OSError: it cannot start.
+        """
+        await asyncio.gather(self._template.start(), asyncio.to_thread(self._model.preload))
+        with await asyncio.to_thread(self._zygote.further) as zygote:
+            return await self._template.fork(orders, zygote)
 
     def _take_ports(self, stack: contextlib.AsyncExitStack) -> tuple[list[socket.socket], list[socket.socket]]:
         """Return sockets that keep the public port for the lanes, and those of the operator's address."""
@@ -259,6 +276,7 @@ def _lanes(
     engines: tuple[str, str] | None,
     lock: int,
     operators: tuple[int, ...],
+    fork: Callable[[Orders], Awaitable[RunningLane]],
 ) -> list[LaneProcess]:
     """Return the lanes of a placement with what connects them, not started yet."""
     count = len(placement.partitions)
@@ -290,6 +308,7 @@ def _lanes(
                 tallies=tallies,
             ),
             states,
+            fork,
         )
         for lane in placement.lanes()
     ]

@@ -4,10 +4,13 @@ from typing import Final
 
 import msgspec
 
-#: The zygote sends READY once it can fork; each FORK to it carries the new process's socket, memory and file.
-READY: Final = b"r"
+#: The zygote sends its process id once it can fork, little-endian.
+ID_BYTES: Final = 4
+#: To the zygote: fork a process, which gets the socket, memory and file that come with it.
 #: Without a file, the memory's descriptor is sent again.
 FORK: Final = b"f"
+#: To the zygote: fork a further zygote, whose parent has the other end of the socket that comes with it.
+FURTHER: Final = b"z"
 #: To the zygote: get ready to load models. It does not answer.
 PREPARE: Final = b"p"
 #: To the zygote: load the model in a directory; the name's length and the name follow. It answers with a fault in the

@@ -42,7 +42,10 @@ class Work(Protocol):
 
 
 class Zygote:
-    """Loads models and forks a process per request, until the parent closes its end. One thread at a time."""
+    """Loads models and forks a process per request, until the parent closes its end. One thread at a time.
+
+    A further zygote starts with the same models, and outlives the one that forked it.
+    """
 
     def __init__(self, control: socket.socket, work: Work) -> None:
         self._control = control
@@ -50,7 +53,7 @@ class Zygote:
         self._silence = os.open(os.devnull, os.O_RDWR)
 
     def serve(self) -> None:
-        self._control.sendall(messages.READY)
+        self._greet()
         while True:
             request, descriptors, _, _ = socket.recv_fds(self._control, 1, messages.DESCRIPTORS)
             if not request:
@@ -64,11 +67,18 @@ class Zygote:
             try:
                 # If the fork fails, its socket closes, and so the parent notices.
                 with suppress(OSError):
-                    if len(descriptors) == messages.DESCRIPTORS and os.fork() == 0:
+                    if request == messages.FURTHER:
+                        if os.fork() == 0:
+                            os.dup2(descriptors[0], self._control.fileno())
+                            self._greet()
+                    elif len(descriptors) == messages.DESCRIPTORS and os.fork() == 0:
                         self._become(descriptors)
             finally:
                 for descriptor in descriptors:
                     os.close(descriptor)
+
+    def _greet(self) -> None:
+        self._control.sendall(os.getpid().to_bytes(messages.ID_BYTES, "little"))
 
     def _answer_load(self) -> None:
         length = int.from_bytes(self._control.recv(messages.LENGTH_BYTES, socket.MSG_WAITALL), "little")

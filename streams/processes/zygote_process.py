@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
@@ -72,33 +72,44 @@ def _tell_of_files() -> None:
     log.warning("workers.without_memfd", reason=f"audio for workers lies in {tempfile.gettempdir()}")
 
 
+def _start(command: Sequence[str]) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    """Start a zygote; return the socket to it, and its process."""
+    control, theirs = socket.socketpair()
+    with ExitStack() as ours, theirs:
+        ours.callback(control.close)
+        process = subprocess.Popen(
+            command,
+            stdin=theirs.fileno(),
+            stdout=subprocess.DEVNULL,
+            env=bare_environment() | KEPT_MEMORY,
+            # A signal to the service's group, as from a terminal, is for the service only; it ends the zygote.
+            start_new_session=True,
+        )
+        ours.pop_all()
+    return control, process
+
+
 class ZygoteProcess:
     """The child process that forks others, and the socket for requests to it. One thread at a time."""
 
-    def __init__(self, command: Sequence[str]) -> None:
-        """Start it.
+    def __init__(self, command: Sequence[str], given: socket.socket | None = None) -> None:
+        """Start it, or take over a further one from another process (see `further`).
 
         Raises:
             Unavailable: it died, or does not start in time.
             OSError: this process can open no more files, or the machine cannot fork.
         """
-        self._control, theirs = socket.socketpair()
-        environment = bare_environment() | KEPT_MEMORY
-        with ExitStack() as ours, theirs:
-            ours.callback(self._control.close)
-            self._process = subprocess.Popen(
-                command,
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                env=environment,
-                # A signal to the service's group, as from a terminal, is for the service only; it ends the zygote.
-                start_new_session=True,
-            )
-            ours.pop_all()
-        self._child = Child(self._process.pid)
+        # One that is given is no child of this process, and its id is in its greeting.
+        self._process: subprocess.Popen[bytes] | None = None
+        if given is None:
+            given, self._process = _start(command)
+        self._control = given
+        self._child = Child(0 if self._process is None else self._process.pid)
         self._control.settimeout(START_SECONDS)
         with suppress(OSError):
-            if self._control.recv(len(messages.READY)):
+            if greeting := self._control.recv(messages.ID_BYTES):
+                if self._process is None:
+                    self._child = Child(int.from_bytes(greeting, "little"))
                 self._control.settimeout(None)
                 return
         self.stop()
@@ -116,16 +127,31 @@ class ZygoteProcess:
         """
         with ExitStack() as ours:
             memory = _shared_file(ours, size)
-            line, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
+            given = (memory, memory if file is None else file)
+            line = self._forked(messages.FORK, given, socket.SOCK_SEQPACKET)
+            ours.pop_all()
+        return line, memory
+
+    def further(self) -> socket.socket:
+        """Return the socket of a further zygote with the same models, for a `ZygoteProcess` of any process.
+
+        Raises:
+            OSError: as from `fork`.
+        """
+        return self._forked(messages.FURTHER, (), socket.SOCK_STREAM)
+
+    def _forked(self, request: bytes, given: Iterable[int], kind: socket.SocketKind) -> socket.socket:
+        """Return the socket of a new process, whose other end it got with the descriptors `given`; it has greeted."""
+        with ExitStack() as ours:
+            line, theirs = socket.socketpair(type=kind)
             ours.callback(line.close)
             with theirs:
-                given = [theirs.fileno(), memory, memory if file is None else file]
-                socket.send_fds(self._control, [messages.FORK], given)
+                socket.send_fds(self._control, [request], [theirs.fileno(), *given])
             line.settimeout(FORK_SECONDS)
             if not line.recv(1, socket.MSG_PEEK):
                 raise ConnectionResetError
             ours.pop_all()
-        return line, memory
+        return line
 
     def prepare(self) -> None:
         """Have it load what models need, before the first request."""
@@ -172,20 +198,23 @@ class ZygoteProcess:
 
     @property
     def process(self) -> int:
-        return self._process.pid
+        return self._child.number
 
     def stop(self) -> None:
-        """End it and all remaining decoders."""
+        """End it and all remaining decoders, but not further zygotes."""
         self._control.close()
         self._child.close()
-        self._process.wait()
+        if self._process is not None:
+            self._process.wait()
 
 
 class Zygote:
     """Starts this process's zygote on demand, and again after it ended. Any thread."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], given: socket.socket | None = None) -> None:
+        """Start it with `command`; the first one is there already if its socket is `given`."""
         self._command = command
+        self._given = given
         self._lock = threading.Lock()
         self._process: ZygoteProcess | None = None
         #: The models that it has, and loads again after a restart; and those of them that could not be loaded again.
@@ -245,7 +274,16 @@ class Zygote:
             Unavailable: none can be started.
         """
         with self._lock:
-            return self._attempt(lambda process: self._fork(process, size, file))
+            return self._attempt(lambda process: self._complete(process).fork(size, file))
+
+    def further(self) -> socket.socket:
+        """Return the socket of a further zygote with all models, for a `Zygote` of any process.
+
+        Raises:
+            Unavailable: none can be started.
+        """
+        with self._lock:
+            return self._attempt(lambda process: self._complete(process).further())
 
     def _attempt(self, ask: Callable[[ZygoteProcess], T]) -> T:
         """Send a request to the zygote, and once more, to a new one if it ended or does not answer."""
@@ -269,13 +307,15 @@ class Zygote:
     def _running(self) -> ZygoteProcess:
         if self._process is None:
             try:
-                self._process = ZygoteProcess(self._command)
+                given, self._given = self._given, None
+                self._process = ZygoteProcess(self._command, given)
             except OSError as error:
                 raise Unavailable(f"no process for audio can be started: {error.strerror}") from error
             self._missing = dict(self._models)
         return self._process
 
-    def _fork(self, process: ZygoteProcess, size: int, file: int | None) -> tuple[socket.socket, int]:
+    def _complete(self, process: ZygoteProcess) -> ZygoteProcess:
+        """Return a zygote after it has loaded the models that it lacks."""
         for directory in list(self._missing):
             try:
                 process.load(directory)
@@ -283,7 +323,7 @@ class Zygote:
                 log.warning("workers.model_missing", model=str(directory), error=str(error))
             else:
                 self._note_loaded(directory)
-        return process.fork(size, file)
+        return process
 
     def _note_loaded(self, directory: Path) -> None:
         """Note that it has a model, which it will evict last."""

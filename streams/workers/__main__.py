@@ -33,6 +33,8 @@ class AudioWork:
 
     def __init__(self) -> None:
         self._engines: OrderedDict[str, SoundEngine] = OrderedDict()
+        #: The last model of each directory.
+        self._models: dict[Path, str] = {}
 
     def prepare(self) -> None:
         _prepare()
@@ -43,12 +45,16 @@ class AudioWork:
         except Exception as error:  # No fault of the model.
             raise EngineError(f"the audio kernels cannot be loaded: {type(error).__name__}: {error}") from error
         from streams.audio.warm import warm
+        from streams.models import manifest
         from streams.models.sound_engine import OnnxSoundEngine
 
-        engine = OnnxSoundEngine(directory)
-        warm(engine)
-        model = engine.manifest.model_id
-        self._engines[model] = engine
+        model = self._models.get(directory)
+        # A zygote that another one forked has its models, unless the directory has another one now.
+        if model not in self._engines or model != manifest.read(directory).model_id:
+            engine = OnnxSoundEngine(directory)
+            warm(engine)
+            self._models[directory] = model = engine.manifest.model_id
+            self._engines[model] = engine
         self._engines.move_to_end(model)
         while len(self._engines) > messages.MOST_MODELS:
             self._engines.popitem(last=False)

@@ -14,7 +14,15 @@ def lane_processes(machine: ServiceProcess) -> list[psutil.Process]:
     """Return the processes of the lanes, by number, of those that run."""
     assert machine.process is not None
     children = living(psutil.Process(machine.process.pid))
-    return [one for one in children if "infra.cli.lane" in one.cmdline()]
+    names = {one.name(): one for one in children}
+    return [names[name] for name in sorted(names) if name.removeprefix("lane ").isdigit()]
+
+
+def templates(machine: ServiceProcess) -> list[psutil.Process]:
+    """Return the processes from which lanes, and their zygotes, are forked."""
+    assert machine.process is not None
+    lanes = {one.pid for one in lane_processes(machine)}
+    return [one for one in living(psutil.Process(machine.process.pid)) if one.pid not in lanes]
 
 
 def metric(machine: ServiceProcess, name: str) -> float:

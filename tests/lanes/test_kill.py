@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.lanes.machine import PARTITIONS, lane_processes
+from tests.lanes.machine import PARTITIONS, lane_processes, templates
 from tests.lengths import SEED, length
 from tests.process import ServiceProcess
 from tests.recovery.load import Client
@@ -65,10 +65,38 @@ async def test_number_of_lanes_changes_at_random_with_kills(tmp_path: Path) -> N
         assert faults(read, [expected_events(stream.chunks) for stream in streams]) == ZEROS, SEED
 
 
-async def test_lanes_end_with_their_supervisor(tmp_path: Path) -> None:
+async def test_lanes_go_on_without_what_they_were_forked_from(tmp_path: Path) -> None:
+    """Each of them starts again when it is needed: at the next start of a lane."""
+    with machine_at(tmp_path / "data") as machine:
+        clients = [Client(machine) for _ in range(SESSIONS)]
+        work = asyncio.gather(*(client.stream(SEED + number, EACH) for number, client in enumerate(clients)))
+        await until(lambda: all(client.acknowledged > 1 for client in clients))
+        lanes = lane_processes(machine)
+        before = templates(machine)
+        assert len(before) == 2
+        for template in before:
+            template.kill()
+        await asyncio.sleep(0.5)
+        assert lane_processes(machine) == lanes
+        lanes[1].kill()
+        streams = await work
+        read = [await clients[0].events(stream.session) for stream in streams]
+        assert faults(read, [expected_events(stream.chunks) for stream in streams]) == ZEROS
+        assert [one.name() for one in lane_processes(machine)] == ["lane 0", "lane 1"]
+        assert lane_processes(machine)[0] == lanes[0]
+        assert not {one.pid for one in templates(machine)} & {one.pid for one in before}
+        for client in clients:
+            await client.http.aclose()
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["whole", "without templates"])
+async def test_lanes_end_with_their_supervisor(tmp_path: Path, alone: bool) -> None:
     machine = machine_at(tmp_path / "data").start()
     assert machine.process is not None
     everything = psutil.Process(machine.process.pid).children(recursive=True)
+    if alone:
+        for template in templates(machine):
+            template.kill()
     machine.kill()
     await until(lambda: not [one for one in everything if one.is_running() and one.status() != psutil.STATUS_ZOMBIE])
     with machine:

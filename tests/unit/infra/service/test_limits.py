@@ -198,7 +198,7 @@ def test_service_leaves_no_memory_in_core_dumps() -> None:
     child = "subprocess.run(['cat', '/proc/self/limits', '/proc/self/coredump_filter'])"
     program = f"""if True:
         import subprocess
-        from infra.service.service import run_process
+        from infra.service.process import run_process
         from infra.settings import Settings
         async def main(): {child}
         run_process(Settings(), main)

@@ -218,6 +218,38 @@ def test_zygote_stopped_while_loading_is_replaced(monkeypatch: pytest.MonkeyPatc
     zygote.stop()
 
 
+def ended(process: int) -> bool:
+    return not psutil.pid_exists(process) or psutil.Process(process).status() == psutil.STATUS_ZOMBIE
+
+
+async def test_further_zygote_has_models_and_a_life_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Zygote(COMMAND)
+    first.load(Path("fingerprint"))
+    further = Zygote(COMMAND, first.further())
+    another = Zygote(COMMAND, first.further())
+    for one in (further, another):
+        one.start()
+    own = another.process
+    assert {further.process, own} == {one.pid for one in forked(first)}
+    await until(lambda: os.listdir(f"/proc/{own}/fd") == os.listdir(f"/proc/{first.process}/fd"))
+    async with one_worker(further) as workers:
+        assert models_of(workers) == {"fingerprint"}
+        worker = workers.processes()[0].child.number
+        psutil.Process(first.process).kill()
+        first.stop()
+        assert not ended(worker)
+        assert not ended(further.process)
+        psutil.Process(own).kill()
+        await until(lambda: ended(own))
+        another.load(Path("later"))
+        assert another.process not in (0, own)
+        assert not ended(worker)
+    given = further.process
+    for one in (further, another):
+        one.stop()
+    await until(lambda: ended(given))
+
+
 async def test_dead_worker_with_open_socket_is_replaced(
     zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,9 +19,10 @@ from streams.processes import messages
 from streams.processes.confinement import die_with_parent
 from topics.errors import EngineError
 
-#: How long an ended child can be looked at; the most if others end meanwhile.
-REAP_SECONDS: Final = 0.25
-MOST_REAP_SECONDS: Final = 2.0
+#: How long an ended child can be looked at, also by a parent that has little processor time; the most if others end
+#: meanwhile. A parent that looks later takes a crash for a kill, and tries what crashes once more.
+REAP_SECONDS: Final = 10.0
+MOST_REAP_SECONDS: Final = 30.0
 
 
 class Work(Protocol):

@@ -8,7 +8,6 @@ from typing import BinaryIO, Final
 from streams.audio import decode
 from streams.audio.decode import BROKEN_LIMIT, MAX_FILE_S, AudioFile
 from streams.audio.sources import DescriptorSource
-from streams.processes import zygote
 from streams.processes.child import Deadlines
 from streams.processes.deaths import DEADLY
 from streams.workers.__main__ import main
@@ -23,8 +22,6 @@ FAULTS: Final = (CRASH, SPIN, HANG, SWELL)
 #: The error text of each fault.
 SENTENCES: Final[dict[int | None, str]] = {CRASH: DEADLY, SPIN: BROKEN_LIMIT, HANG: DEADLY, SWELL: BROKEN_LIMIT}
 DEADLINES: Final = Deadlines(processor=0.2, idle=0.2, wall=30)
-#: How long an ended process can be looked at: a test's process that stalls must still see how it ended.
-REAP_SECONDS: Final = 10.0
 
 _open_file = decode.open_file
 
@@ -56,5 +53,4 @@ def open_file(
 if __name__ == "__main__":
     # The zygote warms up with its own files, which have other rates.
     decode.open_file = open_file
-    zygote.REAP_SECONDS = REAP_SECONDS  # type: ignore[misc]
     main()

@@ -14,7 +14,6 @@ import numpy as np
 from streams.audio import decode
 from streams.models import sound_engine
 from streams.models.protocol import Floats
-from streams.processes import zygote
 from streams.workers.__main__ import main
 from tests.attacks import faulty_decoders
 from tests.unit.streams.audio.engines import SAMPLES, Fingerprint
@@ -99,5 +98,4 @@ class Misbehaving(Fingerprint):
 if __name__ == "__main__":
     sound_engine.OnnxSoundEngine = Misbehaving  # type: ignore[assignment,misc]
     decode.open_file = faulty_decoders.open_file
-    zygote.REAP_SECONDS = faulty_decoders.REAP_SECONDS  # type: ignore[misc]
     main()

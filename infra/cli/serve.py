@@ -61,10 +61,9 @@ def serve() -> None:
 
 def _prepare() -> None:
     from infra import scratch
-    from streams import cores
 
-    # By default it would start a thread for each core of the machine.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", str(cores.usable()))
+    # With small matrices a second thread costs more than it gains, much more on a busy machine.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     scratch.prepare()
 
 

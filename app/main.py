@@ -1,7 +1,7 @@
 """The Starlette application: ports in, routes out."""
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import Final
@@ -106,8 +106,8 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
     #: Needed only by the operator's interface.
     administration: LocalAdministration | None = None
     nodes: Nodes | None = None
-    #: URLs of the other lanes of this machine, and what they count together.
-    lanes: Sequence[str] = ()
+    #: Numbers of the other lanes of this machine by URL, and what they count together.
+    lanes: Mapping[str, int] = msgspec.field(default_factory=dict)
     tallies: Tallies = own_tallies
     #: Sends them a message, which they pass to `app.state.hear`.
     tell: Callable[[bytes], None] = lambda message: None
@@ -172,7 +172,7 @@ class _Edge:
         self.options = options
         self.meters = Meters(ports.gauges)
         self.forwarder = Forwarder(options.poll_seconds)
-        self.elsewhere = Elsewhere(self.forwarder, ports.lanes)
+        self.elsewhere = Elsewhere(self.forwarder, tuple(ports.lanes))
         self.turns = LoopTurns()
         self.room = BodyQuota(options.body_bytes)
         self.spool = UploadQuota(options.spool, options.upload_bounds, ports.tallies("uploads"))
@@ -298,7 +298,7 @@ class _Edge:
         """Return the routes of the operator's interface, or none without accounts, nodes or a key to them."""
         if self.ports.nodes is None:
             return []
-        nodes = NodeList(self.ports.nodes, self.forwarder, self._queues)
+        nodes = NodeList(self.ports.nodes, self.forwarder, self._queues, self.ports.lanes)
         key, tally = self.options.admin_key, self.ports.tallies("operator's tries")
         return admin_routes(self.ports.administration, nodes, key, self.meters, self.changed_keys, tally)
 

@@ -1,7 +1,8 @@
 """All nodes of a deployment: the node that gets the request asks the others, and each reports about itself."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -27,10 +28,18 @@ _report: Final = msgspec.json.Decoder(NodeReport)
 class NodeList:
     """Reports on this node, and on the others by forwarding the request."""
 
-    def __init__(self, nodes: Nodes, forwarder: Forwarder, queues: Callable[[], Sequence[QueueFacts]]) -> None:
+    def __init__(
+        self,
+        nodes: Nodes,
+        forwarder: Forwarder,
+        queues: Callable[[], Sequence[QueueFacts]],
+        lanes: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        """Report also on the other `lanes` of this machine, by URL."""
         self._nodes = nodes
         self._forwarder = forwarder
         self._queues = queues
+        self._lanes = lanes
 
     async def reply(self, call: Call) -> Reply:
         """Return all nodes that answer or should; return only this node if another node asks."""
@@ -62,17 +71,17 @@ class NodeList:
                 reply = await self._forwarder.forward(call.scope, url, b"")
             if isinstance(reply, StreamReply):
                 await reply.pieces.aclose()
-                return _silent(url, "it does not answer as a node does")
+                return self._silent(url, "it does not answer as a node does")
             if reply.status == 200:
                 return msgspec.structs.replace(_report.decode(reply.body), url=url)
-            return _silent(url, _REASONS.get(reply.status, f"it answers {reply.status}"))
+            return self._silent(url, _REASONS.get(reply.status, f"it answers {reply.status}"))
         except TimeoutError:
-            return _silent(url, f"it did not answer within {NODE_SECONDS:g} s")
+            return self._silent(url, f"it did not answer within {NODE_SECONDS:g} s")
         except Unavailable:
-            return _silent(url, "it does not answer")
+            return self._silent(url, "it does not answer")
         except msgspec.MsgspecError:
-            return _silent(url, "it is of another version: its answer cannot be read")
+            return self._silent(url, "it is of another version: its answer cannot be read")
 
-
-def _silent(url: str, reason: str) -> NodeReport:
-    return NodeReport(url, "bad", [Finding("bad", reason)], None)
+    def _silent(self, url: str, reason: str) -> NodeReport:
+        lane = self._lanes.get(url)
+        return NodeReport(url, "bad", [Finding("bad", reason if lane is None else f"lane {lane}: {reason}")], None)

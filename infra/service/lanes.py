@@ -94,9 +94,9 @@ class Orders(msgspec.Struct, frozen=True):
         inbox = socket.socket(fileno=self.inbox)
         return Lanes(self.lane.number, self.urls, owner, outboxes, inbox, self.lane_states())
 
-    def others(self) -> tuple[str, ...]:
-        """Return where the other lanes are."""
-        return tuple(url for number, url in enumerate(self.urls) if number != self.lane.number)
+    def others(self) -> dict[str, int]:
+        """Return the numbers of the other lanes by URL."""
+        return {url: number for number, url in enumerate(self.urls) if number != self.lane.number}
 
     def lane_tallies(self) -> LaneTallies:
         return LaneTallies(self.tallies, len(self.urls), self.lane.number)

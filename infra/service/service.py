@@ -324,7 +324,7 @@ class EarshotService:
             administration=Operator(self.database, deletions.check, jobs.speakers.sweep),
             models=models,
             nodes=nodes,
-            lanes=() if self._orders is None else self._orders.others(),
+            lanes={} if self._orders is None else self._orders.others(),
             tallies=self._tallies,
             tell=self._tell,
             heard=deletions.look,

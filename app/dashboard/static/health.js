@@ -21,16 +21,18 @@ export function Health() {
     if (!busy.current) again();
   }, REFRESH_SECONDS);
   const { value: known, at } = last.current;
+  // Whichever lane was asked.
+  const nodes = known?.nodes.toSorted((one, other) => (one.node?.lane ?? 0) - (other.node?.lane ?? 0));
   if (!known) return error ? html`<section class="card"><h2>Health</h2><${Problem} error=${error} again=${again} /></section>` : html`<p class="empty" role="status">Asking the nodes…</p>`;
   const stale = error || now - at > 1000 * STALE_SECONDS;
   return html`<section class="card"><h2>Health</h2>
       <p class="lead" role="status"><${State} state=${error ? "bad" : stale ? "old" : known.state}>${stale ? `No answer since ${at.toLocaleTimeString()}` : WORDS[known.state]}<//></p>
       <${Problem} error=${error} />
       ${known.missing.length ? html`<p><${State} state="bad" /> No node serves ${known.missing.length === known.partitions ? "any partition" : `partition ${known.missing.join(", ")}`}.</p>` : null}
-      ${known.nodes.map((one) => one.findings.length ? html`<ul class="findings" aria-label=${one.url}>${one.findings.map((finding) => html`<li><${State} state=${finding.state} /> ${known.nodes.length > 1 ? `${one.url}: ` : ""}${finding.text}</li>`)}</ul>` : null)}
+      ${nodes.map((one) => one.findings.length ? html`<ul class="findings" aria-label=${one.url}>${one.findings.map((finding) => html`<li><${State} state=${finding.state} /> ${known.nodes.length > 1 ? `${one.url}: ` : ""}${finding.text}</li>`)}</ul>` : null)}
       <p class="hint">As of ${at.toLocaleTimeString()}; refreshed every ${REFRESH_SECONDS} s while this page is visible.</p>
     </section>
-    ${known.nodes.map((one) => html`<${Node} key=${one.url} report=${one} stale=${stale} />`)}
+    ${nodes.map((one) => html`<${Node} key=${one.url} report=${one} stale=${stale} />`)}
     <${Parked} nodes=${known.nodes} />`;
 }
 

@@ -1,6 +1,7 @@
 """Node health for operators: self-reports, derived states, and nodes that do not answer."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 from unittest import mock
 
@@ -126,12 +127,14 @@ class Elsewhere(Forwarder):
         return answer
 
 
-def asked(forwarder: Elsewhere, facts: NodeFacts = WELL, passed_on: bool = False) -> httpx2.Response:
+def asked(
+    forwarder: Elsewhere, facts: NodeFacts = WELL, passed_on: bool = False, lanes: Mapping[str, int] | None = None
+) -> httpx2.Response:
     """Return the answer of a node that knows other nodes."""
     nodes = mock.Mock(spec=Nodes)
     nodes.elsewhere.return_value = list(forwarder.answers)
     nodes.facts = mock.AsyncMock(return_value=facts)
-    listed = NodeList(nodes, forwarder, lambda: [QueueFacts("bodies", 1, 2)])
+    listed = NodeList(nodes, forwarder, lambda: [QueueFacts("bodies", 1, 2)], lanes or {})
     administration: Any = mock.Mock()
     app = Starlette(routes=admin_routes(administration, listed, apikeys.digest(KEY), Meters(tuple), mock.Mock()))
 
@@ -199,6 +202,11 @@ def test_unreachable_node_is_listed_with_reason(monkeypatch: pytest.MonkeyPatch,
     _, silent = report(asked(Elsewhere(shed=answer))).nodes
     assert (silent.url, silent.state, silent.node) == (THERE, "bad", None)
     assert silent.findings[0].text.startswith(reason)
+
+
+def test_lane_that_does_not_answer_is_named() -> None:
+    _, silent = report(asked(Elsewhere(shed=Unavailable("gone")), lanes={THERE: 3})).nodes
+    assert [finding.text for finding in silent.findings] == ["lane 3: it does not answer"]
 
 
 def test_forwarded_request_is_not_forwarded_again() -> None:

@@ -21,8 +21,8 @@ def descendants(pid: int) -> set[int]:
 
 def lanes(pid: int) -> list[int]:
     """Return the processes of the lanes of a supervisor, by number."""
-    names = {one.name(): one.pid for one in psutil.Process(pid).children()}
-    return [names[name] for name in sorted(names) if name.removeprefix("lane ").isdigit()]
+    named = {one.name().removeprefix("lane "): one.pid for one in psutil.Process(pid).children()}
+    return [named[name] for name in sorted(filter(str.isdigit, named), key=int)]
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:

@@ -197,6 +197,8 @@ class Supervisor:
             log.error("restart.refused", reason=str(error) or type(error).__name__)
             return
         await asyncio.to_thread(self._zygote.stop)
+        # It starts while all lanes still serve.
+        await asyncio.to_thread(self._model.preload)
         for lane in self.lanes:
             if not self.stopping.is_set():
                 await lane.restart()

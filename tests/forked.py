@@ -21,6 +21,8 @@ import msgspec
 
 from infra import cli
 
+# As `earshot serve` does: the process that forks has loaded BLAS by then.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 _FORKING: Final = multiprocessing.get_context("forkserver")
 _FORKING.set_forkserver_preload(["tests.preloaded", __name__])
 

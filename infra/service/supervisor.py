@@ -37,7 +37,7 @@ from topics.errors import EarshotError, ServiceError
 log = structlog.get_logger("earshot")
 
 #: After a lane has served this long, its next restart is at once again.
-STABLE_S: Final = 60.0
+STABLE_S: Final = 10.0
 #: The longest pause before a restart.
 LONGEST_PAUSE_S: Final = 30.0
 #: Seconds that lanes have to stop.

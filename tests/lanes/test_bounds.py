@@ -1,10 +1,11 @@
 """Bounds of a project, an organization, an address and of all are for the machine, not for each lane."""
 
 import socket
+import sqlite3
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, ExitStack, suppress
+from contextlib import AsyncExitStack, ExitStack, closing, suppress
 from urllib.parse import urlencode
 
 import httpx2
@@ -149,6 +150,28 @@ def test_key_that_another_process_ends_is_refused_by_all_lanes(
     machine.command(*command)
     time.sleep(2)
     assert statuses() == {401: 24}
+
+
+def test_deleted_project_is_gone_from_all_lanes(machine: ServiceProcess) -> None:
+    """Its sessions are read without a key, each at the lane that has it."""
+    body, headers = {"type": "stream", "content_type": CONTENT_TYPE}, {"X-Api-Key": machine.project("deleted")}
+    created = [ask("POST", f"{machine.url}/audio_sessions/", json=body, headers=headers).json() for _ in range(8)]
+    urls = [f"{machine.url}/audio_sessions/{one['session_id']}/status" for one in created]
+    assert [ask("GET", url).status_code for url in urls] == [200] * 8
+    machine.operate("DELETE", "/projects/deleted")
+    time.sleep(1)
+    assert [ask("GET", url).status_code for url in urls] == [404] * 8
+
+
+def test_locked_database_refuses_writes_alone(machine: ServiceProcess) -> None:
+    """Another program holds it: keys that were checked go on."""
+    assert create(machine, KEY) == 200
+    with closing(sqlite3.connect(machine.data / "earshot.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        refused = ask("POST", f"{machine.url}/api/v1/project/key", headers={"X-Api-Key": KEY})
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+        assert create(machine, KEY) == 200
+    assert "the database is locked by another program" in machine.log.read_text()
 
 
 def test_address_has_as_many_tries_of_unknown_keys_as_on_one_lane(machine: ServiceProcess) -> None:

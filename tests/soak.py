@@ -23,7 +23,10 @@ RUNS: Final[dict[str, tuple[str, Lengths]]] = {
     "broker": ("pytest tests/recovery/test_broker_away.py", {"REFUSALS": 30}),
     "swap": ("pytest tests/recovery/test_swap.py", {"SWAPS": 30}),
     "neighbour": ("pytest tests/cluster/test_neighbour.py", {"RESTARTS": 20}),
-    "lanes": ("pytest tests/lanes/test_kill.py", {"LANE_KILLS": 200, "LANE_CHANGES": 300}),
+    "lanes": (
+        "pytest tests/lanes/test_kill.py tests/lanes/test_kafka.py tests/unit/infra/service/test_lanes.py",
+        {"LANE_KILLS": 200, "LANE_CHANGES": 300, "KAFKA_LANE_KILLS": 50, "MOVES": 1000},
+    ),
     "damage": ("pytest -s tests/damage/test_damage.py", {"CASES": 500}),
     "fencing": ("pytest -s tests/fencing/test_pauses.py", {"PAUSES": 50}),
     "simulation": ("tests.simulation --histories 20000 --jobs 2", {}),

@@ -1,9 +1,12 @@
 """The placement of partitions on lanes, and their move to another number of lanes."""
 
 import asyncio
+import random
 import shutil
+import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import pytest
 
@@ -16,12 +19,14 @@ from streams.embedded.embedded_log import EmbeddedLog
 from streams.embedded.errors import LogDamaged
 from streams.embedded.marks import FILE, Marks
 from streams.tables.database import Databases
+from tests.lengths import SEED, length
 from topics.catalog import TopicPartition
 from topics.errors import ServiceError
 
 TOPICS = ("commands", "changelog")
 PARTITIONS = 5
 NAME = b"the log's name.."
+MOVES = length("MOVES", 12)
 
 
 def frozen(*shares: set[int]) -> tuple[frozenset[int], ...]:
@@ -141,29 +146,40 @@ class Killed(BaseException):
     pass
 
 
-@pytest.mark.parametrize("call", ["store", "_clean"])
-def test_interrupted_move_leaves_one_truth(filled: Settings, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
-    module = lanes if call == "store" else moves
-    real = getattr(module, call)
+class Steps:
+    """Counts what a move does to the file system, as far as Python does it, and interrupts it at a step."""
 
-    def die(machine: Settings, placement: Placement) -> None:
-        if placement.generation:
-            raise Killed
-        real(machine, placement)
+    NAMES: Final = frozenset({"open", "os.mkdir", "os.rename", "os.link", "os.remove", "os.rmdir", "shutil.copyfile"})
 
-    machine = settings(filled.data, 2)
-    before = contents(filled)
-    with monkeypatch.context() as patched:
-        moves.settle(settings(filled.data), NAME)
-        # The last step before the new placement counts, and the first one after it.
-        patched.setattr(module, call, die)
-        with pytest.raises(Killed):
-            moves.settle(machine, NAME)
-    assert len(lanes.stored(machine).partitions) == (1 if call == "store" else 2)
-    moves.settle(machine, NAME)
-    after = contents(machine)
-    assert {tp: records[: len(before[tp])] for tp, records in after.items()} == before
-    assert sorted(path.name for path in (filled.data / "log").glob("l[ao]*")) == ["lanes", "lanes-1", "lock"]
+    def __init__(self) -> None:
+        self.left = 0
+        sys.addaudithook(self._count)
+
+    def _count(self, event: str, arguments: object) -> None:
+        if self.left and event in self.NAMES:
+            self.left -= 1
+            if not self.left:
+                raise Killed
+
+
+@pytest.mark.timeout(120 + MOVES)
+def test_move_that_is_interrupted_anywhere_leaves_one_truth(filled: Settings) -> None:
+    chance = random.Random(seed := SEED)
+    steps, known = Steps(), contents(filled)
+    for number in range(MOVES):
+        interrupted, machine = (settings(filled.data, chance.randint(1, 4)) for _ in range(2))
+        # Most moves have fewer steps.
+        steps.left = chance.randint(1, 250)
+        with suppress(Killed):
+            moves.settle(interrupted, NAME)
+        steps.left = 0
+        placement = moves.settle(machine, NAME)
+        assert len(placement.partitions) == machine.lane_count
+        before, known = known, contents(machine)
+        assert {tp: records[: len(before[tp])] for tp, records in known.items()} == before, (seed, number)
+        assert tables(machine) == {number: b"%d" % number for number in range(PARTITIONS)}, (seed, number)
+        for root in (filled.data, filled.data / "log"):
+            assert [one.name for one in root.glob("lanes-*")] == [f"lanes-{placement.generation}"], (seed, number)
 
 
 @pytest.mark.parametrize("lost", ["the newest records", "everything"])

@@ -141,6 +141,8 @@ def service(
         "bootstrap_project_key": KEY,
         "log_level": "warning",
         "bundled_engines": "false",
+        # Otherwise it follows the number of cores.
+        "lanes": "1",
         # One project takes all load.
         "project_sessions": "1000000",
         "project_jobs": "1000000",

@@ -16,7 +16,11 @@ from streams import cores
 from topics import apikeys, catalog
 
 EMBEDDED_PARTITIONS: Final = 4
+#: On the embedded log with lanes, which share them: so that the number of lanes can grow.
+LANES_PARTITIONS: Final = 16
 KAFKA_PARTITIONS: Final = 16
+#: One event loop keeps about so many cores busy with its workers.
+CORES_OF_A_LANE: Final = 4
 #: The vendor's clients send pieces of 5,000,000 bytes. Kafka's topics are sized for their largest record.
 ROOMY_CHUNK_LIMIT: Final = 5 * MIB
 
@@ -98,14 +102,14 @@ class ServiceSettings(BaseSettings):
         ge=1,
         le=4096,
         description=f"Partitions of every topic, fixed at the first start; by default {EMBEDDED_PARTITIONS} on the "
-        f"embedded log and {KAFKA_PARTITIONS} on Kafka.",
+        f"embedded log, {LANES_PARTITIONS} if it starts with lanes, and {KAFKA_PARTITIONS} on Kafka.",
     )
     lanes: int | None = Field(
         default=None,
         ge=1,
         le=64,
-        description="Lanes of this machine: event loops behind one port, each with its own partitions; by default one. "
-        "Changing the number takes a restart.",
+        description="Lanes of this machine: event loops behind one port, each with its own partitions; by default one "
+        f"for {CORES_OF_A_LANE} cores, but no more than partitions. Another number takes effect at the next start.",
     )
     model: str | None = Field(
         default=None,

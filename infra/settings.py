@@ -6,6 +6,7 @@ import difflib
 import os
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
@@ -20,8 +21,16 @@ from infra import secret_files, urls
 from infra.engine_settings import EngineSettings
 from infra.errors import PREFIX, WrongSetting, variable
 from infra.kafka_settings import KafkaSettings
-from infra.service_settings import EMBEDDED_PARTITIONS, KAFKA_PARTITIONS, ROOMY_CHUNK_LIMIT, ServiceSettings
+from infra.service_settings import (
+    CORES_OF_A_LANE,
+    EMBEDDED_PARTITIONS,
+    KAFKA_PARTITIONS,
+    LANES_PARTITIONS,
+    ROOMY_CHUNK_LIMIT,
+    ServiceSettings,
+)
 from infra.urls import Broker
+from streams import cores
 from topics import catalog
 
 #: Variables of commands and tests: neither settings nor typing errors.
@@ -30,6 +39,8 @@ _COMMAND_SECRETS: Final = ("project_key", "org_key", "engines_key")
 _TESTS: Final = "EARSHOT_TEST_"
 #: The prefix of the directories that hold lanes; the generation follows.
 LANES: Final = "lanes-"
+#: The file of the placement of partitions on lanes, in the directory of the log.
+PLACEMENT: Final = "lanes"
 #: Settings that are for the machine, and divided among its lanes, besides those that have a least value.
 SHARED: Final = (
     "workers",
@@ -74,11 +85,18 @@ class Lane(msgspec.Struct, frozen=True):
         return directory / f"{LANES}{self.generation}" / str(self.number) if self.generation else directory
 
 
+class _Placement(msgspec.Struct, frozen=True):
+    """The part of a placement (see `infra.service.lanes`) that has the partitions."""
+
+    partitions: tuple[frozenset[int], ...]
+
+
 class Settings(KafkaSettings, EngineSettings, EdgeFields, ServiceSettings):
     """Every setting, with its default; the variable is EARSHOT_ and the field's name in capitals."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, env_ignore_empty=True, hide_input_in_errors=True)
     _lane: Lane = PrivateAttr(default=Lane())
+    _cores: int = PrivateAttr(default_factory=lambda: cores.usable())
 
     @model_validator(mode="after")
     def _fits(self) -> Settings:
@@ -120,7 +138,7 @@ class Settings(KafkaSettings, EngineSettings, EdgeFields, ServiceSettings):
     @property
     def lane_count(self) -> int:
         """Lanes of this machine."""
-        return self.lanes or 1
+        return self.lanes or max(1, min(self._cores // CORES_OF_A_LANE, self.partition_count))
 
     @property
     def own(self) -> Path:
@@ -154,9 +172,22 @@ class Settings(KafkaSettings, EngineSettings, EdgeFields, ServiceSettings):
 
     @property
     def partition_count(self) -> int:
-        """Partitions of every topic."""
-        by_broker = EMBEDDED_PARTITIONS if self.log.kind == "embedded" else KAFKA_PARTITIONS
-        return self.partitions or by_broker
+        """Partitions of every topic: as set, or as many as the data directory has, or as a new one gets."""
+        if self.partitions is not None:
+            return self.partitions
+        if (file := self.placement_file) is None:
+            return KAFKA_PARTITIONS
+        with suppress(OSError, msgspec.MsgspecError):
+            return sum(map(len, msgspec.json.decode(file.read_bytes(), type=_Placement).partitions))
+        # A log without a placement is of one lane.
+        begins_with_lanes = not (file.parent / "log").exists() and (self.lanes or self._cores // CORES_OF_A_LANE) > 1
+        return LANES_PARTITIONS if begins_with_lanes else EMBEDDED_PARTITIONS
+
+    @property
+    def placement_file(self) -> Path | None:
+        """File of the placement of partitions on lanes, whether it exists or not; None on Kafka."""
+        broker = urls.parse_broker(self.broker, self.data / "log")
+        return broker.directory / PLACEMENT if isinstance(broker, urls.Embedded) else None
 
 
 def _room_for(chunk_limit: int) -> tuple[int, int]:

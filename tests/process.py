@@ -80,6 +80,8 @@ class ServiceProcess:
             "EARSHOT_PORT": str(self.port),
             "EARSHOT_DATA": str(data),
             "EARSHOT_BUNDLED_ENGINES": "false",
+            # Otherwise it follows the number of cores.
+            "EARSHOT_LANES": "1",
             "EARSHOT_BOOTSTRAP_PROJECT_KEY": KEY,
             "EARSHOT_BOOTSTRAP_ORG_KEY": ORG_KEY,
             "EARSHOT_ADMIN_KEY": ADMIN_KEY,

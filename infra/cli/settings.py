@@ -40,7 +40,11 @@ def config(
 
 def redacted(settings: Settings) -> dict[str, Value]:
     """Return the settings in force by environment variable, redacted."""
-    in_force = dict(settings) | {"database_url": settings.database, "partitions": settings.partition_count}
+    in_force = dict(settings) | {
+        "database_url": settings.database,
+        "partitions": settings.partition_count,
+        "lanes": settings.lane_count,
+    }
     return {variable(field): _plain(value) for field, value in in_force.items()}
 
 

@@ -22,8 +22,8 @@ from infra.disk import sync, sync_all
 from infra.service import data_directory
 from infra.service.data_directory import DATABASE, LOG, MODELS, SCRATCH, VOICES, log_part
 from infra.service.directories import database_file
-from infra.service.lanes import FILE, Placement, lanes_of
-from infra.settings import Settings
+from infra.service.lanes import Placement, lanes_of
+from infra.settings import PLACEMENT, Settings
 from infra.urls import Embedded
 from streams.embedded import log_store as store
 from streams.embedded.marks import FILE as MARKS
@@ -63,7 +63,7 @@ def make(settings: Settings, target: Path) -> Contents:
     places = data_directory.places(settings)
     there = {name for name, path in places.items() if path.exists()}
     # With Kafka and PostgreSQL there are only models and voices.
-    if not there or not (there - {MODELS, VOICES} or places.keys() <= {MODELS, VOICES}):
+    if not there or not (there - {PLACEMENT, MODELS, VOICES} or places.keys() <= {MODELS, VOICES}):
         raise ServiceError(f"there is nothing to back up in {settings.data}: set EARSHOT_DATA as for the service")
     _check_target(target, places)
     partial = target.with_name(f"{target.name}{INCOMPLETE}")
@@ -135,9 +135,7 @@ def _copy_all(settings: Settings, places: dict[str, Path], into: Path) -> None:
         with pinned(log.parent) as found:
             _copy_new(found, into / name)
         (into / name / "lock").unlink()
-    if FILE in places:
-        _copy_new(places[FILE], into / FILE)
-    for name in MODELS, VOICES:
+    for name in PLACEMENT, MODELS, VOICES:
         if name in places and places[name].exists():
             _copy_new(places[name], into / name)
     if database is not None:
@@ -252,7 +250,7 @@ def _read(source: Path) -> Contents:
 
 def _placement(source: Path) -> Placement:
     """Return the placement of a backup's logs."""
-    file = source / FILE
+    file = source / PLACEMENT
     return msgspec.json.decode(file.read_bytes(), type=Placement) if file.exists() else Placement(0, (frozenset(),))
 
 

@@ -16,7 +16,7 @@ from infra.service.directories import OWN, database_file
 from infra.service.lanes import Placement
 from infra.service.lives import CRASH, LIVES
 from infra.service.voices import local_directory
-from infra.settings import LANES, Lane, Settings
+from infra.settings import LANES, PLACEMENT, Lane, Settings
 from infra.urls import Embedded
 from streams.embedded.errors import LogLocked
 from streams.embedded.lock import DirectoryLock
@@ -52,8 +52,7 @@ def places(settings: Settings, placement: Placement | None = None) -> dict[str, 
     if isinstance(settings.log, Embedded):
         placement = placement or lanes.stored(settings)
         found |= {log_part(one): log(settings.of_lane(one)) for one in placement.lanes()}
-        if placement.generation:
-            found[lanes.FILE] = lanes.placement_file(settings)
+        found[PLACEMENT] = settings.placement_file
     return {name: path for name, path in found.items() if path is not None}
 
 
@@ -158,7 +157,7 @@ def contents(settings: Settings) -> list[Path]:
         if settings.log.directory != settings.data:
             found += settings.log.directory.glob(f"{LANES}*")
     found += settings.data.glob(f"{LANES}*")
-    if (placement := lanes.placement_file(settings)) is not None:
+    if (placement := settings.placement_file) is not None:
         found.append(placement)
     if database := database_file(settings):
         found += [database.with_name(database.name + suffix) for suffix in SUFFIXES]

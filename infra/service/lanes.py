@@ -1,7 +1,8 @@
 """Lanes: whole nodes of one machine behind one port, each with an event loop and partitions of its own.
 
 On the embedded log, a file beside it has the placement: which lane has which partitions, and in which directories lanes
-are. Without the file there is one lane with all of them. On Kafka the group assigns partitions to lanes as to any node.
+are. The first start writes it. Without the file there is one lane with all of them. On Kafka the group assigns
+partitions to lanes as to any node.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -20,13 +20,10 @@ from infra.errors import WrongSetting
 from infra.settings import LANES, Lane, Settings
 from infra.transport.lanes import Lanes, LaneStates
 from infra.transport.tallies import LaneTallies
-from infra.urls import Embedded
 from streams.embedded import layout
 from streams.ownership import Assignment
 from topics.errors import ServiceError
 
-#: The file of the placement, in the directory of the log.
-FILE: Final = "lanes"
 #: The version of the orders, the mail between lanes, and the placement.
 PROTOCOL: Final = 1
 
@@ -123,7 +120,7 @@ def stored(settings: Settings) -> Placement:
     Raises:
         ServiceError: it is missing, cannot be read, or is of another number of partitions.
     """
-    file, count = placement_file(settings), settings.lane_count
+    file, count = settings.placement_file, settings.lane_count
     if file is None:
         return Placement(int(count > 1), (frozenset(),) * count)
     everything = frozenset(range(settings.partition_count))
@@ -147,7 +144,7 @@ def stored(settings: Settings) -> Placement:
 
 def store(settings: Settings, placement: Placement) -> None:
     """Replace the placement of a data directory, durably."""
-    if (file := placement_file(settings)) is not None:
+    if (file := settings.placement_file) is not None:
         replace_file(file, msgspec.json.encode(placement))
         sync(file.parent)
 
@@ -169,12 +166,6 @@ def balanced(before: Sequence[frozenset[int]], count: int) -> tuple[frozenset[in
     kept = [there[number][: shares[number]] for number in range(count)]
     homeless = iter(sorted(_all(before) - _all(kept)))
     return tuple(frozenset((*one, *islice(homeless, shares[number] - len(one)))) for number, one in enumerate(kept))
-
-
-def placement_file(settings: Settings) -> Path | None:
-    """Return the file of the placement, whether it exists or not; None on Kafka."""
-    broker = settings.log
-    return broker.directory / FILE if isinstance(broker, Embedded) else None
 
 
 def _all(placement: Iterable[Iterable[int]]) -> set[int]:

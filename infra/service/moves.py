@@ -52,6 +52,9 @@ def settle(settings: Settings, name: bytes | None) -> Placement:
         return before
     _clean(settings, before)
     if len(before.partitions) == count:
+        if (file := settings.placement_file) is not None and not file.exists():
+            # Later starts have as many partitions, whatever the machine is.
+            lanes.store(settings, before)
         return before
     after = Placement(before.generation + 1, lanes.balanced(before.partitions, count))
     sources, targets = ([settings.of_lane(lane) for lane in one.lanes()] for one in (before, after))

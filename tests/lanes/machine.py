@@ -14,8 +14,8 @@ def lane_processes(machine: ServiceProcess) -> list[psutil.Process]:
     """Return the processes of the lanes, by number, of those that run."""
     assert machine.process is not None
     children = living(psutil.Process(machine.process.pid))
-    names = {one.name(): one for one in children}
-    return [names[name] for name in sorted(names) if name.removeprefix("lane ").isdigit()]
+    named = {one.name().removeprefix("lane "): one for one in children}
+    return [named[name] for name in sorted(filter(str.isdigit, named), key=int)]
 
 
 def templates(machine: ServiceProcess) -> list[psutil.Process]:

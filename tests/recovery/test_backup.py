@@ -119,7 +119,7 @@ def test_documented_backup_of_embedded_log_is_restored(tmp_path: Path, engines: 
     story = Story(service)
     before = story.answers(service)
     said = run_earshot(0, service, tmp_path / "backup")
-    assert "backup holds earshot.db, voices, models, log of" in said
+    assert "backup holds earshot.db, voices, models, log, lanes of" in said
     assert service.stop() == 0, service.tail()
     shutil.rmtree(service.data)
     restored = ServiceProcess(tmp_path / "restored", **settings)

@@ -17,10 +17,17 @@ from infra.cli import add_commands
 from infra.db.database import Database
 from infra.teaching import background
 from infra.teaching.background import Background, ContextKind
+from streams import cores
 from streams.models.manifest import Manifest
 from tests import postgres
 
 T = TypeVar("T")
+
+
+@pytest.fixture(autouse=True)
+def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lanes do not start by themselves, whatever the machine is."""
+    monkeypatch.setattr(cores, "usable", lambda: 2)
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """Settings: defaults, one line for each wrong one, no secrets in messages, and connections to other services."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any, get_args
@@ -13,8 +14,9 @@ from infra import urls
 from infra.cli.settings import markdown
 from infra.engine_settings import EngineName
 from infra.errors import WrongSetting, variable
-from infra.settings import SECRETS, Settings, faults, load, typing_errors
+from infra.settings import SECRETS, Lane, Settings, faults, load, typing_errors
 from infra.urls import Broker, Embedded, Kafka
+from streams import cores
 from streams.kafka.connection import KafkaConnection
 from tests.conftest import ROOT
 from topics import catalog
@@ -72,6 +74,48 @@ def test_paths_follow_data_directory(tmp_path: Path) -> None:
     assert settings.log == Embedded(tmp_path / "log")
     assert settings.database == f"sqlite+aiosqlite:///{tmp_path}/earshot.db"
     assert settings.partition_count == 8
+
+
+@pytest.mark.parametrize(
+    ("usable", "given", "lanes", "partitions"),
+    [
+        (2, {}, 1, 4),
+        (7, {}, 1, 4),
+        (8, {}, 2, 16),
+        (16, {}, 4, 16),
+        (96, {}, 16, 16),
+        (16, {"lanes": 1}, 1, 4),
+        (2, {"lanes": 3}, 3, 16),
+        (16, {"partitions": 2}, 2, 2),
+        (16, {"partitions": 1}, 1, 1),
+        (16, {"broker": "kafka://a:9092"}, 4, 16),
+        (4, {"broker": "kafka://a:9092"}, 1, 16),
+    ],
+)
+def test_lanes_follow_cores_and_partitions(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, usable: int, given: dict[str, Any], lanes: int, partitions: int
+) -> None:
+    monkeypatch.setattr(cores, "usable", lambda: usable)
+    settings = Settings(data=tmp_path, **given)
+    assert (settings.lane_count, settings.partition_count) == (lanes, partitions)
+
+
+@pytest.mark.parametrize(("there", "lanes"), [(None, 4), (16, 4), (4, 4), (3, 3)])
+def test_directory_keeps_its_partitions_whatever_the_cores_are(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, there: int | None, lanes: int
+) -> None:
+    """Without a file of the placement a log has one lane."""
+    (tmp_path / "log" / "log").mkdir(parents=True)
+    if there is not None:
+        placed = {"generation": 0, "partitions": [list(range(there))]}
+        (tmp_path / "log" / "lanes").write_text(json.dumps(placed))
+    monkeypatch.setattr(cores, "usable", lambda: 16)
+    settings = Settings(data=tmp_path)
+    assert (settings.partition_count, settings.lane_count) == (there or 4, lanes)
+    assert settings.of_lane(Lane(1, 2, 3)).partition_count == (there or 4)
+    monkeypatch.setattr(cores, "usable", lambda: 2)
+    assert (Settings(data=tmp_path).partition_count, Settings(data=tmp_path).lane_count) == (there or 4, 1)
+    assert Settings(data=tmp_path, partitions=8).partition_count == 8
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,7 @@ def test_config_shows_settings_and_redacts_secrets(
     assert shown["EARSHOT_BOOTSTRAP_ORG_KEY"] == "…ters"
     assert shown["EARSHOT_BOOTSTRAP_PROJECT_KEY"] is None
     assert (shown["EARSHOT_PORT"], shown["EARSHOT_PARTITIONS"], shown["EARSHOT_DATA"]) == (9000, 4, str(tmp_path))
+    assert shown["EARSHOT_LANES"] == 1
     lines = invoked(app, "config").stdout.splitlines()
     sources = [line.split()[-1] for line in lines if line.startswith(("EARSHOT_PORT", "EARSHOT_HOST"))]
     assert sources == ["default", "environment"]

@@ -15,6 +15,7 @@ from infra.service import data_directory, lanes, moves
 from infra.service.lanes import Placement
 from infra.service.options import node_options
 from infra.settings import Lane, Settings
+from streams import cores
 from streams.embedded.embedded_log import EmbeddedLog
 from streams.embedded.errors import LogDamaged
 from streams.embedded.marks import FILE, Marks
@@ -194,6 +195,18 @@ def test_log_that_has_lost_something_is_not_moved(filled: Settings, lost: str) -
     with pytest.raises(LogDamaged, match="is missing, although" if lost == "everything" else "there were 1000000"):
         moves.settle(settings(filled.data, 2), NAME)
     assert len(lanes.stored(filled).partitions) == 1
+
+
+def test_first_start_stores_how_many_partitions_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Later ones have as many, on a machine with other cores, and move them to the lanes that it has."""
+    (tmp_path / "log").mkdir()
+    first = moves.settle(Settings(data=tmp_path), NAME)
+    assert first == lanes.stored(Settings(data=tmp_path)) == Placement(0, (frozenset(range(4)),))
+    monkeypatch.setattr(cores, "usable", lambda: 12)
+    moved = moves.settle(Settings(data=tmp_path), NAME)
+    assert moved == Placement(1, frozen({0, 1}, {2}, {3}))
+    monkeypatch.setattr(cores, "usable", lambda: 2)
+    assert moves.settle(Settings(data=tmp_path), NAME) == Placement(2, (frozenset(range(4)),))
 
 
 def test_move_needs_room_on_the_disk(filled: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,7 +50,14 @@ def serving(
     chosen = {f"EARSHOT_{name.upper()}": str(value) for name, value in settings.items()}
     with subprocess.Popen(
         [*shell, sys.executable, "-m", "infra.cli", "serve"],
-        env={**clean, "EARSHOT_DATA": str(data), "EARSHOT_BUNDLED_ENGINES": "0", "EARSHOT_PORT": "0", **chosen},
+        env={
+            **clean,
+            "EARSHOT_DATA": str(data),
+            "EARSHOT_BUNDLED_ENGINES": "0",
+            "EARSHOT_PORT": "0",
+            "EARSHOT_LANES": "1",
+            **chosen,
+        },
         stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,

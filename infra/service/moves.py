@@ -57,10 +57,13 @@ def settle(settings: Settings, name: bytes | None) -> Placement:
             lanes.store(settings, before)
         return before
     after = Placement(before.generation + 1, lanes.balanced(before.partitions, count))
+    file = lanes.placement_file(settings)
+    # A start with several lanes stores the placement before it names the log.
+    begun = name is not None and file is not None and not file.exists()
     sources, targets = ([settings.of_lane(lane) for lane in one.lanes()] for one in (before, after))
     try:
         lanes.store(settings, before)
-        _copy(sources, targets, before, after, name)
+        _copy(sources, targets, before, after, name, begun)
     except OSError as error:
         raise ServiceError(f"the lanes cannot be written: {error.strerror} ({error.filename})") from error
     lanes.store(settings, after)
@@ -101,6 +104,7 @@ def _copy(
     before: Placement,
     after: Placement,
     name: bytes | None,
+    begun: bool,
 ) -> None:
     places = [data_directory.log(one) for one in sources]
     size = sum(file.stat().st_size for place in places for file in place.rglob("*") if file.is_file())
@@ -116,7 +120,8 @@ def _copy(
         stores: list[Store | None] = []
         for place, marks in zip(places, before_marks, strict=True):
             # A lane that never started has no log.
-            opened = Store.open(place, marks.group, name, whole=True) if place.exists() or marks.group else None
+            there = begun or place.exists() or marks.group
+            opened = Store.open(place, marks.group, name, whole=True) if there else None
             if opened is not None:
                 stack.callback(opened.close)
                 name = opened.name()

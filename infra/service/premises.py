@@ -92,6 +92,7 @@ class Premises:
         if len(placement.partitions) == self.settings.lane_count:
             return await asyncio.to_thread(moves.settle, self.settings, None)
         if self.database.file is not None and (name := await log_name(self.database)) is None:
+            lanes.store(self.settings, placement)
             # Before there is a log: two lanes would each choose a name.
             await note_log_name(self.database, name := os.urandom(16))
         return await asyncio.to_thread(moves.settle, self.settings, name)

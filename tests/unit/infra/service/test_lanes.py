@@ -227,6 +227,13 @@ def test_wrong_numbers_and_damaged_placements_are_named(filled: Settings) -> Non
         lanes.stored(filled)
 
 
+def test_log_that_only_the_database_remembers_is_missed(filled: Settings) -> None:
+    for lost in (data_directory.log(filled), data_directory.tables(filled)):
+        shutil.rmtree(lost)
+    with pytest.raises(LogDamaged, match="is missing, although"):
+        moves.settle(settings(filled.data, 2), NAME)
+
+
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_lost_placement_is_refused_and_nothing_removed(filled: Settings, count: int) -> None:
     moves.settle(settings(filled.data, 2), NAME)
@@ -240,6 +247,7 @@ def test_lost_placement_is_refused_and_nothing_removed(filled: Settings, count: 
 def test_lanes_of_a_new_directory_share_the_name_of_the_log(tmp_path: Path) -> None:
     (tmp_path / "log").mkdir()
     machine = settings(tmp_path, 2)
+    lanes.store(machine, lanes.stored(machine))
     moves.settle(machine, NAME)
     assert contents(machine) == {}
     assert all(lane.workers >= 1 and lane.queue_bytes < machine.queue_bytes for lane in lanes.lanes_of(machine))

@@ -31,11 +31,8 @@ class HolderQuota:
         self._retry_after = retry_after
         #: By the names of the holder: none for all, the organization, the organization and the project.
         self._held = tally or OwnTally()
-
-    @property
-    def used(self) -> int:
-        """Number of places taken."""
-        return self._held.total(())
+        #: Number of places taken here, without those of other lanes.
+        self.used = 0
 
     def take(self, holder: Holder) -> None:
         """Take a place.
@@ -46,12 +43,15 @@ class HolderQuota:
         for names, places in reversed(list(enumerate(self._places))):
             if self._held.total(holder[:names]) >= places.number:
                 raise Unavailable(places.full, self._retry_after)
-        for names in range(len(self._places)):
-            self._held.add(holder[:names], 1)
+        self._count(holder, 1)
 
     def give_back(self, holder: Holder) -> None:
+        self._count(holder, -1)
+
+    def _count(self, holder: Holder, number: int) -> None:
+        self.used += number
         for names in range(len(self._places)):
-            self._held.add(holder[:names], -1)
+            self._held.add(holder[:names], number)
 
     @contextmanager
     def place(self, holder: Holder) -> Iterator[None]:

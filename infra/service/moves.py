@@ -19,7 +19,6 @@ from infra.service.data_directory import tables
 from infra.service.lanes import Placement
 from infra.service.lives import LIVES
 from infra.settings import LANES, Settings
-from infra.urls import Embedded
 from streams.embedded.log_store import MIB, Store
 from streams.embedded.marks import FILE as MARKS
 from streams.embedded.marks import Marks
@@ -46,20 +45,19 @@ def settle(settings: Settings, name: bytes | None) -> Placement:
         WrongSetting: there are fewer partitions than lanes.
         ServiceError: the disk has no room for the copies, or a log cannot be read.
     """
-    before, count = lanes.stored(settings), settings.lane_count
-    if not isinstance(settings.log, Embedded):
+    before, count, file = lanes.stored(settings), settings.lane_count, settings.placement_file
+    if file is None:
         _remove_unused(settings)
         return before
     _clean(settings, before)
     if len(before.partitions) == count:
-        if (file := settings.placement_file) is not None and not file.exists():
+        if not file.exists():
             # Later starts have as many partitions, whatever the machine is.
             lanes.store(settings, before)
         return before
     after = Placement(before.generation + 1, lanes.balanced(before.partitions, count))
-    file = lanes.placement_file(settings)
-    # A start with several lanes stores the placement before it names the log.
-    begun = name is not None and file is not None and not file.exists()
+    # A start stores the placement before it names the log.
+    begun = name is not None and not file.exists()
     sources, targets = ([settings.of_lane(lane) for lane in one.lanes()] for one in (before, after))
     try:
         lanes.store(settings, before)

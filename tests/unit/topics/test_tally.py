@@ -4,8 +4,11 @@ import os
 
 import pytest
 
+from app.http.holder_quota import HolderQuota, Places
 from infra.transport.tallies import LANE_BYTES, LaneTallies
+from topics.errors import Unavailable
 from topics.tally import Published
+from topics.turns import Holder
 
 
 @pytest.fixture
@@ -24,6 +27,16 @@ def test_each_lane_sees_what_all_have(lanes: list[LaneTallies]) -> None:
     uploads[0].add(("o", "p"), -1)
     lanes[2].clear()
     assert uploads[1].total(("o", "p")) == 2
+
+
+def test_quota_shows_its_own_places_and_bounds_those_of_all(lanes: list[LaneTallies]) -> None:
+    places, holder = Places(2, "full"), Holder("o", "p")
+    here, there = (HolderQuota(places, places, places, 1, lane("uploads")) for lane in lanes[:2])
+    here.take(holder)
+    there.take(holder)
+    with pytest.raises(Unavailable, match="full"):
+        here.take(holder)
+    assert (here.used, there.used) == (1, 1)
 
 
 def test_names_that_meet_are_never_counted_too_low(lanes: list[LaneTallies]) -> None:

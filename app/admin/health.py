@@ -15,6 +15,8 @@ FULL: Final = 0.8
 #: Seconds that audio may wait for analysis, and a job's services for their start.
 LATE: Final = 10.0
 LATE_JOBS: Final = 300.0
+#: Seconds that a machine's clock may differ from the log's.
+WRONG_CLOCK: Final = 5.0
 #: A disk is nearly full below this share of free space, or below twice the free space that uploads must leave.
 NEARLY_FULL: Final = 0.05
 
@@ -61,6 +63,9 @@ def _findings(facts: NodeFacts) -> Iterator[Finding]:
         yield Finding("slow", f"audio has waited for {facts.lag_seconds:.0f} s to be analysed")
     if facts.job_lag_seconds > LATE_JOBS:
         yield Finding("slow", f"a job has waited for {facts.job_lag_seconds:.0f} s")
+    if abs(ahead := facts.clock_ahead_seconds) > WRONG_CLOCK:
+        differs = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} the log's"
+        yield Finding("slow", f"the clock of this machine is {differs}: synchronise both")
     if facts.parked is not None and facts.parked.count:
         yield Finding("slow", f"{facts.parked.count} records could not be read and were set aside")
 

@@ -36,7 +36,7 @@ COMMANDS: Final[Mapping[str, Sequence[str]]] = {
     "accounts": ["org", "project", "projects", "key"],
     "link": ["link"],
     "usage": ["usage"],
-    "nodes": ["nodes"],
+    "cluster": ["cluster"],
     "partitions": ["partitions"],
     "settings": ["config"],
     "interface": ["interface"],

@@ -14,7 +14,7 @@ import msgspec
 from infra.db.database import Database
 from streams.clients.client import EngineClient
 from streams.models.loaded_models import LoadedModels
-from streams.node.inspection import Inspection, LogFacts
+from streams.node.inspection import UNKNOWN, Inspection, LogFacts
 from streams.node.node import Node
 from streams.tables.tables import Tables
 from topics.ports.nodes import AsideFacts, DiskFacts, EngineFacts, NodeFacts
@@ -68,7 +68,7 @@ class ServiceNodes:
             self._outdated_speakers(),
             asyncio.to_thread(_aside, node.partitions.tables),
         )
-        known = told if isinstance(told, LogFacts) else None
+        known = told if isinstance(told, LogFacts) else UNKNOWN
         rebuilt = node.partitions.tables.rebuilt
         sessions, jobs = (sum(len(store.projects) for store in workload.all_serving()) for workload in node.workloads)
         return NodeFacts(
@@ -77,14 +77,14 @@ class ServiceNodes:
             up_seconds=int(time.monotonic() - self._began),
             lane=self._lane,
             not_ready=node.ready(),
-            partitions=self._inspection.partitions({} if known is None else known.bounds),
+            partitions=self._inspection.partitions(known),
             partition_count=node.owners.partitions,
             queues=self._inspection.queues(),
             engines=engines,
             workers=self._inspection.workers(),
             models=self._models.loaded,
             disks=self._disk_facts(),
-            parked=None if known is None else known.parked,
+            parked=None if isinstance(told, str) else known.parked,
             log_error=told if isinstance(told, str) else None,
             sessions=sessions,
             jobs=jobs,
@@ -95,6 +95,8 @@ class ServiceNodes:
             aside=aside,
             outdated_speakers=outdated,
             database_error=database_error(self._database),
+            standbys=self._inspection.standbys(known),
+            clock_ahead_seconds=self._inspection.clock_ahead_seconds(),
         )
 
     async def close(self) -> None:

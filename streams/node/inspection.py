@@ -13,7 +13,7 @@ from streams.node.node import Node
 from streams.node.owner import PartitionOwner
 from streams.workers.worker_slot import WorkerSlot
 from topics import record_codec
-from topics.catalog import FOLDED, PARKED, TopicPartition
+from topics.catalog import CHANGELOG, FOLDED, PARKED, TopicPartition
 from topics.errors import EarshotError, RecordError
 from topics.ports.nodes import (
     NEWEST_PARKED,
@@ -21,6 +21,7 @@ from topics.ports.nodes import (
     ParkedRecord,
     PartitionFacts,
     QueueFacts,
+    StandbyFacts,
     TopicPlace,
     WorkerFacts,
 )
@@ -37,7 +38,13 @@ class LogFacts(msgspec.Struct, frozen=True):
     """The log's facts about a node's partitions."""
 
     bounds: Bounds
+    #: For each partition that is folded or followed, the records that wait for it, and seconds since the first came.
+    behind: Mapping[TopicPartition, tuple[int, float]]
     parked: ParkedFacts
+
+
+#: When the log does not answer.
+UNKNOWN: Final = LogFacts({}, {}, ParkedFacts(0, []))
 
 
 class Inspection:
@@ -66,9 +73,21 @@ class Inspection:
             return str(error)
         return reading.result()
 
-    def partitions(self, bounds: Bounds) -> list[PartitionFacts]:
+    def partitions(self, log: LogFacts) -> list[PartitionFacts]:
         """Return the node's partitions by number; missing bounds are replaced by the ends that the node knows."""
-        return [_partition(owner, bounds) for owner in sorted(self._node.owners, key=lambda owner: owner.number)]
+        return [_partition(owner, log) for owner in sorted(self._node.owners, key=lambda owner: owner.number)]
+
+    def standbys(self, log: LogFacts) -> list[StandbyFacts]:
+        """Return the partitions that this node stands by for, by number."""
+        places = sorted(self._node.partitions.standbys.places().items())
+        return [
+            StandbyFacts(number, *log.behind.get(TopicPartition(CHANGELOG, number), (0, 0.0)), fault)
+            for number, (_, fault) in places
+        ]
+
+    def clock_ahead_seconds(self) -> float:
+        """Return how far this machine's clock is ahead of the log's, as far as this node knows."""
+        return round((self._node.backend.now_ms() - self._node.backend.log_ms()) / 1000, 1)
 
     def queues(self) -> list[QueueFacts]:
         node = self._node
@@ -97,15 +116,30 @@ class Inspection:
 
     async def _read_log(self) -> LogFacts:
         numbers = [owner.number for owner in self._node.owners]
-        topics = (*FOLDED, *PARKED.values())
-        bounds = await self._node.backend.bounds([TopicPartition(topic, n) for topic in topics for n in numbers])
+        standbys = self._node.partitions.standbys.places()
+        places = {TopicPartition(CHANGELOG, number): applied for number, (applied, _) in standbys.items()}
+        places |= {one.tp: one.position for owner in self._node.owners for one in owner.consumers.values()}
+        asked = {TopicPartition(topic, n) for topic in (*FOLDED, *PARKED.values()) for n in numbers} | places.keys()
+        bounds = await self._node.backend.bounds(sorted(asked))
+        behind = await asyncio.gather(*(self._behind(tp, place, bounds[tp][1]) for tp, place in places.items()))
         parked = {tp: bounds[tp] for tp in bounds if tp.topic in PARKED.values()}
         for tp in self._newest.keys() - parked.keys():  # Other nodes own these now.
             del self._newest[tp]
             self._read_to.pop(tp, None)
         for tp, (begin, end) in parked.items():
             await self._read_parked(tp, begin, end)
-        return LogFacts(bounds, ParkedFacts(sum(end - begin for begin, end in parked.values()), self._shown(parked)))
+        shown = ParkedFacts(sum(end - begin for begin, end in parked.values()), self._shown(parked))
+        return LogFacts(bounds, dict(zip(places, behind, strict=True)), shown)
+
+    async def _behind(self, tp: TopicPartition, position: int, end: int) -> tuple[int, float]:
+        """Return how many records from a position on are left, and the age of the first in seconds."""
+        if position < end:
+            async with aclosing(self._node.backend.read(tp, position, end)) as reading:
+                async for records in reading:
+                    if records:
+                        age_ms = self._node.backend.log_ms() - records[0].timestamp
+                        return end - position, round(max(0, age_ms) / 1000, 1)
+        return 0, 0.0  # Compaction may have removed all of them.
 
     async def _read_parked(self, tp: TopicPartition, begin: int, end: int) -> None:
         start = max(begin, end - NEWEST_PARKED, self._read_to.get(tp, 0))
@@ -152,11 +186,12 @@ def _worker(slot: WorkerSlot) -> WorkerFacts:
     )
 
 
-def _partition(owner: PartitionOwner, bounds: Bounds) -> PartitionFacts:
+def _partition(owner: PartitionOwner, log: LogFacts) -> PartitionFacts:
     places = []
     for _, consumer in sorted(owner.consumers.items()):
-        end = max(consumer.end, bounds.get(consumer.tp, (0, 0))[1])
-        places.append(TopicPlace(consumer.topic, consumer.position, max(0, end - consumer.position)))
+        behind = max(consumer.end, log.bounds.get(consumer.tp, (0, 0))[1]) - consumer.position
+        seconds = log.behind.get(consumer.tp, (0, 0.0))[1] if behind > 0 else 0.0
+        places.append(TopicPlace(consumer.topic, consumer.position, max(0, behind), seconds))
     return PartitionFacts(
         owner.number,
         "stopped" if owner.stopped else "serving" if owner.serving else "coming",

@@ -57,6 +57,15 @@ class Standbys:
     def __iter__(self) -> Iterator[PartitionRows]:
         return iter([standby.rows for standby in self._open.values()])
 
+    def places(self) -> dict[int, tuple[int, str | None]]:
+        """Return how far each partition to follow is applied, by number, and why it is not followed now."""
+        there: dict[int, tuple[int, str | None]] = dict.fromkeys(self._wanted, (0, "its table is not open"))
+        for number in self._wanted & self._open.keys():
+            standby = self._open[number]
+            fault = None if standby.fault is None else str(standby.fault) or repr(standby.fault)
+            there[number] = standby.rows.applied.offset, fault
+        return there
+
     async def promote(self, number: int) -> PartitionRows:
         """Hand over the table of a partition that this node now owns; raise DatabaseFailed if it cannot be opened."""
         # A thread cannot be cancelled: if this call is, the next call finds the table that the thread opens.

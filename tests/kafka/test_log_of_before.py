@@ -78,7 +78,7 @@ class Scene:
         return {httpx2.get(f"{self.node.url}/audio_sessions/{one}/status").status_code for one in self.sessions}
 
     def told(self, words: str) -> bool:
-        """Return whether `/readyz` or `earshot nodes` says something."""
+        """Return whether `/readyz` or `earshot cluster` says something."""
         facts = self.node.operate("GET", "/nodes")
         return re.search(words, httpx2.get(f"{self.node.url}/readyz").text + str(facts)) is not None
 

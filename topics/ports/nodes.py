@@ -16,6 +16,7 @@ class TopicPlace(msgspec.Struct, frozen=True):
     topic: str
     folded: Annotated[int, Meta(description="The offset below which everything is folded.")]
     behind: Annotated[int, Meta(description="Records not folded yet.")]
+    behind_seconds: Annotated[float, Meta(description="Age of the oldest of them.")] = 0.0
 
 
 class PartitionFacts(msgspec.Struct, frozen=True):
@@ -26,6 +27,15 @@ class PartitionFacts(msgspec.Struct, frozen=True):
     epoch: Annotated[int, Meta(description="Its owner's, on the changelog; 0 on a log of one process.")]
     topics: Sequence[TopicPlace]
     reason: Annotated[str | None, Meta(description="What it waits for, or why it stopped.")] = None
+
+
+class StandbyFacts(msgspec.Struct, frozen=True):
+    """A partition of another node whose table this node keeps up to date, to take it over at once."""
+
+    number: int
+    behind: Annotated[int, Meta(description="Records of its changelog that are not in the table yet.")]
+    behind_seconds: Annotated[float, Meta(description="Age of the oldest of them.")] = 0.0
+    reason: Annotated[str | None, Meta(description="Why it is not kept up to date now.")] = None
 
 
 class QueueFacts(msgspec.Struct, frozen=True):
@@ -140,6 +150,10 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
         str | None, Meta(description="How many registered speakers the current model cannot use, and what to do.")
     ] = None
     database_error: Annotated[str | None, Meta(description="Why the last use of the database failed.")] = None
+    standbys: Sequence[StandbyFacts] = msgspec.field(default_factory=list)
+    clock_ahead_seconds: Annotated[
+        float, Meta(description="How far the machine's clock is ahead of the log's, which stamps records.")
+    ] = 0.0
 
 
 class Nodes(Protocol):

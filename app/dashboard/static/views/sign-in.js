@@ -25,7 +25,7 @@ function NoOperator() {
   return html`<div class="card narrow"><p><strong>The operator's interface is off here, or has its own address.</strong></p>
     <p>To switch it on, make a key of 20 characters or more, and start the service again with it:</p>
     <pre>(umask 077; openssl rand -hex 16 > admin-key)\nEARSHOT_ADMIN_KEY_FILE=admin-key make run</pre>
-    <p>Then sign in with the line in the file <code>admin-key</code>. If <code>EARSHOT_ADMIN_LISTEN</code> is set, this page cannot reach the interface: use <code>earshot nodes --url</code>.</p>
+    <p>Then sign in with the line in the file <code>admin-key</code>. If <code>EARSHOT_ADMIN_LISTEN</code> is set, this page cannot reach the interface: use <code>earshot cluster --url</code>.</p>
     <p>Without it, the commands <code>earshot org</code>, <code>earshot project</code>, <code>earshot key</code> and <code>earshot usage</code> work on the service's machine.</p></div>`;
 }
 

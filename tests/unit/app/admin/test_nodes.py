@@ -98,6 +98,12 @@ def changed(**fields: Any) -> NodeFacts:
         (changed(outdated_speakers="2 of 2 speakers"), "slow", ["2 of 2 speakers"]),
         (changed(lag_seconds=11.0), "slow", ["audio has waited for 11 s to be analysed"]),
         (changed(job_lag_seconds=301.0), "slow", ["a job has waited for 301 s"]),
+        (changed(clock_ahead_seconds=-5.0), "good", []),
+        (
+            changed(clock_ahead_seconds=-5.6),
+            "slow",
+            ["the clock of this machine is 6 s behind the log's: synchronise both"],
+        ),
         (changed(parked=NODE.parked), "slow", ["1 records could not be read and were set aside"]),
     ],
 )

@@ -13,13 +13,14 @@ from typer.testing import CliRunner
 
 from app.admin.admin_bodies import NODE, NODES, NodeReport, NodesReport
 from infra.cli import build, engines, remote, tables
-from infra.cli import nodes as module
+from infra.cli import cluster as module
 from infra.engines import serving
 from infra.engines.speech.speech_models import SpeechSettings
 from infra.errors import WrongSetting
 from tests.ports import free_port
 from tests.unit.infra.conftest import app_of
 from topics.errors import Unauthorized
+from topics.ports.nodes import PartitionFacts, StandbyFacts, TopicPlace
 
 pytestmark = pytest.mark.slow
 
@@ -34,36 +35,56 @@ def asked(monkeypatch: pytest.MonkeyPatch, report: NodesReport, *arguments: str)
         return report
 
     monkeypatch.setattr(module, "_ask", ask)
-    done = CliRunner().invoke(build(), ["nodes", "--url", "http://barn:8000", *arguments])
+    done = CliRunner().invoke(build(), ["cluster", "--url", "http://barn:8000", *arguments])
     assert urls == ["http://barn:8000"]
     return done.exit_code, done.stdout
 
 
 def test_healthy_nodes_print_as_table(monkeypatch: pytest.MonkeyPatch) -> None:
     status, printed = asked(monkeypatch, WELL)
-    assert (status, len(printed.splitlines())) == (0, 4)
+    assert (status, len(printed.splitlines())) == (0, 6)
     assert "yamnet@e1f174ba-71e54a" in printed
-    assert printed.splitlines()[3].split() == ["4711", "http://barn:8000", "busy", "35%", "3", "0", "0", "all"]
+    assert printed.splitlines()[3].split() == ["0", "http://barn:8000", "serving", "0", "0", "-"]
+    assert printed.splitlines()[5].split() == ["4711", "http://barn:8000", "busy", "35%", "3", "0", "0", "all"]
 
 
 def test_unhealthy_nodes_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     status, printed = asked(monkeypatch, msgspec.structs.replace(NODES, missing=[3, 4]))
     assert status == 1
-    _, _, silent, _, _, *found = printed.splitlines()
-    assert silent.split()[:3] == ["http://shed:8000", "bad", "-"]
+    _, _, silent, _, _, _, _, *found = printed.splitlines()
+    assert silent.split()[:4] == ["http://shed:8000", "-", "bad", "-"]
     assert found[0] == "bad: no node serves partition 3, 4"
     assert found[-1] == "bad: http://shed:8000: it does not answer"
 
 
-def test_nodes_prints_json(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cluster_shows_owners_standbys_and_what_each_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    coming = PartitionFacts(1, "coming", 3, [TopicPlace("t", 5, 7, 2.5), TopicPlace("u", 5, 1, 0.1)], "its changelog")
+    barn = msgspec.structs.replace(NODE, partitions=[*NODE.partitions, coming], standbys=[])
+    standbys = [StandbyFacts(0, 12, 0.4), StandbyFacts(1, 0), StandbyFacts(2, 0, 0.0, "its table is not open")]
+    shed = msgspec.structs.replace(NODE, partitions=[], standbys=standbys)
+    nodes = [NodeReport(url, "good", [], node) for url, node in (("http://barn", barn), ("http://shed", shed))]
+    _, printed = asked(monkeypatch, NodesReport("bad", 3, [1, 2], nodes))
+    lines = [" ".join(line.split()) for line in printed.splitlines()]
+    assert lines[1:3] == [
+        f"http://barn {NODE.version} good 2 0 3 1 1 {NODE.models[0]}",
+        f"http://shed {NODE.version} good 0 3 3 1 1 {NODE.models[0]}",
+    ]
+    assert lines[4:7] == [
+        "0 http://barn serving 0 0 http://shed (12 behind, 0.4 s)",
+        "1 http://barn coming 8 2.5 http://shed its changelog",
+        "2 - - - - http://shed (its table is not open) an owner that answers",
+    ]
+
+
+def test_cluster_prints_json(monkeypatch: pytest.MonkeyPatch) -> None:
     status, printed = asked(monkeypatch, NODES, "--json")
     assert status == 1
     assert msgspec.json.decode(printed, type=NodesReport) == NODES
 
 
-def test_nodes_requires_admin_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cluster_requires_admin_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("EARSHOT_ADMIN_KEY", raising=False)
-    done = CliRunner().invoke(build(), ["nodes", "--url", "http://127.0.0.1:1"])
+    done = CliRunner().invoke(build(), ["cluster", "--url", "http://127.0.0.1:1"])
     assert isinstance(done.exception, Unauthorized)
 
 

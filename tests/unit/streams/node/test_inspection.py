@@ -4,17 +4,18 @@ import asyncio
 from unittest import mock
 
 import pytest
+from msgspec import structs
 
 from streams.node import inspection
-from streams.node.inspection import Inspection, LogFacts
+from streams.node.inspection import UNKNOWN, Inspection, LogFacts
 from streams.node.node import Node
 from tests.unit.streams.node.nodes import PARTITIONS, Home, log_of, send
 from tests.unit.streams.sessions.studio import STREAM, sound
 from tests.waiting import until
 from topics import record_codec
-from topics.catalog import COMMANDS, COMMANDS_PARKED, JOB_RESULTS_PARKED, TopicPartition
+from topics.catalog import CHANGELOG, COMMANDS, COMMANDS_PARKED, JOB_RESULTS_PARKED, TopicPartition
 from topics.errors import Unavailable
-from topics.ports.nodes import NEWEST_PARKED
+from topics.ports.nodes import NEWEST_PARKED, StandbyFacts
 from topics.records import Parked
 from topics.sessions.records import Chunk
 
@@ -43,7 +44,7 @@ async def test_report_of_partitions_queues_and_workers(node: Node) -> None:
         await send(node, id, STREAM, Chunk("c", 0, sound(1)))
     number = node.owners.number(session)
     assert node.owners.number(other) == number
-    partitions = look.partitions((await told(look)).bounds)
+    partitions = look.partitions(await told(look))
     assert [one.number for one in partitions] == list(range(PARTITIONS))
     assert {one.state for one in partitions} == {"serving"}
     (commands,) = [place for place in partitions[number].topics if place.topic == COMMANDS]
@@ -51,9 +52,10 @@ async def test_report_of_partitions_queues_and_workers(node: Node) -> None:
     queues = {queue.name: queue for queue in look.queues()}
     assert queues["records that wait for the log"].bytes_bound == 1000
     # Records appended by another process count as lag before this one has read them.
-    ends = {TopicPartition(COMMANDS, number): (0, 14)}
-    (commands,) = [place for place in look.partitions(ends)[number].topics if place.topic == COMMANDS]
-    assert commands.behind == 10
+    commands_there = TopicPartition(COMMANDS, number)
+    late = structs.replace(UNKNOWN, bounds={commands_there: (0, 14)}, behind={commands_there: (10, 2.5)})
+    (commands,) = [place for place in look.partitions(late)[number].topics if place.topic == COMMANDS]
+    assert (commands.behind, commands.behind_seconds) == (10, 2.5)
     await until(lambda: sum(one.sessions for one in look.workers()) == 2)
     await until(lambda: {one.state for one in look.workers()} == {"idle"})
     assert {one.project for one in look.workers()} == {None}
@@ -95,6 +97,22 @@ async def test_parked_records_are_counted_and_newest_shown(home: Home, node: Nod
     assert (await told(look)).parked.newest[0].cause.startswith("unreadable itself: record version 193")
 
 
+async def test_lag_of_standbys_is_counted_from_the_first_record_that_waits(home: Home, node: Node) -> None:
+    look = Inspection(node, 1000)
+    there = TopicPartition(CHANGELOG, 1)
+    await log_of(node).append(*there, b"k", b"v")
+    home.clock.now += 3
+    await log_of(node).append(*there, b"l", b"v")
+    (_, end) = (await node.backend.bounds([there]))[there]
+    places = {1: (end - 2, None), 2: (10**9, None), 3: (0, "its table is not open")}
+    with mock.patch.object(node.partitions.standbys, "places", return_value=places):
+        standbys = look.standbys(await told(look))
+    assert standbys[0] == StandbyFacts(1, 2, 3.0)
+    assert standbys[1] == StandbyFacts(2, 0, 0.0)
+    assert (standbys[2].number, standbys[2].reason) == (3, "its table is not open")
+    assert look.clock_ahead_seconds() == 0
+
+
 async def test_silent_log_is_reported_and_asked_once(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     look, asked = Inspection(node, 1000), 0
 
@@ -108,7 +126,7 @@ async def test_silent_log_is_reported_and_asked_once(node: Node, monkeypatch: py
         first, second = await asyncio.gather(look.log_facts(), look.log_facts())
         assert first == second == "the log did not answer within 0.05 s"
         assert asked == 1
-        assert look.partitions({})[0].topics[0].behind == 0
+        assert look.partitions(UNKNOWN)[0].topics[0].behind == 0
         await look.stop()
     look = Inspection(node, 1000)
     with mock.patch.object(node.backend, "bounds", side_effect=Unavailable("Kafka does not answer")):

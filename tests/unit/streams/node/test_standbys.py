@@ -90,6 +90,10 @@ async def test_standby_is_followed_from_its_table_position(house: House) -> None
     house.follower.come(1, (K, b"a"), (K, b"b"), (L, b"c"))
     await house.keep(1, 3)
     assert house.follower.followed == {1: 3, 3: 0}
+    house.follower.come(1, (K, b"d"), first=0)
+    house.standbys.assign(frozenset({1, 4}), frozenset())
+    fault = "its changelog begins again: it is of another log"
+    assert house.standbys.places() == {1: (3, fault), 4: (0, "its table is not open")}
 
 
 async def test_record_for_a_closed_standby_is_no_fault(house: House) -> None:

@@ -1,0 +1,109 @@
+"""`earshot cluster`: report the state of a running service's nodes and partitions."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from infra.cli.administration import admin_client
+from infra.cli.output import AsJson
+from infra.urls import local_url
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from app.admin.admin_bodies import NodesReport
+    from topics.ports.nodes import PartitionFacts
+
+
+Url = Annotated[
+    str | None,
+    typer.Option(
+        envvar="EARSHOT_ADMIN_URL",
+        help="Where the operator's interface is; by default on this machine, as the settings say.",
+    ),
+]
+
+
+def cluster(url: Url = None, as_json: AsJson = False) -> None:
+    """Print the state of each node and partition: owners, stand-bys, lag, faults; exit status 1 if something is bad.
+
+    It asks a running service with the operator's key, EARSHOT_ADMIN_KEY.
+    """
+    report = asyncio.run(_ask(url or _here()))
+    if as_json:
+        import msgspec
+
+        typer.echo(msgspec.json.format(msgspec.json.encode(report)).decode())
+    else:
+        _print(report)
+    if report.state == "bad":
+        raise typer.Exit(1)
+
+
+def _here() -> str:
+    from infra.settings import load
+    from infra.urls import host_and_port
+
+    settings = load()
+    return local_url(
+        *(host_and_port(settings.admin_listen) if settings.admin_listen else (settings.host, settings.port))
+    )
+
+
+async def _ask(url: str) -> NodesReport:
+    async with admin_client(url) as client:
+        return await client.nodes()
+
+
+def _print(report: NodesReport) -> None:
+    from infra.cli.tables import plain, print_parts, table
+
+    rows = table("node", "version", "state", "partitions", "stand-bys", "sessions", "jobs", "parked", "models")
+    workers = table("worker", "node", "state", "busy", "sessions", "waiting", "deaths", "serves")
+    for one in report.nodes:
+        node = one.node
+        if node is None:
+            rows.add_row(one.url, "-", one.state, *["-"] * 6)
+            continue
+        parked = "-" if node.parked is None else str(node.parked.count)
+        numbers = (len(node.partitions), len(node.standbys), node.sessions, node.jobs)
+        name = f"{one.url} (lane {node.lane})" if isinstance(node.lane, int) else one.url
+        rows.add_row(name, node.version, one.state, *map(str, numbers), parked, ", ".join(node.models))
+        for at in node.workers:
+            counts = map(str, (at.sessions, at.waiting, at.deaths))
+            serves = "all" if at.project is None else f"project {at.project}"
+            workers.add_row(str(at.process or "-"), one.url, at.state, f"{at.busy:.0%}", *counts, serves)
+    found = [f"{finding.state}: {one.url}: {finding.text}" for one in report.nodes for finding in one.findings]
+    if report.missing:
+        found.insert(0, f"bad: no node serves partition {', '.join(map(str, report.missing))}")
+    print_parts(rows, _partitions(report), *([workers] if workers.rows else []), *map(plain, found))
+
+
+def _partitions(report: NodesReport) -> Table:
+    """Return a table of the partitions: the owner, its lag, and what it waits for; the stand-bys, and theirs."""
+    from infra.cli.tables import plain, table
+
+    owners: dict[int, list[tuple[str, PartitionFacts]]] = {}
+    standbys: dict[int, list[str]] = {}
+    for one in report.nodes:
+        if one.node is None:
+            continue
+        for partition in one.node.partitions:
+            owners.setdefault(partition.number, []).append((one.url, partition))
+        for copy in one.node.standbys:
+            lag = copy.reason or (f"{copy.behind} behind, {copy.behind_seconds:g} s" if copy.behind else "")
+            standbys.setdefault(copy.number, []).append(f"{one.url} ({lag})" if lag else one.url)
+    rows = table("partition", "owner", "state", "behind", "seconds", "stand-by", "waits for")
+    for number in range(report.partitions):
+        copies = plain(", ".join(standbys.get(number, ["-"])))
+        for owner, partition in owners.get(number, []):
+            behind = sum(place.behind for place in partition.topics)
+            seconds = max((place.behind_seconds for place in partition.topics), default=0.0)
+            waits_for = plain(partition.reason or "")
+            rows.add_row(str(number), owner, partition.state, str(behind), f"{seconds:g}", copies, waits_for)
+        if number not in owners:
+            rows.add_row(str(number), *["-"] * 4, copies, "an owner that answers")
+    return rows

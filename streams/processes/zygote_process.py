@@ -31,6 +31,8 @@ KEPT_MEMORY: Final = dict.fromkeys(("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRES
 START_SECONDS: Final = 30.0
 #: Forking takes some milliseconds.
 FORK_SECONDS: Final = 5.0
+#: So does the end of a killed process.
+END_SECONDS: Final = 5.0
 #: For loading a model: a large one from a slow disk takes minutes, but others wait for a zygote that was stopped.
 LOADING: Final = Deadlines(processor=600.0, idle=30.0, wall=1200.0)
 
@@ -202,10 +204,15 @@ class ZygoteProcess:
 
     def stop(self) -> None:
         """End it and all remaining decoders, but not further zygotes."""
-        self._control.close()
         self._child.close()
         if self._process is not None:
             self._process.wait()
+        else:
+            self._control.settimeout(END_SECONDS)
+            with suppress(OSError):
+                while self._control.recv(messages.LENGTH_BYTES):  # Its end closes the socket.
+                    pass
+        self._control.close()
 
 
 class Zygote:

@@ -94,6 +94,7 @@ NOT_RUN: Final[dict[str, dict[str, str]]] = {
     "docs/jobs.md": {"from cochl.sense import": VENDOR},
     "docs/kafka.md": {
         "make kafka": KAFKA,
+        "make cluster": KAFKA,
         "EARSHOT_BROKER=": KAFKA,
         "export EARSHOT_BROKER=kafka://k1:9092": KAFKA,
         "export EARSHOT_KAFKA_PREFIX=": KAFKA,

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.kafka_launcher import jars
+from tests.kafka_launcher import jars, services
 from tests.kafka_launcher.jars import LauncherError
 from tests.kafka_launcher.launcher import KafkaCluster
 from tests.kafka_launcher.node import KafkaNode
+from tests.ports import free_ports
 
 
 @pytest.fixture
@@ -98,9 +99,10 @@ def test_nodes_outlive_one_that_stops(tmp_path: Path, monkeypatch: pytest.Monkey
     dead = {2}
     monkeypatch.setattr(KafkaNode, "running", property(lambda node: node.number not in dead))
     cluster = KafkaCluster(tmp_path, nodes=3, port=None)
-    (failure,) = cluster.watch(0)
-    assert "node 2 stopped" in str(failure)
-    assert cluster.watch(0) == [], "it is reported once"
+    failures = cluster.watch(0)
+    assert failures.keys() == {2}
+    assert "node 2 stopped" in str(failures[2])
+    assert cluster.watch(0) == {}, "it is reported once"
     dead |= {1, 3}
     with pytest.raises(LauncherError, match="node 3 stopped"):
         cluster.watch(0)
@@ -114,3 +116,14 @@ def test_taken_port_is_one_line(tmp_path: Path) -> None:
     assert ended.returncode == 1
     (line,) = ended.stderr.splitlines()
     assert line.startswith(f"kafka: port {port} is not free: Address already in use")
+
+
+def test_failed_start_of_services_leaves_none_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "PORT", free_ports(2)[0])
+    monkeypatch.setenv("EARSHOT_LANES", "none")
+    there = services.Services(tmp_path, 1, "127.0.0.1:1")
+    with pytest.raises(LauncherError, match=r"(?s)Earshot node 1 did not start; the end of .*EARSHOT_LANES: must be"):
+        there.__enter__()
+    assert there.nodes[0].process is None
+    with socket.create_server(("127.0.0.1", services.PORT)), pytest.raises(LauncherError, match="is not free"):
+        there.__enter__()

@@ -2,7 +2,6 @@
 
 import re
 import secrets
-import socket
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from types import MappingProxyType
 from typing import Final, Self
 
 from tests.kafka_launcher.jars import LauncherError
-from tests.kafka_launcher.node import Door, KafkaNode
+from tests.kafka_launcher.node import Door, KafkaNode, require_free
 from tests.kafka_launcher.security import BrokerSecurity
 from tests.ports import free_ports
 
@@ -72,6 +71,11 @@ class KafkaCluster:
         """`host:port` of each node's listener with TLS and authentication, joined by commas."""
         return ",".join(f"127.0.0.1:{door.port}" for door in self._secured)
 
+    @property
+    def processes(self) -> dict[int, int | None]:
+        """The number of each node's process, None if there is none."""
+        return {number: node.process for number, node in self._nodes.items()}
+
     def start(self) -> None:
         """Format new nodes, start all nodes, return when clients can work.
 
@@ -81,7 +85,7 @@ class KafkaCluster:
         """
         cluster = self._id()
         for port in (port for pair in self._ports.values() for port in pair):
-            _require_free(port)
+            require_free(port)
         if self._security is not None:
             self._security.make()
         try:
@@ -112,8 +116,8 @@ class KafkaCluster:
         node.start()
         node.wait(sum(other.running for other in self._nodes.values()))
 
-    def watch(self, seconds: float) -> list[LauncherError]:
-        """Sleep, then return an error for each node that stopped by itself since the last call.
+    def watch(self, seconds: float) -> dict[int, LauncherError]:
+        """Sleep, then return an error for each node, by number, that stopped by itself since the last call.
 
         Raises:
             LauncherError: The last node stopped.
@@ -122,7 +126,7 @@ class KafkaCluster:
         stopped = [node for node in self._nodes.values() if not node.running]
         if len(stopped) == len(self._nodes):
             raise stopped[-1].failure("stopped")
-        failures = [node.failure("stopped") for node in stopped if node.number not in self._stopped]
+        failures = {node.number: node.failure("stopped") for node in stopped if node.number not in self._stopped}
         self._stopped = {node.number for node in stopped}
         return failures
 
@@ -156,10 +160,3 @@ class KafkaCluster:
         for node, process in running.items():
             if process is not None and process.wait() != 0:
                 raise node.failure("could not format its data directory")
-
-
-def _require_free(port: int) -> None:
-    try:
-        socket.create_server(("127.0.0.1", port)).close()
-    except OSError as error:
-        raise LauncherError(f"port {port} is not free: {error.strerror}; is another Kafka running?") from None

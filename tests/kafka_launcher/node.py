@@ -2,6 +2,7 @@
 
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -60,7 +61,12 @@ class KafkaNode:
 
     @property
     def running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
+        return self.process is not None
+
+    @property
+    def process(self) -> int | None:
+        """The number of the process, None if there is none."""
+        return None if self._process is None or self._process.poll() is not None else self._process.pid
 
     def prepare(self, cluster: str) -> subprocess.Popen[bytes] | None:
         """Write the settings and start formatting the data directory; None if it is already formatted."""
@@ -119,7 +125,7 @@ class KafkaNode:
         java = jars.tool("java", "default-jre-headless")
         with self.log.open("ab") as log:
             return subprocess.Popen(
-                [*_with_parent(), java, *options, "-cp", f"{jars.jars()}/*", main, *arguments],
+                [*with_parent(), java, *options, "-cp", f"{jars.jars()}/*", main, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -140,7 +146,15 @@ def _known(port: int) -> int:
         return 0
 
 
-def _with_parent() -> list[str]:
+def require_free(port: int) -> None:
+    """Raise LauncherError if another process listens at a port."""
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError as error:
+        raise LauncherError(f"port {port} is not free: {error.strerror}; does another process listen there?") from None
+
+
+def with_parent() -> list[str]:
     """Return a command prefix that ends a process with its parent, if available (util-linux)."""
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", "TERM", "--"] if setpriv else []

@@ -85,10 +85,13 @@ def _remove_unused(settings: Settings) -> None:
 
 def _clean(settings: Settings, placement: Placement) -> None:
     """Remove lanes that the placement does not name: what is left of an interrupted move."""
-    directory = data_directory.log(settings).parent
-    for root in {directory, settings.data}:
+    directory, named = data_directory.log(settings).parent, f"{LANES}{placement.generation}"
+    roots = {directory, settings.data}
+    if placement.generation and not all((root / named).exists() for root in roots):
+        raise ServiceError(f"{settings.placement_file} names the lanes in {named}, which is missing: restore a backup")
+    for root in roots:
         for left in root.glob(f"{LANES}*"):
-            if left.name != f"{LANES}{placement.generation}":
+            if left.name != named:
                 shutil.rmtree(left)
     if placement.generation:
         for left in (data_directory.log(settings), *(settings.data / name for name in OWN)):

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import msgspec
 import pytest
 
 from infra.errors import WrongSetting
@@ -241,6 +242,16 @@ def test_lost_placement_is_refused_and_nothing_removed(filled: Settings, count: 
     before = sorted(filled.data.rglob("*"))
     with pytest.raises(ServiceError, match="lanes is missing, although there are lanes"):
         moves.settle(settings(filled.data, count), NAME)
+    assert sorted(filled.data.rglob("*")) == before
+
+
+def test_placement_that_names_missing_lanes_is_refused_and_nothing_removed(filled: Settings) -> None:
+    """As that of an older backup, beside the lanes of now."""
+    moves.settle(settings(filled.data, 2), NAME)
+    lanes.store(filled, msgspec.structs.replace(lanes.stored(filled), generation=7))
+    before = sorted(filled.data.rglob("*"))
+    with pytest.raises(ServiceError, match="names the lanes in lanes-7, which is missing"):
+        moves.settle(settings(filled.data, 2), NAME)
     assert sorted(filled.data.rglob("*")) == before
 
 

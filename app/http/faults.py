@@ -122,17 +122,17 @@ def _fields(schema: Any, text: Text) -> Mapping[str, Text] | None:
         if schema.__struct_config__.forbid_unknown_fields:
             fields = msgspec.json.decode(text, type=dict[str, Raw])
         else:
-            fields = msgspec.structs.asdict(msgspec.json.decode(text, type=_unread(schema)))
+            fields = msgspec.structs.asdict(_unread(schema).decode(text))
     except msgspec.ValidationError:
         return None
     return {name: memoryview(value) for name, value in fields.items() if isinstance(value, Raw)}
 
 
 @cache
-def _unread(schema: type[msgspec.Struct]) -> type[msgspec.Struct]:
-    """Return a struct with the same fields, whose values stay raw JSON."""
+def _unread(schema: type[msgspec.Struct]) -> msgspec.json.Decoder[Any]:
+    """Return a decoder of the same fields, whose values stay raw JSON."""
     fields = [(field.encode_name, Raw | UnsetType, UNSET) for field in msgspec.structs.fields(schema)]
-    return msgspec.defstruct(schema.__name__, fields)
+    return msgspec.json.Decoder(msgspec.defstruct(schema.__name__, fields))
 
 
 def _kind(schema: Any, text: Text) -> str:

@@ -29,7 +29,7 @@ from app.jobs.answers import AcceptedJob
 from app.jobs.errors import job_not_found, refusal_error
 from app.jobs.examples import ACCEPTED, ALL, SOUNDS, WAV
 from app.jobs.job_context import JobContext
-from app.jobs.options import FIELD_BYTES, AnalyzeFields, RequestOptions, consistent_options, decoded
+from app.jobs.options import FIELD_BYTES, OPTIONS, AnalyzeFields, RequestOptions, consistent_options, decoded
 from app.jobs.rendering import JobReading
 from app.jobs.requests import JobRequest, read_form, read_json
 from app.shared_descriptions import BROKEN, IDEMPOTENCY_KEY, PROJECT_KEY, SLOW
@@ -75,7 +75,7 @@ def _faults(limit: str) -> tuple[Fault, ...]:
         Exhausted(),
         SLOW,
         Conflict(OTHER_REQUEST),
-        fault_of(decoded, RequestOptions, b'{"surprise":true}', "options"),
+        fault_of(decoded, OPTIONS, b'{"surprise":true}', "options"),
         AudioError("the audio is not base64"),
         *BROKEN,
         TooLong(limit),

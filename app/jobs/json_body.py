@@ -39,6 +39,7 @@ class Body(msgspec.Struct):
 
 
 _BODY: Final = msgspec.json.Decoder(Body)
+_FIELDS: Final = msgspec.json.Decoder(AnalyzeFields)
 _TEXT: Final = msgspec.json.Decoder(str)
 
 
@@ -57,7 +58,7 @@ def read_content(body: UploadSpool, interpret: Callable[[AnalyzeFields], T], aud
     with mmap.mmap(body.fileno(), 0, access=mmap.ACCESS_READ) as whole:
         content, texts = _unread_body(whole)
         recording = content.recording
-        request = interpret(decoded(AnalyzeFields, _without_recording(content)))
+        request = interpret(decoded(_FIELDS, _without_recording(content)))
         assert recording is not None  # otherwise `audio` was missing
         try:
             for data in base64_pieces(whole, _TEXT.decode(recording), texts):

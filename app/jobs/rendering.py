@@ -180,7 +180,7 @@ class ResultRenderer:
             yield from _results_member(self._translation(reading, entry))
             return
         for data in self.portions(reading, entry):
-            written = msgspec.structs.asdict(msgspec.msgpack.decode(data, type=payloads.PORTIONS[entry.service]))
+            written = msgspec.structs.asdict(payloads.PORTION_DECODERS[entry.service].decode(data))
             names = _INSIGHTS if entry.service is Service.INSIGHTS else written
             result = {name: written[name] for name in names if written[name] is not None}
             yield b',"result":%s' % msgspec.json.encode(result)

@@ -11,7 +11,7 @@ from app.http.multipart import NAME_CHARACTERS, Form
 from app.http.uploads import UploadSpool
 from app.jobs.job_context import JobContext
 from app.jobs.json_body import read_content
-from app.jobs.options import AnalyzeFields, RequestOptions, check_length, consistent_options, decoded, invalid
+from app.jobs.options import OPTIONS, AnalyzeFields, check_length, consistent_options, decoded, invalid
 from topics import media
 from topics.errors import BadRequest
 from topics.jobs.options import Options
@@ -76,7 +76,7 @@ async def read_form(call: Call, context: JobContext, limit: int, audio: UploadSp
         if part not in form.seen:
             raise invalid("missing", "required", part)
     check_length(options, "options")
-    job_options = consistent_options(decoded(RequestOptions, options, "options"))
+    job_options = consistent_options(decoded(OPTIONS, options, "options"))
     # Clients name a part's type by guess, so only raw PCM, which nobody guesses, is read.
     declared = media.parse(form.content_type) if media.is_raw(form.content_type) else None
     return _job_request(job_options, form.content_type, declared, form.filename)

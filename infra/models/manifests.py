@@ -32,6 +32,9 @@ class _Kind(msgspec.Struct):
     kind: str = "sound-events"
 
 
+_KIND: Final = msgspec.json.Decoder(_Kind)
+
+
 def read(directory: Path) -> AnyManifest:
     """Read and check the manifest in `directory`.
 
@@ -39,7 +42,7 @@ def read(directory: Path) -> AnyManifest:
         EngineError: it is missing, of an unknown kind, or wrong; one line naming the file and the fault.
     """
     path = directory / FILE
-    kind = sound.read_as(path, _Kind, lambda _: iter(())).kind
+    kind = sound.read_as(path, _KIND, lambda _: iter(())).kind
     if kind not in _READERS:
         *some, last = _READERS
         raise EngineError(f"{path}: kind is {kind!r}, expected {', '.join(some)} or {last}")

@@ -24,7 +24,7 @@ from infra.models import manifests
 from infra.models.manifests import AnyManifest
 from infra.models.sources import Recipe
 from infra.models.speech_manifest import SpeechManifest
-from streams.models.manifest import FILE, MAX_BYTES, Manifest
+from streams.models.manifest import DECODER, FILE, MAX_BYTES, Manifest
 from streams.voice.overlap_manifest import OverlapManifest
 from topics.errors import EngineError
 
@@ -200,7 +200,7 @@ class Registry:
         path = self._remembered_path(model_id)
         if path.name == f"{model_id}.json" and path.is_file():
             with suppress(msgspec.MsgspecError):
-                return msgspec.json.decode(path.read_bytes(), type=Manifest)
+                return DECODER.decode(path.read_bytes())
         for entry in self.entries():
             if entry.model_id == model_id and isinstance(entry.manifest, Manifest):
                 return entry.manifest

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -31,9 +32,12 @@ class SpeechManifest(PublishedModel, frozen=True, tag_field="kind", tag="speech-
     figures: dict[str, float] = msgspec.field(default_factory=dict)
 
 
+_DECODER: Final = msgspec.json.Decoder(SpeechManifest)
+
+
 def read(directory: Path) -> SpeechManifest:
     """Read and check the manifest in `directory`, with the errors of `read_as`."""
-    return read_as(directory / FILE, SpeechManifest, _faults)
+    return read_as(directory / FILE, _DECODER, _faults)
 
 
 def _faults(manifest: SpeechManifest) -> Iterator[str]:

@@ -261,13 +261,18 @@ class Manifest(PublishedModel, frozen=True, tag_field="kind", tag="sound-events"
         return tuple(tag.point for tag in self.tags)
 
 
+DECODER: Final = msgspec.json.Decoder(Manifest)
+
+
 def read(directory: Path) -> Manifest:
     """Read and check the manifest in `directory`, with the errors of `read_as`."""
-    return read_as(directory / FILE, Manifest, faults)
+    return read_as(directory / FILE, DECODER, faults)
 
 
-def read_as(path: Path, kind: type[Kind], faults: Callable[[Kind], Iterator[str]]) -> Kind:
+def read_as(path: Path, decoder: msgspec.json.Decoder[Kind], faults: Callable[[Kind], Iterator[str]]) -> Kind:
     """Read a manifest of any kind, and check it with `faults`.
+
+    The decoder is made where the kind is defined: msgspec 0.22 crashes if two threads decode a type for the first time.
 
     Raises:
         EngineError: it is missing or wrong; the message names the file and the fault in one line.
@@ -277,7 +282,7 @@ def read_as(path: Path, kind: type[Kind], faults: Callable[[Kind], Iterator[str]
             content = file.read(MANIFEST_BYTES + 1)
         if len(content) > MANIFEST_BYTES:
             raise EngineError(f"{path}: is larger than {MANIFEST_BYTES} bytes")
-        manifest = msgspec.json.decode(content, type=kind)
+        manifest = decoder.decode(content)
     except OSError as error:
         raise EngineError(f"{path}: {error.strerror}") from error
     except _NOT_JSON as error:

@@ -54,8 +54,12 @@ class CaptionAnswer(msgspec.Struct, frozen=True):
     caption: Text
 
 
+_INSIGHTS_ANSWER: Final = msgspec.json.Decoder(InsightsAnswer)
+_CAPTION_ANSWER: Final = msgspec.json.Decoder(CaptionAnswer)
+
+
 def _insights(text: str, data: PromptData) -> payloads.Insights:
-    answer = msgspec.json.decode(text, type=InsightsAnswer)
+    answer = _INSIGHTS_ANSWER.decode(text)
     speech = (answer.detected_language, answer.speech_content_summary, answer.keywords)
     if not data.transcript:
         speech = (None, None, None)
@@ -72,7 +76,7 @@ def _insights(text: str, data: PromptData) -> payloads.Insights:
 
 
 def _caption(text: str, data: PromptData) -> payloads.Caption:
-    return payloads.Caption(" ".join(msgspec.json.decode(text, type=CaptionAnswer).caption.split()))
+    return payloads.Caption(" ".join(_CAPTION_ANSWER.decode(text).caption.split()))
 
 
 INSIGHTS: Final = ChatTask(Service.INSIGHTS, _INSIGHTS, _insights, prompted=True)

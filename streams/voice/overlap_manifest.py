@@ -30,9 +30,12 @@ class OverlapManifest(PublishedModel, frozen=True, tag_field="kind", tag="overla
     figures: dict[str, float] = msgspec.field(default_factory=dict)
 
 
+_DECODER: Final = msgspec.json.Decoder(OverlapManifest)
+
+
 def read(directory: Path) -> OverlapManifest:
     """Read and check the manifest in `directory`, with the errors of `read_as`."""
-    return read_as(directory / FILE, OverlapManifest, _faults)
+    return read_as(directory / FILE, _DECODER, _faults)
 
 
 def _faults(manifest: OverlapManifest) -> Iterator[str]:

@@ -108,9 +108,12 @@ class SpeakerManifest(PublishedModel, frozen=True, tag_field="kind", tag="speake
         return self.identification or IdentificationSettings(self.threshold)
 
 
+_DECODER: Final = msgspec.json.Decoder(SpeakerManifest)
+
+
 def read(directory: Path) -> SpeakerManifest:
     """Read and check the manifest in `directory`, with the errors of `read_as`."""
-    return read_as(directory / FILE, SpeakerManifest, faults)
+    return read_as(directory / FILE, _DECODER, faults)
 
 
 def faults(manifest: SpeakerManifest) -> Iterator[str]:

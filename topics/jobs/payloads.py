@@ -105,6 +105,7 @@ PORTIONS: Final[dict[Service, type[msgspec.Struct]]] = {
     Service.CAPTION: Caption,
     Service.TRANSLATION: Translated,
 }
+PORTION_DECODERS: Final = {service: msgspec.msgpack.Decoder(kind) for service, kind in PORTIONS.items()}
 encode: Final = msgspec.msgpack.Encoder().encode
 sounds: Final = msgspec.msgpack.Decoder(Sounds).decode
 transcript: Final = msgspec.msgpack.Decoder(Transcript).decode

@@ -3,6 +3,7 @@
 from typing import Final
 
 from app import probes
+from app.admin import node_operations
 from app.admin import operations as admin
 from app.admin.admin_bodies import PREFIX as ADMIN_PREFIX
 from app.admin.admin_bodies import AdminError
@@ -112,7 +113,7 @@ OPERATOR: Final = Part[AdminContext](
     name="Operator",
     text="Organizations, projects, keys, plans, usage and the health of nodes: for the operator.",
     prefix=ADMIN_PREFIX,
-    operations=guarded(operations_of(admin)),
+    operations=guarded(operations_of(admin, node_operations)),
     error=admin_error,
     faults={0: AdminError},
 )

@@ -9,6 +9,7 @@ import msgspec
 
 from topics.ports.administration import LONGEST_NAME, MOST_SECONDS, Organization, Project
 from topics.ports.nodes import (
+    DeadLetter,
     DiskFacts,
     EngineFacts,
     NodeFacts,
@@ -138,6 +139,12 @@ class NodesReport(msgspec.Struct, frozen=True):
     nodes: list[NodeReport]
 
 
+class PutBack(msgspec.Struct, frozen=True):
+    """A dead letter that is in its topic again."""
+
+    offset: Annotated[int, msgspec.Meta(ge=0, description="There.")]
+
+
 class AdminError(msgspec.Struct, frozen=True):
     """An error."""
 
@@ -185,6 +192,9 @@ NODE: Final = NodeFacts(
     jobs=1,
     lag_seconds=0.2,
     job_lag_seconds=0.0,
+)
+LETTER: Final = DeadLetter(
+    "earshot.session.command.v1", 0, 17, FARM.created_at, "RecordError: ...", "4bG4kCD3", b"\x01\x93"
 )
 NODES: Final = NodesReport(
     "bad",

@@ -56,16 +56,14 @@ def _findings(facts: NodeFacts) -> Iterator[Finding]:
     for engine in facts.engines:
         yield from _engine(engine)
     for disk in facts.disks:
-        yield from _disk(disk)
+        yield from disk_findings(disk)
     for queue in facts.queues:
         yield from _queue(queue)
     if facts.lag_seconds > LATE:
         yield Finding("slow", f"audio has waited for {facts.lag_seconds:.0f} s to be analysed")
     if facts.job_lag_seconds > LATE_JOBS:
         yield Finding("slow", f"a job has waited for {facts.job_lag_seconds:.0f} s")
-    if abs(ahead := facts.clock_ahead_seconds) > WRONG_CLOCK:
-        differs = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} the log's"
-        yield Finding("slow", f"the clock of this machine is {differs}: synchronise both")
+    yield from clock_findings(facts.clock_ahead_seconds, "the log's")
     if facts.parked is not None and facts.parked.count:
         yield Finding("slow", f"{facts.parked.count} records could not be read and were set aside")
 
@@ -77,7 +75,15 @@ def _engine(engine: EngineFacts) -> Iterator[Finding]:
         yield Finding("slow", f"the last call of the {engine.name} engine failed: {engine.error}")
 
 
-def _disk(disk: DiskFacts) -> Iterator[Finding]:
+def clock_findings(ahead: float, other: str) -> Iterator[Finding]:
+    """Yield a problem if this machine's clock is many seconds `ahead` of another one, or behind."""
+    if abs(ahead) > WRONG_CLOCK:
+        differs = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} {other}"
+        yield Finding("slow", f"the clock of this machine is {differs}: synchronise both")
+
+
+def disk_findings(disk: DiskFacts) -> Iterator[Finding]:
+    """Yield a problem if a disk is full or nearly so."""
     free = f"{disk.free_bytes / 1e9:.1f} GB are free on the disk of {disk.holds}"
     if disk.free_bytes < disk.kept_free_bytes:
         yield Finding("bad", f"{free}: uploads are refused (EARSHOT_UPLOAD_FREE_BYTES)")

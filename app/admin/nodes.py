@@ -7,12 +7,12 @@ from typing import Final
 
 import msgspec
 
-from app.admin.admin_bodies import Finding, NodeReport, NodesReport
+from app.admin.admin_bodies import Finding, NodeReport, NodesReport, PutBack
 from app.admin.health import State, findings, worst
 from app.cluster.forwarding import FORWARDED, Forwarder
 from app.http.call import Call
 from app.http.replies import Reply, StreamReply, json_reply
-from topics.errors import Unavailable
+from topics.errors import NotFound, Unavailable
 from topics.ports.nodes import Nodes, QueueFacts
 
 #: Timeout of another node's answer, in seconds.
@@ -58,6 +58,23 @@ class NodeList:
         missing = [number for number in range(count) if number not in served]
         state: State = "bad" if missing else worst(report.state for report in reports)
         return json_reply(NodesReport(state, count, missing, list(reports)))
+
+    async def dead_letter(self, call: Call, reference: str, put_back: bool = False) -> Reply | StreamReply:
+        """Return a record that was set aside, or put it back; ask the node that owns its partition.
+
+        Raises:
+            NotFound: `reference` is not the place of such a record.
+            Unavailable: the node or the log does not answer.
+        """
+        topic, *numbers = reference.rsplit("/", 2)
+        if len(numbers) != 2 or not all(number.isascii() and number.isdecimal() for number in numbers):
+            raise NotFound(f"there is no dead letter {reference}: it has a topic, a partition and an offset")
+        partition, offset = map(int, numbers)
+        if (owner := self._nodes.owner(partition)) is not None and not call.header(FORWARDED):
+            return await self._forwarder.forward(call.scope, owner, b"")
+        if put_back:
+            return json_reply(PutBack(await self._nodes.put_back(topic, partition, offset)))
+        return json_reply(await self._nodes.dead_letter(topic, partition, offset))
 
     async def _own(self) -> NodeReport:
         facts = await self._nodes.facts()

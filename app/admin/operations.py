@@ -10,7 +10,6 @@ from app.admin.admin_bodies import (
     BARN,
     FARM,
     KEY,
-    NODES,
     IssuedKey,
     MadeOrganization,
     MadeProject,
@@ -41,7 +40,6 @@ from app.http.streaming import reply_in_pieces
 from topics.errors import BadRequest, DirectoryDown, NotFound, Unauthorized
 from topics.ports.administration import UsageFilter
 from topics.ports.ledger import Charge, MeteredService
-from topics.ports.nodes import NEWEST_PARKED
 
 Pages = AsyncGenerator[Sequence[msgspec.Struct], None]
 
@@ -87,7 +85,6 @@ _TEXTS: Final[Mapping[str, tuple[Any, str]]] = {
 }
 
 
-NEWEST: Final = f"newest {NEWEST_PARKED}"
 GOES: Final = (
     "Its usage stays in the ledger. Keys, links and ids of sessions and jobs are refused here at once, on other nodes "
     "within five seconds. The nodes then delete the sessions and jobs."
@@ -284,22 +281,6 @@ async def read_usage(call: Call, context: AdminContext) -> Reply | StreamReply:
     if form == "csv":
         return await reply_in_pieces(_csv(kind, pages), CSV)
     return await reply_in_pieces(_array(pages), JSON)
-
-
-@operation(
-    "GET /nodes",
-    key=OPERATOR_KEY,
-    answers=json_answer("The nodes.", two=NODES),
-    faults=(*(fault for fault in FAULTS if not isinstance(fault, DirectoryDown)),),
-)
-async def list_nodes(call: Call, context: AdminContext) -> Reply:
-    """See how the nodes are.
-
-    For each node: its partitions and how far they are folded, its queues and their limits, workers, engines, disks, and
-    the {NEWEST} unreadable records. The node you ask asks the others; one that does not answer is listed
-    with the reason.
-    """
-    return await context.nodes.reply(call)
 
 
 async def _line_rows(lines: AsyncGenerator[Sequence[Charge], None]) -> Pages:

@@ -38,6 +38,7 @@ COMMANDS: Final[Mapping[str, Sequence[str]]] = {
     "usage": ["usage"],
     "cluster": ["cluster"],
     "partitions": ["partitions"],
+    "dead_letters": ["dead-letters"],
     "settings": ["config"],
     "interface": ["interface"],
 }

@@ -19,6 +19,7 @@ from app.admin.admin_bodies import (
     NewProject,
     NodesReport,
     Plan,
+    PutBack,
     ShownOrganization,
     ShownProject,
 )
@@ -28,6 +29,7 @@ from topics import apikeys
 from topics.errors import BadRequest, DirectoryDown, EarshotError, NotFound, RequestError, Unauthorized
 from topics.ports.administration import Organization, Project, UsageFilter, UsageTotal
 from topics.ports.ledger import Charge
+from topics.ports.nodes import DeadLetter
 
 T = TypeVar("T")
 
@@ -108,6 +110,14 @@ class AdminClient:
     async def nodes(self) -> NodesReport:
         """Return the state of the nodes, which is not part of the port."""
         return await self._ask("GET", "/nodes", NodesReport)
+
+    async def dead_letter(self, reference: str) -> DeadLetter:
+        """Return a record that was set aside, which is not part of the port either."""
+        return await self._ask("GET", f"/dead-letters/{_segment(reference)}", DeadLetter)
+
+    async def put_back(self, reference: str) -> int:
+        """Put such a record back; return its new offset."""
+        return (await self._ask("POST", f"/dead-letters/{_segment(reference)}", PutBack)).offset
 
     async def close(self) -> None:
         await self._http.aclose()

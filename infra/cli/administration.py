@@ -33,6 +33,28 @@ AdminUrl = Annotated[
 ]
 
 
+ServiceUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        envvar="EARSHOT_ADMIN_URL",
+        help="Where the operator's interface is; by default on this machine, as the settings say.",
+    ),
+]
+
+
+def service_url(url: str | None) -> str:
+    """Return `url`, or where the operator's interface of this machine is by the settings."""
+    if url:
+        return url
+    from infra.settings import load
+    from infra.urls import host_and_port, local_url
+
+    settings = load()
+    listen = host_and_port(settings.admin_listen) if settings.admin_listen else (settings.host, settings.port)
+    return local_url(*listen)
+
+
 def administer(url: str | None, work: Callable[[Administration], Awaitable[T]], *, new: bool = False) -> T:
     """Run `work` on the service at `url`, or on this machine's database if it is None; return its result.
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from infra.cli.administration import admin_client
+from infra.cli.administration import ServiceUrl, admin_client, service_url
 from infra.cli.output import AsJson
-from infra.urls import local_url
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -18,21 +17,12 @@ if TYPE_CHECKING:
     from topics.ports.nodes import PartitionFacts
 
 
-Url = Annotated[
-    str | None,
-    typer.Option(
-        envvar="EARSHOT_ADMIN_URL",
-        help="Where the operator's interface is; by default on this machine, as the settings say.",
-    ),
-]
-
-
-def cluster(url: Url = None, as_json: AsJson = False) -> None:
+def cluster(url: ServiceUrl = None, as_json: AsJson = False) -> None:
     """Print the state of each node and partition: owners, stand-bys, lag, faults; exit status 1 if something is bad.
 
     It asks a running service with the operator's key, EARSHOT_ADMIN_KEY.
     """
-    report = asyncio.run(_ask(url or _here()))
+    report = asyncio.run(_ask(service_url(url)))
     if as_json:
         import msgspec
 
@@ -41,16 +31,6 @@ def cluster(url: Url = None, as_json: AsJson = False) -> None:
         _print(report)
     if report.state == "bad":
         raise typer.Exit(1)
-
-
-def _here() -> str:
-    from infra.settings import load
-    from infra.urls import host_and_port
-
-    settings = load()
-    return local_url(
-        *(host_and_port(settings.admin_listen) if settings.admin_listen else (settings.host, settings.port))
-    )
 
 
 async def _ask(url: str) -> NodesReport:

@@ -12,12 +12,15 @@ from typing import Final
 import msgspec
 
 from infra.db.database import Database
+from infra.settings import Settings
+from infra.urls import Embedded
 from streams.clients.client import EngineClient
 from streams.models.loaded_models import LoadedModels
+from streams.node.dead_letters import DeadLetters
 from streams.node.inspection import UNKNOWN, Inspection, LogFacts
 from streams.node.node import Node
 from streams.tables.tables import Tables
-from topics.ports.nodes import AsideFacts, DiskFacts, EngineFacts, NodeFacts
+from topics.ports.nodes import AsideFacts, DeadLetter, DiskFacts, EngineFacts, NodeFacts
 from topics.times import utc_time
 
 #: The shortest time between two pings of an engine that answered.
@@ -54,11 +57,22 @@ class ServiceNodes:
         self._outdated_speakers = outdated_speakers
         self._began = time.monotonic()
         self._inspection = Inspection(node, queue_bytes)
+        self._dead_letters = DeadLetters(node)
         #: When each engine was pinged, and whether it answered.
         self._reached: dict[EngineClient, tuple[float, bool]] = {}
 
     def elsewhere(self) -> Sequence[str]:
         return sorted(set(self._node.owners.elsewhere.values()) - {self._url})
+
+    def owner(self, partition: int) -> str | None:
+        owners = self._node.owners
+        return None if partition in owners.here else owners.elsewhere.get(partition)
+
+    async def dead_letter(self, topic: str, partition: int, offset: int) -> DeadLetter:
+        return await self._dead_letters.read(topic, partition, offset)
+
+    async def put_back(self, topic: str, partition: int, offset: int) -> int:
+        return await self._dead_letters.put_back(topic, partition, offset)
 
     async def facts(self) -> NodeFacts:
         node = self._node
@@ -83,7 +97,7 @@ class ServiceNodes:
             engines=engines,
             workers=self._inspection.workers(),
             models=self._models.loaded,
-            disks=self._disk_facts(),
+            disks=disk_facts(self._disks, self._kept_free),
             parked=None if isinstance(told, str) else known.parked,
             log_error=told if isinstance(told, str) else None,
             sessions=sessions,
@@ -123,12 +137,20 @@ class ServiceNodes:
             record.failing,
         )
 
-    def _disk_facts(self) -> list[DiskFacts]:
-        by_device: dict[int, list[str]] = {}
-        for holds, path in self._disks.items():
-            by_device.setdefault(path.stat().st_dev, []).append(holds)
-        usages = [(names, shutil.disk_usage(self._disks[names[0]])) for names in by_device.values()]
-        return [DiskFacts(", ".join(names), usage.total, usage.free, self._kept_free) for names, usage in usages]
+
+def disks_of(settings: Settings) -> dict[str, Path]:
+    """Return the directories whose disks a node needs, by what they hold."""
+    log = {"log": settings.log.directory} if isinstance(settings.log, Embedded) else {}
+    return {"data": settings.own, **log}
+
+
+def disk_facts(disks: Mapping[str, Path], kept_free: int) -> list[DiskFacts]:
+    """Return the disks of directories, which are given by what they hold."""
+    by_device: dict[int, list[str]] = {}
+    for holds, path in disks.items():
+        by_device.setdefault(path.stat().st_dev, []).append(holds)
+    usages = [(names, shutil.disk_usage(disks[names[0]])) for names in by_device.values()]
+    return [DiskFacts(", ".join(names), usage.total, usage.free, kept_free) for names, usage in usages]
 
 
 def database_error(database: Database) -> str | None:

@@ -107,6 +107,18 @@ class ParkedRecord(msgspec.Struct, frozen=True):
     cause: str
 
 
+class DeadLetter(msgspec.Struct, frozen=True):
+    """A record that could not be folded, whole."""
+
+    topic: str
+    partition: int
+    offset: int
+    at: Annotated[datetime, Meta(description="When it was set aside.")]
+    cause: str
+    key: Annotated[str, Meta(description="Of the record: the id of its session or job.")]
+    value: Annotated[bytes, Meta(description="Of the record, in base64.")]
+
+
 class ParkedFacts(msgspec.Struct, frozen=True):
     """The parked records of a node's partitions, which the log keeps for a week."""
 
@@ -161,6 +173,24 @@ class Nodes(Protocol):
 
     def elsewhere(self) -> Sequence[str]:
         """Return the URLs of other nodes that own partitions, by the last assignment."""
+
+    def owner(self, partition: int) -> str | None:
+        """Return the URL of the node that owns a partition, None if it is this one or unknown."""
+
+    async def dead_letter(self, topic: str, partition: int, offset: int) -> DeadLetter:
+        """Return the record that was set aside from a place.
+
+        Raises:
+            NotFound: none was, or the log does not have it any more.
+            Unavailable: the log does not answer.
+        """
+
+    async def put_back(self, topic: str, partition: int, offset: int) -> int:
+        """Append such a record to its topic again, for its owner to fold; return the new offset.
+
+        Raises:
+            NotFound, Unavailable: as above; also Unavailable if the partition is not here.
+        """
 
     async def facts(self) -> NodeFacts:
         """Gather and return the facts about this node; each call has a cost."""

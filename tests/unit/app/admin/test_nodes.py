@@ -10,12 +10,12 @@ import msgspec
 import pytest
 from starlette.applications import Starlette
 
-from app.admin.admin_bodies import NODE, NodesReport
+from app.admin.admin_bodies import LETTER, NODE, NodesReport, PutBack
 from app.admin.health import findings, worst
 from app.admin.nodes import NodeList
 from app.cluster.forwarding import Forwarder
 from app.http.metrics import Meters
-from app.http.replies import Reply
+from app.http.replies import Reply, json_reply
 from app.main import admin_routes
 from tests.contract.answers import watched
 from tests.unit.app.conftest import behind_a_server
@@ -23,6 +23,7 @@ from topics import apikeys
 from topics.errors import Unavailable
 from topics.ports.nodes import (
     AsideFacts,
+    DeadLetter,
     DiskFacts,
     EngineFacts,
     NodeFacts,
@@ -141,17 +142,55 @@ def asked(
     nodes.elsewhere.return_value = list(forwarder.answers)
     nodes.facts = mock.AsyncMock(return_value=facts)
     listed = NodeList(nodes, forwarder, lambda: [QueueFacts("bodies", 1, 2)], lanes or {})
+    return asyncio.run(request(app_of(listed), forwarder, "GET", "/nodes", passed_on))
+
+
+def app_of(listed: NodeList) -> Starlette:
     administration: Any = mock.Mock()
-    app = Starlette(routes=admin_routes(administration, listed, apikeys.digest(KEY), Meters(tuple), mock.Mock()))
+    return Starlette(routes=admin_routes(administration, listed, apikeys.digest(KEY), Meters(tuple), mock.Mock()))
 
-    async def ask() -> httpx2.Response:
-        keyed = {"Authorization": f"Bearer {KEY}"} | ({"X-Earshot-Forwarded": "1"} if passed_on else {})
-        async with watched(httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url=HERE)) as http:
-            answer = await http.get("/admin/v1/nodes", headers=keyed)
-        await forwarder.close()
-        return answer
 
-    return asyncio.run(ask())
+async def request(app: Starlette, forwarder: Elsewhere, method: str, path: str, passed_on: bool) -> httpx2.Response:
+    keyed = {"Authorization": f"Bearer {KEY}"} | ({"X-Earshot-Forwarded": "1"} if passed_on else {})
+    async with watched(httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url=HERE)) as http:
+        answer = await http.request(method, f"/admin/v1{path}", headers=keyed)
+    await forwarder.close()
+    return answer
+
+
+LETTER_AT = f"/dead-letters/{LETTER.topic}/{LETTER.partition}/{LETTER.offset}"
+
+
+def lettered(method: str, path: str, owner: str | None = None, passed_on: bool = False) -> tuple[httpx2.Response, Any]:
+    """Return the answer of a node to a request about a dead letter, and the node's double."""
+    nodes = mock.Mock(spec=Nodes)
+    nodes.owner.return_value = owner
+    nodes.dead_letter = mock.AsyncMock(return_value=LETTER)
+    nodes.put_back = mock.AsyncMock(return_value=29)
+    forwarder = Elsewhere(shed=json_reply(PutBack(31)))
+    app = app_of(NodeList(nodes, forwarder, tuple))
+    return asyncio.run(request(app, forwarder, method, path, passed_on)), nodes
+
+
+def test_dead_letter_is_read_and_put_back_by_the_owner_of_its_partition() -> None:
+    answer, nodes = lettered("GET", LETTER_AT)
+    assert msgspec.json.decode(answer.content, type=DeadLetter) == LETTER
+    nodes.dead_letter.assert_awaited_once_with(LETTER.topic, 0, 17)
+    answer, nodes = lettered("POST", LETTER_AT)
+    assert answer.json() == {"offset": 29}
+    nodes.put_back.assert_awaited_once_with(LETTER.topic, 0, 17)
+    answer, nodes = lettered("POST", LETTER_AT, THERE)
+    assert answer.json() == {"offset": 31}
+    nodes.put_back.assert_not_awaited()
+    answer, nodes = lettered("POST", LETTER_AT, THERE, passed_on=True)
+    assert answer.json() == {"offset": 29}
+
+
+@pytest.mark.parametrize("reference", ["", "17", "topic/17", "topic/0/-1", "topic/0/x", "topic/²/1"])
+def test_dead_letter_needs_topic_partition_and_offset(reference: str) -> None:
+    answer, _ = lettered("GET", f"/dead-letters/{reference}")
+    assert answer.status_code == 404
+    assert "there is no dead letter" in answer.json()["error"]
 
 
 def report(answer: httpx2.Response) -> NodesReport:

@@ -1,5 +1,7 @@
 """Commands around a running service: its nodes, engines and documents, and command-line conventions."""
 
+from __future__ import annotations
+
 import os
 import signal
 import socket
@@ -11,7 +13,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from app.admin.admin_bodies import NODE, NODES, NodeReport, NodesReport
+from app.admin.admin_bodies import LETTER, NODE, NODES, NodeReport, NodesReport
 from infra.cli import build, engines, remote, tables
 from infra.cli import cluster as module
 from infra.engines import serving
@@ -20,7 +22,7 @@ from infra.errors import WrongSetting
 from tests.ports import free_port
 from tests.unit.infra.conftest import app_of
 from topics.errors import Unauthorized
-from topics.ports.nodes import PartitionFacts, StandbyFacts, TopicPlace
+from topics.ports.nodes import DeadLetter, PartitionFacts, StandbyFacts, TopicPlace
 
 pytestmark = pytest.mark.slow
 
@@ -86,6 +88,62 @@ def test_cluster_requires_admin_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("EARSHOT_ADMIN_KEY", raising=False)
     done = CliRunner().invoke(build(), ["cluster", "--url", "http://127.0.0.1:1"])
     assert isinstance(done.exception, Unauthorized)
+
+
+class Letters:
+    """The client of a service with dead letters."""
+
+    def __init__(self, report: NodesReport) -> None:
+        self.report = report
+
+    async def __aenter__(self) -> Letters:
+        return self
+
+    async def __aexit__(self, *error: object) -> None: ...
+
+    async def nodes(self) -> NodesReport:
+        return self.report
+
+    async def dead_letter(self, reference: str) -> DeadLetter:
+        assert reference == PLACE
+        return LETTER
+
+    async def put_back(self, reference: str) -> int:
+        assert reference == PLACE
+        return 29
+
+
+PLACE = "earshot.session.command.v1/0/17"
+
+
+def lettered(monkeypatch: pytest.MonkeyPatch, report: NodesReport, *arguments: str) -> tuple[int, list[str], str]:
+    monkeypatch.setattr("infra.cli.dead_letters.admin_client", lambda url: Letters(report))
+    done = CliRunner().invoke(build(), ["dead-letters", *arguments, "--url", "http://barn:8000"])
+    return done.exit_code, [" ".join(line.split()) for line in done.stdout.splitlines()], done.stderr
+
+
+def test_dead_letters_are_listed_shown_and_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    status, lines, err = lettered(monkeypatch, WELL, "list")
+    assert (status, lines, err) == (0, ["record at cause", f"{PLACE} 2026-11-22T06:51:02+00:00 RecordError: ..."], "")
+    status, lines, _ = lettered(monkeypatch, WELL, "show", PLACE)
+    assert (status, lines[-2:]) == (0, ["key 4bG4kCD3", "bytes 2"])
+    status, lines, _ = lettered(monkeypatch, WELL, "show", PLACE, "--json")
+    assert msgspec.json.decode("".join(lines))["value"] == "AZM="
+    status, lines, _ = lettered(monkeypatch, WELL, "put-back", PLACE)
+    assert (status, lines[:2]) == (0, [f"record {PLACE}", "offset 29"])
+
+
+def test_list_of_dead_letters_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert NODE.parked is not None
+    many = msgspec.structs.replace(NODE, parked=msgspec.structs.replace(NODE.parked, count=4))
+    silent = NodeReport("http://shed:8000", "bad", [], None)
+    report = NodesReport("bad", 1, [], [NodeReport(NODE.url, "good", [], many), silent])
+    status, lines, err = lettered(monkeypatch, report, "list")
+    assert (status, len(lines)) == (1, 2)
+    assert err.splitlines() == [
+        "earshot: 3 older ones are not listed",
+        "earshot: dead letters of http://shed:8000 are not known; see `earshot cluster`",
+    ]
 
 
 KEY = "a-key-of-the-engines"

@@ -126,6 +126,8 @@ def create_app(ports: Ports, options: EdgeOptions) -> Starlette:
     app.state.forwarder = edge.forwarder
     #: The input of connections takes turns too, by sender.
     app.state.turns = edge.turns
+    #: The id by which probes name this process.
+    app.state.process = edge.process
     keys = edge.changed_keys
     app.state.sender = sender_of(keys.projects, keys.organizations, ports.sessions, ports.jobs)
     #: The service periodically records which keys were used.
@@ -171,6 +173,7 @@ class _Edge:
         self.ports = ports
         self.options = options
         self.meters = Meters(ports.gauges)
+        self.process = secrets.token_hex(8)
         self.forwarder = Forwarder(options.poll_seconds)
         self.elsewhere = Elsewhere(self.forwarder, tuple(ports.lanes))
         self.turns = LoopTurns()
@@ -223,7 +226,8 @@ class _Edge:
         dashboard = DashboardContext(ports.sign_ins, self.tries, self.project_keys, self.organization_keys)
         about = about_deployment(options.docs, not options.admin_apart)
         page = "dashboard/" if options.dashboard else "docs" if options.docs else ""
-        probe = ProbeContext(ports.health, self.meters, self.elsewhere, about, options.admin_apart, page)
+        silent = options.admin_apart
+        probe = ProbeContext(ports.health, self.meters, self.elsewhere, about, silent, self.process, page)
         owners = {"session_id": ports.sessions.owner, "job_id": ports.jobs.owner}
         owned = partial(Placement, self.forwarder, owners, self.project_keys)
         shared = self.meters, self.room

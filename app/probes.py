@@ -51,6 +51,8 @@ ABOUT: Final = About(
 VARY: Final = (b"vary", b"accept")
 NOT_READY: Final = "not ready"
 WELL: Final = Health("ok")
+PROCESS: Final = "earshot-process"
+NAMED: Final = {"Earshot-Process": "A random id of the process that answers."}
 READY: Final = Readiness("ok")
 NOTED: Final = Readiness("ok", ["a table was rebuilt", "damaged tables were set aside"])
 
@@ -62,6 +64,8 @@ class ProbeContext(msgspec.Struct, frozen=True):
     about: About = ABOUT
     #: Reasons and notes are only for the operator.
     silent: bool = False
+    #: A random id of this process, by which a node learns whether its address reaches it.
+    process: str = ""
     #: What a browser gets in place of this: the path of a page, "" if there is none.
     page: str = ""
 
@@ -86,12 +90,16 @@ async def about(call: Call, context: ProbeContext) -> Reply:
     return Reply(302, [(b"location", address), (b"content-length", b"0"), VARY])
 
 
-@operation("GET /healthz", answers=json_answer("Live.", well=WELL), faults=(Unavailable("the service stops"),))
+@operation(
+    "GET /healthz", answers=json_answer("Live.", headers=NAMED, well=WELL), faults=(Unavailable("the service stops"),)
+)
 async def healthz(call: Call, context: ProbeContext) -> Reply:
     """Liveness probe."""
     if (reason := context.health.alive()) is not None:
         raise Unavailable(reason)
-    return json_reply(WELL)
+    reply = json_reply(WELL)
+    reply.headers.append((PROCESS.encode(), context.process.encode()))
+    return reply
 
 
 @operation(

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 COMMANDS: Final[Mapping[str, Sequence[str]]] = {
     "serve": ["serve"],
     "restart": ["restart"],
+    "doctor": ["doctor"],
     "backup": ["backup", "restore", "salvage", "set-aside"],
     "accept": ["accept-log"],
     "listen": ["listen"],

@@ -133,22 +133,44 @@ class Database:
         async with self.reading() as connection:
             return await connection.run_sync(_revision)
 
+    async def check(self) -> bool:
+        """Return whether the tables exist; never creates a database.
+
+        Raises:
+            DirectoryDown: the database does not answer.
+            WrongSetting: another version made the database.
+        """
+        revision = await self.revision()
+        if revision not in (None, REVISION):
+            fault = f"the database is at revision {revision}, this version reads {REVISION} only"
+            raise WrongSetting("database_url", f"{fault}: start the version that made it, or name another database")
+        return revision is not None
+
+    async def clock_ahead_seconds(self) -> float:
+        """Return how far this machine's clock is ahead of the database's: 0 for a file.
+
+        Raises:
+            DirectoryDown: the database does not answer.
+        """
+        if self._sqlite:
+            return 0.0
+        async with self.reading() as connection:
+            began = time.time()
+            there = await connection.scalar(text("SELECT extract(epoch FROM clock_timestamp())::float8"))
+        return (began + time.time()) / 2 - float(there or 0)
+
     async def migrate(self) -> None:
         """Migrate the tables. If they are up to date, this only queries the revision.
 
         Raises:
             DirectoryDown: the database does not answer.
-            ServiceError: another version made the database.
+            WrongSetting: another version made the database.
         """
         if self._sqlite:
             with self._driver_errors():
                 await asyncio.to_thread(_write_ahead, self._url.database or "")
-        async with self.reading() as connection:
-            revision = await connection.run_sync(_revision)
-        if revision == REVISION:
+        if await self.check():
             return
-        if revision is not None:
-            raise ServiceError(f"the database is at revision {revision}, this version reads {REVISION} only")
         async with self.writing() as connection:
             await connection.run_sync(upgrade)
 

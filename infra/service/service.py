@@ -24,9 +24,10 @@ from infra.db.projects import SqlProjects
 from infra.db.secret import NODE_METADATA, token_secret
 from infra.db.speakers import SqlSpeakerStore
 from infra.db.stops import SqlStops
-from infra.errors import named, naming, variable
+from infra.errors import WrongSetting, named, naming, variable
 from infra.models.in_use import ModelInUse
 from infra.service import broker, listener
+from infra.service.advertised import check_address
 from infra.service.deletion import Operator, ProjectDeletions
 from infra.service.erasure import keep_erasing
 from infra.service.health import ServiceHealth
@@ -36,7 +37,7 @@ from infra.service.lanes import Orders
 from infra.service.links import OneTimeLinks
 from infra.service.lives import begin_life
 from infra.service.models import ModelsInUse
-from infra.service.nodes import ServiceNodes
+from infra.service.nodes import ServiceNodes, disks_of
 from infra.service.options import connection_limits, edge_options, node_options
 from infra.service.own_sounds import OwnSounds
 from infra.service.premises import Announce, Premises
@@ -159,7 +160,7 @@ class EarshotService:
                 }
             for name, keeper in keepers.items():
                 stack.callback(node.tasks.spawn(keeper, name).cancel)
-            await self._start(node)
+            await self._start(node, app.state.process)
             await first_of(node.served, self.stopping)
             # A partition that has stopped, or is taken over again just now, does not end the start.
             if node.alive() is None and not self.stopping.is_set():
@@ -245,16 +246,20 @@ class EarshotService:
             self.failed = True
         self.stopping.set()
 
-    async def _start(self, node: Node) -> None:
+    async def _start(self, node: Node, process: str) -> None:
         """Start the streams; if Kafka refuses, name the settings at fault."""
+        if isinstance(self.settings.log, Embedded):
+            await node.start()
+            return
+        from streams.kafka.topics import TopicsDiffer  # A node on the embedded log does not load the Kafka client.
+
+        await check_address(self._node_url, process)
         try:
             await node.start()
+        except TopicsDiffer as error:
+            raise WrongSetting("broker", str(error)) from error
         except ServiceError as error:
-            if isinstance(self.settings.log, Embedded):
-                raise
-            from streams.kafka.topics import TopicsDiffer  # A node on the embedded log does not load the Kafka client.
-
-            if error.__cause__ is None and not isinstance(error, TopicsDiffer):  # Kafka answered, and refused.
+            if error.__cause__ is None:  # Kafka answered, and refused.
                 error.add_note(f"see {variable('partitions')} and {variable('kafka_replication')}")
             raise named("broker", error) from error
 
@@ -338,16 +343,13 @@ class EarshotService:
 
     def _nodes(self, node: Node, models: LoadedModels, jobs: JobServices) -> ServiceNodes:
         settings = self.settings
-        disks = {"data": settings.own}
-        if isinstance(settings.log, Embedded):
-            disks["log"] = settings.log.directory
         return ServiceNodes(
             node,
             models,
             jobs.engines,
             self._node_url,
             settings.queue_bytes,
-            disks,
+            disks_of(settings),
             settings.edge.upload_free_bytes,
             self.database,
             jobs.speakers.outdated,

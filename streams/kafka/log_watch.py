@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from streams.folding import retry
 from streams.kafka.connection import KafkaConnection
 from streams.kafka.topic_state import TopicState, TopicStates
-from streams.kafka.topics import ENOUGH_COPIES, PAGE, compare, denied, differences, few_copies
+from streams.kafka.topics import PAGE, unfit
 from streams.log import LogUser
 from topics.catalog import CHANGELOG, FOLDED, Topic, TopicPartition
 from topics.errors import ServiceError
@@ -216,20 +216,13 @@ class LogWatch:
         return lines
 
     async def _check_settings(self, found: Mapping[str, TopicState], seen: SeenLog | None) -> None:
-        settings = await asyncio.to_thread(self._asked.settings, list(found))
-        wanted = self._replication or min(ENOUGH_COPIES, await asyncio.to_thread(self._asked.brokers))
-        topics = [topic for topic in self._topics if topic.name in found]
-        unfit = [
-            *differences(seen, found, self._partitions),
-            *compare(self._connection, topics, found, settings),
-            *few_copies(found, wanted),
-            *denied(found),
-        ]
-        if unfit and unfit != self.unfit:
-            log.error("topics.unfit", faults=unfit)
-        elif self.unfit and not unfit:
+        expected = (self._connection, self._topics, found, self._partitions, self._replication, seen)
+        faults = await asyncio.to_thread(unfit, self._asked, *expected)
+        if faults and faults != self.unfit:
+            log.error("topics.unfit", faults=faults)
+        elif self.unfit and not faults:
             log.warning("topics.fit_again")
-        self.unfit = unfit
+        self.unfit = faults
 
     def _end(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None and self._user is not None:

@@ -121,6 +121,51 @@ async def _count_partitions(admin: Any, names: Sequence[str]) -> dict[str, int]:
         raise ServiceError(f"Kafka does not show all topics within {VISIBLE_SECONDS:g} s") from error
 
 
+async def examine_topics(
+    connection: KafkaConnection,
+    topics: Sequence[Topic],
+    partitions: int,
+    replication: int | None,
+    seen: SeenLog | None,
+) -> tuple[list[str], list[str]]:
+    """Return the names of missing topics, and how those that exist do not fit; change nothing.
+
+    Raises:
+        Unavailable: the brokers do not answer.
+    """
+    topics = named(connection, topics)
+    names = [topic.name for topic in topics]
+
+    def asked() -> tuple[list[str], list[str]]:
+        states = TopicStates(connection)
+        found = states.describe(names)
+        missing = [name for name in names if name not in found]
+        gone = [] if seen is None else [f"{name} was deleted: see {PAGE}" for name in missing if name in seen.topics]
+        return missing, gone + unfit(states, connection, topics, found, partitions, replication, seen)
+
+    return await asyncio.to_thread(asked)
+
+
+def unfit(
+    states: TopicStates,
+    connection: KafkaConnection,
+    topics: Sequence[Topic],
+    found: Mapping[str, TopicState],
+    partitions: int,
+    replication: int | None,
+    seen: SeenLog | None,
+) -> list[str]:
+    """Return how topics do not keep what was promised; blocks."""
+    settings = states.settings(list(found)) if found else {}
+    there = [topic for topic in topics if topic.name in found]
+    return [
+        *differences(seen, found, partitions),
+        *compare(connection, there, found, settings),
+        *few_copies(found, replication or min(ENOUGH_COPIES, states.brokers())),
+        *denied(found),
+    ]
+
+
 # --- comparisons ------------------------------------------------------------------------------------------------------
 
 

@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+from base64 import b64decode
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,10 @@ def _parked(node: ServiceProcess) -> Counter[int]:
     """Return how often each offset is on the dead-letter topic."""
     found = asyncio.run(records(_bootstrap(node), _topic(node, COMMANDS_PARKED), PARTITIONS))
     return Counter(record_codec.decode_parked(record.value).offset for record in found)
+
+
+def _is_parked(node: ServiceProcess, offset: int) -> bool:
+    return _parked(node)[offset] == 1
 
 
 def _stopped(node: ServiceProcess) -> Any:
@@ -101,6 +107,14 @@ def test_garbage_stops_one_partition_until_operator_skips_it(tmp_path: Path) -> 
         asyncio.run(_finish(two, bad))
         parked = _parked(one)
         assert (len(parked), set(parked.values())) == (GARBAGE, {1})
+        # Any node shows a dead letter and puts it back; the owner sets it aside again, at its new place.
+        place = f"{_topic(one, COMMANDS)}/{number}/{min(parked)}"
+        for node in nodes:
+            letter = node.operate("GET", f"/dead-letters/{place}")
+            assert b64decode(letter["value"]).startswith(b"\xff garbage")
+            offset = node.operate("POST", f"/dead-letters/{place}")["offset"]
+            wait_for(partial(_is_parked, one, offset), 60)
+        assert '"bad"' not in one.command("doctor", "--json")
 
 
 async def _finish(node: ServiceProcess, stream: Stream) -> None:

@@ -88,7 +88,7 @@ class Scene:
         self.node.start(wait=0)
         wait_for(lambda: not self.node.running, 60)
         assert self.node.process is not None
-        assert self.node.process.poll() == 1
+        assert self.node.process.poll() == 2
         return self.node.log.read_text()[before:]
 
     def set(self, topic: str, setting: str, value: str) -> None:

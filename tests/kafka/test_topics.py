@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 from aiokafka.admin import NewTopic
 
@@ -45,6 +46,21 @@ def test_different_partition_count_is_rejected(broker: Broker) -> None:
         kafka_topics.TopicsDiffer, match=rf"{broker.connection.topic(catalog.COMMANDS)} has 4 partitions, .* is 8"
     ):
         ensure(broker, 8)
+
+
+def test_examination_finds_what_a_start_refuses_and_makes_nothing(broker: Broker) -> None:
+    def examined(of: Broker, partitions: int = 4) -> tuple[list[str], list[str]]:
+        topics = catalog.topics(DAY_MS)
+        return asyncio.run(kafka_topics.examine_topics(of.connection, topics, partitions, 1, None))
+
+    assert examined(broker) == ([], [])
+    missing, faults = examined(broker, 8)
+    assert (missing, len(faults)) == ([], 7)
+    assert "has 4 partitions, EARSHOT_PARTITIONS is 8" in faults[0]
+    fresh = msgspec.structs.replace(broker, prefix=f"{broker.prefix}-other")
+    for _ in range(2):
+        missing, faults = examined(fresh)
+        assert (len(missing), faults) == (7, [])
 
 
 def test_short_retention_and_small_records_are_rejected(broker: Broker) -> None:

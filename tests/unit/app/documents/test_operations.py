@@ -125,13 +125,14 @@ def test_errors_have_cors_headers() -> None:
 def test_cors_covers_all_documented_headers() -> None:
     operations = [one for item in DOCUMENT["paths"].values() for one in item.values() if isinstance(one, dict)]
     answers = {name for one in operations for answer in one["responses"].values() for name in answer.get("headers", ())}
-    # Answers for browsers and proxies.
+    # Answers for browsers, proxies and other nodes.
     assert answers - set(READ) <= {
         "Cache-Control",
         "X-Accel-Buffering",
         "Content-Security-Policy",
         "Location",
         "Www-Authenticate",
+        "Earshot-Process",
     }
     asked = {one["name"] for operation in operations for one in operation["parameters"] if one["in"] == "header"}
     assert asked <= set(SENT)

@@ -93,7 +93,7 @@ async def test_failed_revision_is_rolled_back(opened: Database, monkeypatch: pyt
 async def test_database_of_other_version_is_rejected(database: Database, revision: str) -> None:
     async with database.writing() as connection:
         await connection.execute(text(f"UPDATE alembic_version SET version_num = '{revision}'"))
-    with pytest.raises(ServiceError, match=f"revision {revision}, this version reads {REVISION} only"):
+    with pytest.raises(WrongSetting, match=f"revision {revision}, this version reads {REVISION} only"):
         await database.migrate()
     assert await database.revision() == revision
 

@@ -1,4 +1,4 @@
-"""Live streams that lanes carry in time, with the process of each loop held to a small share of a core.
+"""Throughput of lanes, with the process of each loop held to a small share of a core.
 
 So the loops are the limit, also on two cores, as they are on a large machine: the rows show whether lanes get in each
 other's way. It needs the right to make a group for processor time (version 1 of control groups).
@@ -9,49 +9,46 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from typing import Final
 
-from benchmarks import procfs
-from benchmarks.cases.paced import LIMIT_MS, NEAR, TRIES, carried, run_live
+from benchmarks import processes, procfs
 from benchmarks.cases.setup import Setup, Variant, running_service
 from benchmarks.measures import Row, Sample
+from benchmarks.plans import LivePlan
 
 GROUPS: Final = Path("/sys/fs/cgroup/cpu")
 PERIOD_US: Final = 10_000
 SHARE: Final = 0.15
-SECONDS: Final = 12
-#: Partitions of each service.
+#: Streams of each lane.
+STREAMS: Final = 24
+CHUNKS: Final = 100
 VARIANT: Final = Variant("sed_mini", "embedded", 16)
-#: By lanes, the streams over those of one lane.
+#: By lanes, the windows a second over those of one lane.
 BARS: Final = {2: 1.9, 4: 3.6}
-#: No loop that is held carries so many.
-MOST: Final = 400
 
 
 def measure(setup: Setup) -> Iterator[Row]:
-    """Yield a row for each number of lanes."""
+    """Yield a row for each number of lanes, at full speed by sockets."""
     if not os.access(GROUPS / "cpu.cfs_quota_us", os.W_OK):
         print(f"held is left out: no group can be made in {GROUPS}", file=sys.stderr)
         return
-    one, _, _ = _carried(setup, 1)
+    runs = [{lanes: _run(setup, lanes) for lanes in (1, *BARS)} for _ in range(setup.pairs)]
     for lanes, bar in BARS.items():
-        largest, late, sample = _carried(setup, lanes)
-        beside = {"streams": float(largest), "too many": float(late), "with one lane": float(one)}
-        if sample is not None:
-            beside["cores of the service"] = sample.cpu / sample.seconds
-            beside["cores of the load"] = sample.load / sample.seconds
-        name = f"held, {VARIANT}, streams with p99 <= {LIMIT_MS:.0f} ms, {lanes} lanes over one"
-        yield Row(name, largest / one, largest / one, late / one, bar=bar, beside=beside)
+        ratios = [run[lanes].per_second / run[1].per_second for run in runs]
+        beside = {
+            f"windows a second, {count} lanes": median(run[count].per_second for run in runs) for count in (1, lanes)
+        }
+        beside["cores of the service"] = median(run[lanes].cpu / run[lanes].seconds for run in runs)
+        name = f"held, {VARIANT}, windows a second with {lanes} lanes over one"
+        yield Row(name, median(ratios), min(ratios), max(ratios), bar=bar, beside=beside)
 
 
-def _carried(setup: Setup, lanes: int) -> tuple[int, int, Sample | None]:
-    """Return the largest number of streams in time, the smallest that was late, and the run of the first."""
-
-    def run(streams: int) -> Sample:
-        with running_service(lanes=str(lanes), **VARIANT.settings) as (server, _), held(server.lanes(), SHARE):
-            return run_live(server.target(), streams, setup.size(SECONDS, 4), sockets=True)
-
-    return carried(run, 8 * lanes, MOST * lanes, TRIES, NEAR)
+def _run(setup: Setup, lanes: int) -> Sample:
+    with running_service(lanes=str(lanes), **VARIANT.settings) as (server, _), held(server.lanes(), SHARE):
+        plan = LivePlan(server.target(), STREAMS * lanes, setup.size(CHUNKS), sockets=True)
+        processes.run_load(plan)
+        return processes.run_load(plan)
 
 
 @contextmanager

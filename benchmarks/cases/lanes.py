@@ -49,7 +49,7 @@ def _costs(
         target, streams = servers[lanes].target(), STREAMS * lanes
         if real_time:
             return processes.run_load(PacedPlan(target, streams, SECONDS, sockets=sockets))
-        return processes.run_load(LivePlan(target, streams, setup.size(CHUNKS // lanes), sockets=sockets))
+        return processes.run_load(LivePlan(target, streams, setup.size(CHUNKS), sockets=sockets))
 
     for lanes in servers:
         run(lanes)

@@ -103,38 +103,27 @@ def _cost_row(name: str, pairs: Sequence[tuple[Sample, Sample]], bar: float | No
 def _carried_row(name: str, ours: Callable[[int], Sample], bare: Contender, in_time: bool, bar: float | None) -> Row:
     """Return the row of the largest number in time; its highest value is the smallest number that was late."""
     before = _carried(bare)
-    low, high = (STREAMS, before) if in_time else (1, STREAMS)
-    largest, late, sample = carried(ours, low, high, TRIES, NEAR)
-    by_bare = mean([before, _carried(bare)])
-    beside = {"streams": float(largest), "too many": float(late), "bare streams": by_bare}
-    if sample is not None:
-        beside |= {"p50 ms": median(sample.latencies), "p99 ms": _p99(sample)}
-        beside["CPU of the service, cores"] = sample.cpu / sample.seconds
-    return Row(name, largest / by_bare, largest / by_bare, late / by_bare, bar=bar, beside=beside)
-
-
-def carried(
-    run: Callable[[int], Sample], low: int, high: int, tries: int, near: float
-) -> tuple[int, int, Sample | None]:
-    """Return the largest number of streams in time with its run if there was one, and the smallest that was late.
-
-    See `bracket` for the search.
-    """
     tried: dict[int, Sample] = {}
 
     def passes(streams: int) -> bool:
         """Two runs of three decide, so that one pause of the machine does not. Refused streams are late."""
         try:
-            runs = sorted((run(streams) for _ in range(2)), key=_p99)
+            runs = sorted((ours(streams) for _ in range(2)), key=_p99)
         except processes.Refused:
             return False
         if _p99(runs[0]) <= LIMIT_MS < _p99(runs[1]):
-            runs = sorted([*runs, run(streams)], key=_p99)
+            runs = sorted([*runs, ours(streams)], key=_p99)
         tried[streams] = runs[1]
         return _p99(runs[1]) <= LIMIT_MS
 
-    largest, late = bracket(passes, low, high, tries, near)
-    return largest, late, tried.get(largest)
+    low, high = (STREAMS, before) if in_time else (1, STREAMS)
+    largest, late = bracket(passes, low, high, TRIES, NEAR)
+    carried = mean([before, _carried(bare)])
+    beside = {"streams": float(largest), "too many": float(late), "bare streams": carried}
+    if largest in tried:
+        beside |= {"p50 ms": median(tried[largest].latencies), "p99 ms": _p99(tried[largest])}
+        beside["CPU of the service, cores"] = tried[largest].cpu / tried[largest].seconds
+    return Row(name, largest / carried, largest / carried, late / carried, bar=bar, beside=beside)
 
 
 def _carried(bare: Contender) -> int:

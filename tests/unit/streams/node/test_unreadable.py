@@ -12,7 +12,7 @@ from streams.disk import DatabaseFailed
 from streams.folding import sweeper
 from streams.folding.fold import Changes
 from streams.node import stop_notes
-from streams.node.inspection import Inspection
+from streams.node.inspection import UNKNOWN, Inspection
 from streams.node.node import Node
 from streams.node.partition_consumer import PARKED_AT_LEAST
 from streams.sessions.store import SessionStore
@@ -164,7 +164,7 @@ async def test_records_of_newer_version_stop_only_their_partition(tmp_path: Path
             assert {node.owners.number(node.sessions.new_id()) for _ in range(20)} <= {0, 2, 3}
             # The last one stopped the partition instead of being set aside.
             assert len(parked(node)) == PARKED_AT_LEAST - 1
-            states = [(one.state, one.reason) for one in Inspection(node, 1000).partitions({})]
+            states = [(one.state, one.reason) for one in Inspection(node, 1000).partitions(UNKNOWN)]
             assert [state for state, _ in states] == ["serving", "stopped", "serving", "serving"]
             assert "cannot be read" in (states[NUMBER][1] or "")
             assert node.alive() is None

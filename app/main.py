@@ -18,6 +18,7 @@ from app.admin.nodes import NodeList
 from app.cluster.cursors import ListCursors
 from app.cluster.forwarding import Forwarder, Placement
 from app.cluster.lists import Elsewhere, ProjectList
+from app.cluster.takeovers import Placed, Takeovers
 from app.dashboard.operations import DashboardContext
 from app.documents.operations import DOCUMENTS, DocumentContext, Documents
 from app.http.bodies import SHARES, SMALL_BODY, BodyQuota, chunk_body
@@ -129,7 +130,7 @@ def create_app(ports: Ports, options: EdgeOptions) -> Starlette:
     #: The id by which probes name this process.
     app.state.process = edge.process
     keys = edge.changed_keys
-    app.state.sender = sender_of(keys.projects, keys.organizations, ports.sessions, ports.jobs)
+    app.state.sender = edge.sender
     #: The service periodically records which keys were used.
     app.state.keyrings = (keys.projects, keys.organizations)
     #: Takes what another lane tells.
@@ -188,6 +189,9 @@ class _Edge:
             ports.tell,
             ports.heard,
         )
+        keys = self.changed_keys
+        self.sender = sender_of(keys.projects, keys.organizations, ports.sessions, ports.jobs)
+        self.takeovers = Takeovers(self.sender)
         self.project_keys = Authenticator(self.changed_keys.projects, self.meters)
         self.organization_keys = Authenticator(self.changed_keys.organizations, self.meters)
         self.commands = command_ids()
@@ -218,7 +222,14 @@ class _Edge:
             KeyWatch(),
         )
         speakers = SpeakerContext(
-            ports.speakers, ports.jobs, self.forwarder, self.organization_keys, self.meters, self.uploads, self.turns
+            ports.speakers,
+            ports.jobs,
+            self.forwarder,
+            self.takeovers,
+            self.organization_keys,
+            self.meters,
+            self.uploads,
+            self.turns,
         )
         own_sounds = OwnSoundContext(ports.own_sounds, self.project_keys, keys, ports.sessions, ports.jobs, self.turns)
         projects = ProjectContext(options, ports.projects, ports.models, self.project_keys, keys)
@@ -228,8 +239,8 @@ class _Edge:
         page = "dashboard/" if options.dashboard else "docs" if options.docs else ""
         silent = options.admin_apart
         probe = ProbeContext(ports.health, self.meters, self.elsewhere, about, silent, self.process, page)
-        owners = {"session_id": ports.sessions.owner, "job_id": ports.jobs.owner}
-        owned = partial(Placement, self.forwarder, owners, self.project_keys)
+        placed: dict[str, Placed] = {"session_id": ports.sessions, "job_id": ports.jobs}
+        owned = partial(Placement, self.forwarder, self.takeovers, placed, self.project_keys)
         shared = self.meters, self.room
         return [
             *mount(SESSIONS, sessions, *shared, owned(chunk_body(sessions.chunk_limit))),
@@ -252,6 +263,7 @@ class _Edge:
             sessions=ports.sessions,
             jobs=ports.jobs,
             list=ProjectList("sessions", LISTED_STATES, ports.sessions, listed_session, self.cursors, self.forwarder),
+            takeovers=self.takeovers,
             project_keys=self.project_keys,
             tokens=PageTokens(options.secret),
             renderer=renderer,
@@ -278,6 +290,7 @@ class _Edge:
             meters=self.meters,
             commands=self.commands,
             forwarder=self.forwarder,
+            takeovers=self.takeovers,
             uploads=self.uploads,
             audio_links=Authenticator(self.changed_keys.audio, self.meters, link_token),
             downloads=download_quota(ports.tallies("downloads")),

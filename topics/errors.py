@@ -105,6 +105,10 @@ class NotOwned(Unavailable):
     """This node does not own the partition, and waiting will not change that."""
 
 
+class OwnerAway(Unavailable):
+    """The node that owns the partition does not answer, and does nothing about the request."""
+
+
 class AudioError(EarshotError):
     """The audio cannot be decoded as declared; clients see the message."""
 

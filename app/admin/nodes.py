@@ -9,7 +9,8 @@ import msgspec
 
 from app.admin.admin_bodies import Finding, NodeReport, NodesReport, PutBack
 from app.admin.health import State, findings, worst
-from app.cluster.forwarding import FORWARDED, Forwarder
+from app.cluster.forwarding import Forwarder
+from app.cluster.takeovers import FORWARDED
 from app.http.call import Call
 from app.http.replies import Reply, StreamReply, json_reply
 from topics.errors import NotFound, Unavailable

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 import msgspec
 from starlette.types import Scope
 
+from app.cluster.takeovers import FORWARDED, Placed, Takeovers
 from app.http.bodies import SMALL_BODY, body_pieces, declared_length
 from app.http.call import DECLARED, Call
 from app.http.metrics import FORWARDS
 from app.http.replies import Headers, Reply, StreamReply
 from app.identity.authentication import Authenticator
-from topics.errors import Unavailable
+from topics.errors import OwnerAway, Unavailable
 from topics.keys import is_id
 
 if TYPE_CHECKING:
     import aiohttp
 
-#: Marks a forwarded request. The receiving node answers it, even if the owner has changed since.
-FORWARDED: Final = b"x-earshot-forwarded"
 PASSED_ON: Final = frozenset(
     {
         b"accept",
@@ -134,7 +134,7 @@ class Forwarder:
             unsent = method in _READS or isinstance(
                 error, ValueError | aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError
             )
-            raise Unavailable(NO_ANSWER if unsent else NO_ANSWER + UNCERTAIN, uncertain=not unsent) from error
+            raise (OwnerAway(NO_ANSWER) if unsent else Unavailable(NO_ANSWER + UNCERTAIN, uncertain=True)) from error
 
     async def close(self) -> None:
         if self._session is not None:
@@ -170,20 +170,27 @@ class Placement(msgspec.Struct, frozen=True):
     """Finds the node that answers a request about an id, and forwards the request there."""
 
     forwarder: Forwarder
-    #: By the path parameter that holds an id: returns the URL of the node that owns it, None for this one.
-    owners: Mapping[str, Callable[[str], str | None]]
+    takeovers: Takeovers
+    #: What has the id that a path parameter holds.
+    placed: Mapping[str, Placed]
     #: The forwarding node is the first to notice that a key changed on it, so it must end streamed answers.
     keys: Authenticator[Any]
     #: Longest body that is forwarded whole, in bytes: no owner reads a longer one.
     body_limit: int = SMALL_BODY
 
-    def other_owner(self, call: Call) -> str | None:
-        """Return the node to ask instead, or None. A request is forwarded once, so nodes that disagree cannot loop."""
+    async def answer(self, call: Call) -> Reply | StreamReply | None:
+        """Return the answer of the node that owns the id in the path, None if this node is to answer.
+
+        A request is forwarded once, so nodes that disagree cannot loop.
+
+        Raises:
+            Unavailable: the owner does not answer, or there is none.
+            ClientGone: the client hung up before the end of the body.
+        """
         values = call.scope.get("path_params", _NO_PARAMETERS)
-        for parameter, owner_of in self.owners.items():
+        for parameter, placed in self.placed.items():
             if (id := values.get(parameter)) is not None and is_id(id):
-                owner = owner_of(id)
-                return None if owner is None or call.header(FORWARDED) else owner
+                return await self.takeovers.ask(call, placed, id, partial(self.forward, call))
         return None
 
     async def forward(self, call: Call, owner: str) -> Reply | StreamReply:

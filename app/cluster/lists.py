@@ -12,7 +12,8 @@ from typing import Annotated, Final, Generic, Protocol, TypeVar
 import msgspec
 
 from app.cluster.cursors import ListCursors
-from app.cluster.forwarding import FORWARDED, Forwarder
+from app.cluster.forwarding import Forwarder
+from app.cluster.takeovers import FORWARDED
 from app.http.call import Call
 from app.http.queries import IntegerParameter, query_parameters
 from app.http.replies import Reply, StreamReply, json_reply

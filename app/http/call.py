@@ -23,7 +23,7 @@ KeyEnd = Callable[[], Coroutine[Any, Any, EarshotError]]
 class Call:
     """A request: its ASGI scope, the source of its body, and the memory for it."""
 
-    __slots__ = ("ended", "receive", "room", "scope")
+    __slots__ = ("ended", "give_up_at", "owner", "receive", "room", "scope")
 
     def __init__(self, scope: Scope, receive: Receive, room: BodyQuota) -> None:
         self.scope = scope
@@ -31,6 +31,10 @@ class Call:
         self.room = room
         #: None before a key is accepted.
         self.ended: KeyEnd | None = None
+        #: The node that was asked last to answer, None if this one answers.
+        self.owner: str | None = None
+        #: The loop's time at which it waits no longer for an owner, None if it has waited for none.
+        self.give_up_at: float | None = None
 
     def header(self, name: bytes) -> bytes:
         """Return a header's value by its lower-case name, or b""."""

@@ -42,8 +42,8 @@ PROBES: Final = frozenset({"healthz", "readyz"})
 class OtherNodes(Protocol):
     """Finds the node that owns the subject of a request, and forwards the request to it."""
 
-    def other_owner(self, call: Call) -> str | None: ...
-    async def forward(self, call: Call, owner: str) -> Reply | StreamReply: ...
+    async def answer(self, call: Call) -> Reply | StreamReply | None:
+        """Return the other node's answer, None if this node is to answer."""
 
 
 class InterfacePart(msgspec.Struct, frozen=True):
@@ -71,15 +71,13 @@ class Endpoint(Generic[C]):
         started = perf_counter()
         call = Call(scope, receive, self._part.room)
         fault: Exception | None = None
-        owner: str | None = None
-        reply: Reply | StreamReply
+        reply: Reply | StreamReply | None
         try:
             placement = self._part.placement
-            owner = None if placement is None else placement.other_owner(call)
-            if placement is None or owner is None:
+            reply = None if placement is None else await placement.answer(call)
+            if reply is None:
+                call.owner = None
                 reply = await self._handler(call, self._context)
-            else:
-                reply = await placement.forward(call, owner)
         except ClientGone:
             return
         except asyncio.CancelledError:
@@ -94,7 +92,7 @@ class Endpoint(Generic[C]):
             fault = error
             reply = self._part.error(500, None)
         if reply.status >= 400 or fault is not None:
-            self._count_refusal(call, reply, fault, owner)
+            self._count_refusal(call, reply, fault)
             # The traceback keeps this frame, and so the body, alive until the garbage collector runs.
             fault = None
         self._timing.observe(perf_counter() - started)
@@ -109,17 +107,15 @@ class Endpoint(Generic[C]):
         await send({"type": "http.response.start", "status": reply.status, "headers": reply.headers})
         await send({"type": "http.response.body", "body": reply.body})
 
-    def _count_refusal(
-        self, call: Call, reply: Reply | StreamReply, fault: Exception | None, owner: str | None
-    ) -> None:
+    def _count_refusal(self, call: Call, reply: Reply | StreamReply, fault: Exception | None) -> None:
         self._part.meters.refused(reply.status)
         if ID_HEADER not in dict(reply.headers):  # otherwise the owner's answer has one
             reply.headers.append((ID_HEADER, request_id(call)))
         request = dict(reply.headers)[ID_HEADER].decode("latin-1")
         ids = {name: shown(id) for name, id in call.scope.get("path_params", {}).items() if is_id(id)}
         line = log.bind(operation=self.name, status=reply.status, request=request, **ids)
-        if owner is not None:
-            line = line.bind(owner=owner)
+        if call.owner is not None:
+            line = line.bind(owner=call.owner)
         if fault is not None and not isinstance(fault, EarshotError):
             line.error("request failed", exc_info=fault)
             return

@@ -16,7 +16,6 @@ from typing import Final
 import structlog
 from msgspec.structs import replace
 
-from app.cluster.forwarding import FORWARDED
 from app.http.bodies import SMALL_BODY, chunk_body
 from app.http.call import Call
 from app.http.descriptions import Answer, Fault, Form, TooLong, fault_of, json_body, operation
@@ -148,11 +147,13 @@ async def accept(
         EarshotError: the request is refused; nothing was accepted.
     """
     job = _job_id(call, context, principal)
-    if (owner := context.jobs.owner(job)) is not None:
-        if call.header(FORWARDED):
-            raise Unavailable("another node answers for this Idempotency-Key")
+
+    async def forward(owner: str) -> Reply | StreamReply:
         async with aclosing(context.uploads.pieces(call, limit)) as body:
             return await context.forwarder.forward(call.scope, owner, body, patient)
+
+    if (reply := await context.takeovers.ask(call, context.jobs, job, forward)) is not None:
+        return reply
     if context.jobs.view(job) is None:
         context.jobs.admit(principal.project)
     try:

@@ -6,6 +6,7 @@ import msgspec
 
 from app.cluster.forwarding import Forwarder
 from app.cluster.lists import ProjectList
+from app.cluster.takeovers import Takeovers
 from app.http.holder_quota import HolderQuota
 from app.http.metrics import Meters
 from app.http.turns import LongWork, LoopTurns
@@ -32,6 +33,7 @@ class JobContext(msgspec.Struct, frozen=True):
     #: Unique ids of commands.
     commands: Iterator[str]
     forwarder: Forwarder
+    takeovers: Takeovers
     uploads: Uploads
     audio_links: Authenticator[AudioLink]
     downloads: HolderQuota

@@ -5,8 +5,8 @@ from typing import Final
 
 import msgspec
 
-from app.cluster.forwarding import FORWARDED
 from app.cluster.lists import LONGEST_PAGE, NOBODY, MissingPart, parts_of
+from app.cluster.takeovers import FORWARDED
 from app.http.call import Call
 from app.http.descriptions import json_answer, operation
 from app.http.queries import query_parameters

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 import structlog
 from cachetools import LRUCache
 
-from app.cluster.forwarding import FORWARDED
 from app.cluster.lists import LONGEST_PAGE
+from app.cluster.takeovers import FORWARDED
 from app.http.call import Call
 from app.http.descriptions import Parameter, event_answer, operation
 from app.http.queries import query_parameters

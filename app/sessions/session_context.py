@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from app.cluster.lists import ProjectList
+from app.cluster.takeovers import Takeovers
 from app.http.holder_quota import HolderQuota
 from app.http.metrics import Meters
 from app.http.turns import LongWork, LoopTurns
@@ -27,6 +28,7 @@ class SessionContext(msgspec.Struct, frozen=True):
     #: For listeners to a project.
     jobs: Jobs
     list: ProjectList[SessionView]
+    takeovers: Takeovers
     project_keys: Authenticator[Principal]
     tokens: PageTokens
     renderer: EventRenderer

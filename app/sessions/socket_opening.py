@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta
 
-from app.cluster.forwarding import FORWARDED
+from app.cluster.takeovers import FORWARDED
 from app.http.bodies import decode
 from app.http.call import Call
 from app.http.descriptions import Answer, Fault, Key, Parameter, fault_of, operation
@@ -288,9 +288,11 @@ async def _allowed(call: Call, context: SocketContext) -> tuple[str, Holder]:
 
 async def _passed_on(call: Call, context: SocketContext, upgrade: Upgrade, session: str) -> Reply | None:
     """Forward to the node that owns a session, if it is another one."""
-    owner = context.sessions.sessions.owner(session)
-    if owner is None or call.header(FORWARDED):
-        return None
+    relay = partial(_relayed, call, context, upgrade)
+    return await context.sessions.takeovers.ask(call, context.sessions.sessions, session, relay)
+
+
+async def _relayed(call: Call, context: SocketContext, upgrade: Upgrade, owner: str) -> Reply:
     passed = await upgrade.pass_on(owner, [(FORWARDED, b"1")])
     if passed is None:
         return SWITCHED

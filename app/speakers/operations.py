@@ -9,7 +9,8 @@ from typing import Annotated, Final
 import msgspec
 import structlog
 
-from app.cluster.forwarding import FORWARDED, Forwarder
+from app.cluster.forwarding import Forwarder
+from app.cluster.takeovers import Takeovers
 from app.http.bodies import SMALL_BODY, decode, while_connected
 from app.http.call import Call
 from app.http.descriptions import Body, Fault, Form, Parameter, Part, fault_of, json_answer, json_body, operation
@@ -109,6 +110,7 @@ class SpeakerContext(msgspec.Struct, frozen=True):
     #: The jobs whose transcripts contain voices to register, and the forwarder to the nodes that own them.
     jobs: Jobs
     forwarder: Forwarder
+    takeovers: Takeovers
     organization_keys: Authenticator[str]
     meters: Meters
     uploads: Uploads
@@ -180,9 +182,12 @@ async def _register_passage(call: Call, context: SpeakerContext, organization: s
     request = decode(PASSAGE, body)
     speaker = check_name(request.speaker)
     check_id(request)
-    owner = context.jobs.owner(request.job_id)
-    if owner is not None and not call.header(FORWARDED):
+
+    async def forward(owner: str) -> Reply | StreamReply:
         return await context.forwarder.forward(call.scope, owner, body, patient=True)
+
+    if (reply := await context.takeovers.ask(call, context.jobs, request.job_id, forward)) is not None:
+        return reply
     passage = await find_passage(context.jobs, context.turns, organization, request)
     with recording_errors(REGISTRATION):
         async with context.jobs.recording(request.job_id) as file:

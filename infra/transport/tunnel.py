@@ -21,7 +21,7 @@ from app.http.replies import Reply
 from app.http.sockets import PROTOCOLS
 from infra.transport.connections import Connections
 from infra.transport.unread import Unread, cut
-from topics.errors import Unavailable
+from topics.errors import OwnerAway
 
 #: Headers that the owner gets. The page's origin is not among them, because this node checked it.
 PASSED_ON: Final = frozenset(
@@ -198,7 +198,7 @@ async def open_tunnel(
     """Ask the owner, and join both connections; return the client's end, or the owner's answer if it refuses.
 
     Raises:
-        Unavailable: the owner does not answer.
+        OwnerAway: the owner does not answer.
         ClientGone: the client has hung up.
     """
     loop = asyncio.get_running_loop()
@@ -220,7 +220,7 @@ async def open_tunnel(
     except (OSError, TimeoutError, ValueError) as error:
         if owner is not None:
             owner.close()
-        raise Unavailable(AWAY) from error
+        raise OwnerAway(AWAY) from error
     except BaseException:  # Cancelled: the client has hung up, or the node stops.
         if owner is not None:
             owner.close()

@@ -71,20 +71,18 @@ class Owners:
         if not self.may_read():
             raise Unavailable("this node had no contact with the others for some seconds: what it has may be outdated")
 
-    async def ready(self, id: str, seconds: float) -> PartitionOwner:
-        """Return the owner that serves an id; wait up to `seconds` for its takeover, then raise Unavailable."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + seconds
-        while (owner := self.here.get(self.number(id))) is not None and owner.is_coming and loop.time() < deadline:
-            try:
-                async with asyncio.timeout_at(deadline):
-                    await self._changed.wait()
-            except TimeoutError:
-                break
-        return self.serving(id)
+    def is_moving(self, id: str) -> bool:
+        """Return whether an id's partition is being taken over here, or no node is known to own it."""
+        number = keys.partition_of(id, self.partitions)
+        owner = self.here.get(number)
+        return number not in self.elsewhere if owner is None else owner.is_coming
+
+    async def changed(self) -> None:
+        """Wait until an owner is added or removed, or begins or ceases to serve."""
+        await self._changed.wait()
 
     def note_change(self) -> None:
-        """Wake `ready`: an owner was added or removed, or began to serve."""
+        """Wake `changed`."""
         self._changed.set()
         self._changed = asyncio.Event()
 

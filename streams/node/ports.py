@@ -73,6 +73,12 @@ class _Port:
     def owner(self, id: str) -> str | None:
         return self._owners.url(id)
 
+    def is_moving(self, id: str) -> bool:
+        return self._owners.is_moving(id)
+
+    async def owner_changed(self) -> None:
+        await self._owners.changed()
+
     def coverage(self) -> Coverage:
         return self._owners.coverage()
 

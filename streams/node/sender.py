@@ -89,7 +89,7 @@ class RecordSender:
         """
         loop, size = asyncio.get_running_loop(), len(part.data)
         deadline = loop.time() + VERDICT_SECONDS
-        _check_intact(await self._owners.ready(id, VERDICT_SECONDS), topic, id, part)
+        _check_intact(self._owners.serving(id), topic, id, part)
         await self.quota.enter(project, size, deadline)
         try:
             owner, value = self._owners.serving(id), record_codec.encode(part)
@@ -110,7 +110,7 @@ class RecordSender:
         appended.result()
 
     async def submit(self, topic: str, id: str, command: SessionCommand | JobCommand) -> Verdict:
-        """Append a command and return its fold's verdict; wait for a partition that is being taken over.
+        """Append a command and return its fold's verdict.
 
         Raise Damaged if its id was set aside, and Unavailable if there is no owner, queues are full, the log rejects
         it, or no verdict comes in time.
@@ -118,10 +118,7 @@ class RecordSender:
         # Not asyncio.timeout, which costs more than the rest of this method.
         loop = asyncio.get_running_loop()
         deadline = loop.time() + VERDICT_SECONDS
-        try:
-            owner = self._owners.serving(id)
-        except Unavailable:
-            owner = await self._owners.ready(id, VERDICT_SECONDS)
+        owner = self._owners.serving(id)
         _check_intact(owner, topic, id, command)
         project = _project(owner, id, command)
         if type(command) is Accepted:

@@ -35,6 +35,12 @@ class Jobs(Protocol):
     def owner(self, job: str) -> str | None:
         """Return the URL of the node that owns a job, None if it is this one or unknown."""
 
+    def is_moving(self, job: str) -> bool:
+        """Return whether the partition of a job has no owner yet that is known here: it waits, or is taken over."""
+
+    async def owner_changed(self) -> None:
+        """Return once any partition has another owner, or its owner begins or ceases to serve."""
+
     async def upload(self, job: str, part: Part, project: str) -> None:
         """Append a part of a job's audio, in turn by project; return once it is durable."""
 

@@ -45,6 +45,12 @@ class Sessions(Protocol):
     def owner(self, session: str) -> str | None:
         """Return the URL of the node that owns a session, None if it is this one or unknown."""
 
+    def is_moving(self, session: str) -> bool:
+        """Return whether the partition of a session has no owner yet that is known here: it waits, or is taken over."""
+
+    async def owner_changed(self) -> None:
+        """Return once any partition has another owner, or its owner begins or ceases to serve."""
+
     async def submit(self, session: str, command: SessionCommand | Tuned) -> Verdict:
         """Append the command to the log and return its fold's verdict."""
 

@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 from starlette.types import ASGIApp
 
 from app.admin.admin_bodies import NODE
-from app.cluster import forwarding, lists
+from app.cluster import forwarding, lists, takeovers
 from app.main import Ports, create_app
 from app.options import EdgeOptions
 from app.projects.project_bodies import MODELS
@@ -89,6 +89,12 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (forwarding, tunnel):
         monkeypatch.setattr(module, "CONNECT_SECONDS", 60.0)
     monkeypatch.setattr(lists, "PART_SECONDS", 60.0)
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for no other owner: in these tests there is none."""
+    monkeypatch.setattr(takeovers, "WAIT_SECONDS", 0.0)
 
 
 @pytest.fixture

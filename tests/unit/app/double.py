@@ -114,6 +114,11 @@ class MemoryItems:
         self.failure: EarshotError | None = None
         #: Sessions or jobs of another node, and its URL.
         self.elsewhere: dict[str, str] = {}
+        #: Sessions or jobs whose partitions move; `changed` is set once they have moved.
+        self.moving: set[str] = set()
+        self.changed = asyncio.Event()
+        #: Times that a request has waited for that.
+        self.waiting = 0
         #: Projects at their limit.
         self.full: set[str] = set()
         self.stands_in = False
@@ -128,6 +133,14 @@ class MemoryItems:
 
     def owner(self, id: str) -> str | None:
         return self.elsewhere.get(id)
+
+    def is_moving(self, id: str) -> bool:
+        return id in self.moving
+
+    async def owner_changed(self) -> None:
+        self.waiting += 1
+        await self.changed.wait()
+        self.changed = asyncio.Event()
 
     def coverage(self) -> Coverage:
         return self.covered

@@ -190,7 +190,7 @@ async def _pieces(body: bytes) -> AsyncIterator[bytes]:
 def test_request_is_forwarded_only_once(http: TestClient, house: House, far: str) -> None:
     """If two nodes disagree about the owner, the second answers."""
     answer = http.get(f"/audio_sessions/{far}/status", headers={"X-Earshot-Forwarded": "1"})
-    assert answer.status_code == 404
+    assert (answer.status_code, answer.json()["error"]) == (503, "another node owns it")
 
 
 def test_log_names_owner_that_refuses_or_is_away(house: House, http: TestClient, far: str) -> None:
@@ -218,9 +218,7 @@ def forwarded(*parts: bytes, gone: bool = False) -> bytes:
         return NO_CONTENT
 
     passed: list[bytes] = []
-    placement = Placement(
-        mock.Mock(spec=Forwarder, forward=forward), {"session_id": lambda id: "owner"}, mock.Mock(), 10
-    )
+    placement = Placement(mock.Mock(spec=Forwarder, forward=forward), mock.Mock(), {}, mock.Mock(), 10)
     call = Call({"method": "PUT", "headers": []}, mock.AsyncMock(side_effect=messages), BodyQuota(0))
     assert asyncio.run(placement.forward(call, "owner")) is NO_CONTENT
     return b"".join(passed)

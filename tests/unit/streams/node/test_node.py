@@ -274,7 +274,7 @@ async def test_revoked_partition_rejects_readers_and_kept_one_continues(node: No
     assert node.alive() is None
 
 
-async def test_command_waits_for_partition_takeover(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_partition_moves_until_it_is_taken_over(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     session = in_partition(2)
     surveying, gate = asyncio.Event(), asyncio.Event()
 
@@ -290,13 +290,14 @@ async def test_command_waits_for_partition_takeover(node: Node, monkeypatch: pyt
     await until(lambda: node.ready() == "partition 2, 3: a look through its rows")
     with pytest.raises(Unavailable, match="partition 2 has no ready owner here: a look through its rows"):
         node.sessions.view(session)
-    waiting = asyncio.create_task(send(node, session, Sealed("s")))
-    await turn()
-    assert not waiting.done()
+    waiting = asyncio.create_task(node.sessions.owner_changed())
+    assert node.sessions.is_moving(session)
     # A partition that is being revoked does not serve.
     node.partitions.assign(Assignment(frozenset({0, 1, 2})))
     gate.set()
-    assert (await waiting)[0].status == 204
+    await waiting
+    await until(lambda: not node.sessions.is_moving(session))
+    assert (await send(node, session, Sealed("s")))[0].status == 204
     assert sorted(node.owners.here) == [0, 1, 2]
     monkeypatch.undo()
     await assign(node, ALL)

@@ -103,41 +103,24 @@ def test_node_shows_and_serves_only_what_its_leases_allow() -> None:
 # --- waiting --------------------------------------------------------------------------------------------------------
 
 
-async def test_request_waits_until_partition_serves_or_time_is_over() -> None:
-    one, other = owner(1, serving=False), owner(2, serving=False)
-    made = owners(one, other)
-    with pytest.raises(Unavailable, match="no ready owner here"):
-        await made.ready(in_partition(1), 0.001)
-    waiting = asyncio.create_task(made.ready(in_partition(1), 60.0))
-    await turn()
-    other.serve()
-    made.note_change()
-    await turn()
-    assert not waiting.done()
+def test_partition_moves_until_it_is_served_here_or_known_elsewhere() -> None:
+    one, stopped = owner(1, serving=False), owner(2, serving=False)
+    stopped.stopped = "20 of 21 records cannot be read"
+    made = owners(owner(0), one, stopped)
+    assert [made.is_moving(in_partition(number)) for number in range(PARTITIONS)] == [False, True, False, True]
     one.serve()
-    made.note_change()
-    assert await asyncio.wait_for(waiting, 60) is one
-    assert await made.ready(in_partition(1), 0.0) is one
+    made.elsewhere = {3: "http://there:1"}
+    assert not any(made.is_moving(in_partition(number)) for number in range(PARTITIONS))
 
 
-@pytest.mark.parametrize("what", ["goes", "stops", "has stopped"])
-async def test_request_does_not_wait_for_lost_or_stopped_partition(what: str) -> None:
-    one = owner(1, serving=False)
-    made = owners(one)
-    if what == "has stopped":
-        one.stopped = "20 of 21 records cannot be read"
-    waiting = asyncio.create_task(made.ready(in_partition(1), 600.0))
-    await asyncio.sleep(0)
-    if what == "goes":
-        del made.here[1]
-    elif what == "stops":
-        one.stopped = one.waiting = "20 of 21 records cannot be read"
-        one.close("it is stopped")
-    made.note_change()
-    with pytest.raises(Unavailable, match="another node's" if what == "goes" else "cannot be read"):
+async def test_each_change_of_owners_is_reported() -> None:
+    made = owners(owner(1))
+    for _ in range(2):
+        waiting = asyncio.create_task(made.changed())
+        await turn()
+        assert not waiting.done()
+        made.note_change()
         await asyncio.wait_for(waiting, 60)
-    with pytest.raises(NotOwned):
-        await made.ready(in_partition(3), 60.0)
 
 
 async def test_close_fails_awaited_verdicts_and_closes_lanes() -> None:

@@ -89,7 +89,7 @@ class Arrival(msgspec.Struct, frozen=True):
     digest: bytes = b""
     #: The receipt of an earlier upload of the same chunk.
     receipt: Receipt | None = None
-    #: Its sender was told that the write may still succeed.
+    #: Its sender was told that the write may still succeed, or was told nothing.
     given_up: bool = False
 
     def row_of(self, data: bytes) -> AudioRow:

@@ -2,14 +2,11 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from topics.folding import Answer
 
 T = TypeVar("T")
-
-#: More commands than the log's queue holds; those that are never folded are forgotten.
-MOST_GIVEN_UP: Final = 1 << 16
 
 
 class VerdictCall:
@@ -34,8 +31,6 @@ class Verdicts:
 
     def __init__(self) -> None:
         self._waiting: dict[str, VerdictCall] = {}
-        #: Commands whose senders were told that the write may still succeed, until they are folded.
-        self._given_up: dict[str, None] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -49,18 +44,15 @@ class Verdicts:
         """Stop waiting for a command. Idempotent."""
         self._waiting.pop(command, None)
 
-    def give_up(self, command: str) -> None:
-        """Note that the sender of a command was told that the write may still succeed."""
-        self._given_up[command] = None
-        if len(self._given_up) > MOST_GIVEN_UP:
-            del self._given_up[next(iter(self._given_up))]
+    def awaits(self, command: str) -> bool:
+        """Return whether the verdict on a command reaches its sender.
 
-    def is_given_up(self, command: str) -> bool:
-        return command in self._given_up
+        It does not if the sender was told that the write may still succeed, or sent it to another process.
+        """
+        return command in self._waiting
 
     def resolve(self, command: str, answer: Answer) -> None:
         """Pass a verdict or an error to the waiting request, if there is one: replayed commands have none."""
-        self._given_up.pop(command, None)
         if (call := self._waiting.pop(command, None)) is not None:
             call.answer(answer)
 

@@ -107,7 +107,7 @@ class Intake(Fold[H], Generic[H, C]):
         if isinstance(command, Chunk):
             if command.idempotency and command.sequence is not None:
                 receipt = rows.receipt(draft.get(draft.store.row_key(id, keys.RECEIPT, command.sequence)))
-            given_up = self.verdicts.is_given_up(command.command)
+            given_up = not self.verdicts.awaits(command.command)
         return Arrival(record.offset, record.timestamp, xxhash.xxh3_128_digest(command.data), receipt, given_up)
 
     @abstractmethod

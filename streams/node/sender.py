@@ -130,10 +130,6 @@ class RecordSender:
         late = loop.call_at(deadline, _give_up, call)
         try:
             return await verdict
-        except Unavailable as error:
-            if error.uncertain:
-                self.verdicts.give_up(command.command)
-            raise
         except asyncio.CancelledError:
             _give_up(call)
             raise

@@ -89,8 +89,8 @@ class SessionHead(msgspec.Struct, frozen=True, array_like=True):
     recent: tuple[AudioRow, ...] = ()
     #: Log time (ms) of the newest windows, 0 before the first. No rule of a command reads it. In their row.
     analysed_at: int = 0
-    #: Number and digest of the last accepted chunk whose sender was told that the write may still succeed, until the
-    #: sender repeats it.
+    #: Number and digest of the last accepted chunk whose sender was told that the write may still succeed, or nothing,
+    #: until the sender repeats it.
     doubted: tuple[int, bytes] | None = None
     #: Windows (first, end) in gaps of a file, which are not billed; until the ledger has what follows them. In the row
     #: of the newest windows.

@@ -10,7 +10,6 @@ from typing import Any, get_args
 import pytest
 
 from streams.embedded.embedded_log import EmbeddedLog
-from streams.folding import awaited_verdicts
 from streams.folding.awaited_verdicts import Verdicts
 from streams.log import RECORD_COST, Ack, StoredRecord
 from streams.node import sender as module
@@ -250,18 +249,15 @@ async def test_cancelled_waits_leak_no_room_and_limit_holds(seed: int) -> None:
     await room.enter("d", 10, loop.time() + 60)
 
 
-async def test_commands_that_may_still_succeed_are_known_until_they_are_folded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_command_that_may_still_succeed_is_not_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "VERDICT_SECONDS", 0.01)
-    monkeypatch.setattr(awaited_verdicts, "MOST_GIVEN_UP", 2)
     sends = sender(Writer(), 100)
-    for number in range(3):
-        with pytest.raises(Unavailable, match="may still succeed"):
-            await sends.submit(COMMANDS, JOB, Chunk(f"c{number}", 0, b"audio"))
-    assert [sends.verdicts.is_given_up(f"c{number}") for number in range(3)] == [False, True, True], (
-        "the newest are kept"
-    )
-    sends.verdicts.resolve("c1", Verdict(200, 1))
-    assert not sends.verdicts.is_given_up("c1")
+    sending = asyncio.create_task(sends.submit(COMMANDS, JOB, Chunk("c", 0, b"audio")))
+    await asyncio.sleep(0)
+    assert sends.verdicts.awaits("c")
+    with pytest.raises(Unavailable, match="may still succeed"):
+        await sending
+    assert not sends.verdicts.awaits("c")
 
 
 async def test_sent_commands_are_appended_in_order_and_answered_once() -> None:

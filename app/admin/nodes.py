@@ -1,6 +1,7 @@
 """All nodes of a deployment: the node that gets the request asks the others, and each reports about itself."""
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
@@ -24,6 +25,8 @@ _REASONS: Final = {
     404: "its operator's interface has an address of its own (EARSHOT_ADMIN_LISTEN), or it is of an earlier version",
 }
 _report: Final = msgspec.json.Decoder(NodeReport)
+#: A partition or an offset in a path.
+NUMBER: Final = re.compile("[0-9]{1,18}")
 
 
 class NodeList:
@@ -68,7 +71,7 @@ class NodeList:
             Unavailable: the node or the log does not answer.
         """
         topic, *numbers = reference.rsplit("/", 2)
-        if len(numbers) != 2 or not all(number.isascii() and number.isdecimal() for number in numbers):
+        if len(numbers) != 2 or not all(map(NUMBER.fullmatch, numbers)):
             raise NotFound(f"there is no dead letter {reference}: it has a topic, a partition and an offset")
         partition, offset = map(int, numbers)
         if (owner := self._nodes.owner(partition)) is not None and not call.header(FORWARDED):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 import typer
@@ -34,7 +35,8 @@ async def _examine(settings: Settings) -> list[Check]:
     from infra.service.doctor import examine
 
     told = await _running(settings)
-    return [one async for one in examine(settings, told is not None)] + (told or [])
+    async with aclosing(examine(settings, told is not None)) as found:
+        return [one async for one in found] + (told or [])
 
 
 async def _running(settings: Settings) -> list[Check] | None:

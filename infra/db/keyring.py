@@ -53,7 +53,7 @@ async def issue(
 
 async def note_ended(connection: AsyncConnection) -> None:
     """Note that keys or tokens have ended, for processes that remember their holders."""
-    noted = insert(secrets).values(name=ENDED, value=random.token_bytes(8))
+    noted = insert(secrets).values(name=ENDED, value=random.token_bytes(16))
     await connection.execute(noted.on_conflict_do_update(index_elements=["name"], set_={"value": noted.excluded.value}))
 
 

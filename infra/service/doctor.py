@@ -1,7 +1,8 @@
 """Looks for what keeps a service with these settings from working, beside a running one or without."""
 
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 from typing import Final, Literal, NamedTuple
 
 from app.admin.health import clock_findings, disk_findings
@@ -35,7 +36,7 @@ class Check(NamedTuple):
     text: str
 
 
-Found = AsyncIterator[tuple[State, str]]
+Found = AsyncGenerator[tuple[State, str], None]
 ENGINES: Final[tuple[EngineName, ...]] = ("speech", "caption", "speaker", "translation")
 
 
@@ -58,7 +59,7 @@ def holder(settings: Settings) -> int | None:
     return None
 
 
-async def examine(settings: Settings, served: bool) -> AsyncIterator[Check]:
+async def examine(settings: Settings, served: bool) -> AsyncGenerator[Check, None]:
     """Yield what the checks find; if the service is `served`, leave out what its own report has: disks and engines."""
     checks: Mapping[str, Callable[[Settings], Found]] = {
         "settings": _settings,
@@ -72,8 +73,9 @@ async def examine(settings: Settings, served: bool) -> AsyncIterator[Check]:
     }
     for about, check in checks.items():
         try:
-            async for state, text in check(settings):
-                yield Check(state, about, text)
+            async with aclosing(check(settings)) as found:
+                async for state, text in found:
+                    yield Check(state, about, text)
         except (EarshotError, OSError, ModuleNotFoundError) as error:
             yield Check("bad", about, ": ".join([str(error), *getattr(error, "__notes__", ())]))
 

@@ -100,8 +100,8 @@ def test_stolen_copy_grants_no_access(tmp_path: Path) -> None:
         service.stop()
         shutil.copytree(service.data, tmp_path / "copy")
         copy = Copy(tmp_path / "copy")
-        assert len(copy.digests) == 9, (
-            "two keys, two passes, two links, a secret, and the marks of the log and of the database"
+        assert len(copy.digests) == 10, (
+            "two keys, two passes, two links, a secret, the note of ended keys, marks of the log and of the database"
         )
         service.start()
         with httpx2.Client(base_url=service.url, timeout=60) as http:

@@ -52,7 +52,9 @@ async def _owned(one: ServiceProcess, other: ServiceProcess) -> tuple[list[Strea
                 await client.put(stream, seed)
             await client.status(stream.session, count="1")
         other.kill()
-        answers = [await client.http.get(f"/audio_sessions/{stream.session}/status?count=1") for stream in streams]
+        # At once: each of the neighbour's waits some seconds for another owner; in turn they would outlast its name.
+        paths = [f"/audio_sessions/{stream.session}/status?count=1" for stream in streams]
+        answers = await asyncio.gather(*(client.http.get(path) for path in paths))
     await asyncio.to_thread(other.start)
     owned = [stream for stream, answer in zip(streams, answers, strict=True) if answer.status_code == 200]
     assert 0 < len(owned) < SESSIONS

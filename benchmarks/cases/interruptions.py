@@ -132,15 +132,13 @@ async def _stream(client: AsyncClient, delay: float, stopping: asyncio.Event) ->
             yield sound[number % len(sound)]
             number += 1
             await asyncio.sleep(max(0.0, began + number * audio.SECONDS - time.perf_counter()))
-        sent.append(number)
 
-    sent: list[int] = []
     async with client.socket() as socket:
         events = socket.stream(spoken())
         async for event in events:
             if isinstance(event, WindowHeard):
                 heard.append(event.window)
                 times.append(time.perf_counter())
-    if heard != list(range(sent[0] - 1)):
-        raise BenchmarkError(f"{sent[0]} chunks became windows {heard}")
+    if heard != list(range(socket.next_chunk - 1)):
+        raise BenchmarkError(f"{socket.next_chunk} chunks became windows {heard}")
     return max(later - earlier for earlier, later in pairwise(times))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, nullcontext
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -75,8 +75,26 @@ def administer(url: str | None, work: Callable[[Administration], Awaitable[T]], 
         async with opened_database(load(), new=new) as database:
             return await work(SqlAdministration(database))
 
+    return _run(outcome())
+
+
+def on_service(url: str | None, work: Callable[[AdminClient], Awaitable[T]]) -> T:
+    """Run `work` on the running service at `url`, or on that of this machine if it is None; return its result.
+
+    Raises:
+        EarshotError: as from `administer`, or no service answers.
+    """
+
+    async def outcome() -> T:
+        async with admin_client(service_url(url)) as client:
+            return await work(client)
+
+    return _run(outcome())
+
+
+def _run(outcome: Coroutine[Any, Any, T]) -> T:
     try:
-        return asyncio.run(outcome())
+        return asyncio.run(outcome)
     except UnicodeEncodeError as error:
         if error.encoding != "utf-8":  # an error of printing to a terminal with fewer letters
             raise

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import typer
 
-from infra.cli.administration import ServiceUrl, admin_client, service_url
+from infra.cli.administration import ServiceUrl, on_service
 from infra.cli.output import AsJson
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ def cluster(url: ServiceUrl = None, as_json: AsJson = False) -> None:
 
     It asks a running service with the operator's key, EARSHOT_ADMIN_KEY.
     """
-    report = asyncio.run(_ask(service_url(url)))
+    report = on_service(url, lambda client: client.nodes())
     if as_json:
         import msgspec
 
@@ -31,11 +30,6 @@ def cluster(url: ServiceUrl = None, as_json: AsJson = False) -> None:
         _print(report)
     if report.state == "bad":
         raise typer.Exit(1)
-
-
-async def _ask(url: str) -> NodesReport:
-    async with admin_client(url) as client:
-        return await client.nodes()
 
 
 def _print(report: NodesReport) -> None:

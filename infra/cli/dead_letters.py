@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import Annotated
 
 import typer
 
-from infra.cli.administration import ServiceUrl, admin_client, service_url
+from infra.cli.administration import ServiceUrl, on_service
 from infra.cli.output import AsJson, show, show_all
-
-if TYPE_CHECKING:
-    from infra.cli.admin_client import AdminClient
-
-T = TypeVar("T")
 
 dead_letters = typer.Typer(
     help="Records that could not be read and were set aside for a week; asks a running service with EARSHOT_ADMIN_KEY.",
@@ -27,7 +20,7 @@ Record = Annotated[str, typer.Argument(metavar="RECORD", help="Its topic, partit
 @dead_letters.command("list")
 def list_letters(url: ServiceUrl = None, as_json: AsJson = False) -> None:
     """List the newest dead letters of each node, with the cause; exit status 1 if a node or its log does not answer."""
-    report = _on_service(url, lambda client: client.nodes())
+    report = on_service(url, lambda client: client.nodes())
     parked = {one.url: None if one.node is None else one.node.parked for one in report.nodes}
     found = sorted((letter for there in parked.values() if there for letter in there.newest), key=lambda one: one.at)
     show_all(
@@ -53,7 +46,7 @@ def show_letter(record: Record, url: ServiceUrl = None, as_json: AsJson = False)
     """Show a dead letter: when and why it was set aside; with --json also its value, in base64."""
     from base64 import b64encode
 
-    letter = _on_service(url, lambda client: client.dead_letter(record))
+    letter = on_service(url, lambda client: client.dead_letter(record))
     value = {"value": b64encode(letter.value).decode()} if as_json else {}
     told = {"at": letter.at.isoformat(timespec="seconds"), "cause": letter.cause, "key": letter.key}
     show({"record": record, **told, "bytes": len(letter.value), **value}, as_json)
@@ -65,16 +58,8 @@ def put_back(record: Record, url: ServiceUrl = None, as_json: AsJson = False) ->
 
     If it still cannot be read, it is set aside again. Putting it back twice does nothing more than once.
     """
-    offset = _on_service(url, lambda client: client.put_back(record))
+    offset = on_service(url, lambda client: client.put_back(record))
     show(
         {"record": record, "offset": offset, "note": "read again now; `list` shows it if it is set aside again"},
         as_json,
     )
-
-
-def _on_service(url: str | None, work: Callable[[AdminClient], Awaitable[T]]) -> T:
-    async def outcome() -> T:
-        async with admin_client(service_url(url)) as client:
-            return await work(client)
-
-    return asyncio.run(outcome())

@@ -3,9 +3,9 @@
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple, get_args
 
-from app.admin.health import clock_findings, disk_findings
+from app.admin.health import State, clock_findings, disk_findings
 from infra.db.database import Database
 from infra.db.seen_log import SqlLogMemory
 from infra.engine_settings import EngineName
@@ -25,8 +25,6 @@ from streams.models.manifest import Manifest
 from topics import catalog
 from topics.errors import EarshotError, Unavailable
 
-State = Literal["good", "slow", "bad"]
-
 
 class Check(NamedTuple):
     """What one check found; `slow` stands for what works, and needs somebody to look."""
@@ -37,7 +35,7 @@ class Check(NamedTuple):
 
 
 Found = AsyncGenerator[tuple[State, str], None]
-ENGINES: Final[tuple[EngineName, ...]] = ("speech", "caption", "speaker", "translation")
+ENGINES: Final[tuple[EngineName, ...]] = get_args(EngineName)
 
 
 class _Engine(EngineClient):

@@ -15,13 +15,13 @@ from typer.testing import CliRunner
 
 from app.admin.admin_bodies import LETTER, NODE, NODES, NodeReport, NodesReport
 from infra.cli import build, engines, remote, tables
-from infra.cli import cluster as module
+from infra.cli.administration import on_service
 from infra.engines import serving
 from infra.engines.speech.speech_models import SpeechSettings
 from infra.errors import WrongSetting
 from tests.ports import free_port
 from tests.unit.infra.conftest import app_of
-from topics.errors import Unauthorized
+from topics.errors import BadRequest, Unauthorized
 from topics.ports.nodes import DeadLetter, PartitionFacts, StandbyFacts, TopicPlace
 
 pytestmark = pytest.mark.slow
@@ -32,11 +32,11 @@ WELL = NodesReport("good", 1, [], [NodeReport(NODE.url, "good", [], NODE)])
 def asked(monkeypatch: pytest.MonkeyPatch, report: NodesReport, *arguments: str) -> tuple[int, str]:
     urls: list[str] = []
 
-    async def ask(url: str) -> NodesReport:
+    def client(url: str) -> Letters:
         urls.append(url)
-        return report
+        return Letters(report)
 
-    monkeypatch.setattr(module, "_ask", ask)
+    monkeypatch.setattr("infra.cli.administration.admin_client", client)
     done = CliRunner().invoke(build(), ["cluster", "--url", "http://barn:8000", *arguments])
     assert urls == ["http://barn:8000"]
     return done.exit_code, done.stdout
@@ -117,7 +117,7 @@ PLACE = "earshot.session.command.v1/0/17"
 
 
 def lettered(monkeypatch: pytest.MonkeyPatch, report: NodesReport, *arguments: str) -> tuple[int, list[str], str]:
-    monkeypatch.setattr("infra.cli.dead_letters.admin_client", lambda url: Letters(report))
+    monkeypatch.setattr("infra.cli.administration.admin_client", lambda url: Letters(report))
     done = CliRunner().invoke(build(), ["dead-letters", *arguments, "--url", "http://barn:8000"])
     return done.exit_code, [" ".join(line.split()) for line in done.stdout.splitlines()], done.stderr
 
@@ -267,3 +267,9 @@ def test_long_cells_are_not_truncated_in_pipe(capsys: pytest.CaptureFixture[str]
     assert lines[0] == "name    text"
     assert lines[2] == "[bold]  a"
     assert len(lines) == 3
+
+
+def test_record_that_is_not_utf_8_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EARSHOT_ADMIN_KEY", "a key of twenty letters")
+    with pytest.raises(BadRequest, match="not UTF-8"):
+        on_service("http://barn:8000", lambda client: client.dead_letter("\udcff/0/1"))

@@ -71,10 +71,13 @@ def iterate(rocks: Rdict, lower: bytes, upper: bytes) -> RdictIter:
 def scan(rocks: Rdict, lower: bytes = b"", upper: bytes = b"\xff") -> Iterator[tuple[bytes, bytes]]:
     """Yield the keys of [lower, upper) with their values, in order; RocksDB's exceptions pass through."""
     cursor = iterate(rocks, lower, upper)
-    while cursor.valid():
-        yield cursor.key(), cursor.value()
-        cursor.next()
-    cursor.status()
+    try:
+        while cursor.valid():
+            yield cursor.key(), cursor.value()
+            cursor.next()
+        cursor.status()
+    finally:
+        del cursor  # An exception keeps this frame, and a cursor keeps the database open.
 
 
 class DiskDatabase:
@@ -90,7 +93,11 @@ class DiskDatabase:
         #: For reads by all callers; only `write` writes to it.
         self.rocks = Rdict(str(path), options())
         #: Where rows were deleted that `erase` has not erased.
-        self.deletions = Deletions(noted_bytes, self.noted())
+        try:
+            self.deletions = Deletions(noted_bytes, self.noted())
+        except BaseException:
+            self.rocks.close()
+            raise
         #: RocksDB's error that stopped writes, usually a full disk; None while writes are accepted.
         self.full: str | None = None
         self._reads_only = False

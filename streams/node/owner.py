@@ -100,8 +100,10 @@ class PartitionOwner:
         return durable if durable is None or lowest is None else min(durable, lowest)
 
     def needed(self, topic: str, start: int, stop: int, most: int | None) -> list[int]:
+        if not self.serving:
+            return []
         durable, references = self.durable.get(topic), self._references(topic)
-        if not self.serving or durable is None or references is None:
+        if durable is None or references is None:
             return []
         if most is not None and len(references) > most:
             return []

@@ -16,10 +16,10 @@ def cut(file: Path, size: int) -> None:
     os.truncate(file, file.stat().st_size - size)
 
 
-def flipped(file: Path) -> None:
-    """Change, or repair, a bit in the middle of a file."""
+def flipped(file: Path, byte: int | None = None) -> None:
+    """Change, or repair, a bit of a byte of a file, or in its middle."""
     data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
+    data[len(data) // 2 if byte is None else byte] ^= 1
     file.write_bytes(data)
 
 

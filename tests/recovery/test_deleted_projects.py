@@ -99,6 +99,8 @@ def test_deletion_takes_effect_at_once_and_on_everything(victim: ServiceProcess)
     victim.operate("DELETE", "/projects/gone")
     assert gone.served() == []
     wait_for_removal(gone)
+    # The seconds of each session with audio and of the job; the last ones are written soon after the deletion.
+    wait_for(lambda: len(lines(victim, project)) == 3)
     billed = lines(victim, project)
     assert gone.served() == []
     assert lines(victim, project) == billed, "what was refused is not billed"

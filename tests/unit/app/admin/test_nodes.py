@@ -187,8 +187,9 @@ def test_dead_letter_is_read_and_put_back_by_the_owner_of_its_partition() -> Non
 
 
 @pytest.mark.parametrize("reference", ["", "17", "topic/17", "topic/0/-1", "topic/0/x", "topic/²/1"])
-def test_dead_letter_needs_topic_partition_and_offset(reference: str) -> None:
-    answer, _ = lettered("GET", f"/dead-letters/{reference}")
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_dead_letter_needs_topic_partition_and_offset(method: str, reference: str) -> None:
+    answer, _ = lettered(method, f"/dead-letters/{reference}")
     assert answer.status_code == 404
     assert "there is no dead letter" in answer.json()["error"]
 

@@ -38,6 +38,12 @@ def owner(number: int, *, serving: bool = True) -> PartitionOwner:
     return made
 
 
+def test_owner_without_its_table_needs_nothing_that_it_knows() -> None:
+    coming = PartitionOwner(1)
+    assert coming.floor(COMMANDS) is None
+    assert coming.needed(COMMANDS, 0, 9, None) == []
+
+
 def owners(*here: PartitionOwner) -> Owners:
     made = Owners(PARTITIONS)
     made.here.update((one.number, one) for one in here)

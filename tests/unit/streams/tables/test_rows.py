@@ -18,7 +18,7 @@ from streams.tables import tables as module
 from streams.tables.database import Databases, TableDatabase
 from streams.tables.partition_rows import APPLIED, UNLOGGED, Applied, PartitionRows, TableOutdated, TableUnfit
 from streams.tables.remains import remains
-from tests.damage.files import cut, each
+from tests.damage.files import cut, each, flipped
 from tests.unit.streams.sessions.rows import MemoryPartition
 from topics import keys
 from topics.catalog import CHANGELOG, COMMANDS, JOB_RESULTS, KEEP_TOMBSTONES_MS
@@ -318,6 +318,22 @@ def test_damaged_tables_are_set_aside(mended: module.Tables, tmp_path: Path) -> 
         (tmp_path / "partitions" / "2.db" / "CURRENT").unlink()
     assert all((path / "LOCK").exists() for path in mended.aside())
     assert mended.rebuilt[-1].sentence().endswith(f"CURRENT is missing); the old one is {mended.aside()[-1]}")
+
+
+def test_table_with_a_damaged_block_is_set_aside_at_once(mended: module.Tables, tmp_path: Path) -> None:
+    """Whatever read the block: the notes of deletions, the position, or a list of rows."""
+    database = Databases(tmp_path).open(2)
+    database.write_rows({K: b"v", APPLIED: msgspec.msgpack.encode(Applied(1))})
+    database.write_rows({K: None})
+    database.close()
+    whole, case = tmp_path / "partitions" / "2.db", tmp_path / "partitions" / "3.db"
+    (size,) = (file.stat().st_size for file in whole.glob("*.sst"))
+    for byte in range(0, size, 20):
+        shutil.copytree(whole, case)
+        each("*.sst", partial(flipped, byte=byte))(case)
+        mended.open(3).close()
+        shutil.rmtree(case)
+    assert any("checksum" in rebuilt.reason for rebuilt in mended.rebuilt)
 
 
 def test_table_whose_list_of_files_lost_its_end_is_set_aside(tmp_path: Path) -> None:

@@ -223,3 +223,16 @@ def test_operator_paths_are_not_exposed(proxy: Proxy) -> None:
         target = {"sni_hostname": HOST, "target": path.encode()}
         answer = proxy.http.get("/", headers={"Authorization": f"Bearer {ADMIN_KEY}"}, extensions=target)
         assert answer.status_code in (400, 404), path
+
+
+@pytest.mark.parametrize("proxy", ["nginx"], indirect=True)
+def test_service_that_is_away_is_a_refusal_with_a_time(proxy: Proxy, service: ServiceProcess) -> None:
+    service.kill()
+    try:
+        for method in ("GET", "PUT"):
+            answer = proxy.http.request(method, "/audio_sessions/x", extensions={"sni_hostname": HOST})
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+            assert answer.json()["status_code"] == 503
+    finally:
+        service.start()
+    wait_for(lambda: is_ready(proxy))

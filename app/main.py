@@ -175,7 +175,7 @@ class _Edge:
         self.options = options
         self.meters = Meters(ports.gauges)
         self.process = secrets.token_hex(8)
-        self.forwarder = Forwarder(options.poll_seconds)
+        self.forwarder = Forwarder(options.poll_seconds, ports.sessions.plan)
         self.elsewhere = Elsewhere(self.forwarder, tuple(ports.lanes))
         self.turns = LoopTurns()
         self.room = BodyQuota(options.body_bytes)

@@ -13,3 +13,5 @@ class Assignment(msgspec.Struct, frozen=True):
     standbys: frozenset[int] = frozenset()
     #: Addresses of the partitions' owners, if known.
     urls: Mapping[int, str] = {}
+    #: The group's generation: a greater one is newer.
+    generation: int = 0

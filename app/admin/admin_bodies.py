@@ -48,6 +48,12 @@ class NewProject(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     organization: Annotated[str | None, msgspec.Meta(description="Id or name; by default the only one.")] = None
 
 
+class Drain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The node to stop."""
+
+    url: Annotated[str, msgspec.Meta(description="As `GET /nodes` lists it.")]
+
+
 class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Body that sets a plan."""
 

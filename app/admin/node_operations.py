@@ -2,15 +2,20 @@
 
 from typing import Final
 
-from app.admin.admin_bodies import LETTER, NODES, PutBack
+import msgspec
+
+from app.admin.admin_bodies import LETTER, NODES, Drain, PutBack
 from app.admin.guard import AdminContext
 from app.admin.operations import FAULTS, OPERATOR_KEY
 from app.cluster.forwarding import NO_ANSWER
+from app.http.bodies import SMALL_BODY, decode
 from app.http.call import Call
-from app.http.descriptions import Answers, Description, Parameter, json_answer, operation
+from app.http.descriptions import Answer, Answers, Description, Parameter, fault_of, json_answer, json_body, operation
 from app.http.replies import Reply, StreamReply
 from topics.errors import DirectoryDown, NotFound, Unavailable
 from topics.ports.nodes import NEWEST_PARKED
+
+_DRAIN: Final = msgspec.json.Decoder(Drain)
 
 NEWEST: Final = f"newest {NEWEST_PARKED}"
 WITHOUT_DATABASE: Final = tuple(fault for fault in FAULTS if not isinstance(fault, DirectoryDown))
@@ -30,6 +35,28 @@ async def list_nodes(call: Call, context: AdminContext) -> Reply:
     with the reason.
     """
     return await context.nodes.reply(call)
+
+
+@operation(
+    "POST /nodes/drain",
+    key=OPERATOR_KEY,
+    bodies=json_body(second=Drain("http://node-2:8000")),
+    answers={204: Answer("It begins to stop.")},
+    faults=lambda: (
+        *WITHOUT_DATABASE,
+        fault_of(decode, _DRAIN, b"{}"),
+        NotFound("there is no node http://node-9:8000; there are http://node-1:8000"),
+        Unavailable(NO_ANSWER),
+    ),
+)
+async def drain_node(call: Call, context: AdminContext) -> Reply | StreamReply:
+    """Stop a node.
+
+    It is not ready from now on, takes no new sessions, gives its partitions to the other nodes, forwards to them for
+    some seconds, and ends. What supervises its process decides whether it starts again.
+    """
+    body = await call.body(SMALL_BODY)
+    return await context.nodes.drain(call, decode(_DRAIN, body).url, body)
 
 
 def _letter(method: str, answers: Answers) -> Description:

@@ -7,15 +7,18 @@ from types import MappingProxyType
 from typing import Final
 
 import msgspec
+import structlog
 
 from app.admin.admin_bodies import Finding, NodeReport, NodesReport, PutBack
 from app.admin.health import State, findings, worst
 from app.cluster.forwarding import Forwarder
 from app.cluster.takeovers import FORWARDED
 from app.http.call import Call
-from app.http.replies import Reply, StreamReply, json_reply
+from app.http.replies import NO_CONTENT, Reply, StreamReply, json_reply
 from topics.errors import NotFound, Unavailable
 from topics.ports.nodes import Nodes, QueueFacts
+
+log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 #: Timeout of another node's answer, in seconds.
 NODE_SECONDS: Final = 5.0
@@ -79,6 +82,22 @@ class NodeList:
         if put_back:
             return json_reply(PutBack(await self._nodes.put_back(topic, partition, offset)))
         return json_reply(await self._nodes.dead_letter(topic, partition, offset))
+
+    async def drain(self, call: Call, url: str, body: bytes) -> Reply | StreamReply:
+        """Begin to stop a node, and return its answer; `body` is that of the request.
+
+        Raises:
+            NotFound: no node has this URL.
+            Unavailable: it does not answer.
+        """
+        if url == self._nodes.url:
+            log.info("node.drains")
+            self._nodes.drain()
+            return NO_CONTENT
+        known = sorted(self._nodes.elsewhere())
+        if url not in known or call.header(FORWARDED):
+            raise NotFound(f"there is no node {url!r}; there are {', '.join([self._nodes.url, *known])}")
+        return await self._forwarder.forward(call.scope, url, body)
 
     async def _own(self) -> NodeReport:
         facts = await self._nodes.facts()

@@ -1,9 +1,9 @@
-"""Forwards requests about sessions and jobs, once, to the node that owns their partition."""
+"""Forwards requests about sessions and jobs to the node that owns their partition."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -63,7 +63,9 @@ _NO_PARAMETERS: Final[dict[str, str]] = {}
 class Forwarder:
     """Keeps connections to the other nodes open; opens the first when needed, so never on a single node."""
 
-    def __init__(self, poll_seconds: float) -> None:
+    def __init__(self, poll_seconds: float, plan: Callable[[], bytes] = lambda: b"1") -> None:
+        """Mark requests with this node's `plan`, as `Placed` returns it."""
+        self.plan = plan
         self._seconds = max(poll_seconds + GRACE_SECONDS, SILENCE_SECONDS)
         self._session: aiohttp.ClientSession | None = None
 
@@ -106,7 +108,7 @@ class Forwarder:
         headers += [(DECLARED, value) for value in declared]
         if small:
             headers += [(b"content-length", value) for value in declared]
-        headers += [(FORWARDED, b"1"), (b"accept-encoding", b"identity")]
+        headers += [(FORWARDED, self.plan()), (b"accept-encoding", b"identity")]
         texts = [(name.decode("ascii"), value.decode("utf-8", "replace")) for name, value in headers]
         quick = self._seconds if small or isinstance(body, bytes) else UPLOAD_SECONDS
         timeout = aiohttp.ClientTimeout(sock_connect=CONNECT_SECONDS, sock_read=PATIENT_SECONDS if patient else quick)
@@ -181,7 +183,7 @@ class Placement(msgspec.Struct, frozen=True):
     async def answer(self, call: Call) -> Reply | StreamReply | None:
         """Return the answer of the node that owns the id in the path, None if this node is to answer.
 
-        A request is forwarded once, so nodes that disagree cannot loop.
+        A request is forwarded again only by a newer plan, so nodes that disagree cannot loop.
 
         Raises:
             Unavailable: the owner does not answer, or there is none.

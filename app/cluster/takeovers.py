@@ -14,7 +14,8 @@ from topics.turns import Holder
 
 T = TypeVar("T")
 
-#: Marks a forwarded request. The receiving node answers it, even if the owner has changed since.
+#: Marks a forwarded request with the plan of the node that sent it. The receiving node answers it, and waits if it is
+#: not the owner yet; if it has a newer plan, it forwards the request again.
 FORWARDED: Final = b"x-earshot-forwarded"
 #: How long a request waits, from its arrival.
 WAIT_SECONDS: Final = 4.5
@@ -33,8 +34,23 @@ class Placed(Protocol):
     def is_moving(self, id: str, /) -> bool:
         """Return whether the partition of an id has no owner yet that is known here."""
 
+    def plan(self) -> bytes:
+        """Return the version of the assignment of partitions to nodes; a greater one is newer."""
+
     async def owner_changed(self) -> None:
         """Return once any partition has another owner, or its owner begins or ceases to serve."""
+
+
+class Host(Protocol):
+    """The sessions, or the jobs, of this node."""
+
+    def host(self) -> str | None:
+        """Return the URL of another node for new ones; None if this one takes them, or knows no other."""
+
+
+def host(call: Call, ids: Host) -> str | None:
+    """Return the node that creates what a request asks for, None if it is this one."""
+    return None if call.header(FORWARDED) else ids.host()
 
 
 class Takeovers:
@@ -71,11 +87,14 @@ class Takeovers:
         """Return the node to ask, None if it is this one; wait if the partition moves, or its owner is `lost`."""
         if (owner := ids.owner(id)) is None and not ids.is_moving(id):
             return None
-        forwarded = bool(call.header(FORWARDED))
+        plan = call.header(FORWARDED)
+
+        def is_ours() -> bool:
+            return plan != b"" and plan >= ids.plan()
 
         def moves() -> bool:
             now = ids.owner(id)
-            return ids.is_moving(id) if now is None else forwarded or now == lost
+            return ids.is_moving(id) if now is None else is_ours() or now == lost
 
         give_up_at = _give_up_at(call)
         if moves():
@@ -83,7 +102,7 @@ class Takeovers:
                 async with asyncio.timeout_at(give_up_at):
                     while moves():
                         await ids.owner_changed()
-        if (owner := ids.owner(id)) is not None and forwarded:
+        if (owner := ids.owner(id)) is not None and is_ours():
             raise NotOwned("another node owns it")
         return owner
 

@@ -16,6 +16,7 @@ from typing import Final
 import structlog
 from msgspec.structs import replace
 
+from app.cluster.takeovers import host
 from app.http.bodies import SMALL_BODY, chunk_body
 from app.http.call import Call
 from app.http.descriptions import Answer, Fault, Form, TooLong, fault_of, json_body, operation
@@ -146,12 +147,14 @@ async def accept(
     Raises:
         EarshotError: the request is refused; nothing was accepted.
     """
-    job = _job_id(call, context, principal)
 
     async def forward(owner: str) -> Reply | StreamReply:
         async with aclosing(context.uploads.pieces(call, limit)) as body:
             return await context.forwarder.forward(call.scope, owner, body, patient)
 
+    if not call.idempotency_key() and (other := host(call, context.jobs)) is not None:
+        return await forward(other)
+    job = _job_id(call, context, principal)
     if (reply := await context.takeovers.ask(call, context.jobs, job, forward)) is not None:
         return reply
     if context.jobs.view(job) is None:

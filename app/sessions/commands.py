@@ -8,11 +8,12 @@ from typing import Any, Final
 import msgspec
 import structlog
 
+from app.cluster.takeovers import host
 from app.http.bodies import SMALL_BODY, chunk_body, decode
 from app.http.call import Call
 from app.http.descriptions import Answer, Fault, Parameter, fault_of, json_answer, json_body, operation
 from app.http.queries import IntegerParameter
-from app.http.replies import NO_CONTENT, Reply, generic_error, json_reply, json_reply_of_bytes
+from app.http.replies import NO_CONTENT, Reply, StreamReply, generic_error, json_reply, json_reply_of_bytes
 from app.http.turns import holder_of
 from app.sessions.answers import CreatedSession, SessionRefs
 from app.sessions.examples import BASE64, FILE, ID, STREAM
@@ -90,7 +91,7 @@ def chunk_faults() -> tuple[Fault, ...]:
         *BROKEN,
     ),
 )
-async def create_session(call: Call, context: SessionContext) -> Reply:
+async def create_session(call: Call, context: SessionContext) -> Reply | StreamReply:
     """Open a session.
 
     The key is checked first: without a valid one the answer is 401, whatever the body. Values set here never change.
@@ -98,6 +99,10 @@ async def create_session(call: Call, context: SessionContext) -> Reply:
     1 s under `/sense/api/v1`.
     """
     principal = await context.project_keys.authenticate(call)
+    if (other := host(call, context.sessions)) is not None:
+        return await context.list.forwarder.forward(
+            call.scope, other, await call.body(SMALL_BODY, holder_of(principal))
+        )
     context.sessions.admit(principal.project)
     body = decode(CREATE, await call.body(SMALL_BODY, holder_of(principal)))
     session = context.sessions.new_id()

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta
 
-from app.cluster.takeovers import FORWARDED
+from app.cluster.takeovers import FORWARDED, host
 from app.http.bodies import decode
 from app.http.call import Call
 from app.http.descriptions import Answer, Fault, Key, Parameter, fault_of, operation
@@ -220,8 +220,12 @@ async def _make(call: Call, context: SocketContext, upgrade: Upgrade) -> Reply:
     body = _creation(query)
     request_id = query.get("request_id")
     sessions = context.sessions.sessions
-    session, known = sessions.new_id(), False
-    if request_id is not None:
+    known = False
+    if request_id is None:
+        if (other := host(call, sessions)) is not None:
+            return await _relayed(call, context, upgrade, other)
+        session = sessions.new_id()
+    else:
         if not 8 <= len(request_id) <= 64:
             raise BadRequest("request_id: has 8 to 64 characters")
         sent = context.sessions.project_keys.key(call)
@@ -293,7 +297,7 @@ async def _passed_on(call: Call, context: SocketContext, upgrade: Upgrade, sessi
 
 
 async def _relayed(call: Call, context: SocketContext, upgrade: Upgrade, owner: str) -> Reply:
-    passed = await upgrade.pass_on(owner, [(FORWARDED, b"1")])
+    passed = await upgrade.pass_on(owner, [(FORWARDED, context.sessions.sessions.plan())])
     if passed is None:
         return SWITCHED
     if isinstance(passed, Reply):

@@ -37,7 +37,7 @@ COMMANDS: Final[Mapping[str, Sequence[str]]] = {
     "accounts": ["org", "project", "projects", "key"],
     "link": ["link"],
     "usage": ["usage"],
-    "cluster": ["cluster"],
+    "cluster": ["cluster", "drain"],
     "partitions": ["partitions"],
     "dead_letters": ["dead-letters"],
     "settings": ["config"],

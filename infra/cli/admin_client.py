@@ -12,6 +12,7 @@ import msgspec
 from app.admin.admin_bodies import (
     PREFIX,
     AdminFault,
+    Drain,
     IssuedKey,
     MadeOrganization,
     MadeProject,
@@ -118,6 +119,10 @@ class AdminClient:
     async def put_back(self, reference: str) -> int:
         """Put such a record back; return its new offset."""
         return (await self._ask("POST", f"/dead-letters/{_segment(reference)}", PutBack)).offset
+
+    async def drain(self, url: str) -> None:
+        """Begin to stop a node, which is not part of the port."""
+        await self._send("POST", "/nodes/drain", Drain(url))
 
     async def close(self) -> None:
         await self._http.aclose()

@@ -1,8 +1,8 @@
-"""`earshot cluster`: report the state of a running service's nodes and partitions."""
+"""`earshot cluster` and `earshot drain`: report the state of a running service, and stop one of its nodes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -30,6 +30,16 @@ def cluster(url: ServiceUrl = None, as_json: AsJson = False) -> None:
         _print(report)
     if report.state == "bad":
         raise typer.Exit(1)
+
+
+def drain(node: Annotated[str, typer.Argument(help="As `earshot cluster` names it.")], url: ServiceUrl = None) -> None:
+    """Stop a node: it gives its partitions to the other nodes, forwards to them for some seconds, and ends.
+
+    It asks a running service with the operator's key, EARSHOT_ADMIN_KEY. Where the node's process is supervised, it
+    starts again afterwards.
+    """
+    on_service(url, lambda client: client.drain(node))
+    typer.echo(f"{node} gives its partitions away and stops; its log says `service.stopped` at the end.")
 
 
 def _print(report: NodesReport) -> None:

@@ -43,14 +43,19 @@ class ServiceNodes:
         kept_free: int,
         database: Database,
         outdated_speakers: Callable[[], Awaitable[str | None]],
+        stop: Callable[[], None],
         lane: int | msgspec.UnsetType = msgspec.UNSET,
     ) -> None:
-        """Report on a node that others reach at `url`; `disks` maps contents to directories."""
+        """Report on a node that others reach at `url`; `stop` begins to stop it.
+
+        `disks` maps contents to directories.
+        """
+        self.drain = stop
         self._lane = lane
         self._node = node
         self._models = models
         self._engines = engines
-        self._url = url
+        self.url = url
         self._disks = disks
         self._kept_free = kept_free
         self._database = database
@@ -62,7 +67,7 @@ class ServiceNodes:
         self._reached: dict[EngineClient, tuple[float, bool]] = {}
 
     def elsewhere(self) -> Sequence[str]:
-        return sorted(set(self._node.owners.elsewhere.values()) - {self._url})
+        return sorted(set(self._node.owners.elsewhere.values()) - {self.url})
 
     def owner(self, partition: int) -> str | None:
         owners = self._node.owners
@@ -86,7 +91,7 @@ class ServiceNodes:
         rebuilt = node.partitions.tables.rebuilt
         sessions, jobs = (sum(len(store.projects) for store in workload.all_serving()) for workload in node.workloads)
         return NodeFacts(
-            url=self._url,
+            url=self.url,
             version=importlib.metadata.version("earshot-server"),
             up_seconds=int(time.monotonic() - self._began),
             lane=self._lane,

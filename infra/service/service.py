@@ -66,6 +66,8 @@ log = structlog.get_logger("earshot")
 #: Time for a health check to notice that the process is about to stop.
 RED_SECONDS: Final = 1.0
 STOP_SECONDS: Final = 20.0
+#: Time for which a node that has left forwards requests to the others, until load balancers have noticed.
+FORWARD_SECONDS: Final = 3.0
 #: The most connections to the operator's address.
 OPERATORS: Final = 64
 
@@ -175,6 +177,8 @@ class EarshotService:
                 await jobs.start()
                 trim_heap()
                 await self.stopping.wait()
+                if not self.failed and await node.partitions.hand_over():
+                    await asyncio.sleep(FORWARD_SECONDS)
         return 1 if self.failed else 0
 
     def _occupy(self, stack: contextlib.AsyncExitStack) -> DirectoryLock:
@@ -353,6 +357,7 @@ class EarshotService:
             settings.edge.upload_free_bytes,
             self.database,
             jobs.speakers.outdated,
+            self.stopping.set,
             settings.lane.number if settings.lane.count > 1 else msgspec.UNSET,
         )
 

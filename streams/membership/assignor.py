@@ -57,6 +57,8 @@ class Member(msgspec.Struct, frozen=True):
     #: The number of joins: Kafka rebalances when a member's metadata change.
     joins: int
     holder: Holder
+    #: It is about to stop, and wants no partitions.
+    leaving: bool = False
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -109,6 +111,8 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
         self.holder = Holder.this()
         #: Why this node gets no partitions, None if it may have some.
         self.excluded: str | None = None
+        #: Whether this node is about to stop.
+        self.leaving = False
         self._seal = Seal(secret)
         #: Whether the leader is not of this deployment.
         self._refused = False
@@ -130,6 +134,7 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
             tuple(sorted(self.assignment.standbys)),
             self._joins,
             self.holder,
+            self.leaving,
         )
         return ConsumerProtocolMemberMetadata(VERSION, list(topics), self._seal.put(MEMBER, _encode(member)))
 
@@ -146,8 +151,8 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
         excluded = same_address(nodes)
         for reason in excluded.values():
             log.error("group.same_address", reason=reason)
-        shares = share({id: node for id, node in nodes.items() if id not in excluded}, self._partitions)
-        shares |= dict.fromkeys(excluded, Assignment(frozenset()))
+        staying = {id: node for id, node in nodes.items() if id not in excluded and not node.leaving}
+        shares = dict.fromkeys(nodes, Assignment(frozenset())) | share(staying, self._partitions)
         urls = {number: nodes[id].url for id, assignment in shares.items() for number in assignment.owned}
         nothing = {id: ConsumerProtocolMemberAssignment(VERSION, [], b"") for id in members.keys() - nodes.keys()}
         return nothing | {
@@ -221,6 +226,8 @@ def share(nodes: Mapping[str, Member], partitions: int) -> dict[str, Assignment]
     from faust.assignor.client_assignment import CopartitionedAssignment
     from faust.assignor.copartitioned_assignor import CopartitionedAssignor
 
+    if not nodes:
+        return {}
     standbys = max(node.standbys for node in nodes.values())
     if _is_settled(nodes, partitions, min(standbys, len(nodes) - 1)):
         return {id: Assignment(frozenset(one.owned), frozenset(one.standing_by)) for id, one in nodes.items()}

@@ -17,6 +17,7 @@ from aiokafka.consumer.subscription_state import SubscriptionState
 from aiokafka.errors import InconsistentGroupProtocolError, KafkaError
 from aiokafka.protocol.admin import DescribeGroupsRequest
 from aiokafka.protocol.group import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
+from msgspec.structs import replace
 
 from streams.kafka.connection import KafkaConnection
 from streams.membership.assignor import Assignor
@@ -103,7 +104,7 @@ class Coordinator(GroupCoordinator):  # type: ignore[misc]
 
     async def _on_join_complete(self, *args: Any) -> None:
         await super()._on_join_complete(*args)
-        self._membership.take_assignment()
+        self._membership.take_assignment(self.generation)
 
     def reset_generation(self) -> None:
         super().reset_generation()
@@ -203,12 +204,12 @@ class GroupMembership:
     def waiting(self) -> str | None:
         return self._assignor.excluded if self._holds else "the group of nodes to assign partitions"
 
-    def take_assignment(self) -> None:
+    def take_assignment(self, generation: int) -> None:
         self._holds = True
         self._name.keep()
         if self._assignor.excluded is not None:
             log.error("group.same_address", reason=self._assignor.excluded)
-        self._assigned(self._assignor.assignment)
+        self._assigned(replace(self._assignor.assignment, generation=generation))
         if (fault := self._assignor.fault) is not None:
             log.info("node.joins_again", reason=fault)
             self.rejoin()
@@ -261,6 +262,10 @@ class GroupMembership:
 
     def rejoin(self) -> None:
         self._coordinator.request_rejoin()
+
+    def leave(self) -> None:
+        self._assignor.leaving = True
+        self.rejoin()
 
     async def on_error(self, error: BaseException) -> None:
         """Fail for good, unless the error can be retried."""

@@ -38,6 +38,9 @@ class Membership(Protocol):
     def rejoin(self) -> None:
         """Ask for another assignment; owned partitions keep serving meanwhile."""
 
+    def leave(self) -> None:
+        """Ask for an assignment without partitions, which the other nodes get; this node still learns who has them."""
+
     async def stop(self) -> None: ...
 
 

@@ -213,14 +213,15 @@ class Node(mode.Service):  # type: ignore[misc]
     def ready(self) -> str | None:
         if self.tasks.failure is not None:
             return self.tasks.failure
-        if self.followers.withdrawn:
+        if self.owners.leaving or self.followers.withdrawn:
             return "the node is about to stop"
-        return self.backend.changed or self.partitions.waits() or self.disks.full()
+        return self.backend.changed or self.partitions.waits()
 
     def notes(self) -> list[Note]:
         """Return notes on anything lost, rebuilt or set aside that this process caused or found."""
         tables = self.partitions.tables
         notes: dict[Note, object] = {
+            "writes are refused: the disk is full": self.disks.full(),
             "records may be lost": any(rebuilt.is_lost for rebuilt in tables.rebuilt),
             "a partition has stopped": any(owner.stopped for owner in self.owners),
             "a table was rebuilt": tables.rebuilt,

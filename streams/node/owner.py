@@ -42,6 +42,7 @@ class PartitionOwner:
         self.restored = False
         self.consumers: dict[str, PartitionConsumer] = {}
         self.serving = False
+        self.paused = False
         #: The partition was lost; its background work ends.
         self.closed = False
         #: What the takeover waits for, as text for operators.
@@ -119,6 +120,10 @@ class PartitionOwner:
         """Start answering requests, unless stopped; everything on the log at the takeover is folded."""
         self.serving = self.stopped is None
         self.waiting = None
+
+    def pause(self) -> None:
+        """Take no more commands: another node owns the partition. Those in flight still get their verdicts."""
+        self.paused, self.serving, self.waiting = True, False, "the verdicts of its last commands"
 
     def beat(self, now_ms: int) -> None:
         """Note that the partition is served at a log time; raise Unavailable if its table takes no rows."""

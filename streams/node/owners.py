@@ -1,6 +1,7 @@
 """The partitions of this node by number, and the URLs of the other owners."""
 
 import asyncio
+import random
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
@@ -35,6 +36,10 @@ class Owners:
         self.here: dict[int, PartitionOwner] = {}
         #: URLs of the owners of other partitions, by number.
         self.elsewhere: Mapping[int, str] = {}
+        #: The group's generation of that assignment.
+        self.generation = 0
+        #: The node is about to stop, and gives new sessions and jobs to others.
+        self.leaving = False
         self._changed = asyncio.Event()
 
     def __iter__(self) -> Iterator[PartitionOwner]:
@@ -77,6 +82,10 @@ class Owners:
         owner = self.here.get(number)
         return number not in self.elsewhere if owner is None else owner.is_coming
 
+    def plan(self) -> bytes:
+        """Return the version of the assignment of partitions to nodes; a greater one is newer."""
+        return b"%010d" % self.generation
+
     async def changed(self) -> None:
         """Wait until an owner is added or removed, or begins or ceases to serve."""
         await self._changed.wait()
@@ -103,6 +112,13 @@ class Owners:
         here = frozenset(owner.number for owner in self.all_serving()) if self.may_read() else frozenset()
         elsewhere = {url for number, url in self.elsewhere.items() if number not in here}
         return Coverage(here, self.partitions, frozenset(elsewhere))
+
+    def host(self) -> str | None:
+        """Return the URL of another node for new sessions and jobs; None if this one takes them, or knows no other."""
+        if self.all_serving() and not self.leaving:
+            return None
+        others = [url for number, url in self.elsewhere.items() if number not in self.here]
+        return random.choice(others) if others else None
 
     def new_id(self) -> str:
         """Return a new id in a partition that this node serves, so that no request for it is forwarded.

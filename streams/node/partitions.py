@@ -11,11 +11,13 @@ import structlog
 from streams.disk import DatabaseDamaged
 from streams.folding import retry
 from streams.folding.followers import Followers
-from streams.log import Ack, StoredRecord
+from streams.log import StoredRecord
 from streams.node.backend import LogBackend, Membership
+from streams.node.handover import Handover
 from streams.node.owner import PartitionOwner, waits
 from streams.node.owners import Owners
 from streams.node.partition_consumer import PartitionConsumer, PartitionStopped
+from streams.node.position_notes import note_positions
 from streams.node.standbys import Standbys
 from streams.node.stop_notes import StopNotes
 from streams.node.takeover import Takeover
@@ -23,11 +25,10 @@ from streams.node.tasks import Tasks
 from streams.node.workload import Workload
 from streams.ownership import Assignment
 from streams.tables.database import Databases
-from streams.tables.partition_rows import TableOutdated, encode_positions
+from streams.tables.partition_rows import TableOutdated
 from streams.tables.tables import Tables
 from topics.catalog import CHANGELOG, FOLD_ORDER, TopicPartition
 from topics.errors import RecordError, Unavailable
-from topics.keys import POSITIONS
 from topics.ports.stops import Decision, Stops
 
 log = structlog.get_logger(__name__)
@@ -38,6 +39,7 @@ NOTE_SECONDS: Final = 2.0
 DELETION_SECONDS: Final = 0.5
 #: Late rows that are rewritten before other tasks run.
 REWRITTEN: Final = 1024
+ELSEWHERE: Final = "it went to another node"
 #: Seconds between checks for records that other nodes wrote to an owned partition.
 POLL_SECONDS: Final = 5.0
 
@@ -72,6 +74,7 @@ class Partitions:
         self.tables = Tables(databases, backend.writer, backend.now_ms)
         self.takeover = Takeover(backend, folds, not backend.exclusive, self.tables.note_missing)
         self.standbys = Standbys(self.tables, backend.follower)
+        self._handover = Handover(owners, tasks, membership, self._assign)
 
     def may_append(self) -> bool:
         return self.owners.may_append()
@@ -91,7 +94,7 @@ class Partitions:
         """Note the folded positions and close everything. The tasks must be stopped already."""
         if self._tasks.failure is None and self.may_append():
             for owner in self.owners.all_serving():
-                await self._note_positions(owner)
+                await note_positions(owner, self.backend, self.may_append)
             try:
                 await self.backend.writer.flush()
                 await asyncio.sleep(0)  # Callbacks of acknowledgements run.
@@ -107,10 +110,23 @@ class Partitions:
         await self.standbys.stop()
         await self.backend.close()
 
+    async def hand_over(self) -> bool:
+        """Give all partitions to other nodes, because this one is about to stop; serve them until then.
+
+        Return whether others have them, so that requests can be forwarded. They get new sessions and jobs from now on.
+        """
+        self.owners.leaving = True
+        alone = not self.owners.elsewhere.keys() - self.owners.here.keys()
+        if self.backend.exclusive or alone or not self.may_append():
+            return False
+        for owner in self.owners.all_serving():
+            await note_positions(owner, self.backend, self.may_append)
+        return await self._handover.leave()
+
     def waits(self) -> str | None:
         if (reason := self._membership.waiting()) is not None:
             return reason
-        if not self.owners.here:
+        if not self.owners.here and not self.owners.elsewhere:
             return "this node has no partitions: there are more nodes than partitions"
         return waits(self.owners)
 
@@ -126,49 +142,22 @@ class Partitions:
             if self.may_append():
                 for owner in self.owners.all_serving():
                     if is_due or owner.rows.has_deletions:
-                        await self._note_positions(owner)
-
-    async def _note_positions(self, owner: PartitionOwner) -> None:
-        """Log how far an owner's topics are folded, after the resulting rows, so that positions never lead them."""
-        if (positions := owner.positions()) == owner.noted:
-            return
-        owner.noted = positions
-        for _ in owner.rows.log_heads():
-            await asyncio.sleep(0)
-            if owner.closed or not self.may_append():
-                owner.noted = None
-                return
-        gaps, logged = owner.unread_gaps, owner.rows.unlogged
-        appended = self.backend.writer.append(
-            CHANGELOG, owner.number, POSITIONS, encode_positions(positions), bounded=False, epoch=owner.rows.epoch
-        )
-
-        def note(done: asyncio.Future[Ack]) -> None:
-            if done.cancelled() or done.exception() is not None or owner.closed:
-                return
-            if owner.unread_gaps or owner.unread_gaps is not gaps:
-                return
-            if owner.sessions.behind:
-                owner.noted = None  # Rows of the changelog are not in the table yet.
-                return
-            ack = done.result()
-            try:
-                owner.rows.note(positions, ack.offset + 1, ack.timestamp, logged)
-                owner.aside.forget(positions)
-            except Unavailable:
-                owner.noted = None  # The next round logs them again.
-            else:
-                owner.durable = positions
-
-        appended.add_done_callback(note)
+                        await note_positions(owner, self.backend, self.may_append)
 
     # --- assignments ------------------------------------------------------------------------------------------------
 
     def assign(self, assignment: Assignment) -> None:
-        """Close partitions no longer owned, start taking over new ones, and keep the rest."""
+        """Close partitions no longer owned, start taking over new ones, and keep the rest.
+
+        Commands in flight get their verdicts first.
+        """
+        self._close(self._handover.forget(), ELSEWHERE)
+        self._handover.begin(assignment)
+
+    def _assign(self, assignment: Assignment) -> None:
         here = self.owners.here
-        self._close([number for number in here if number not in assignment.owned], "it went to another node")
-        self.owners.elsewhere = assignment.urls
+        self._close([number for number in here if number not in assignment.owned], ELSEWHERE)
+        self.owners.elsewhere, self.owners.generation = assignment.urls, assignment.generation
         fresh = sorted(assignment.owned - here.keys())
         self.standbys.assign(assignment.standbys, assignment.owned)
         for number in fresh:
@@ -184,6 +173,7 @@ class Partitions:
         """Close all partitions: other nodes may own them."""
         if self.owners.here:
             log.warning("node.lost", reason=reason, partitions=len(self.owners.here))
+        self._handover.forget()
         self.backend.drop(reason)
         self._close(list(self.owners.here), reason)
 

@@ -37,6 +37,9 @@ class StoredPlacement:
     def rejoin(self) -> None:
         """Do nothing: there is no other assignment."""
 
+    def leave(self) -> None:
+        """Do nothing: nobody else can take these partitions."""
+
     async def stop(self) -> None:
         """Do nothing: nobody else knows this one."""
 

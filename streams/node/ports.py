@@ -70,11 +70,17 @@ class _Port:
     def new_id(self) -> str:
         return self._owners.new_id()
 
+    def host(self) -> str | None:
+        return self._owners.host()
+
     def owner(self, id: str) -> str | None:
         return self._owners.url(id)
 
     def is_moving(self, id: str) -> bool:
         return self._owners.is_moving(id)
+
+    def plan(self) -> bytes:
+        return self._owners.plan()
 
     async def owner_changed(self) -> None:
         await self._owners.changed()

@@ -179,11 +179,12 @@ class Node:
             return
 
         async def end() -> None:
+            await self.partitions.hand_over()
             await self.tasks.stop()
             await self.partitions.stop()
 
         ended = loop.create_task(end(), context=process.context)
-        await asyncio.wait({ended}, timeout=10.0)
+        await asyncio.wait({ended}, timeout=20.0)
         self.kill()
 
     def lose_group(self) -> None:

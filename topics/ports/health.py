@@ -5,6 +5,7 @@ from typing import Literal, Protocol
 
 #: Problems that do not stop requests. Public, so they contain no names.
 Note = Literal[
+    "writes are refused: the disk is full",
     "records may be lost",
     "a partition has stopped",
     "a lane has failed",

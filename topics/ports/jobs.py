@@ -32,11 +32,17 @@ class Jobs(Protocol):
 
     def new_id(self) -> str: ...
 
+    def host(self) -> str | None:
+        """Return the URL of another node for new jobs; None if this one takes them, or knows no other."""
+
     def owner(self, job: str) -> str | None:
         """Return the URL of the node that owns a job, None if it is this one or unknown."""
 
     def is_moving(self, job: str) -> bool:
         """Return whether the partition of a job has no owner yet that is known here: it waits, or is taken over."""
+
+    def plan(self) -> bytes:
+        """Return the version of the assignment of partitions to nodes; a greater one is newer."""
 
     async def owner_changed(self) -> None:
         """Return once any partition has another owner, or its owner begins or ceases to serve."""

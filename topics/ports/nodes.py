@@ -192,5 +192,12 @@ class Nodes(Protocol):
             NotFound, Unavailable: as above; also Unavailable if the partition is not here.
         """
 
+    @property
+    def url(self) -> str:
+        """The URL of this node."""
+
+    def drain(self) -> None:
+        """Begin to stop this node, as SIGTERM does: give its partitions to other nodes first, if there are any."""
+
     async def facts(self) -> NodeFacts:
         """Gather and return the facts about this node; each call has a cost."""

@@ -42,11 +42,17 @@ class Sessions(Protocol):
 
     def new_id(self) -> str: ...
 
+    def host(self) -> str | None:
+        """Return the URL of another node for new sessions; None if this one takes them, or knows no other."""
+
     def owner(self, session: str) -> str | None:
         """Return the URL of the node that owns a session, None if it is this one or unknown."""
 
     def is_moving(self, session: str) -> bool:
         """Return whether the partition of a session has no owner yet that is known here: it waits, or is taken over."""
+
+    def plan(self) -> bytes:
+        """Return the version of the assignment of partitions to nodes; a greater one is newer."""
 
     async def owner_changed(self) -> None:
         """Return once any partition has another owner, or its owner begins or ceases to serve."""

@@ -116,6 +116,9 @@ class MemoryItems:
         self.elsewhere: dict[str, str] = {}
         #: Sessions or jobs whose partitions move; `changed` is set once they have moved.
         self.moving: set[str] = set()
+        #: The node that takes new ones.
+        self.other: str | None = None
+        self.version = b"0000000001"
         self.changed = asyncio.Event()
         #: Times that a request has waited for that.
         self.waiting = 0
@@ -131,11 +134,17 @@ class MemoryItems:
     def new_id(self) -> str:
         return new_id()
 
+    def host(self) -> str | None:
+        return self.other
+
     def owner(self, id: str) -> str | None:
         return self.elsewhere.get(id)
 
     def is_moving(self, id: str) -> bool:
         return id in self.moving
+
+    def plan(self) -> bytes:
+        return self.version
 
     async def owner_changed(self) -> None:
         self.waiting += 1

@@ -15,7 +15,7 @@ from app.admin.health import findings, worst
 from app.admin.nodes import NodeList
 from app.cluster.forwarding import Forwarder
 from app.http.metrics import Meters
-from app.http.replies import Reply, json_reply
+from app.http.replies import NO_CONTENT, Reply, json_reply
 from app.main import admin_routes
 from tests.contract.answers import watched
 from tests.unit.app.conftest import behind_a_server
@@ -150,10 +150,12 @@ def app_of(listed: NodeList) -> Starlette:
     return Starlette(routes=admin_routes(administration, listed, apikeys.digest(KEY), Meters(tuple), mock.Mock()))
 
 
-async def request(app: Starlette, forwarder: Elsewhere, method: str, path: str, passed_on: bool) -> httpx2.Response:
+async def request(
+    app: Starlette, forwarder: Elsewhere, method: str, path: str, passed_on: bool, json: object = None
+) -> httpx2.Response:
     keyed = {"Authorization": f"Bearer {KEY}"} | ({"X-Earshot-Forwarded": "1"} if passed_on else {})
     async with watched(httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url=HERE)) as http:
-        answer = await http.request(method, f"/admin/v1{path}", headers=keyed)
+        answer = await http.request(method, f"/admin/v1{path}", headers=keyed, json=json)
     await forwarder.close()
     return answer
 
@@ -258,6 +260,21 @@ def test_lane_that_does_not_answer_is_named() -> None:
 def test_forwarded_request_is_not_forwarded_again() -> None:
     answer = asked(Elsewhere(shed=RuntimeError("asked")), passed_on=True)
     assert answer.json()["url"] == HERE
+
+
+@pytest.mark.parametrize(
+    ("url", "passed_on", "status"),
+    [(HERE, False, 204), (HERE, True, 204), (THERE, False, 204), ("http://no", False, 404)],
+)
+def test_named_node_is_drained(url: str, passed_on: bool, status: int) -> None:
+    nodes = mock.Mock(spec=Nodes, url=HERE, elsewhere=lambda: [THERE])
+    forwarder = Elsewhere(shed=NO_CONTENT)
+    app = app_of(NodeList(nodes, forwarder, tuple))
+    answer = asyncio.run(request(app, forwarder, "POST", "/nodes/drain", passed_on, {"url": url}))
+    assert answer.status_code == status
+    assert nodes.drain.called == (url == HERE)
+    if status == 404:
+        assert f"there are {HERE}, {THERE}" in answer.json()["error"]
 
 
 def test_operator_key_is_forwarded_to_other_nodes() -> None:

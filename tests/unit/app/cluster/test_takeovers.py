@@ -3,15 +3,19 @@
 import asyncio
 from typing import Any
 from unittest import mock
+from urllib.parse import quote
 
+import msgspec
 import pytest
 
 from app.cluster import takeovers
 from app.cluster.takeovers import FULL, PROJECT_WAITING, Takeovers
 from app.http.bodies import BodyQuota
 from app.http.call import Call
+from tests.contract.api import RAW
 from tests.unit.app.conftest import KEY, House
 from tests.unit.app.jobs.conftest import SOUND, Exchange
+from tests.unit.app.jobs.test_acceptance import body as job_body
 from tests.unit.app.jobs.test_elsewhere import owner, url
 from tests.unit.app.sessions.sockets import opened, path_of, place
 from tests.waiting import until
@@ -98,6 +102,19 @@ async def test_next_owner_is_asked_if_one_is_away(house: House, owner: House, ur
     await answered([put, read])
 
 
+async def test_node_with_newer_plan_forwards_what_was_forwarded_to_it(house: House, owner: House, url: str) -> None:
+    """Others may still have the plan of before. A request by the same plan waits, as this node becomes the owner."""
+    session = await opened(owner)
+    house.sessions.elsewhere[session], house.sessions.version = url, b"0000000002"
+    marks = [{"x_earshot_forwarded": mark} for mark in ("0000000001", "0000000002", "1")]
+    older, same, foreign = (Exchange(house, f"/audio_sessions/{session}/status", **mark) for mark in marks)
+    await answered([older])
+    await until(lambda: house.sessions.waiting == 2)
+    del house.sessions.elsewhere[session]
+    moved(house)
+    assert [(await one.end()).status for one in (same, foreign)] == [404, 404], "they are answered here"
+
+
 async def test_sockets_wait_for_owner(house: House) -> None:
     session = await opened(house)
     house.sessions.moving.add(session)
@@ -143,3 +160,19 @@ async def test_waiting_requests_are_limited_per_project() -> None:
     assert not done
     for task in crowd:
         task.cancel()
+
+
+async def test_node_that_leaves_forwards_requests_for_new_ones(house: House, owner: House, url: str) -> None:
+    house.sessions.other = house.jobs.other = url
+    body = msgspec.json.encode({"content_type": RAW, "type": "stream"})
+    made = await Exchange(house, "/audio_sessions/", "POST", body, x_api_key=KEY).end()
+    assert msgspec.json.decode(made.body)["session_id"] in owner.sessions.sessions
+    accepted = await Exchange(house, "/api/v1/analyze", "POST", msgspec.json.encode(job_body()), x_api_key=KEY).end()
+    assert list(owner.jobs.jobs) == [msgspec.json.decode(accepted.body)["job_id"]]
+    async with place(house) as here, place(owner) as there:
+        house.sessions.other = there.url.replace("ws", "http")
+        async with here.greeted(f"/api/v1/socket?content_type={quote(RAW)}", x_api_key=KEY):
+            assert len(owner.sessions.sessions) == 2
+    assert not house.sessions.sessions
+    again = await Exchange(house, "/audio_sessions/", "POST", body, x_api_key=KEY, x_earshot_forwarded="1").end()
+    assert again.status == 200, "it is forwarded once"

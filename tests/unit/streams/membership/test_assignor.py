@@ -276,3 +276,15 @@ def test_excluded_node_gets_no_partitions_and_knows_why() -> None:
     assert out.assignment.standbys == frozenset()
     assert left.assignment.owned | third.assignment.owned == set(range(4))
     assert third.excluded is None
+
+
+def test_node_that_leaves_gets_no_partitions_and_learns_who_has_them() -> None:
+    here, there = node("here"), node("there")
+    decide(here, there)
+    here.leaving = True
+    decide(there, here)
+    assert (here.assignment.owned, here.assignment.standbys, here.fault) == (frozenset(), frozenset(), None)
+    assert set(here.assignment.urls.values()) == {"http://there:1"}
+    there.leaving = True
+    decide(there, here)
+    assert (there.assignment.owned, there.assignment.urls) == (frozenset(), {}), "nobody is left"

@@ -71,7 +71,7 @@ class Seat:
         plan = Seal(b"secret").put(PLAN, _encode(Plan((7,), dict.fromkeys(owned, url))))
         decided = ConsumerProtocolMemberAssignment(0, [(COMMANDS, list(owned))], plan)
         self.member._assignor.on_assignment(decided)
-        self.member.take_assignment()
+        self.member.take_assignment(3)
 
     def hear(self) -> None:
         self.member.heard = self.now
@@ -109,6 +109,14 @@ def test_leases_last_since_last_heartbeat(seat: Seat) -> None:
 
 def test_clock_counts_suspended_time() -> None:
     assert time.clock_gettime(time.CLOCK_BOOTTIME) - module.clock() < 60
+
+
+def test_node_that_leaves_asks_for_an_assignment_without_partitions(seat: Seat) -> None:
+    seat.assign(1)
+    seat.member.leave()
+    assert (seat.rejoins, seat.member._assignor.leaving) == (1, True)
+    seat.assign()
+    assert [(one.owned, one.generation) for one in seat.assigned] == [(frozenset({1}), 3), (frozenset(), 3)]
 
 
 # --- requests and answers -------------------------------------------------------------------------------------------
@@ -211,7 +219,7 @@ async def test_heartbeats_go_on_while_node_waits_for_other_members(
 def test_assignment_is_passed_on_and_moved_node_rejoins(seat: Seat) -> None:
     for url, rejoins in ((URL, 0), ("http://old:1", 1)):
         seat.assign(1, 2, url=url)
-        assert seat.assigned.pop() == Assignment(frozenset({1, 2}), frozenset({7}), {1: url, 2: url})
+        assert seat.assigned.pop() == Assignment(frozenset({1, 2}), frozenset({7}), {1: url, 2: url}, 3)
         assert seat.rejoins == rejoins
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+import asyncio
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from unittest import mock
 
@@ -29,6 +31,8 @@ class Member:
     def __init__(self) -> None:
         self.is_valid = True
         self.rejoins = 0
+        #: Set once it has asked for no partitions.
+        self.leaves = asyncio.Event()
 
     async def start(self, assigned: object, lost: object, failed: object) -> None:
         pass
@@ -46,6 +50,9 @@ class Member:
 
     def rejoin(self) -> None:
         self.rejoins += 1
+
+    def leave(self) -> None:
+        self.leaves.set()
 
     async def stop(self) -> None:
         pass
@@ -88,8 +95,10 @@ class Shareholder:
     def _failed(self) -> None:
         self.failures += 1
 
-    def assign(self, *owned: int, standbys: Collection[int] = ()) -> None:
-        self.partitions.assign(Assignment(frozenset(owned), frozenset(standbys)))
+    def assign(
+        self, *owned: int, standbys: Collection[int] = (), urls: Mapping[int, str] = MappingProxyType({})
+    ) -> None:
+        self.partitions.assign(Assignment(frozenset(owned), frozenset(standbys), urls))
 
     async def serve(self, *owned: int) -> None:
         self.assign(*owned)

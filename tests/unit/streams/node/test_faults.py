@@ -106,13 +106,14 @@ async def test_full_tables_reject_writes_until_disk_has_room(tmp_path: Path, mon
                     await send(node, session, Chunk("c1", 1, sound(2)))
                 # It was in flight when the disk was found full.
                 await log_of(node).append(*at, session.encode(), record_codec.encode(Chunk("c2", 1, sound(2))))
-                await until(lambda: "full" in (node.ready() or ""))
+                await until(lambda: "writes are refused: the disk is full" in node.notes())
+                assert node.ready() is None, "reads go on"
                 looked = len(asked)
                 await until(lambda: len(asked) >= looked + 2 * len(tables(node)))
                 assert view(node, session).head.next == 1
                 assert node.alive() is None
             await until(lambda: view(node, session).head.cursor.chunks == 2)
-            await until(lambda: node.ready() is None)
+            await until(lambda: not node.notes())
             await send(node, session, Chunk("c3", 2, sound(3)))
             await until(lambda: view(node, session).head.cursor.chunks == 3)
             await until(lambda: (noted(node, *at) or 0) >= 4)

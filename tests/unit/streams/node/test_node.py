@@ -318,11 +318,13 @@ async def test_table_that_fails_delays_no_expiry_elsewhere(
     assert node.sessions.view(sessions[0]) is not None
 
 
-async def test_node_without_partitions_is_not_ready(node: Node) -> None:
+async def test_node_without_partitions_is_ready_if_it_can_forward(node: Node) -> None:
     node.partitions.assign(Assignment(frozenset()))
     assert node.ready() == "this node has no partitions: there are more nodes than partitions"
     with pytest.raises(Unavailable, match="no partitions"):
         node.sessions.new_id()
+    node.partitions.assign(Assignment(frozenset(), urls=dict.fromkeys(range(4), "http://there")))
+    assert (node.ready(), node.sessions.host()) == (None, "http://there"), "it forwards"
     await assign(node, ALL)
 
 

@@ -19,6 +19,7 @@ from infra.errors import named, variable
 from infra.service import data_directory, directories, lanes, moves
 from infra.service.lanes import Placement, lanes_of
 from infra.service.links import OneTimeLinks
+from infra.service.service_manager import ServiceManager
 from infra.settings import Settings
 from infra.urls import Embedded
 from streams.embedded.errors import LogLocked
@@ -42,6 +43,8 @@ class Premises:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.database = Database(settings.database)
+        self._manager = ServiceManager()
+        self._kept: asyncio.Task[None] | None = None
 
     def occupy(self, stack: contextlib.AsyncExitStack) -> DirectoryLock:
         """Take the data directory until the stack closes.
@@ -105,6 +108,7 @@ class Premises:
         async with self._first_keys(demo, private) as keys:
             link = await self._link() if private and self.settings.edge.dashboard else None
             announce(self.settings, url, demo, keys, link)
+        self._kept = asyncio.create_task(self._manager.keep(), name="service manager")
 
     @contextlib.asynccontextmanager
     async def _first_keys(self, demo: Bootstrap, private: bool) -> AsyncIterator[FirstKeys]:

@@ -114,7 +114,7 @@ NOT_RUN: Final[dict[str, dict[str, str]]] = {
     "docs/openai.md": {"import os": "OpenAI's client is a package of the index; tests/interop runs it"},
     "docs/running.md": {
         "git clone": SYSTEM,
-        "systemctl enable": SYSTEM,
+        "cp infra/deploy": SYSTEM,
         "sudo -u earshot": SYSTEM,
         "export EARSHOT_ADMIN_URL=": "it needs a service elsewhere",
         "earshot usage --recount": "it needs the service stopped; tests/recovery/test_jobs_kill.py runs it",

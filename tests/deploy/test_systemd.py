@@ -1,0 +1,24 @@
+"""The unit of systemd, by systemd's own checks."""
+
+import re
+import shutil
+import subprocess
+from typing import Final
+
+import pytest
+
+from tests.conftest import ROOT
+
+UNIT: Final = ROOT / "infra/deploy/earshot.service"
+#: Of `systemd-analyze security`, from 0 (confined) to 10.
+EXPOSED: Final = 2.5
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze here")
+def test_unit_is_confined() -> None:
+    told = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", "--no-pager", UNIT], capture_output=True, text=True
+    )
+    level = re.search(r"Overall exposure level.*: ([\d.]+)", told.stdout)
+    assert level, told.stderr
+    assert float(level[1]) <= EXPOSED

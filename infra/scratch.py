@@ -1,6 +1,7 @@
 """A place in the data directory for what libraries write elsewhere, as on a read-only root file system."""
 
 import os
+import shutil
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -14,13 +15,20 @@ CACHE: Final = "cache"
 #: numba keeps the kernels that it compiled in the directory of this variable, or else beside their source.
 KERNELS: Final = "NUMBA_CACHE_DIR"
 BESIDE: Final = Path(streams.audio.__file__).parent / "__pycache__"
+#: The kind of processor that numba compiles for, if not this one. `MODERN` ones have `NEEDED`, and older ones do not.
+PROCESSOR: Final = "NUMBA_CPU_NAME"
+MODERN, NEEDED = "x86-64-v3", "avx2"
+PROCESSORS: Final = Path("/proc/cpuinfo")
 
 
 def prepare() -> None:
     """Set TMPDIR and NUMBA_CACHE_DIR to the data directory if their usual places cannot be written.
 
-    SQLite and child processes follow these variables too. Call this before anything imports the kernels.
+    SQLite and child processes follow these variables too. Kernels that were compiled into a directory that cannot be
+    written, as in an image, come along. Call this before anything imports the kernels.
     """
+    if os.environ.get(PROCESSOR) == MODERN and NEEDED not in PROCESSORS.read_text().split():
+        del os.environ[PROCESSOR]
     data = Path(os.environ.get(variable("data")) or "data").expanduser().absolute()
     try:
         tempfile.gettempdir()
@@ -28,7 +36,10 @@ def prepare() -> None:
         _use("TMPDIR", data / CACHE / "tmp")
     chosen = os.environ.get(KERNELS)
     if not (chosen and _is_writable(Path(chosen))) and not _is_writable(BESIDE):
-        _use(KERNELS, data / CACHE / "kernels")
+        _use(KERNELS, kernels := data / CACHE / "kernels")
+        if chosen and os.environ[KERNELS] == str(kernels):
+            with suppress(OSError):  # They are compiled again.
+                shutil.copytree(chosen, kernels, dirs_exist_ok=True)
 
 
 def _use(name: str, directory: Path) -> None:

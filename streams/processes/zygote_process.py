@@ -22,8 +22,15 @@ T = TypeVar("T")
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger(__name__)
 
-#: Environment variables needed to find libraries, and places where they may write.
-ENVIRONMENT: Final = ("PATH", "LD_LIBRARY_PATH", "TMPDIR", "NUMBA_CACHE_DIR")
+#: Environment variables needed to find libraries, and places where they may write, and the processor of numba's code.
+ENVIRONMENT: Final = (
+    "PATH",
+    "LD_LIBRARY_PATH",
+    "TMPDIR",
+    "NUMBA_CACHE_DIR",
+    "NUMBA_CPU_NAME",
+    "NUMBA_CPU_FEATURES",
+)
 #: Bytes that glibc's heap keeps for the next chunk; otherwise it returns them to the kernel after each chunk and gets
 #: them back page by page. Other C libraries ignore these variables.
 KEPT_MEMORY: Final = dict.fromkeys(("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"), str(4 << 20))

@@ -13,7 +13,7 @@ from streams.log import LogWriter, StoredRecord
 from streams.tables.database import TableDatabase
 from topics.catalog import CHANGELOG, KEEP_TOMBSTONES_MS
 from topics.errors import RecordError
-from topics.keys import AUDIO, EPOCH, ID_LENGTH, JOB, POSITIONS, SESSION, is_head
+from topics.keys import AUDIO, EPOCH, ID_LENGTH, JOB, NEWEST, POSITIONS, SESSION, is_head
 
 #: A table is too old once it has been behind its changelog for this share of the tombstones' lifetime.
 FRESH_SHARE: Final = 0.5
@@ -123,7 +123,9 @@ class PartitionRows:
         """Write all changes (None deletes), then log them to the changelog; after DiskFull, neither was done.
 
         Heads of sessions change with each command and follow from the commands alone, so `log_heads` logs them. Those
-        of jobs must be in the changelog before results are. Also write rows that are `logged` already.
+        of jobs must be in the changelog before results are. So must those of deleted sessions before their newest
+        windows are gone, because nothing else tells which of them are unbilled. Also write rows that are `logged`
+        already.
 
         If the process dies in between, its next life cannot know which rows it deleted. So they are noted.
         """
@@ -133,15 +135,17 @@ class PartitionRows:
         for key in (*logged, *changes) if self._coming else ():
             self._coming.pop(key, None)
         self.unlogged += len(note)
+        first: dict[bytes, bytes | None] = {}
         now: dict[bytes, bytes | None] = {}
         for key, value in changes.items():
-            if value is not None and key[:1] == SESSION and is_head(key):
+            is_late = value is not None and key[:1] == SESSION and is_head(key)
+            if is_late and changes.get(key[:PREFIX] + NEWEST, b"") is not None:
                 self._heads[key] = None
             else:
                 self._heads.pop(key, None)
-                now[key] = value
-        if now:
-            self._writer.append_rows(CHANGELOG, self.number, now, self.epoch)
+                (first if is_late else now)[key] = value
+        if first or now:
+            self._writer.append_rows(CHANGELOG, self.number, {**first, **now}, self.epoch)
 
     def log_heads(self) -> Iterator[None]:
         """Log the heads that changed, some at each step: before the positions of the commands that changed them."""

@@ -445,3 +445,19 @@ def test_heads_of_sessions_are_logged_on_demand_as_they_are_then(
     for _ in rows.log_heads():
         pass
     assert [(one.key, one.value) for one in log.records[7:]] == [(heads[1], b"3")]
+
+
+def test_head_of_deleted_session_is_logged_before_its_newest_windows_are_gone(tables: Tables) -> None:
+    """If the owner stops right after it, the next one bills the windows that the head counts."""
+    log = Changelog()
+    rows = tables.open("a", log)
+    rows.begin(1, 0, 0)
+    head, newest = (keys.row_key(keys.SESSION, "a" * keys.ID_LENGTH, kind) for kind in (keys.HEAD, keys.NEWEST))
+    rows.write({head: b"open", newest: b"two windows"})
+    rows.write({newest: None, head: b"deleted, two windows"})
+    assert [(one.key, one.value) for one in log.records] == [
+        (newest, b"two windows"),
+        (head, b"deleted, two windows"),
+        (newest, None),
+    ]
+    assert not list(rows.log_heads())

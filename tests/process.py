@@ -23,6 +23,7 @@ import psutil
 from infra.service.lives import CRASH
 from tests.forked import Forked, can_fork
 from tests.ports import free_port
+from tests.versions import python
 
 KEY = "tests-project-key-0123456789"
 ORG_KEY = "tests-organization-key-0123456789"
@@ -74,6 +75,8 @@ class ServiceProcess:
         self.key = KEY
         self.log = data.parent / f"{data.name}.log"
         self.process: subprocess.Popen[bytes] | Forked | None = None
+        #: The source tree that it runs, None for this one.
+        self.tree: Path | None = None
         clean = {name: value for name, value in os.environ.items() if not name.startswith("EARSHOT_")}
         self.environment = {
             **clean,
@@ -90,12 +93,17 @@ class ServiceProcess:
 
     def start(self, wait: float = 120.0) -> ServiceProcess:
         """Start, and wait up to `wait` seconds until requests are served; 0 does not wait."""
-        if can_fork(self.environment):
+        if self.tree is None and can_fork(self.environment):
             self.process = Forked(["serve"], self.environment, self.log, self.log)
         else:
             with self.log.open("ab") as log:
+                # Python looks for modules in the current directory first.
                 self.process = subprocess.Popen(
-                    [sys.executable, "-m", "infra.cli", "serve"], env=self.environment, stdout=log, stderr=log
+                    [python(self.tree) if self.tree else sys.executable, "-m", "infra.cli", "serve"],
+                    env=self.environment,
+                    cwd=self.tree,
+                    stdout=log,
+                    stderr=log,
                 )
         if wait:
             self.wait_ready(wait)

@@ -19,6 +19,7 @@ from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, Cons
 
 from streams.ownership import Assignment
 from topics.catalog import COMMANDS
+from topics.formats import fingerprint
 
 log = structlog.get_logger(__name__)
 
@@ -105,8 +106,8 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
 
     def __init__(self, topic: str, partitions: int, url: str, standbys: int, secret: bytes) -> None:
         """Assign the first `partitions` of a topic, whatever was added later."""
-        #: Kafka rejects members with another protocol: nodes of another deployment or of an earlier version.
-        self.name = f"earshot-{hmac.digest(secret, b'group', 'sha256').hex()[:8]}"
+        #: Kafka rejects members with another protocol: nodes of another deployment, or of a version with other formats.
+        self.name = f"earshot-{hmac.digest(secret, fingerprint(Member, Plan), 'sha256').hex()[:8]}"
         self.assignment = Assignment(frozenset())
         self.holder = Holder.this()
         #: Why this node gets no partitions, None if it may have some.

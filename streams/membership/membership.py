@@ -275,7 +275,7 @@ class GroupMembership:
             return
         if isinstance(error, InconsistentGroupProtocolError):
             error = ServiceError(
-                "nodes of an older version, or with another EARSHOT_DATABASE_URL, run in this group: "
+                "nodes of a version with other formats, or with another EARSHOT_DATABASE_URL, run in this group: "
                 "stop all of them first, or give each deployment its own EARSHOT_KAFKA_PREFIX"
             )
         self._failed(error)

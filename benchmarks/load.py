@@ -23,7 +23,7 @@ from benchmarks.measures import Sample
 from benchmarks.plans import AnyPlan, IdlePlan, LivePlan, PacedPlan, ReadPlan, Target, TurnsPlan, UploadPlan
 from benchmarks.processes import REFUSED
 from benchmarks.sockets import SocketClient
-from benchmarks.wire import request
+from benchmarks.wire import HttpConnection, request
 from topics.keys import partition_of
 
 #: Seconds for the loaded processes to become idle.
@@ -96,6 +96,10 @@ async def run_uploads(plan: UploadPlan) -> Sample:
             await client.ask(*parts)
 
     connected = await clients(plan.target, plan.connections, "file")
+    if plan.via is not None:
+        for client in connected:
+            client.connection.close()
+            client.connection = await HttpConnection.open(plan.via)
     work = [partial(one, client, client.uploads(audio.chunks(n), plan.chunks)) for n, client in enumerate(connected)]
     return await measure_load(plan.target, work, plan.connections * plan.chunks)
 

@@ -38,6 +38,8 @@ class UploadPlan(LoadPlan, frozen=True):
 
     connections: int
     chunks: int
+    #: Port of another node, to which the chunks go.
+    via: int | None = None
 
 
 class TurnsPlan(LoadPlan, frozen=True):

@@ -6,6 +6,7 @@ from typing import Final
 from benchmarks.cases import (
     agents,
     chunks,
+    cluster,
     counts,
     crowd,
     dashboard,
@@ -63,6 +64,7 @@ CASES: Final[dict[str, Case]] = {
     "memory": footprint.memory,
     "start": footprint.start,
     "rebuild": rebuild.measure,
+    "cluster": cluster.measure,
     "takeover": takeover.measure,
     "dashboard": dashboard.measure,
     "first_view": first_view.measure,

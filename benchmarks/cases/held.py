@@ -6,7 +6,7 @@ other's way. It needs the right to make a group for processor time (version 1 of
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -30,8 +30,7 @@ BARS: Final = {2: 1.9, 4: 3.6}
 
 def measure(setup: Setup) -> Iterator[Row]:
     """Yield a row for each number of lanes, at full speed by sockets."""
-    if not os.access(GROUPS / "cpu.cfs_quota_us", os.W_OK):
-        print(f"held is left out: no group can be made in {GROUPS}", file=sys.stderr)
+    if not can_hold():
         return
     runs = [{lanes: _run(setup, lanes) for lanes in (1, *BARS)} for _ in range(setup.pairs)]
     for lanes, bar in BARS.items():
@@ -44,24 +43,35 @@ def measure(setup: Setup) -> Iterator[Row]:
         yield Row(name, median(ratios), min(ratios), max(ratios), bar=bar, beside=beside)
 
 
+def can_hold() -> bool:
+    """Return whether groups for processor time can be made; say so if not."""
+    if can := os.access(GROUPS / "cpu.cfs_quota_us", os.W_OK):
+        return can
+    print(f"what needs held processes is left out: no group can be made in {GROUPS}", file=sys.stderr)
+    return False
+
+
 def _run(setup: Setup, lanes: int) -> Sample:
-    with running_service(lanes=str(lanes), **VARIANT.settings) as (server, _), held(server.lanes(), SHARE):
+    with (
+        running_service(lanes=str(lanes), **VARIANT.settings) as (server, _),
+        held([[pid] for pid in server.lanes()], SHARE),
+    ):
         plan = LivePlan(server.target(), STREAMS * lanes, setup.size(CHUNKS), sockets=True)
         processes.run_load(plan)
         return processes.run_load(plan)
 
 
 @contextmanager
-def held(pids: Iterable[int], share: float) -> Iterator[None]:
-    """Hold all threads of each process, but not its children, to a share of a core."""
+def held(families: Iterable[Collection[int]], share: float) -> Iterator[None]:
+    """Hold all threads of the processes of each family together, but not their other children, to a share of a core."""
     groups = []
-    for pid in pids:
-        group = GROUPS / f"earshot-{pid}"
+    for family in families:
+        group = GROUPS / f"earshot-{min(family)}"
         group.mkdir()
         groups.append(group)
         (group / "cpu.cfs_period_us").write_text(str(PERIOD_US))
         (group / "cpu.cfs_quota_us").write_text(str(int(share * PERIOD_US)))
-        for thread in procfs.thread_seconds(pid):
+        for thread in (thread for pid in family for thread in procfs.thread_seconds(pid)):
             (group / "tasks").write_text(str(thread))
     try:
         yield

@@ -43,9 +43,9 @@ def _rows(setup: Setup, variant: Variant) -> Iterator[Row]:
             work.append(1e6 * (sample.cpu - own) / sample.done)
             busy.append((sample.cpu + sample.load) / sample.seconds / len(cores))
             for count in counts:
-                _pin(server, cores[:count])
+                pin(server, cores[:count])
                 rates[count].append(processes.run_load(plan).per_second)
-            _pin(server, cores)
+            pin(server, cores)
     name = f"scale, {variant}"
     yield value_row(f"{name}, process of the loop", loop, "us a window")
     yield value_row(f"{name}, workers", work, "us a window")
@@ -58,7 +58,7 @@ def _rows(setup: Setup, variant: Variant) -> Iterator[Row]:
         yield Row(what, median(ratios), min(ratios), max(ratios), beside=beside | rate)
 
 
-def _pin(server: ServerProcess, cores: list[int]) -> None:
+def pin(server: ServerProcess, cores: list[int]) -> None:
     """Restrict all threads of the service to some cores."""
     for process in procfs.descendants(server.pid):
         for thread in procfs.thread_seconds(process):

@@ -10,7 +10,7 @@ SCRIPTS := $(if $(shell command -v node 2>/dev/null),$(if $(shell command -v npm
 # Bytecode is kept whatever the shell says: without it every process of a test run compiles all modules again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test unit soak check style types rooms pages packages scripts fuzz audit sbom format bench extra evaluate train weights tiny whole-sets kafka cluster build clean
+.PHONY: run test unit soak chaos check style types rooms pages packages scripts fuzz audit sbom format bench extra evaluate train weights tiny whole-sets kafka cluster build clean
 
 run: .venv/.installed ## Start the service: embedded log, bundled model, data under ./data
 	@case "$$EARSHOT_BROKER" in kafka:*) $(MAKE) -s .venv/.extra-kafka;; esac
@@ -25,6 +25,9 @@ unit: .venv/.dev ## The unit tier except its slow tests, in under a minute
 
 soak: .venv/.dev ## Kills, pauses and attacks for hours: make soak [NAMES="kill fencing"]
 	@$(PYTHON) -m tests.soak $(NAMES)
+
+chaos: .venv/.dev ## Every fault that a cluster must survive, under load: make chaos MINUTES=5 [SEED=1]
+	@$(PYTHON) -m tests.chaos --minutes $(or $(MINUTES),5) $(if $(SEED),--seed $(SEED))
 
 check: style types rooms pages packages scripts ## Lint, types, import rules, documentation, the dashboard's scripts
 

@@ -65,6 +65,13 @@ def start_again(nodes: Sequence[ServiceProcess]) -> None:
     wait_for(settled, 60)
 
 
-def ahead(seconds: float) -> dict[str, str]:
-    """Return the environment of a process whose clock runs ahead by `seconds`."""
-    return {"PYTHONPATH": str(CLOCK), "EARSHOT_TEST_CLOCK_AHEAD": str(seconds)}
+def ahead(seconds: float, step: float = 0) -> dict[str, str]:
+    """Return the environment of a process whose clock runs ahead by `seconds`.
+
+    With a `step` of seconds it is right again for as long, in turn.
+    """
+    return {
+        "PYTHONPATH": str(CLOCK),
+        "EARSHOT_TEST_CLOCK_AHEAD": str(seconds),
+        "EARSHOT_TEST_CLOCK_STEP": str(step),
+    }

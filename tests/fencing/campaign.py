@@ -5,7 +5,7 @@ After each, every page of every session is compared with a clean run, and delete
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 
 from infra import models
@@ -24,6 +24,8 @@ MODEL = models.directory("sed_mini")
 #: Timeout of a session's windows.
 WINDOWS_SECONDS = 60.0
 AT_ONCE = 8
+
+LookAt = Callable[[Stream, Events], Iterable[str]]
 
 
 @dataclass
@@ -76,8 +78,11 @@ async def _strike(scene: Scene, load: Load, kind: str, chance: random.Random) ->
     return Row(f"{kind} (node {number})", ended, held, wrong + load.refused[refused:])
 
 
-async def compare(nodes: list[ServiceProcess], ended: Ended) -> list[str]:
-    """Compare every ended session, read through `nodes` in turn; return a line for each faulty one."""
+async def compare(nodes: list[ServiceProcess], ended: Ended, look_at: LookAt | None = None) -> list[str]:
+    """Compare every ended session, read through `nodes` in turn; return a line for each faulty one.
+
+    `look_at` gets each kept session with its truth, and returns further faults.
+    """
     gate = asyncio.Semaphore(AT_ONCE)
     wrong: list[str] = []
     # Before the threads: msgspec crashes if two are the first to decode a type.
@@ -92,6 +97,8 @@ async def compare(nodes: list[ServiceProcess], ended: Ended) -> list[str]:
             counts = faults([events], [truth])
             if any(counts.values()):
                 wrong.append(f"{kind} {stream.session} has {len(events)} of {len(truth)} windows: {counts}")
+            if look_at is not None:
+                wrong.extend(look_at(stream, truth))
 
         async def look_for_nothing(session: str) -> None:
             async with gate:

@@ -55,6 +55,9 @@ class Load:
             while not all(now > then for now, then in zip(self._turns, before, strict=True)):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
 
+    def client(self) -> Client:
+        return Client(*self._nodes, give_up=GIVE_UP_SECONDS, patience=PATIENCE_SECONDS)
+
     def take(self) -> Ended:
         """Return the sessions that ended since the last call."""
         ended, self._ended = self._ended, Ended()
@@ -62,15 +65,15 @@ class Load:
 
     async def _client(self, number: int) -> None:
         chance = random.Random(f"{self._seed}-{number}")
-        async with Client(*self._nodes, give_up=GIVE_UP_SECONDS, patience=PATIENCE_SECONDS) as client:
+        async with self.client() as client:
             while not self._stopping.is_set():
                 try:
-                    await self._session(client, chance)
+                    await self.session(client, chance)
                 except AssertionError as wrong:
                     self.refused.append(str(wrong).splitlines()[0])
                 self._turns[number] += 1
 
-    async def _session(self, client: Client, chance: random.Random) -> None:
+    async def session(self, client: Client, chance: random.Random) -> None:
         # A node opens sessions in its own partitions, and each node needs some.
         client.first = chance.randrange(len(self._nodes)) - client.repeats
         kind = "file" if chance.random() < 0.2 else "stream"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.cluster.nodes import service_nodes
-from tests.kafka.broker import launched_kafka
+from tests.kafka.broker import require_programs
 from tests.kafka.compaction import QUICK_CLEANER
 from tests.kafka.proxy import KafkaProxy
 from tests.kafka_launcher.launcher import KafkaCluster
@@ -57,17 +57,19 @@ class Scene:
 
 
 @contextmanager
-def scene(directory: Path, nodes: int) -> Iterator[Scene]:
-    """Yield a running scene and remove it afterwards."""
+def scene(directory: Path, nodes: int, brokers: int = BROKERS, **settings: str | int) -> Iterator[Scene]:
+    """Yield a running scene, with the data of the brokers in `kafka` of the directory; stop it afterwards."""
+    require_programs()
     with ExitStack() as stack:
-        proxies = [stack.enter_context(KafkaProxy(BROKERS)) for _ in range(nodes)]
-        cluster = stack.enter_context(launched_kafka(BROKERS, [proxy.ports for proxy in proxies], QUICK_CLEANER))
+        proxies = [stack.enter_context(KafkaProxy(brokers)) for _ in range(nodes)]
+        ports = [proxy.ports for proxy in proxies]
+        cluster = stack.enter_context(KafkaCluster(directory / "kafka", brokers, None, ports, QUICK_CLEANER))
         for proxy, doors in zip(proxies, cluster.doors, strict=True):
             proxy.watch(CHANGELOG)
             proxy.open({door.advertised: door.port for door in doors})
         own = ({"broker": f"kafka://{proxy.bootstrap}"} for proxy in proxies)
         # A node fills one partition before the next.
-        shared = {"partitions": nodes, "kafka_replication": BROKERS}
+        shared = {"partitions": nodes, "kafka_replication": brokers, **settings}
         processes = stack.enter_context(service_nodes(directory, *own, cluster=cluster, **shared))
         for process in processes:
             # A paused process would not notice a request to stop.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -13,6 +12,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from tests.disks import Disk, mounted
 from tests.lengths import length
 from tests.process import ServiceProcess
 from tests.recovery.load import CONTENT_TYPE, Client, Stream
@@ -30,35 +30,12 @@ END_SECONDS = 10.0
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(300 + 30 * FILLS)]
 
 
-class Disk:
-    """A small file system that is filled by a file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._ballast = path / "ballast"
-
-    def fill(self) -> None:
-        """Fill the disk; call again to fill space that was freed meanwhile."""
-        block = bytes(1 << 20)
-        with self._ballast.open("ab", buffering=0) as file:
-            while block:
-                try:
-                    file.write(block)
-                except OSError:
-                    block = block[: len(block) // 2]
-
-    def free(self) -> None:
-        self._ballast.unlink(missing_ok=True)
-
-
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
-    path = tmp_path / "data"
-    path.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "none", path], check=False).returncode:
-        pytest.skip("no right to mount a small file system")
-    yield Disk(path)
-    subprocess.run(["umount", "--lazy", path], check=True)
+    with mounted(tmp_path / "data", DISK_MB) as disk:
+        if disk is None:
+            pytest.skip("no right to mount a small file system")
+        yield disk
 
 
 @pytest.fixture

@@ -115,6 +115,7 @@ NOT_RUN: Final[dict[str, dict[str, str]]] = {
     "docs/running.md": {
         "git clone": SYSTEM,
         "cp infra/deploy": SYSTEM,
+        "docker build": "it needs an engine; `make image-test` builds the image",
         "sudo -u earshot": SYSTEM,
         "export EARSHOT_ADMIN_URL=": "it needs a service elsewhere",
         "earshot usage --recount": "it needs the service stopped; tests/recovery/test_jobs_kill.py runs it",

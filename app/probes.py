@@ -52,7 +52,11 @@ VARY: Final = (b"vary", b"accept")
 NOT_READY: Final = "not ready"
 WELL: Final = Health("ok")
 PROCESS: Final = "earshot-process"
-NAMED: Final = {"Earshot-Process": "A random id of the process that answers."}
+STANDBYS: Final = "earshot-standbys"
+NAMED: Final = {
+    "Earshot-Process": "A random id of the process that answers.",
+    "Earshot-Standbys": "`behind` until its stand-by tables have what a takeover needs, then `ready`.",
+}
 READY: Final = Readiness("ok")
 NOTED: Final = Readiness("ok", ["a table was rebuilt", "damaged tables were set aside"])
 
@@ -98,7 +102,8 @@ async def healthz(call: Call, context: ProbeContext) -> Reply:
     if (reason := context.health.alive()) is not None:
         raise Unavailable(reason)
     reply = json_reply(WELL)
-    reply.headers.append((PROCESS.encode(), context.process.encode()))
+    standbys = b"behind" if context.health.is_behind() else b"ready"
+    reply.headers.extend([(PROCESS.encode(), context.process.encode()), (STANDBYS.encode(), standbys)])
     return reply
 
 

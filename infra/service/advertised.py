@@ -1,17 +1,22 @@
-"""The address at which other nodes reach this one: which process answers there."""
+"""What nodes learn from each other's liveness probes: which process answers, and whether its stand-bys are ready."""
 
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 import httpx2
 import structlog
 
-from app.probes import PROCESS
+from app.probes import PROCESS, STANDBYS
 from infra.errors import WrongSetting
 from topics.errors import Unavailable
 
 log = structlog.get_logger("earshot")
 
 ANSWER_SECONDS: Final = 3.0
+#: Seconds between two looks at stand-bys.
+LOOK_SECONDS: Final = 0.5
 
 
 async def process_at(url: str) -> str | None:
@@ -20,13 +25,24 @@ async def process_at(url: str) -> str | None:
     Raises:
         Unavailable: nothing answers.
     """
+    return (await _headers(url)).get(PROCESS)
+
+
+async def wait_for_standbys(urls: Sequence[str]) -> None:
+    """Return once the stand-by tables of the nodes that answer at these URLs have what a takeover needs."""
+    for url in urls:
+        with suppress(Unavailable):
+            while (await _headers(url)).get(STANDBYS) == "behind":  # noqa: ASYNC110 (in another process)
+                await asyncio.sleep(LOOK_SECONDS)
+
+
+async def _headers(url: str) -> httpx2.Headers:
     try:
         # Other nodes use no proxy either.
         async with httpx2.AsyncClient(timeout=ANSWER_SECONDS, trust_env=False) as client:
-            answer = await client.get(f"{url}/healthz")
+            return (await client.get(f"{url}/healthz")).headers
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
         raise Unavailable(str(error) or type(error).__name__) from error
-    return answer.headers.get(PROCESS)
 
 
 async def check_address(url: str, process: str) -> None:

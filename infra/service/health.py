@@ -45,6 +45,9 @@ class ServiceHealth:
             return f"lane {starting[0]} is starting"
         return reason
 
+    def is_behind(self) -> bool:
+        return self._node.is_behind()
+
     def notes(self) -> list[Note]:
         """Return problems that do not stop requests, worst first."""
         notes = self._node.notes()

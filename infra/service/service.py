@@ -27,7 +27,7 @@ from infra.db.stops import SqlStops
 from infra.errors import WrongSetting, named, naming, variable
 from infra.models.in_use import ModelInUse
 from infra.service import broker, listener
-from infra.service.advertised import check_address
+from infra.service.advertised import check_address, wait_for_standbys
 from infra.service.deletion import Operator, ProjectDeletions
 from infra.service.erasure import keep_erasing
 from infra.service.health import ServiceHealth
@@ -66,6 +66,8 @@ log = structlog.get_logger("earshot")
 #: Time for a health check to notice that the process is about to stop.
 RED_SECONDS: Final = 1.0
 STOP_SECONDS: Final = 20.0
+#: Longest time that a node which stops waits for the stand-by tables of the others.
+STANDBY_SECONDS: Final = 10.0
 #: Time for which a node that has left forwards requests to the others, until load balancers have noticed.
 FORWARD_SECONDS: Final = 3.0
 #: The most connections to the operator's address.
@@ -177,9 +179,18 @@ class EarshotService:
                 await jobs.start()
                 trim_heap()
                 await self.stopping.wait()
-                if not self.failed and await node.partitions.hand_over():
-                    await asyncio.sleep(FORWARD_SECONDS)
+                if not self.failed:
+                    await self._hand_over(node, nodes)
         return 1 if self.failed else 0
+
+    async def _hand_over(self, node: Node, others: ServiceNodes) -> None:
+        """Give the partitions to the other nodes, if there are any, and forward to them for a while."""
+        node.owners.leaving = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STANDBY_SECONDS):
+                await wait_for_standbys(others.elsewhere())
+        if await node.partitions.hand_over():
+            await asyncio.sleep(FORWARD_SECONDS)
 
     def _occupy(self, stack: contextlib.AsyncExitStack) -> DirectoryLock:
         """Take the data directory and the ports, as far as a supervisor has not."""

@@ -4,7 +4,7 @@ import asyncio
 import queue
 import threading
 import time
-from collections.abc import AsyncGenerator, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from typing import Any, Final
 
@@ -107,9 +107,9 @@ class Consumers:
     # --- offsets ----------------------------------------------------------------------------------------------------
 
     async def bounds(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        return await asyncio.to_thread(self._bounds, tps)
+        return await asyncio.to_thread(self.bounds_now, tps)
 
-    def _bounds(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+    def bounds_now(self, tps: Sequence[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         # Not `AdminClient.list_offsets`: it has crashed the process, and leaks (confluent-kafka-python issue 1901).
         def offsets(kind: int) -> dict[Place, int]:
             places = consumer.offsets_for_times([self.place(tp, kind) for tp in tps], SILENT_SECONDS)
@@ -176,7 +176,7 @@ class Consumers:
                 found += records
                 size -= sum(len(record.value or b"") for record in records)
                 if not found and time.monotonic() - heard > SILENT_SECONDS:
-                    if self._bounds([tp])[tp][0] > start:
+                    if self.bounds_now([tp])[tp][0] > start:
                         break  # Retention removed the record, and none follows.
                     where = f"{place.topic}/{place.partition} from offset {start}"
                     raise Unavailable(f"Kafka returned no record of {where} within {SILENT_SECONDS:g} s")
@@ -226,7 +226,7 @@ class Consumers:
                         del left[tp]
                 if left and time.monotonic() - heard > SILENT_SECONDS:
                     # A consumer has no position before its first record, and there is none if all were removed.
-                    bounds = self._bounds(list(left))
+                    bounds = self.bounds_now(list(left))
                     left = {tp: stop for tp, stop in left.items() if bounds[tp][0] < stop}
                     if left:
                         raise Unavailable(
@@ -288,10 +288,15 @@ class ChangelogTail:
         self._generation = 0
         self._closed = False
         self._thread: threading.Thread | None = None
+        self._behind: Collection[TopicPartition] = ()
+
+    def behind(self) -> Collection[TopicPartition]:
+        return self._behind
 
     def follow(self, starts: Mapping[TopicPartition, int], apply: Apply) -> None:
         with self._changed:
             self._starts, self._apply = dict(starts), apply
+            self._behind = starts.keys()
             self._generation += 1
             self._changed.notify()
         if starts and self._thread is None:
@@ -322,11 +327,18 @@ class ChangelogTail:
             generation, starts, apply = self._generation, dict(self._starts), self._apply
         if self._closed:
             return
+        ends = self._consumers.bounds_now(list(starts))
+        behind = {tp for tp, start in starts.items() if start < ends[tp][1]}
+        with self._changed:
+            if generation == self._generation:
+                self._behind = behind
         with self._consumers.lent() as consumer:
             consumer.assign([self._consumers.place(tp, start) for tp, start in starts.items()])
             while generation == self._generation:
                 for tp, records in self._consumers.take(consumer, BATCH, POLL_SECONDS).items():
                     apply(tp, records)
+                    if records[-1].offset + 1 >= ends[tp][1]:
+                        behind.discard(tp)
                     with self._changed:
                         if generation != self._generation:
                             return

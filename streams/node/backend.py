@@ -1,6 +1,6 @@
 """Protocols of a node's log, and of the nodes that share it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
 from streams.log import Apply, Log, LogUser
@@ -52,6 +52,9 @@ class ChangelogFollower(Protocol):
 
         The previous `apply` may still be running, and may be called once more.
         """
+
+    def behind(self) -> Collection[TopicPartition]:
+        """Return the followed partitions that have not reached the end that they had when they were followed."""
 
 
 class LogBackend(Log, Protocol):

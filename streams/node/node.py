@@ -215,7 +215,12 @@ class Node(mode.Service):  # type: ignore[misc]
             return self.tasks.failure
         if self.owners.leaving or self.followers.withdrawn:
             return "the node is about to stop"
-        return self.backend.changed or self.partitions.waits()
+        # Once it serves, only what concerns the partitions that it takes over waits.
+        serves = self.served.is_set() and self.owners.all_serving()
+        return self.backend.changed or (None if serves else self.partitions.waits())
+
+    def is_behind(self) -> bool:
+        return self.partitions.standbys.are_behind()
 
     def notes(self) -> list[Note]:
         """Return notes on anything lost, rebuilt or set aside that this process caused or found."""

@@ -66,6 +66,11 @@ class Standbys:
             there[number] = standby.rows.applied.offset, fault
         return there
 
+    def are_behind(self) -> bool:
+        """Return whether a table of a partition to follow is not yet what a takeover needs."""
+        behind = self._follower is not None and bool(self._follower.behind())
+        return behind or any(fault is not None for _, fault in self.places().values())
+
     async def promote(self, number: int) -> PartitionRows:
         """Hand over the table of a partition that this node now owns; raise DatabaseFailed if it cannot be opened."""
         # A thread cannot be cancelled: if this call is, the next call finds the table that the thread opens.

@@ -30,5 +30,8 @@ class Health(Protocol):
     def ready(self) -> str | None:
         """Return None if requests can be served, otherwise the reason."""
 
+    def is_behind(self) -> bool:
+        """Return whether stand-by tables of this node are not yet what a takeover needs."""
+
     def notes(self) -> Sequence[Note]:
         """Return problems that do not stop requests, worst first; `Nodes.facts` has the details."""

@@ -458,6 +458,10 @@ class MemoryHealth:
         self.dying: str | None = None
         self.waiting: str | None = None
         self.told: list[Note] = []
+        self.behind = False
+
+    def is_behind(self) -> bool:
+        return self.behind
 
     def alive(self) -> str | None:
         return self.dying

@@ -16,7 +16,7 @@ from infra.cli import doctor as module
 from infra.db.database import Database
 from infra.errors import WrongSetting
 from infra.service import data_directory
-from infra.service.advertised import check_address
+from infra.service.advertised import check_address, wait_for_standbys
 from infra.service.doctor import Check, examine
 from infra.settings import Settings
 from tests.ports import free_port
@@ -112,6 +112,21 @@ def test_address_of_another_process_is_refused(tmp_path: Path, process: str | No
         broker = f"kafka://127.0.0.1:{free_port()}"
         found = examined(settings(tmp_path, broker=broker, port=free_port(), advertise=url))
         assert about(found, "address") == [("bad", f"EARSHOT_ADVERTISE: {url} reaches another process")]
+
+
+def test_node_that_stops_waits_for_the_stand_bys_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("infra.service.advertised.LOOK_SECONDS", 0.01)
+    said = [b"behind", b"behind", b"ready"]
+
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        headers = [(b"earshot-standbys", said.pop(0))] if said else []
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body"})
+
+    with behind_a_server(answer) as url:
+        asyncio.run(wait_for_standbys([f"http://127.0.0.1:{free_port()}", url]))
+        assert not said
+        asyncio.run(wait_for_standbys([url]))
 
 
 def test_own_address_is_accepted_and_one_that_nobody_reaches_is_logged() -> None:

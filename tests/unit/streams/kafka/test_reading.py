@@ -20,7 +20,7 @@ from streams.kafka.consumers import NEAR, ChangelogTail, Consumers
 from streams.kafka.kafka_backend import KafkaBackend
 from streams.kafka.kafka_writer import EPOCH_HEADER
 from streams.log import StoredRecord
-from tests.waiting import turn
+from tests.waiting import turn, wait_for
 from topics.catalog import COMMANDS, TopicPartition
 from topics.errors import Unavailable
 
@@ -228,6 +228,22 @@ def test_changing_followed_partitions_does_not_wait_for_batch(broker: Broker) ->
     assert not changing.is_alive()
     free.set()
     assert followed.wait(30)
+    tail.close()
+
+
+def test_followed_partitions_are_behind_until_they_reach_their_ends(broker: Broker) -> None:
+    broker.fill(ONE, 7, 8, 9)
+    free, tail = threading.Event(), ChangelogTail(consumers())
+    assert not tail.behind()
+
+    def apply(tp: TopicPartition, records: Sequence[StoredRecord]) -> None:
+        if records[-1].offset == 9:
+            assert free.wait(30)
+
+    tail.follow({ONE: 0, TWO: 10}, apply)
+    wait_for(lambda: set(tail.behind()) == {ONE})
+    free.set()
+    wait_for(lambda: not tail.behind())
     tail.close()
 
 

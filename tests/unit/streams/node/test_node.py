@@ -242,7 +242,7 @@ async def next_change(node: Node, session: str) -> None:
 async def assign(node: Node, assignment: Assignment) -> None:
     """Give the node an assignment, and wait until it serves."""
     node.partitions.assign(assignment)
-    await until(lambda: node.ready() is None)
+    await until(lambda: node.partitions.waits() is None)
 
 
 async def test_revoked_partition_rejects_readers_and_kept_one_continues(node: Node) -> None:
@@ -287,7 +287,8 @@ async def test_partition_moves_until_it_is_taken_over(node: Node, monkeypatch: p
     monkeypatch.setattr(node.job_workload, "survey", survey)
     node.partitions.assign(ALL)
     await asyncio.wait_for(surveying.wait(), 60)
-    await until(lambda: node.ready() == "partition 2, 3: a look through its rows")
+    await until(lambda: node.partitions.waits() == "partition 2, 3: a look through its rows")
+    assert node.ready() is None, "the others are served"
     with pytest.raises(Unavailable, match="partition 2 has no ready owner here: a look through its rows"):
         node.sessions.view(session)
     waiting = asyncio.create_task(node.sessions.owner_changed())

@@ -32,6 +32,9 @@ class Follower:
     def follow(self, starts: Mapping[TopicPartition, int], apply: Apply) -> None:
         self.starts, self.apply = dict(starts), apply
 
+    def behind(self) -> Collection[TopicPartition]:
+        return [tp for tp, start in self.starts.items() if start == 0]
+
     @property
     def followed(self) -> dict[int, int]:
         return {tp.partition: offset for tp, offset in self.starts.items()}
@@ -94,6 +97,18 @@ async def test_standby_is_followed_from_its_table_position(house: House) -> None
     house.standbys.assign(frozenset({1, 4}), frozenset())
     fault = "its changelog begins again: it is of another log"
     assert house.standbys.places() == {1: (3, fault), 4: (0, "its table is not open")}
+
+
+async def test_standbys_are_behind_until_each_table_is_open_and_at_the_end(house: House) -> None:
+    assert not house.standbys.are_behind()
+    await house.keep(1)
+    assert house.standbys.are_behind(), "it begins"
+    house.follower.come(1, (K, b"a"))
+    await house.keep()
+    await house.keep(1)
+    assert not house.standbys.are_behind()
+    house.standbys.assign(frozenset({1, 4}), frozenset())
+    assert house.standbys.are_behind(), "a table is not open"
 
 
 async def test_record_for_a_closed_standby_is_no_fault(house: House) -> None:

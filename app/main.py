@@ -114,6 +114,10 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
     tell: Callable[[bytes], None] = lambda message: None
     #: Called when keys have changed elsewhere: projects may be deleted.
     heard: Callable[[], None] = lambda: None
+    #: A random id of this process.
+    process: str = ""
+    #: Answers another node that asks whether this one has seen the death of a process; None if there are no others.
+    testify: Callable[[bytes], bytes] | None = None
 
 
 def create_app(ports: Ports, options: EdgeOptions) -> Starlette:
@@ -127,8 +131,6 @@ def create_app(ports: Ports, options: EdgeOptions) -> Starlette:
     app.state.forwarder = edge.forwarder
     #: The input of connections takes turns too, by sender.
     app.state.turns = edge.turns
-    #: The id by which probes name this process.
-    app.state.process = edge.process
     keys = edge.changed_keys
     app.state.sender = edge.sender
     #: The service periodically records which keys were used.
@@ -174,7 +176,6 @@ class _Edge:
         self.ports = ports
         self.options = options
         self.meters = Meters(ports.gauges)
-        self.process = secrets.token_hex(8)
         self.forwarder = Forwarder(options.poll_seconds, ports.sessions.plan)
         self.elsewhere = Elsewhere(self.forwarder, tuple(ports.lanes))
         self.turns = LoopTurns()
@@ -238,7 +239,9 @@ class _Edge:
         about = about_deployment(options.docs, not options.admin_apart)
         page = "dashboard/" if options.dashboard else "docs" if options.docs else ""
         silent = options.admin_apart
-        probe = ProbeContext(ports.health, self.meters, self.elsewhere, about, silent, self.process, page)
+        probe = ProbeContext(
+            ports.health, self.meters, self.elsewhere, about, silent, ports.process, ports.testify, page
+        )
         placed: dict[str, Placed] = {"session_id": ports.sessions, "job_id": ports.jobs}
         owned = partial(Placement, self.forwarder, self.takeovers, placed, self.project_keys)
         shared = self.meters, self.room

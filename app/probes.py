@@ -1,6 +1,6 @@
 """Operations about the service itself: its name, liveness, readiness and metrics."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -13,6 +13,7 @@ from app.http.metrics import Meters, merged
 from app.http.replies import Reply, json_reply, reply_of_bytes
 from topics.errors import Unavailable
 from topics.ports import health
+from topics.ports.health import PROCESS, STANDBYS, WITNESS
 
 EXPOSITION = (b"content-type", b"text/plain; version=1.0.0; charset=utf-8")
 
@@ -51,8 +52,6 @@ ABOUT: Final = About(
 VARY: Final = (b"vary", b"accept")
 NOT_READY: Final = "not ready"
 WELL: Final = Health("ok")
-PROCESS: Final = "earshot-process"
-STANDBYS: Final = "earshot-standbys"
 NAMED: Final = {
     "Earshot-Process": "A random id of the process that answers.",
     "Earshot-Standbys": "`behind` until its stand-by tables have what a takeover needs, then `ready`.",
@@ -70,6 +69,8 @@ class ProbeContext(msgspec.Struct, frozen=True):
     silent: bool = False
     #: A random id of this process, by which a node learns whether its address reaches it.
     process: str = ""
+    #: Answers another node that asks whether this one has seen the death of a process; None if there are no others.
+    testify: Callable[[bytes], bytes] | None = None
     #: What a browser gets in place of this: the path of a page, "" if there is none.
     page: str = ""
 
@@ -104,6 +105,8 @@ async def healthz(call: Call, context: ProbeContext) -> Reply:
     reply = json_reply(WELL)
     standbys = b"behind" if context.health.is_behind() else b"ready"
     reply.headers.extend([(PROCESS.encode(), context.process.encode()), (STANDBYS.encode(), standbys)])
+    if context.testify is not None and (question := call.header(WITNESS.encode())):
+        reply.headers.append((WITNESS.encode(), context.testify(question)))
     return reply
 
 

@@ -33,8 +33,16 @@ def main(descriptor: int) -> int:
     async def serve() -> int:
         service = EarshotService(own, Zygote(COMMAND, zygote), orders)
         on_stop(service.stopping.set)
-        # It never sends anything: readable means that the supervisor has ended.
-        asyncio.get_running_loop().add_reader(supervisor, os._exit, 1)
+
+        def hear() -> None:
+            """Have other lanes that died removed from the group of nodes; end with the supervisor."""
+            if not (told := supervisor.recv(1 << 16)):
+                os._exit(1)
+            for url, process in map(str.split, told.decode().splitlines()):
+                if service.neighbours is not None:
+                    service.neighbours.note_death(url, int(process))
+
+        asyncio.get_running_loop().add_reader(supervisor, hear)
 
         async def welcome(service: EarshotService, demo: Bootstrap) -> None:
             supervisor.send(READY)

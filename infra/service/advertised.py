@@ -8,9 +8,9 @@ from typing import Final
 import httpx2
 import structlog
 
-from app.probes import PROCESS, STANDBYS
 from infra.errors import WrongSetting
 from topics.errors import Unavailable
+from topics.ports.health import PROCESS, STANDBYS
 
 log = structlog.get_logger("earshot")
 

@@ -1,7 +1,10 @@
 """Opens the log that the settings name, and this node's membership among those that share it."""
 
+from __future__ import annotations
+
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from infra.db.database import Database
 from infra.db.secret import log_name, note_log_name
@@ -17,6 +20,9 @@ from streams.node.placement import StoredPlacement
 from streams.ownership import Assignment
 from topics import catalog
 
+if TYPE_CHECKING:
+    from streams.membership.neighbours import Neighbours
+
 
 async def open_log(
     settings: Settings,
@@ -26,9 +32,10 @@ async def open_log(
     database: Database,
     marks: Marks,
     lock: DirectoryLock,
+    process: str,
     placement: Assignment | None = None,
-) -> tuple[LogBackend, Membership | None]:
-    """Open the log, and this node's membership on Kafka or in a placement.
+) -> tuple[LogBackend, Membership | None, Neighbours | None]:
+    """Open the log, and this node's membership on Kafka, with its watch of other nodes, or in a placement.
 
     Args:
         directory: of this node's tables.
@@ -37,6 +44,7 @@ async def open_log(
         database: records which embedded log belongs to it.
         marks: of the data directory; updated from now on.
         lock: of the data directory; an embedded log releases it when it closes.
+        process: the id by which this process answers at the URL.
         placement: the partitions of this lane and of the others; None for all.
 
     Raises:
@@ -59,7 +67,7 @@ async def open_log(
             if name is None:
                 await note_log_name(database, opened.store.name())
         membership = None if placement is None else StoredPlacement(placement)
-        return EmbeddedBackend(opened, topics, settings.partition_count, time.time), membership
+        return EmbeddedBackend(opened, topics, settings.partition_count, time.time), membership, None
 
     with needed_for("a log on Kafka"):
         from streams.kafka.kafka_backend import KafkaBackend
@@ -83,5 +91,6 @@ async def open_log(
         settings.kafka_session_seconds,
         settings.standbys,
         secret,
+        run=process,
     )
-    return backend, group
+    return backend, group, group.neighbours

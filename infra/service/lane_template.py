@@ -48,7 +48,7 @@ class RunningLane:
         """Watch a process by its id, and reap it at its end."""
         self.reader = reader
         self.writer = writer
-        self._number = number
+        self.number = number
         self._handle = os.pidfd_open(number)
         self._loop = asyncio.get_running_loop()
         self._end: asyncio.Future[int] = self._loop.create_future()
@@ -57,7 +57,7 @@ class RunningLane:
     def _reap(self) -> None:
         self._loop.remove_reader(self._handle)
         os.close(self._handle)
-        self._end.set_result(os.waitstatus_to_exitcode(os.waitpid(self._number, 0)[1]))
+        self._end.set_result(os.waitstatus_to_exitcode(os.waitpid(self.number, 0)[1]))
 
     @property
     def has_ended(self) -> bool:

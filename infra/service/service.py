@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 import signal
 import socket
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import structlog
@@ -61,6 +62,9 @@ from streams.workers.workers import Workers
 from topics.errors import ServiceError
 from topics.tally import Tallies, own_tallies
 
+if TYPE_CHECKING:
+    from streams.membership.neighbours import Neighbours
+
 log = structlog.get_logger("earshot")
 
 #: Time for a health check to notice that the process is about to stop.
@@ -82,6 +86,9 @@ class EarshotService:
         self.settings = settings
         self.stopping = asyncio.Event()
         self.failed = False
+        #: The id by which this process answers, and its watch of other nodes' processes, if there are any.
+        self.process = secrets.token_hex(8)
+        self.neighbours: Neighbours | None = None
         self.zygote = zygote
         self.premises = Premises(settings)
         self.database = self.premises.database
@@ -122,9 +129,8 @@ class EarshotService:
             stack.push_async_callback(jobs.stop)
             group_secret = await token_secret(self.database, NODE_METADATA)
             placement = None if self._orders is None else self._orders.assignment()
-            backend, membership = await broker.open_log(
-                self.settings, options.directory, options.url, group_secret, self.database, marks, lock, placement
-            )
+            place = (self.settings, options.directory, options.url, group_secret, self.database, marks, lock)
+            backend, membership, self.neighbours = await broker.open_log(*place, self.process, placement)
             lives = stack.enter_context(begin_life(self.settings.own))
             node = Node(
                 msgspec.structs.replace(options, lives=lives, tallies=None if self._orders is None else self._tallies),
@@ -147,6 +153,8 @@ class EarshotService:
             stack.callback(lambda: log.info("service.stopped", failed=self.failed))
             stack.push_async_callback(self._stop_node, node)
             self._answer(stack, node, app)
+            if self.neighbours is not None:
+                stack.callback(self.neighbours.stop)
             keepers = {
                 "model": self.model.watch(models),
                 "voices": keep_sweeping(jobs.speakers.sweep),
@@ -164,7 +172,7 @@ class EarshotService:
                 }
             for name, keeper in keepers.items():
                 stack.callback(node.tasks.spawn(keeper, name).cancel)
-            await self._start(node, app.state.process)
+            await self._start(node)
             await first_of(node.served, self.stopping)
             # A partition that has stopped, or is taken over again just now, does not end the start.
             if node.alive() is None and not self.stopping.is_set():
@@ -261,14 +269,14 @@ class EarshotService:
             self.failed = True
         self.stopping.set()
 
-    async def _start(self, node: Node, process: str) -> None:
+    async def _start(self, node: Node) -> None:
         """Start the streams; if Kafka refuses, name the settings at fault."""
         if isinstance(self.settings.log, Embedded):
             await node.start()
             return
         from streams.kafka.topics import TopicsDiffer  # A node on the embedded log does not load the Kafka client.
 
-        await check_address(self._node_url, process)
+        await check_address(self._node_url, self.process)
         try:
             await node.start()
         except TopicsDiffer as error:
@@ -348,6 +356,8 @@ class EarshotService:
             tallies=self._tallies,
             tell=self._tell,
             heard=deletions.look,
+            process=self.process,
+            testify=None if self.neighbours is None else self.neighbours.testify,
         )
         return create_app(ports, options)
 

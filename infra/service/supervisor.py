@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -52,6 +52,8 @@ class LaneProcess:
         self.orders = orders
         self._states = states
         self._fork = fork
+        #: All lanes of the machine.
+        self.lanes: Sequence[LaneProcess] = ()
         self.ready = asyncio.Event()
         #: Set when the lane ended before it was ever ready.
         self.failed = asyncio.Event()
@@ -98,10 +100,18 @@ class LaneProcess:
                 if self._served:
                     self.ready.set()
                     self._states[self.number] = LaneStates.SERVING
-            return await lane.wait()
+            status = await lane.wait()
+            for other in self.lanes:
+                other.tell(f"{self.orders.urls[self.number]} {lane.number}\n")
+            return status
         finally:
             self.orders.lane_tallies().clear()
             lane.writer.close()
+
+    def tell(self, death: str) -> None:
+        """Tell the lane, if it runs, which process of another one has died."""
+        if self._process is not None and not self._process.has_ended:
+            self._process.writer.write(death.encode())
 
     async def stop(self) -> None:
         """Ask the lane to stop, and kill it if it does not."""
@@ -167,6 +177,8 @@ class Supervisor:
             shared = tuple(one.fileno() for one in operators)
             inner, urls = self._private_ports(stack, port, len(placement.partitions))
             self.lanes = _lanes(stack, placement, port, inner, urls, engines, lock.descriptor, shared, self._fork)
+            for lane in self.lanes:
+                lane.lanes = self.lanes
             keepers = [asyncio.create_task(lane.keep(), name=f"lane {lane.number}") for lane in self.lanes]
             # After the lanes have stopped: the end of its keeper ends a lane at once.
             stack.callback(lambda: [keeper.cancel() for keeper in keepers])

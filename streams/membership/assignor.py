@@ -8,7 +8,7 @@ import secrets
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +17,8 @@ from aiokafka.cluster import ClusterMetadata
 from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
 
+from streams.membership.neighbours import Peer
+from streams.membership.seal import MEMBER, PLAN, Seal
 from streams.ownership import Assignment
 from topics.catalog import COMMANDS
 from topics.formats import fingerprint
@@ -24,10 +26,6 @@ from topics.formats import fingerprint
 log = structlog.get_logger(__name__)
 
 VERSION: Final = 0
-#: Kinds of signed messages, so that one kind is never accepted as the other.
-MEMBER: Final = b"member"
-PLAN: Final = b"plan"
-SIGNATURE_BYTES: Final = 32
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -40,8 +38,8 @@ class Holder(msgspec.Struct, frozen=True):
     run: str
 
     @classmethod
-    def this(cls) -> Holder:
-        return cls(socket.gethostname(), os.getpid(), int(time.time() * 1000), secrets.token_hex(8))
+    def this(cls, run: str = "") -> Holder:
+        return cls(socket.gethostname(), os.getpid(), int(time.time() * 1000), run or secrets.token_hex(8))
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"
@@ -62,11 +60,20 @@ class Member(msgspec.Struct, frozen=True):
     leaving: bool = False
 
 
-class Plan(msgspec.Struct, frozen=True):
-    """The leader's message to a node, besides its partitions."""
+class Plan(msgspec.Struct, frozen=True, array_like=True):
+    """The leader's message to a node, besides its partitions.
 
+    All plans of a generation are one record of the broker, 1 MB at most, so names of fields are left out.
+    """
+
+    #: The generation of the group that it was made for: an old plan does not count again.
+    generation: int
+    #: The member id of the node that it is for.
+    member: str
+    #: All nodes, and for each partition the place of its owner among them.
+    peers: tuple[Peer, ...]
+    owners: dict[int, int]
     standbys: tuple[int, ...]
-    urls: dict[int, str]
     #: Why this node gets no partitions, None if it does.
     refused: str | None = None
 
@@ -74,24 +81,6 @@ class Plan(msgspec.Struct, frozen=True):
 _encode: Final = msgspec.msgpack.Encoder().encode
 _member: Final = msgspec.msgpack.Decoder(Member)
 _plan: Final = msgspec.msgpack.Decoder(Plan)
-
-
-class Seal:
-    """Signs the messages between nodes with the deployment's secret (HMAC-SHA-256). Any thread."""
-
-    def __init__(self, secret: bytes) -> None:
-        self._secret = secret
-
-    def put(self, kind: bytes, data: bytes) -> bytes:
-        return self._signature(kind, data) + data
-
-    def take(self, kind: bytes, sealed: bytes) -> bytes | None:
-        """Return the data, or None if the signature is not valid."""
-        signature, data = sealed[:SIGNATURE_BYTES], sealed[SIGNATURE_BYTES:]
-        return data if hmac.compare_digest(signature, self._signature(kind, data)) else None
-
-    def _signature(self, kind: bytes, data: bytes) -> bytes:
-        return hmac.digest(self._secret, kind + b"\0" + data, "sha256")
 
 
 class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
@@ -104,19 +93,23 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
 
     name = "earshot"  # The class of the library wants one.
 
-    def __init__(self, topic: str, partitions: int, url: str, standbys: int, secret: bytes) -> None:
-        """Assign the first `partitions` of a topic, whatever was added later."""
+    def __init__(self, topic: str, partitions: int, url: str, standbys: int, secret: bytes, run: str = "") -> None:
+        """Assign the first `partitions` of a topic, whatever was added later; `run` is the id of this process."""
         #: Kafka rejects members with another protocol: nodes of another deployment, or of a version with other formats.
         self.name = f"earshot-{hmac.digest(secret, fingerprint(Member, Plan), 'sha256').hex()[:8]}"
         self.assignment = Assignment(frozenset())
-        self.holder = Holder.this()
+        self.holder = Holder.this(run)
+        #: All nodes, by the last plan.
+        self.peers: tuple[Peer, ...] = ()
+        #: The member id of this node, and the generation of the group, as the broker has told them.
+        self.place: Callable[[], tuple[str, int]] = lambda: ("", 0)
         #: Why this node gets no partitions, None if it may have some.
         self.excluded: str | None = None
         #: Whether this node is about to stop.
         self.leaving = False
-        self._seal = Seal(secret)
-        #: Whether the leader is not of this deployment.
-        self._refused = False
+        self.seal = Seal(secret)
+        #: Why this node must join again to get a plan that counts, None if it need not.
+        self.fault: str | None = None
         #: The commands' topic on the brokers, which represents all topics.
         self._topic = topic
         self._partitions = partitions
@@ -137,7 +130,7 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
             self.holder,
             self.leaving,
         )
-        return ConsumerProtocolMemberMetadata(VERSION, list(topics), self._seal.put(MEMBER, _encode(member)))
+        return ConsumerProtocolMemberMetadata(VERSION, list(topics), self.seal.put(MEMBER, _encode(member)))
 
     def assign(
         self, cluster: ClusterMetadata, members: Mapping[str, ConsumerProtocolMemberMetadata]
@@ -145,7 +138,7 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
         """Assign partitions to all nodes; called on the group's leader."""
         nodes = {}
         for id, metadata in members.items():
-            if (data := self._seal.take(MEMBER, metadata.user_data or b"")) is None:
+            if (data := self.seal.take(MEMBER, metadata.user_data or b"")) is None:
                 log.warning("group.stranger", member=id, reason="its message is not signed by this deployment")
             else:
                 nodes[id] = _member.decode(data)
@@ -154,52 +147,58 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
             log.error("group.same_address", reason=reason)
         staying = {id: node for id, node in nodes.items() if id not in excluded and not node.leaving}
         shares = dict.fromkeys(nodes, Assignment(frozenset())) | share(staying, self._partitions)
-        urls = {number: nodes[id].url for id, assignment in shares.items() for number in assignment.owned}
+        peers = tuple(Peer(id, node.url, node.holder.run, node.holder.pid) for id, node in nodes.items())
+        places = {id: place for place, id in enumerate(nodes)}
+        owners = {number: places[id] for id, assignment in shares.items() for number in assignment.owned}
+        _, generation = self.place()
         nothing = {id: ConsumerProtocolMemberAssignment(VERSION, [], b"") for id in members.keys() - nodes.keys()}
         return nothing | {
             id: ConsumerProtocolMemberAssignment(
                 VERSION,
                 [(self._topic, sorted(assignment.owned))],
-                self._seal.put(PLAN, _encode(Plan(tuple(sorted(assignment.standbys)), urls, excluded.get(id)))),
+                self.seal.put(
+                    PLAN,
+                    _encode(Plan(generation, id, peers, owners, tuple(sorted(assignment.standbys)), excluded.get(id))),
+                ),
             )
             for id, assignment in shares.items()
         }
 
     def on_assignment(self, assignment: ConsumerProtocolMemberAssignment) -> None:
-        data = self._seal.take(PLAN, assignment.user_data) if assignment.user_data else None
-        self._refused = data is None and bool(assignment.user_data)
-        self.excluded = None
-        if self._refused:
-            log.error("group.stranger", reason="the plan of the group's leader is not signed by this deployment")
-        if data is None:
-            self.assignment, self._held = Assignment(frozenset()), []
+        data = self.seal.take(PLAN, assignment.user_data) if assignment.user_data else None
+        plan = None if data is None else _plan.decode(data)
+        id, generation = self.place()
+        self.fault = None
+        if plan is None and assignment.user_data:
+            self.fault = "the leader of the group is not of this deployment"
+        elif plan is not None and plan.generation != generation:
+            self.fault, plan = "the plan is of another generation of the group", None
+        if self.fault is not None:
+            log.error("group.stranger", reason=self.fault)
+        if plan is None:
+            self.assignment, self._held, self.excluded = Assignment(frozenset()), [], None
             return
-        owned = frozenset(number for _, numbers in assignment.assignment for number in numbers)
-        plan = _plan.decode(data)
-        self.excluded = plan.refused
+        owners = {number: plan.peers[place] for number, place in plan.owners.items()}
+        owned = frozenset(number for number, peer in owners.items() if peer.id == plan.member)
+        # A node that comes back first gets the plan for the process that had its name.
+        if plan.member != id:
+            self.fault = "the plan is for an earlier process of this node"
+        self.excluded, self.peers = plan.refused, plan.peers
         self._held = [number for number in self._held if number in owned]
         self._held += sorted(owned - set(self._held))
-        self.assignment = Assignment(owned, frozenset(plan.standbys) - owned, plan.urls)
+        urls = {number: peer.url for number, peer in owners.items()}
+        self.assignment = Assignment(owned, frozenset(plan.standbys) - owned, urls)
 
     def read(self, metadata: bytes) -> Member | None:
         """Return what a member of the group said of itself, None if it is not of this deployment."""
         said = ConsumerProtocolMemberMetadata.decode(metadata).user_data if metadata else b""
-        data = self._seal.take(MEMBER, said or b"")
+        data = self.seal.take(MEMBER, said or b"")
         return None if data is None else _member.decode(data)
 
     def forget(self) -> None:
         """Drop all partitions, because other nodes may own them; count them as standbys."""
         self.assignment = Assignment(frozenset(), self.assignment.owned | self.assignment.standbys)
         self._held = []
-
-    @property
-    def fault(self) -> str | None:
-        """Why the plan does not count, None if it does. A node that comes back first gets its previous assignment."""
-        if self._refused:
-            return "the leader of the group is not of this deployment"
-        if any(self.assignment.urls.get(number) != self._url for number in self.assignment.owned):
-            return "the plan has another address of this node"
-        return None
 
 
 def same_address(nodes: Mapping[str, Member]) -> dict[str, str]:

@@ -16,11 +16,12 @@ from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.consumer.subscription_state import SubscriptionState
 from aiokafka.errors import InconsistentGroupProtocolError, KafkaError
 from aiokafka.protocol.admin import DescribeGroupsRequest
-from aiokafka.protocol.group import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
+from aiokafka.protocol.group import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 from msgspec.structs import replace
 
 from streams.kafka.connection import KafkaConnection
 from streams.membership.assignor import Assignor
+from streams.membership.neighbours import Neighbours, Peer
 from streams.ownership import Assignment
 from topics.catalog import COMMANDS
 from topics.errors import ServiceError, Unavailable
@@ -44,6 +45,8 @@ SEEK_SECONDS: Final = 5.0
 STUCK_SECONDS: Final = 90.0
 #: Kafka's codes for no error and for a rebalance in progress: the coordinator has counted the heartbeat.
 COUNTED: Final = (0, 27)
+#: Kafka's code for a member that is not in the group.
+UNKNOWN_MEMBER: Final = 25
 
 
 def clock() -> float:
@@ -88,6 +91,8 @@ class Coordinator(GroupCoordinator):  # type: ignore[misc]
         response = await send(request)
         if isinstance(request, (HeartbeatRequest, SyncGroupRequest)) and response.error_code in COUNTED:
             self._membership.heard = max(self._membership.heard, began)
+        if isinstance(request, (HeartbeatRequest, JoinGroupRequest)) and response.error_code == UNKNOWN_MEMBER:
+            self._membership.note_removal()
         return response
 
     async def _beat(self) -> None:
@@ -135,8 +140,12 @@ class GroupMembership:
         standbys: int,
         secret: bytes,
         clock: Callable[[], float] = clock,
+        run: str = "",
     ) -> None:
-        """Prepare to join; the deployment's `secret` signs the messages between its nodes."""
+        """Prepare to join; the deployment's `secret` signs the messages between its nodes.
+
+        `run` is the id by which this process answers at its `url`.
+        """
         #: Whether another process may hold this node's name.
         self.is_doubtful = name.is_copy
         #: When this node sent the last request that the coordinator counts as a heartbeat.
@@ -146,7 +155,11 @@ class GroupMembership:
         self._name = name
         self._session = session_seconds
         self._topic = connection.topic(COMMANDS)
-        self._assignor = Assignor(self._topic, partitions, url, standbys, secret)
+        self._assignor = Assignor(self._topic, partitions, url, standbys, secret, run)
+        self.neighbours = Neighbours(self._assignor.holder.run, self._assignor.seal, self._remove)
+        #: How often this process was removed from the group though it lived, and whether it was just now.
+        self.removals = 0
+        self._is_removed = False
         self._assigned: Callable[[Assignment], None] = lambda assignment: None
         self._lost: Callable[[str], None] = lambda reason: None
         self._failed: Callable[[BaseException], None] = lambda error: None
@@ -194,6 +207,7 @@ class GroupMembership:
             assignors=(self._assignor,),
             max_poll_interval_ms=FOREVER_MS,
         )
+        self._assignor.place = lambda: (self._coordinator.member_id, self._coordinator.generation)
 
     def valid(self) -> bool:
         return self.clock() - self.heard < self._session
@@ -210,6 +224,7 @@ class GroupMembership:
         if self._assignor.excluded is not None:
             log.error("group.same_address", reason=self._assignor.excluded)
         self._assigned(replace(self._assignor.assignment, generation=generation))
+        self.neighbours.follow(self._assignor.peers)
         if (fault := self._assignor.fault) is not None:
             log.info("node.joins_again", reason=fault)
             self.rejoin()
@@ -247,6 +262,10 @@ class GroupMembership:
                 )
             await asyncio.sleep(HEARTBEAT_SECONDS)
         self.is_doubtful = False
+        if self._is_removed:
+            self._is_removed = False
+            self.removals += 1
+            log.error("group.removed", reason="somebody took this process for dead: see docs/troubleshooting.md")
 
     async def _metadata_of_name(self) -> bytes | None:
         """Return what the member with this node's name said when it joined; None if there is none."""
@@ -254,6 +273,29 @@ class GroupMembership:
         # The broker makes the ids of static members of their names.
         mine = f"{self._name.name}-"
         return next((one[3] for group in response.groups for one in group[5] if one[0].startswith(mine)), None)
+
+    # --- deaths -----------------------------------------------------------------------------------------------------
+
+    def note_removal(self) -> None:
+        """Note that the broker does not know this member: nothing is wrong if its session or its service ended."""
+        self._is_removed = self.valid() and not self.neighbours.stopped
+
+    async def _remove(self, peer: Peer, reason: str) -> bool:
+        """Have the broker remove a node whose process has died; return whether it has answered.
+
+        By its member id: a process that has taken the node's name since has another one.
+        """
+        node, request = self._coordinator.coordinator_id, LeaveGroupRequest(self._connection.prefix, peer.id)
+        try:
+            # The connection for joins may wait for that node.
+            response = None if node is None else await self._client.send(node, request)
+        except KafkaError:
+            response = None
+        if response is None or response.error_code not in (0, UNKNOWN_MEMBER):
+            return False
+        log.warning("group.dead", url=peer.url, process=peer.pid, reason=reason, first=response.error_code == 0)
+        self.rejoin()
+        return True
 
     def give_up(self, reason: str) -> None:
         if self._holds:
@@ -323,6 +365,7 @@ class GroupMembership:
 
     async def stop(self) -> None:
         """Leave the group, so that the others need not wait for this node's session to end."""
+        self.neighbours.stop()
         if self._watching is not None:
             self._watching.cancel()
         if self._coordinator is not None:

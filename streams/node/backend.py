@@ -11,6 +11,9 @@ from topics.catalog import TopicPartition
 class Membership(Protocol):
     """Assigns the partitions of a log to the nodes that share it. Loop only."""
 
+    #: How often the others took this process for dead though it lived.
+    removals: int
+
     async def start(
         self,
         assigned: Callable[[Assignment], None],

@@ -78,7 +78,7 @@ class Node(mode.Service):  # type: ignore[misc]
         self.app = NodeApp()
         self._sweep_seconds = options.sweep_seconds
         self._watched = options.files
-        membership = membership or everything(options.partitions)
+        self._membership = membership = membership or everything(options.partitions)
         self.owners = Owners(options.partitions, membership.valid, membership.may_read, lambda: self.tasks.failure)
         self.sender = RecordSender(backend.writer, self.owners, options.part_bytes, options.share_bytes)
         self.followers = Followers()
@@ -263,5 +263,10 @@ class Node(mode.Service):  # type: ignore[misc]
             ("earshot_worker_deaths", "Worker processes that died since the start.", self.workers.deaths),
             ("earshot_workers_busy", "Busy worker processes, average of ten seconds.", busy),
             ("earshot_partitions", "Partitions that this node serves.", len(self.owners.all_serving())),
+            (
+                "earshot_survived_removals",
+                "Times that this process was removed from the group of nodes though it lived.",
+                self._membership.removals,
+            ),
             ("earshot_stopped_partitions", "Partitions here that wait for an operator.", self.owners.stopped()),
         ]

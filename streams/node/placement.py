@@ -11,6 +11,8 @@ class StoredPlacement:
     Loop only.
     """
 
+    removals = 0
+
     def __init__(self, assignment: Assignment) -> None:
         self._assignment = assignment
 

@@ -117,6 +117,24 @@ async def removed(world: World, node: Node, nodes: list[Node], grant: Grant) -> 
     node.link.restore()
 
 
+async def taken_for_dead(world: World, node: Node, nodes: list[Node], grant: Grant) -> None:
+    """Have another node remove it by its last plan: while it lives, dead, or after it has started again."""
+    chance = world.chance
+    other = chance.choice([one for one in nodes if one is not node])
+    dies, starts_first = chance.random() < 0.7, chance.random() < 0.5
+    if dies:
+        node.kill()
+        _lose_tables(world, node)
+    grant(4)
+    for starts in (starts_first, not starts_first):
+        await asyncio.sleep(chance.random())
+        if not starts:
+            other.remove(node)
+        elif dies:
+            node.start()
+    grant(4)
+
+
 async def late_heartbeat(world: World, node: Node, nodes: list[Node], grant: Grant) -> None:
     """Answer a heartbeat at about the end of the node's session, while its records are slow."""
     if node.process.dead or node.client is None:
@@ -280,7 +298,7 @@ async def back_after_a_day(world: World, node: Node, nodes: list[Node], grant: G
 ACCIDENTS: Final[dict[str, Fault]] = {
     fault.__name__.replace("_", " "): fault
     for fault in (
-        *(killed, machine_killed, restarted, paused, cut_off, removed, late_heartbeat, slow_takeover),
+        *(killed, machine_killed, restarted, paused, cut_off, removed, taken_for_dead, late_heartbeat, slow_takeover),
         *(
             stalled_takeover,
             slow,

@@ -71,7 +71,7 @@ class Group:
             assert isinstance(request, LeaveGroupRequest)
             if (member := self._members.get(request._member_id)) is not None:
                 self._remove(member)
-            reply(SimpleNamespace(error_code=OK))
+            reply(SimpleNamespace(error_code=UNKNOWN_MEMBER if member is None else OK))
 
     # --- members ----------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -166,8 +167,21 @@ class Node:
         world.loop.call_later(world.chance.uniform(0.2, 1.0), again, context=world.cluster.context)
 
     def kill(self) -> None:
-        """End the process at once; messages already sent may still arrive."""
+        """End the process at once; messages already sent may still arrive. Its supervisor tells its other lanes."""
         self.process.kill()
+        for lane in self._lanes() if self.world.watches else ():
+            if not (lane.process.dead or lane.process.paused):
+                told, context = lane.membership.neighbours.note_death, lane.process.context
+                self.world.loop.call_soon(told, self.url, os.getpid(), context=context)
+
+    def _lanes(self) -> list[Node]:
+        """Return the other lanes of its machine."""
+        return [one for one in self.world.nodes.values() if one.machine == self.machine and one is not self]
+
+    @property
+    def keeps_port(self) -> bool:
+        """Whether its supervisor, which lives as long as any of its lanes, keeps its port for its next process."""
+        return any(not lane.process.dead for lane in self._lanes())
 
     def refuse(self) -> None:
         """Drop what came to its private port: its machine was dead."""
@@ -198,6 +212,17 @@ class Node:
 
         if not (self.process.dead or self.process.paused):
             self.process.context.run(lose)
+
+    def remove(self, other: Node) -> None:
+        """Have the broker remove another node, by the last plan of this one."""
+
+        def remove() -> None:
+            for peer in self.membership._assignor.peers:
+                if peer.url == other.url:
+                    self.world.loop.create_task(self.membership._remove(peer, "it was taken for dead"))
+
+        if not (self.process.dead or self.process.paused):
+            self.process.context.run(remove)
 
     def stand_still(self) -> None:
         """If requested, simulate a session without answered heartbeats now."""

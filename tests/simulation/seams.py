@@ -15,10 +15,10 @@ from streams.folding import billing as biller
 from streams.kafka import consumers, delivery_reports
 from streams.kafka import kafka_backend as backend
 from streams.kafka import kafka_writer as writer
-from streams.membership import assignor, membership
+from streams.membership import assignor, membership, neighbours
 from streams.node import owner, partitions
 from streams.tables import partition_rows as rows
-from tests.simulation import group, librdkafka, threads
+from tests.simulation import group, librdkafka, lines, threads
 from tests.simulation.loop import CURRENT
 from tests.simulation.node import READ_SECONDS
 from tests.simulation.world import current
@@ -93,6 +93,7 @@ def simulated() -> Iterator[None]:
         patch(consumers, "SILENT_SECONDS", 2.5)
         patch(backend, "ensure", _ensure)
         patch(membership, "AIOKafkaClient", _client)
+        patch(neighbours, "Line", lines.Line)
         patch(assignor, "socket", SimpleNamespace(gethostname=lambda: _node().machine))
         patch(partitions, "POLL_SECONDS", 2.0)
         patch(membership, "READ_SECONDS", READ_SECONDS)

@@ -23,6 +23,8 @@ class World:
         self.loop = SimulatedLoop()
         self.threads = Threads(self.loop, self.chance)
         self.jumped_ms = 0
+        #: Whether nodes and supervisors see the ends of processes.
+        self.watches = random.Random(f"watches {seed}").random() < 0.5
         self.cluster = Cluster(self.loop, self.chance, self.wall_ms, copy_context())
         self.group = Group(self.loop, self.cluster)
         #: By URL.

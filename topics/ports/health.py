@@ -1,7 +1,13 @@
 """The ports of health probes."""
 
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
+
+#: Headers of the liveness probe: the id of the process that answers, whether its stand-by tables have what a takeover
+#: needs, and what nodes ask each other about a third one.
+PROCESS: Final = "earshot-process"
+STANDBYS: Final = "earshot-standbys"
+WITNESS: Final = "earshot-witness"
 
 #: Problems that do not stop requests. Public, so they contain no names.
 Note = Literal[

@@ -133,6 +133,7 @@ def test_cors_covers_all_documented_headers() -> None:
         "Location",
         "Www-Authenticate",
         "Earshot-Process",
+        "Earshot-Standbys",
     }
     asked = {one["name"] for operation in operations for one in operation["parameters"] if one["in"] == "header"}
     assert asked <= set(SENT)

@@ -1,5 +1,6 @@
 """Partition assignment, and the metadata that nodes exchange."""
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from math import ceil
@@ -12,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from streams.membership.assignor import MEMBER, PLAN, Assignor, Holder, Member, Seal, same_address, share
+from streams.membership.assignor import Assignor, Holder, Member, same_address, share
+from streams.membership.neighbours import Peer
+from streams.membership.seal import MEMBER, PLAN, Seal
 from streams.ownership import Assignment
 from topics.catalog import COMMANDS
 
@@ -150,6 +153,7 @@ def decide(*assignors: Assignor) -> None:
     said = {str(at): assignor.metadata([COMMANDS]) for at, assignor in enumerate(assignors)}
     decided = assignors[0].assign(CLUSTER, said)
     for at, assignor in enumerate(assignors):
+        assignor.place = lambda at=at: (str(at), 0)  # type: ignore[misc]
         assignor.on_assignment(ConsumerProtocolMemberAssignment.decode(decided[str(at)].encode()))
 
 
@@ -169,15 +173,41 @@ def test_each_node_learns_its_partitions_and_urls_of_others() -> None:
     assert here.assignment == before
 
 
-def test_node_with_new_address_must_rejoin() -> None:
-    """The broker gives a static member the previous assignment, with the old address: it must join again."""
-    old, moved = node("old", 0), node("new", 0)
+@pytest.mark.parametrize("name", ["old", "new"])
+def test_restarted_node_must_rejoin(name: str) -> None:
+    """The broker gives a static member the plan for its earlier process: nobody could remove it by that member id."""
+    old, restarted = node("old", 0), node(name, 0)
     decide(old)
-    moved.on_assignment(old.assign(CLUSTER, {"a": old.metadata([COMMANDS])})["a"])
-    assert moved.assignment.owned == {0, 1, 2, 3}
-    assert moved.fault
-    decide(moved)
-    assert not moved.fault
+    restarted.place = lambda: ("b", 0)
+    restarted.on_assignment(old.assign(CLUSTER, {"a": old.metadata([COMMANDS])})["a"])
+    assert restarted.assignment.owned == {0, 1, 2, 3}
+    assert restarted.fault
+    decide(restarted)
+    assert not restarted.fault
+
+
+def test_plan_names_member_address_and_process_of_each_node() -> None:
+    here, there = node(), node("there")
+    decide(here, there)
+    for one in (here, there):
+        assert one.peers == (
+            Peer("0", "http://here:1", here.holder.run, os.getpid()),
+            Peer("1", "http://there:1", there.holder.run, os.getpid()),
+        )
+
+
+def test_plan_counts_in_its_generation_only() -> None:
+    """Whoever reads the group could repeat it later."""
+    here = node(standbys=0)
+    here.place = lambda: ("a", 7)
+    plan = here.assign(CLUSTER, {"a": here.metadata([COMMANDS])})["a"]
+    here.on_assignment(plan)
+    assert here.assignment.owned == {0, 1, 2, 3}
+    here.place = lambda: ("a", 8)
+    with capture_logs() as lines:
+        here.on_assignment(plan)
+    assert (here.assignment, [line["event"] for line in lines]) == (Assignment(frozenset()), ["group.stranger"])
+    assert here.fault == "the plan is of another generation of the group"
 
 
 def test_every_join_has_new_metadata_and_an_empty_assignment_is_valid() -> None:

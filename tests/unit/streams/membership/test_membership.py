@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,8 +21,10 @@ from structlog.testing import capture_logs
 
 from streams.kafka.connection import KafkaConnection
 from streams.membership import membership as module
-from streams.membership.assignor import PLAN, Assignor, Plan, Seal, _encode
+from streams.membership.assignor import Assignor, Plan, _encode
 from streams.membership.membership import Coordinator, GroupMembership
+from streams.membership.neighbours import Peer
+from streams.membership.seal import PLAN, Seal
 from streams.ownership import Assignment
 from tests.waiting import turn, until
 from topics.catalog import COMMANDS
@@ -67,8 +70,9 @@ class Seat:
     def request_rejoin(self) -> None:
         self.rejoins += 1
 
-    def assign(self, *owned: int, url: str = URL) -> None:
-        plan = Seal(b"secret").put(PLAN, _encode(Plan((7,), dict.fromkeys(owned, url))))
+    def assign(self, *owned: int, member: str = "") -> None:
+        peers = (Peer(member, URL, self.member._assignor.holder.run, 7),)
+        plan = Seal(b"secret").put(PLAN, _encode(Plan(0, member, peers, dict.fromkeys(owned, 0), (7,))))
         decided = ConsumerProtocolMemberAssignment(0, [(COMMANDS, list(owned))], plan)
         self.member._assignor.on_assignment(decided)
         self.member.take_assignment(3)
@@ -216,10 +220,10 @@ async def test_heartbeats_go_on_while_node_waits_for_other_members(
 # --- assignments ----------------------------------------------------------------------------------------------------
 
 
-def test_assignment_is_passed_on_and_moved_node_rejoins(seat: Seat) -> None:
-    for url, rejoins in ((URL, 0), ("http://old:1", 1)):
-        seat.assign(1, 2, url=url)
-        assert seat.assigned.pop() == Assignment(frozenset({1, 2}), frozenset({7}), {1: url, 2: url}, 3)
+def test_assignment_is_passed_on_and_restarted_node_rejoins(seat: Seat) -> None:
+    for member, rejoins in (("", 0), ("of an earlier process", 1)):
+        seat.assign(1, 2, member=member)
+        assert seat.assigned.pop() == Assignment(frozenset({1, 2}), frozenset({7}), {1: URL, 2: URL}, 3)
         assert seat.rejoins == rejoins
 
 
@@ -378,6 +382,67 @@ async def test_holder_that_is_joining_is_seen_once_the_rebalance_ends(
     group.later = [("node-1-x", b""), ("node-1-x", b""), ("node-1-x", other())]
     with pytest.raises(ServiceError, match="data directory was copied"):
         await failing.member.check_name()
+
+
+# --- deaths -----------------------------------------------------------------------------------------------------------
+
+
+class Broker:
+    """A client whose broker answers requests to leave."""
+
+    def __init__(self, *codes: int | None) -> None:
+        self.codes = list(codes)
+        self.left: list[tuple[int, str, str]] = []
+
+    async def send(self, node: int, request: Any) -> Any:
+        if (code := self.codes.pop(0)) is None:
+            raise KafkaConnectionError
+        self.left.append((node, request._group, request._member_id))
+        return SimpleNamespace(error_code=code)
+
+
+async def test_dead_node_leaves_by_its_member_id(seat: Seat) -> None:
+    """An unknown member is gone already; other answers are those of a broker that coordinates no longer."""
+    peer = Peer("node-2-x", "http://there:2", "r", 7)
+    seat.coordinator_id = None  # type: ignore[attr-defined]
+    assert not await seat.member._remove(peer, "it died")
+    seat.coordinator_id = 3  # type: ignore[attr-defined]
+    broker = seat.member._client = Broker(None, 16, 0, 25)
+    with capture_logs() as lines:
+        assert [await seat.member._remove(peer, "it died") for _ in range(4)] == [False, False, True, True]
+    assert broker.left == [(3, "earshot", "node-2-x")] * 3
+    assert seat.rejoins == 2
+    assert [(line["event"], line["first"]) for line in lines] == [("group.dead", True), ("group.dead", False)]
+
+
+@pytest.mark.parametrize(
+    ("passed", "stops", "is_other", "removals"),
+    [(1.0, False, False, 1), (SESSION, False, False, 0), (1.0, True, False, 0), (1.0, False, True, 0)],
+    ids=["lives", "its session has ended", "it stops", "another process has its name"],
+)
+async def test_removal_that_a_process_survives_is_counted(
+    failing: Seat,
+    monkeypatch: pytest.MonkeyPatch,
+    passed: float,
+    stops: bool,
+    is_other: bool,
+    removals: int,
+) -> None:
+    failing.hear()
+    if stops:
+        failing.member.neighbours.stop()
+    member = coordinator(failing)
+
+    async def answer(self: object, request: object) -> SimpleNamespace:
+        failing.now += passed
+        return SimpleNamespace(error_code=25)
+
+    monkeypatch.setattr(GroupCoordinator, "_send_req", answer)
+    await member._send_req(HeartbeatRequest.__new__(HeartbeatRequest))
+    Described(failing, *([("node-1-x", other())] if is_other else []))
+    with capture_logs() as lines, suppress(ServiceError):
+        await failing.member.check_name()
+    assert failing.member.removals == len([line for line in lines if line["event"] == "group.removed"]) == removals
 
 
 # --- brokers elsewhere ------------------------------------------------------------------------------------------------

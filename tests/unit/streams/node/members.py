@@ -30,7 +30,7 @@ PARTITIONS = 4
 class Member:
     def __init__(self) -> None:
         self.is_valid = True
-        self.rejoins = 0
+        self.rejoins = self.removals = 0
         #: Set once it has asked for no partitions.
         self.leaves = asyncio.Event()
 

@@ -10,7 +10,7 @@ SCRIPTS := $(if $(shell command -v node 2>/dev/null),$(if $(shell command -v npm
 # Bytecode is kept whatever the shell says: without it every process of a test run compiles all modules again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test unit soak chaos check style types rooms pages packages scripts fuzz audit sbom format bench extra evaluate train weights tiny whole-sets kafka cluster image-test build clean
+.PHONY: run test unit soak chaos check style types rooms pages packages scripts fuzz audit sbom format bench extra evaluate train weights tiny whole-sets kafka cluster image-test chart-test build clean
 
 run: .venv/.installed ## Start the service: embedded log, bundled model, data under ./data
 	@case "$$EARSHOT_BROKER" in kafka:*) $(MAKE) -s .venv/.extra-kafka;; esac
@@ -109,6 +109,9 @@ cluster: .venv/.extra-kafka ## Brokers, and as many nodes of Earshot on them, of
 
 image-test: .venv/.dev ## Build the image from Debian's packages, and run it; needs root, buildah, mmdebstrap and runc
 	@EARSHOT_TEST_IMAGE=1 $(PYTHON) -m pytest -q -rP tests/deploy/test_image.py
+
+chart-test: .venv/.dev ## Render the chart, and check it by the schemas of Kubernetes; needs helm
+	@$(UV) run -q --no-sync --with kubernetes-validate==1.37.0 python -m pytest -q -rs tests/deploy/test_chart.py
 
 build: .venv/.installed ## The wheels of the server, its client and the lab, in ./dist
 	@$(UV) build -q --wheel --no-build-isolation --all-packages --out-dir dist

@@ -23,7 +23,7 @@ from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.slow, WITH_UV]
 #: Files that belong in no wheel: pages about the code, build files, tests, types for checks of scripts.
-NO_PART = re.compile(r"\.md$|\.d\.mts$|pyproject\.toml$|pom\.xml$|decisions|^tests/|^benchmarks/|^docs/")
+NO_PART = re.compile(r"\.md$|\.d\.mts$|pyproject\.toml$|pom\.xml$|decisions|^tests/|^benchmarks/|^docs/|^infra/deploy/")
 #: It names the authors of the recordings beside it.
 AUTHORS = "infra/examples/README.md"
 SNIPPETS = re.findall(r"```python\n(.*?)```", (ROOT / "app/client/README.md").read_text(), re.DOTALL)

@@ -21,6 +21,7 @@ from tests.fencing.load import Load
 from tests.kafka_launcher.launcher import KafkaCluster
 from tests.lengths import SESSION_SECONDS
 from tests.process import ServiceProcess
+from tests.waiting import wait_for
 
 AWAY_SECONDS = 60.0
 ALL_AWAY_SECONDS = 20.0
@@ -68,7 +69,11 @@ async def _without_tables(scene: ChaosScene, load: Load, chance: random.Random) 
 
 
 async def _drained(scene: ChaosScene, load: Load, chance: random.Random) -> None:
-    await _stop(chance.choice(scene.processes))
+    """Drain a node by the operator's command at another one."""
+    node, other = chance.sample(scene.processes, 2)
+    await asyncio.to_thread(other.command, "drain", node.url, "--url", other.url)
+    await asyncio.to_thread(wait_for, lambda: not node.running)
+    await _stop(node)
     await load.turn()
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from tests import versions
 from tests.chaos.campaign import Campaign
-from tests.chaos.faults import BROKER_FULL, FAULTS, NODE_FULL, UPGRADED
+from tests.chaos.faults import BROKER_FULL, FAULTS, NODE_FULL, NODES_CUT_OFF, REFUSED_TO_ONE, UPGRADED
+from tests.chaos.firewall import can_block
 from tests.chaos.history import History
 from tests.chaos.scene import scene
 
@@ -35,15 +36,13 @@ def main() -> int:
     print(f"seed {chosen.seed}, history {history_file}", flush=True)
     earlier = _earlier(directory / "earlier") if UPGRADED in chosen.faults else None
     with History(history_file) as history, scene(directory, NODES, BROKERS, earlier) as stage:
-        missing = {
-            kind
-            for kind, needed in (
-                (UPGRADED, stage.earlier),
-                (BROKER_FULL, stage.broker_disk),
-                (NODE_FULL, stage.node_disk),
-            )
-            if needed is None
+        there = {
+            UPGRADED: stage.earlier,
+            BROKER_FULL: stage.broker_disk,
+            NODE_FULL: stage.node_disk,
+            **dict.fromkeys((REFUSED_TO_ONE, NODES_CUT_OFF), can_block()),
         }
+        missing = {kind for kind, needed in there.items() if not needed}
         if left_out := missing.intersection(chosen.faults):
             print(f"left out: {', '.join(sorted(left_out))}", flush=True)
         campaign = Campaign(stage, history, chosen.seed)

@@ -9,10 +9,15 @@ import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, contextmanager
+from typing import Any
 
+from aiokafka.client import AIOKafkaClient, CoordinationType
+from aiokafka.protocol.group import LeaveGroupRequest
 from confluent_kafka import ElectionType
 from confluent_kafka.admin import AdminClient
 
+from streams.membership.neighbours import PROOF_SECONDS
+from tests.chaos.firewall import DROPPED, REFUSED, blocked
 from tests.chaos.scene import ChaosScene
 from tests.cluster.nodes import ahead
 from tests.disks import Disk
@@ -97,6 +102,48 @@ async def _rescaled(scene: ChaosScene, load: Load, chance: random.Random) -> Non
         await asyncio.to_thread(scene.spare.stop)
 
 
+async def _removed(scene: ChaosScene, load: Load, chance: random.Random) -> None:
+    """Remove a living node from the group, as another one does that takes it for dead."""
+    group, member = await asyncio.to_thread(_a_member, scene, chance)
+    client = AIOKafkaClient(bootstrap_servers=scene.cluster.bootstrap)
+    try:
+        await client.bootstrap()
+        coordinator = await client.coordinator_lookup(CoordinationType.GROUP, group)
+        response = await client.send(coordinator, LeaveGroupRequest(group, member))
+        assert response.error_code == 0, f"the broker answers {response.error_code}"
+    finally:
+        await client.close()
+    await load.turn()
+
+
+async def _refused_to_one(scene: ChaosScene, load: Load, chance: random.Random) -> None:
+    """One node sees another one end its connection and refuse others; the third does not, so nobody is removed."""
+    witness, victim = chance.sample(scene.processes, 2)
+    before = {node: len(node.log.read_text()) for node in scene.processes}
+    with blocked([_process(witness)], [victim.port], REFUSED):
+        await asyncio.sleep(2 * PROOF_SECONDS)
+    for node, length in before.items():
+        assert "group.dead" not in node.log.read_text()[length:], (
+            f"{victim.url} was removed because one refusal was seen"
+        )
+
+
+async def _nodes_cut_off(scene: ChaosScene, load: Load, chance: random.Random) -> None:
+    """Cut a node off from the other nodes; the brokers and clients reach all."""
+    victim = chance.choice(scene.processes)
+    others = [node for node in scene.processes if node is not victim]
+    with (
+        blocked(map(_process, others), [victim.port], DROPPED),
+        blocked([_process(victim)], [node.port for node in others], DROPPED),
+    ):
+        await asyncio.sleep(PAUSE_SECONDS)
+
+
+def _process(node: ServiceProcess) -> int:
+    assert node.process is not None
+    return node.process.pid
+
+
 async def _upgraded_and_back(scene: ChaosScene, load: Load, chance: random.Random) -> None:
     """Restart one node after the other with the version before, and then with this one."""
     for tree in (scene.earlier, None):
@@ -175,9 +222,19 @@ async def _coordinator_moved(scene: ChaosScene, load: Load, chance: random.Rando
 
 
 def _coordinator(scene: ChaosScene) -> int:
+    return int(_group(scene).coordinator.id)
+
+
+def _a_member(scene: ChaosScene, chance: random.Random) -> tuple[str, str]:
+    """Return the name of the group, and the id of a member."""
+    group = _group(scene)
+    return group.group_id, chance.choice(sorted(member.member_id for member in group.members))
+
+
+def _group(scene: ChaosScene) -> Any:
     admin = AdminClient({"bootstrap.servers": scene.cluster.bootstrap})
-    (group,) = [one.group_id for one in admin.list_consumer_groups().result().valid]
-    return int(admin.describe_consumer_groups([group])[group].result().coordinator.id)
+    (name,) = [one.group_id for one in admin.list_consumer_groups().result().valid]
+    return admin.describe_consumer_groups([name])[name].result()
 
 
 # --- disks and the database ---------------------------------------------------------------------------------------
@@ -226,6 +283,8 @@ async def _database_locked(scene: ChaosScene, load: Load, chance: random.Random)
 UPGRADED = "upgraded and back"
 NODE_FULL = "node's disk full"
 BROKER_FULL = "broker's disk full"
+REFUSED_TO_ONE = "node refuses one other"
+NODES_CUT_OFF = "node cut off from nodes"
 
 FAULTS: dict[str, Fault] = {
     "node killed": _killed,
@@ -236,6 +295,9 @@ FAULTS: dict[str, Fault] = {
     "node cut off": _of_a_node(fencing.cut_off),
     "node disconnected": _of_a_node(fencing.disconnected),
     "node drained": _drained,
+    "node removed though it lives": _removed,
+    REFUSED_TO_ONE: _refused_to_one,
+    NODES_CUT_OFF: _nodes_cut_off,
     "rolling restart": _rolling_restart,
     "1, 4, 2 nodes": _rescaled,
     UPGRADED: _upgraded_and_back,

@@ -15,3 +15,7 @@ class Assignment(msgspec.Struct, frozen=True):
     urls: Mapping[int, str] = {}
     #: The group's generation: a greater one is newer.
     generation: int = 0
+    #: Those of the standbys that this node gets once their tables are up to date.
+    coming: frozenset[int] = frozenset()
+    #: Addresses of the other nodes, also without partitions.
+    others: frozenset[str] = frozenset()

@@ -67,7 +67,7 @@ class ServiceNodes:
         self._reached: dict[EngineClient, tuple[float, bool]] = {}
 
     def elsewhere(self) -> Sequence[str]:
-        return sorted(set(self._node.owners.elsewhere.values()) - {self.url})
+        return sorted({*self._node.owners.elsewhere.values(), *self._node.owners.others} - {self.url})
 
     def owner(self, partition: int) -> str | None:
         owners = self._node.owners

@@ -58,6 +58,8 @@ class Member(msgspec.Struct, frozen=True):
     holder: Holder
     #: It is about to stop, and wants no partitions.
     leaving: bool = False
+    #: Partitions whose tables are up to date here, of those that the plan before promised.
+    ready: tuple[int, ...] = ()
 
 
 class Plan(msgspec.Struct, frozen=True, array_like=True):
@@ -76,6 +78,8 @@ class Plan(msgspec.Struct, frozen=True, array_like=True):
     standbys: tuple[int, ...]
     #: Why this node gets no partitions, None if it does.
     refused: str | None = None
+    #: Those of the standbys that the node gets once it says that they are ready.
+    coming: tuple[int, ...] = ()
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -107,6 +111,8 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
         self.excluded: str | None = None
         #: Whether this node is about to stop.
         self.leaving = False
+        #: Partitions of `assignment.coming` that this node can take now.
+        self.ready: frozenset[int] = frozenset()
         self.seal = Seal(secret)
         #: Why this node must join again to get a plan that counts, None if it need not.
         self.fault: str | None = None
@@ -129,6 +135,7 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
             self._joins,
             self.holder,
             self.leaving,
+            tuple(sorted(self.ready)),
         )
         return ConsumerProtocolMemberMetadata(VERSION, list(topics), self.seal.put(MEMBER, _encode(member)))
 
@@ -146,7 +153,7 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
         for reason in excluded.values():
             log.error("group.same_address", reason=reason)
         staying = {id: node for id, node in nodes.items() if id not in excluded and not node.leaving}
-        shares = dict.fromkeys(nodes, Assignment(frozenset())) | share(staying, self._partitions)
+        shares = dict.fromkeys(nodes, Assignment(frozenset())) | share_gradually(staying, self._partitions)
         peers = tuple(Peer(id, node.url, node.holder.run, node.holder.pid) for id, node in nodes.items())
         places = {id: place for place, id in enumerate(nodes)}
         owners = {number: places[id] for id, assignment in shares.items() for number in assignment.owned}
@@ -158,17 +165,18 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
                 [(self._topic, sorted(assignment.owned))],
                 self.seal.put(
                     PLAN,
-                    _encode(Plan(generation, id, peers, owners, tuple(sorted(assignment.standbys)), excluded.get(id))),
+                    _encode(Plan(generation, id, peers, owners, tuple(standbys), excluded.get(id), tuple(coming))),
                 ),
             )
             for id, assignment in shares.items()
+            for standbys, coming in [(sorted(assignment.standbys), sorted(assignment.coming))]
         }
 
     def on_assignment(self, assignment: ConsumerProtocolMemberAssignment) -> None:
         data = self.seal.take(PLAN, assignment.user_data) if assignment.user_data else None
         plan = None if data is None else _plan.decode(data)
         id, generation = self.place()
-        self.fault = None
+        self.fault, self.ready = None, frozenset()
         if plan is None and assignment.user_data:
             self.fault = "the leader of the group is not of this deployment"
         elif plan is not None and plan.generation != generation:
@@ -187,7 +195,10 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
         self._held = [number for number in self._held if number in owned]
         self._held += sorted(owned - set(self._held))
         urls = {number: peer.url for number, peer in owners.items()}
-        self.assignment = Assignment(owned, frozenset(plan.standbys) - owned, urls)
+        others = frozenset(peer.url for peer in plan.peers) - {self._url}
+        self.assignment = Assignment(
+            owned, frozenset(plan.standbys) - owned, urls, coming=frozenset(plan.coming), others=others
+        )
 
     def read(self, metadata: bytes) -> Member | None:
         """Return what a member of the group said of itself, None if it is not of this deployment."""
@@ -230,7 +241,9 @@ def share(nodes: Mapping[str, Member], partitions: int) -> dict[str, Assignment]
         return {}
     standbys = max(node.standbys for node in nodes.values())
     if _is_settled(nodes, partitions, min(standbys, len(nodes) - 1)):
-        return {id: Assignment(frozenset(one.owned), frozenset(one.standing_by)) for id, one in nodes.items()}
+        return {
+            id: Assignment(frozenset(one.owned), frozenset(one.standing_by) - {*one.owned}) for id, one in nodes.items()
+        }
     taken: set[int] = set()
     before: dict[str, Any] = {}
     most = -(-partitions // len(nodes))
@@ -245,6 +258,27 @@ def share(nodes: Mapping[str, Member], partitions: int) -> dict[str, Assignment]
     _even_out(list(after.values()))
     _spread(nodes, after)
     return {id: Assignment(frozenset(one.actives), frozenset(one.standbys)) for id, one in after.items()}
+
+
+def share_gradually(nodes: Mapping[str, Member], partitions: int) -> dict[str, Assignment]:
+    """Share the partitions, but leave each with its owner until the node that gets it has its table up to date.
+
+    Until then that node stands by for it.
+    """
+    taken = {number: id for id, node in nodes.items() for number in node.ready}
+    nodes = {
+        id: msgspec.structs.replace(node, owned=(*(n for n in node.owned if taken.get(n, id) == id), *node.ready))
+        for id, node in nodes.items()
+    }
+    shares = share(nodes, partitions)
+    owner = {number: id for id, node in nodes.items() for number in node.owned}
+    moves = {number for id, one in shares.items() for number in one.owned - {*nodes[id].owned} if number in owner}
+    coming = {id: one.owned & moves for id, one in shares.items()}
+    stay = {id: frozenset(number for number in moves if owner[number] == id) for id in shares}
+    return {
+        id: Assignment((one.owned - coming[id]) | stay[id], (one.standbys | coming[id]) - stay[id], coming=coming[id])
+        for id, one in shares.items()
+    }
 
 
 def _is_settled(nodes: Mapping[str, Member], partitions: int, standbys: int) -> bool:

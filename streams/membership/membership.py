@@ -305,6 +305,10 @@ class GroupMembership:
     def rejoin(self) -> None:
         self._coordinator.request_rejoin()
 
+    def take(self, ready: frozenset[int]) -> None:
+        self._assignor.ready = ready
+        self.rejoin()
+
     def leave(self) -> None:
         self._assignor.leaving = True
         self.rejoin()

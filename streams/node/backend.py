@@ -41,6 +41,9 @@ class Membership(Protocol):
     def rejoin(self) -> None:
         """Ask for another assignment; owned partitions keep serving meanwhile."""
 
+    def take(self, ready: frozenset[int]) -> None:
+        """Ask for those partitions of the assignment that are coming: their tables are up to date here."""
+
     def leave(self) -> None:
         """Ask for an assignment without partitions, which the other nodes get; this node still learns who has them."""
 

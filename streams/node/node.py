@@ -220,7 +220,7 @@ class Node(mode.Service):  # type: ignore[misc]
         return self.backend.changed or (None if serves else self.partitions.waits())
 
     def is_behind(self) -> bool:
-        return self.partitions.standbys.are_behind()
+        return bool(self.partitions.standbys.behind())
 
     def notes(self) -> list[Note]:
         """Return notes on anything lost, rebuilt or set aside that this process caused or found."""

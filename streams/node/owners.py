@@ -36,7 +36,8 @@ class Owners:
         self.here: dict[int, PartitionOwner] = {}
         #: URLs of the owners of other partitions, by number.
         self.elsewhere: Mapping[int, str] = {}
-        #: The group's generation of that assignment.
+        #: URLs of the other nodes, also without partitions, and the group's generation, by that assignment.
+        self.others: frozenset[str] = frozenset()
         self.generation = 0
         #: The node is about to stop, and gives new sessions and jobs to others.
         self.leaving = False

@@ -74,6 +74,8 @@ class Partitions:
         self.tables = Tables(databases, backend.writer, backend.now_ms)
         self.takeover = Takeover(backend, folds, not backend.exclusive, self.tables.note_missing)
         self.standbys = Standbys(self.tables, backend.follower)
+        #: Partitions that this node gets once their tables are up to date.
+        self._coming: frozenset[int] = frozenset()
         self._handover = Handover(owners, tasks, membership, self._assign)
 
     def may_append(self) -> bool:
@@ -116,8 +118,7 @@ class Partitions:
         Return whether others have them, so that requests can be forwarded. They get new sessions and jobs from now on.
         """
         self.owners.leaving = True
-        alone = not self.owners.elsewhere.keys() - self.owners.here.keys()
-        if self.backend.exclusive or alone or not self.may_append():
+        if not self.owners.others or not self.may_append():
             return False
         for owner in self.owners.all_serving():
             await note_positions(owner, self.backend, self.may_append)
@@ -139,6 +140,9 @@ class Partitions:
             for owner in self.owners:
                 if owner.serving and (damage := owner.rows.damage) is not None:
                     self._rebuild(owner, damage)
+            if self._coming and not self._coming & self.standbys.behind():
+                self._membership.take(self._coming)
+                self._coming = frozenset()
             if self.may_append():
                 for owner in self.owners.all_serving():
                     if is_due or owner.rows.has_deletions:
@@ -158,6 +162,7 @@ class Partitions:
         here = self.owners.here
         self._close([number for number in here if number not in assignment.owned], ELSEWHERE)
         self.owners.elsewhere, self.owners.generation = assignment.urls, assignment.generation
+        self.owners.others, self._coming = assignment.others, assignment.coming
         fresh = sorted(assignment.owned - here.keys())
         self.standbys.assign(assignment.standbys, assignment.owned)
         for number in fresh:

@@ -39,6 +39,9 @@ class StoredPlacement:
     def rejoin(self) -> None:
         """Do nothing: there is no other assignment."""
 
+    def take(self, ready: frozenset[int]) -> None:
+        """Do nothing: there is no other assignment."""
+
     def leave(self) -> None:
         """Do nothing: nobody else can take these partitions."""
 

@@ -66,10 +66,10 @@ class Standbys:
             there[number] = standby.rows.applied.offset, fault
         return there
 
-    def are_behind(self) -> bool:
-        """Return whether a table of a partition to follow is not yet what a takeover needs."""
-        behind = self._follower is not None and bool(self._follower.behind())
-        return behind or any(fault is not None for _, fault in self.places().values())
+    def behind(self) -> Set[int]:
+        """Return the partitions to follow whose tables are not yet what a takeover needs."""
+        behind = {tp.partition for tp in ([] if self._follower is None else self._follower.behind())}
+        return behind | {number for number, (_, fault) in self.places().items() if fault is not None}
 
     async def promote(self, number: int) -> PartitionRows:
         """Hand over the table of a partition that this node now owns; raise DatabaseFailed if it cannot be opened."""

@@ -13,7 +13,7 @@ import httpx2
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from tests.cluster.nodes import PARTITIONS, service_nodes, start
+from tests.cluster.nodes import PARTITIONS, service_nodes, start, start_again
 from tests.kafka.records import records
 from tests.process import ServiceProcess, ask
 from tests.recovery.load import Client, Stream
@@ -82,7 +82,7 @@ async def _check(nodes: Sequence[ServiceProcess], bad: Stream, good: Stream) -> 
 
 def test_garbage_stops_one_partition_until_operator_skips_it(tmp_path: Path) -> None:
     with service_nodes(tmp_path, {}, {}) as nodes:
-        start(*nodes)
+        start_again(nodes)
         one, two = nodes
         bad, good = (asyncio.run(_stream(node)) for node in nodes)
         number = partition_of(bad.session, PARTITIONS)

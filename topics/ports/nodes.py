@@ -172,7 +172,7 @@ class Nodes(Protocol):
     """The nodes of a deployment, as known to one of them."""
 
     def elsewhere(self) -> Sequence[str]:
-        """Return the URLs of other nodes that own partitions, by the last assignment."""
+        """Return the URLs of the other nodes, by the last assignment."""
 
     def owner(self, partition: int) -> str | None:
         """Return the URL of the node that owns a partition, None if it is this one or unknown."""

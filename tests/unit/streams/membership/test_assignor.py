@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from streams.membership.assignor import Assignor, Holder, Member, same_address, share
+from streams.membership.assignor import Assignor, Holder, Member, same_address, share, share_gradually
 from streams.membership.neighbours import Peer
 from streams.membership.seal import MEMBER, PLAN, Seal
 from streams.ownership import Assignment
@@ -128,6 +128,49 @@ def test_every_partition_has_one_owner_after_membership_changes(
         for number in range(partitions):
             assert sum(number in one.standbys for one in shares.values()) == min(standbys, len(ids) - 1)
         assert share(again(shares, standbys=standbys), partitions) == shares, "partitions stay with unchanged members"
+
+
+def settled(nodes: dict[str, Member], partitions: int) -> list[dict[str, Assignment]]:
+    """Return the plans until nothing is coming: after each, nodes say that what they stand by for is ready."""
+    plans: list[dict[str, Assignment]] = []
+    while not plans or any(one.coming for one in plans[-1].values()):
+        assert len(plans) < 6, "it does not come to rest"
+        plans.append(share_gradually(nodes, partitions))
+        nodes = {
+            id: msgspec.structs.replace(member(one.owned, one.standbys, nodes[id].standbys), ready=tuple(one.coming))
+            for id, one in plans[-1].items()
+        }
+    return plans
+
+
+def test_partitions_stay_until_the_new_node_is_ready() -> None:
+    shares = share({"a": member(), "b": member()}, 6)
+    first, second = settled(again(shares, "z"), 6)
+    assert {id: one.owned for id, one in first.items() if id != "z"} == {id: one.owned for id, one in shares.items()}
+    assert (first["z"].owned, len(first["z"].coming)) == (frozenset(), 2)
+    assert first["z"].coming <= first["z"].standbys
+    assert second["z"].owned == first["z"].coming
+
+
+@settings(max_examples=60)
+@given(
+    partitions=st.integers(1, 12),
+    rounds=st.lists(st.sets(st.sampled_from("abcde"), min_size=1), min_size=1, max_size=4),
+    standbys=st.integers(0, 2),
+)
+def test_plans_come_to_rest(partitions: int, rounds: list[set[str]], standbys: int) -> None:
+    shares: dict[str, Assignment] = {}
+    for ids in rounds:
+        left = {id: one for id, one in shares.items() if id in ids}
+        nodes = again(left, *sorted(ids - left.keys()), standbys=standbys)
+        owner, ready = owner_of(left), {id: frozenset[int]() for id in ids}
+        for shares in settled(dict(sorted(nodes.items())), partitions):
+            assert sorted(number for one in shares.values() for number in one.owned) == list(range(partitions))
+            for id, one in shares.items():
+                assert not one.owned & one.standbys
+                assert all(owner.get(number, id) == id or number in ready[id] for number in one.owned)
+            owner, ready = owner_of(shares), {id: one.coming for id, one in shares.items()}
+        assert_fair(shares, partitions)
 
 
 # --- members' metadata ----------------------------------------------------------------------------------------------

@@ -33,6 +33,8 @@ class Member:
         self.rejoins = self.removals = 0
         #: Set once it has asked for no partitions.
         self.leaves = asyncio.Event()
+        #: What it has asked for, because the tables are ready.
+        self.ready: list[frozenset[int]] = []
 
     async def start(self, assigned: object, lost: object, failed: object) -> None:
         pass
@@ -50,6 +52,9 @@ class Member:
 
     def rejoin(self) -> None:
         self.rejoins += 1
+
+    def take(self, ready: frozenset[int]) -> None:
+        self.ready.append(ready)
 
     def leave(self) -> None:
         self.leaves.set()
@@ -96,9 +101,16 @@ class Shareholder:
         self.failures += 1
 
     def assign(
-        self, *owned: int, standbys: Collection[int] = (), urls: Mapping[int, str] = MappingProxyType({})
+        self,
+        *owned: int,
+        standbys: Collection[int] = (),
+        urls: Mapping[int, str] = MappingProxyType({}),
+        coming: Collection[int] = (),
     ) -> None:
-        self.partitions.assign(Assignment(frozenset(owned), frozenset(standbys), urls))
+        others = frozenset(urls.values())
+        self.partitions.assign(
+            Assignment(frozenset(owned), frozenset(standbys), urls, coming=frozenset(coming), others=others)
+        )
 
     async def serve(self, *owned: int) -> None:
         self.assign(*owned)

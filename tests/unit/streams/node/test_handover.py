@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -118,3 +119,15 @@ async def test_assignment_that_waits_ends_with_the_membership(holder: Shareholde
     holder.partitions.lose_all("no heartbeat")
     await asyncio.sleep(0.05)
     assert not holder.owners.here
+
+
+async def test_node_asks_for_partitions_that_are_coming_once_their_tables_are_ready(holder: Shareholder) -> None:
+    behind = {0}
+    with mock.patch.object(holder.partitions.standbys, "behind", return_value=behind):
+        holder.assign(2, standbys=[0, 1], urls=ELSEWHERE, coming=[0])
+        await asyncio.sleep(0.05)
+        assert not holder.member.ready
+        behind.clear()
+        await until(lambda: holder.member.ready)
+        await asyncio.sleep(0.05)
+    assert holder.member.ready == [{0}]

@@ -100,15 +100,15 @@ async def test_standby_is_followed_from_its_table_position(house: House) -> None
 
 
 async def test_standbys_are_behind_until_each_table_is_open_and_at_the_end(house: House) -> None:
-    assert not house.standbys.are_behind()
+    assert not house.standbys.behind()
     await house.keep(1)
-    assert house.standbys.are_behind(), "it begins"
+    assert house.standbys.behind() == {1}, "it begins"
     house.follower.come(1, (K, b"a"))
     await house.keep()
     await house.keep(1)
-    assert not house.standbys.are_behind()
+    assert not house.standbys.behind()
     house.standbys.assign(frozenset({1, 4}), frozenset())
-    assert house.standbys.are_behind(), "a table is not open"
+    assert house.standbys.behind() == {4}, "a table is not open"
 
 
 async def test_record_for_a_closed_standby_is_no_fault(house: House) -> None:

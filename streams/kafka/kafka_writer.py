@@ -26,6 +26,9 @@ EPOCH_HEADER: Final = "epoch"
 GATHERED: Final = 8
 #: How long records in flight survive an outage of the brokers; clients' waits are bounded elsewhere.
 TIMEOUT_MS: Final = 600_000
+#: How long a broker may leave a request unanswered: after 9 s without a sign of it another one leads its partitions, by
+#: Kafka's defaults, and only then a write finds it.
+SILENT_MS: Final = 10_000
 #: Topics in which each record needs its own log time, so each gets a delivery report.
 TIMED: Final = frozenset({COMMANDS, JOB_COMMANDS})
 
@@ -242,6 +245,7 @@ class KafkaWriter:
                     # The largest batch that the topics accept.
                     "message.max.bytes": self._record_limit,
                     "message.timeout.ms": TIMEOUT_MS,
+                    "socket.timeout.ms": SILENT_MS,
                     "batch.size": self._record_limit,
                     "queue.buffering.max.messages": 0,
                     "queue.buffering.max.kbytes": 2**31 - 1,

@@ -30,8 +30,9 @@ from tests.waiting import wait_for
 
 AWAY_SECONDS = 60.0
 ALL_AWAY_SECONDS = 20.0
-#: How long a broker is paused, a disk full, and the database locked.
-PAUSE_SECONDS = 15.0
+#: How long a broker is paused, others lead its partitions after 5 s; a node cut off; a disk full; the database locked.
+PAUSE_SECONDS = 30.0
+CUT_SECONDS = 15.0
 FULL_SECONDS = 5.0
 LOCKED_SECONDS = 6.0
 AHEAD_SECONDS = 3600.0
@@ -136,7 +137,7 @@ async def _nodes_cut_off(scene: ChaosScene, load: Load, chance: random.Random) -
         blocked(map(_process, others), [victim.port], DROPPED),
         blocked([_process(victim)], [node.port for node in others], DROPPED),
     ):
-        await asyncio.sleep(PAUSE_SECONDS)
+        await asyncio.sleep(CUT_SECONDS)
 
 
 def _process(node: ServiceProcess) -> int:
@@ -195,14 +196,20 @@ async def _all_brokers_away(scene: ChaosScene, load: Load, chance: random.Random
     await asyncio.to_thread(scene.cluster.start)
 
 
-async def _broker_paused(scene: ChaosScene, load: Load, chance: random.Random) -> None:
-    process = scene.cluster.processes[_broker(scene, chance)]
-    assert process is not None
-    os.kill(process, signal.SIGSTOP)
-    try:
-        await asyncio.sleep(PAUSE_SECONDS)
-    finally:
-        os.kill(process, signal.SIGCONT)
+def _broker_paused(coordinates: bool) -> Fault:
+    async def strike(scene: ChaosScene, load: Load, chance: random.Random) -> None:
+        """Pause the broker that coordinates the group, or another one."""
+        coordinator = await asyncio.to_thread(_coordinator, scene)
+        others = [number for number in scene.cluster.processes if number != coordinator]
+        process = scene.cluster.processes[coordinator if coordinates else chance.choice(others)]
+        assert process is not None
+        os.kill(process, signal.SIGSTOP)
+        try:
+            await asyncio.sleep(PAUSE_SECONDS)
+        finally:
+            os.kill(process, signal.SIGCONT)
+
+    return strike
 
 
 async def _leaders_moved(scene: ChaosScene, load: Load, chance: random.Random) -> None:
@@ -307,7 +314,8 @@ FAULTS: dict[str, Fault] = {
     "database locked": _database_locked,
     "broker killed": _broker_away(0.0),
     "broker away for a minute": _broker_away(AWAY_SECONDS),
-    "broker paused": _broker_paused,
+    "broker paused": _broker_paused(coordinates=False),
+    "coordinator paused": _broker_paused(coordinates=True),
     BROKER_FULL: _broker_disk_full,
     "leaders moved": _leaders_moved,
     "coordinator moved": _coordinator_moved,

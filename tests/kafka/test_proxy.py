@@ -1,4 +1,4 @@
-"""A client behind a proxy: held requests arrive later, even if the sender is dead."""
+"""A client behind a proxy: held requests arrive later, even from the dead; the log repeats what is not answered."""
 
 import asyncio
 from collections.abc import Iterator
@@ -7,15 +7,18 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import NewTopic
 
+from streams.kafka import kafka_writer
+from streams.kafka.connection import KafkaConnection
 from tests.kafka.broker import admin_client, launched_kafka
 from tests.kafka.proxy import Hold, KafkaProxy
 from tests.kafka.records import records
 from tests.kafka_launcher.launcher import KafkaCluster
 from tests.waiting import until
+from topics.catalog import CHANGELOG
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
-TOPICS = ("held", "orphaned")
+TOPICS = ("held", "orphaned", CHANGELOG)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +40,7 @@ async def _values(bootstrap: str, topic: str) -> list[bytes]:
     return [record.value for record in await records(bootstrap, topic, 1)]
 
 
-@pytest.mark.parametrize(("topic", "dies"), [(TOPICS[0], False), (TOPICS[1], True)])
+@pytest.mark.parametrize(("topic", "dies"), [("held", False), ("orphaned", True)])
 async def test_held_request_arrives_later_and_once(
     proxied: tuple[KafkaCluster, KafkaProxy], topic: str, dies: bool
 ) -> None:
@@ -65,3 +68,22 @@ async def test_held_request_arrives_later_and_once(
             await asyncio.sleep(0.1)
     assert found == [b"before", b"meanwhile", b"held"]
     assert proxy.waiting == 0
+
+
+async def test_write_is_repeated_on_another_connection_if_a_broker_is_silent(
+    proxied: tuple[KafkaCluster, KafkaProxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that hangs leads no partition for long, but its connection stays."""
+    cluster, proxy = proxied
+    monkeypatch.setattr(kafka_writer, "SILENT_MS", 1000)
+    writer = kafka_writer.KafkaWriter(KafkaConnection((proxy.bootstrap,)), 10_000, 2**20)
+    try:
+        await writer.append(CHANGELOG, 0, b"k", b"before", bounded=False)
+        proxy.hold(Hold.PRODUCE, newer=False)
+        async with asyncio.timeout(30):
+            await writer.append(CHANGELOG, 0, b"k", b"after", bounded=False)
+        proxy.hold(Hold.NOTHING)
+    finally:
+        await writer.close()
+    await until(lambda: not proxy.waiting)
+    assert await _values(cluster.bootstrap, CHANGELOG) == [b"before", b"after"]

@@ -63,6 +63,9 @@ class Cutter:
         self._open.add(writer)
         try:
             from_service, to_service = await asyncio.open_connection("127.0.0.1", target)
+        except OSError:  # The target is away.
+            writer.transport.abort()
+            return
         finally:
             self._open.discard(writer)
         if writer.is_closing():  # It was cut meanwhile.

@@ -23,6 +23,7 @@ RUNS: Final[dict[str, tuple[str, Lengths]]] = {
     "broker": ("pytest tests/recovery/test_broker_away.py", {"REFUSALS": 30}),
     "swap": ("pytest tests/recovery/test_swap.py", {"SWAPS": 30}),
     "neighbour": ("pytest tests/cluster/test_neighbour.py", {"RESTARTS": 20}),
+    "deaths": ("pytest -s tests/cluster/test_deaths.py", {"DEATHS": 20}),
     "lanes": (
         "pytest tests/lanes/test_kill.py tests/lanes/test_kafka.py tests/unit/infra/service/test_lanes.py",
         {"LANE_KILLS": 200, "LANE_CHANGES": 300, "KAFKA_LANE_KILLS": 50, "MOVES": 1000},

@@ -72,7 +72,7 @@ class Plan(msgspec.Struct, frozen=True, array_like=True):
     generation: int
     #: The member id of the node that it is for.
     member: str
-    #: All nodes, and for each partition the place of its owner among them.
+    #: The nodes that may have partitions, and for each partition the place of its owner among them.
     peers: tuple[Peer, ...]
     owners: dict[int, int]
     standbys: tuple[int, ...]
@@ -103,7 +103,7 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
         self.name = f"earshot-{hmac.digest(secret, fingerprint(Member, Plan), 'sha256').hex()[:8]}"
         self.assignment = Assignment(frozenset())
         self.holder = Holder.this(run)
-        #: All nodes, by the last plan.
+        #: The nodes that may have partitions, by the last plan.
         self.peers: tuple[Peer, ...] = ()
         #: The member id of this node, and the generation of the group, as the broker has told them.
         self.place: Callable[[], tuple[str, int]] = lambda: ("", 0)
@@ -154,8 +154,8 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
             log.error("group.same_address", reason=reason)
         staying = {id: node for id, node in nodes.items() if id not in excluded and not node.leaving}
         shares = dict.fromkeys(nodes, Assignment(frozenset())) | share_gradually(staying, self._partitions)
-        peers = tuple(Peer(id, node.url, node.holder.run, node.holder.pid) for id, node in nodes.items())
-        places = {id: place for place, id in enumerate(nodes)}
+        peers = tuple(Peer(id, node.url, node.holder.run, node.holder.pid) for id, node in staying.items())
+        places = {id: place for place, id in enumerate(staying)}
         owners = {number: places[id] for id, assignment in shares.items() for number in assignment.owned}
         _, generation = self.place()
         nothing = {id: ConsumerProtocolMemberAssignment(VERSION, [], b"") for id in members.keys() - nodes.keys()}

@@ -293,7 +293,8 @@ class GroupMembership:
             response = None
         if response is None or response.error_code not in (0, UNKNOWN_MEMBER):
             return False
-        log.warning("group.dead", url=peer.url, process=peer.pid, reason=reason, first=response.error_code == 0)
+        if response.error_code == 0:  # Otherwise it was gone already.
+            log.warning("group.dead", url=peer.url, process=peer.pid, reason=reason)
         self.rejoin()
         return True
 

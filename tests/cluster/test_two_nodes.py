@@ -3,8 +3,8 @@
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, nullcontext, suppress
 from typing import Any
 
 import httpx2
@@ -13,8 +13,9 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from infra import models
 from tests import sse
-from tests.cluster.nodes import Pair
+from tests.cluster.nodes import Pair, service_nodes
 from tests.contract.api import tone, wav
+from tests.cutter import proxied
 from tests.process import ServiceProcess
 from tests.recovery.load import Client, Stream, half_second
 from tests.recovery.truth import expected_events
@@ -26,6 +27,14 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 SESSIONS = 8
 CHUNKS = 6
 JOBS = 6
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """The first is reached through a proxy that outlives it, so the end of its session is all that shows its death."""
+    with service_nodes(tmp_path_factory.mktemp("nodes"), {}, {}) as (one, two), proxied(nullcontext(one)) as proxy:
+        one.url = one.environment["EARSHOT_ADVERTISE"] = proxy.url
+        yield one, two
 
 
 class Listener:

@@ -80,5 +80,7 @@ async def test_streams_survive_kills_and_a_restart_of_lanes(tmp_path: Path) -> N
         for client in clients:
             await client.http.aclose()
     log = machine.log.read_text()
+    assert log.count("its supervisor has seen its end") == KILLS
+    assert "group.removed" not in log
     assert "node.lost" not in log, "a lane that stops has given its partitions up"
     assert "standby.behind" not in log

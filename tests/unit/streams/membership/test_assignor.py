@@ -239,6 +239,14 @@ def test_plan_names_member_address_and_process_of_each_node() -> None:
         )
 
 
+def test_plan_leaves_out_node_that_stops() -> None:
+    """It closes its port before it leaves the group: nobody is to take it for dead."""
+    here, there = node(), node("there")
+    there.leaving = True
+    decide(here, there)
+    assert [peer.url for peer in there.peers] == ["http://here:1"] == [peer.url for peer in here.peers]
+
+
 def test_plan_counts_in_its_generation_only() -> None:
     """Whoever reads the group could repeat it later."""
     here = node(standbys=0)

@@ -9,6 +9,7 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings
 
+from infra import urls
 from infra.errors import WrongSetting, variable
 from streams.kafka.connection import (
     AUTHENTICATED,
@@ -16,6 +17,7 @@ from streams.kafka.connection import (
     KafkaConnection,
     SaslMechanism,
     SecurityProtocol,
+    TokenClient,
     UnusableFile,
 )
 from topics import catalog
@@ -23,8 +25,16 @@ from topics import catalog
 #: Kafka limits topic names to 249 characters.
 LONGEST_PREFIX: Final = 249 - max(len(topic.name.removeprefix(catalog.APP)) for topic in catalog.topics(0))
 
-#: Fields that apply to some protocols only; those of SASL are required there.
-_SASL: Final = ("kafka_sasl_mechanism", "kafka_sasl_username", "kafka_sasl_password")
+#: Fields of a mechanism, which are required for it; further ones of OAUTHBEARER.
+_USER: Final = ("kafka_sasl_username", "kafka_sasl_password")
+_TOKENS: Final = (
+    "kafka_sasl_oauthbearer_token_endpoint_url",
+    "kafka_sasl_oauthbearer_client_id",
+    "kafka_sasl_oauthbearer_client_secret",
+)
+_TOKENS_MORE: Final = ("kafka_sasl_oauthbearer_scope", "kafka_https_ca_location")
+#: Fields that apply to some protocols only.
+_SASL: Final = ("kafka_sasl_mechanism", *_USER, *_TOKENS, *_TOKENS_MORE)
 _SSL: Final = (
     "kafka_ssl_ca_location",
     "kafka_ssl_certificate_location",
@@ -38,6 +48,12 @@ def _name_of_topics(text: str) -> str:
     if not re.fullmatch(r"[a-zA-Z0-9._-]+", text):
         raise ValueError("must consist of letters, digits, '.', '_' and '-'")
     return text
+
+
+def _endpoint(url: str) -> str:
+    if not urls.is_http(url):
+        raise ValueError("must be an http:// or https:// URL with a host")
+    return url
 
 
 class KafkaSettings(BaseSettings):
@@ -62,10 +78,27 @@ class KafkaSettings(BaseSettings):
         "password) or `sasl_ssl` (both).",
     )
     kafka_sasl_mechanism: Annotated[SaslMechanism, BeforeValidator(str.upper)] | None = Field(
-        default=None, description="SASL mechanism: `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`."
+        default=None, description="SASL mechanism: `PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512` or `OAUTHBEARER`."
     )
     kafka_sasl_username: str | None = Field(default=None, min_length=1, description="User on the brokers.")
     kafka_sasl_password: SecretStr | None = Field(default=None, min_length=1, description="Password of that user.")
+    kafka_sasl_oauthbearer_token_endpoint_url: Annotated[str, AfterValidator(_endpoint)] | None = Field(
+        default=None, description="Where tokens for OAUTHBEARER come from, by OAuth 2.0 client credentials."
+    )
+    kafka_sasl_oauthbearer_client_id: str | None = Field(
+        default=None, min_length=1, description="Client at that endpoint."
+    )
+    kafka_sasl_oauthbearer_client_secret: SecretStr | None = Field(
+        default=None, min_length=1, description="Secret of that client."
+    )
+    kafka_sasl_oauthbearer_scope: str | None = Field(
+        default=None, min_length=1, description="Scope to ask that endpoint for."
+    )
+    kafka_https_ca_location: Path | None = Field(
+        default=None,
+        description="Certificates of the authorities to trust for that endpoint (a PEM file, or a directory of "
+        "hashed names); by default those that the system trusts.",
+    )
     kafka_ssl_ca_location: Path | None = Field(
         default=None,
         description="Certificates of the authorities to trust for brokers (a PEM file, or a directory of hashed "
@@ -109,9 +142,16 @@ class KafkaSettings(BaseSettings):
                         f"{variable(field)}: needs {variable('kafka_security_protocol')}={' or '.join(protocols)}"
                     )
         if protocol in AUTHENTICATED:
-            for field in _SASL:
+            mechanism = self.kafka_sasl_mechanism
+            needed, other = (_TOKENS, _USER) if mechanism == "OAUTHBEARER" else (_USER, (*_TOKENS, *_TOKENS_MORE))
+            for field in ("kafka_sasl_mechanism", *needed):
                 if getattr(self, field) is None:
                     raise ValueError(f"{variable(field)}: must be set for {protocol}")
+            for field in other:
+                if getattr(self, field) is not None:
+                    raise ValueError(
+                        f"{variable(field)}: {variable('kafka_sasl_mechanism')}={mechanism} does not use it"
+                    )
         self._require("kafka_ssl_key_location", "kafka_ssl_certificate_location")
         self._require("kafka_ssl_certificate_location", "kafka_ssl_key_location")
         self._require("kafka_ssl_key_password", "kafka_ssl_key_location")
@@ -139,12 +179,23 @@ class KafkaSettings(BaseSettings):
             _plain(self.kafka_ssl_key_password),
             self.kafka_ssl_endpoint_identification_algorithm != "none",
             self.kafka_prefix,
+            self._tokens(),
         )
         try:
             connection.ssl_context()
+            if connection.tokens is not None:
+                connection.tokens.ssl_context()
         except UnusableFile as error:
             raise WrongSetting(f"kafka_{error.field}", str(error)) from error
         return connection
+
+    def _tokens(self) -> TokenClient | None:
+        endpoint = self.kafka_sasl_oauthbearer_token_endpoint_url
+        secret = _plain(self.kafka_sasl_oauthbearer_client_secret)
+        if endpoint is None or secret is None:
+            return None
+        client, scope = self.kafka_sasl_oauthbearer_client_id or "", self.kafka_sasl_oauthbearer_scope
+        return TokenClient(endpoint, client, secret, scope, self.kafka_https_ca_location)
 
 
 def _plain(secret: SecretStr | None) -> str | None:

@@ -10,7 +10,7 @@ from topics.catalog import APP
 from topics.errors import ServiceError
 
 SecurityProtocol = Literal["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"]
-SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 
 ENCRYPTED: Final = ("ssl", "sasl_ssl")
 AUTHENTICATED: Final = ("sasl_plaintext", "sasl_ssl")
@@ -22,6 +22,25 @@ class UnusableFile(ServiceError):
     def __init__(self, field: str, fault: str) -> None:
         super().__init__(fault)
         self.field = field
+
+
+class TokenClient(msgspec.Struct, frozen=True):
+    """Who asks for tokens, and where (OAuth 2.0, client credentials)."""
+
+    endpoint: str
+    id: str
+    secret: str
+    scope: str | None = None
+    #: CA certificates for the endpoint, PEM: a file, or a directory of hashed names; None for the system's.
+    ca_location: Path | None = None
+
+    def ssl_context(self) -> ssl.SSLContext:
+        """Return the TLS context for the endpoint; raise UnusableFile if the certificates cannot be used."""
+        return _trusting("https_ca_location", self.ca_location)
+
+    def __repr__(self) -> str:
+        """Show no secret."""
+        return f"TokenClient({self.endpoint!r}, {self.id!r})"
 
 
 class KafkaConnection(msgspec.Struct, frozen=True):
@@ -46,6 +65,8 @@ class KafkaConnection(msgspec.Struct, frozen=True):
     ssl_check_hostname: bool = True
     #: The consumer group, and the prefix of all topics' names on the brokers.
     prefix: str = APP
+    #: For OAUTHBEARER, instead of user and password.
+    tokens: TokenClient | None = None
 
     def __repr__(self) -> str:
         """Show the brokers and the protocol, never a password."""
@@ -63,6 +84,11 @@ class KafkaConnection(msgspec.Struct, frozen=True):
 
     def aiokafka(self) -> dict[str, Any]:
         """Return the connection arguments for any aiokafka client; raise UnusableFile like `ssl_context`."""
+        provider = None
+        if self.tokens is not None:
+            from streams.kafka.tokens import TokenProvider  # Settings are read without the Kafka client.
+
+            provider = TokenProvider(self.tokens)
         return {
             "bootstrap_servers": self.addresses,
             "security_protocol": self.security_protocol.upper(),
@@ -70,6 +96,7 @@ class KafkaConnection(msgspec.Struct, frozen=True):
             "sasl_mechanism": self.sasl_mechanism,
             "sasl_plain_username": self.sasl_username,
             "sasl_plain_password": self.sasl_password,
+            "sasl_oauth_token_provider": provider,
         }
 
     def librdkafka(self) -> dict[str, str]:
@@ -79,6 +106,15 @@ class KafkaConnection(msgspec.Struct, frozen=True):
                 "sasl.mechanism": self.sasl_mechanism,
                 "sasl.username": self.sasl_username,
                 "sasl.password": self.sasl_password,
+            }
+        if self.tokens is not None:
+            wanted |= {
+                "sasl.oauthbearer.method": "oidc",
+                "sasl.oauthbearer.token.endpoint.url": self.tokens.endpoint,
+                "sasl.oauthbearer.client.id": self.tokens.id,
+                "sasl.oauthbearer.client.secret": self.tokens.secret,
+                "sasl.oauthbearer.scope": self.tokens.scope,
+                "https.ca.location": self.tokens.ca_location,
             }
         if self.security_protocol in ENCRYPTED:
             wanted |= {
@@ -94,7 +130,7 @@ class KafkaConnection(msgspec.Struct, frozen=True):
         """Return the TLS context, None without TLS; raise UnusableFile if a certificate or key cannot be used."""
         if self.security_protocol not in ENCRYPTED:
             return None
-        context = self._trusting()
+        context = _trusting("ssl_ca_location", self.ssl_ca_location)
         context.check_hostname = self.ssl_check_hostname
         if self.ssl_certificate_location is not None:
             try:
@@ -105,17 +141,6 @@ class KafkaConnection(msgspec.Struct, frozen=True):
             except OSError as error:
                 raise self._unusable_pair(error) from error
         return context
-
-    def _trusting(self) -> ssl.SSLContext:
-        place = self.ssl_ca_location
-        if place is None:
-            return ssl.create_default_context()
-        try:
-            if place.is_dir():  # OpenSSL reads it only when a broker presents its certificate.
-                return ssl.create_default_context(capath=place)
-            return ssl.create_default_context(cafile=place)
-        except OSError as error:
-            raise UnusableFile("ssl_ca_location", f"{place}: {_reason(error)}") from error
 
     def _unusable_pair(self, error: OSError) -> UnusableFile:
         """Return an error that names the unusable one of the client's two files."""
@@ -129,6 +154,17 @@ class KafkaConnection(msgspec.Struct, frozen=True):
             "ssl_certificate_location",
             f"{self.ssl_certificate_location} and the key {self.ssl_key_location} do not make a pair: {_reason(error)}",
         )
+
+
+def _trusting(field: str, place: Path | None) -> ssl.SSLContext:
+    if place is None:
+        return ssl.create_default_context()
+    try:
+        if place.is_dir():  # OpenSSL reads it only when a server presents its certificate.
+            return ssl.create_default_context(capath=place)
+        return ssl.create_default_context(cafile=place)
+    except OSError as error:
+        raise UnusableFile(field, f"{place}: {_reason(error)}") from error
 
 
 def _reason(error: OSError) -> str:

@@ -9,6 +9,7 @@ from aiokafka.conn import collect_hosts, create_conn
 from aiokafka.errors import KafkaError
 
 from streams.kafka.connection import KafkaConnection
+from streams.kafka.tokens import TokenFailed
 
 CONNECT_MS: Final = 5_000
 
@@ -53,6 +54,8 @@ def _reason(fault: Exception) -> str:
         case ssl.SSLError():
             reason = (fault.reason or str(fault)).replace("_", " ").lower()
             return f"the TLS handshake failed ({reason}): does this port use TLS? See EARSHOT_KAFKA_SECURITY_PROTOCOL"
+        case TokenFailed():
+            return str(fault.args[0])
         case TimeoutError():
             return f"no answer in {CONNECT_MS // 1000} s"
         case OSError():

@@ -11,7 +11,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import Producer, admin
 
-from streams.kafka.connection import KafkaConnection
+from streams.kafka.connection import KafkaConnection, TokenClient
 from streams.kafka.consumers import Consumers
 from streams.kafka.kafka_history import kafka_history
 from streams.kafka.topics import TopicsDiffer, ensure
@@ -20,6 +20,7 @@ from tests.kafka_launcher.security import MECHANISMS, BrokerSecurity
 from tests.process import ServiceProcess
 from tests.recovery.load import Client
 from tests.recovery.truth import stream_and_compare
+from tests.unit.streams.kafka.test_tokens import Endpoint
 from tests.waiting import turn, until, wait_for
 from topics import catalog
 from topics.errors import ServiceError, Unavailable
@@ -118,6 +119,65 @@ def test_both_libraries_authenticate_with_every_mechanism(secured: KafkaConnecti
     run(topics_made(connection))
     described = LIBRARY.AdminClient({**connection.librdkafka(), "log_level": 0}).list_topics(timeout=20)
     assert {topic.name for topic in TOPICS} <= set(described.topics)
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[tuple[Endpoint, TokenClient]]:
+    endpoint = Endpoint()
+    with endpoint.running() as client:
+        yield endpoint, client
+
+
+@pytest.fixture
+def bearer(secured: KafkaConnection, endpoint: tuple[Endpoint, TokenClient]) -> KafkaConnection:
+    user = {"sasl_username": None, "sasl_password": None}
+    return msgspec.structs.replace(secured, sasl_mechanism="OAUTHBEARER", tokens=endpoint[1], **user)
+
+
+def test_both_libraries_authenticate_with_tokens(bearer: KafkaConnection) -> None:
+    run(topics_made(bearer))
+    described = LIBRARY.AdminClient({**bearer.librdkafka(), "log_level": 0}).list_topics(timeout=20)
+    assert {topic.name for topic in TOPICS} <= set(described.topics)
+
+
+@pytest.mark.parametrize(
+    ("changes", "lasts", "reason"),
+    [
+        ({"secret": "another-word"}, 60, r"the token endpoint .* answers 401 \(invalid_client\) to the client earshot"),
+        ({"endpoint": "http://127.0.0.1:1/token"}, 60, "the token endpoint .* does not answer: .*"),
+        ({}, -1, "the token endpoint .* gives a token that has expired: .*"),
+    ],
+    ids=["secret", "nobody there", "expired"],
+)
+def test_missing_token_is_one_clear_line(
+    bearer: KafkaConnection, endpoint: tuple[Endpoint, TokenClient], changes: dict[str, str], lasts: float, reason: str
+) -> None:
+    there, client = endpoint
+    wrong = msgspec.structs.replace(bearer, tokens=msgspec.structs.replace(client, **changes))
+    there.lasts = lasts
+    try:
+        with pytest.raises(ServiceError, match=rf"^Kafka at 127\.0\.0\.1:\d+: {reason}$"):
+            run(topics_made(wrong))
+    finally:
+        there.lasts = 3600
+
+
+async def test_service_with_tokens_analyses_session(
+    settings: dict[str, str], endpoint: tuple[Endpoint, TokenClient], tmp_path: Path
+) -> None:
+    tokens = endpoint[1]
+    own = {
+        "kafka_prefix": "tokens",
+        "kafka_sasl_mechanism": "OAUTHBEARER",
+        "kafka_sasl_oauthbearer_token_endpoint_url": tokens.endpoint,
+        "kafka_sasl_oauthbearer_client_id": tokens.id,
+        "kafka_sasl_oauthbearer_client_secret": tokens.secret,
+    }
+    for field in ("kafka_sasl_username", "kafka_sasl_password"):
+        del settings[field]
+    with ServiceProcess(tmp_path / "data", **{**settings, **own}) as process:
+        async with Client(process) as client:
+            await stream_and_compare(client)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,8 @@ _LOGIN: Final = "org.apache.kafka.common.security"
 class BrokerSecurity:
     """TLS and user settings of a cluster's brokers, created in `directory` at the first start.
 
-    Clients use `user` and `password`, words without spaces or quotes, with any of the MECHANISMS.
+    Clients use `user` and `password`, words without spaces or quotes, with any of the MECHANISMS; or OAUTHBEARER, with
+    unsigned tokens.
     """
 
     def __init__(self, directory: Path, user: str, password: str) -> None:
@@ -55,7 +56,9 @@ class BrokerSecurity:
         plain = f'{_LOGIN}.plain.PlainLoginModule required user_{self.user}="{self.password}";'
         prefix = f"listener.name.{LISTENER.lower()}"
         return {
-            "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+            "sasl.enabled.mechanisms": ",".join((*MECHANISMS, "OAUTHBEARER")),
+            # Without further settings, brokers accept unsigned tokens.
+            f"{prefix}.oauthbearer.sasl.jaas.config": f"{_LOGIN}.oauthbearer.OAuthBearerLoginModule required;",
             f"{prefix}.plain.sasl.jaas.config": plain,
             **{f"{prefix}.{m.lower()}.sasl.jaas.config": f"{_LOGIN}.scram.ScramLoginModule required;" for m in _SCRAM},
             f"{prefix}.ssl.keystore.type": "PEM",

@@ -17,7 +17,7 @@ from infra.errors import WrongSetting, variable
 from infra.settings import SECRETS, Lane, Settings, faults, load, typing_errors
 from infra.urls import Broker, Embedded, Kafka
 from streams import cores
-from streams.kafka.connection import KafkaConnection
+from streams.kafka.connection import KafkaConnection, TokenClient
 from tests.conftest import ROOT
 from topics import catalog
 
@@ -186,19 +186,30 @@ def test_settings_page_matches_code() -> None:
 KEY = "a-secret-of-many-letters"
 
 
-def test_every_secret_can_be_read_from_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("mechanism", "unused"),
+    [("PLAIN", "kafka_sasl_oauthbearer_client_secret"), ("OAUTHBEARER", "kafka_sasl_password")],
+)
+def test_every_secret_can_be_read_from_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mechanism: str, unused: str
+) -> None:
+    used = [field for field in SECRETS if field != unused]
     assert {"admin_key", "bootstrap_org_key", "speech_key", "kafka_sasl_password", "database_url"} <= {*SECRETS}
-    for field in SECRETS:
+    for field in used:
         (tmp_path / field).write_text("postgresql://u:p@h/n" if field == "database_url" else f"{KEY}-{field}\n")
         monkeypatch.setenv(f"{variable(field)}_FILE", str(tmp_path / field))
     monkeypatch.setenv("EARSHOT_KAFKA_SECURITY_PROTOCOL", "sasl_ssl")
-    monkeypatch.setenv("EARSHOT_KAFKA_SASL_MECHANISM", "PLAIN")
-    monkeypatch.setenv("EARSHOT_KAFKA_SASL_USERNAME", "u")
+    monkeypatch.setenv("EARSHOT_KAFKA_SASL_MECHANISM", mechanism)
+    if mechanism == "PLAIN":
+        monkeypatch.setenv("EARSHOT_KAFKA_SASL_USERNAME", "u")
+    else:
+        monkeypatch.setenv("EARSHOT_KAFKA_SASL_OAUTHBEARER_CLIENT_ID", "u")
+        monkeypatch.setenv("EARSHOT_KAFKA_SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL", "https://idp/token")
     for name in ("certificate", "key"):
         monkeypatch.setenv(f"EARSHOT_KAFKA_SSL_{name.upper()}_LOCATION", "/a.pem")
     settings = load()
     assert settings.database == "postgresql+asyncpg://u:p@h/n"
-    assert sorted(settings.secrets) == sorted(f"{KEY}-{field}" for field in SECRETS if field != "database_url")
+    assert sorted(settings.secrets) == sorted(f"{KEY}-{field}" for field in used if field != "database_url")
 
 
 @pytest.mark.parametrize(
@@ -259,6 +270,15 @@ USER = {
 }
 
 
+TOKENS = {
+    "security_protocol": "sasl_ssl",
+    "sasl_mechanism": "oauthbearer",
+    "sasl_oauthbearer_token_endpoint_url": "https://idp/token",
+    "sasl_oauthbearer_client_id": "earshot",
+    "sasl_oauthbearer_client_secret": "secret-word",
+}
+
+
 def settings(monkeypatch: pytest.MonkeyPatch, **values: str) -> Settings:
     for field, value in values.items():
         monkeypatch.setenv(variable(f"kafka_{field}"), value)
@@ -275,6 +295,17 @@ def test_kafka_connection_follows_settings(monkeypatch: pytest.MonkeyPatch) -> N
     assert connection == msgspec.structs.replace(expected, ssl_check_hostname=False)
 
 
+def test_tokens_follow_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    more = {"sasl_oauthbearer_scope": "kafka", "https_ca_location": str(AUTHORITIES)}
+    connection = settings(monkeypatch, **TOKENS, **more).connection(HOSTS)
+    tokens = TokenClient("https://idp/token", "earshot", "secret-word", "kafka", AUTHORITIES)
+    assert connection == KafkaConnection(HOSTS, "sasl_ssl", "OAUTHBEARER", tokens=tokens)
+    assert "secret-word" not in repr(tokens)
+    monkeypatch.setenv("EARSHOT_KAFKA_HTTPS_CA_LOCATION", "/missing.pem")
+    with pytest.raises(WrongSetting, match=r"EARSHOT_KAFKA_HTTPS_CA_LOCATION: /missing.pem: No such file"):
+        Settings().connection(HOSTS)
+
+
 def test_longest_prefix_gives_longest_topic_name(monkeypatch: pytest.MonkeyPatch) -> None:
     connection = settings(monkeypatch, prefix="a" * 226).connection(HOSTS)
     assert max(len(connection.topic(topic.name)) for topic in catalog.topics(0)) == 249
@@ -285,6 +316,18 @@ def test_longest_prefix_gives_longest_topic_name(monkeypatch: pytest.MonkeyPatch
     [
         ({"security_protocol": "sasl_ssl"}, "SASL_MECHANISM: must be set for sasl_ssl"),
         ({**USER, "sasl_password": ""}, "SASL_PASSWORD: must be set for sasl_ssl"),
+        (
+            {**TOKENS, "sasl_oauthbearer_client_secret": ""},
+            "SASL_OAUTHBEARER_CLIENT_SECRET: must be set for sasl_ssl",
+        ),
+        (
+            {**TOKENS, "sasl_username": "earshot"},
+            "SASL_USERNAME: EARSHOT_KAFKA_SASL_MECHANISM=OAUTHBEARER does not use it",
+        ),
+        (
+            {**USER, "sasl_oauthbearer_scope": "kafka"},
+            "SASL_OAUTHBEARER_SCOPE: EARSHOT_KAFKA_SASL_MECHANISM=SCRAM-SHA-512 does not use it",
+        ),
         (
             {**USER, "security_protocol": "ssl"},
             "SASL_MECHANISM: needs EARSHOT_KAFKA_SECURITY_PROTOCOL=sasl_plaintext or sasl_ssl",

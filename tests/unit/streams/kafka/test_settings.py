@@ -15,7 +15,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 
 from streams.kafka import topic_state, topics
-from streams.kafka.connection import KafkaConnection, UnusableFile
+from streams.kafka.connection import KafkaConnection, TokenClient, UnusableFile
 from streams.kafka.topic_settings import alteration, longer_retention_ms, misfits, needed_settings
 from streams.kafka.topic_state import TopicStates
 from topics import catalog
@@ -38,7 +38,10 @@ def test_librdkafka_accepts_configured_settings() -> None:
         "ssl.ca.location": str(AUTHORITIES),
         "ssl.endpoint.identification.algorithm": "https",
     }
-    for connection in (KafkaConnection(HOSTS), FULL):
+    tokens = TokenClient("https://idp/token", "earshot", "secret-word", "kafka", AUTHORITIES)
+    oauth = msgspec.structs.replace(FULL, sasl_mechanism="OAUTHBEARER", sasl_username=None, tokens=tokens)
+    assert oauth.librdkafka()["sasl.oauthbearer.client.secret"] == "secret-word"
+    for connection in (KafkaConnection(HOSTS), FULL, oauth):
         confluent_kafka.Producer({**connection.librdkafka(), "log_level": 0})
     assert repr(FULL) == "KafkaConnection('a:9092,b:9092', 'sasl_ssl')", "no password is shown"
 

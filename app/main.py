@@ -23,7 +23,7 @@ from app.dashboard.operations import DashboardContext
 from app.documents.operations import DOCUMENTS, DocumentContext, Documents
 from app.http.bodies import SHARES, SMALL_BODY, BodyQuota, chunk_body
 from app.http.call import Call
-from app.http.metrics import Gauges, Meters
+from app.http.metrics import Meters, Readings
 from app.http.operation import request_id
 from app.http.resource import mount
 from app.http.turns import LongWork, LoopTurns
@@ -74,7 +74,7 @@ from topics.geometry import SESSIONS as SESSIONS_GEOMETRY
 from topics.jobs.rules import VISIBLE_STATES
 from topics.ports.administration import LocalAdministration
 from topics.ports.directory import Directory
-from topics.ports.health import Health
+from topics.ports.health import Health, Reading
 from topics.ports.jobs import Jobs
 from topics.ports.models import Models
 from topics.ports.nodes import Nodes, QueueFacts
@@ -103,7 +103,7 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
     health: Health
     models: Models
     #: Metrics of the other rooms, read at each scrape.
-    gauges: Gauges = tuple
+    readings: Readings = tuple
     #: Needed only by the operator's interface.
     administration: LocalAdministration | None = None
     nodes: Nodes | None = None
@@ -175,10 +175,11 @@ class _Edge:
     def __init__(self, ports: Ports, options: EdgeOptions) -> None:
         self.ports = ports
         self.options = options
-        self.meters = Meters(ports.gauges)
+        self.meters = Meters(self._readings)
         self.forwarder = Forwarder(options.poll_seconds, ports.sessions.plan)
         self.elsewhere = Elsewhere(self.forwarder, tuple(ports.lanes))
         self.turns = LoopTurns()
+        self.sockets = SocketQuota(options.body_bytes, self.turns, ports.tallies("sockets"))
         self.room = BodyQuota(options.body_bytes)
         self.spool = UploadQuota(options.spool, options.upload_bounds, ports.tallies("uploads"))
         self.tries = KeyRateLimiter(options.key_tries, ports.tallies("tries"))
@@ -210,6 +211,10 @@ class _Edge:
 
         return ShortCut(routes, origins, exception_handlers={404: no_such_path})
 
+    def _readings(self) -> Iterator[Reading]:
+        yield from self.ports.readings()
+        yield Reading("earshot_sockets", "Sessions whose audio comes by a socket.", len(self.sockets))
+
     def routes(self) -> list[Route]:
         """Return the routes of all parts but the documents and the operator's interface."""
         ports, options, keys = self.ports, self.options, self.changed_keys
@@ -219,7 +224,7 @@ class _Edge:
         by_socket = Authenticator(keys.projects, self.meters, socket_key)
         sockets = SocketContext(
             msgspec.structs.replace(sessions, project_keys=by_socket),
-            SocketQuota(options.body_bytes, self.turns, ports.tallies("sockets")),
+            self.sockets,
             KeyWatch(),
         )
         speakers = SpeakerContext(

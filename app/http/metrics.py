@@ -7,13 +7,15 @@ plain numbers, and a scrape turns them into metric families.
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, product
 from typing import Final
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
+
+from topics.ports.health import Reading
 
 CHUNKS: Final = "earshot_chunks_accepted"
 AUDIO: Final = "earshot_audio_bytes_accepted"
@@ -24,6 +26,7 @@ RECOGNITIONS: Final = "earshot_recognitions"
 FORWARDS: Final = "earshot_requests_forwarded"
 REFUSED: Final = "earshot_requests_refused"
 KEYS: Final = "earshot_key_failures"
+ANSWERED: Final = "earshot_requests"
 LATENCY: Final = "earshot_request_seconds"
 
 METRICS: Final = {
@@ -38,8 +41,9 @@ METRICS: Final = {
     "when queues are full or a partition has no owner.",
     KEYS: "Requests that need a key and had no valid one, by kind of key (project, organization, admin) and by reason: "
     "missing, invalid, or down without a verdict.",
-    LATENCY: "Seconds from a request's headers to its answer, or to the beginning of a streamed one, by operation; "
-    "reads include the time they waited.",
+    ANSWERED: "Requests that were answered, by operation.",
+    LATENCY: "Seconds from a request's headers to its answer, or to the beginning of a streamed one, by operation that "
+    "was used; reads include the time they waited.",
 }
 
 #: Counters without labels.
@@ -47,12 +51,27 @@ COUNTERS: Final = (CHUNKS, AUDIO, JOBS, RECORDINGS, VOICES, RECOGNITIONS, FORWAR
 #: Upper bounds in seconds; the last ones are for reads that wait.
 BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
-#: Metrics of which a machine has the highest of its lanes, not their sum.
-WORST: Final = frozenset({"earshot_lag_seconds", "earshot_job_lag_seconds", "earshot_database_failing"})
+#: Statuses of refusals that are counted from the start, and kinds of keys with reasons.
+STATUSES: Final = ("400", "401", "402", "403", "404", "409", "413", "415", "422", "429", "500", "502", "503")
+FAILED: Final = tuple(product(("project", "organization", "admin"), ("missing", "invalid", "down")))
 
-#: (name, help, value) of a number from another part of the service.
-Gauge = tuple[str, str, float]
-Gauges = Callable[[], Iterable[Gauge]]
+#: Metrics of which a machine has the highest of its lanes, not their sum.
+WORST: Final = frozenset(
+    {
+        "earshot_lag_seconds",
+        "earshot_job_lag_seconds",
+        "earshot_database_failing",
+        "earshot_disk_free_bytes",
+        "earshot_upload_room_bytes",
+        "earshot_broker_away",
+        "earshot_loop_delay_seconds",
+        "earshot_build_info",
+        "process_start_time_seconds",
+        "process_max_fds",
+    }
+)
+
+Readings = Callable[[], Iterable[Reading]]
 
 
 class Timing:
@@ -68,16 +87,17 @@ class Timing:
 
 
 class Meters(Collector):
-    """The edge's counts, and the gauges of other rooms."""
+    """The edge's counts, the readings of other rooms, and the process's figures."""
 
-    def __init__(self, gauges: Gauges) -> None:
-        self._gauges = gauges
+    def __init__(self, readings: Readings) -> None:
+        self._readings = readings
         self._counts = Counter(dict.fromkeys(COUNTERS, 0))
-        self._refused: Counter[tuple[str, ...]] = Counter()
-        self._keys: Counter[tuple[str, ...]] = Counter()
+        self._refused: Counter[tuple[str, ...]] = Counter({(status,): 0 for status in STATUSES})
+        self._keys: Counter[tuple[str, ...]] = Counter(dict.fromkeys(FAILED, 0))
         self._timings: dict[str, Timing] = {}
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
+        ProcessCollector(registry=self._registry)
 
     def add(self, name: str, by: int = 1) -> None:
         """Increase one of the `COUNTERS`."""
@@ -108,15 +128,18 @@ class Meters(Collector):
             yield CounterMetricFamily(name, METRICS[name], count)
         yield _counter(REFUSED, ["status"], self._refused)
         yield _counter(KEYS, ["kind", "reason"], self._keys)
+        used = {(operation,): sum(timing.counts) for operation, timing in self._timings.items()}
+        yield _counter(ANSWERED, ["operation"], Counter(used))
         yield self._latencies()
-        for name, sentence, value in self._gauges():
-            yield GaugeMetricFamily(name, sentence, value)
+        yield from _families(self._readings())
 
     def _latencies(self) -> HistogramMetricFamily:
         family = HistogramMetricFamily(LATENCY, METRICS[LATENCY], labels=["operation"])
         bounds = [*map(str, BOUNDS), "+Inf"]
         for operation, timing in self._timings.items():
-            family.add_metric([operation], list(zip(bounds, accumulate(timing.counts), strict=True)), timing.total)
+            if any(timing.counts):  # Sixteen series for each of seventy operations are too many for an idle node.
+                counts = list(zip(bounds, accumulate(timing.counts), strict=True))
+                family.add_metric([operation], counts, timing.total)
         return family
 
 
@@ -148,6 +171,15 @@ class _Families(CollectorRegistry):
 
     def collect(self) -> Iterator[Metric]:
         yield from self._families
+
+
+def _families(readings: Iterable[Reading]) -> Iterable[Metric]:
+    families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
+    for name, sentence, value, labels in readings:
+        kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+        family = families.setdefault(name, kind(name, sentence, labels=tuple(labels)))
+        family.add_metric(tuple(labels.values()), value)
+    return families.values()
 
 
 def _counter(name: str, labels: list[str], counts: Counter[tuple[str, ...]]) -> CounterMetricFamily:

@@ -61,6 +61,10 @@ class SocketQuota:
         self.line = QuotaLine(BodyQuota(waiting_bytes))
         self.turns = turns
 
+    def __len__(self) -> int:
+        """Return the number of sessions whose audio comes by a socket."""
+        return len(self._senders)
+
     def enter(self, session: str, sender: Sender) -> Sender | None:
         """Make this the sender of a session; close and return the previous one."""
         before = self._senders.get(session)

@@ -59,6 +59,8 @@ class Database:
         self._write_lock = asyncio.Lock()
         #: The last failure of each use ("reading", "writing") whose last attempt failed.
         self._failures: dict[str, str] = {}
+        #: Reads and writes that have ended, and their seconds, with those of waiting.
+        self.uses, self.seconds = 0, 0.0
         #: Called with the number of each durable change of a SQLite database; None counts no changes.
         self.note_change: Callable[[int], None] | None = None
 
@@ -216,6 +218,7 @@ class Database:
         Clients get the message. A note for operators adds the file and the driver's message, which may name hosts and
         users.
         """
+        began = time.monotonic()
         try:
             yield
         except IntegrityError:
@@ -229,6 +232,9 @@ class Database:
             raise failed from cause
         else:
             self._failures.pop(use, None)
+        finally:
+            self.uses += 1
+            self.seconds += time.monotonic() - began
 
 
 class Store:

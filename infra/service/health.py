@@ -1,6 +1,7 @@
 """Health and metrics of this process: its streams, its database and the disk of its uploads."""
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -9,13 +10,13 @@ from infra.service.models import ModelsInUse
 from infra.transport.connections import Connections
 from infra.transport.lanes import LaneStates
 from streams.node.node import Node
-from topics.ports.health import Note
+from topics.ports.health import Note, Reading
 
 GIVEN: Final = "Connections that were handed over to other lanes of this machine."
 
 
 class ServiceHealth:
-    """Implements the port `topics.ports.health.Health`, and the gauges of the other rooms. Loop only."""
+    """Implements the port `topics.ports.health.Health`, and the readings of the other rooms. Loop only."""
 
     def __init__(
         self,
@@ -64,17 +65,20 @@ class ServiceHealth:
             notes.append("uploads are refused: the disk is nearly full")
         return notes
 
-    def gauges(self) -> list[tuple[str, str, float]]:
-        """Return (name, sentence, value) of the metrics that the edge does not count."""
-        failing = self._database.failure is not None
-        lanes = self._connections.lanes
-        handed = () if lanes is None else (("earshot_connections_given", GIVEN, lanes.given),)
-        return [
-            *self._node.gauges(),
-            *handed,
-            ("earshot_database_failing", "1 while the last use of the database failed.", failing),
-            ("earshot_upload_room_bytes", "Bytes of the disk that uploads may still take.", max(0, self._room() or 0)),
-        ]
+    def readings(self) -> Iterator[Reading]:
+        """Yield the metrics that the edge does not count."""
+        yield from self._node.readings()
+        if (lanes := self._connections.lanes) is not None:
+            yield Reading("earshot_connections_given_total", GIVEN, lanes.given)
+        yield Reading("earshot_connections", "Open connections of clients.", len(self._connections))
+        help = "The most seconds for which the event loop did not turn, in the last minute or two."
+        yield Reading("earshot_loop_delay_seconds", help, self._connections.loop_delay)
+        help = "1 while the last use of the database failed."
+        yield Reading("earshot_database_failing", help, self._database.failure is not None)
+        yield Reading("earshot_database_uses_total", "Reads and writes of the database.", self._database.uses)
+        yield Reading("earshot_database_seconds_total", "Seconds that they took.", self._database.seconds)
+        help = "Bytes of the disk that uploads may still take."
+        yield Reading("earshot_upload_room_bytes", help, max(0, self._room() or 0))
 
     def _room(self) -> int | None:
         try:

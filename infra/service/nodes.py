@@ -2,9 +2,10 @@
 
 import asyncio
 import importlib.metadata
+import platform
 import shutil
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -20,11 +21,13 @@ from streams.node.dead_letters import DeadLetters
 from streams.node.inspection import UNKNOWN, Inspection, LogFacts
 from streams.node.node import Node
 from streams.tables.tables import Tables
+from topics.ports.health import Reading
 from topics.ports.nodes import AsideFacts, DeadLetter, DiskFacts, EngineFacts, NodeFacts
 from topics.times import utc_time
 
 #: The shortest time between two pings of an engine that answered.
 ASK_SECONDS: Final = 10.0
+VERSION: Final = importlib.metadata.version("earshot-server")
 #: The most rebuilt tables that are listed.
 NEWEST_REBUILT: Final = 20
 
@@ -79,6 +82,18 @@ class ServiceNodes:
     async def put_back(self, topic: str, partition: int, offset: int) -> int:
         return await self._dead_letters.put_back(topic, partition, offset)
 
+    def readings(self) -> Iterator[Reading]:
+        """Yield the metrics of engines and disks, and of the build."""
+        for engine in self._engines:
+            record, labels = engine.record, {"engine": engine.name}
+            yield Reading("earshot_engine_calls_total", "Calls of an engine.", record.calls, labels)
+            yield Reading("earshot_engine_failures_total", "Those that failed.", record.failures, labels)
+            yield Reading("earshot_engine_seconds_total", "Seconds that they took.", record.seconds, labels)
+        for disk in disk_facts(self._disks, self._kept_free):
+            yield Reading("earshot_disk_free_bytes", "Free bytes of a disk.", disk.free_bytes, {"holds": disk.holds})
+        version = {"version": VERSION, "python": platform.python_version()}
+        yield Reading("earshot_build_info", "1, with the version that runs.", 1, version)
+
     async def facts(self) -> NodeFacts:
         node = self._node
         told, engines, outdated, aside = await asyncio.gather(
@@ -92,7 +107,7 @@ class ServiceNodes:
         sessions, jobs = (sum(len(store.projects) for store in workload.all_serving()) for workload in node.workloads)
         return NodeFacts(
             url=self.url,
-            version=importlib.metadata.version("earshot-server"),
+            version=VERSION,
             up_seconds=int(time.monotonic() - self._began),
             lane=self._lane,
             not_ready=node.ready(),

@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -345,7 +346,7 @@ class EarshotService:
             prober=jobs.prober,
             speakers=jobs.speakers,
             health=health,
-            gauges=health.gauges,
+            readings=lambda: chain(health.readings(), nodes.readings()),
             projects=SqlProjects(self.database),
             sign_ins=OneTimeLinks(self.database),
             own_sounds=OwnSounds(self.database, loaded),

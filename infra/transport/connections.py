@@ -69,6 +69,8 @@ class Connections:
         self.held = 0
         #: Seconds at the last check: free. It stops while this process stands still.
         self.now = 0.0
+        #: The most seconds by which a check came too late, because the loop did something else: lately, and before.
+        self._late = self._late_before = 0.0
         self._looked = math.inf
         #: Refused or ended connections, by reason.
         self.refused: Counter[str] = Counter()
@@ -116,6 +118,11 @@ class Connections:
         self._discarded = max(self._discarded, now) + size / DISCARD_RATE
         return self._discarded - now
 
+    @property
+    def loop_delay(self) -> float:
+        """The most seconds by which the event loop was late, of the last `REPORT_SECONDS` at least."""
+        return max(self._late, self._late_before)
+
     def precise_now(self) -> float:
         """Return `now` without the delay of the next check."""
         # A client is not late if this process stood still and did not read it.
@@ -133,7 +140,9 @@ class Connections:
         self._looked, reported = self._loop.time(), self.now
         waiting: list[Guarded] = []
         while True:
-            await asyncio.sleep(POLL_SECONDS / max(1, -(-len(self._all) // TOGETHER)))
+            pause = POLL_SECONDS / max(1, -(-len(self._all) // TOGETHER))
+            await asyncio.sleep(pause)
+            self._late = max(self._late, self._loop.time() - self._looked - pause)
             self.now, self._looked = self.precise_now(), self._loop.time()
             waiting = waiting or list(self._all)
             for connection in waiting[-TOGETHER:]:
@@ -142,6 +151,7 @@ class Connections:
             del waiting[-TOGETHER:]
             if self.now - reported >= REPORT_SECONDS:
                 reported = self.now
+                self._late, self._late_before = 0.0, self._late
                 self.report()
 
     def report(self) -> None:

@@ -12,6 +12,8 @@ class CallRecord:
 
     def __init__(self) -> None:
         self.calls = self.failures = self.in_flight = 0
+        #: Of all calls that have ended.
+        self.seconds = 0.0
         #: Latency of the last successful call.
         self.latency_ms: int | None = None
         self.error: str | None = None
@@ -34,3 +36,4 @@ class CallRecord:
             self.latency_ms = int(time.time() * 1000) - int(began * 1000)
         finally:
             self.in_flight -= 1
+            self.seconds += max(0.0, time.time() - began)

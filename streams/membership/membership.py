@@ -358,6 +358,10 @@ class GroupMembership:
         if now - self._waits_since > STUCK_SECONDS:
             self._failed(Unavailable(f"the group assigned nothing in {STUCK_SECONDS:.0f} s, though brokers answer"))
 
+    @property
+    def is_away(self) -> bool:
+        return self._away is not None
+
     def _note_absence(self) -> None:
         """Log once when the broker goes away, and once when it is back."""
         silent = self.clock() - self.heard

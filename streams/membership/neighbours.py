@@ -47,7 +47,7 @@ class Peer(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Line:
-    """A connection on which a node has named its process."""
+    """A connection on which a node has named its process. Loop only."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -106,7 +106,7 @@ SILENT: Final = (OSError, EOFError, ValueError, asyncio.LimitOverrunError, http.
 
 
 class Watch:
-    """What this node has seen of another node's process."""
+    """What this node has seen of another node's process. Loop only."""
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer

@@ -14,6 +14,10 @@ class Membership(Protocol):
     #: How often the others took this process for dead though it lived.
     removals: int
 
+    @property
+    def is_away(self) -> bool:
+        """Return whether the broker that coordinates the nodes does not answer."""
+
     async def start(
         self,
         assigned: Callable[[Assignment], None],

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, Final
@@ -36,7 +36,7 @@ from streams.tables.database import Databases
 from streams.workers.workers import Workers
 from topics.errors import Unavailable
 from topics.jobs.options import Service
-from topics.ports.health import Note
+from topics.ports.health import Note, Reading
 from topics.ports.ledger import Ledger
 from topics.ports.stops import Stops
 
@@ -231,42 +231,52 @@ class Node(mode.Service):  # type: ignore[misc]
             "a partition has stopped": any(owner.stopped for owner in self.owners),
             "a table was rebuilt": tables.rebuilt,
             "damaged tables were set aside": tables.aside(),
-            "records were set aside": self.partitions.takeover.parked,
+            "records were set aside": self.partitions.takeover.parked.total(),
             "records were removed before they were read": self.backend.removed,
             "the log does not keep what was promised": self.backend.unfit(),
         }
         return [note for note, is_so in notes.items() if is_so]
 
-    def gauges(self) -> list[tuple[str, str, float]]:
-        """Return (name, description, value) of the streams' metrics."""
+    def readings(self) -> Iterator[Reading]:
+        """Yield the streams' metrics."""
         sessions, jobs, takeover = self.session_workload, self.job_workload, self.partitions.takeover
-        tables = self.partitions.tables
-        workers = self.workers.processes()
-        busy = sum(process.load for process in workers)
+        tables, workers = self.partitions.tables, self.workers.processes()
         lost = sum(rebuilt.is_lost for rebuilt in tables.rebuilt)
-        return [
-            ("earshot_windows", "Windows analysed and shown by this process.", sessions.writer.windows),
-            ("earshot_lag_seconds", "Age of the oldest chunk that is not analysed.", sessions.analyser.ready.lag()),
-            ("earshot_job_lag_seconds", "Age of the oldest ready service of a job.", jobs.runner.lag()),
-            ("earshot_queue_bytes", "Bytes that wait for the log.", self.backend.writer.queued_bytes),
-            ("earshot_parked_records", "Records moved to a dead-letter topic; look there.", takeover.parked),
-            (
-                "earshot_removed_records",
-                "Records that were removed before they were folded.",
-                self.backend.removed,
-            ),
-            ("earshot_rebuilt_tables", "Tables rebuilt since the start.", len(tables.rebuilt)),
-            ("earshot_unfit_tables", "Rebuilt tables that had more than the log: records may be lost.", lost),
-            ("earshot_aside_tables", "Damaged tables that were set aside on the disk.", len(tables.aside())),
-            ("earshot_pending_commands", "Commands without a verdict yet.", len(self.sender.verdicts)),
-            ("earshot_workers", "Worker processes.", len(workers)),
-            ("earshot_worker_deaths", "Worker processes that died since the start.", self.workers.deaths),
-            ("earshot_workers_busy", "Busy worker processes, average of ten seconds.", busy),
-            ("earshot_partitions", "Partitions that this node serves.", len(self.owners.all_serving())),
-            (
-                "earshot_survived_removals",
-                "Times that this process was removed from the group of nodes though it lived.",
-                self._membership.removals,
-            ),
-            ("earshot_stopped_partitions", "Partitions here that wait for an operator.", self.owners.stopped()),
-        ]
+        opened, listed = (sum(len(store.projects) for store in workload.all_serving()) for workload in self.workloads)
+        yield Reading("earshot_windows_total", "Windows analysed and shown.", sessions.writer.windows)
+        yield Reading("earshot_sessions", "Sessions here that are not deleted.", opened)
+        yield Reading("earshot_jobs", "Jobs here that are not deleted.", listed)
+        yield Reading("earshot_jobs_waiting", "Services of jobs that wait for their turn.", jobs.runner.load()[0])
+        help = "Age of the oldest chunk that is not analysed."
+        yield Reading("earshot_lag_seconds", help, sessions.analyser.ready.lag())
+        yield Reading("earshot_job_lag_seconds", "Age of the oldest ready service of a job.", jobs.runner.lag())
+        yield Reading("earshot_queue_bytes", "Bytes that wait for the log.", self.backend.writer.queued_bytes)
+        yield Reading("earshot_pending_commands", "Commands without a verdict yet.", len(self.sender.verdicts))
+        for topic, parked in takeover.parked.items():
+            help = "Records moved to a dead-letter topic since the start; look there."
+            yield Reading("earshot_parked_records_total", help, parked, {"topic": self.backend.topic_name(topic)})
+        help = "Records that were removed before they were folded."
+        yield Reading("earshot_removed_records_total", help, self.backend.removed)
+        yield Reading("earshot_rebuilt_tables_total", "Tables rebuilt since the start.", len(tables.rebuilt))
+        help = "Rebuilt tables that had more than the log: records may be lost."
+        yield Reading("earshot_unfit_tables_total", help, lost)
+        help = "Damaged tables that were set aside on the disk."
+        yield Reading("earshot_aside_tables", help, len(tables.aside()))
+        yield Reading("earshot_workers", "Worker processes.", len(workers))
+        yield Reading("earshot_worker_deaths_total", "Worker processes that died.", self.workers.deaths)
+        help = "Busy worker processes, average of ten seconds."
+        yield Reading("earshot_workers_busy", help, sum(process.load for process in workers))
+        for owner in self.owners:
+            help = "1 while this node serves a partition that it owns, 0 while it takes it over or has stopped it."
+            yield Reading("earshot_partition_serving", help, owner.serving, {"partition": str(owner.number)})
+        yield Reading("earshot_partitions", "Partitions that this node serves.", len(self.owners.all_serving()))
+        help = "Partitions here that wait for an operator."
+        yield Reading("earshot_stopped_partitions", help, self.owners.stopped())
+        help = "Records of changelogs that the stand-by tables of this node lack."
+        yield Reading("earshot_standby_behind_records", help, sum(self.partitions.behind.values()))
+        help = "Assignments of partitions to this node."
+        yield Reading("earshot_assignments_total", help, self.partitions.assignments)
+        help = "Times that this process was removed from the group of nodes though it lived."
+        yield Reading("earshot_survived_removals_total", help, self._membership.removals)
+        help = "1 while the broker that coordinates the nodes does not answer."
+        yield Reading("earshot_broker_away", help, self._membership.is_away)

@@ -76,6 +76,8 @@ class Partitions:
         self.standbys = Standbys(self.tables, backend.follower)
         #: Partitions that this node gets once their tables are up to date.
         self._coming: frozenset[int] = frozenset()
+        #: Assignments since the start, and the records that each stand-by table lacked when last looked at.
+        self.assignments, self.behind = 0, dict[int, int]()
         self._handover = Handover(owners, tasks, membership, self._assign)
 
     def may_append(self) -> bool:
@@ -160,6 +162,7 @@ class Partitions:
 
     def _assign(self, assignment: Assignment) -> None:
         here = self.owners.here
+        self.assignments += 1
         self._close([number for number in here if number not in assignment.owned], ELSEWHERE)
         self.owners.elsewhere, self.owners.generation = assignment.urls, assignment.generation
         self.owners.others, self._coming = assignment.others, assignment.coming
@@ -375,6 +378,8 @@ class Partitions:
                 if consumer.level and not owner.closed and consumer.seen_behind(end):
                     consumer.fall_behind(end)
                     self._begin_to_catch_up(owner, consumer)
+            ends = {one.number: bounds[TopicPartition(CHANGELOG, one.number)][1] for one in tables.values()}
+            self.behind = {one.number: max(0, ends.get(one.number, 0) - one.applied.offset) for one in self.standbys}
             for tp, rows in tables.items():
                 end = bounds[tp][1]
                 if end <= rows.applied.offset:

@@ -12,6 +12,7 @@ class StoredPlacement:
     """
 
     removals = 0
+    is_away = False
 
     def __init__(self, assignment: Assignment) -> None:
         self._assignment = assignment

@@ -1,6 +1,7 @@
 """Takeover of partitions: restore tables from the changelog, claim an epoch, fold the rest of the log."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -40,8 +41,8 @@ class Takeover:
 
         `note_missing` is called with a partition whose table was missing although only this node has owned it.
         """
-        #: Records moved to dead-letter topics.
-        self.parked = 0
+        #: Records moved to dead-letter topics, by their topic.
+        self.parked = Counter(dict.fromkeys(PARKED.values(), 0))
         #: Partitions, each with a topic, of which an operator skips what cannot be read.
         self.skipped: set[tuple[int, str]] = set()
         self._backend = backend
@@ -160,7 +161,7 @@ class Takeover:
             await self._backend.writer.append(
                 PARKED[topic], partition, record.key, record_codec.encode(parked), bounded=False
             )
-            self.parked += 1
+            self.parked[PARKED[topic]] += 1
         owner.aside.add(topic, record.offset)
 
 

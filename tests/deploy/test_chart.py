@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(shutil.which("helm") is None, reason="there is n
 
 
 def helm(settings: Iterable[str] = ()) -> "subprocess.CompletedProcess[str]":
-    command = ["helm", "template", "ears", CHART, "--kube-version", "1.34.0"]
+    command = ["helm", "template", "ears", str(CHART), "--kube-version", "1.34.0"]
     return subprocess.run([*command, *(f"--set={one}" for one in settings)], capture_output=True, text=True)
 
 

@@ -76,7 +76,7 @@ async def test_streams_survive_kills_and_a_restart_of_lanes(tmp_path: Path) -> N
         for _ in range(16):  # Each on two new connections.
             async with Client(machine) as opening, Client(machine) as asking:
                 await asking.status((await opening.open()).session)
-        assert metric(machine, "earshot_connections_given") > 0
+        assert metric(machine, "earshot_connections_given_total") > 0
         for client in clients:
             await client.http.aclose()
     log = machine.log.read_text()

@@ -45,7 +45,10 @@ async def test_streams_of_all_lanes_equal_the_truth(machine: ServiceProcess) -> 
 def test_connection_goes_to_the_lane_of_its_session(machine: ServiceProcess) -> None:
     """Whichever lane accepts it, and however much of a request is there: nothing is forwarded."""
     sessions = [created(machine) for _ in range(8)]
-    given, forwarded = metric(machine, "earshot_connections_given"), metric(machine, "earshot_requests_forwarded_total")
+    given, forwarded = (
+        metric(machine, "earshot_connections_given_total"),
+        metric(machine, "earshot_requests_forwarded_total"),
+    )
     for session in sessions:
         url = f"{machine.url}/audio_sessions/{session}"
         for _ in range(2):  # Each on a connection of its own.
@@ -57,13 +60,16 @@ def test_connection_goes_to_the_lane_of_its_session(machine: ServiceProcess) -> 
                 answer = client.put(f"{url}/chunks/{number}", json={"data": audio})
                 assert (answer.status_code, answer.json()["chunk_sequence"]) == (200, number + 1)
     assert metric(machine, "earshot_requests_forwarded_total") == forwarded
-    assert metric(machine, "earshot_connections_given") > given
+    assert metric(machine, "earshot_connections_given_total") > given
 
 
 def test_connection_with_many_sessions_goes_to_the_lane_of_each(machine: ServiceProcess) -> None:
     """As that of a reverse proxy: nothing is forwarded."""
     sessions = [created(machine) for _ in range(8)]
-    given, forwarded = metric(machine, "earshot_connections_given"), metric(machine, "earshot_requests_forwarded_total")
+    given, forwarded = (
+        metric(machine, "earshot_connections_given_total"),
+        metric(machine, "earshot_requests_forwarded_total"),
+    )
     with httpx2.Client(timeout=60) as client:
         for number in range(3):
             for session in sessions:
@@ -71,12 +77,12 @@ def test_connection_with_many_sessions_goes_to_the_lane_of_each(machine: Service
                 url = f"{machine.url}/audio_sessions/{session}/chunks/{number}"
                 assert client.put(url, json={"data": audio}).json()["chunk_sequence"] == number + 1
     assert metric(machine, "earshot_requests_forwarded_total") == forwarded
-    assert metric(machine, "earshot_connections_given") > given
+    assert metric(machine, "earshot_connections_given_total") > given
 
 
 async def test_socket_opens_on_the_lane_of_its_derived_session(machine: ServiceProcess) -> None:
     forwarded = metric(machine, "earshot_requests_forwarded_total")
-    given = metric(machine, "earshot_connections_given")
+    given = metric(machine, "earshot_connections_given_total")
     for number in range(8):
         path = f"/api/v1/socket?{urlencode({'request_id': f'socket-of-lanes-{number}', 'content_type': CONTENT_TYPE})}"
         async with line_at(machine.url.replace("http", "ws", 1), path, x_api_key=KEY) as line:
@@ -85,12 +91,12 @@ async def test_socket_opens_on_the_lane_of_its_derived_session(machine: ServiceP
             await line.socket.send(END)
             await line.next_of("end")
     assert metric(machine, "earshot_requests_forwarded_total") == forwarded
-    assert metric(machine, "earshot_connections_given") > given
+    assert metric(machine, "earshot_connections_given_total") > given
 
 
 async def test_impatient_sockets_are_handed_over_whole(machine: ServiceProcess) -> None:
     """They send audio before the answer to their handshake, which another lane gives."""
-    given = metric(machine, "earshot_connections_given")
+    given = metric(machine, "earshot_connections_given_total")
     audio = [half_second(9, number) for number in range(6)]
     messages = b"".join(b"\x82\xfe" + len(one).to_bytes(2, "big") + bytes(4) + one for one in audio)
     head = (
@@ -108,7 +114,7 @@ async def test_impatient_sockets_are_handed_over_whole(machine: ServiceProcess) 
         writer.close()
 
     await asyncio.gather(*(stream(created(machine)) for _ in range(16)))
-    assert metric(machine, "earshot_connections_given") > given
+    assert metric(machine, "earshot_connections_given_total") > given
 
 
 def test_operator_sees_each_lane_once(machine: ServiceProcess) -> None:

@@ -108,7 +108,7 @@ def _failed(service: ServiceProcess, place: str, sentence: str) -> bool:
 
 def _deaths(service: ServiceProcess) -> int:
     metrics = httpx2.get(f"{service.url}/metrics", timeout=30).text
-    (line,) = (line for line in metrics.splitlines() if line.startswith("earshot_worker_deaths "))
+    (line,) = (line for line in metrics.splitlines() if line.startswith("earshot_worker_deaths_total "))
     return round(float(line.split()[1]))
 
 

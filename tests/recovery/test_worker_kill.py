@@ -40,7 +40,7 @@ def _zygote(service: ServiceProcess) -> psutil.Process:
 
 def _deaths(service: ServiceProcess) -> float:
     metrics = httpx2.get(f"{service.url}/metrics", timeout=30).text
-    return float(metrics.partition("\nearshot_worker_deaths ")[2].split()[0])
+    return float(metrics.partition("\nearshot_worker_deaths_total ")[2].split()[0])
 
 
 async def _kill(service: ServiceProcess, zygotes: bool) -> None:

@@ -1,7 +1,8 @@
 """The ports of health probes."""
 
-from collections.abc import Sequence
-from typing import Final, Literal, Protocol
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, Literal, NamedTuple, Protocol
 
 #: Headers of the liveness probe: the id of the process that answers, whether its stand-by tables have what a takeover
 #: needs, and what nodes ask each other about a third one.
@@ -25,6 +26,15 @@ Note = Literal[
     "uploads are refused: the disk is nearly full",
     "uploads are refused: their directory is missing",
 ]
+
+
+class Reading(NamedTuple):
+    """A number for the metrics: a counter since the start if its name ends in `_total`, and a gauge otherwise."""
+
+    name: str
+    help: str
+    value: float
+    labels: Mapping[str, str] = MappingProxyType({})
 
 
 class Health(Protocol):

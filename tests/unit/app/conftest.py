@@ -27,6 +27,7 @@ from tests.unit.app.double import MemoryDirectory, MemoryHealth, MemorySessions
 from tests.unit.app.jobs.double import MemoryJobs, MemoryProber
 from tests.unit.app.speakers.double import MemorySpeakers
 from topics.ports.directory import Principal
+from topics.ports.health import Reading
 from topics.ports.models import Models
 from topics.ports.nodes import Nodes
 from topics.ports.own_sounds import OwnSoundStore
@@ -67,7 +68,7 @@ class House:
             sign_ins=self.sign_ins,
             own_sounds=self.own_sounds,
             health=self.health,
-            gauges=lambda: [("earshot_queue_bytes", "Bytes queued.", 7.0)],
+            readings=lambda: [Reading("earshot_queue_bytes", "Bytes queued.", 7.0)],
             nodes=self.nodes,
             models=self.models,
         )

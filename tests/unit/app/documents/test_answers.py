@@ -66,7 +66,7 @@ def client_of(app: ASGIApp) -> TestClient:
 def edge(directory: Any, error: Exception) -> TestClient:
     """Return a client of an edge where nothing works except the directory of keys."""
     failing: Any = Failing(error)
-    alone = {"gauges", "lanes", "tallies", "tell"}
+    alone = {"readings", "lanes", "tallies", "tell"}
     ports = Ports(**dict.fromkeys(set(Ports.__struct_fields__) - alone, failing) | {"directory": directory})
     return client_of(create_app(ports, OPERATED))
 

@@ -25,6 +25,7 @@ from infra.settings import Settings
 from infra.transport.connections import Connections
 from streams.node.node import Node
 from topics.errors import DirectoryDown, ServiceError
+from topics.ports.health import Reading
 
 
 def test_connection_limit_reserves_file_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,15 +148,15 @@ def test_file_in_place_of_directory_is_reported(tmp_path: Path) -> None:
 def health_of(database: Database, directory: Path, kept_free: int = 0, fault: str | None = None) -> ServiceHealth:
     node = mock.Mock(spec=Node)
     node.notes.side_effect = lambda: ["a table was rebuilt"]
-    node.gauges.return_value = [("earshot_windows", "", 3)]
+    node.readings.return_value = [Reading("earshot_windows_total", "", 3)]
     node.ready.return_value = node.alive.return_value = None
     models = mock.Mock(spec=ModelsInUse, fault=fault)
-    connections = mock.Mock(spec=Connections, lanes=None)
+    connections = mock.MagicMock(spec=Connections, lanes=None, loop_delay=0.0)
     return ServiceHealth(node, database, models, directory, kept_free, connections)
 
 
 def gauge(health: ServiceHealth, name: str) -> float:
-    return {name: value for name, _, value in health.gauges()}[name]
+    return {one.name: one.value for one in health.readings()}[name]
 
 
 async def test_failing_database_is_noted_until_it_recovers(tmp_path: Path) -> None:
@@ -171,7 +172,7 @@ async def test_failing_database_is_noted_until_it_recovers(tmp_path: Path) -> No
     assert (health.ready(), health.alive()) == (None, None)
     assert health.notes() == ["a table was rebuilt", "the database fails"]
     assert (database_error(database) or "").endswith(f": {tmp_path / 'earshot.db'}")
-    assert (gauge(health, "earshot_database_failing"), gauge(health, "earshot_windows")) == (1, 3)
+    assert (gauge(health, "earshot_database_failing"), gauge(health, "earshot_windows_total")) == (1, 3)
     (tmp_path / "earshot.db").rmdir()
     (tmp_path / "away").rename(tmp_path / "earshot.db")
     assert await database.revision() is not None

@@ -28,6 +28,8 @@ PARTITIONS = 4
 
 
 class Member:
+    is_away = False
+
     def __init__(self) -> None:
         self.is_valid = True
         self.rejoins = self.removals = 0

@@ -40,7 +40,7 @@ async def test_record_that_still_cannot_be_read_is_set_aside_again(node: Node) -
     letters = DeadLetters(node)
     await park(node, 7, b"k", b"\xc1 nothing")
     offset = await letters.put_back(COMMANDS, NUMBER, 7)
-    await until(lambda: node.partitions.takeover.parked == 1)
+    await until(lambda: node.partitions.takeover.parked.total() == 1)
     again = await letters.read(COMMANDS, NUMBER, offset)
     assert (again.value, again.cause.split(":")[0]) == (b"\xc1 nothing", "RecordError")
 

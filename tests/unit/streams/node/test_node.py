@@ -75,11 +75,11 @@ async def test_notes_report_lost_rebuilt_and_set_aside_data(tmp_path: Path) -> N
     tables.rebuilt.append(Rebuilt(2, "Corruption", "/data/2.damaged-2"))
     assert node.notes() == ["a table was rebuilt", "damaged tables were set aside"]
     tables.rebuilt.append(Rebuilt(3, "of another log", "/data/3.damaged-1", is_lost=True))
-    node.partitions.takeover.parked = 1
+    node.partitions.takeover.parked.update([COMMANDS_PARKED])
     (home.tables / "2.damaged-1").rmdir()
     assert node.notes() == ["records may be lost", "a table was rebuilt", "records were set aside"]
-    gauges = {name: value for name, _, value in node.gauges()}
-    names = ("earshot_rebuilt_tables", "earshot_unfit_tables", "earshot_aside_tables")
+    gauges = {one.name: one.value for one in node.readings()}
+    names = ("earshot_rebuilt_tables_total", "earshot_unfit_tables_total", "earshot_aside_tables")
     assert [gauges[name] for name in names] == [2, 1, 0]
     await node.backend.close()
 

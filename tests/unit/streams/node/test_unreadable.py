@@ -160,7 +160,7 @@ async def test_records_of_newer_version_stop_only_their_partition(tmp_path: Path
                 node.sessions.view(bad)
             assert (await send(node, there, STREAM))[0].status == 200
             assert not any(owner.is_coming for owner in node.owners), "the watch waits for nothing"
-            assert {name: value for name, _, value in node.gauges()}["earshot_stopped_partitions"] == 1
+            assert {one.name: one.value for one in node.readings()}["earshot_stopped_partitions"] == 1
             assert {node.owners.number(node.sessions.new_id()) for _ in range(20)} <= {0, 2, 3}
             # The last one stopped the partition instead of being set aside.
             assert len(parked(node)) == PARKED_AT_LEAST - 1

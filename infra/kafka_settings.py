@@ -17,9 +17,8 @@ from streams.kafka.connection import (
     KafkaConnection,
     SaslMechanism,
     SecurityProtocol,
-    TokenClient,
-    UnusableFile,
 )
+from streams.kafka.credentials import TokenClient, UnusableFile
 from topics import catalog
 
 #: Kafka limits topic names to 249 characters.

@@ -6,41 +6,14 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from streams.kafka.credentials import TokenClient, UnusableFile, reason, trusting
 from topics.catalog import APP
-from topics.errors import ServiceError
 
 SecurityProtocol = Literal["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"]
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 
 ENCRYPTED: Final = ("ssl", "sasl_ssl")
 AUTHENTICATED: Final = ("sasl_plaintext", "sasl_ssl")
-
-
-class UnusableFile(ServiceError):
-    """A file of certificates or keys cannot be used; `field` of the connection names it."""
-
-    def __init__(self, field: str, fault: str) -> None:
-        super().__init__(fault)
-        self.field = field
-
-
-class TokenClient(msgspec.Struct, frozen=True):
-    """Who asks for tokens, and where (OAuth 2.0, client credentials)."""
-
-    endpoint: str
-    id: str
-    secret: str
-    scope: str | None = None
-    #: CA certificates for the endpoint, PEM: a file, or a directory of hashed names; None for the system's.
-    ca_location: Path | None = None
-
-    def ssl_context(self) -> ssl.SSLContext:
-        """Return the TLS context for the endpoint; raise UnusableFile if the certificates cannot be used."""
-        return _trusting("https_ca_location", self.ca_location)
-
-    def __repr__(self) -> str:
-        """Show no secret."""
-        return f"TokenClient({self.endpoint!r}, {self.id!r})"
 
 
 class KafkaConnection(msgspec.Struct, frozen=True):
@@ -130,7 +103,7 @@ class KafkaConnection(msgspec.Struct, frozen=True):
         """Return the TLS context, None without TLS; raise UnusableFile if a certificate or key cannot be used."""
         if self.security_protocol not in ENCRYPTED:
             return None
-        context = _trusting("ssl_ca_location", self.ssl_ca_location)
+        context = trusting("ssl_ca_location", self.ssl_ca_location)
         context.check_hostname = self.ssl_check_hostname
         if self.ssl_certificate_location is not None:
             try:
@@ -149,25 +122,8 @@ class KafkaConnection(msgspec.Struct, frozen=True):
             try:
                 place.read_bytes()
             except OSError as unread:
-                return UnusableFile(field, f"{place}: {_reason(unread)}")
+                return UnusableFile(field, f"{place}: {reason(unread)}")
         return UnusableFile(
             "ssl_certificate_location",
-            f"{self.ssl_certificate_location} and the key {self.ssl_key_location} do not make a pair: {_reason(error)}",
+            f"{self.ssl_certificate_location} and the key {self.ssl_key_location} do not make a pair: {reason(error)}",
         )
-
-
-def _trusting(field: str, place: Path | None) -> ssl.SSLContext:
-    if place is None:
-        return ssl.create_default_context()
-    try:
-        if place.is_dir():  # OpenSSL reads it only when a server presents its certificate.
-            return ssl.create_default_context(capath=place)
-        return ssl.create_default_context(cafile=place)
-    except OSError as error:
-        raise UnusableFile(field, f"{place}: {_reason(error)}") from error
-
-
-def _reason(error: OSError) -> str:
-    if isinstance(error, ssl.SSLError):
-        return (error.reason or "no certificate or key in PEM").replace("_", " ").lower()
-    return error.strerror or str(error)

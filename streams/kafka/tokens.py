@@ -13,7 +13,7 @@ import structlog
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaError
 
-from streams.kafka.connection import TokenClient
+from streams.kafka.credentials import TokenClient
 
 log = structlog.get_logger(__name__)
 

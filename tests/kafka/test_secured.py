@@ -11,8 +11,9 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import Producer, admin
 
-from streams.kafka.connection import KafkaConnection, TokenClient
+from streams.kafka.connection import KafkaConnection
 from streams.kafka.consumers import Consumers
+from streams.kafka.credentials import TokenClient
 from streams.kafka.kafka_history import kafka_history
 from streams.kafka.topics import TopicsDiffer, ensure
 from tests.kafka.broker import launched_kafka

@@ -17,7 +17,8 @@ from infra.errors import WrongSetting, variable
 from infra.settings import SECRETS, Lane, Settings, faults, load, typing_errors
 from infra.urls import Broker, Embedded, Kafka
 from streams import cores
-from streams.kafka.connection import KafkaConnection, TokenClient
+from streams.kafka.connection import KafkaConnection
+from streams.kafka.credentials import TokenClient
 from tests.conftest import ROOT
 from topics import catalog
 

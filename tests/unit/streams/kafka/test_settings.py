@@ -15,7 +15,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 
 from streams.kafka import topic_state, topics
-from streams.kafka.connection import KafkaConnection, TokenClient, UnusableFile
+from streams.kafka.connection import KafkaConnection
+from streams.kafka.credentials import TokenClient, UnusableFile
 from streams.kafka.topic_settings import alteration, longer_retention_ms, misfits, needed_settings
 from streams.kafka.topic_state import TopicStates
 from topics import catalog

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 import msgspec
 import pytest
 
-from streams.kafka.connection import TokenClient
+from streams.kafka.credentials import TokenClient
 from streams.kafka.tokens import TokenFailed, TokenProvider
 from tests.ports import free_port
 from tests.unit.app.conftest import behind_a_server

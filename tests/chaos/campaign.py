@@ -13,6 +13,7 @@ from tests.chaos.load import SECONDS, SOUND, ChaosLoad
 from tests.chaos.scene import ChaosScene
 from tests.fencing.campaign import compare
 from tests.fencing.load import PATIENCE_SECONDS
+from tests.kafka_launcher.jars import LauncherError
 from tests.recovery.load import Client, Stream
 from tests.recovery.truth import Events
 from tests.waiting import wait_for
@@ -66,7 +67,10 @@ class Campaign:
                 self._history.take_worst()
                 self._history.note("fault", kind=kind, number=number)
                 print(f"{number:3} {kind}", flush=True)
-                await FAULTS[kind](self._scene, self._load, chance)
+                try:
+                    await FAULTS[kind](self._scene, self._load, chance)
+                except (AssertionError, LauncherError, TimeoutError) as error:
+                    self._wrong([f"{kind}: {error!r}"])
                 await self._scene.settle()
                 self._history.note("settled", number=number)
                 await self._check(kind)

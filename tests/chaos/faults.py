@@ -147,12 +147,16 @@ def _process(node: ServiceProcess) -> int:
 
 async def _upgraded_and_back(scene: ChaosScene, load: Load, chance: random.Random) -> None:
     """Restart one node after the other with the version before, and then with this one."""
-    for tree in (scene.earlier, None):
+    try:
+        for tree in (scene.earlier, None):
+            for process in scene.processes:
+                await _stop(process)
+                process.tree = tree
+                await _start(process)
+                await load.turn()
+    finally:
         for process in scene.processes:
-            await _stop(process)
-            process.tree = tree
-            await _start(process)
-            await load.turn()
+            process.tree = None
 
 
 def _with_clock(step: float) -> Fault:

@@ -223,9 +223,12 @@ async def _leaders_moved(scene: ChaosScene, load: Load, chance: random.Random) -
     await asyncio.to_thread(_elect, scene.cluster)
 
 
+def _admin(cluster: KafkaCluster) -> AdminClient:
+    return AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+
+
 def _elect(cluster: KafkaCluster) -> None:
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    admin.elect_leaders(ElectionType.PREFERRED, None).result()
+    _admin(cluster).elect_leaders(ElectionType.PREFERRED, None).result()
 
 
 async def _coordinator_moved(scene: ChaosScene, load: Load, chance: random.Random) -> None:
@@ -243,7 +246,7 @@ def _a_member(scene: ChaosScene, chance: random.Random) -> tuple[str, str]:
 
 
 def _group(scene: ChaosScene) -> Any:
-    admin = AdminClient({"bootstrap.servers": scene.cluster.bootstrap})
+    admin = _admin(scene.cluster)
     (name,) = [one.group_id for one in admin.list_consumer_groups().result().valid]
     return admin.describe_consumer_groups([name])[name].result()
 

@@ -84,16 +84,21 @@ from topics.ports.projects import Projects
 from topics.ports.sessions import Sessions
 from topics.ports.sign_ins import SignIns
 from topics.ports.speakers import Speakers
+from topics.ports.standby import Standby
 from topics.sessions.rules import LISTED_STATES
 from topics.tally import Tallies, Tally, own_tallies
 
 #: Wrong operator keys per second from one address; ten times as many in total.
 ADMIN_TRIES: Final = 10.0
+#: Longest wait of a status read, in seconds, where only a stand-by answers.
+STANDBY_POLL_SECONDS: Final = 0.5
 
 
 class Ports(msgspec.Struct, frozen=True, kw_only=True):
     sessions: Sessions
     jobs: Jobs
+    #: What this node stands by for, if other nodes can own anything.
+    standby: Standby | None = None
     directory: Directory
     prober: Prober
     speakers: Speakers
@@ -248,12 +253,13 @@ class _Edge:
             ports.health, self.meters, self.elsewhere, about, silent, ports.process, ports.testify, page
         )
         placed: dict[str, Placed] = {"session_id": ports.sessions, "job_id": ports.jobs}
-        owned = partial(Placement, self.forwarder, self.takeovers, placed, self.project_keys)
+        owned = partial(Placement, self.forwarder, self.takeovers, placed, self.project_keys, standby=ports.standby)
+        far_sessions, far_jobs = self._standby(sessions, jobs)
         shared = self.meters, self.room
         return [
-            *mount(SESSIONS, sessions, *shared, owned(chunk_body(sessions.chunk_limit))),
-            *mount(SESSIONS, sense, *shared, owned(chunk_body(sense.chunk_limit)), SESSIONS.alias),
-            *mount(JOBS, jobs, *shared, owned()),
+            *mount(SESSIONS, sessions, *shared, owned(chunk_body(sessions.chunk_limit)), standby=far_sessions),
+            *mount(SESSIONS, sense, *shared, owned(chunk_body(sense.chunk_limit)), SESSIONS.alias, far_sessions),
+            *mount(JOBS, jobs, *shared, owned(), standby=far_jobs),
             *mount(SOCKETS, sockets, *shared),
             *mount(LIVE, sessions, *shared),
             *mount(OWN_SOUNDS, own_sounds, *shared, owned()),
@@ -263,6 +269,22 @@ class _Edge:
             *(mount(DASHBOARD, dashboard, *shared) if options.dashboard else []),
             *mount(SERVICE_APART if options.admin_apart else SERVICE, probe, *shared),
         ]
+
+    def _standby(
+        self, sessions: SessionContext, jobs: JobContext
+    ) -> tuple[SessionContext, JobContext] | tuple[None, None]:
+        """Return the contexts of what this node stands by for."""
+        if (standby := self.ports.standby) is None:
+            return None, None
+        replace = msgspec.structs.replace
+        # A reader that waits for news from here could have it from the next owner.
+        options = replace(self.options, poll_seconds=min(self.options.poll_seconds, STANDBY_POLL_SECONDS))
+        # The cache of the others' windows is for what was shown by owners.
+        renderer = EventRenderer(standby.sessions, 0)
+        return (
+            replace(sessions, options=options, sessions=standby.sessions, renderer=renderer),
+            replace(jobs, jobs=standby.jobs, renderer=ResultRenderer(standby.jobs, standby.sessions.tags)),
+        )
 
     def _sessions(self) -> SessionContext:
         ports, options, renderer = self.ports, self.options, EventRenderer(self.ports.sessions)

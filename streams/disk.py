@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from rocksdict import AccessType, Options, Rdict, RdictIter, ReadOptions, WriteBatch
+from rocksdict import AccessType, Options, Rdict, RdictIter, ReadOptions, Snapshot, WriteBatch
 
 from streams.erasure import NOTED, Deletions, rewrite
 from topics.errors import Unavailable
@@ -58,7 +58,7 @@ def failure_of(error: object) -> DatabaseFailed:
     return (DatabaseDamaged if any(sign in text for sign in _DAMAGE) else DatabaseFailed)(text)
 
 
-def iterate(rocks: Rdict, lower: bytes, upper: bytes) -> RdictIter:
+def iterate(rocks: Rdict | Snapshot, lower: bytes, upper: bytes) -> RdictIter:
     """Return a cursor that sees the keys of [lower, upper), at the first of them."""
     bounds = ReadOptions()
     bounds.set_iterate_lower_bound(lower)
@@ -68,7 +68,7 @@ def iterate(rocks: Rdict, lower: bytes, upper: bytes) -> RdictIter:
     return cursor
 
 
-def scan(rocks: Rdict, lower: bytes = b"", upper: bytes = b"\xff") -> Iterator[tuple[bytes, bytes]]:
+def scan(rocks: Rdict | Snapshot, lower: bytes = b"", upper: bytes = b"\xff") -> Iterator[tuple[bytes, bytes]]:
     """Yield the keys of [lower, upper) with their values, in order; RocksDB's exceptions pass through."""
     cursor = iterate(rocks, lower, upper)
     try:

@@ -1,6 +1,6 @@
 """Assignment of partitions."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -19,3 +19,5 @@ class Assignment(msgspec.Struct, frozen=True):
     coming: frozenset[int] = frozenset()
     #: Addresses of the other nodes, also without partitions.
     others: frozenset[str] = frozenset()
+    #: Addresses of the other nodes that stand by for a partition.
+    standby_urls: Mapping[int, Sequence[str]] = {}

@@ -72,6 +72,15 @@ def first_recent(head: Head) -> int:
     return head.audio.stop - len(head.recent)
 
 
+class Folded(msgspec.Struct, frozen=True, array_like=True):
+    """How far the topics are folded into rows of the changelog."""
+
+    #: For each topic the offset below which all records are.
+    positions: dict[str, int] = {}
+    #: A log time (ms): what the owner had folded by then is among them.
+    at: int = 0
+
+
 class Receipt(msgspec.Struct, frozen=True, array_like=True):
     """The record of an upload with an Idempotency-Key."""
 

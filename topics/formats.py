@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from topics import rows
-from topics.folding import AudioRow, Receipt
+from topics.folding import AudioRow, Folded, Receipt
 from topics.jobs.records import Accepted, JobCommand, JobResult
 from topics.jobs.rules import JobHead
 from topics.records import Parked
@@ -18,7 +18,7 @@ from topics.sessions.rules import SessionHead
 #: What the log has: the records of all topics, and the rows of the tables.
 STORED: Final[tuple[Any, ...]] = (
     *(SessionCommand, JobCommand, JobResult, Parked),
-    *(SessionHead, Opened, Block, Newest, JobHead, Accepted, AudioRow, Receipt, Served, Seen),
+    *(SessionHead, Opened, Block, Newest, JobHead, Accepted, AudioRow, Receipt, Folded, Served, Seen),
 )
 #: Texts for people in a schema.
 _SAID: Final = ("title", "description")

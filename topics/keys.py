@@ -112,6 +112,11 @@ def number_of(key: bytes) -> int:
     return int.from_bytes(key[-8:], "big")
 
 
+def numbered(key: bytes, number: int) -> bytes:
+    """Return a key with another number."""
+    return key[:-8] + number.to_bytes(8, "big")
+
+
 def portion_key(job: str, service: str, number: int) -> bytes:
     """Return the key of one portion of a service's result. Services differ in their first two letters."""
     return row_key(JOB, job, RESULT + service[:2].encode("ascii"), number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -11,14 +12,17 @@ from urllib.parse import quote
 import msgspec
 from starlette.types import Scope
 
-from app.cluster.takeovers import FORWARDED, Placed, Takeovers
+from app.cluster.takeovers import FORWARDED, STANDBY, Placed, Takeovers
 from app.http.bodies import SMALL_BODY, body_pieces, declared_length
 from app.http.call import DECLARED, Call
 from app.http.metrics import FORWARDS
+from app.http.operation import StandIn
 from app.http.replies import Headers, Reply, StreamReply
 from app.identity.authentication import Authenticator
-from topics.errors import OwnerAway, Unavailable
+from topics.errors import Damaged, NotFound, NotOwned, OwnerAway, Unavailable
 from topics.keys import is_id
+from topics.ports.standby import Standby
+from topics.times import iso_time
 
 if TYPE_CHECKING:
     import aiohttp
@@ -55,6 +59,8 @@ PATIENT_SECONDS: Final = 3600.0
 
 NO_ANSWER: Final = "the node that owns it does not answer"
 UNCERTAIN: Final = "; the write may still succeed"
+#: Of an answer by a stand-by: a time up to which it knows everything.
+AS_OF: Final = b"earshot-as-of"
 _READS: Final = frozenset({"GET", "HEAD"})
 _WITHOUT_BODY: Final = frozenset({"GET", "HEAD", "DELETE"})
 _NO_PARAMETERS: Final[dict[str, str]] = {}
@@ -82,7 +88,13 @@ class Forwarder:
         return self._session
 
     async def forward(
-        self, scope: Scope, owner: str, body: bytes | AsyncIterable[bytes], patient: bool = False, small: bool = False
+        self,
+        scope: Scope,
+        owner: str,
+        body: bytes | AsyncIterable[bytes],
+        patient: bool = False,
+        small: bool = False,
+        mark: bytes = b"",
     ) -> Reply | StreamReply:
         """Return the owner's answer to a request; stream it if it is long or of unknown length.
 
@@ -108,7 +120,7 @@ class Forwarder:
         headers += [(DECLARED, value) for value in declared]
         if small:
             headers += [(b"content-length", value) for value in declared]
-        headers += [(FORWARDED, self.plan()), (b"accept-encoding", b"identity")]
+        headers += [(FORWARDED, mark or self.plan()), (b"accept-encoding", b"identity")]
         texts = [(name.decode("ascii"), value.decode("utf-8", "replace")) for name, value in headers]
         quick = self._seconds if small or isinstance(body, bytes) else UPLOAD_SECONDS
         timeout = aiohttp.ClientTimeout(sock_connect=CONNECT_SECONDS, sock_read=PATIENT_SECONDS if patient else quick)
@@ -179,11 +191,14 @@ class Placement(msgspec.Struct, frozen=True):
     keys: Authenticator[Any]
     #: Longest body that is forwarded whole, in bytes: no owner reads a longer one.
     body_limit: int = SMALL_BODY
+    #: What this node stands by for, if other nodes can own anything.
+    standby: Standby | None = None
 
-    async def answer(self, call: Call) -> Reply | StreamReply | None:
+    async def answer(self, call: Call, stand_in: StandIn | None = None) -> Reply | StreamReply | None:
         """Return the answer of the node that owns the id in the path, None if this node is to answer.
 
-        A request is forwarded again only by a newer plan, so nodes that disagree cannot loop.
+        A request is forwarded again only by a newer plan, so nodes that disagree cannot loop. While the owner is away,
+        `stand_in` answers, or another node that stands by for the id.
 
         Raises:
             Unavailable: the owner does not answer, or there is none.
@@ -192,7 +207,39 @@ class Placement(msgspec.Struct, frozen=True):
         values = call.scope.get("path_params", _NO_PARAMETERS)
         for parameter, placed in self.placed.items():
             if (id := values.get(parameter)) is not None and is_id(id):
-                return await self.takeovers.ask(call, placed, id, partial(self.forward, call))
+                from_standby = None
+                if stand_in is not None and self.standby is not None:
+                    from_standby = partial(self._from_standby, call, id, self.standby, stand_in)
+                if call.header(FORWARDED) != STANDBY:
+                    return await self.takeovers.ask(call, placed, id, partial(self.forward, call), from_standby)
+                reply = None
+                if not _is_owner(placed, id) and from_standby is not None:
+                    reply = await from_standby()
+                if reply is None and not _is_owner(placed, id):
+                    raise NotOwned("this node does not stand by for it, or is behind")
+                return reply
+        return None
+
+    async def _from_standby(
+        self, call: Call, id: str, standby: Standby, stand_in: StandIn
+    ) -> Reply | StreamReply | None:
+        """Return the answer from what this node stands by for, or that of another node; None if neither can answer."""
+        try:
+            as_of = await standby.as_of(id)
+            reply = await stand_in(call)
+        except (Unavailable, NotFound, Damaged):
+            pass  # Deleted or damaged, or too new: only the owner knows.
+        else:
+            reply.headers.append((AS_OF, iso_time(as_of).encode()))
+            return reply
+        for url in () if call.header(FORWARDED) else standby.urls(id):
+            with suppress(Unavailable):
+                self.keys.watch(call)
+                reply = await self.forwarder.forward(call.scope, url, b"", mark=STANDBY)
+                if reply.status < 500:
+                    return reply
+                if isinstance(reply, StreamReply):
+                    await reply.pieces.aclose()
         return None
 
     async def forward(self, call: Call, owner: str) -> Reply | StreamReply:
@@ -209,6 +256,10 @@ class Placement(msgspec.Struct, frozen=True):
         # Only the owner knows the session and its key, so only the owner checks and buffers the body.
         pieces = body_pieces(call.receive, self.body_limit)
         return await self.forwarder.forward(call.scope, owner, pieces, small=True)
+
+
+def _is_owner(placed: Placed, id: str) -> bool:
+    return placed.owner(id) is None and not placed.is_moving(id)
 
 
 async def _pieces(answer: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:

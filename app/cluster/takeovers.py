@@ -15,8 +15,10 @@ from topics.turns import Holder
 T = TypeVar("T")
 
 #: Marks a forwarded request with the plan of the node that sent it. The receiving node answers it, and waits if it is
-#: not the owner yet; if it has a newer plan, it forwards the request again.
+#: not the owner yet; if it has a newer plan, it forwards the request again. With `STANDBY` it answers at once, as the
+#: owner or while that is away.
 FORWARDED: Final = b"x-earshot-forwarded"
+STANDBY: Final = b"standby"
 #: How long a request waits, from its arrival.
 WAIT_SECONDS: Final = 4.5
 #: Requests that wait at a time, and those of one project.
@@ -62,10 +64,17 @@ class Takeovers:
         organization = Places(WAITING // 2, FULL)
         self._places = HolderQuota(Places(PROJECT_WAITING, FULL), organization, Places(WAITING, FULL), 1)
 
-    async def ask(self, call: Call, ids: Placed, id: str, ask: Callable[[str], Awaitable[T]]) -> T | None:
+    async def ask(
+        self,
+        call: Call,
+        ids: Placed,
+        id: str,
+        ask: Callable[[str], Awaitable[T]],
+        stand_in: Callable[[], Awaitable[T | None]] | None = None,
+    ) -> T | None:
         """Return what the owner of an id answers to `ask`, which gets its URL; None if this node is the owner.
 
-        If an owner is away, ask the next one.
+        If an owner is away, take what `stand_in` answers for it, or ask the next owner.
 
         Raises:
             NotOwned: another node has forwarded the request, and this one is not the owner.
@@ -73,15 +82,22 @@ class Takeovers:
             Unavailable: too many requests wait.
         """
         lost = None
-        while (owner := await self._owner(call, ids, id, lost)) is not None:
+        while True:
+            now = ids.owner(id)
+            is_away = ids.is_moving(id) if now is None else now == lost
+            if is_away and stand_in is not None and (answer := await stand_in()) is not None:
+                return answer
+            if (owner := await self._owner(call, ids, id, lost)) is None:
+                return None
             call.owner = owner
             try:
                 return await ask(owner)
             except OwnerAway:
-                if _now() >= _give_up_at(call):
-                    raise
                 lost = owner
-        return None
+                if _now() >= _give_up_at(call):
+                    if stand_in is None or (answer := await stand_in()) is None:
+                        raise
+                    return answer
 
     async def _owner(self, call: Call, ids: Placed, id: str, lost: str | None) -> str | None:
         """Return the node to ask, None if it is this one; wait if the partition moves, or its owner is `lost`."""

@@ -37,6 +37,7 @@ HEADERS: Final = {
     "content-range": "Total number of bytes.",
     "www-authenticate": "The scheme of the key.",
 }
+AS_OF: Final = "Only of an answer by a stand-by, while the owner is away: a time up to which it knows everything."
 #: Bodies that are raw files.
 BINARY: Final[Json] = {"type": "string", "format": "binary"}
 #: Headers that the documents omit.
@@ -237,6 +238,8 @@ class _Writer:
         responses: Json = {}
         for status, answers in one.answers.items():
             responses[str(status)] = self._answer(answers if isinstance(answers, tuple) else (answers,))
+            if one.description.standby:
+                responses[str(status)].setdefault("headers", {})["Earshot-As-Of"] = _header(AS_OF)
         for fault in (*self._implied(one.description), *one.faults):
             reply = self._reply(part, fault)
             response = responses.setdefault(str(reply.status), {"description": phrase(reply.status)})

@@ -26,6 +26,7 @@ READ: Final = (
     "Content-Disposition",
     "Content-Range",
     "ETag",
+    "Earshot-As-Of",
     "Earshot-Job",
     "Earshot-Model",
     "Earshot-Note",

@@ -127,6 +127,8 @@ class Description(msgspec.Struct, frozen=True):
     faults: tuple[Fault, ...] | Callable[[], tuple[Fault, ...]] = ()
     #: What follows the text of the docstring.
     text: str = ""
+    #: A stand-by may answer while the owner is away.
+    standby: bool = False
 
     def __call__(self, handler: Handler[C]) -> "Operation[C]":
         return Operation(handler, self)

@@ -35,6 +35,9 @@ _FIT_FOR_A_LOG: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 #: Answers a request, with the context of its room: the ports and the memory that the room's operations share.
 Handler = Callable[[Call, C], Awaitable[Reply | StreamReply]]
 
+#: Answers a request like a handler with its context.
+StandIn = Callable[[Call], Awaitable[Reply | StreamReply]]
+
 #: Their refusals are logged only at debug level, because they come every few seconds.
 PROBES: Final = frozenset({"healthz", "readyz"})
 
@@ -42,8 +45,11 @@ PROBES: Final = frozenset({"healthz", "readyz"})
 class OtherNodes(Protocol):
     """Finds the node that owns the subject of a request, and forwards the request to it."""
 
-    async def answer(self, call: Call) -> Reply | StreamReply | None:
-        """Return the other node's answer, None if this node is to answer."""
+    async def answer(self, call: Call, stand_in: StandIn | None = None) -> Reply | StreamReply | None:
+        """Return the other node's answer, None if this node is to answer.
+
+        While that node is away, `stand_in` may answer, from what this node stands by for.
+        """
 
 
 class InterfacePart(msgspec.Struct, frozen=True):
@@ -60,8 +66,10 @@ class InterfacePart(msgspec.Struct, frozen=True):
 class Endpoint(Generic[C]):
     """The ASGI endpoint of one handler."""
 
-    def __init__(self, handler: Handler[C], context: C, part: InterfacePart) -> None:
+    def __init__(self, handler: Handler[C], context: C, part: InterfacePart, standby: C | None = None) -> None:
+        """Answer with the context `standby`, if there is one, what this node stands by for."""
         self.name = handler.__name__
+        self._stand_in: StandIn | None = None if standby is None else lambda call: handler(call, standby)
         self._handler = handler
         self._context = context
         self._part = part
@@ -74,7 +82,7 @@ class Endpoint(Generic[C]):
         reply: Reply | StreamReply | None
         try:
             placement = self._part.placement
-            reply = None if placement is None else await placement.answer(call)
+            reply = None if placement is None else await placement.answer(call, self._stand_in)
             if reply is None:
                 call.owner = None
                 reply = await self._handler(call, self._context)

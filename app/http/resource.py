@@ -49,9 +49,14 @@ class Part(msgspec.Struct, Generic[C], frozen=True, kw_only=True):
 class Resource:
     """The ASGI endpoint of a path."""
 
-    def __init__(self, handlers: Mapping[str, Handler[C]], context: C, part: InterfacePart) -> None:
-        self._endpoints = {method: Endpoint(handler, context, part) for method, handler in handlers.items()}
-        if "GET" in handlers:
+    def __init__(
+        self, operations: Mapping[str, Operation[C]], context: C, part: InterfacePart, standby: C | None
+    ) -> None:
+        self._endpoints: dict[str, Endpoint[Any]] = {
+            method: Endpoint(one.handler, context, part, standby if one.description.standby else None)
+            for method, one in operations.items()
+        }
+        if "GET" in operations:
             self._endpoints["HEAD"] = self._endpoints["GET"]
         self._other = Endpoint(_not_allowed(self._endpoints, part.error), None, part)
 
@@ -77,13 +82,17 @@ def mount(
     room: BodyQuota,
     placement: OtherNodes | None = None,
     prefix: str | None = None,
+    standby: C | None = None,
 ) -> list[Route]:
-    """Return the routes of a part, under its own prefix or another."""
+    """Return the routes of a part, under its own prefix or another.
+
+    With the context `standby`, operations of stand-bys read what this node stands by for.
+    """
     shared = InterfacePart(part.error, meters, room, placement)
     return [
         Route(
             (part.prefix if prefix is None else prefix) + path,
-            Resource({method: one.handler for method, one in row.items()}, context, shared),
+            Resource(row, context, shared, standby),
         )
         for path, row in part.table.items()
     ]

@@ -27,7 +27,7 @@ from app.jobs.reads import JOB, SHARED_KEY, shared_job
 from app.jobs.rendering import JobReading
 from app.shared_descriptions import BROKEN, NO_BUFFERS
 from topics import keys
-from topics.errors import BadRequest, EarshotError
+from topics.errors import BadRequest, EarshotError, Unavailable
 from topics.jobs.rules import Entry, JobState
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -42,6 +42,7 @@ LAST_EVENT: Final = Parameter(
 
 @operation(
     "GET /jobs/{job_id}/stream",
+    standby=True,
     origin="public-clients",
     key=SHARED_KEY,
     parameters=(JOB, LAST_EVENT),
@@ -58,6 +59,8 @@ async def follow_job(call: Call, context: JobContext) -> StreamReply:
     """
     reading = await shared_job(call, context)
     revision = parse_revision(call.header(b"last-event-id").decode("latin-1"))
+    if reading.view.standby and revision > reading.head.revision:
+        raise Unavailable("the stand-by does not have this event")
     # Of another life of the job: all of it follows.
     known = revision if revision <= reading.head.revision else 0
     return StreamReply(200, HEADERS.copy(), _events(context, reading.job, known))

@@ -31,6 +31,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 @operation(
     "GET /jobs/{job_id}",
+    standby=True,
     origin="contract",
     key=PROJECT_KEY,
     parameters=(JOB,),

@@ -23,7 +23,7 @@ from app.sessions.answers import SESSION_EVENTS, LiveBehind, LiveDeleted, LiveEn
 from app.sessions.cursors import Place, next_window, parse
 from app.sessions.examples import HEARD, ID, LISTED
 from app.sessions.live_rendering import PIECE, ended_event, session_event, window_events
-from app.sessions.rendering import readable_windows
+from app.sessions.rendering import check_known, readable_windows
 from app.sessions.session_context import SessionContext
 from app.sessions.socket_events import TYPES, Event, EventReader, wanted_types
 from app.sessions.socket_messages import SOUND_EVENTS, Loudness
@@ -80,6 +80,7 @@ def types_by_name(*kinds: type[Named]) -> dict[str, Any]:
 
 @operation(
     "GET /audio_sessions/{session_id}/live",
+    standby=True,
     key=SESSION_KEY,
     parameters=(
         SESSION,
@@ -115,10 +116,14 @@ async def follow_session(call: Call, context: SessionContext) -> Reply | StreamR
     session, view = await allowed_session(call, context)
     holder = call.holder
     if (types := query_parameters(call.scope).get(EVENTS)) is not None:
-        events = EventReader(context.renderer, session, view.opened, *_first_event(call, session, view, types))
+        begin, wanted = _first_event(call, session, view, types)
+        check_known(view, next_window(begin))
+        events = EventReader(context.renderer, session, view.opened, begin, wanted)
         news, with_levels = _event_news(events), events.tells_levels
     else:
-        reader = WindowReader(context, session, _first_window(call, session, view), ids=True)
+        first = _first_window(call, session, view)
+        check_known(view, first)
+        reader = WindowReader(context, session, first, ids=True)
         news, with_levels = reader.events, True
     return listening(call, context, holder, _followed(context, holder, news, with_levels))
 

@@ -21,7 +21,7 @@ from app.sessions.commands import (
 from app.sessions.cursors import parse
 from app.sessions.examples import BASE64, EVENTS, ID
 from app.sessions.reads import AFTER, BOOL, COUNT, MODEL, OFFSET, PAGE, error_member, offset_of, with_model
-from app.sessions.rendering import readable_windows
+from app.sessions.rendering import check_known, readable_windows
 from app.sessions.requests import PREDICT, PredictRequest, read_audio
 from app.sessions.session_context import SessionContext
 from app.sessions.waiting import NO_SUCH_SESSION, SESSION, SESSION_KEY, allowed_session, awaited_view, session_view
@@ -41,6 +41,7 @@ LIMIT: Final = IntegerParameter("limit", COUNT.text, PAGE, 1, PAGE)
 
 @operation(
     "GET /audio_sessions/{session_id}/results",
+    standby=True,
     origin="public-clients",
     key=SESSION_KEY,
     parameters=(SESSION, integer_query(OFFSET), AFTER, integer_query(LIMIT)),
@@ -60,6 +61,7 @@ async def read_results(call: Call, context: SessionContext) -> Reply:
     session, view = await allowed_session(call, context)
     query = query_parameters(call.scope)
     offset, limit = offset_of(session, query), LIMIT.read(query)
+    check_known(view, offset)
 
     def complete(view: SessionView) -> bool:
         return view.head.finished or view.head.state is SessionState.WRITABLE

@@ -11,7 +11,7 @@ from app.http.replies import Reply, json_reply_of_bytes
 from app.sessions.answers import Page, Sense, SessionRefs, SessionStatus
 from app.sessions.cursors import next_window, parse
 from app.sessions.examples import EVENTS, ID
-from app.sessions.rendering import readable_windows
+from app.sessions.rendering import check_known, readable_windows
 from app.sessions.session_context import SessionContext
 from app.sessions.tokens import PageTokens
 from app.sessions.waiting import NO_SUCH_SESSION, SESSION, SESSION_KEY, allowed_session, awaited_view
@@ -46,6 +46,7 @@ class PageRequest(msgspec.Struct, frozen=True):
 
 @operation(
     "GET /audio_sessions/{session_id}/status",
+    standby=True,
     origin="contract",
     key=SESSION_KEY,
     parameters=(
@@ -81,12 +82,13 @@ async def read_status(call: Call, context: SessionContext) -> Reply:
     """
     session, view = await allowed_session(call, context)
     page = _page_request(call, context, session)
+    check_known(view, page.offset)
 
     def complete(view: SessionView) -> bool:
         total = readable_windows(view)
-        if view.head.ending and page.offset + page.count >= total:
+        if view.head.ending and not view.standby and page.offset + page.count >= total:
             return False
-        pending = not view.head.finished if page.follows else view.head.in_progress
+        pending = not view.head.finished if page.follows else view.in_progress
         return total > page.offset or not pending
 
     view = await awaited_view(call, context, session, view, complete)
@@ -130,7 +132,7 @@ def _status(context: SessionContext, session: str, view: SessionView, page: Page
         following = f',"next_token":"{token}"'
     opening = (
         f'{{"state":"{head.state}",{error_member(head)}"refs":{{"session_id":"{session}","chunk_sequence":{head.next}}},'
-        f'"inference":{{"in_progress":{BOOL[head.in_progress]},"page":{{"count":{end - page.offset},'
+        f'"inference":{{"in_progress":{BOOL[view.in_progress]},"page":{{"count":{end - page.offset},'
         f'"offset":{page.offset},"total":{total}{following}}},"results":['
     )
     events = context.renderer.events(session, view.opened, page.offset, end)

@@ -77,6 +77,12 @@ class EventRenderer:
         return WindowRenderer(self._sessions.tags(model), default, dict(sensitivities))
 
 
+def check_known(view: SessionView, windows: int) -> None:
+    """Raise Unavailable if a stand-by lacks some of the windows that a reader may have seen."""
+    if view.standby and not view.head.ended and windows > readable_windows(view):
+        raise Unavailable("the stand-by does not have these windows")
+
+
 def readable_windows(view: SessionView) -> int:
     """Return how many windows clients may see.
 

@@ -31,6 +31,7 @@ from streams.embedded.marks import FILE as MARKS
 from streams.embedded.marks import Marks
 from streams.embedded.salvage import SKIPPED, Kept, NewLog
 from streams.log import StoredRecord
+from streams.tables.partition_rows import decode_folded
 from streams.tables.remains import remains as table_remains
 from topics import catalog, keys
 from topics.catalog import CHANGELOG, TopicPartition
@@ -38,7 +39,6 @@ from topics.errors import ServiceError
 
 #: The most sessions, jobs and offset ranges of a partition that are listed; the rest are counted.
 NAMED: Final = 20
-_positions: Final = msgspec.msgpack.Decoder(dict[str, int])
 
 
 def salvage(settings: Settings) -> list[str]:
@@ -227,7 +227,7 @@ class _Rows:
         self._next += 1
         key = record.key or b""
         if key == keys.POSITIONS and record.value is not None:
-            self.positions = _positions.decode(record.value)
+            self.positions = decode_folded(record.value).positions
         ids = self._ids.get(key[:1])
         id_, kind = key[1 : 1 + keys.ID_LENGTH], key[1 + keys.ID_LENGTH :]
         if ids is not None and kind in (b"", keys.HEAD):

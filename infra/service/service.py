@@ -342,6 +342,7 @@ class EarshotService:
         ports = Ports(
             sessions=node.sessions,
             jobs=node.jobs,
+            standby=node.standby,
             directory=SqlDirectory(self.database),
             prober=jobs.prober,
             speakers=jobs.speakers,

@@ -76,8 +76,16 @@ class Intake(Fold[H], Generic[H, C]):
         self.answer(draft, id, command, step.verdict)
 
     def answer(self, draft: Draft[H], id: str, command: C, verdict: Verdict) -> None:
-        """Resolve a verdict once the draft is written."""
-        self._answers.append((command.command, verdict))
+        """Resolve a verdict once the draft is written; that of a deletion when no stand-by shows the id any more."""
+        if isinstance(command, Deleted | Removed):
+            self.answer_logged(draft, draft.store.row_key(id, keys.HEAD), command, verdict)
+        else:
+            self._answers.append((command.command, verdict))
+
+    def answer_logged(self, draft: Draft[H], key: bytes, command: C, verdict: Verdict) -> None:
+        """Resolve a verdict once the changelog has a row of the draft, or its deletion."""
+        logged = partial(self.verdicts.resolve, command.command, verdict)
+        draft.after(partial(draft.store.partition.write_again, [key], logged))
 
     def _fold_again(self, draft: Draft[H], id: str, head: H, command: C, arrival: Arrival) -> None:
         """Rewrite the rows of a command folded before the last stop, because the changelog may lack them.

@@ -72,10 +72,10 @@ class Plan(msgspec.Struct, frozen=True, array_like=True):
     generation: int
     #: The member id of the node that it is for.
     member: str
-    #: The nodes that may have partitions, and for each partition the place of its owner among them.
+    #: The nodes that may have partitions, and for each partition the places of its owner and its stand-bys among them.
     peers: tuple[Peer, ...]
     owners: dict[int, int]
-    standbys: tuple[int, ...]
+    standbys: dict[int, list[int]]
     #: Why this node gets no partitions, None if it does.
     refused: str | None = None
     #: Those of the standbys that the node gets once it says that they are ready.
@@ -157,6 +157,10 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
         peers = tuple(Peer(id, node.url, node.holder.run, node.holder.pid) for id, node in staying.items())
         places = {id: place for place, id in enumerate(staying)}
         owners = {number: places[id] for id, assignment in shares.items() for number in assignment.owned}
+        standbys: dict[int, list[int]] = {}
+        for id, assignment in shares.items():
+            for number in assignment.standbys:
+                standbys.setdefault(number, []).append(places[id])
         _, generation = self.place()
         nothing = {id: ConsumerProtocolMemberAssignment(VERSION, [], b"") for id in members.keys() - nodes.keys()}
         return nothing | {
@@ -165,11 +169,14 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
                 [(self._topic, sorted(assignment.owned))],
                 self.seal.put(
                     PLAN,
-                    _encode(Plan(generation, id, peers, owners, tuple(standbys), excluded.get(id), tuple(coming))),
+                    _encode(
+                        Plan(
+                            generation, id, peers, owners, standbys, excluded.get(id), tuple(sorted(assignment.coming))
+                        )
+                    ),
                 ),
             )
             for id, assignment in shares.items()
-            for standbys, coming in [(sorted(assignment.standbys), sorted(assignment.coming))]
         }
 
     def on_assignment(self, assignment: ConsumerProtocolMemberAssignment) -> None:
@@ -196,8 +203,17 @@ class Assignor(AbstractPartitionAssignor):  # type: ignore[misc]
         self._held += sorted(owned - set(self._held))
         urls = {number: peer.url for number, peer in owners.items()}
         others = frozenset(peer.url for peer in plan.peers) - {self._url}
+        standbys = {number: [plan.peers[place] for place in places] for number, places in plan.standbys.items()}
         self.assignment = Assignment(
-            owned, frozenset(plan.standbys) - owned, urls, coming=frozenset(plan.coming), others=others
+            owned,
+            frozenset(number for number, some in standbys.items() if any(one.id == plan.member for one in some))
+            - owned,
+            urls,
+            coming=frozenset(plan.coming),
+            others=others,
+            standby_urls={
+                number: [one.url for one in some if one.id != plan.member] for number, some in standbys.items()
+            },
         )
 
     def read(self, metadata: bytes) -> Member | None:

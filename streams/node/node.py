@@ -29,6 +29,7 @@ from streams.node.placement import everything
 from streams.node.ports import JobsPort, SessionsPort
 from streams.node.sender import RecordSender
 from streams.node.sessions import SessionWorkload
+from streams.node.standby_reads import NodeStandby, StandbyJobs, StandbyReads, StandbySessions
 from streams.node.tasks import Tasks
 from streams.node.workload import Workload
 from streams.services.service import JobService
@@ -99,11 +100,15 @@ class Node(mode.Service):  # type: ignore[misc]
         ports = (self.owners, self.sender, self.followers, models, self.deleted_projects)
         tallies = options.tallies or (lambda kind: None)
         project_sessions, project_jobs = tallies("sessions"), tallies("jobs")
-        self.sessions = SessionsPort(
-            *ports, options.project_sessions, project_sessions, listeners, self.session_workload.intake
-        )
+        of_sessions = (*ports, options.project_sessions, project_sessions, listeners, self.session_workload.intake)
         recordings, pictures = self.job_workload.recordings, self.job_workload.pictures
-        self.jobs = JobsPort(*ports, options.project_jobs, project_jobs, recordings, pictures)
+        of_jobs = (*ports, options.project_jobs, project_jobs, recordings, pictures)
+        self.sessions, self.jobs = SessionsPort(*of_sessions), JobsPort(*of_jobs)
+        #: None if no other node can own a partition.
+        self.standby: NodeStandby | None = None
+        if not backend.exclusive:
+            reads = StandbyReads(self.owners, self.partitions.standbys, backend)
+            self.standby = NodeStandby(reads, StandbySessions(reads, *of_sessions), StandbyJobs(reads, *of_jobs))
 
     @property
     def served(self) -> asyncio.Event:

@@ -120,6 +120,7 @@ class PartitionOwner:
         """Start answering requests, unless stopped; everything on the log at the takeover is folded."""
         self.serving = self.stopped is None
         self.waiting = None
+        self.rows.thaw()
 
     def pause(self) -> None:
         """Take no more commands: another node owns the partition. Those in flight still get their verdicts."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from streams.node.owner import PartitionOwner
@@ -41,6 +41,8 @@ class Owners:
         self.generation = 0
         #: The node is about to stop, and gives new sessions and jobs to others.
         self.leaving = False
+        #: URLs of the other nodes that stand by for a partition, by number.
+        self.standbys_elsewhere: Mapping[int, Sequence[str]] = {}
         self._changed = asyncio.Event()
 
     def __iter__(self) -> Iterator[PartitionOwner]:

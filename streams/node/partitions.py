@@ -166,10 +166,13 @@ class Partitions:
         self._close([number for number in here if number not in assignment.owned], ELSEWHERE)
         self.owners.elsewhere, self.owners.generation = assignment.urls, assignment.generation
         self.owners.others, self._coming = assignment.others, assignment.coming
+        self.owners.standbys_elsewhere = assignment.standby_urls
         fresh = sorted(assignment.owned - here.keys())
         self.standbys.assign(assignment.standbys, assignment.owned)
         for number in fresh:
             self._begin(number)
+        # Those of stand-bys: there may be an owner now.
+        self._followers.lose(lambda id: self.owners.number(id) not in here)
         self.owners.note_change()
         log.info("node.assigned", partitions=len(here), new=len(fresh), standbys=len(assignment.standbys))
 
@@ -219,6 +222,8 @@ class Partitions:
                     owner.take_rows(await self.standbys.promote(owner.number))
                 await self.takeover.run(owner, self._survey)
                 owner.serve()
+                # Until now they read what is being taken over.
+                self._followers.lose(lambda id: self.owners.number(id) == owner.number)
                 unfinished = sum([await work.begin(owner) for work in self._works])
                 break
             except (DatabaseDamaged, TableOutdated) as error:
@@ -254,6 +259,8 @@ class Partitions:
         """Stop serving a partition until an operator decides; the operator's page and the service log report it."""
         log.error("partition.stopped", partition=owner.number, error=str(error))
         owner.stopped, owner.serving, owner.waiting = str(error), False, None
+        if owner.has_table:
+            owner.rows.thaw()
         owner.refuse(f"partition {owner.number} has stopped: {error}")
         self._drop_work([owner.number])
         self._spawn(owner, self._await_decision(owner, error), "stopped")

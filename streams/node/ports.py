@@ -12,6 +12,7 @@ import xxhash
 from streams.audio import raw_check
 from streams.folding.followers import Follower, Followers, Subscription
 from streams.folding.head_store import H, HeadStore, Listed
+from streams.jobs.job_store import JobStore
 from streams.jobs.pictures import JobPictures
 from streams.jobs.recording import NOT_KEPT, JobRecordings
 from streams.models.loaded_models import LoadedModels
@@ -20,6 +21,7 @@ from streams.node.owners import Owners
 from streams.node.sender import RecordSender
 from streams.sessions.intake import SessionIntake
 from streams.sessions.listeners import Listeners, ProjectFollower, Tap
+from streams.sessions.store import SessionStore
 from topics.catalog import COMMANDS, JOB_COMMANDS
 from topics.choices import Choices
 from topics.errors import AudioError, Damaged, RecordError, Unauthorized, Unavailable
@@ -179,8 +181,12 @@ class SessionsPort(_Port):
         digest = self._intake.digest(self._owners.serving(session).sessions, session, number)
         return digest == xxhash.xxh3_128_digest(data)
 
+    def _readable(self, session: str) -> SessionStore:
+        """Return the store that has a session, if it may be shown now."""
+        return self._owners.for_reading(session).sessions
+
     def view(self, session: str) -> SessionView | None:
-        store = self._owners.for_reading(session).sessions
+        store = self._readable(session)
         try:
             head = store.head(session)
             gone = head is None or head.state is SessionState.DELETED
@@ -192,7 +198,7 @@ class SessionsPort(_Port):
         return SessionView(opened, head)
 
     def windows(self, session: str, first: int, count: int) -> Sequence[Windows]:
-        store = self._owners.for_reading(session).sessions
+        store = self._readable(session)
         start = first // BLOCK_WINDOWS
         pieces: list[Windows] = []
         position = start * BLOCK_WINDOWS
@@ -206,7 +212,7 @@ class SessionsPort(_Port):
         return pieces
 
     def embeddings(self, session: str, first: int, stop: int) -> Sequence[bytes]:
-        store, number = self._owners.for_reading(session).sessions, first // BLOCK_WINDOWS
+        store, number = self._readable(session), first // BLOCK_WINDOWS
         found: list[bytes] = []
         for block in store.blocks(session, number, -(-stop // BLOCK_WINDOWS)):
             windows = len(block.scores) // len(self.tags(block.model))
@@ -257,8 +263,12 @@ class JobsPort(_Port):
             self._check_project(command.project)
         return await self._sender.submit(JOB_COMMANDS, job, command)
 
+    def _readable(self, job: str) -> JobStore:
+        """Return the store that has a job, if it may be shown now."""
+        return self._owners.for_reading(job).jobs
+
     def view(self, job: str) -> JobView | None:
-        store = self._owners.for_reading(job).jobs
+        store = self._readable(job)
         try:
             head = store.head(job)
             accepted = store.accepted(job) if head is not None and head.visible else None
@@ -274,7 +284,7 @@ class JobsPort(_Port):
         return [(entry.time_ms, entry.id, JobView(accepted, entry.head)) for entry, accepted in views if accepted]
 
     def portion(self, job: str, service: Service, number: int) -> bytes | None:
-        return self._owners.for_reading(job).jobs.portion(job, service, number)
+        return self._readable(job).portion(job, service, number)
 
     async def picture(self, job: str, wait_s: float) -> Picture:
         view = self.view(job)

@@ -16,7 +16,7 @@ async def note_positions(owner: PartitionOwner, backend: LogBackend, may_append:
     """Log how far an owner's topics are folded, after the resulting rows, so that positions never lead them."""
     if (positions := owner.positions()) == owner.noted:
         return
-    owner.noted = positions
+    owner.noted, folded_ms = positions, backend.log_ms()
     for _ in owner.rows.log_heads():
         await asyncio.sleep(0)
         if owner.closed or not may_append():
@@ -24,7 +24,12 @@ async def note_positions(owner: PartitionOwner, backend: LogBackend, may_append:
             return
     gaps, logged = owner.unread_gaps, owner.rows.unlogged
     appended = backend.writer.append(
-        CHANGELOG, owner.number, POSITIONS, encode_positions(positions), bounded=False, epoch=owner.rows.epoch
+        CHANGELOG,
+        owner.number,
+        POSITIONS,
+        encode_positions(positions, folded_ms),
+        bounded=False,
+        epoch=owner.rows.epoch,
     )
 
     def note(done: asyncio.Future[Ack]) -> None:
@@ -35,9 +40,8 @@ async def note_positions(owner: PartitionOwner, backend: LogBackend, may_append:
         if owner.sessions.behind:
             owner.noted = None  # Rows of the changelog are not in the table yet.
             return
-        ack = done.result()
         try:
-            owner.rows.note(positions, ack.offset + 1, ack.timestamp, logged)
+            owner.rows.note(positions, done.result().offset + 1, folded_ms, logged)
             owner.aside.forget(positions)
         except Unavailable:
             owner.noted = None  # The next round logs them again.

@@ -164,6 +164,9 @@ class RecordSender:
         def finish(answer: Answer) -> None:
             owner.awaited.discard(call)
             self.verdicts.forget(command.command)
+            if isinstance(command, Deleted | Removed) and owner.unread_gaps:
+                # The deletion may be behind the epoch of a later owner, and so be none for stand-bys.
+                answer = Unavailable("another owner may have written records", uncertain=True)
             answered(answer)
 
         value = record_codec.encode(command)

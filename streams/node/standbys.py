@@ -57,6 +57,11 @@ class Standbys:
     def __iter__(self) -> Iterator[PartitionRows]:
         return iter([standby.rows for standby in self._open.values()])
 
+    def get(self, number: int) -> PartitionRows | None:
+        """Return the open table of a partition, None if there is none or it takes no records."""
+        standby = self._open.get(number)
+        return None if standby is None or standby.fault is not None else standby.rows
+
     def places(self) -> dict[int, tuple[int, str | None]]:
         """Return how far each partition to follow is applied, by number, and why it is not followed now."""
         there: dict[int, tuple[int, str | None]] = dict.fromkeys(self._wanted, (0, "its table is not open"))
@@ -82,6 +87,7 @@ class Standbys:
     def demote(self, rows: PartitionRows, fault: Exception | None = None) -> None:
         """Take back the table of a lost partition, with its fault to mend if any; `assign` decides if it stays open."""
         rows.epoch = 0
+        rows.thaw()
         self._open[rows.number] = _Standby(rows, fault or rows.damage)
 
     def assign(self, numbers: Set[int], owned: Set[int]) -> None:

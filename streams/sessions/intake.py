@@ -65,9 +65,7 @@ class SessionIntake(Intake[SessionHead, SessionCommand]):
     def answer(self, draft: Draft[SessionHead], id: str, command: SessionCommand, verdict: Verdict) -> None:
         """Resolve a verdict; accepted rules are logged first, since no record says at which window they begin."""
         if isinstance(command, Tuned) and verdict.status == HTTPStatus.NO_CONTENT:
-            logged = partial(self.verdicts.resolve, command.command, verdict)
-            rules = draft.store.row_key(id, keys.RULES)
-            draft.after(partial(draft.store.partition.write_again, [rules], logged))
+            self.answer_logged(draft, draft.store.row_key(id, keys.RULES), command, verdict)
         else:
             super().answer(draft, id, command, verdict)
 

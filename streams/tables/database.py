@@ -22,6 +22,7 @@ from streams.disk import (
     scan,
 )
 from streams.sequence import gap
+from topics import keys
 from topics.errors import Unavailable
 
 WRITE_BUFFER: Final = 8 * 1024 * 1024
@@ -29,6 +30,8 @@ BLOCK_CACHE: Final = 32 * 1024 * 1024
 OPEN_FILES: Final = 64
 #: How much of a deleted key is noted until it is erased: the kind of the row and five letters of an id.
 NOTED_BYTES: Final = 6
+#: What rocksdict says of a key that a snapshot does not have.
+MISSING: Final = "key not found"
 DISK_FULL: Final = "the disk under the tables is full"
 
 
@@ -37,6 +40,9 @@ class TableDatabase(DiskDatabase):
 
     Each method raises DatabaseFailed if RocksDB fails, and DatabaseDamaged if its files are damaged.
     """
+
+    #: The rows kept by `freeze`.
+    before: "TableSnapshot | None" = None
 
     def __init__(self, path: Path, options: Callable[[], rocksdict.Options]) -> None:
         self.damage: DatabaseDamaged | None = None
@@ -109,6 +115,21 @@ class TableDatabase(DiskDatabase):
                 raise
             raise self._failure(error) from error
 
+    def freeze(self) -> None:
+        """Keep the rows as they are in `before`, until `thaw`."""
+        self.before = TableSnapshot(self)
+
+    def thaw(self) -> None:
+        """Drop the rows kept by `freeze`. Idempotent."""
+        if self.before is not None:
+            self.before.close()
+            self.before = None
+
+    def revive(self) -> bool:
+        if self.full is not None:
+            self.thaw()  # It would keep the database open.
+        return super().revive()
+
     def erase(self) -> None:
         """Rewrite the files that hold rows deleted before `deletions.begin`. For a worker thread; `close` stops it."""
         with self._failing():
@@ -116,8 +137,37 @@ class TableDatabase(DiskDatabase):
                 self.forget(noted)
 
     def close(self) -> None:
+        self.thaw()
         with self._failing():
             super().close()
+
+
+class TableSnapshot:
+    """Reads the rows of a table as they were. Any thread. Until `close` the database stays open, and erases nothing."""
+
+    def __init__(self, database: TableDatabase) -> None:
+        self._database = database
+        with database._failing():
+            self._rocks = database.rocks.snapshot()
+
+    def get(self, key: bytes) -> bytes | None:
+        try:
+            value: bytes = self._rocks[key]
+        except Exception as error:
+            if str(error) == MISSING:
+                return None
+            raise self._database._failure(error) from error
+        return value
+
+    def scan(self, lower: bytes, upper: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield rows whose keys differ in their numbers alone. A cursor of rocksdict would see later writes."""
+        for number in range(keys.number_of(lower), keys.number_of(upper)):
+            if (value := self.get(key := keys.numbered(lower, number))) is not None:
+                yield key, value
+
+    def close(self) -> None:
+        """Release the database; whoever still reads gets DatabaseFailed."""
+        del self._rocks
 
 
 class Databases:

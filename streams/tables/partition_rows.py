@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Final
 
@@ -10,9 +11,10 @@ import msgspec
 from streams.disk import DatabaseDamaged, DatabaseFailed
 from streams.folding.head_store import above
 from streams.log import LogWriter, StoredRecord
-from streams.tables.database import TableDatabase
+from streams.tables.database import TableDatabase, TableSnapshot
 from topics.catalog import CHANGELOG, KEEP_TOMBSTONES_MS
 from topics.errors import RecordError
+from topics.folding import Folded
 from topics.keys import AUDIO, EPOCH, ID_LENGTH, JOB, NEWEST, POSITIONS, SESSION, is_head
 
 #: A table is too old once it has been behind its changelog for this share of the tombstones' lifetime.
@@ -42,11 +44,13 @@ class Applied(msgspec.Struct, frozen=True, array_like=True):
     stale: tuple[bytes, ...] = ()
     #: The identity of the changelog's log, b"" if unknown.
     log: bytes = b""
+    #: Its owner may have folded commands again that the changelog is past: what they deleted may be here meanwhile.
+    folding: bool = False
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _applied: Final = msgspec.msgpack.Decoder(Applied)
-_positions: Final = msgspec.msgpack.Decoder(dict[str, int])
+decode_folded: Final = msgspec.msgpack.Decoder(Folded).decode
 _keys: Final = msgspec.msgpack.Decoder(list[bytes])
 
 
@@ -86,7 +90,7 @@ class PartitionRows:
         self._coming: dict[bytes, bytes] = {}
         #: Keys of sessions' heads that changed since they were logged last, in order.
         self._heads: dict[bytes, None] = {}
-        #: Held during `apply`, `begin` and `close`.
+        #: Held during `apply`, `begin`, `close` and `still`.
         self._lock = threading.Lock()
 
     # --- the database: any thread -----------------------------------------------------------------------------------
@@ -99,6 +103,12 @@ class PartitionRows:
 
     def skip_scan(self, lower: bytes, upper: bytes, following: Callable[[bytes], bytes]) -> Iterator[bytes]:
         return self._database.skip_scan(lower, upper, following)
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """Let no thread apply records meanwhile, so that several reads fit together."""
+        with self._lock:
+            yield
 
     def revive(self) -> bool:
         return self._database.revive()
@@ -178,11 +188,16 @@ class PartitionRows:
         with self._lock:
             # Written before any row of this owner: a table without an age would count as new after a day. Keys stay
             # stale until `note`, because the rewrites may be dropped, and the next owner may get this table.
-            self._write_applied({}, Applied(offset, epoch, at_ms, self.applied.stale))
+            self._write_applied({}, Applied(offset, epoch, at_ms, self.applied.stale, folding=True))
+            self._database.freeze()
             self.epoch = epoch
             # The changelog, which the table now has, tells what became of them.
             self._coming.clear()
         self.write_stale()
+
+    def thaw(self) -> None:
+        """Drop the rows as of `begin`. Idempotent."""
+        self._database.thaw()
 
     def write_stale(self) -> None:
         """Log the current rows of all keys of which the changelog may have another state."""
@@ -198,21 +213,25 @@ class PartitionRows:
         Raises:
             RecordError: the row cannot be read.
         """
+        return self.folded().positions
+
+    def folded(self) -> Folded:
+        """Return how far the topics are folded into rows of the changelog; raise like `positions`."""
         value = self.get(POSITIONS)
         try:
-            return {} if value is None else _positions.decode(value)
+            return Folded() if value is None else decode_folded(value)
         except msgspec.MsgspecError as error:
             raise RecordError(f"the positions of its topics: {error}") from error
 
     def note(self, positions: Mapping[str, int], applied: int, at_ms: int, logged: int = 0) -> None:
         """Note in the database the positions in the changelog, and that all its records below `applied` are here.
 
-        `at_ms` is the time of the last of these records, and `logged` the number of the last note of deleted rows whose
-        deletions are among them.
+        `at_ms` is a time by which all that was folded is among them, and `logged` the number of the last note of
+        deleted rows whose deletions are.
         """
         now_applied = Applied(applied, max(self.epoch, self.applied.epoch), at_ms)
         done = dict.fromkeys(map(_note_key, range(self._first_unlogged, logged + 1)))
-        self._write_applied({**done, POSITIONS: encode_positions(positions)}, now_applied)
+        self._write_applied({**done, POSITIONS: encode_positions(positions, at_ms)}, now_applied)
         self._first_unlogged = max(self._first_unlogged, logged + 1)
 
     # --- replay -----------------------------------------------------------------------------------------------------
@@ -273,8 +292,9 @@ class PartitionRows:
             changes.pop(EPOCH, None)
             in_table, in_batch = self._rows_of_deleted(changes)
             changes = {**dict.fromkeys(in_table), **changes, **dict.fromkeys(in_batch)}
+            folding = self.applied.folding and POSITIONS not in changes
             at = max(self.applied.at or self.now_ms(), self._fresh_ms, records[-1].timestamp)
-            self._write_applied(changes, Applied(records[-1].offset + 1, epoch, at, tuple(stale)))
+            self._write_applied(changes, Applied(records[-1].offset + 1, epoch, at, tuple(stale), folding=folding))
 
     def _rows_of_deleted(self, changes: dict[bytes, bytes | None]) -> tuple[list[bytes], list[bytes]]:
         """Return the rows of sessions and jobs whose heads are deleted: in the table, and those before in `changes`.
@@ -305,6 +325,11 @@ class PartitionRows:
         self.applied = applied
 
     @property
+    def before(self) -> TableSnapshot | None:
+        """The rows as of `begin`, for readers while the owner folds commands again, until `thaw`."""
+        return self._database.before
+
+    @property
     def has_deletions(self) -> bool:
         """Whether rows of a session or job were deleted since the last note."""
         return self.unlogged >= self._first_unlogged
@@ -331,5 +356,5 @@ def _has_content(key: bytes) -> bool:
     return len(key) > PREFIX and key[:1] in (SESSION, JOB) and key[PREFIX : PREFIX + 1] != AUDIO
 
 
-def encode_positions(positions: Mapping[str, int]) -> bytes:
-    return _encode(dict(positions))
+def encode_positions(positions: Mapping[str, int], at_ms: int = 0) -> bytes:
+    return _encode(Folded(dict(positions), at_ms))

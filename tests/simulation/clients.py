@@ -20,6 +20,8 @@ PATIENCE_SECONDS: Final = 6.0
 #: An owner that learns late of its loss may acknowledge commands, which the next owner finds at its second look at the
 #: log.
 STALE_SECONDS: Final = 6
+#: Share of the readers' looks at a node at what it stands by for.
+STANDBY_SHARE: Final = 0.2
 PROJECTS: Final = ("p0", "p1")
 PATTERN: Final = keys.ALPHABET
 
@@ -34,8 +36,12 @@ class Session:
     chunks: list[bytes] = field(default_factory=list)
     sealed: bool = False
     deleted: bool = False
+    #: Its deletion was confirmed by a 204.
+    confirmed: bool = False
     #: The scores that a reader saw.
     shown: bytes = b""
+    #: A reader was told that no more follow.
+    ended: bool = False
 
 
 def shown(store: SessionStore, session: str) -> bytes:
@@ -109,6 +115,10 @@ class Client:
         while True:
             await asyncio.sleep(0.01 + self._chance.random() * 0.05)
             for node in self._nodes if self.sessions else ():
+                if self._chance.random() < STANDBY_SHARE:
+                    self._read_standby(node, self.sessions[-1])
+                    if len(self.sessions) > 1:
+                        self._read_standby(node, self.sessions[-2])
                 session, stores = self.sessions[-1], node.serving()
                 store = stores.get(keys.partition_of(session.id, node.partitions_count))
                 scores = b"" if store is None else shown(store, session.id)
@@ -117,6 +127,27 @@ class Client:
                     self._wrong(f"{session.id}: {node.name} shows {scores.hex()}, and it was {session.shown.hex()}")
                 if len(scores) > known:
                     session.shown = scores
+
+    def _read_standby(self, node: Node, session: Session) -> None:
+        """Read a session from a stand-by: nothing that was read is missing, and nothing that was deleted is there."""
+        before, confirmed, ended = session.shown, session.confirmed, session.ended
+
+        def seen(store: SessionStore) -> None:
+            head = store.head(session.id)
+            if head is None or head.state is SessionState.DELETED or store.opened(session.id) is None:
+                return
+            scores = shown(store, session.id)
+            short = min(scores, session.shown, key=len)
+            if confirmed:
+                self._wrong(f"{session.id}: the stand-by {node.name} shows it, though it was deleted")
+            if not scores.startswith(before) or not max(scores, session.shown, key=len).startswith(short):
+                self._wrong(f"{session.id}: the stand-by {node.name} shows {scores.hex()}, and it was {before.hex()}")
+            if ended and scores != before:
+                self._wrong(f"{session.id}: the stand-by {node.name} shows {scores.hex()} after the end")
+            session.shown = max(scores, session.shown, key=len)
+            session.ended = session.ended or head.ended
+
+        node.read(session.id, seen)
 
     async def _session(self) -> None:
         chance = self._chance
@@ -176,6 +207,7 @@ class Client:
         if verdict.status != 204 and not (verdict.status == 404 and self._again):
             self._wrong(f"{session.id}: it was not deleted: {verdict}")
         session.deleted = True
+        session.confirmed = verdict.status == 204
 
     async def _submit(
         self, session: Session, make: Callable[[str], SessionCommand], fits: Callable[[Verdict], bool]

@@ -197,7 +197,7 @@ class History:
                 compare_standby(self.sessions, rows.number, PARTITIONS, rows, self.world.wrong)
             if node.ended and not node.disk.errors:
                 self.world.wrong(f"{node.name} ended by itself: {node.failure}")
-            if parked := node.partitions.takeover.parked:
+            if parked := sum(node.partitions.takeover.parked.values()):
                 self.world.wrong(f"{node.name} parked {parked} good records")
 
     # --- counts -----------------------------------------------------------------------------------------------------

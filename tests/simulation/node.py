@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -22,6 +23,7 @@ from streams.node.owners import Owners
 from streams.node.partitions import Partitions
 from streams.node.sender import RecordSender
 from streams.node.sessions import SessionWorkload
+from streams.node.standby_reads import StandbyReads
 from streams.node.tasks import Tasks
 from streams.node.workload import Workload
 from streams.sessions.audio import AudioCache
@@ -144,6 +146,7 @@ class Node:
         self.partitions = Partitions(
             self.owners, backend, databases, (self.sessions,), self.sessions.followers, self.tasks, membership
         )
+        self.reads = StandbyReads(self.owners, self.partitions.standbys, backend)
         self._remains.append((backend, membership, self.tasks, self.partitions))
         world.loop.create_task(self._start(backend), context=self.process.context)
 
@@ -241,6 +244,18 @@ class Node:
         """Return the stand-by tables that it maintains."""
         wanted = self.membership._assignor.assignment.standbys
         return {rows.number: rows for rows in self.partitions.standbys if rows.number in wanted}
+
+    def read(self, session: str, seen: Callable[[SessionStore], None]) -> None:
+        """Have it read a session as while the owner is away, if it stands by for it; `seen` gets what it has."""
+
+        async def read() -> None:
+            with suppress(Unavailable):
+                await self.reads.as_of(session)
+                with self.reads.rows(session).still():
+                    seen(self.reads.session_store(session))
+
+        if not self.process.dead:
+            self._take(read)
 
     def _take(self, request: Request) -> None:
         """Handle a request; one for a dead process waits for the next, unless the machine dies too."""

@@ -14,6 +14,7 @@ from unittest import mock
 import msgspec
 
 from streams.folding import batch, retry
+from streams.folding.command_intake import Intake
 from streams.log import StoredRecord
 from streams.membership import assignor
 from streams.membership.membership import GroupMembership
@@ -21,6 +22,7 @@ from streams.node import takeover
 from streams.node.owner import PartitionOwner
 from streams.node.partitions import Partitions
 from streams.node.sessions import SessionWorkload
+from streams.node.standby_reads import StandbyReads
 from streams.sessions.store import SessionStore
 from streams.sessions.window_writer import WindowWriter
 from streams.tables import partition_rows as module
@@ -201,6 +203,20 @@ def _none_beside_owner(*arguments: Any) -> Iterator[Any]:
     return iter(())
 
 
+# --- 18: stand-bys are read before they have what the changelog has ------------------------------------------------
+
+
+async def _read_at_once(self: StandbyReads, id: str) -> int:
+    return 1
+
+
+# --- 19: a deletion is confirmed before the changelog has it --------------------------------------------------------
+
+
+def _confirm_at_once(self: Intake[Any, Any], draft: Any, id: str, command: Any, verdict: Any) -> None:
+    self._answers.append((command.command, verdict))
+
+
 REGRESSIONS: Final[dict[int | None, Callable[[], AbstractContextManager[Any]]]] = {
     None: nullcontext,
     1: partial(_replaced, Partitions, "lapsed", _stay),
@@ -217,4 +233,6 @@ REGRESSIONS: Final[dict[int | None, Callable[[], AbstractContextManager[Any]]]] 
     15: partial(_wrapping, PartitionRows, "log_first", _log_headless),
     16: partial(_replaced, GroupMembership, "may_read", _read_as_appended),
     17: partial(mock.patch.object, assignor, "_beside_owner", _none_beside_owner),
+    18: partial(_replaced, StandbyReads, "as_of", _read_at_once),
+    19: partial(_replaced, Intake, "answer", _confirm_at_once),
 }

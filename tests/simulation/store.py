@@ -93,6 +93,11 @@ class Database(TableDatabase):
         self._there().write(dict(changes))
         self._disk.threads.step(OVERTAKEN_SHARE)
 
+    def freeze(self) -> None:
+        copy, table = Table(), self._there()
+        copy.rows, copy.keys = dict(table.rows), list(table.keys)
+        self.before = Database(self._disk, copy)  # type: ignore[assignment]
+
     def revive(self) -> bool:
         return True
 

@@ -22,6 +22,8 @@ class JobView(msgspec.Struct, frozen=True):
 
     accepted: Accepted
     head: JobHead
+    #: Of a stand-by: what the owner knows may be more.
+    standby: bool = False
 
 
 class Jobs(Protocol):

@@ -21,6 +21,13 @@ class SessionView(msgspec.Struct, frozen=True):
 
     opened: Opened
     head: SessionHead
+    #: Of a stand-by: what the owner knows may be more, and only the end tells that nothing follows.
+    standby: bool = False
+
+    @property
+    def in_progress(self) -> bool:
+        """Whether uploaded chunks still wait for analysis, as far as is known."""
+        return not self.head.ended if self.standby else self.head.in_progress
 
 
 class Windows(msgspec.Struct, frozen=True):

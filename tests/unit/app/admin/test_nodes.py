@@ -125,7 +125,7 @@ class Elsewhere(Forwarder):
         super().__init__(1.0)
         self.answers = {f"http://{name}:8000": answer for name, answer in answers.items()}
 
-    async def forward(self, scope: Any, owner: str, body: Any, patient: bool = False, small: bool = False) -> Any:
+    async def forward(self, scope: Any, owner: str, body: Any, *options: Any, **named: Any) -> Any:
         answer = self.answers[owner]
         if isinstance(answer, Exception):
             raise answer

@@ -30,6 +30,10 @@ async def told(*commands: JobCommand) -> tuple[JobWorld, list[Verdict]]:
     world = JobWorld()
     futures = [expect(world.verdicts, command.command) for command in commands]
     world.take(*commands)
+    assert [command for command, future in zip(commands, futures, strict=True) if not future.done()] == [
+        command for command in commands if isinstance(command, Removed)
+    ], "verdicts on deletions wait for the changelog"
+    world.partition.sync()
     return world, [future.result() for future in futures]
 
 

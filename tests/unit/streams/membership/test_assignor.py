@@ -211,6 +211,8 @@ def test_each_node_learns_its_partitions_and_urls_of_others() -> None:
         assert not one.fault
         assert one.assignment.urls == urls
         assert one.assignment.owned | one.assignment.standbys == set(range(4))
+        url = "http://there:1" if one is here else "http://here:1"
+        assert one.assignment.standby_urls == {at: [url] * (at in one.assignment.owned) for at in range(4)}
     before = here.assignment
     decide(here, there)
     assert here.assignment == before

@@ -72,7 +72,7 @@ class Seat:
 
     def assign(self, *owned: int, member: str = "") -> None:
         peers = (Peer(member, URL, self.member._assignor.holder.run, 7),)
-        plan = Seal(b"secret").put(PLAN, _encode(Plan(0, member, peers, dict.fromkeys(owned, 0), (7,))))
+        plan = Seal(b"secret").put(PLAN, _encode(Plan(0, member, peers, dict.fromkeys(owned, 0), {7: [0]})))
         decided = ConsumerProtocolMemberAssignment(0, [(COMMANDS, list(owned))], plan)
         self.member._assignor.on_assignment(decided)
         self.member.take_assignment(3)
@@ -223,7 +223,9 @@ async def test_heartbeats_go_on_while_node_waits_for_other_members(
 def test_assignment_is_passed_on_and_restarted_node_rejoins(seat: Seat) -> None:
     for member, rejoins in (("", 0), ("of an earlier process", 1)):
         seat.assign(1, 2, member=member)
-        assert seat.assigned.pop() == Assignment(frozenset({1, 2}), frozenset({7}), {1: URL, 2: URL}, 3)
+        assert seat.assigned.pop() == Assignment(
+            frozenset({1, 2}), frozenset({7}), {1: URL, 2: URL}, 3, standby_urls={7: []}
+        )
         assert seat.rejoins == rejoins
 
 

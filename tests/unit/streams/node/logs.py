@@ -49,6 +49,8 @@ class MemoryLog:
     def now_ms(self) -> int:
         return self.now
 
+    log_ms = now_ms
+
     def topic_name(self, topic: str) -> str:
         return topic
 

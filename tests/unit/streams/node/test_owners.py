@@ -27,6 +27,8 @@ class Rows(MemoryPartition):
     def positions(self) -> dict[str, int]:
         return {COMMANDS: 10, JOB_COMMANDS: 20, JOB_RESULTS: 30}
 
+    def thaw(self) -> None: ...
+
 
 def owner(number: int, *, serving: bool = True) -> PartitionOwner:
     rows: Any = Rows(number)

@@ -38,6 +38,7 @@ class House(World):
             draft.keep()
         assert not any(future.done() for future in futures)
         write_draft(draft, self.intake)
+        self.partition.sync()
         return [future.result() for future in futures]
 
     def redeliver(self, offset: int, *commands: SessionCommand) -> list[bytes]:
@@ -64,6 +65,18 @@ async def test_chunk_whose_sender_knows_no_verdict_is_noted_in_the_head(house: H
     head = SessionStore(house.partition).head(SESSION)
     assert head is not None
     assert head.doubted == (1, xxhash.xxh3_128_digest(b"dd"))
+
+
+async def test_verdict_on_deletion_waits_for_changelog(house: House) -> None:
+    """Otherwise a stand-by could show what was deleted."""
+    await house.ask(STREAM)
+    verdict = expect(house.verdicts, "d")
+    house.redeliver(1, Deleted("d"))
+    assert house.store.head(SESSION) is None
+    assert not verdict.done()
+    assert house.partition.changelog[-1] == (house.store.row_key(SESSION, keys.HEAD), None)
+    house.partition.sync()
+    assert verdict.result().status == 204
 
 
 async def test_verdicts_follow_write_in_order(house: House) -> None:

@@ -213,6 +213,43 @@ def test_deletions_are_logged_again_until_they_are_durable(tables: Tables) -> No
     assert list(rows.scan(UNLOGGED, b"\x01")) == []
 
 
+def test_head_of_deleted_session_is_logged_before_its_windows_go(log: Changelog, rows: PartitionRows) -> None:
+    """Otherwise a stand-by that has half of the records shows a session without windows."""
+    head, newest = (keys.SESSION + 24 * b"s" + kind for kind in (keys.HEAD, keys.NEWEST))
+    rows.begin(1, 1, rows.now_ms())
+    rows.write({head: b"open", newest: b"windows"})
+    assert pairs(log) == [(newest, b"windows", 1)]
+    log.records.clear()
+    rows.write({head: b"deleted", newest: None})
+    assert pairs(log) == [(head, b"deleted", 1), (newest, None, 1)]
+    assert list(rows.log_heads()) == []
+
+
+def test_rows_before_an_epoch_are_read_until_the_owner_serves(tables: Tables, log: Changelog) -> None:
+    """An owner that folds commands again may have what was deleted; so may its table after its death."""
+    rows = tables.open("a", log)
+    blocks = [keys.row_key(keys.SESSION, 24 * "s", keys.RESULT, number) for number in range(4)]
+    rows.apply(records((K, b"v", 1), (blocks[0], b"0", 1), (blocks[2], b"2", 1)))
+    rows.begin(2, 3, rows.now_ms())
+    rows.write({K: None, M: b"again", blocks[0]: b"changed", blocks[1]: b"again", blocks[2]: None})
+    before = rows.before
+    assert before is not None
+    assert [before.get(key) for key in (K, M)] == [b"v", None]
+    assert list(before.scan(blocks[0], blocks[3])) == [(blocks[0], b"0"), (blocks[2], b"2")]
+    rows = tables.open("a", log)
+    with pytest.raises(DatabaseFailed):
+        before.get(K)
+    folding = [rows.applied.folding]
+    # The next owner has noted nothing at first.
+    for some in records((EPOCH, b"3", 3), (K, b"late", 2), first=3), records((keys.POSITIONS, b"", 3), first=5):
+        rows.apply(some)
+        folding.append(rows.applied.folding)
+    assert folding == [True, True, False]
+    rows.begin(4, 6, rows.now_ms())
+    rows.note({}, 8, rows.now_ms())
+    assert not tables.open("a", log).applied.folding
+
+
 def test_positions_are_stored_with_rows(tables: Tables, log: Changelog, rows: PartitionRows) -> None:
     assert (rows.applied, rows.positions()) == (Applied(), {})
     rows.apply(records((EPOCH, b"2", 2), (K, b"v", 2), first=40))

@@ -180,4 +180,4 @@ async def test_removal_of_living_process_loses_nothing(nodes: Nodes) -> None:
         await until(lambda: lines(nodes[0], "group.removed", began), NOTICED_SECONDS)
         await load.goes_on()
     metrics = httpx2.get(f"{nodes[0].url}/metrics").text
-    assert "\nearshot_survived_removals 1" in metrics
+    assert "\nearshot_survived_removals_total 1" in metrics

@@ -181,7 +181,7 @@ class _Edge:
         self.ports = ports
         self.options = options
         self.meters = Meters(self._readings)
-        self.forwarder = Forwarder(options.poll_seconds, ports.sessions.plan)
+        self.forwarder = Forwarder(options.poll_seconds, ports.sessions.plan, options.trust)
         self.elsewhere = Elsewhere(self.forwarder, tuple(ports.lanes))
         self.turns = LoopTurns()
         self.sockets = SocketQuota(options.body_bytes, self.turns, ports.tallies("sockets"))

@@ -1,5 +1,6 @@
 """The deployment settings that the edge reads."""
 
+import ssl
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -157,6 +158,8 @@ class EdgeOptions(EdgeSettings, frozen=True, kw_only=True):
     admin_apart: bool = False
     #: Speech models that a job may name; the engine's key is the operator's.
     speech_models: frozenset[str] = frozenset({DEFAULT_SPEECH_MODEL})
+    #: Whom to trust among other nodes that use TLS; None for Python's own authorities.
+    trust: ssl.SSLContext | None = None
     #: Log one debug line for each accepted chunk.
     log_chunks: bool = False
     #: Other origins whose browser programs may call the service.

@@ -97,6 +97,22 @@ class ServiceSettings(BaseSettings):
     advertise: Annotated[str, AfterValidator(_node_url)] | None = Field(
         default=None, description="URL at which other nodes on the same Kafka reach this one; by default HOST and PORT."
     )
+    node_listen: Annotated[str, AfterValidator(_address)] | None = Field(
+        default=None,
+        description="Address and port (HOST:PORT) for other nodes, with TLS; name it in ADVERTISE, as https://. With "
+        "lanes it is not used: their ports have TLS.",
+    )
+    node_certificate: Path | None = Field(
+        default=None,
+        description="Certificate of this node for TLS between nodes on Kafka, and the chain to its authority (a PEM "
+        "file).",
+    )
+    node_key: Path | None = Field(default=None, description="Private key of that certificate (a PEM file).")
+    node_ca: Path | None = Field(
+        default=None,
+        description="Certificates of the authorities to trust for other nodes (a PEM file); by default those that the "
+        "system trusts.",
+    )
     partitions: int | None = Field(
         default=None,
         ge=1,

@@ -91,6 +91,14 @@ class _Placement(msgspec.Struct, frozen=True):
     partitions: tuple[frozenset[int], ...]
 
 
+#: Settings that need another one.
+_NODE_TLS: Final = (
+    ("node_certificate", "node_key"),
+    ("node_key", "node_certificate"),
+    ("node_listen", "node_certificate"),
+)
+
+
 class Settings(KafkaSettings, EngineSettings, EdgeFields, ServiceSettings):
     """Every setting, with its default; the variable is EARSHOT_ and the field's name in capitals."""
 
@@ -111,6 +119,9 @@ class Settings(KafkaSettings, EngineSettings, EdgeFields, ServiceSettings):
             raise ValueError(f"{PREFIX}ADMIN_KEY: must differ from the keys of the demo project and organization")
         if self.admin_listen is not None and self.admin_key is None:
             raise ValueError(f"{PREFIX}ADMIN_LISTEN: needs {PREFIX}ADMIN_KEY too")
+        for one, other in _NODE_TLS:
+            if getattr(self, one) is not None and getattr(self, other) is None:
+                raise ValueError(f"{variable(one)}: needs {variable(other)} too")
         return self
 
     @property

@@ -11,7 +11,7 @@ import structlog
 
 from app.admin.admin_bodies import Finding, NodeReport, NodesReport, PutBack
 from app.admin.health import State, findings, worst
-from app.cluster.forwarding import Forwarder
+from app.cluster.forwarding import UNTRUSTED, Forwarder
 from app.cluster.takeovers import FORWARDED
 from app.http.call import Call
 from app.http.replies import NO_CONTENT, Reply, StreamReply, json_reply
@@ -117,8 +117,9 @@ class NodeList:
             return self._silent(url, _REASONS.get(reply.status, f"it answers {reply.status}"))
         except TimeoutError:
             return self._silent(url, f"it did not answer within {NODE_SECONDS:g} s")
-        except Unavailable:
-            return self._silent(url, "it does not answer")
+        except Unavailable as error:
+            _, untrusted, why = str(error).partition(UNTRUSTED)
+            return self._silent(url, f"its certificate is not trusted: {why}" if untrusted else "it does not answer")
         except msgspec.MsgspecError:
             return self._silent(url, "it is of another version: its answer cannot be read")
 

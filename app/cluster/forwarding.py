@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -58,6 +59,7 @@ PATIENT_SECONDS: Final = 3600.0
 
 
 NO_ANSWER: Final = "the node that owns it does not answer"
+UNTRUSTED: Final = "the certificate of the node that owns it is not trusted: "
 UNCERTAIN: Final = "; the write may still succeed"
 #: Of an answer by a stand-by: a time up to which it knows everything.
 AS_OF: Final = b"earshot-as-of"
@@ -69,8 +71,11 @@ _NO_PARAMETERS: Final[dict[str, str]] = {}
 class Forwarder:
     """Keeps connections to the other nodes open; opens the first when needed, so never on a single node."""
 
-    def __init__(self, poll_seconds: float, plan: Callable[[], bytes] = lambda: b"1") -> None:
-        """Mark requests with this node's `plan`, as `Placed` returns it."""
+    def __init__(
+        self, poll_seconds: float, plan: Callable[[], bytes] = lambda: b"1", trust: ssl.SSLContext | None = None
+    ) -> None:
+        """Mark requests with this node's `plan`, as `Placed` returns it; `trust` checks the certificates of nodes."""
+        self._trust = trust
         self.plan = plan
         self._seconds = max(poll_seconds + GRACE_SECONDS, SILENCE_SECONDS)
         self._session: aiohttp.ClientSession | None = None
@@ -80,7 +85,7 @@ class Forwarder:
             import aiohttp
 
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0),
+                connector=aiohttp.TCPConnector(limit=0, ssl=self._trust or True),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 skip_auto_headers=("accept", "accept-encoding", "content-type", "user-agent"),
                 auto_decompress=False,
@@ -142,6 +147,8 @@ class Forwarder:
                 pieces = _pieces(answer)
                 await anext(pieces)
                 return StreamReply(answer.status, _passed_back(answer), pieces)
+        except aiohttp.ClientConnectorCertificateError as error:
+            raise OwnerAway(UNTRUSTED + getattr(error.certificate_error, "verify_message", "")) from error
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             if sent.failure is not None:
                 raise sent.failure from None

@@ -11,6 +11,7 @@ from infra.db.secret import log_name, note_log_name
 from infra.db.seen_log import SqlLogMemory
 from infra.extras import needed_for
 from infra.service.node_name import DirectoryName
+from infra.service.node_tls import trust
 from infra.settings import Settings
 from infra.urls import Embedded
 from streams.embedded.lock import DirectoryLock
@@ -93,4 +94,5 @@ async def open_log(
         secret,
         run=process,
     )
+    group.neighbours.trust = trust(settings)
     return backend, group, group.neighbours

@@ -14,7 +14,8 @@ from infra.extras import needed_for
 from infra.models import manifests
 from infra.models.registry import Registry
 from infra.service import data_directory
-from infra.service.advertised import process_at
+from infra.service.advertised import Untrusted, process_at
+from infra.service.node_tls import trust
 from infra.service.nodes import disk_facts, disks_of
 from infra.settings import Settings
 from infra.urls import Embedded, http_url, local_url
@@ -181,7 +182,10 @@ async def _address(settings: Settings) -> Found:
     url = settings.advertise or http_url(settings.host, settings.port)
     runs = holder(settings) is not None
     try:
-        there = await process_at(url)
+        there = await process_at(url, trust(settings))
+    except Untrusted as error:
+        yield "bad", f"{variable('node_certificate')}: {error}"
+        return
     except Unavailable as error:
         if runs:
             yield "bad", f"{variable('advertise')}: other nodes cannot reach this one at {url}: {error}"

@@ -9,6 +9,7 @@ from app.options import EdgeOptions
 from infra.errors import variable
 from infra.service import limits, listener
 from infra.service.data_directory import LEFT_OUT, tables
+from infra.service.node_tls import trust
 from infra.settings import Settings
 from infra.transport.connections import ConnectionLimits
 from infra.urls import Embedded
@@ -57,6 +58,7 @@ def edge_options(settings: Settings, secret: bytes, speech_models: frozenset[str
         chunk_limit=settings.chunk_bytes,
         speech_models=speech_models,
         log_chunks=settings.log_level == "debug",
+        trust=trust(settings),
         cors_origins=settings.allowed_origins,
         admin_apart=settings.admin_listen is not None,
         admin_key=None if settings.admin_key is None else apikeys.digest(settings.admin_key.get_secret_value()),

@@ -7,6 +7,7 @@ import contextlib
 import secrets
 import signal
 import socket
+import ssl
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -39,6 +40,7 @@ from infra.service.lanes import Orders
 from infra.service.links import OneTimeLinks
 from infra.service.lives import begin_life
 from infra.service.models import ModelsInUse
+from infra.service.node_tls import certificate, trust
 from infra.service.nodes import ServiceNodes, disks_of
 from infra.service.options import connection_limits, edge_options, node_options
 from infra.service.own_sounds import OwnSounds
@@ -50,6 +52,7 @@ from infra.transport.connections import Connections
 from infra.transport.http_hooks import check_hooks
 from infra.transport.http_protocol import ClientConnection
 from infra.transport.lanes import Lanes
+from infra.transport.tls import TlsConnection
 from infra.urls import Embedded, host_and_port, http_url, local_url
 from streams.embedded.lock import DirectoryLock
 from streams.embedded.marks import FILE as MARKS
@@ -101,6 +104,9 @@ class EarshotService:
         self._operators = Connections(msgspec.structs.replace(self.connections.limits, connections=OPERATORS))
         self._neighbours = Connections(msgspec.structs.replace(self.connections.limits, per_address=None))
         self._sockets: list[socket.socket] = []
+        self._trust, self._tls = trust(settings), certificate(settings)
+        #: Sockets for other nodes, with TLS; empty if they use the main ones.
+        self._node_sockets: list[socket.socket] = []
         #: Sockets of the operator's address; empty if the operator's interface shares the main one.
         self._admin_sockets: list[socket.socket] = []
 
@@ -164,11 +170,11 @@ class EarshotService:
                 "erasure": keep_erasing(self.settings, options.directory, node, self.database),
                 "deleted projects": deletions.run(app.state.end_keys),
                 "connections": self.connections.watch(),
+                "neighbours": self._neighbours.watch(),
                 "operators": self._operators.watch(),
             }
             if self._orders is not None:
                 keepers |= {
-                    "neighbours": self._neighbours.watch(),
                     "ended keys": keep_looking(self.database, app.state.doubt),
                 }
             for name, keeper in keepers.items():
@@ -197,7 +203,7 @@ class EarshotService:
         node.owners.leaving = True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STANDBY_SECONDS):
-                await wait_for_standbys(others.elsewhere())
+                await wait_for_standbys(others.elsewhere(), self._trust)
         if await node.partitions.hand_over():
             await asyncio.sleep(FORWARD_SECONDS)
 
@@ -214,18 +220,23 @@ class EarshotService:
             self._sockets = listener.listen(self.settings.host, self.settings.port)
             if admin is not None:
                 self._admin_sockets = listener.listen(*host_and_port(admin), "admin_listen")
-        stack.callback(lambda: listener.close([*self._sockets, *self._admin_sockets]))
+            if (nodes := self.settings.node_listen) is not None:
+                self._node_sockets = listener.listen(*host_and_port(nodes), "node_listen")
+        stack.callback(lambda: listener.close([*self._sockets, *self._admin_sockets, *self._node_sockets]))
         return lock
 
     def _answer(self, stack: contextlib.AsyncExitStack, node: Node, app: Starlette) -> None:
         """Answer requests at the service's address, at the operator's if there is one, and those of other lanes."""
+        self.connections.trust = self._neighbours.trust = self._trust
         self.connections.sender = self._neighbours.sender = app.state.sender
         self.connections.turns = self._operators.turns = self._neighbours.turns = app.state.turns
         self._serve_at(stack, node, app, self._sockets, self.connections)
         self._serve_at(stack, node, app.state.operator, self._admin_sockets, self._operators)
+        self._serve_at(stack, node, app, self._node_sockets, self._neighbours, self._tls)
         if self._orders is not None:
             private = [socket.socket(fileno=descriptor) for descriptor in self._orders.private]
-            self._serve_at(stack, node, app.state.inner, private, self._neighbours)
+            is_alone = isinstance(self.settings.log, Embedded)
+            self._serve_at(stack, node, app.state.inner, private, self._neighbours, None if is_alone else self._tls)
 
     def _serve_at(
         self,
@@ -234,9 +245,10 @@ class EarshotService:
         app: Starlette,
         sockets: list[socket.socket],
         connections: Connections,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         if sockets:
-            server = _server(app, self.settings, connections)
+            server = _server(app, self.settings, connections, tls)
             if connections.lanes is not None:
                 connections.lanes.take(partial(_connection, server, connections), app.state.hear)
             serving = asyncio.create_task(self._serve(server, sockets), name="http")
@@ -277,7 +289,7 @@ class EarshotService:
             return
         from streams.kafka.topics import TopicsDiffer  # A node on the embedded log does not load the Kafka client.
 
-        await check_address(self._node_url, self.process)
+        await check_address(self._node_url, self.process, self._trust)
         try:
             await node.start()
         except TopicsDiffer as error:
@@ -390,14 +402,17 @@ def _connection(server: uvicorn.Server, connections: Connections, first: bytes) 
     return ClientConnection(server.config, server.server_state, {}, door=connections, first=first)
 
 
-def _server(app: object, settings: Settings, connections: Connections) -> uvicorn.Server:
+def _server(
+    app: object, settings: Settings, connections: Connections, tls: ssl.SSLContext | None = None
+) -> uvicorn.Server:
     check_hooks()
     config = uvicorn.Config(
         app,  # type: ignore[arg-type]
         host=settings.host,
         port=settings.port,
         loop="none",
-        http=partial(ClientConnection, door=connections),  # type: ignore[arg-type]
+        http=partial(ClientConnection if tls is None else TlsConnection, door=connections),  # type: ignore[arg-type]
+        ssl_context_factory=None if tls is None else lambda config, default: tls,
         ws="none",
         lifespan="off",
         log_config=None,

@@ -23,6 +23,7 @@ from infra.service import listener
 from infra.service.bundled_engines import bundled_engines
 from infra.service.lane_template import READY, LaneTemplate, RunningLane
 from infra.service.lanes import Orders, Placement
+from infra.service.node_tls import certificate, trust
 from infra.service.premises import Announce, Premises
 from infra.service.process import first_of, on_stop, run_process
 from infra.settings import Settings
@@ -151,6 +152,8 @@ class Supervisor:
         self._zygote = Zygote(COMMAND)
         self._model = ModelInUse(settings.data, settings.model, self._zygote)
         self._rolling: asyncio.Task[None] | None = None
+        # Lanes read them: what is wrong with them is told once, before any starts.
+        trust(settings), certificate(settings)
 
     async def run(self, announce: Announce, private: bool) -> int:
         """Serve until a signal; return the exit status of the process.
@@ -270,7 +273,9 @@ class Supervisor:
                 raise ServiceError(f"{error}; {needed}") from error
             stack.callback(listener.close, sockets[-1])
         named = host if settings.advertise is None or is_alone else urlsplit(settings.advertise).hostname or host
-        return sockets, tuple(http_url(named, one[0].getsockname()[1]) for one in sockets)
+        secure = settings.node_certificate is not None and not is_alone
+        urls = tuple(http_url(named, one[0].getsockname()[1]) for one in sockets)
+        return sockets, tuple(url.replace("http:", "https:", 1) for url in urls) if secure else urls
 
     async def _all_ready(self) -> bool:
         """Wait until each lane has served or failed once, or a signal; return False if none serves."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import ssl
 from collections import Counter
 from functools import cached_property
 from typing import Final, Protocol
@@ -61,6 +62,8 @@ class Connections:
         self.limits = limits
         #: The other lanes of this machine, if there are any.
         self.lanes: Lanes | None = None
+        #: Whom to trust among other nodes that use TLS.
+        self.trust: ssl.SSLContext | None = None
         self.turns = LoopTurns()
         self.entrance = Entrance(lambda: self.turns)
         #: Identifies the sender of a request by its ASGI scope.

@@ -204,7 +204,7 @@ async def open_tunnel(
     loop = asyncio.get_running_loop()
     parts = urlsplit(url)
     secure = parts.scheme == "https"
-    context = ssl.create_default_context() if secure else None
+    context = (connection.door.trust or ssl.create_default_context()) if secure else None
     owner: End | None = None
     try:
         async with asyncio.timeout(CONNECT_SECONDS):

@@ -14,6 +14,7 @@ import http.client
 import io
 import math
 import secrets
+import ssl
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -56,8 +57,12 @@ class Line:
         self.process = self.testimony = ""
 
     @classmethod
-    async def open(cls, url: str, address: Address | None = None, question: str = "") -> Line:
+    async def open(
+        cls, url: str, address: Address | None = None, question: str = "", trust: ssl.SSLContext | None = None
+    ) -> Line:
         """Connect to a node, at an `address` if given, and ask for its process and for its answer to a witness.
+
+        `trust` checks the certificates of nodes with TLS, by default with the system's authorities.
 
         Raises:
             ConnectionRefusedError: no process listens there.
@@ -68,7 +73,7 @@ class Line:
         host, port = address or (parts.hostname, parts.port or (443 if secure else 80))
         async with asyncio.timeout(ANSWER_SECONDS):
             streams = await asyncio.open_connection(
-                host, port, ssl=secure or None, server_hostname=parts.hostname if secure else None
+                host, port, ssl=(trust or True) if secure else None, server_hostname=parts.hostname if secure else None
             )
             line = cls(*streams)
             try:
@@ -141,6 +146,8 @@ class Neighbours:
 
         `remove` has the broker remove a node, for a reason to log; it returns False if it must be called again.
         """
+        #: Whom to trust among nodes with TLS.
+        self.trust: ssl.SSLContext | None = None
         self._run = run
         self._seal = seal
         self._remove = remove
@@ -183,7 +190,7 @@ class Neighbours:
             if not watch.has_ended:
                 address = None  # Its name may lead elsewhere by now.
             try:
-                line = await Line.open(watch.peer.url, address)
+                line = await Line.open(watch.peer.url, address, trust=self.trust)
             except ConnectionRefusedError:
                 watch.is_gone = True
             except SILENT:
@@ -220,7 +227,7 @@ class Neighbours:
     async def _agrees(self, other: Watch, dead: Watch) -> bool:
         question = f"{secrets.token_hex(16)} {dead.peer.run}"
         try:
-            line = await Line.open(other.peer.url, question=question)
+            line = await Line.open(other.peer.url, question=question, trust=self.trust)
             line.close()
             return self._seal.take(DEATH, bytes.fromhex(line.testimony)) == question.encode()
         except SILENT:

@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from app.admin.admin_bodies import LETTER, NODE, NodesReport, PutBack
 from app.admin.health import findings, worst
 from app.admin.nodes import NodeList
-from app.cluster.forwarding import Forwarder
+from app.cluster.forwarding import UNTRUSTED, Forwarder
 from app.http.metrics import Meters
 from app.http.replies import NO_CONTENT, Reply, json_reply
 from app.main import admin_routes
@@ -237,6 +237,7 @@ def test_partition_being_taken_over_counts_as_missing() -> None:
     ("answer", "reason"),
     [
         (Unavailable("gone"), "it does not answer"),
+        (Unavailable(f"{UNTRUSTED}it has expired"), "its certificate is not trusted: it has expired"),
         (None, "it did not answer within 0.05 s"),
         (Reply(401, [], b"{}"), "it has another operator's key"),
         (Reply(404, [], b"{}"), "its operator's interface has an address of its own"),

@@ -2,9 +2,13 @@
 
 import asyncio
 import base64
+import shutil
 import socket
+import ssl
+import subprocess
 from collections.abc import AsyncIterable, AsyncIterator
 from contextlib import nullcontext, suppress
+from pathlib import Path
 from unittest import mock
 
 import httpx2
@@ -13,7 +17,7 @@ import pytest
 from starlette.testclient import TestClient
 from structlog.testing import capture_logs
 
-from app.cluster.forwarding import Forwarder, Placement
+from app.cluster.forwarding import UNTRUSTED, Forwarder, Placement
 from app.http.bodies import BodyQuota
 from app.http.call import Call
 from app.http.errors import ClientGone
@@ -22,7 +26,7 @@ from tests.contract.api import RAW, Api, tone
 from tests.contract.conftest import api
 from tests.unit.app.conftest import KEY, OPTIONS, House, Running, behind_a_server
 from tests.unit.app.sessions.sockets import opened, place
-from topics.errors import Unavailable
+from topics.errors import OwnerAway, Unavailable
 
 __all__ = ["api"]
 
@@ -126,6 +130,27 @@ async def test_owner_with_unusable_url_does_not_answer() -> None:
     with pytest.raises(Unavailable, match=r"does not answer$"):
         await forwarder.forward(scope, "http://:::8000", b"")
     await forwarder.close()
+
+
+async def test_owner_whose_certificate_is_not_trusted_gets_no_key(tmp_path: Path) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl to make a certificate with")
+    made = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=x -keyout k -out c"
+    await asyncio.to_thread(subprocess.run, ["openssl", *made.split()], cwd=tmp_path, check=True, capture_output=True)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tmp_path / "c", tmp_path / "k")
+    heard = list[bytes]()
+
+    async def hear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append(await reader.read(1))
+
+    forwarder, scope = Forwarder(1.0), {"method": "PUT", "path": "/", "query_string": b"", "headers": []}
+    async with await asyncio.start_server(hear, "127.0.0.1", 0, ssl=context) as server:
+        url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        with pytest.raises(OwnerAway, match=f"^{UNTRUSTED}self-signed certificate$"):
+            await forwarder.forward(scope, url, b"body")
+    await forwarder.close()
+    assert not any(heard)
 
 
 async def test_streamed_answer_releases_its_connection_even_if_nobody_reads_it() -> None:

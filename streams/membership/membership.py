@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 import structlog
-from aiokafka.client import AIOKafkaClient
 from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.consumer.subscription_state import SubscriptionState
 from aiokafka.errors import InconsistentGroupProtocolError, KafkaError
@@ -21,6 +20,7 @@ from msgspec.structs import replace
 
 from streams.kafka.connection import KafkaConnection
 from streams.membership.assignor import Assignor
+from streams.membership.client import BrokerClient
 from streams.membership.neighbours import Neighbours, Peer
 from streams.ownership import Assignment
 from topics.catalog import COMMANDS
@@ -185,7 +185,7 @@ class GroupMembership:
     async def _join(self) -> None:
         subscription = SubscriptionState()
         subscription.subscribe({self._topic}, listener=None)
-        self._client = AIOKafkaClient(
+        self._client = BrokerClient(
             **self._connection.aiokafka(), client_id=self._name.name, request_timeout_ms=int(2000 * self._session)
         )
         try:

@@ -92,7 +92,7 @@ def simulated() -> Iterator[None]:
         patch(consumers, "POLL_SECONDS", 1.0)
         patch(consumers, "SILENT_SECONDS", 2.5)
         patch(backend, "ensure", _ensure)
-        patch(membership, "AIOKafkaClient", _client)
+        patch(membership, "BrokerClient", _client)
         patch(neighbours, "Line", lines.Line)
         patch(assignor, "socket", SimpleNamespace(gethostname=lambda: _node().machine))
         patch(partitions, "POLL_SECONDS", 2.0)

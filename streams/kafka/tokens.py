@@ -39,7 +39,7 @@ _claims: Final = msgspec.json.Decoder(_Claims)
 
 
 class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
-    """Fetches a token for each connection; uses the last one, as long as it is valid, if the endpoint gives none."""
+    """Fetches a token for each connection, or uses the last one while the endpoint gives none. Loop only."""
 
     def __init__(self, client: TokenClient) -> None:
         self._client = client

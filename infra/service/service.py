@@ -6,8 +6,6 @@ import asyncio
 import contextlib
 import secrets
 import signal
-import socket
-import ssl
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -16,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 import structlog
-import uvicorn
 from starlette.applications import Starlette
 
 from app.main import Ports, create_app
@@ -29,9 +26,10 @@ from infra.db.speakers import SqlSpeakerStore
 from infra.db.stops import SqlStops
 from infra.errors import WrongSetting, named, naming, variable
 from infra.models.in_use import ModelInUse
-from infra.service import broker, listener
+from infra.service import broker
 from infra.service.advertised import check_address, wait_for_standbys
 from infra.service.deletion import Operator, ProjectDeletions
+from infra.service.doors import Doors
 from infra.service.erasure import keep_erasing
 from infra.service.health import ServiceHealth
 from infra.service.jobs import JobServices
@@ -40,20 +38,14 @@ from infra.service.lanes import Orders
 from infra.service.links import OneTimeLinks
 from infra.service.lives import begin_life
 from infra.service.models import ModelsInUse
-from infra.service.node_tls import certificate, trust
 from infra.service.nodes import ServiceNodes, disks_of
-from infra.service.options import connection_limits, edge_options, node_options
+from infra.service.options import edge_options, node_options
 from infra.service.own_sounds import OwnSounds
 from infra.service.premises import Announce, Premises
 from infra.service.process import first_of, on_stop, run_process
 from infra.service.speakers import keep_sweeping
 from infra.settings import Settings
-from infra.transport.connections import Connections
-from infra.transport.http_hooks import check_hooks
-from infra.transport.http_protocol import ClientConnection
-from infra.transport.lanes import Lanes
-from infra.transport.tls import TlsConnection
-from infra.urls import Embedded, host_and_port, http_url, local_url
+from infra.urls import Embedded
 from streams.embedded.lock import DirectoryLock
 from streams.embedded.marks import FILE as MARKS
 from streams.embedded.marks import Marks
@@ -78,8 +70,6 @@ STOP_SECONDS: Final = 20.0
 STANDBY_SECONDS: Final = 10.0
 #: Time for which a node that has left forwards requests to the others, until load balancers have noticed.
 FORWARD_SECONDS: Final = 3.0
-#: The most connections to the operator's address.
-OPERATORS: Final = 64
 
 
 class EarshotService:
@@ -99,16 +89,7 @@ class EarshotService:
         self.model = ModelInUse(settings.data, settings.model, self.zygote)
         self._orders = orders
         self._tallies: Tallies = own_tallies if orders is None else orders.lane_tallies()
-        self.connections = Connections(connection_limits(settings), self._tallies("connections"))
-        # The operator and the other lanes have bounds of their own, to get in when clients do not.
-        self._operators = Connections(msgspec.structs.replace(self.connections.limits, connections=OPERATORS))
-        self._neighbours = Connections(msgspec.structs.replace(self.connections.limits, per_address=None))
-        self._sockets: list[socket.socket] = []
-        self._trust, self._tls = trust(settings), certificate(settings)
-        #: Sockets for other nodes, with TLS; empty if they use the main ones.
-        self._node_sockets: list[socket.socket] = []
-        #: Sockets of the operator's address; empty if the operator's interface shares the main one.
-        self._admin_sockets: list[socket.socket] = []
+        self.doors = Doors(settings, orders, self._tallies, self._end)
 
     async def run(self, welcome: Welcome) -> int:
         """Serve until a signal or a failure; return the exit status of the process.
@@ -126,7 +107,7 @@ class EarshotService:
             demo, models = await self._open()
             if demo is None:
                 return 0
-            options = node_options(self.settings, self._node_url, self.database.file)
+            options = node_options(self.settings, self.doors.node_url, self.database.file)
             marks = Marks(options.directory / MARKS)
             stack.callback(marks.close)
             memory = memory_bytes(slot_bytes(self.settings.chunk_bytes))
@@ -159,7 +140,7 @@ class EarshotService:
             stack.push_async_callback(app.state.forwarder.close)
             stack.callback(lambda: log.info("service.stopped", failed=self.failed))
             stack.push_async_callback(self._stop_node, node)
-            self._answer(stack, node, app)
+            self.doors.answer(stack, app, node.withdraw)
             if self.neighbours is not None:
                 stack.callback(self.neighbours.stop)
             keepers = {
@@ -169,14 +150,10 @@ class EarshotService:
                 "keys": keep_noting(app.state.keyrings, SqlProjects(self.database).note_used),
                 "erasure": keep_erasing(self.settings, options.directory, node, self.database),
                 "deleted projects": deletions.run(app.state.end_keys),
-                "connections": self.connections.watch(),
-                "neighbours": self._neighbours.watch(),
-                "operators": self._operators.watch(),
+                **self.doors.keepers(),
             }
             if self._orders is not None:
-                keepers |= {
-                    "ended keys": keep_looking(self.database, app.state.doubt),
-                }
+                keepers["ended keys"] = keep_looking(self.database, app.state.doubt)
             for name, keeper in keepers.items():
                 stack.callback(node.tasks.spawn(keeper, name).cancel)
             await self._start(node)
@@ -184,11 +161,8 @@ class EarshotService:
             # A partition that has stopped, or is taken over again just now, does not end the start.
             if node.alive() is None and not self.stopping.is_set():
                 if self._orders is not None:
-                    self.connections.lanes = self._orders.lanes(node.sessions.owner)
-                    stack.callback(self.connections.lanes.stop)
-                    self._sockets = listener.listen(self.settings.host, self.port, shared=True)
-                    self._serve_at(stack, node, app, self._sockets, self.connections)
-                log.info("service.ready", seconds=round(time.monotonic() - began, 2), url=self.url)
+                    self.doors.join(stack, app, self._orders.lanes(node.sessions.owner))
+                log.info("service.ready", seconds=round(time.monotonic() - began, 2), url=self.doors.url)
                 await welcome(self, demo)
                 # Not earlier: no child is needed before the first job, and starting one slows our own start.
                 await jobs.start()
@@ -203,84 +177,30 @@ class EarshotService:
         node.owners.leaving = True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STANDBY_SECONDS):
-                await wait_for_standbys(others.elsewhere(), self._trust)
+                await wait_for_standbys(others.elsewhere(), self.doors.trust)
         if await node.partitions.hand_over():
             await asyncio.sleep(FORWARD_SECONDS)
 
     def _occupy(self, stack: contextlib.AsyncExitStack) -> DirectoryLock:
         """Take the data directory and the ports, as far as a supervisor has not."""
-        admin, orders = self.settings.admin_listen, self._orders
-        if orders is not None:
-            self._admin_sockets = [socket.socket(fileno=descriptor) for descriptor in orders.operators]
+        if (orders := self._orders) is None:
+            lock = self.premises.occupy(stack)
+        else:
             stack.push_async_callback(self.database.close)
             lock = DirectoryLock.inherited(orders.lock)
             stack.callback(lock.release)
-        else:
-            lock = self.premises.occupy(stack)
-            self._sockets = listener.listen(self.settings.host, self.settings.port)
-            if admin is not None:
-                self._admin_sockets = listener.listen(*host_and_port(admin), "admin_listen")
-            if (nodes := self.settings.node_listen) is not None:
-                self._node_sockets = listener.listen(*host_and_port(nodes), "node_listen")
-        stack.callback(lambda: listener.close([*self._sockets, *self._admin_sockets, *self._node_sockets]))
+        self.doors.listen(stack)
         return lock
 
-    def _answer(self, stack: contextlib.AsyncExitStack, node: Node, app: Starlette) -> None:
-        """Answer requests at the service's address, at the operator's if there is one, and those of other lanes."""
-        self.connections.trust = self._neighbours.trust = self._trust
-        self.connections.sender = self._neighbours.sender = app.state.sender
-        self.connections.turns = self._operators.turns = self._neighbours.turns = app.state.turns
-        self._serve_at(stack, node, app, self._sockets, self.connections)
-        self._serve_at(stack, node, app.state.operator, self._admin_sockets, self._operators)
-        self._serve_at(stack, node, app, self._node_sockets, self._neighbours, self._tls)
-        if self._orders is not None:
-            private = [socket.socket(fileno=descriptor) for descriptor in self._orders.private]
-            is_alone = isinstance(self.settings.log, Embedded)
-            self._serve_at(stack, node, app.state.inner, private, self._neighbours, None if is_alone else self._tls)
-
-    def _serve_at(
-        self,
-        stack: contextlib.AsyncExitStack,
-        node: Node,
-        app: Starlette,
-        sockets: list[socket.socket],
-        connections: Connections,
-        tls: ssl.SSLContext | None = None,
-    ) -> None:
-        if sockets:
-            server = _server(app, self.settings, connections, tls)
-            if connections.lanes is not None:
-                connections.lanes.take(partial(_connection, server, connections), app.state.hear)
-            serving = asyncio.create_task(self._serve(server, sockets), name="http")
-            stack.push_async_callback(self._stop_serving, node, server, serving, connections.lanes)
-
-    @property
-    def url(self) -> str:
-        return local_url(self.settings.host, self.port)
-
-    @property
-    def port(self) -> int:
-        return self._orders.port if self._orders is not None else int(self._sockets[0].getsockname()[1])
-
-    @property
-    def _node_url(self) -> str:
-        if self._orders is not None:
-            return self._orders.urls[self.settings.lane.number]
-        return self.settings.advertise or http_url(self.settings.host, self.port)
+    def _end(self, failed: bool) -> None:
+        """Stop the process, because a server has stopped."""
+        self.failed = self.failed or failed
+        self.stopping.set()
 
     def _fail(self) -> None:
         """Turn the health check red, then stop the process."""
         self.failed = True
         asyncio.get_running_loop().call_later(RED_SECONDS, self.stopping.set)
-
-    async def _serve(self, server: uvicorn.Server, sockets: list[socket.socket]) -> None:
-        """Answer requests until the server stops; however it ends, the process stops too."""
-        try:
-            await server.serve(sockets)
-        except SystemExit:
-            log.error("http.failed", address=sockets[0].getsockname())
-            self.failed = True
-        self.stopping.set()
 
     async def _start(self, node: Node) -> None:
         """Start the streams; if Kafka refuses, name the settings at fault."""
@@ -289,7 +209,7 @@ class EarshotService:
             return
         from streams.kafka.topics import TopicsDiffer  # A node on the embedded log does not load the Kafka client.
 
-        await check_address(self._node_url, self.process, self._trust)
+        await check_address(self.doors.node_url, self.process, self.doors.trust)
         try:
             await node.start()
         except TopicsDiffer as error:
@@ -298,16 +218,6 @@ class EarshotService:
             if error.__cause__ is None:  # Kafka answered, and refused.
                 error.add_note(f"see {variable('partitions')} and {variable('kafka_replication')}")
             raise named("broker", error) from error
-
-    async def _stop_serving(
-        self, node: Node, server: uvicorn.Server, serving: asyncio.Task[None], lanes: Lanes | None
-    ) -> None:
-        if lanes is not None:
-            lanes.leave(server)
-        # Waiting readers get an answer first; otherwise the server would wait for them.
-        node.withdraw()
-        server.should_exit = True
-        await serving
 
     async def _stop_node(self, node: Node) -> None:
         with contextlib.suppress(TimeoutError):
@@ -350,7 +260,7 @@ class EarshotService:
         options = edge_options(self.settings, secret, jobs.speech_models)
         states = None if self._orders is None else self._orders.lane_states()
         free_bytes = options.upload_bounds.free_bytes
-        health = ServiceHealth(node, self.database, models, options.spool, free_bytes, self.connections, states)
+        health = ServiceHealth(node, self.database, models, options.spool, free_bytes, self.doors.connections, states)
         ports = Ports(
             sessions=node.sessions,
             jobs=node.jobs,
@@ -377,8 +287,8 @@ class EarshotService:
 
     def _tell(self, message: bytes) -> None:
         """Tell the other lanes; before this one serves, nobody has changed a key here."""
-        if self.connections.lanes is not None:
-            self.connections.lanes.tell(message)
+        if (lanes := self.doors.connections.lanes) is not None:
+            lanes.tell(message)
 
     def _nodes(self, node: Node, models: LoadedModels, jobs: JobServices) -> ServiceNodes:
         settings = self.settings
@@ -386,7 +296,7 @@ class EarshotService:
             node,
             models,
             jobs.engines,
-            self._node_url,
+            self.doors.node_url,
             settings.queue_bytes,
             disks_of(settings),
             settings.edge.upload_free_bytes,
@@ -395,38 +305,6 @@ class EarshotService:
             self.stopping.set,
             settings.lane.number if settings.lane.count > 1 else msgspec.UNSET,
         )
-
-
-def _connection(server: uvicorn.Server, connections: Connections, first: bytes) -> ClientConnection:
-    """Return the protocol of a connection whose first input another lane has read."""
-    return ClientConnection(server.config, server.server_state, {}, door=connections, first=first)
-
-
-def _server(
-    app: object, settings: Settings, connections: Connections, tls: ssl.SSLContext | None = None
-) -> uvicorn.Server:
-    check_hooks()
-    config = uvicorn.Config(
-        app,  # type: ignore[arg-type]
-        host=settings.host,
-        port=settings.port,
-        loop="none",
-        http=partial(ClientConnection if tls is None else TlsConnection, door=connections),  # type: ignore[arg-type]
-        ssl_context_factory=None if tls is None else lambda config, default: tls,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        # `ClientConnection` handles them, and the scheme is not used.
-        proxy_headers=False,
-        timeout_graceful_shutdown=5,
-        timeout_keep_alive=75,
-    )
-    server = uvicorn.Server(config)
-    # The service handles signals itself, to stop the streams after the server.
-    server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign,assignment]
-    return server
 
 
 #: Tells whoever started a service that it is ready, and the state of the database's demo project.
@@ -452,7 +330,7 @@ def run(settings: Settings, announce: Announce, private: bool, zygote: Zygote) -
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, refused)
 
         async def welcome(service: EarshotService, demo: Bootstrap) -> None:
-            await service.premises.welcome(announce, service.url, demo, private)
+            await service.premises.welcome(announce, service.doors.url, demo, private)
 
         return await service.run(welcome)
 

@@ -111,7 +111,8 @@ image-test: .venv/.dev ## Build the image from Debian's packages, and run it; ne
 	@EARSHOT_TEST_IMAGE=1 $(PYTHON) -m pytest -q -rP tests/deploy/test_image.py
 
 chart-test: .venv/.dev ## Render the chart, and check it by the schemas of Kubernetes; needs helm
-	@$(UV) run -q --no-sync --with kubernetes-validate==1.37.0 python -m pytest -q -rs tests/deploy/test_chart.py
+	@$(UV) sync -q --locked --no-build-isolation --inexact --group chart
+	@$(PYTHON) -m pytest -q -rs tests/deploy/test_chart.py
 
 build: .venv/.installed ## The wheels of the server, its client and the lab, in ./dist
 	@$(UV) build -q --wheel --no-build-isolation --all-packages --out-dir dist

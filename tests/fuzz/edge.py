@@ -72,6 +72,7 @@ class Edge:
         self._house.projects.daily_usage.return_value = [DailyUsage("2026-11-22", MeteredService.SOUND, 1, 1000)]
         self._house.sign_ins.redeem.side_effect = NotFound("there is no such link")
         self._house.nodes.owner.return_value = None
+        self._house.nodes.url = "http://node-1:8000"
         for name in ("dead_letter", "put_back"):
             getattr(self._house.nodes, name).side_effect = NotFound("there is no such record")
         for name in ("mark", "unmark", "learn", "learnt", "switch", "remove"):

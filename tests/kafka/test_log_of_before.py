@@ -19,6 +19,7 @@ from tests.process import ServiceProcess
 from tests.recovery.load import Client
 from tests.waiting import wait_for
 from topics import catalog
+from topics.folding import Folded
 from topics.keys import POSITIONS
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -68,7 +69,7 @@ class Scene:
                 values = [
                     message.value() for message in consumer.consume(end - first, 10) if message.key() == POSITIONS
                 ]
-                found += msgspec.msgpack.decode(values[-1])[catalog.COMMANDS] if values else 0
+                found += msgspec.msgpack.decode(values[-1], type=Folded).positions[catalog.COMMANDS] if values else 0
         finally:
             consumer.close()
         return found

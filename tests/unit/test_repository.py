@@ -204,7 +204,9 @@ def test_stage_without_report_fails_on_nonzero_status(status: int, failed: list[
 
 SAID: Final = re.compile(r"\b(loop only|any thread|one thread at a time)\b", re.IGNORECASE)
 #: Values, or descriptions of values, have no thread.
-VALUES: Final = {"BaseException", "Enum", "Exception", "KafkaError", "NamedTuple", "Protocol", "StrEnum", "Struct", "Structure"}
+VALUES: Final = frozenset(
+    ("BaseException", "Enum", "Exception", "KafkaError", "NamedTuple", "Protocol", "StrEnum", "Struct", "Structure")
+)
 
 
 def classes(room: str) -> Iterator[tuple[Path, ast.ClassDef]]:

@@ -228,7 +228,8 @@ def _admin(cluster: KafkaCluster) -> AdminClient:
 
 
 def _elect(cluster: KafkaCluster) -> None:
-    _admin(cluster).elect_leaders(ElectionType.PREFERRED, None).result()
+    admin = _admin(cluster)  # It ends what it does when nobody has it any more.
+    admin.elect_leaders(ElectionType.PREFERRED, None).result()
 
 
 async def _coordinator_moved(scene: ChaosScene, load: Load, chance: random.Random) -> None:

@@ -292,6 +292,7 @@ async def test_partition_moves_until_it_is_taken_over(node: Node, monkeypatch: p
     with pytest.raises(Unavailable, match="partition 2 has no ready owner here: a look through its rows"):
         node.sessions.view(session)
     waiting = asyncio.create_task(node.sessions.owner_changed())
+    await turn()  # It waits before the partition is served.
     assert node.sessions.is_moving(session)
     # A partition that is being revoked does not serve.
     node.partitions.assign(Assignment(frozenset({0, 1, 2})))

@@ -15,7 +15,7 @@ import pytest
 from infra import urls
 from infra.db.database import Database
 from infra.errors import WrongSetting
-from infra.service import limits, listener, service
+from infra.service import doors, limits, listener
 from infra.service.directories import narrow, prepare
 from infra.service.health import ServiceHealth
 from infra.service.models import ModelsInUse
@@ -58,7 +58,7 @@ def test_kernel_keeps_unread_data_of_closed_connections_for_a_bounded_time() -> 
 def test_keep_alive_timeout_is_75_seconds() -> None:
     application: Any = object()
     door = Connections(connection_limits(Settings()))
-    assert service._server(application, Settings(), door).config.timeout_keep_alive == 75
+    assert doors._server(application, Settings(), door).config.timeout_keep_alive == 75
 
 
 def allowed(monkeypatch: pytest.MonkeyPatch, addresses: int = resource.RLIM_INFINITY, threads: int = 1000) -> None:

@@ -307,9 +307,9 @@ async def test_start_on_full_disk_logs_no_second_error(tmp_path: Path, monkeypat
 
 @pytest.mark.parametrize(("host", "url"), [("::", "http://[::]:8000"), ("10.0.0.1", "http://10.0.0.1:8000")])
 def test_other_nodes_can_read_the_address(host: str, url: str, tmp_path: Path) -> None:
-    node = EarshotService(Settings(data=tmp_path, host=host), mock.Mock(spec=Zygote))
-    node._sockets = [mock.Mock(getsockname=lambda: (host, 8000))]
-    assert node._node_url == url
+    doors = EarshotService(Settings(data=tmp_path, host=host), mock.Mock(spec=Zygote)).doors
+    doors._sockets = [mock.Mock(getsockname=lambda: (host, 8000))]
+    assert doors.node_url == url
 
 
 def is_open_to_others(path: Path) -> bool:

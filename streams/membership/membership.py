@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import structlog
 from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.consumer.subscription_state import SubscriptionState
-from aiokafka.errors import InconsistentGroupProtocolError, KafkaError
+from aiokafka.errors import GroupCoordinatorNotAvailableError, InconsistentGroupProtocolError, KafkaError
 from aiokafka.protocol.admin import DescribeGroupsRequest
 from aiokafka.protocol.group import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 from msgspec.structs import replace
@@ -45,6 +45,8 @@ SEEK_SECONDS: Final = 5.0
 STUCK_SECONDS: Final = 90.0
 #: Kafka's codes for no error and for a rebalance in progress: the coordinator has counted the heartbeat.
 COUNTED: Final = (0, 27)
+#: Kafka's code for a fault of the broker, as while its log has no leader yet.
+BROKER_FAILED: Final = -1
 #: Kafka's code for a member that is not in the group.
 UNKNOWN_MEMBER: Final = 25
 
@@ -82,9 +84,14 @@ class Coordinator(GroupCoordinator):  # type: ignore[misc]
             return await self._counted(request, super()._send_req)
         beating = asyncio.create_task(self._beat(), name="heartbeats of a join")
         try:
-            return await self._counted(request, super()._send_req)
+            response = await self._counted(request, super()._send_req)
         finally:
             beating.cancel()
+        if response.error_code == BROKER_FAILED:
+            # aiokafka would give up for ever.
+            self.coordinator_dead()
+            raise GroupCoordinatorNotAvailableError
+        return response
 
     async def _counted(self, request: Any, send: Callable[[Any], Awaitable[Any]]) -> Any:
         began = self._membership.clock()

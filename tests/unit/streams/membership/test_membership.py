@@ -6,12 +6,14 @@ from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from aiokafka.errors import (
     GroupAuthorizationFailedError,
+    GroupCoordinatorNotAvailableError,
     InconsistentGroupProtocolError,
     KafkaConnectionError,
     NotCoordinatorForGroupError,
@@ -445,6 +447,18 @@ async def test_removal_that_a_process_survives_is_counted(
     with capture_logs() as lines, suppress(ServiceError):
         await failing.member.check_name()
     assert failing.member.removals == len([line for line in lines if line["event"] == "group.removed"]) == removals
+
+
+async def test_join_that_the_broker_fails_is_tried_again(failing: Seat, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers that come back answer so for a moment."""
+    member, request = coordinator(failing), JoinGroupRequest("earshot", 1, 1, "", "", "consumer", [])
+    failing.member.is_doubtful = False
+    dead = mock.Mock()
+    monkeypatch.setattr(GroupCoordinator, "_send_req", mock.AsyncMock(return_value=SimpleNamespace(error_code=-1)))
+    monkeypatch.setattr(member, "coordinator_dead", dead)
+    with pytest.raises(GroupCoordinatorNotAvailableError):
+        await member._send_req(request)
+    dead.assert_called_once_with()
 
 
 # --- brokers elsewhere ------------------------------------------------------------------------------------------------

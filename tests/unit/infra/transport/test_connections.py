@@ -15,7 +15,7 @@ from websockets.protocol import Protocol, Side
 
 from app.http.sockets import Receiver
 from app.http.turns import LoopTurns
-from infra.service import service
+from infra.service import doors
 from infra.settings import Settings
 from infra.transport import connections, socket_connection
 from infra.transport.connections import DISCARD_RATE, ConnectionLimits, Connections
@@ -53,7 +53,7 @@ def test_overridden_methods_are_checked() -> None:
 def test_missing_method_prevents_start(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(HttpToolsProtocol, name)
     with pytest.raises(ServiceError, match=f"no HttpToolsProtocol.{name}"):
-        service._server(None, Settings(), mock.Mock())
+        doors._server(None, Settings(), mock.Mock())
 
 
 IDLE: Final = 30.0

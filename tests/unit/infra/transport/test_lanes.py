@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 from unittest import mock
 
-from infra.service.service import _connection
+from infra.service.doors import _connection
 from infra.transport import lanes
 from infra.transport.lanes import Lanes, LaneStates
 from tests.unit.app.sessions.sockets import listening

@@ -385,8 +385,11 @@ class Partitions:
                 if consumer.level and not owner.closed and consumer.seen_behind(end):
                     consumer.fall_behind(end)
                     self._begin_to_catch_up(owner, consumer)
-            ends = {one.number: bounds[TopicPartition(CHANGELOG, one.number)][1] for one in tables.values()}
-            self.behind = {one.number: max(0, ends.get(one.number, 0) - one.applied.offset) for one in self.standbys}
+            self.behind = {
+                tp.partition: max(0, bounds[tp][1] - rows.applied.offset)
+                for tp, rows in tables.items()
+                if tp.partition not in self.owners.here
+            }
             for tp, rows in tables.items():
                 end = bounds[tp][1]
                 if end <= rows.applied.offset:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import chain
 from pathlib import Path
 
 from tests.kafka.broker import kafka_broker
@@ -54,13 +55,17 @@ def start(*nodes: ServiceProcess) -> None:
 
 
 def start_again(nodes: Sequence[ServiceProcess]) -> None:
-    """Start stopped nodes, and wait until each node has partitions, and each partition a node."""
+    """Start stopped nodes, and wait until each node serves partitions, and each partition has one node."""
     start(*nodes)
 
     def settled() -> bool:
         told = nodes[0].operate("GET", "/nodes")
-        owners = {node["url"] for node in told["nodes"] if node["node"] and node["node"]["partitions"]}
-        return not told["missing"] and owners == {node.url for node in nodes}
+        served = [
+            [partition["number"] for partition in node["node"]["partitions"] if partition["state"] == "serving"]
+            for node in told["nodes"]
+            if node["node"]
+        ]
+        return len(served) == len(nodes) and all(served) and sorted(chain(*served)) == list(range(told["partitions"]))
 
     wait_for(settled, 60)
 

@@ -278,6 +278,15 @@ def test_named_node_is_drained(url: str, passed_on: bool, status: int) -> None:
         assert f"there are {HERE}, {THERE}" in answer.json()["error"]
 
 
+def test_drain_of_unnamed_node_is_refused() -> None:
+    nodes, forwarder = mock.Mock(spec=Nodes, url=HERE), Elsewhere()
+    answer = asyncio.run(
+        request(app_of(NodeList(nodes, forwarder, tuple)), forwarder, "POST", "/nodes/drain", False, {})
+    )
+    assert answer.status_code == 400
+    nodes.drain.assert_not_called()
+
+
 def test_operator_key_is_forwarded_to_other_nodes() -> None:
     """A real hop: the other node receives the operator's key and the mark of a forwarded request."""
     heard: list[dict[str, Any]] = []

@@ -15,6 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 run: .venv/.installed ## Start the service: embedded log, bundled model, data under ./data
 	@case "$$EARSHOT_BROKER" in kafka:*) $(MAKE) -s .venv/.extra-kafka;; esac
 	@case "$$EARSHOT_DATABASE_URL$$(head -c 8 "$$EARSHOT_DATABASE_URL_FILE" 2>/dev/null)" in postgres*) $(MAKE) -s .venv/.extra-postgres;; esac
+	@case "$$OTEL_EXPORTER_OTLP_ENDPOINT$$OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" in ?*) $(MAKE) -s .venv/.extra-traces;; esac
 	@$(EARSHOT) serve
 
 test: .venv/.dev ## Everything that this machine can run, stage by stage; real Kafka when Java is there
@@ -68,7 +69,7 @@ format: .venv/.dev ## Format the code
 bench: .venv/.dev ## The table of ratios; see benchmarks/README.md
 	@$(PYTHON) -m benchmarks
 
-extra: .venv/.installed ## Install what some commands need: make extra NAME=lab (or kafka, postgres, s3, training)
+extra: .venv/.installed ## Install what some commands need: make extra NAME=lab (or kafka, postgres, s3, traces, training)
 	@$(UV) sync -q --locked --no-build-isolation --no-dev --inexact --extra $(or $(NAME),lab)
 	@touch .venv/.extra-$(or $(NAME),lab)
 

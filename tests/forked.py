@@ -31,7 +31,7 @@ def can_fork(environment: Mapping[str, str]) -> bool:
     """Return whether a command with this environment can fork."""
     different = set(environment.items()) ^ set(os.environ.items())
     # pytest's own tell the phase of a test: a restart in its body differs from a start in its set-up.
-    return all(name.startswith(("EARSHOT_", "PYTEST_")) for name, _ in different)
+    return all(name.startswith(("EARSHOT_", "OTEL_", "PYTEST_")) for name, _ in different)
 
 
 class Forked:

@@ -20,6 +20,7 @@ from app.http.metrics import FORWARDS
 from app.http.operation import StandIn
 from app.http.replies import Headers, Reply, StreamReply
 from app.identity.authentication import Authenticator
+from topics import traces
 from topics.errors import Damaged, NotFound, NotOwned, OwnerAway, Unavailable
 from topics.keys import is_id
 from topics.ports.standby import Standby
@@ -38,6 +39,8 @@ PASSED_ON: Final = frozenset(
         b"if-range",
         b"last-event-id",
         b"range",
+        b"traceparent",
+        b"tracestate",
         b"x-api-key",
         b"x-org-key",
         b"x-request-id",
@@ -89,6 +92,7 @@ class Forwarder:
                 cookie_jar=aiohttp.DummyCookieJar(),
                 skip_auto_headers=("accept", "accept-encoding", "content-type", "user-agent"),
                 auto_decompress=False,
+                trace_configs=None if traces.tracer is None else [traces.tracer.forwarding()],
             )
         return self._session
 

@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.http.bodies import BodyQuota
 from app.http.call import Call
@@ -14,6 +14,7 @@ from app.http.descriptions import Operation
 from app.http.metrics import Meters
 from app.http.operation import Endpoint, Handler, InterfacePart, OtherNodes
 from app.http.replies import ErrorRenderer, GenericError, Reply, session_error
+from topics import traces
 
 C = TypeVar("C")
 
@@ -89,10 +90,9 @@ def mount(
     With the context `standby`, operations of stand-bys read what this node stands by for.
     """
     shared = InterfacePart(part.error, meters, room, placement)
-    return [
-        Route(
-            (part.prefix if prefix is None else prefix) + path,
-            Resource(row, context, shared, standby),
-        )
-        for path, row in part.table.items()
-    ]
+    routes: list[Route] = []
+    for path, row in part.table.items():
+        endpoint: ASGIApp = Resource(row, context, shared, standby)
+        path = (part.prefix if prefix is None else prefix) + path
+        routes.append(Route(path, endpoint if traces.tracer is None else traces.tracer.serving(path, endpoint)))
+    return routes

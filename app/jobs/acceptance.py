@@ -33,7 +33,7 @@ from app.jobs.options import FIELD_BYTES, OPTIONS, AnalyzeFields, RequestOptions
 from app.jobs.rendering import JobReading
 from app.jobs.requests import JobRequest, read_form, read_json
 from app.shared_descriptions import BROKEN, IDEMPOTENCY_KEY, PROJECT_KEY, SLOW
-from topics import keys
+from topics import keys, traces
 from topics.errors import AudioError, BadRequest, Conflict, Exhausted, Unavailable
 from topics.folding import Verdict
 from topics.jobs.options import TOLD
@@ -223,6 +223,8 @@ async def _accept_recording(
         raise job_not_found()  # somebody with its Idempotency-Key just removed it
     context.meters.add(JOBS)
     context.meters.add(RECORDINGS, audio.size)
+    if traces.tracer is not None:
+        traces.tracer.accepted(job)
     log.info("job accepted", job=keys.shown(job), project=principal.project, size=audio.size, format=probe.format)
     return JobReading(job, view)
 

@@ -44,6 +44,7 @@ from infra.service.own_sounds import OwnSounds
 from infra.service.premises import Announce, Premises
 from infra.service.process import first_of, on_stop, run_process
 from infra.service.speakers import keep_sweeping
+from infra.service.traces import sent_traces
 from infra.settings import Settings
 from infra.urls import Embedded
 from streams.embedded.lock import DirectoryLock
@@ -104,6 +105,7 @@ class EarshotService:
         async with contextlib.AsyncExitStack() as stack:
             lock = self._occupy(stack)
             stack.push_async_callback(asyncio.to_thread, self.zygote.stop)
+            await stack.enter_async_context(sent_traces(self.settings))
             demo, models = await self._open()
             if demo is None:
                 return 0

@@ -10,6 +10,7 @@ import msgspec
 
 from streams.clients.address import EngineAddress
 from streams.clients.call_record import CallRecord
+from topics import traces
 from topics.errors import ServiceFault
 
 T = TypeVar("T")
@@ -53,6 +54,7 @@ class EngineClient:
         self._http = httpx2.AsyncClient(
             timeout=None, limits=limits, follow_redirects=False, verify=verify, trust_env=not address.local
         )
+        self._send = self._http.send if traces.tracer is None else traces.tracer.sending(self.path, self._http.send)
 
     async def close(self) -> None:
         await self._http.aclose()
@@ -113,7 +115,7 @@ class EngineClient:
                 if file is not None and len(file[1]) <= MAX_JOINED_BYTES:
                     # Otherwise the form would be sent in many small pieces, which is slow.
                     await request.aread()
-                async with contextlib.aclosing(await self._http.send(request, stream=True)) as answer:
+                async with contextlib.aclosing(await self._send(request, stream=True)) as answer:
                     # A remote engine may charge for an answer once it has begun.
                     final = self.address.restarts is None
                     if answer.status_code >= 300:

@@ -4,11 +4,11 @@ from streams.folding.draft import Draft
 from streams.folding.fold import Fold
 from streams.folding.record import id_of
 from streams.log import StoredRecord
-from topics import keys, record_codec
+from topics import keys, record_codec, traces
 from topics.folding import Effect
 from topics.jobs.records import Portion
 from topics.jobs.result_rules import fold_result
-from topics.jobs.rules import JobHead
+from topics.jobs.rules import EntryState, JobHead
 
 
 class JobResults(Fold[JobHead]):
@@ -30,5 +30,8 @@ class JobResults(Fold[JobHead]):
                 draft.put(keys.portion_key(job, result.service, result.number), result.data)
             else:
                 self.carry_out(draft, job, effect, head, step.head)
+        if traces.tracer is not None and head.unfinished and not step.head.unfinished:
+            failures = sum(entry.state is EntryState.ERROR for entry in step.head.entries)
+            traces.tracer.completed(job, step.head.created, record.timestamp, failures)
         if step.effects or step.head is not head:
             self.changes.changed[job] = None

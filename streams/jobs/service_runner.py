@@ -23,7 +23,7 @@ from streams.jobs.spool import Spool
 from streams.log import RecordReader
 from streams.processes.deaths import Deaths
 from streams.services.service import JobService
-from topics import keys
+from topics import keys, traces
 from topics.errors import EarshotError, NotOwned, ServiceFault, Unavailable
 from topics.jobs.options import Service
 from topics.jobs.records import Finished, Started, Stopped
@@ -137,6 +137,7 @@ class Runner(mode.Service):  # type: ignore[misc]
         self.ready = ReadyServices(app, self._limits)
         #: Includes runs of forgotten jobs until they end.
         self._tasks: set[asyncio.Task[None]] = set()
+        self._once = self._attempt if traces.tracer is None else traces.tracer.running(self._attempt)
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -218,7 +219,7 @@ class Runner(mode.Service):  # type: ignore[misc]
         """
         name = f"job-{keys.shown(pending.job)}-{pending.service}"
         # A separate task, so that `forget` can cancel it without the actor that waits for it.
-        pending.task = task = asyncio.create_task(self._attempt(pending), name=name)
+        pending.task = task = asyncio.create_task(self._once(pending), name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         try:
@@ -316,6 +317,8 @@ class Runner(mode.Service):  # type: ignore[misc]
         except Unavailable:
             raise
         except Exception as error:
+            if traces.tracer is not None:
+                traces.tracer.failed(error)
             if isinstance(error, EarshotError):
                 log.warning("job.service_failed", job=keys.shown(run.job), service=run.service, error=_message(error))
             else:

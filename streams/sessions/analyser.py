@@ -23,11 +23,12 @@ from streams.sessions.files import FileSessions
 from streams.sessions.ready import Place, ReadySessions
 from streams.sessions.step import SessionStep, SessionSteps, StoreOf
 from streams.sessions.taps import Taps
+from streams.sessions.traced_steps import TracedSteps
 from streams.sessions.warm import ActiveSession, WarmSessions
 from streams.sessions.window_writer import WindowWriter
 from streams.workers.process import StateLost, WorkerDied
 from streams.workers.workers import Workers
-from topics import keys
+from topics import keys, traces
 from topics.errors import AudioError, EarshotError, NotOwned, RecordError, ServiceError, Unavailable
 
 T = TypeVar("T")
@@ -65,7 +66,8 @@ class Analyser(mode.Service):  # type: ignore[misc]
         self.ready = ReadySessions(app, self._place)
         self._files = FileSessions(audio, spool, workers, self.ready)
         self.warm = WarmSessions(self.ready, self._files)
-        self.steps = SessionSteps(models, audio, store_of, writer, workers, self._files, self.warm, self.taps)
+        parts = models, audio, store_of, writer, workers, self._files, self.warm, self.taps
+        self.steps = SessionSteps(*parts) if traces.tracer is None else TracedSteps(traces.tracer, *parts)
 
     async def on_stop(self) -> None:
         """Release all files; the rows still hold all unfinished work."""

@@ -28,6 +28,7 @@ from topics.hearing import parts_of
 from topics.media import Media
 from topics.sessions.records import Cursor, NewWindows, Opened
 from topics.sessions.rules import SessionHead, SessionState
+from topics.traces import StepSpans
 
 STEP_CHUNKS: Final = 16
 #: Longest step (s) that shares a batch with other sessions. A longer one fills batches alone and would delay them.
@@ -62,6 +63,8 @@ class SessionStep(msgspec.Struct, eq=False):
     last: bool = False
     #: None if there are none to write yet.
     windows: ScoredWindows | None = None
+    #: None unless it is traced.
+    spans: StepSpans | None = None
 
     @property
     def media(self) -> Media:

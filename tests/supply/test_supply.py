@@ -136,6 +136,7 @@ def test_bill_of_materials_names_every_installed_package() -> None:
         ({"DATABASE_URL": "sqlite:///postgres"}, [], ["speech"]),
         ({"DATABASE_URL": "postgresql://u:$(p@h/n"}, [], ["speech", "postgres"]),
         ({"DATABASE_URL_FILE": "url", "BROKER": "kafka://127.0.0.1:9092"}, [], ["speech", "kafka", "postgres"]),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}, [], ["speech", "traces"]),
     ],
 )
 def test_make_run_syncs_installed_extras_and_those_named_by_settings(
@@ -148,8 +149,11 @@ def test_make_run_syncs_installed_extras_and_those_named_by_settings(
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / "url").write_text("postgresql+asyncpg://h/n")
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("EARSHOT_", "MAKE"))}
-    given = {f"EARSHOT_{name}": value.replace("url", str(tmp_path / "url")) for name, value in settings.items()}
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("EARSHOT_", "MAKE", "OTEL_"))}
+    given = {
+        name if name.startswith("OTEL_") else f"EARSHOT_{name}": value.replace("url", str(tmp_path / "url"))
+        for name, value in settings.items()
+    }
     command = ["make", "--no-print-directory", "--dry-run", "--always-make", "run"]
     printed = subprocess.run(
         command, cwd=tmp_path, env=clean | given, capture_output=True, text=True, check=True

@@ -9,7 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path("/")
+from streams.control_groups import ROOT, control_groups
+
 #: Seconds of a core that the threads that clients wait for get at a time, while others want it too.
 LOOP_SLICE: Final = 0.0001
 #: `struct sched_attr`, the number of its system call, and the flag that keeps children and new threads from inheriting.
@@ -40,23 +41,9 @@ def wake_promptly(slice_s: float) -> None:
 
 def _quotas(root: Path) -> Iterator[float]:
     """Yield the quotas, in cores, of this process's control groups and those around them."""
-    groups = root / "sys/fs/cgroup"
-    with suppress(OSError):
-        for line in (root / "proc/self/cgroup").read_text().splitlines():
-            _, controllers, path = line.split(":", 2)
-            if not controllers:  # Version 2.
-                places, read = (groups, groups / "unified"), _quota_of_2
-            elif "cpu" in controllers.split(","):
-                places, read = (groups / controllers, groups / "cpu"), _quota_of_1
-            else:
-                continue
-            for place in places:
-                # A container sees its own group as the root, perhaps with the path that it has outside.
-                group = place / path.lstrip("/")
-                for directory in (group, *group.parents):
-                    if directory.is_relative_to(place):
-                        with suppress(OSError, ValueError, ZeroDivisionError):
-                            yield read(directory)
+    for group, is_2 in control_groups("cpu", root):
+        with suppress(OSError, ValueError, ZeroDivisionError):
+            yield _quota_of_2(group) if is_2 else _quota_of_1(group)
 
 
 def _quota_of_2(group: Path) -> float:

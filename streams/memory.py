@@ -1,10 +1,23 @@
-"""Freed memory that the C library retains, and processes that the kernel killed for lack of memory."""
+"""How much memory there may be, what the C library retains, and processes that the kernel killed for lack of it."""
 
 import ctypes
+import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from streams.control_groups import ROOT, control_groups
+
 _COUNTS: Final = Path("/proc/vmstat")
+
+
+def allowed(root: Path = ROOT) -> int:
+    """Return how many bytes this process and its children may use: the machine's, or a control group's limit."""
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for group, is_2 in control_groups("memory", root):
+        with suppress(OSError, ValueError):  # "max" is no number, and no limit.
+            found.append(int((group / ("memory.max" if is_2 else "memory.limit_in_bytes")).read_text()))
+    return min(found)
 
 
 def trim_heap() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from infra.errors import WrongSetting, variable
+from infra.errors import Unfit, variable
 from infra.extras import how_to_install
 from topics.errors import EarshotError
 
@@ -98,7 +98,7 @@ def main(command: Callable[[], object] | None = None) -> None:
         raise SystemExit(128 + signal.SIGINT) from None
     except EarshotError as error:
         print(": ".join(["earshot", str(error), *getattr(error, "__notes__", ())]), file=sys.stderr)
-        raise SystemExit(2 if isinstance(error, WrongSetting) else 1) from None
+        raise SystemExit(2 if isinstance(error, Unfit) else 1) from None
     except OSError as error:
         print(f"earshot: {_fault(error)}", file=sys.stderr)
         raise SystemExit(2 if isinstance(error, PermissionError) and error.filename else 1) from None

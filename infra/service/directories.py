@@ -11,7 +11,7 @@ from typing import Final
 import structlog
 from sqlalchemy import make_url
 
-from infra.errors import WrongSetting
+from infra.errors import WrongSetting, unusable
 from infra.service.voices import local_directory
 from infra.settings import Settings
 from infra.urls import Embedded
@@ -105,7 +105,7 @@ def _make(field: str, directory: Path) -> None:
     except FileExistsError:
         pass  # A file; `_check` reports it.
     except OSError as error:
-        raise WrongSetting(field, f"{directory} cannot be made: {error.strerror}") from error
+        raise unusable(field, directory, "cannot be made", error) from error
     _check(field, directory)
 
 
@@ -116,4 +116,4 @@ def _check(field: str, directory: Path) -> None:
         # Tried, because permissions are not the only possible obstacle.
         tempfile.TemporaryFile(dir=directory).close()
     except OSError as error:
-        raise WrongSetting(field, f"{directory} cannot be written: {error.strerror}") from error
+        raise unusable(field, directory, "cannot be written", error) from error

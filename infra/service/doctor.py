@@ -13,12 +13,13 @@ from infra.errors import naming, variable
 from infra.extras import needed_for
 from infra.models import manifests
 from infra.models.registry import Registry
-from infra.service import data_directory
+from infra.service import data_directory, limits
 from infra.service.advertised import Untrusted, process_at
 from infra.service.node_tls import trust
 from infra.service.nodes import disk_facts, disks_of
 from infra.settings import Settings
 from infra.urls import Embedded, http_url, local_url
+from streams import memory
 from streams.clients.address import EngineAddress
 from streams.clients.client import EngineClient
 from streams.embedded.errors import LogLocked
@@ -62,6 +63,7 @@ async def examine(settings: Settings, served: bool) -> AsyncGenerator[Check, Non
     """Yield what the checks find; if the service is `served`, leave out what its own report has: disks and engines."""
     checks: Mapping[str, Callable[[Settings], Found]] = {
         "settings": _settings,
+        "memory": _memory,
         "data": _data,
         **({} if served else {"disks": _disks}),
         "database": _database,
@@ -82,6 +84,12 @@ async def examine(settings: Settings, served: bool) -> AsyncGenerator[Check, Non
 async def _settings(settings: Settings) -> Found:
     fields = sorted(map(variable, settings.model_fields_set))
     yield "good", f"set are {', '.join(fields)}" if fields else "all have their defaults"
+
+
+async def _memory(settings: Settings) -> Found:
+    found = list(limits.memory_findings(settings))
+    for finding in found or [("good", f"{memory.allowed() / 1e9:.1f} GB are allowed to this process")]:
+        yield finding
 
 
 async def _data(settings: Settings) -> Found:

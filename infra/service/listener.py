@@ -56,6 +56,8 @@ def listen(host: str, port: int, setting: str | None = None, shared: bool = Fals
                 f"{variable(setting or 'port')}: port {port} of {host} is taken by another program"
             ) from error
         fault = f"port {port} of {host} cannot be used: {os.strerror(error.errno or 0)}"
+        if error.errno == errno.EACCES:
+            fault += "; give one above 1023, or this user the capability CAP_NET_BIND_SERVICE"
         raise WrongSetting(setting or "port", fault) from error
     if not sockets:
         raise WrongSetting(setting or "host", f"{host!r} is not an address of this machine")

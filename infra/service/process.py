@@ -20,7 +20,7 @@ def run_process(settings: Settings, main: Callable[[], Coroutine[Any, Any, int]]
     logs.configure(settings.log_level, settings.log_format, settings.secrets, node=settings.advertise, lane=lane)
     os.umask(directories.UMASK)
     limits.forbid_core_dumps()
-    limits.check()
+    limits.check(settings)
     wake_promptly(LOOP_SLICE)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main())

@@ -1,12 +1,13 @@
 """Places for what libraries write where the file system is read-only, as in an image."""
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
 from infra import scratch
-from infra.errors import variable
+from infra.errors import WrongSetting, variable
 
 
 @pytest.fixture
@@ -30,6 +31,27 @@ def test_kernels_of_an_image_are_copied_to_the_data_directory(
         kernels = Path(os.environ[scratch.KERNELS])
         assert kernels.is_relative_to(data)
         assert (kernels / "audio" / "index").read_bytes() == version
+
+
+def test_data_directory_that_is_needed_and_cannot_be_written_is_told(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data.touch()
+    monkeypatch.setenv(scratch.KERNELS, "/proc/kernels")
+    with pytest.raises(WrongSetting, match=f"^EARSHOT_DATA: {data} cannot be written: "):
+        scratch.prepare()
+
+
+def test_full_disk_is_told_unless_it_has_the_kernels(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(directory: Path, size: int = 0) -> None:
+        if size:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(scratch, "_try", full)
+    with pytest.raises(WrongSetting, match=f"^EARSHOT_DATA: {data} cannot be written: No space left on device$"):
+        scratch.prepare()
+    (data / scratch.CACHE / "kernels" / "one.nbc").touch()
+    scratch.prepare()
 
 
 @pytest.mark.parametrize("flags", ["avx avx2", "avx"])

@@ -1,4 +1,4 @@
-"""The cores that a process may use follow the quotas of its control groups."""
+"""The cores and the memory that a process may use follow the limits of its control groups."""
 
 import os
 import re
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from streams import memory
 from streams.cores import LOOP_SLICE, usable, wake_promptly
 
 FOLDER = Path(__file__).parents[3]
@@ -41,11 +42,30 @@ def test_cores_follow_quota(
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
     if groups is not None:
-        files = {"../../../proc/self/cgroup": groups, **files}
-    for name, text in files.items():
-        (file := tmp_path / "sys/fs/cgroup" / name).parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
+        lay(tmp_path, groups, files)
     assert usable(tmp_path) == cores
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "mib"),
+    [
+        ("0::/\n", {"memory.max": "max\n"}, None),
+        ("0::/a/b\n", {"a/b/memory.max": "max\n", "a/memory.max": f"{5 << 20}\n"}, 5),
+        ("4:memory:/a\n0::/\n", {"memory/memory.limit_in_bytes": f"{7 << 20}\n"}, 7),
+        ("4:memory:/a\n0::/\n", {"memory/a/memory.limit_in_bytes": "9223372036854771712\n"}, None),
+    ],
+)
+def test_memory_follows_limit(tmp_path: Path, groups: str, files: dict[str, str], mib: int | None) -> None:
+    lay(tmp_path, groups, files)
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert memory.allowed(tmp_path) == (machine if mib is None else mib << 20)
+
+
+def lay(root: Path, groups: str, files: dict[str, str]) -> None:
+    """Write the files of control groups, and to which a process belongs."""
+    for name, text in {"../../../proc/self/cgroup": groups, **files}.items():
+        (file := root / "sys/fs/cgroup" / name).parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
 
 
 def test_only_one_place_counts_cores() -> None:

@@ -43,7 +43,7 @@ def about(found: list[Check], name: str) -> list[tuple[str, str]]:
 def test_new_directory_is_good(tmp_path: Path) -> None:
     found = examined(settings(tmp_path / "data"))
     assert {one.state for one in found} == {"good"}
-    assert [one.about for one in found] == ["settings", "data", "disks", "database", "log", "model"]
+    assert [one.about for one in found] == ["settings", "memory", "data", "disks", "database", "log", "model"]
     assert not (tmp_path / "data").exists()
 
 

@@ -1,20 +1,23 @@
 """A start's checks of the machine: limits, directories; sockets; and the probes' answers."""
 
+import errno
 import os
 import resource
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
+from structlog.testing import capture_logs
 
 from infra import urls
 from infra.db.database import Database
-from infra.errors import WrongSetting
+from infra.errors import Unfit, WrongSetting
 from infra.service import doors, limits, listener
 from infra.service.directories import narrow, prepare
 from infra.service.health import ServiceHealth
@@ -23,6 +26,7 @@ from infra.service.nodes import database_error
 from infra.service.options import connection_limits, edge_options
 from infra.settings import Settings
 from infra.transport.connections import Connections
+from streams import memory
 from streams.node.node import Node
 from topics.errors import DirectoryDown, ServiceError
 from topics.ports.health import Reading
@@ -81,14 +85,65 @@ def test_insufficient_limits_are_reported(monkeypatch: pytest.MonkeyPatch) -> No
     with monkeypatch.context() as patch:
         allowed(patch)
         before = threading.enumerate()
-        limits.check()
+        limits.check(Settings(bundled_engines=False))
         assert {*threading.enumerate()} <= {*before}
         allowed(patch, addresses=1500 << 20)
-        with pytest.raises(ServiceError, match=r"^1500 MiB of addresses are allowed \(ulimit -v\), at least \d+ are"):
-            limits.check()
+        with pytest.raises(Unfit, match=r"^1500 MiB of addresses are allowed \(ulimit -v\), at least \d+ are"):
+            limits.check(Settings())
     allowed(monkeypatch, threads=9)
-    with pytest.raises(ServiceError, match=r"^9 more threads are allowed \(ulimit -u.*, 64 are needed$"):
-        limits.check()
+    with pytest.raises(Unfit, match=r"^9 more threads are allowed \(ulimit -u.*, 64 are needed$"):
+        limits.check(Settings())
+
+
+@pytest.mark.parametrize(
+    ("mib", "settings", "state", "ends"),
+    [
+        (255, {}, "bad", "at least 256 are needed"),
+        (256, {}, "slow", "these settings may use 1280; EARSHOT_BUNDLED_ENGINES=false saves 832"),
+        (
+            1300,
+            {"lanes": 3},
+            "slow",
+            "1480; EARSHOT_BUNDLED_ENGINES=false saves 832; EARSHOT_LANES=1 saves 200",
+        ),
+        (447, {"bundled_engines": False}, "slow", "these settings may use 448"),
+        (448, {"bundled_engines": False}, "", ""),
+        (1280, {}, "", ""),
+    ],
+)
+def test_memory_that_is_too_small_is_told_with_the_need(
+    monkeypatch: pytest.MonkeyPatch, mib: int, settings: dict[str, Any], state: str, ends: str
+) -> None:
+    monkeypatch.setattr(memory, "allowed", lambda: mib << 20)
+    found = list(limits.memory_findings(Settings(**{"lanes": 1, **settings})))
+    assert [(one, text.startswith(f"{mib} MiB of memory"), text.endswith(ends)) for one, text in found] == [
+        (state, True, True)
+    ] * bool(state)
+    allowed(monkeypatch)
+    with capture_logs() as logs:
+        if state == "bad":
+            with pytest.raises(Unfit, match="of memory are allowed"):
+                limits.check(Settings())
+        else:
+            limits.check(Settings(**{"lanes": 1, **settings}))
+    assert [line["event"] for line in logs] == ["memory.tight"] * (state == "slow")
+
+
+def test_directory_of_another_user_is_told_with_its_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    fault = PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    monkeypatch.setattr(tempfile, "TemporaryFile", mock.Mock(side_effect=fault))
+    whose = f"Permission denied (its owner is user {os.getuid()}, this is user 12345)"
+    with pytest.raises(WrongSetting) as told:
+        prepare(Settings(data=tmp_path))
+    assert str(told.value) == f"EARSHOT_DATA: {tmp_path} cannot be written: {whose}"
+
+
+def test_low_port_without_the_right_is_told_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    fault = PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    monkeypatch.setattr(socket, "create_server", mock.Mock(side_effect=fault))
+    with pytest.raises(WrongSetting, match=r"^EARSHOT_PORT: port 80 of .*: Permission denied; .*CAP_NET_BIND_SERVICE$"):
+        listener.listen("127.0.0.1", 80)
 
 
 def test_start_tightens_only_its_own_permissions(tmp_path: Path) -> None:

@@ -162,7 +162,7 @@ def test_data_directory_in_use_is_not_touched(tmp_path: Path, broker: str, held:
 def test_low_open_file_limit_is_one_line(tmp_path: Path) -> None:
     with serving(tmp_path / "data", subprocess.PIPE, ("sh", "-c", 'ulimit -n 256; exec "$@"', "sh")) as process:
         out, err = process.communicate(timeout=120)
-    assert (process.returncode, out) == (1, "")
+    assert (process.returncode, out) == (2, "")
     assert err.splitlines()[-1] == "earshot: 256 open files are allowed (ulimit -n), at least 576 are needed"
 
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import ssl
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
@@ -105,8 +106,8 @@ def proxy(
         check=True,
         capture_output=True,
     )
-    port = free_port()
-    (directory / "configuration").write_text(frame.format(block=documented(request.param, port, service.port)))
+    port, away = free_port(), free_port()
+    (directory / "configuration").write_text(frame.format(block=documented(request.param, port, service.port, away)))
     log = directory / "log"
     environment = {**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin", "HOME": str(directory)}
     with log.open("wb") as output:
@@ -123,20 +124,22 @@ def proxy(
         process.wait(20)
 
 
-def documented(language: str, port: int, upstream: int) -> str:
-    """Return the page's configuration with a port, a certificate and timeouts of this test."""
+def documented(language: str, port: int, upstream: int, away: int) -> str:
+    """Return the page's configuration with a port, a certificate and timeouts of this test, and a node that is away."""
     [text] = [one.text for one in read(ROOT / "docs/running.md").blocks() if one.language == language]
     changes = {
         "listen 443 ssl": f"listen 127.0.0.1:{port} ssl",
         f"/etc/letsencrypt/live/{HOST}/fullchain.pem": "certificate.pem",
         f"/etc/letsencrypt/live/{HOST}/privkey.pem": "key.pem",
         f"{HOST} {{": f"{HOST}:{port} {{\n    bind 127.0.0.1\n    tls certificate.pem key.pem",
-        "127.0.0.1:8000": f"127.0.0.1:{upstream}",
+        "    server 127.0.0.1:8000": f"    server 127.0.0.1:{away};\n    server 127.0.0.1:{upstream}",
+        " 127.0.0.1:8000 {": f" 127.0.0.1:{away} 127.0.0.1:{upstream} {{",
         "300s": f"{PROXY_IDLE}s",
     }
     for before, after in changes.items():
         text = text.replace(before, after)
     assert "/etc/" not in text
+    assert "8000" not in text
     return text
 
 
@@ -225,13 +228,21 @@ def test_operator_paths_are_not_exposed(proxy: Proxy) -> None:
         assert answer.status_code in (400, 404), path
 
 
-@pytest.mark.parametrize("proxy", ["nginx"], indirect=True)
-def test_service_that_is_away_is_a_refusal_with_a_time(proxy: Proxy, service: ServiceProcess) -> None:
-    service.kill()
+def test_service_that_ends_in_a_request_is_a_refusal_with_a_time(proxy: Proxy, service: ServiceProcess) -> None:
+    def body() -> Iterator[bytes]:
+        yield b'{"data": "'
+        time.sleep(0.5)
+        service.kill()
+        yield b'"}'
+
+    sni = {"sni_hostname": HOST}
+    made = proxy.http.post("/audio_sessions/", json={"content_type": RAW, "type": "stream"}, extensions=sni)
+    chunk = f"/audio_sessions/{made.json()['session_id']}/chunks/0"
     try:
-        for method in ("GET", "PUT"):
-            answer = proxy.http.request(method, "/audio_sessions/x", extensions={"sni_hostname": HOST})
+        for method, content in (("PUT", body()), ("GET", None), ("PUT", b"{}")):
+            answer = proxy.http.request(method, chunk, content=content, extensions=sni)
             assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+            assert answer.headers["content-type"] == "application/json"
             assert answer.json()["status_code"] == 503
     finally:
         service.start()

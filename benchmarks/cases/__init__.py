@@ -28,6 +28,7 @@ from benchmarks.cases import (
     speakers,
     status,
     takeover,
+    traces,
     windows,
 )
 from benchmarks.cases.setup import Setup
@@ -37,6 +38,7 @@ Case = Callable[[Setup], Iterator[Row]]
 
 CASES: Final[dict[str, Case]] = {
     "windows": windows.measure,
+    "traces": traces.measure,
     "paced": paced.measure,
     "counts": counts.measure,
     "live": live.measure,

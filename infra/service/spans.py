@@ -19,7 +19,7 @@ from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
-from opentelemetry.sdk.trace.sampling import Decision
+from opentelemetry.sdk.trace.sampling import Decision, TraceIdRatioBased
 from opentelemetry.trace import (
     Link,
     NonRecordingSpan,
@@ -61,9 +61,9 @@ _UNSAMPLED: Final = NonRecordingSpan(SpanContext(1, 1, is_remote=False))
 _IN_UNSAMPLED: Final = set_span_in_context(_UNSAMPLED, _NOWHERE)
 
 
-def ids_of(*names: object) -> Ids:
+def ids_of(kind: str, id: str, number: int | str = "") -> Ids:
     """Return the trace and the span of something by its id: alike on all nodes. Nobody finds the id from them."""
-    digest = blake2b("/".join(map(str, names)).encode(), digest_size=24).digest()
+    digest = blake2b(f"{kind}/{id}/{number}".encode(), digest_size=24).digest()
     return int.from_bytes(digest[:16], "big"), int.from_bytes(digest[16:], "big")
 
 
@@ -101,6 +101,9 @@ class Spans:
             resource=Resource.create(named, SCHEMA), id_generator=self._ids, shutdown_on_exit=False
         )
         self.sampler = self.provider.sampler
+        root = getattr(self.sampler, "_root", self.sampler)
+        # Nearly all requests are not sampled, and the sampler itself would make objects for each.
+        self._bound = root.bound if isinstance(root, TraceIdRatioBased) else None
         self.provider.add_span_processor(processor or BatchSpanProcessor(PatientExporter()))
         self._tracer = self.provider.get_tracer("earshot", own["service.version"], SCHEMA)
         self._log_system = log_system
@@ -222,6 +225,8 @@ class Spans:
 
     def samples(self, trace: int) -> bool:
         """Return whether a trace that begins here is sampled. All nodes with the same settings answer alike."""
+        if self._bound is not None:
+            return trace & TraceIdRatioBased.TRACE_ID_LIMIT < self._bound
         return self.sampler.should_sample(_NOWHERE, trace, "").decision is Decision.RECORD_AND_SAMPLE
 
     def begin(
@@ -270,19 +275,21 @@ class _Server:
         self._takes_chunks = "{chunk_sequence}" in route
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        parent, values, links = _parent(scope["headers"]), scope["path_params"], list[Link]()
-        # A request and the windows of its chunk are in one trace, unless the client has begun another.
-        chunk = ids_of("chunk", values["session_id"], values["chunk_sequence"]) if self._takes_chunks else None
+        parent, chunk = _parent(scope["headers"]), None
+        if self._takes_chunks:
+            # A request and the windows of its chunk are in one trace, unless the client has begun another.
+            values = scope["path_params"]
+            chunk = ids_of("chunk", values["session_id"], values["chunk_sequence"])
         trace = random.getrandbits(128) if chunk is None else chunk[0]
-        if not parent and not self._spans.samples(trace):
+        is_sampled = self._spans.samples(trace)
+        if not parent and not is_sampled:
             token = attach(_IN_UNSAMPLED)
             try:
                 await self._endpoint(scope, receive, send)
             finally:
                 detach(token)
             return
-        if chunk is not None and self._spans.samples(trace):
-            links.append(Link(_reference(chunk)))
+        links = [] if chunk is None or not is_sampled else [Link(_reference(chunk))]
         span = self._spans.begin(*self._named(scope), SpanKind.SERVER, parent, links, trace)
 
         async def answer(message: Message) -> None:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from streams.sessions.step import SessionStep, SessionSteps
 from streams.sessions.warm import ActiveSession
 from streams.workers.messages import Answer
-from topics.traces import Tracer
+from topics.traces import StepSpans, Tracer
 
 T = TypeVar("T")
 
@@ -33,18 +33,23 @@ class TracedSteps(SessionSteps):
         return self._begin(step, "score", super().ask)
 
     async def absorb(self, step: SessionStep, asked: Awaitable[Answer]) -> None:
-        await self._end(step, super().absorb(step, asked))
-        if step.spans is not None and step.windows is None:
+        if step.spans is None:
+            await super().absorb(step, asked)
+            return
+        await self._end(step.spans, super().absorb(step, asked))
+        if step.windows is None:
             step.spans.end()
 
     def write(self, step: SessionStep) -> Awaitable[None]:
         return self._begin(step, "write", super().write)
 
     async def finish(self, step: SessionStep, written: Awaitable[None]) -> None:
-        before = step.active.windows
-        await self._end(step, super().finish(step, written))
-        if step.spans is not None:
-            step.spans.end(before - (0 if step.windows is None else step.windows.first))
+        if step.spans is None or step.windows is None:
+            await super().finish(step, written)
+            return
+        count = step.active.windows - step.windows.first
+        await self._end(step.spans, super().finish(step, written))
+        step.spans.end(count)
 
     def _begin(self, step: SessionStep, part: str, act: Callable[[SessionStep], T]) -> T:
         if step.spans is None:
@@ -56,10 +61,9 @@ class TracedSteps(SessionSteps):
             step.spans.end(error=error)
             raise
 
-    async def _end(self, step: SessionStep, act: Awaitable[None]) -> None:
+    async def _end(self, spans: StepSpans, act: Awaitable[None]) -> None:
         try:
             await act
         except Exception as error:
-            if step.spans is not None:
-                step.spans.end(error=error)
+            spans.end(error=error)
             raise

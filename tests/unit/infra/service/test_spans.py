@@ -12,6 +12,7 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import Decision
 from opentelemetry.trace import SpanKind, StatusCode, format_span_id, format_trace_id
 from starlette.testclient import TestClient
 from structlog.contextvars import get_contextvars
@@ -383,4 +384,6 @@ def test_nodes_sample_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     chunks = [ids_of("chunk", ONE, number)[0] for number in range(20_000)]
     sampled = [one.samples(trace) for trace in chunks]
     assert sampled == [two.samples(trace) for trace in chunks]
+    own = [two.sampler.should_sample(None, trace, "").decision is Decision.RECORD_AND_SAMPLE for trace in chunks]
+    assert sampled == own
     assert 100 < sum(sampled) < 300

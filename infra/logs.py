@@ -29,7 +29,7 @@ ROOMS: Final = ("app", "streams", "topics", "infra", "earshot")
 OFTEN: Final = frozenset({"aiokafka", "librdkafka"})
 REPEAT_SECONDS: Final = 60.0
 #: Any client can cause these lines as often as it likes. Each kind is shown once in this time: an operation with its
-#: status, or the code of a socket's close.
+#: status and, if the service is at fault, its reason; or the code of a socket's close.
 REQUESTS: Final = frozenset({"request refused", "request failed", "response cut off", "socket closed", "socket failed"})
 REFUSAL_SECONDS: Final = 5.0
 #: Kinds that are remembered; there are fewer.
@@ -162,6 +162,8 @@ class Repeats(logging.Filter):
             kind, seconds = (record.name, record.levelno, _NUMBER.sub("0", str(record.msg))), REPEAT_SECONDS
         elif event.get("event") in REQUESTS:
             kind, seconds = tuple(event.get(name) for name in ("event", "operation", "status", "code")), REFUSAL_SECONDS
+            if (event.get("status") or 0) >= 500:
+                kind = (*kind, _NUMBER.sub("0", str(event.get("reason"))))
         else:
             return True
         exception = record.exc_info or event.get("exc_info")

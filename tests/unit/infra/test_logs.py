@@ -74,7 +74,12 @@ def test_refusals_do_not_flood_log(lines: io.StringIO, monkeypatch: pytest.Monke
     logs.configure(stream=lines)
     log = structlog.get_logger("app.http.operation")
     for number in range(60):
-        for status, reason in ((503, f"no room for {number}"), (404, f"there is no {number}")):
+        for status, reason in (
+            (503, f"no room for {number}"),
+            (503, "the disk is full"),
+            (404, f"there is no {number}"),
+            (404, f"there is no {'x' * number}"),
+        ):
             log.warning("request refused", operation="put_chunk", status=status, request=f"r{number}", reason=reason)
         log.info("socket closed", session=f"s{number}", code=4503, reason="full")
         log.info("session created", session=f"s{number}")
@@ -82,12 +87,13 @@ def test_refusals_do_not_flood_log(lines: io.StringIO, monkeypatch: pytest.Monke
             "request failed", operation="put_chunk", status=500, exc_info=(ValueError if number % 2 else OSError)()
         )
     now += logs.REFUSAL_SECONDS
-    log.warning("request refused", operation="put_chunk", status=503, request="last", reason="no room")
+    log.warning("request refused", operation="put_chunk", status=503, request="last", reason="no room for 7")
     found = events(lines)
     assert sum(event["event"] == "session created" for event in found) == 60
     assert [
         (event["event"], event.get("status"), event.get("left_out")) for event in found if "created" not in str(event)
     ] == [
+        ("request refused", 503, None),
         ("request refused", 503, None),
         ("request refused", 404, None),
         ("socket closed", None, None),

@@ -15,7 +15,7 @@ from streams.tables.database import TableDatabase, TableSnapshot
 from topics.catalog import CHANGELOG, KEEP_TOMBSTONES_MS
 from topics.errors import RecordError
 from topics.folding import Folded
-from topics.keys import AUDIO, EPOCH, ID_LENGTH, JOB, NEWEST, POSITIONS, SESSION, is_head
+from topics.keys import AUDIO, EPOCH, HEAD, ID_LENGTH, JOB, NEWEST, POSITIONS, SESSION, is_head
 
 #: A table is too old once it has been behind its changelog for this share of the tombstones' lifetime.
 FRESH_SHARE: Final = 0.5
@@ -200,9 +200,13 @@ class PartitionRows:
         self._database.thaw()
 
     def write_stale(self) -> None:
-        """Log the current rows of all keys of which the changelog may have another state."""
-        unlogged = (key for _, note in self._notes() for key in _keys.decode(note))
-        self.write_again(sorted({*self.applied.stale, *unlogged}))
+        """Log the current rows of all keys of which the changelog may have another state.
+
+        Heads come before deletions of their rows: a stand-by in between would have a session without its windows.
+        """
+        unlogged = {key for _, note in self._notes() for key in _keys.decode(note)}
+        heads = {key[:PREFIX] + HEAD for key in unlogged}
+        self.write_again(sorted({*self.applied.stale, *heads, *unlogged}))
 
     def _notes(self) -> Iterable[tuple[bytes, bytes]]:
         return self.scan(UNLOGGED, above(UNLOGGED))

@@ -26,8 +26,8 @@ class Tracer(Protocol):
     def serving(self, route: str, endpoint: Endpoint) -> Endpoint:
         """Return the ASGI endpoint of a route, with a span for each request."""
 
-    def forwarding(self) -> Any:
-        """Return the `aiohttp.TraceConfig` of a client that forwards requests to other nodes."""
+    def forwarding(self, ask: F) -> F:
+        """Return the `ask` of a client that forwards requests to other nodes, with a span for each request."""
 
     def sending(self, template: str, send: F) -> F:
         """Return the `send` of an HTTP client that calls an engine at a path, with a span for each call."""

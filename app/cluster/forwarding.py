@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Mapping
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
 from starlette.types import Scope
 
+from app.cluster.node_client import CHUNKED, Answer, Broken, NoConnection, NodeClient, Request
 from app.cluster.takeovers import FORWARDED, STANDBY, Placed, Takeovers
 from app.http.bodies import SMALL_BODY, body_pieces, declared_length
 from app.http.call import DECLARED, Call
 from app.http.metrics import FORWARDS
 from app.http.operation import StandIn
-from app.http.replies import Headers, Reply, StreamReply
+from app.http.replies import Reply, StreamReply
 from app.identity.authentication import Authenticator
 from topics import traces
 from topics.errors import Damaged, NotFound, NotOwned, OwnerAway, Unavailable
 from topics.keys import is_id
 from topics.ports.standby import Standby
 from topics.times import iso_time
-
-if TYPE_CHECKING:
-    import aiohttp
 
 PASSED_ON: Final = frozenset(
     {
@@ -55,8 +52,6 @@ GRACE_SECONDS: Final = 6.0
 SILENCE_SECONDS: Final = 25.0
 #: The owner writes a long upload to disk before it checks it, and to the log before it answers.
 UPLOAD_SECONDS: Final = 120.0
-#: Longer answers are streamed.
-WHOLE_BYTES: Final = 1 << 20
 #: For answers that wait until a job is done or the voice of a long recording is registered.
 PATIENT_SECONDS: Final = 3600.0
 
@@ -72,29 +67,17 @@ _NO_PARAMETERS: Final[dict[str, str]] = {}
 
 
 class Forwarder:
-    """Keeps connections to the other nodes open; opens the first when needed, so never on a single node."""
+    """Sends requests to the other nodes."""
 
     def __init__(
         self, poll_seconds: float, plan: Callable[[], bytes] = lambda: b"1", trust: ssl.SSLContext | None = None
     ) -> None:
         """Mark requests with this node's `plan`, as `Placed` returns it; `trust` checks the certificates of nodes."""
-        self._trust = trust
         self.plan = plan
         self._seconds = max(poll_seconds + GRACE_SECONDS, SILENCE_SECONDS)
-        self._session: aiohttp.ClientSession | None = None
-
-    def _client(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            import aiohttp
-
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, ssl=self._trust or True),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                skip_auto_headers=("accept", "accept-encoding", "content-type", "user-agent"),
-                auto_decompress=False,
-                trace_configs=None if traces.tracer is None else [traces.tracer.forwarding()],
-            )
-        return self._session
+        self._client = NodeClient(trust)
+        ask = self._client.ask
+        self._ask = ask if traces.tracer is None else traces.tracer.forwarding(ask)
 
     async def forward(
         self,
@@ -117,78 +100,69 @@ class Forwarder:
         Raises:
             Unavailable: the owner does not answer; it may be dying while its partitions move to another node.
         """
-        import aiohttp
-        from yarl import URL
-
-        method, query = scope["method"], scope["query_string"].decode("latin-1")
+        method, query = scope["method"], scope["query_string"]
         # The path is decoded. Dots are quoted too, because `..` would lead to another path.
-        path = quote(scope["path"]).replace(".", "%2E")
-        url = owner.rstrip("/") + path + (f"?{query}" if query else "")
-        headers = [(name, value) for name, value in scope["headers"] if name in PASSED_ON]
-        declared = [value for name, value in scope["headers"] if name == b"content-length"]
-        headers += [(DECLARED, value) for value in declared]
-        if small:
-            headers += [(b"content-length", value) for value in declared]
-        headers += [(FORWARDED, mark or self.plan()), (b"accept-encoding", b"identity")]
-        texts = [(name.decode("ascii"), value.decode("utf-8", "replace")) for name, value in headers]
-        quick = self._seconds if small or isinstance(body, bytes) else UPLOAD_SECONDS
-        timeout = aiohttp.ClientTimeout(sock_connect=CONNECT_SECONDS, sock_read=PATIENT_SECONDS if patient else quick)
+        path = quote(scope["path"]).replace(".", "%2E").encode()
+        headers, declared = [(FORWARDED, mark or self.plan()), (b"accept-encoding", b"identity")], b""
+        for name, value in scope["headers"]:
+            if name in PASSED_ON:
+                headers.append((name, value))
+            elif name == b"content-length":
+                declared = value
+        if declared:
+            headers.append((DECLARED, declared))
+        pieces: AsyncIterable[bytes] | None = None
+        if isinstance(body, bytes):
+            pieces = _whole(body) if body else None
+            if method not in _READS:
+                headers.append((b"content-length", b"%d" % len(body)))
+        else:
+            pieces = body
+            headers.append((b"content-length", declared) if small and declared else CHUNKED)
+        silence = UPLOAD_SECONDS if pieces is body and not small else self._seconds
+        request = Request(
+            method,
+            path + (b"?" + query if query else b""),
+            headers,
+            pieces,
+            self._seconds,
+            PATIENT_SECONDS if patient else silence,
+        )
         try:
-            async with asyncio.timeout(None) as deadline:
-                sent = _Body(body, deadline, self._seconds)
-                # A body in pieces is sent once: without it, aiohttp would repeat some writes on a second connection.
-                data = None if method in _READS else aiohttp.AsyncIterablePayload(sent)
-                answer = await self._client().request(
-                    method, URL(url, encoded=True), data=data, headers=texts, timeout=timeout, allow_redirects=False
-                )
-                length = answer.headers.get("content-length", "")
-                short = length.isdigit() and int(length) <= WHOLE_BYTES
-                if short or answer.status == 204 or method == "HEAD":
-                    reply = Reply(answer.status, _passed_back(answer), await answer.read())
-                    if data is not None and not sent.complete:
-                        answer.close()
-                    return reply
-                pieces = _pieces(answer)
-                await anext(pieces)
-                return StreamReply(answer.status, _passed_back(answer), pieces)
-        except aiohttp.ClientConnectorCertificateError as error:
-            raise OwnerAway(UNTRUSTED + getattr(error.certificate_error, "verify_message", "")) from error
-        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-            if sent.failure is not None:
-                raise sent.failure from None
-            unsent = method in _READS or isinstance(
-                error, ValueError | aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError
-            )
-            raise (OwnerAway(NO_ANSWER) if unsent else Unavailable(NO_ANSWER + UNCERTAIN, uncertain=True)) from error
+            answer = await self._ask(owner, request, CONNECT_SECONDS)
+        except ssl.SSLCertVerificationError as error:
+            raise OwnerAway(UNTRUSTED + error.verify_message) from error
+        except (NoConnection, Broken, TimeoutError, ValueError) as error:
+            if method in _READS or isinstance(error, NoConnection | ValueError):
+                raise OwnerAway(NO_ANSWER) from error
+            raise Unavailable(NO_ANSWER + UNCERTAIN, uncertain=True) from error
+        passed_back = [(name, value) for name, value in answer.headers if name not in DROPPED]
+        if answer.is_complete:
+            answer.release()
+            return Reply(answer.status, passed_back, answer.body)
+        streamed = _pieces(answer)
+        await anext(streamed)
+        return StreamReply(answer.status, passed_back, streamed)
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
+        await self._client.close()
 
 
-class _Body:
-    """A body that is sent once; it ends the wait for an owner that takes none of it for some seconds."""
+async def _whole(body: bytes) -> AsyncIterator[bytes]:
+    yield body
 
-    def __init__(self, body: bytes | AsyncIterable[bytes], deadline: asyncio.Timeout, seconds: float) -> None:
-        self._body, self._deadline, self._seconds = body, deadline, seconds
-        #: The body's own error.
-        self.failure: Exception | None = None
-        self.complete = False
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        if isinstance(self._body, bytes):
-            if self._body:
-                yield self._body
-        else:
-            try:
-                async for piece in self._body:
-                    self._deadline.reschedule(asyncio.get_running_loop().time() + self._seconds)
-                    yield piece
-                    self._deadline.reschedule(None)
-            except Exception as error:
-                self.failure = error
-                raise
-        self.complete = True
+async def _pieces(answer: Answer) -> AsyncGenerator[bytes, None]:
+    try:
+        # The forwarder takes this one: closing a generator that has not started releases nothing.
+        yield b""
+        async with aclosing(answer.pieces()) as pieces:
+            async for piece in pieces:
+                yield piece
+    except (Broken, TimeoutError) as error:
+        raise Unavailable("the node that owns it has broken off") from error
+    finally:
+        answer.close()
 
 
 class Placement(msgspec.Struct, frozen=True):
@@ -271,21 +245,3 @@ class Placement(msgspec.Struct, frozen=True):
 
 def _is_owner(placed: Placed, id: str) -> bool:
     return placed.owner(id) is None and not placed.is_moving(id)
-
-
-async def _pieces(answer: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:
-    import aiohttp
-
-    try:
-        # The forwarder takes this one: closing a generator that has not started releases nothing.
-        yield b""
-        async for piece in answer.content.iter_any():
-            yield piece
-    except (aiohttp.ClientError, TimeoutError) as error:
-        raise Unavailable("the node that owns it has broken off") from error
-    finally:
-        answer.close()
-
-
-def _passed_back(answer: aiohttp.ClientResponse) -> Headers:
-    return [(name.lower(), value) for name, value in answer.raw_headers if name.lower() not in DROPPED]

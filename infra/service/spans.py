@@ -7,12 +7,13 @@ keep secret. That is why `url.path` and `url.full` are missing, and no exception
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from hashlib import blake2b
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from opentelemetry.context import Context, attach, detach, get_current
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
@@ -42,9 +43,6 @@ from topics.keys import is_id, shown
 from topics.traces import Endpoint, F
 
 if TYPE_CHECKING:
-    from types import SimpleNamespace
-
-    import aiohttp
     from starlette.types import Message, Receive, Scope, Send
 
 #: A trace, and the span in it that others link to.
@@ -117,26 +115,24 @@ class Spans:
     def serving(self, route: str, endpoint: Endpoint) -> Endpoint:
         return _Server(self, route, endpoint)
 
-    def forwarding(self) -> aiohttp.TraceConfig:
-        import aiohttp
+    def forwarding(self, ask: F) -> F:
+        @wraps(ask)
+        async def asked(url: str, request: Any, connect_seconds: float) -> Any:
+            current = get_current_span()
+            if current is _UNSAMPLED:
+                # Otherwise the owner would decide anew.
+                unsampled = f"00-{random.getrandbits(128):032x}-{random.getrandbits(64):016x}-00"
+                return await ask(url, _with_headers(request, {"traceparent": unsampled}), connect_seconds)
+            if not current.get_span_context().is_valid:
+                return await ask(url, request, connect_seconds)
+            node, headers = urlsplit(url), dict[str, str]()
+            with _current(span := self._client(request.method, request.method, node.hostname, node.port)):
+                _W3C.inject(headers)
+                answer = await ask(url, _with_headers(request, headers), connect_seconds)
+                _note_status(span, answer.status, 400)
+                return answer
 
-        config = aiohttp.TraceConfig()
-        config.on_request_start.append(self._forward)
-        config.on_request_end.append(_answered)
-        config.on_request_exception.append(_unanswered)
-        return config
-
-    async def _forward(
-        self, session: aiohttp.ClientSession, context: SimpleNamespace, request: aiohttp.TraceRequestStartParams
-    ) -> None:
-        context.span = None
-        current = get_current_span()
-        if current is _UNSAMPLED:
-            # Otherwise the owner would decide anew.
-            request.headers["traceparent"] = f"00-{random.getrandbits(128):032x}-{random.getrandbits(64):016x}-00"
-        elif current.get_span_context().is_valid:
-            context.span = self._client(request.method, request.method, request.url.host, request.url.port)
-            _W3C.inject(request.headers, set_span_in_context(context.span))
+        return asked  # type: ignore[return-value]
 
     def sending(self, template: str, send: F) -> F:
         @wraps(send)
@@ -349,17 +345,8 @@ def _fail(span: Span, error: BaseException) -> None:
     span.set_status(StatusCode.ERROR)
 
 
-async def _answered(
-    session: aiohttp.ClientSession, context: SimpleNamespace, request: aiohttp.TraceRequestEndParams
-) -> None:
-    if context.span is not None:
-        _note_status(context.span, request.response.status, 400)
-        context.span.end()
-
-
-async def _unanswered(
-    session: aiohttp.ClientSession, context: SimpleNamespace, request: aiohttp.TraceRequestExceptionParams
-) -> None:
-    if context.span is not None:
-        _fail(context.span, request.exception)
-        context.span.end()
+def _with_headers(request: Any, headers: Mapping[str, str]) -> Any:
+    """Return a request of the client of nodes with these headers in place of those of the same names."""
+    new = [(name.encode(), value.encode()) for name, value in headers.items()]
+    kept = [header for header in request.headers if header[0].decode() not in headers]
+    return request._replace(headers=[*kept, *new])

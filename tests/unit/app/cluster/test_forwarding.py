@@ -86,10 +86,11 @@ async def test_unanswered_write_may_still_succeed(method: str, uncertain: bool) 
 @pytest.mark.parametrize(("method", "repeated"), [("DELETE", False), ("PUT", False), ("GET", True)])
 async def test_only_reads_are_repeated(method: str, repeated: bool) -> None:
     """The owner closes a connection that was used before: it may have read the request or not."""
-    asked = 0
+    asked, served = 0, list[asyncio.Task[None] | None]()
 
     async def answer_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal asked
+        served.append(asyncio.current_task())
         with suppress(asyncio.IncompleteReadError):
             for number in range(2):
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -107,7 +108,59 @@ async def test_only_reads_are_repeated(method: str, repeated: bool) -> None:
         with nullcontext() if repeated else pytest.raises(Unavailable):
             await forwarder.forward(scope, url, b"")
         await forwarder.close()
+        await asyncio.gather(*filter(None, served))
     assert asked == 2 + repeated
+
+
+async def answered(sent: bytes, method: str = "GET") -> tuple[int, bytes, bool]:
+    """Return the status and body of an answer of these bytes, and whether the connection is used again."""
+    connections = 0
+
+    async def send(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while await reader.readuntil(b"\r\n\r\n"):
+                for byte in sent:
+                    writer.write(bytes([byte]))
+                    await writer.drain()
+                    await asyncio.sleep(0)
+                if b"length" not in sent and b"chunked" not in sent and b"204" not in sent:
+                    break
+        writer.close()
+
+    forwarder, scope = Forwarder(1.0), {"method": method, "path": "/", "query_string": b"", "headers": []}
+    async with await asyncio.start_server(send, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        for _ in range(2):
+            reply = await forwarder.forward(scope, url, b"")
+            body = b"".join([piece async for piece in reply.pieces]) if isinstance(reply, StreamReply) else reply.body
+        await forwarder.close()
+        await asyncio.sleep(0.01)
+    return reply.status, body, connections == 1
+
+
+@pytest.mark.parametrize(
+    ("sent", "method", "wanted"),
+    [
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\none", "GET", (200, b"one", True)),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\nconnection: close\r\n\r\none", "GET", (200, b"one", False)),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n", "HEAD", (200, b"", False)),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", "DELETE", (204, b"", True)),
+        (b"HTTP/1.1 102 Wait\r\n\r\nHTTP/1.1 404 No\r\ncontent-length: 1\r\n\r\nx", "GET", (404, b"x", True)),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n", "GET", (200, b"a", False)),
+        # What comes after an answer belongs to no other.
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\nxHTTP", "GET", (200, b"x", False)),
+        (b"HTTP/1.1 200 OK\r\n\r\nuntil the end", "GET", (200, b"until the end", False)),
+    ],
+)
+async def test_answers_end_as_they_say(sent: bytes, method: str, wanted: tuple[int, bytes, bool]) -> None:
+    assert await answered(sent, method) == wanted
+
+
+async def test_answer_that_is_not_http_is_none() -> None:
+    with pytest.raises(OwnerAway):
+        await answered(b"SSH-2.0\r\n")
 
 
 async def test_owner_that_reads_nothing_is_given_up() -> None:

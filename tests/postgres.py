@@ -35,14 +35,38 @@ def postgres_database() -> Iterator[str]:
     data = str(directory / "data")
     try:
         _run(user, programs / "initdb", "-D", data, "-A", "trust", "-U", "earshot", "-E", "UTF8", "--no-sync")
-        options = f"-k {directory} {OPTIONS}"
-        _run(user, programs / "pg_ctl", "-D", data, "-l", f"{data}/log", "-o", options, "-w", "start")
+        _start(user, programs, directory)
         try:
             yield f"postgresql://earshot@/postgres?host={directory}"
         finally:
-            _run(user, programs / "pg_ctl", "-D", data, "-m", "immediate", "-w", "stop")
+            _stop(user, programs, directory)
     finally:
         shutil.rmtree(directory)
+
+
+@contextmanager
+def stopped(database: str) -> Iterator[None]:
+    """Stop the server of a `postgres_database` meanwhile; skip the rest of the test if it is not ours."""
+    programs, (_, _, found) = _programs(), database.partition("?host=")
+    if NAMED in os.environ or programs is None:
+        pytest.skip(f"{NAMED} names a server, which others may use")
+    directory = Path(found)
+    user = directory.owner() if os.getuid() == 0 else None
+    _stop(user, programs, directory)
+    try:
+        yield
+    finally:
+        _start(user, programs, directory)
+
+
+def _start(user: str | None, programs: Path, directory: Path) -> None:
+    data = directory / "data"
+    options = f"-k {directory} {OPTIONS}"
+    _run(user, programs / "pg_ctl", "-D", data, "-l", data / "log", "-o", options, "-w", "start")
+
+
+def _stop(user: str | None, programs: Path, directory: Path) -> None:
+    _run(user, programs / "pg_ctl", "-D", directory / "data", "-m", "immediate", "-w", "stop")
 
 
 def _programs() -> Path | None:

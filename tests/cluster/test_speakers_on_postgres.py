@@ -1,13 +1,14 @@
-"""Two services with one PostgreSQL database and one voice store share their speakers."""
+"""Two services with one PostgreSQL database and one voice store share their speakers, and outlive its absence."""
 
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from tests.contract.api import Api
 from tests.contract.speakers import Speakers, data, made, voice
-from tests.postgres import postgres_database
-from tests.process import ServiceProcess
+from tests.postgres import postgres_database, stopped
+from tests.process import ADMIN_KEY, ServiceProcess
 from tests.recordings import ANNA
 from tests.stub_engines import StubEngines
 
@@ -36,3 +37,18 @@ def test_speakers_are_shared_between_services(tmp_path: Path) -> None:
         data(two.remove("Anna_Kim"))
         assert data(one.listed()) == []
         assert not any(path.exists() for path in kept)
+        other = made(services[1], "later").key
+        with Api(services[0]) as api:
+            session = api.create()
+            with stopped(database):
+                assert api.http.get(f"/audio_sessions/{session}/status").status_code == 200
+                assert api.create()
+                for answer in (
+                    one.http.get("/speakers", headers={"X-Org-Key": other}),
+                    api.http.get("/admin/v1/organizations", headers={"Authorization": f"Bearer {ADMIN_KEY}"}),
+                ):
+                    assert answer.status_code == 503
+                    assert answer.headers["content-type"] == "application/json"
+                    assert answer.headers["retry-after"]
+            assert data(one.http.get("/speakers", headers={"X-Org-Key": other})) == []
+            assert made(services[0], "after it")

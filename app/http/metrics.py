@@ -37,8 +37,8 @@ METRICS: Final = {
     VOICES: "Voice samples that were registered.",
     RECOGNITIONS: "Recordings in which speakers were looked for, found or not.",
     FORWARDS: "Requests about a session or job that were forwarded to the node or lane that owns it.",
-    REFUSED: "Requests that were refused, by status; 200 where a rule of the speaker interface was broken; 503 grows "
-    "when queues are full or a partition has no owner.",
+    REFUSED: "Requests other than probes that were refused, by status; 200 where a rule of the speaker interface was "
+    "broken; 503 grows when queues are full or a partition has no owner.",
     KEYS: "Requests that need a key and had no valid one, by kind of key (project, organization, admin) and by reason: "
     "missing, invalid, or down without a verdict.",
     ANSWERED: "Requests that were answered, by operation.",

@@ -116,7 +116,8 @@ class Endpoint(Generic[C]):
         await send({"type": "http.response.body", "body": reply.body})
 
     def _count_refusal(self, call: Call, reply: Reply | StreamReply, fault: Exception | None) -> None:
-        self._part.meters.refused(reply.status)
+        if self.name not in PROBES:  # A node that starts or is asked to leave refuses nobody.
+            self._part.meters.refused(reply.status)
         if ID_HEADER not in dict(reply.headers):  # otherwise the owner's answer has one
             reply.headers.append((ID_HEADER, request_id(call)))
         request = dict(reply.headers)[ID_HEADER].decode("latin-1")

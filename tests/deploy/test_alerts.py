@@ -48,6 +48,14 @@ def test_each_alert_fires_and_clears() -> None:
     assert alerts == set(re.findall(r"alertname: (\w+)", RULES.with_suffix(".test.yaml").read_text()))
 
 
+@needs_prometheus
+def test_configuration_of_prometheus_is_valid() -> None:
+    told = subprocess.run(
+        ["promtool", "check", "config", RULES.with_name("prometheus.yaml")], capture_output=True, text=True
+    )
+    assert told.returncode == 0, told.stdout + told.stderr
+
+
 def test_each_alert_has_its_section() -> None:
     sections = set(re.findall(r"^## (\w+)$", (ROOT / "docs/runbook.md").read_text(), re.MULTILINE))
     assert sections == set(re.findall(r"alert: (\w+)", RULES.read_text()))

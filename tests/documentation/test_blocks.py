@@ -80,6 +80,7 @@ CAMERA: Final = "it needs a camera, and a microphone beside that of the test"
 ENGINES: Final = "it needs engines on another machine, or weights from the network"
 OWN_MODEL: Final = "it needs a model or recordings of the reader"
 KAFKA: Final = "it needs Kafka; tests/kafka and tests/cluster run it"
+CONTAINERS: Final = "it needs an engine for containers; `make image-test` builds and runs the image"
 SYSTEM: Final = "it changes the system: systemd, users, /opt, /var/lib"
 ENDLESS: Final = "it goes on until Ctrl-C"
 #: Blocks that cannot run here, by page and first line, with the reason.
@@ -91,6 +92,7 @@ NOT_RUN: Final[dict[str, dict[str, str]]] = {
         "export EARSHOT_ENGINES_KEY_FILE=": ENGINES,
         "export EARSHOT_SPEECH_URL=": ENGINES,
     },
+    "docs/first-cluster.md": {"export POSTGRES_PASSWORD=": CONTAINERS, "docker compose": CONTAINERS},
     "docs/jobs.md": {"from cochl.sense import": VENDOR},
     "docs/kafka.md": {
         "make kafka": KAFKA,
@@ -116,7 +118,7 @@ NOT_RUN: Final[dict[str, dict[str, str]]] = {
         "git clone": SYSTEM,
         "cp infra/deploy": SYSTEM,
         "kubectl create": "it needs a cluster; `make chart-test` checks the chart",
-        "docker build": "it needs an engine; `make image-test` builds the image",
+        "docker build": CONTAINERS,
         "sudo -u earshot": SYSTEM,
         "export EARSHOT_ADMIN_URL=": "it needs a service elsewhere",
         "earshot usage --recount": "it needs the service stopped; tests/recovery/test_jobs_kill.py runs it",

@@ -176,6 +176,7 @@ def test_readiness_includes_notes(house: House, http: TestClient) -> None:
     house.health.dying = house.health.waiting = "the log is read"
     for path in ("/healthz", "/readyz"):
         generic(http.get(path), 503, naming="the log is read")
+    assert 'earshot_requests_refused_total{status="503"} 0.0' in http.get("/metrics").text, "a start wakes nobody"
 
 
 def test_metrics_match_declared_list(http: TestClient) -> None:

@@ -6,7 +6,7 @@ plain numbers, and a scrape turns them into metric families.
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, product
 from typing import Final
 
@@ -55,21 +55,25 @@ BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2
 STATUSES: Final = ("400", "401", "402", "403", "404", "409", "413", "415", "422", "429", "500", "502", "503")
 FAILED: Final = tuple(product(("project", "organization", "admin"), ("missing", "invalid", "down")))
 
-#: Metrics of which a machine has the highest of its lanes, not their sum.
-WORST: Final = frozenset(
-    {
-        "earshot_lag_seconds",
-        "earshot_job_lag_seconds",
-        "earshot_database_failing",
-        "earshot_disk_free_bytes",
-        "earshot_upload_room_bytes",
-        "earshot_broker_away",
-        "earshot_loop_delay_seconds",
-        "earshot_build_info",
-        "process_start_time_seconds",
-        "process_max_fds",
-    }
+#: Metrics of which a machine has the highest of its lanes, or the lowest, not their sum.
+HIGHEST: Final = (
+    "earshot_lag_seconds",
+    "earshot_job_lag_seconds",
+    "earshot_engine_failing",
+    "earshot_database_failing",
+    "earshot_broker_away",
+    "earshot_failed_lanes",
+    "earshot_loop_delay_seconds",
+    "earshot_build_info",
+    "process_start_time_seconds",
+    "process_open_fds",
+    "process_max_fds",
 )
+LOWEST: Final = ("earshot_disk_free_bytes", "earshot_upload_room_bytes")
+MERGED: Final[Mapping[str, Callable[[Iterable[float]], float]]] = {
+    **dict.fromkeys(HIGHEST, max),
+    **dict.fromkeys(LOWEST, min),
+}
 
 Readings = Callable[[], Iterable[Reading]]
 
@@ -148,17 +152,16 @@ def merged(expositions: Sequence[bytes]) -> bytes:
     from prometheus_client.parser import text_string_to_metric_families  # Only several lanes need it.
 
     families: dict[str, Metric] = {}
-    samples: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], float]] = {}
+    samples: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], list[float]]] = {}
     for exposition in expositions:
         for family in text_string_to_metric_families(exposition.decode()):
             families.setdefault(family.name, family)
             of_family = samples.setdefault(family.name, {})
             for sample in family.samples:
-                key = sample.name, tuple(sample.labels.items())
-                both = of_family.get(key, 0.0), sample.value
-                of_family[key] = max(both) if family.name in WORST else sum(both)
+                of_family.setdefault((sample.name, tuple(sample.labels.items())), []).append(sample.value)
     for name, family in families.items():
-        family.samples = [Sample(of, dict(labels), value) for (of, labels), value in samples[name].items()]
+        merge = MERGED.get(name, sum)
+        family.samples = [Sample(of, dict(labels), merge(values)) for (of, labels), values in samples[name].items()]
     return generate_latest(_Families(families.values()))
 
 

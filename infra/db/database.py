@@ -33,6 +33,8 @@ BUSY_PAUSE_SECONDS: Final = 0.01
 #: How long a writer waits for other writers of this process: sixty at once on a slow disk take several seconds.
 QUEUE_SECONDS: Final = 30
 COMMAND_SECONDS: Final = 30
+#: Seconds between attempts of a use that failed, and without other failures before one.
+TRY_SECONDS: Final = 5
 #: How often `scrub` tries.
 SCRUBS: Final = 5
 #: Tables whose deleted rows must not stay in the files.
@@ -59,6 +61,8 @@ class Database:
         self._write_lock = asyncio.Lock()
         #: The last failure of each use ("reading", "writing") whose last attempt failed.
         self._failures: dict[str, str] = {}
+        #: When a use last failed, monotonic.
+        self._failed = 0.0
         #: Reads and writes that have ended, and their seconds, with those of waiting.
         self.uses, self.seconds = 0, 0.0
         #: Called with the number of each durable change of a SQLite database; None counts no changes.
@@ -208,6 +212,17 @@ class Database:
                     await asyncio.to_thread(vacuum, self._url.database or "")
         await self.scrub()
 
+    async def keep_trying(self) -> None:
+        """Repeat a use that failed a while ago, so that `failure` ends though nobody uses the database."""
+        while True:
+            await asyncio.sleep(TRY_SECONDS)
+            quiet = time.monotonic() - self._failed > TRY_SECONDS
+            for use, again in ("reading", self.reading), ("writing", self.writing):
+                if quiet and use in self._failures:
+                    with suppress(DirectoryDown, Unavailable):
+                        async with again() as connection:
+                            await connection.execute(text("SELECT 1"))
+
     async def close(self) -> None:
         await self._engine.dispose()
 
@@ -228,7 +243,7 @@ class Database:
             failed = _failure(cause)
             said = (str(cause) or type(cause).__name__).splitlines()[0]
             failed.add_note(said if self.file is None else f"{self.file}: {said}")
-            self._failures[use] = str(failed)
+            self._failures[use], self._failed = str(failed), time.monotonic()
             raise failed from cause
         else:
             self._failures.pop(use, None)

@@ -70,6 +70,8 @@ class ServiceHealth:
         yield from self._node.readings()
         if (lanes := self._connections.lanes) is not None:
             yield Reading("earshot_connections_given_total", GIVEN, lanes.given)
+        help = "Lanes of this machine that wait before they are started again."
+        yield Reading("earshot_failed_lanes", help, len(self._lanes.lanes(LaneStates.FAILED)) if self._lanes else 0)
         yield Reading("earshot_connections", "Open connections of clients.", len(self._connections))
         help = "The most seconds for which the event loop did not turn, in the last minute or two."
         yield Reading("earshot_loop_delay_seconds", help, self._connections.loop_delay)

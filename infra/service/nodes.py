@@ -89,6 +89,7 @@ class ServiceNodes:
             yield Reading("earshot_engine_calls_total", "Calls of an engine.", record.calls, labels)
             yield Reading("earshot_engine_failures_total", "Those that failed.", record.failures, labels)
             yield Reading("earshot_engine_seconds_total", "Seconds that they took.", record.seconds, labels)
+            yield Reading("earshot_engine_failing", "1 if its last call failed.", record.failing, labels)
         for disk in disk_facts(self._disks, self._kept_free):
             yield Reading("earshot_disk_free_bytes", "Free bytes of a disk.", disk.free_bytes, {"holds": disk.holds})
         version = {"version": VERSION, "python": platform.python_version()}

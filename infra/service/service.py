@@ -149,6 +149,7 @@ class EarshotService:
                 "model": self.model.watch(models),
                 "voices": keep_sweeping(jobs.speakers.sweep),
                 "outdated voices": jobs.speakers.warn_of_outdated(),
+                "database": self.database.keep_trying(),
                 "keys": keep_noting(app.state.keyrings, SqlProjects(self.database).note_used),
                 "erasure": keep_erasing(self.settings, options.directory, node, self.database),
                 "deleted projects": deletions.run(app.state.end_keys),

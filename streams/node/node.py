@@ -245,7 +245,7 @@ class Node(mode.Service):  # type: ignore[misc]
     def readings(self) -> Iterator[Reading]:
         """Yield the streams' metrics."""
         sessions, jobs, takeover = self.session_workload, self.job_workload, self.partitions.takeover
-        tables, workers = self.partitions.tables, self.workers.processes()
+        tables = self.partitions.tables
         lost = sum(rebuilt.is_lost for rebuilt in tables.rebuilt)
         opened, listed = (sum(len(store.projects) for store in workload.all_serving()) for workload in self.workloads)
         yield Reading("earshot_windows_total", "Windows analysed and shown.", sessions.writer.windows)
@@ -267,10 +267,10 @@ class Node(mode.Service):  # type: ignore[misc]
         yield Reading("earshot_unfit_tables_total", help, lost)
         help = "Damaged tables that were set aside on the disk."
         yield Reading("earshot_aside_tables", help, len(tables.aside()))
-        yield Reading("earshot_workers", "Worker processes.", len(workers))
+        yield Reading("earshot_workers", "Workers that this node may keep busy.", self.workers.count)
         yield Reading("earshot_worker_deaths_total", "Worker processes that died.", self.workers.deaths)
-        help = "Busy worker processes, average of ten seconds."
-        yield Reading("earshot_workers_busy", help, sum(process.load for process in workers))
+        help = "Workers with something to do, average of ten seconds."
+        yield Reading("earshot_workers_busy", help, sum(process.busy for process in self.workers.processes()))
         for owner in self.owners:
             help = "1 while this node serves a partition that it owns, 0 while it takes it over or has stopped it."
             yield Reading("earshot_partition_serving", help, owner.serving, {"partition": str(owner.number)})

@@ -129,6 +129,9 @@ class WorkerProcess:
         #: Recent share of time it spent computing; when it was last measured, and its CPU time then.
         self.load = 0.0
         self._checked, self._spent = self.born, 0.0
+        #: Recent share of time in which it had something to do: on a machine that is too small, it does not compute
+        #: all the time.
+        self.busy = 0.0
         #: Its recent CPU time per second of audio; and the audio answered since it was last measured.
         self.cost = FIRST_COST
         self._heard = 0.0
@@ -255,6 +258,7 @@ class WorkerProcess:
         """Update its load and cost, and end it if an answer takes too long."""
         now, spent = time.monotonic(), self.child.processor_seconds()
         past = min(1.0, (now - self._checked) / LOAD_SECONDS)
+        self.busy += past * (bool(self._calls) - self.busy)
         self.load += past * (min(1.0, (spent - self._spent) / max(1e-3, now - self._checked)) - self.load)
         if (heard := self._heard) and spent > self._spent:  # Else, the CPU time may be unknown.
             self.cost += min(1.0, heard / COST_SECONDS) * ((spent - self._spent) / heard - self.cost)

@@ -11,8 +11,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
-from aiokafka.client import AIOKafkaClient, CoordinationType
-from aiokafka.protocol.group import LeaveGroupRequest
 from confluent_kafka import ElectionType
 from confluent_kafka.admin import AdminClient
 
@@ -23,6 +21,7 @@ from tests.cluster.nodes import ahead
 from tests.disks import Disk
 from tests.fencing import faults as fencing
 from tests.fencing.load import Load
+from tests.kafka import group
 from tests.kafka_launcher.launcher import KafkaCluster
 from tests.lengths import SESSION_SECONDS
 from tests.process import ServiceProcess
@@ -105,15 +104,9 @@ async def _rescaled(scene: ChaosScene, load: Load, chance: random.Random) -> Non
 
 async def _removed(scene: ChaosScene, load: Load, chance: random.Random) -> None:
     """Remove a living node from the group, as another one does that takes it for dead."""
-    group, member = await asyncio.to_thread(_a_member, scene, chance)
-    client = AIOKafkaClient(bootstrap_servers=scene.cluster.bootstrap)
-    try:
-        await client.bootstrap()
-        coordinator = await client.coordinator_lookup(CoordinationType.GROUP, group)
-        response = await client.send(coordinator, LeaveGroupRequest(group, member))
-        assert response.error_code == 0, f"the broker answers {response.error_code}"
-    finally:
-        await client.close()
+    name, there = await asyncio.to_thread(group.members, scene.cluster.bootstrap)
+    error = await group.remove(scene.cluster.bootstrap, name, chance.choice(there))
+    assert error == 0, f"the broker answers {error}"
     await load.turn()
 
 
@@ -238,12 +231,6 @@ async def _coordinator_moved(scene: ChaosScene, load: Load, chance: random.Rando
 
 def _coordinator(scene: ChaosScene) -> int:
     return int(_group(scene).coordinator.id)
-
-
-def _a_member(scene: ChaosScene, chance: random.Random) -> tuple[str, str]:
-    """Return the name of the group, and the id of a member."""
-    group = _group(scene)
-    return group.group_id, chance.choice(sorted(member.member_id for member in group.members))
 
 
 def _group(scene: ChaosScene) -> Any:

@@ -11,10 +11,9 @@ from typing import Any
 
 import httpx2
 import pytest
-from aiokafka import AIOKafkaProducer
 
 from tests.cluster.nodes import PARTITIONS, service_nodes, start, start_again
-from tests.kafka.records import records
+from tests.kafka.records import records, spoil
 from tests.process import ServiceProcess, ask
 from tests.recovery.load import Client, Stream
 from tests.waiting import wait_for
@@ -33,13 +32,6 @@ def _topic(node: ServiceProcess, name: str) -> str:
 
 def _bootstrap(node: ServiceProcess) -> str:
     return node.environment["EARSHOT_BROKER"].removeprefix("kafka://")
-
-
-async def _spoil(node: ServiceProcess, partition: int) -> None:
-    """Write garbage to a partition, as a faulty tool might."""
-    async with AIOKafkaProducer(bootstrap_servers=_bootstrap(node)) as producer:
-        for number in range(GARBAGE):
-            await producer.send_and_wait(_topic(node, COMMANDS), b"\xff garbage %d" % number, b"key", partition)
 
 
 def _parked(node: ServiceProcess) -> Counter[int]:
@@ -86,7 +78,7 @@ def test_garbage_stops_one_partition_until_operator_skips_it(tmp_path: Path) -> 
         one, two = nodes
         bad, good = (asyncio.run(_stream(node)) for node in nodes)
         number = partition_of(bad.session, PARTITIONS)
-        asyncio.run(_spoil(one, number))
+        asyncio.run(spoil(_bootstrap(one), _topic(one, COMMANDS), number, GARBAGE))
         wait_for(lambda: _missing(two) and _stopped(two), 60)
         asyncio.run(_check(nodes, bad, good))
         parked = _parked(one)

@@ -1,8 +1,8 @@
-"""Reads everything in a topic, with or without gaps, independent of the service's code."""
+"""Reads everything in a topic, with or without gaps, and writes garbage, independent of the service's code."""
 
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 
 
 async def records(bootstrap: str, topic: str, partitions: int) -> list[ConsumerRecord[Any, Any]]:
@@ -16,3 +16,10 @@ async def records(bootstrap: str, topic: str, partitions: int) -> list[ConsumerR
             for polled in (await consumer.getmany(timeout_ms=200)).values():
                 found += polled
         return found
+
+
+async def spoil(bootstrap: str, topic: str, partition: int, count: int) -> None:
+    """Write garbage to a partition, as a faulty tool might."""
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
+        for number in range(count):
+            await producer.send_and_wait(topic, b"\xff garbage %d" % number, b"key", partition)

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from structlog.testing import capture_logs
 
 from app.documents.operations import DOCUMENTS
-from app.http.metrics import METRICS
+from app.http.metrics import METRICS, merged
 from app.identity.keys import ORGANIZATION, PROJECT, KeyRateLimiter, Keyring
 from app.main import command_ids
 from app.parts import DASHBOARD, JOBS, OPERATOR, SERVICE, SESSIONS
@@ -279,6 +279,21 @@ def test_address_of_service_leads_browser_to_a_page(dashboard: bool, page: str) 
         assert http.get("/").json()["service"] == "Earshot"
     behind = TestClient(house.app, root_path="/behind").get("/behind/", headers=BROWSER, follow_redirects=False)
     assert behind.headers["location"] == f"/behind{page}"
+
+
+def test_lanes_add_up_but_the_worst_of_a_shared_disk_counts() -> None:
+    kinds = {
+        "earshot_windows_total": ("counter", 5),
+        "earshot_lag_seconds": ("gauge", 3),
+        "earshot_disk_free_bytes": ("gauge", 2),
+        "process_open_fds": ("gauge", 3),
+    }
+    one, two = (
+        "".join(f"# TYPE {name} {kind}\n{name} {value}\n" for name, (kind, _) in kinds.items()).encode()
+        for value in (2, 3)
+    )
+    told = merged([one, two]).decode()
+    assert [f"\n{name} {value}.0\n" in told for name, (_, value) in kinds.items()] == [True] * len(kinds)
 
 
 def test_metrics_and_readiness_details_move_to_operator_address() -> None:

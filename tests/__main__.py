@@ -1,8 +1,8 @@
 """Runs all test stages that this machine supports: `python -m tests`, called by `make test`.
 
-A failed stage stops no other. The last lines show the time of each stage, the slowest tests, the failures and the time
-of the whole run. `python -m tests --record` also keeps the seconds of each group of tests of services, of which the
-longest start first.
+A failed stage stops no other. The last lines show the time and the processor time of each stage, the slowest tests,
+the failures and the time of the whole run. `python -m tests --record` also keeps the seconds of each group of tests of
+services, of which the longest start first.
 """
 
 import argparse
@@ -97,6 +97,8 @@ class Ran(msgspec.Struct, frozen=True):
     stage: Stage
     status: int
     seconds: float
+    #: Processor seconds of its processes; without those that nobody waited for.
+    processor: float
     cases: Sequence[Case]
 
     @property
@@ -122,15 +124,17 @@ def run(stage: Stage, directory: Path, more: Sequence[str], shown: bool) -> Ran:
     with report.with_suffix(".txt").open("wb") as file, broker as named:
         # Ports of stages that run beside each other are different.
         own = {"EARSHOT_TEST_STAGE": str(NAMES.index(stage.name))} | ({NAMED: named} if named else {})
-        status = subprocess.run(
+        process = subprocess.Popen(
             ("nice", "-n", str(stage.nice), *command),
             cwd=ROOT,
-            check=False,
             env={**os.environ, **own},
             stdout=None if shown else file,
             stderr=None if shown else subprocess.STDOUT,
-        ).returncode
-    return Ran(stage, status, time.monotonic() - began, list(cases(report)))
+        )
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    processor = used.ru_utime + used.ru_stime
+    return Ran(stage, process.returncode, time.monotonic() - began, processor, list(cases(report)))
 
 
 def run_beside(lanes: Sequence[Sequence[Stage]], directory: Path, more: Sequence[str]) -> Iterator[Ran]:
@@ -169,10 +173,12 @@ def record(ran: Ran) -> None:
 def summary(stages: Sequence[Ran], seconds: float) -> Iterator[str]:
     """Yield the final lines of the run; the last one counts all tests."""
     yield ""
-    yield f"{'stage':10}{'seconds':>9}{'passed':>9}{'failed':>9}{'skipped':>9}"
+    yield f"{'stage':10}{'seconds':>9}{'processor':>11}{'passed':>9}{'failed':>9}{'skipped':>9}"
     for ran in stages:
         numbers = (ran.counts["passed"], len(ran.failed), ran.counts["skipped"])
-        yield f"{ran.stage.name:10}{ran.seconds:9.0f}" + "".join(f"{number:9}" for number in numbers)
+        yield f"{ran.stage.name:10}{ran.seconds:9.0f}{ran.processor:11.0f}" + "".join(
+            f"{number:9}" for number in numbers
+        )
     slowest = sorted((case for ran in stages for case in ran.cases), key=lambda case: -case.seconds)[:SLOWEST]
     yield from ("", "slowest:", *(f"{case.seconds:7.1f} s  {case.name}" for case in slowest))
     failed = [name for ran in stages for name in ran.failed]

@@ -183,7 +183,7 @@ def test_durations_are_recorded_by_group(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(groups, "DURATIONS", tmp_path / "durations.txt")
     names = ("contract.test_a::test_x[kafka]", "interop.test_b::test_y[kafka]", "recovery.test_c::test_z[kafka-1]")
     cases = [Case(f"tests.{name}", "passed", 20.2) for name in (*names, "recovery.test_c::test_z[embedded-1]")]
-    record(Ran(STAGES[0][0][0], 0, 1.0, cases))
+    record(Ran(STAGES[0][0][0], 0, 1.0, 1.0, cases))
     groups.durations.cache_clear()
     kept = groups.durations()
     groups.durations.cache_clear()
@@ -199,7 +199,7 @@ def test_recorded_groups_exist() -> None:
 
 @pytest.mark.parametrize(("status", "failed"), [(0, []), (2, ["check (status 2)"])])
 def test_stage_without_report_fails_on_nonzero_status(status: int, failed: list[str]) -> None:
-    assert Ran(Stage("check", (), pytest=False), status, 1.0, []).failed == failed
+    assert Ran(Stage("check", (), pytest=False), status, 1.0, 1.0, []).failed == failed
 
 
 SAID: Final = re.compile(r"\b(loop only|any thread|one thread at a time)\b", re.IGNORECASE)

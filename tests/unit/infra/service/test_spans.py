@@ -194,7 +194,7 @@ def test_owner_that_does_not_answer_is_the_error_of_the_call(found: Found) -> No
     with client_of(house, x_api_key=PROJECT_KEY) as http:
         assert http.get(f"/audio_sessions/{ONE}/status").status_code == 503
     (between, *_) = found()["GET"]
-    assert (about(between)["error.type"], between.status.status_code) == ("ClientConnectorError", StatusCode.ERROR)
+    assert (about(between)["error.type"], between.status.status_code) == ("NoConnection", StatusCode.ERROR)
 
 
 def test_trace_of_the_client_is_passed_on_and_linked(found: Found) -> None:

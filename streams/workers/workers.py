@@ -101,11 +101,12 @@ class Workers(mode.Service):  # type: ignore[misc]
     async def on_stop(self) -> None:
         """End the workers; the rows still hold all audio that was not analysed."""
         self._stopping = True
+        starting = [slot.starting for slot in self.slots() if slot.starting is not None]
         for slot in list(self._files):
             self.close_slot(slot)
-        starting = [slot.starting for slot in self.slots() if slot.starting is not None]
-        for task in starting:
-            task.cancel()
+        for slot in self.slots():
+            if slot.starting is not None:
+                slot.starting.cancel()
         await asyncio.gather(*starting, return_exceptions=True)
         for slot in self.slots():
             if slot.process is not None:

@@ -1,7 +1,7 @@
 """A service with the dashboard, and a real browser."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -134,6 +134,8 @@ def for_everybody(page: Page) -> None:
     assert page.viewport_size is not None
     assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"], page.url
     # The page learns the width of what has just come only when the browser draws it.
-    with suppress(TimeoutError):
+    try:
         page.wait_for_function(f"() => !{CUT}.length")
-    assert page.evaluate(CUT) == [], f"{page.url}: this is cut without a cue"
+    except TimeoutError:
+        assert page.evaluate(CUT) == [], f"{page.url}: this is cut without a cue"
+        raise

@@ -359,6 +359,34 @@ async def test_external_kills_do_not_fail_recording(
             engine.gate.set()
 
 
+async def test_stop_waits_for_worker_of_file_on_its_way(tmp_path: Path) -> None:
+    """Otherwise nobody closes what the fork returns."""
+    threads, path = WorkerThreads(lambda: [Fingerprint()]), tmp_path / "a"
+    path.write_bytes(sound(2))
+    begun, gate, lines = threading.Event(), threading.Event(), list[socket.socket]()
+
+    def fork(file: int | None) -> tuple[socket.socket, int]:
+        begun.set()
+        gate.wait(10)
+        line, memory = threads.fork(file)
+        lines.append(line)
+        return line, memory
+
+    workers = Workers(0, fork)
+    await workers.start()
+    request = Segment(0, media.parse(RAW), Fingerprint().manifest.model_id)
+    scoring = asyncio.create_task(workers.score(workers.open_slot(path.open("rb"), "p"), "p", request))
+    await asyncio.to_thread(begun.wait, 10)
+    stopping = asyncio.create_task(workers.stop())
+    await asyncio.sleep(0.01)
+    assert not stopping.done()
+    gate.set()
+    await stopping
+    assert [line.fileno() for line in lines] == [-1]
+    scoring.cancel()
+    await asyncio.gather(scoring, return_exceptions=True)
+
+
 async def test_permanent_fork_failure_ends_service() -> None:
     def fail(file: int | None) -> tuple[socket.socket, int]:
         raise RuntimeError("a bug")

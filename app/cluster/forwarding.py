@@ -12,7 +12,7 @@ from urllib.parse import quote
 import msgspec
 from starlette.types import Scope
 
-from app.cluster.node_client import CHUNKED, Answer, Broken, NoConnection, NodeClient, Request
+from app.cluster.node_client import CHUNKED, READS, Answer, BodyFailed, Broken, NoConnection, NodeClient, Request
 from app.cluster.takeovers import FORWARDED, STANDBY, Placed, Takeovers
 from app.http.bodies import SMALL_BODY, body_pieces, declared_length
 from app.http.call import DECLARED, Call
@@ -61,7 +61,6 @@ UNTRUSTED: Final = "the certificate of the node that owns it is not trusted: "
 UNCERTAIN: Final = "; the write may still succeed"
 #: Of an answer by a stand-by: a time up to which it knows everything.
 AS_OF: Final = b"earshot-as-of"
-_READS: Final = frozenset({"GET", "HEAD"})
 _WITHOUT_BODY: Final = frozenset({"GET", "HEAD", "DELETE"})
 _NO_PARAMETERS: Final[dict[str, str]] = {}
 
@@ -114,7 +113,7 @@ class Forwarder:
         pieces: AsyncIterable[bytes] | None = None
         if isinstance(body, bytes):
             pieces = _whole(body) if body else None
-            if method not in _READS:
+            if method not in READS:
                 headers.append((b"content-length", b"%d" % len(body)))
         else:
             pieces = body
@@ -132,8 +131,10 @@ class Forwarder:
             answer = await self._ask(owner, request, CONNECT_SECONDS)
         except ssl.SSLCertVerificationError as error:
             raise OwnerAway(UNTRUSTED + error.verify_message) from error
-        except (NoConnection, Broken, TimeoutError, ValueError) as error:
-            if method in _READS or isinstance(error, NoConnection | ValueError):
+        except BodyFailed as failed:
+            raise failed.error from None
+        except (NoConnection, Broken, TimeoutError) as error:
+            if request.is_read or isinstance(error, NoConnection):
                 raise OwnerAway(NO_ANSWER) from error
             raise Unavailable(NO_ANSWER + UNCERTAIN, uncertain=True) from error
         passed_back = [(name, value) for name, value in answer.headers if name not in DROPPED]

@@ -15,6 +15,7 @@ import httptools
 
 from app.http.replies import Headers
 
+READS: Final = frozenset({"GET", "HEAD"})
 CHUNKED: Final = (b"transfer-encoding", b"chunked")
 #: Longer answers are streamed.
 WHOLE_BYTES: Final = 1 << 20
@@ -32,6 +33,14 @@ class Broken(Exception):
     """A node has closed the connection, or sent something that is not HTTP."""
 
 
+class BodyFailed(Exception):
+    """The body of a request has raised `error`."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class Request(NamedTuple):
     """A request: its method, the bytes of its path and query, its headers, and the pieces of its body, if any."""
 
@@ -45,7 +54,7 @@ class Request(NamedTuple):
 
     @property
     def is_read(self) -> bool:
-        return self.method in ("GET", "HEAD")
+        return self.method in READS
 
 
 class _Address(NamedTuple):
@@ -188,9 +197,8 @@ class Answer(asyncio.Protocol):
     async def ask(self, name: bytes, request: Request) -> None:
         """Send a request; return once its answer is here, or the head of one that is long or of unknown length.
 
-        An error of the body passes through.
-
         Raises:
+            BodyFailed: the body has.
             Broken: the node has broken off.
             TimeoutError: it takes nothing, or is silent.
         """
@@ -235,7 +243,7 @@ class Answer(asyncio.Protocol):
             await self._write(rest + b"0\r\n\r\n" * is_chunked, request)
             self._expect(request.silence_seconds)
         except Exception as error:
-            self._fail(error)
+            self._fail(BodyFailed(error))
 
     async def _write(self, data: bytes, request: Request) -> None:
         if data and not self.transport.is_closing():
@@ -289,12 +297,14 @@ class NodeClient:
         Release or close it. A read is repeated if the node has ended the connection meanwhile.
 
         Raises:
-            NoConnection: the node cannot be reached.
+            NoConnection: the node cannot be reached, or the URL cannot be used.
             ssl.SSLCertVerificationError: its certificate is not trusted.
-            ValueError: the URL cannot be used.
-            Broken, TimeoutError: as `Answer.ask`.
+            BodyFailed, Broken, TimeoutError: as `Answer.ask`.
         """
-        address = _address(url)
+        try:
+            address = _address(url)
+        except ValueError as error:
+            raise NoConnection(str(error)) from error
         request = request._replace(target=address.prefix + request.target)
         while True:
             kept = self._kept(url)
@@ -325,7 +335,7 @@ class NodeClient:
                 return (await loop.create_connection(lambda: Answer(unused), address.host, address.port, **tls))[1]
         except ssl.SSLCertVerificationError:
             raise
-        except (OSError, TimeoutError) as error:
+        except (OSError, ValueError) as error:  # A host that is no name is a ValueError.
             raise NoConnection(str(error)) from error
 
     async def close(self) -> None:

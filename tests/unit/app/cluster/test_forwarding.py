@@ -177,11 +177,25 @@ async def test_owner_that_reads_nothing_is_given_up() -> None:
     await forwarder.close()
 
 
-async def test_owner_with_unusable_url_does_not_answer() -> None:
+@pytest.mark.parametrize("error", [ClientGone(), ValueError(), TimeoutError()])
+async def test_error_of_body_passes_through(error: Exception) -> None:
+    async def broken() -> AsyncIterator[bytes]:
+        yield b"one"
+        raise error
+
+    forwarder, scope = Forwarder(1.0), {"method": "PUT", "path": "/", "query_string": b"", "headers": []}
+    with socket.create_server(("127.0.0.1", 0)) as owner, pytest.raises(type(error)) as raised:
+        await forwarder.forward(scope, f"http://127.0.0.1:{owner.getsockname()[1]}", broken())
+    assert raised.value is error
+    await forwarder.close()
+
+
+@pytest.mark.parametrize("url", ["http://:::8000", "http://" + 64 * "a", "ftp://node"])
+async def test_owner_with_unusable_url_does_not_answer(url: str) -> None:
     """A node of another version may publish such a URL."""
     forwarder, scope = Forwarder(1.0), {"method": "PUT", "path": "/", "query_string": b"", "headers": []}
     with pytest.raises(Unavailable, match=r"does not answer$"):
-        await forwarder.forward(scope, "http://:::8000", b"")
+        await forwarder.forward(scope, url, b"")
     await forwarder.close()
 
 

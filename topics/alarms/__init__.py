@@ -1,0 +1,1 @@
+"""Rules of alarms, the alarms that they make, and where alarms are sent."""

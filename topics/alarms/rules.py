@@ -1,0 +1,88 @@
+"""What makes an alarm: the rule of a project."""
+
+from datetime import time
+from typing import Annotated, Final, Literal
+from zoneinfo import ZoneInfo
+
+import msgspec
+from msgspec import Meta
+
+#: Rules and destinations of a project.
+MOST_RULES: Final = 100
+MOST_DESTINATIONS: Final = 20
+#: Alarms of one rule in a session for each minute of audio; the next alarm counts those left out.
+MOST_A_MINUTE: Final = 60
+
+SourceEvent = Literal["source.lost", "source.back", "source.silent"]
+Name = Annotated[str, Meta(min_length=1, max_length=60)]
+Seconds = Annotated[float, Meta(ge=0, le=86_400)]
+
+
+class TimeOfDay(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A part of each day; if it begins after its end, it goes past midnight."""
+
+    begins: Annotated[str, Meta(pattern=r"^([01]\d|2[0-3]):[0-5]\d$", examples=["22:00"])]
+    ends: Annotated[str, Meta(pattern=r"^([01]\d|2[0-3]):[0-5]\d$", examples=["06:00"])]
+    zone: Annotated[str, Meta(max_length=64, description="IANA name.", examples=["Europe/Berlin"])] = "UTC"
+
+    def __post_init__(self) -> None:
+        if self.begins == self.ends:
+            raise ValueError("begins and ends are the same time")
+        zone_of(self.zone)
+
+    @property
+    def bounds(self) -> tuple[time, time]:
+        return time.fromisoformat(self.begins), time.fromisoformat(self.ends)
+
+
+class AlarmRule(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """When an alarm is made, and where it is sent."""
+
+    name: Annotated[Name, Meta(examples=["smoke alarm"])]
+    when: Annotated[
+        Literal["heard", "absent", "loud", "source"],
+        Meta(
+            description="One of the tags is heard; none of them is; the level is high; something happens to a source."
+        ),
+    ] = "heard"
+    tags: Annotated[tuple[str, ...], Meta(max_length=64, description="Tags, own sounds, or classes.")] = ()
+    probability: Annotated[float, Meta(ge=0.01, le=0.9999)] = 0.5
+    level: Annotated[float | None, Meta(description="dBFS (RMS of a window); with `heard` both must hold.")] = None
+    events: Annotated[tuple[SourceEvent, ...], Meta(description="For `source`.")] = ()
+    duration: Annotated[Seconds, Meta(description="How long it must hold.")] = 0.0
+    gap: Annotated[float, Meta(ge=0, le=60, description="Pauses up to this long do not end it.")] = 2.0
+    source: Annotated[str | None, Meta(max_length=200, description="Name of the stream; null for all.")] = None
+    labels: Annotated[dict[str, str], Meta(max_length=16, description="Metadata that the stream must have.")] = {}
+    during: TimeOfDay | None = None
+    first_of_day: Annotated[bool, Meta(description="Only the first of a day, in the zone of `during`.")] = False
+    cooldown: Annotated[Seconds, Meta(description="Pause after an alarm of the same stream.")] = 60.0
+    destinations: Annotated[tuple[str, ...], Meta(max_length=MOST_DESTINATIONS, description="Ids.")] = ()
+    enabled: bool = True
+
+    def __post_init__(self) -> None:
+        if self.when in ("heard", "absent") and not self.tags:
+            raise ValueError(f"a rule for {self.when!r} needs tags")
+        if self.when == "loud" and self.level is None:
+            raise ValueError("a rule for 'loud' needs a level")
+        if self.when == "absent" and not self.duration:
+            raise ValueError("a rule for 'absent' needs a duration")
+        if (self.when == "source") != bool(self.events):
+            raise ValueError("events belong to rules for 'source', which need some")
+
+
+class StoredRule(msgspec.Struct, frozen=True):
+    """A rule of a project, as it is stored."""
+
+    id: str
+    project: str
+    #: Grows with each change; a changed rule begins anew.
+    revision: int
+    rule: AlarmRule
+
+
+def zone_of(name: str) -> ZoneInfo:
+    """Return a time zone; raise ValueError if there is none of that name."""
+    try:
+        return ZoneInfo(name)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"zone: there is no time zone {name!r}") from error

@@ -1,0 +1,109 @@
+"""Alarms on this node, the rules that make them, and where they go."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+from topics.alarms.alarms import Alarm, Delivery
+from topics.alarms.rules import AlarmRule, StoredRule
+from topics.keys import LATEST_MS
+
+
+class Destination(msgspec.Struct, frozen=True):
+    """Where a project's alarms are sent."""
+
+    id: str
+    project: str
+    name: str
+    kind: Literal["webhook", "mqtt", "ntfy"]
+    #: Without user and password.
+    url: str
+    enabled: bool
+    #: Why it was switched off by the service.
+    fault: str | None
+    #: Secrets of signatures, the newest first; user, password or token of brokers and ntfy.
+    secrets: tuple[str, ...] = ()
+    user: str | None = None
+    password: str | None = None
+    #: What else the kind has, as `base` of MQTT topics.
+    options: Mapping[str, str] = {}
+
+
+class AlarmQuery(msgspec.Struct, frozen=True):
+    """A query for a project's alarms, newest first."""
+
+    project: str
+    since_ms: int = 0
+    until_ms: int = LATEST_MS
+    #: Start after the alarm with this (made_at, session, sequence).
+    after: tuple[int, str, int] | None = None
+    count: int = 50
+
+
+class Rules(Protocol):
+    """The rules of all projects, in memory, at most some seconds old. Any call returns at once."""
+
+    def of(self, project: str) -> Sequence[StoredRule]: ...
+
+
+class Outbox(Protocol):
+    """Alarms of this node with pending deliveries. Loop only."""
+
+    def subscribe(self, made: Callable[[Alarm], None]) -> None:
+        """Call `made` with each alarm that has become durable, and with each pending one of a partition taken over."""
+
+    def due(self, until_ms: int, count: int) -> Sequence[Alarm]:
+        """Return alarms with a delivery that is due by a log time (ms)."""
+
+    def now_ms(self, session: str) -> int:
+        """Return the log time of a session's partition."""
+
+    async def note(self, session: str, sequence: int, delivery: Delivery) -> Alarm | None:
+        """Store what became of an attempt; return the alarm, None if it is gone.
+
+        Raises:
+            NotOwned: another node owns the partition; it delivers again.
+            Unavailable: try again.
+        """
+
+
+class Alarms(Protocol):
+    """The edge's access to alarms. Every call may raise Unavailable."""
+
+    def alarms(self, query: AlarmQuery) -> Sequence[Alarm]:
+        """Return a project's alarms of the partitions of `Sessions.coverage`, newest first."""
+
+    def alarm(self, session: str, sequence: int) -> Alarm | None: ...
+
+    async def judge(self, session: str, sequence: int, false: bool) -> Alarm | None:
+        """Note that nothing was there, or that something was; return None if there is no such alarm."""
+
+    async def send_again(self, session: str, sequence: int, destination: str) -> Alarm | None:
+        """Make a delivery pending and due now."""
+
+
+class AlarmSettings(Protocol):
+    """Rules and destinations in the database. Every call may raise DirectoryDown; an unknown id raises NotFound."""
+
+    async def rules(self, project: str) -> Sequence[StoredRule]: ...
+
+    async def add_rule(self, project: str, rule: AlarmRule) -> StoredRule:
+        """Store a new rule; raise Conflict at the limit, or if the name is taken."""
+
+    async def change_rule(self, project: str, id: str, rule: AlarmRule) -> StoredRule: ...
+
+    async def remove_rule(self, project: str, id: str) -> None: ...
+
+    async def destinations(self, project: str) -> Sequence[Destination]: ...
+
+    async def destination(self, project: str, id: str) -> Destination: ...
+
+    async def add_destination(self, destination: Destination) -> Destination: ...
+
+    async def change_destination(self, destination: Destination) -> Destination: ...
+
+    async def remove_destination(self, project: str, id: str) -> None: ...
+
+    async def switch_off(self, id: str, fault: str) -> None:
+        """Switch a destination off because it asked for that (410)."""

@@ -1,6 +1,6 @@
 """Alarms on this node, the rules that make them, and where they go."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -53,8 +53,12 @@ class Outbox(Protocol):
     def subscribe(self, made: Callable[[Alarm], None]) -> None:
         """Call `made` with each alarm that has become durable, and with each pending one of a partition taken over."""
 
-    def due(self, until_ms: int, count: int) -> Sequence[Alarm]:
-        """Return alarms with a delivery that is due by a log time (ms)."""
+    def due(self, until_ms: int, count: int, busy: Collection[str] = ()) -> Sequence[Alarm]:
+        """Return alarms with a delivery that is due by a log time (ms) to a destination that is not `busy`.
+
+        At most `count` for each destination, the longest due first. A million that are due to a busy destination must
+        cost nothing: the index has the destination before the time.
+        """
 
     def now_ms(self, session: str) -> int:
         """Return the log time of a session's partition."""

@@ -10,6 +10,8 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from infra.db import discards, keyring, tokens
+from infra.db.alarm_settings import RULES
+from infra.db.changes import note_change
 from infra.db.database import Store
 from infra.db.keyring import Owner
 from infra.db.ledger import month_of, used_ms
@@ -223,7 +225,8 @@ async def _find(
 async def _note_deleted(connection: AsyncConnection, whose: ColumnElement[bool]) -> None:
     ids = select(projects.c.id).where(whose)
     await connection.execute(insert(deleted_projects).from_select(["project_id"], ids))
-    await keyring.note_ended(connection)
+    for what in keyring.ENDED, RULES:
+        await note_change(connection, what)
 
 
 def _checked_name(name: str) -> str:

@@ -38,7 +38,7 @@ TRY_SECONDS: Final = 5
 #: How often `scrub` tries.
 SCRUBS: Final = 5
 #: Tables whose deleted rows must not stay in the files.
-SCRUBBED: Final = "speakers, samples, own_sounds, own_marks"
+SCRUBBED: Final = "speakers, samples, own_sounds, own_marks, destinations"
 #: Seconds after which a write that met a full disk may be retried.
 FULL_SECONDS: Final = 10
 #: Advisory lock that serializes writers on PostgreSQL, as SQLite does by itself.

@@ -1,23 +1,20 @@
 """Keys in the database: a new key revokes the previous one, and only digests are stored."""
 
 import hmac
-import secrets as random
 from typing import Final
 
 import msgspec
-from sqlalchemy import ColumnElement, select, update
-
-# Its ON CONFLICT DO UPDATE compiles to the same text on SQLite.
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import ColumnElement, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from infra.db.schema import keys, secrets
+from infra.db.changes import note_change
+from infra.db.schema import keys
 from topics import apikeys
 from topics.apikeys import KeyKind
 
 #: Stored in place of a key's last letters until somebody has seen the key.
 UNSEEN: Final = ""
-#: A row of `secrets`, which changes when keys or tokens end.
+#: Noted in `infra.db.changes` when keys or tokens end, for processes that remember their holders.
 ENDED: Final = "ended keys"
 
 
@@ -37,7 +34,7 @@ async def issue(
     """
     key = chosen or apikeys.new(KeyKind.PROJECT if owner.project else KeyKind.ORGANIZATION)
     await connection.execute(update(keys).where(live(owner)).values(revoked_at=at))
-    await note_ended(connection)
+    await note_change(connection, ENDED)
     await connection.execute(
         insert(keys).values(
             organization_id=owner.organization,
@@ -49,18 +46,6 @@ async def issue(
         )
     )
     return key
-
-
-async def note_ended(connection: AsyncConnection) -> None:
-    """Note that keys or tokens have ended, for processes that remember their holders."""
-    noted = insert(secrets).values(name=ENDED, value=random.token_bytes(16))
-    await connection.execute(noted.on_conflict_do_update(index_elements=["name"], set_={"value": noted.excluded.value}))
-
-
-async def last_ended(connection: AsyncConnection) -> bytes | None:
-    """Return bytes that differ once keys or tokens have ended."""
-    noted: bytes | None = await connection.scalar(select(secrets.c.value).where(secrets.c.name == ENDED))
-    return noted
 
 
 async def note_seen(connection: AsyncConnection, key: str) -> None:

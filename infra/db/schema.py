@@ -1,4 +1,4 @@
-"""Tables of the control plane: organizations, projects, keys, shared secrets, the usage ledger, speakers, sounds."""
+"""Tables of the control plane: accounts, keys, shared secrets, the usage ledger, speakers, sounds, rules of alarms."""
 
 from typing import Final
 
@@ -19,7 +19,7 @@ from sqlalchemy import (
 from sqlalchemy import UniqueConstraint as Unique
 
 #: The revision that this code works with: the newest in `migrations/versions`.
-REVISION: Final = "0014"
+REVISION: Final = "0015"
 
 #: Bytes of a model's name that the ledger keeps; some databases count bytes as characters.
 LONGEST_MODEL: Final = 200
@@ -190,6 +190,39 @@ own_marks: Final = Table(
     #: int8, one row for each look.
     Column("embeddings", LargeBinary, nullable=False),
     Unique("sound_id", "source", "start_ms", "end_ms"),
+)
+
+alarm_rules: Final = Table(
+    "alarm_rules",
+    metadata,
+    Column("id", String(24), primary_key=True),
+    Column("project_id", ForeignKey("projects.id", ondelete="CASCADE"), nullable=False),
+    Column("name", String(60), nullable=False),
+    #: Grows with each change.
+    Column("revision", Integer, nullable=False),
+    #: JSON of `AlarmRule`.
+    Column("rule", Text, nullable=False),
+    Unique("project_id", "name"),
+)
+
+#: Where projects send alarms: the fields of `Destination`.
+destinations: Final = Table(
+    "destinations",
+    metadata,
+    Column("id", String(24), primary_key=True),
+    Column("project_id", ForeignKey("projects.id", ondelete="CASCADE"), nullable=False),
+    Column("name", String(60), nullable=False),
+    Column("kind", String(8), nullable=False),
+    Column("url", Text, nullable=False),
+    Column("enabled", Boolean, nullable=False),
+    Column("fault", Text),
+    #: JSON: [secret, when it was replaced or null], the newest first.
+    Column("secrets", Text, nullable=False, server_default="[]"),
+    Column("user", Text),
+    Column("password", Text),
+    #: JSON.
+    Column("options", Text, nullable=False, server_default="{}"),
+    Unique("project_id", "name"),
 )
 
 #: Partitions that stopped, because too many of their records cannot be read.

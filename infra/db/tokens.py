@@ -9,7 +9,8 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Select, delete, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from infra.db.keyring import Owner, live, note_ended
+from infra.db.changes import note_change
+from infra.db.keyring import ENDED, Owner, live
 from infra.db.schema import keys, tokens
 from topics import apikeys
 from topics.apikeys import KeyKind
@@ -83,7 +84,7 @@ async def audio_link(connection: AsyncConnection, token: str, now: int) -> Audio
 async def end(connection: AsyncConnection, purpose: Purpose, token: str) -> bool:
     """Delete a token; return whether it existed."""
     ended = await connection.execute(delete(tokens).where(_is(purpose, token)))
-    await note_ended(connection)
+    await note_change(connection, ENDED)
     return ended.rowcount > 0
 
 

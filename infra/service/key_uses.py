@@ -8,8 +8,9 @@ from typing import Any, Final
 import structlog
 
 from app.identity.keys import Keyring
+from infra.db.changes import last_change
 from infra.db.database import Database
-from infra.db.keyring import last_ended
+from infra.db.keyring import ENDED
 from topics.errors import ServiceError
 
 log = structlog.get_logger("earshot")
@@ -36,6 +37,6 @@ async def keep_looking(database: Database, changed: Callable[[], None]) -> None:
     while True:
         with suppress(ServiceError):  # `Database.failure` has it.
             async with database.reading() as connection:
-                if seen != (seen := await last_ended(connection)):
+                if seen != (seen := await last_change(connection, ENDED)):
                     changed()
         await asyncio.sleep(LOOK_SECONDS)

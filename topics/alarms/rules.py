@@ -51,7 +51,7 @@ class AlarmRule(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
     events: Annotated[tuple[SourceEvent, ...], Meta(description="For `source`.")] = ()
     duration: Annotated[Seconds, Meta(description="How long it must hold.")] = 0.0
     gap: Annotated[float, Meta(ge=0, le=60, description="Pauses up to this long do not end it.")] = 2.0
-    source: Annotated[str | None, Meta(max_length=200, description="Name of the stream; null for all.")] = None
+    source: Annotated[str, Meta(max_length=200, description="Name of the stream; null for all.")] | None = None
     labels: Annotated[dict[str, str], Meta(max_length=16, description="Metadata that the stream must have.")] = {}
     during: TimeOfDay | None = None
     first_of_day: Annotated[bool, Meta(description="Only the first of a day, in the zone of `during`.")] = False
@@ -84,5 +84,5 @@ def zone_of(name: str) -> ZoneInfo:
     """Return a time zone; raise ValueError if there is none of that name."""
     try:
         return ZoneInfo(name)
-    except (OSError, ValueError) as error:
+    except (KeyError, OSError, ValueError) as error:
         raise ValueError(f"zone: there is no time zone {name!r}") from error

@@ -93,9 +93,15 @@ class AlarmSettings(Protocol):
     async def rules(self, project: str) -> Sequence[StoredRule]: ...
 
     async def add_rule(self, project: str, rule: AlarmRule) -> StoredRule:
-        """Store a new rule; raise Conflict at the limit, or if the name is taken."""
+        """Store a new rule.
 
-    async def change_rule(self, project: str, id: str, rule: AlarmRule) -> StoredRule: ...
+        Raises:
+            BadRequest: it names a destination that the project does not have.
+            Conflict: the project is at its limit, or has a rule of this name.
+        """
+
+    async def change_rule(self, project: str, id: str, rule: AlarmRule) -> StoredRule:
+        """Replace a rule; raise as `add_rule` does."""
 
     async def remove_rule(self, project: str, id: str) -> None: ...
 
@@ -103,11 +109,36 @@ class AlarmSettings(Protocol):
 
     async def destination(self, project: str, id: str) -> Destination: ...
 
-    async def add_destination(self, destination: Destination) -> Destination: ...
+    async def add_destination(self, destination: Destination) -> Destination:
+        """Store a new destination under a new id; a webhook gets a secret; raise Conflict as `add_rule` does."""
 
-    async def change_destination(self, destination: Destination) -> Destination: ...
+    async def change_destination(self, destination: Destination) -> Destination:
+        """Change all but kind and secrets; raise Conflict if the name is taken."""
 
-    async def remove_destination(self, project: str, id: str) -> None: ...
+    async def remove_destination(self, project: str, id: str) -> None:
+        """Remove a destination; raise Conflict if a rule sends to it."""
+
+    async def rotate_secret(self, project: str, id: str) -> Destination:
+        """Give a webhook a new secret; the old one signs for a day.
+
+        Raises:
+            BadRequest: it is no webhook.
+            Conflict: too many old secrets still sign.
+        """
+
+
+class Destinations(Protocol):
+    """Destinations for their deliverer, at most some seconds old."""
+
+    async def find(self, id: str) -> Destination | None:
+        """Return a destination, None if it was removed; raise DirectoryDown."""
 
     async def switch_off(self, id: str, fault: str) -> None:
-        """Switch a destination off because it asked for that (410)."""
+        """Switch a destination off because it asked for that (410); raise NotFound or DirectoryDown."""
+
+
+class TestDelivery(Protocol):
+    """Sends test messages."""
+
+    async def test(self, destination: Destination) -> Delivery:
+        """Send a message to a destination now, once; return what became of it."""

@@ -6,7 +6,7 @@ from alembic import op
 
 from infra.db.schema import metadata
 
-revision = "0014"
+revision = "0015"
 down_revision = None
 
 

@@ -9,6 +9,9 @@ All rows are in one table, so that related rows share one write batch and one ch
     0x05 | session id, 0x06 | job id                                                     unsettled sessions, jobs
     0x07 | project | 0x00 | state (1 byte) | 2^64 - 1 - time (8 bytes) | session id      a project's sessions
     0x08 | project | 0x00 | state | 2^64 - 1 - time | job id                             a project's jobs
+    0x09 | session id | number (8 bytes, big-endian)                                     an alarm
+    0x0a | project | 0x00 | 2^64 - 1 - time (8 bytes) | session id | number              a project's alarms
+    0x0b | destination | 0x00 | due time | session id | number                           deliveries that are pending
     0x00 | name                                                                          rows of the table itself
 
 so that a session is one range, its chunks and full blocks are ordered ranges, due sessions come first in the index, and
@@ -41,6 +44,10 @@ SESSION_OPEN: Final = b"\x05"
 JOB_OPEN: Final = b"\x06"
 SESSION_LIST: Final = b"\x07"
 JOB_LIST: Final = b"\x08"
+#: Alarms outlive a session that expires, so they are not among its rows.
+ALARM: Final = b"\x09"
+ALARM_LIST: Final = b"\x0a"
+ALARM_DUE: Final = b"\x0b"
 
 #: Rows of the table itself: the folded positions of its topics, its owner's epoch, the mark of a complete index of
 #: unsettled ids, and when it was served.
@@ -64,6 +71,8 @@ RECEIPT: Final = b"e"
 RULES: Final = b"f"
 #: How far a session's analysis came, with its windows after the last full block.
 NEWEST: Final = b"g"
+#: Where the rules of alarms stand in a session.
+WATCHED: Final = b"h"
 
 
 def new_id(partition: int = 0, partitions: int = 1) -> str:

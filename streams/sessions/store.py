@@ -1,6 +1,6 @@
 """Reads the rows of one partition's sessions with their types."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from streams.folding.draft import ERASED_ROWS
 from streams.folding.head_store import HeadStore, PartitionTable
@@ -8,6 +8,7 @@ from streams.folding.presence import Presence
 from topics import keys
 from topics.rows import encode
 from topics.sessions import rows
+from topics.sessions.capture import CaptureTime, SourceNote
 from topics.sessions.records import Opened
 from topics.sessions.rows import BLOCK_WINDOWS, Block
 from topics.sessions.rules import LISTED_STATES, SessionHead, SessionState
@@ -87,6 +88,15 @@ class SessionStore(HeadStore[SessionHead]):
     def project(self, id: str) -> str | None:
         opened = self.opened(id)
         return None if opened is None else opened.project
+
+    def time_of(self, session: str, position_ms: int) -> CaptureTime:
+        """Return when the audio at a position of a session was captured."""
+        opened = self.opened(session)
+        return CaptureTime((0 if opened is None else opened.at) + position_ms, told=False)
+
+    def notes(self, session: str, first: int) -> Sequence[SourceNote]:
+        """Return what happened to the source of a session, from this note on."""
+        return ()
 
     def made(self, id: str) -> int:
         """Return the number of windows made in this process, also of those that no reader sees yet; 0 if unknown."""

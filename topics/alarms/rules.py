@@ -7,13 +7,14 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec import Meta
 
+from topics.sessions.capture import SourceEvent
+
 #: Rules and destinations of a project.
 MOST_RULES: Final = 100
 MOST_DESTINATIONS: Final = 20
 #: Alarms of one rule in a session for each minute of audio; the next alarm counts those left out.
 MOST_A_MINUTE: Final = 60
 
-SourceEvent = Literal["source.lost", "source.back", "source.silent"]
 Name = Annotated[str, Meta(min_length=1, max_length=60)]
 Seconds = Annotated[float, Meta(ge=0, le=86_400)]
 

@@ -1,10 +1,10 @@
 """When the audio of a session was captured, and what happened to its source."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
-from topics.alarms.rules import SourceEvent
+SourceEvent = Literal["source.lost", "source.back", "source.silent"]
 
 
 class CaptureTime(NamedTuple):

@@ -13,6 +13,7 @@ from pydantic_settings import BaseSettings
 from app.options import MIB
 from infra import urls
 from streams import cores
+from streams.deliveries import options as deliveries
 from topics import apikeys, catalog
 
 EMBEDDED_PARTITIONS: Final = 4
@@ -61,6 +62,16 @@ def _origins(text: str) -> str:
         usual = one.endswith(":443" if one.startswith("https:") else ":80")
         if usual or not _ORIGIN.fullmatch(one) or not urls.is_http(one):
             raise ValueError("must be origins as https://app.example.org, in lower case, without path; not *")
+    return text
+
+
+def _networks(text: str) -> str:
+    deliveries.parse_networks(text)
+    return text
+
+
+def _retries(text: str) -> str:
+    deliveries.parse_retries(text)
     return text
 
 
@@ -225,6 +236,17 @@ class ServiceSettings(BaseSettings):
         default=None,
         description="Own address (`host:port`) for `/admin/v1`, which then answers nowhere else; by default it "
         "answers at HOST and PORT. `/metrics`, and what `/readyz` waits for, move there with it.",
+    )
+
+    delivery_networks: Annotated[str, AfterValidator(_networks)] | None = Field(
+        default=None,
+        description="Comma-separated networks that alarms may be sent to besides public addresses, as "
+        "`192.168.0.0/16,127.0.0.1`: whoever has a project's key can reach everything in them.",
+    )
+    delivery_retries: Annotated[str, AfterValidator(_retries)] = Field(
+        default=deliveries.RETRIES,
+        description="Seconds before each attempt to deliver an alarm, comma-separated: after the last one the delivery "
+        "has failed.",
     )
 
     @property

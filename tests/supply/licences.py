@@ -28,6 +28,8 @@ _SPDX: Final = {
 _BY_FILE: Final = {
     # With axe-core, which is MPL-2.0.
     "axe-playwright-python": "MIT AND MPL-2.0",
+    # BSD-3-Clause or EPL-2.0, as we choose.
+    "paho-mqtt": "BSD-3-Clause",
     "pyannote-core": "MIT",
     "pyannote-database": "MIT",
     "pyannote-metrics": "MIT",

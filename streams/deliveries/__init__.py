@@ -1,0 +1,1 @@
+"""The ways out of alarms: webhooks, ntfy and MQTT."""

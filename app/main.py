@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.admin.guard import AdminContext
 from app.admin.nodes import NodeList
+from app.alarms.alarm_context import AlarmContext, ListedAlarms
 from app.cluster.cursors import ListCursors
 from app.cluster.forwarding import Forwarder, Placement
 from app.cluster.lists import Elsewhere, ProjectList
@@ -40,6 +41,7 @@ from app.openai.operations import OpenAIContext
 from app.options import EdgeOptions
 from app.own_sounds.kept_embeddings import OwnSoundContext
 from app.parts import (
+    ALARMS,
     DASHBOARD,
     JOBS,
     LIVE,
@@ -67,12 +69,14 @@ from app.sessions.socket_opening import SocketContext, socket_key
 from app.sessions.socket_quota import KeyWatch, SocketQuota
 from app.sessions.tokens import PageTokens
 from app.shortcut import ShortCut
+from app.shown_alarms import ShownAlarm
 from app.speakers.operations import SpeakerContext
 from topics.catalog import DEFAULT_CHUNK_LIMIT
 from topics.geometry import SENSE
 from topics.geometry import SESSIONS as SESSIONS_GEOMETRY
 from topics.jobs.rules import VISIBLE_STATES
 from topics.ports.administration import LocalAdministration
+from topics.ports.alarms import Alarms, AlarmSettings, TestDelivery
 from topics.ports.directory import Directory
 from topics.ports.health import Health, Reading
 from topics.ports.jobs import Jobs
@@ -105,6 +109,9 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
     projects: Projects
     sign_ins: SignIns
     own_sounds: OwnSoundStore
+    alarms: Alarms
+    alarm_settings: AlarmSettings
+    test_delivery: TestDelivery
     health: Health
     models: Models
     #: Metrics of the other rooms, read at each scrape.
@@ -243,6 +250,7 @@ class _Edge:
             self.turns,
         )
         own_sounds = OwnSoundContext(ports.own_sounds, self.project_keys, keys, ports.sessions, ports.jobs, self.turns)
+        alarms = self._alarms()
         projects = ProjectContext(options, ports.projects, ports.models, self.project_keys, keys)
         openai = OpenAIContext(msgspec.structs.replace(jobs, project_keys=bearers), ports.speakers)
         dashboard = DashboardContext(ports.sign_ins, self.tries, self.project_keys, self.organization_keys)
@@ -263,6 +271,7 @@ class _Edge:
             *mount(SOCKETS, sockets, *shared),
             *mount(LIVE, sessions, *shared),
             *mount(OWN_SOUNDS, own_sounds, *shared, owned()),
+            *mount(ALARMS, alarms, *shared, owned()),
             *mount(PROJECTS, projects, *shared),
             *mount(SPEAKERS, speakers, *shared),
             *mount(OPENAI, openai, *shared),
@@ -327,6 +336,21 @@ class _Edge:
             turns=self.turns,
             decoding=self.decoding,
             probing=LongWork(MAX_PROBES),
+        )
+
+    def _alarms(self) -> AlarmContext:
+        ports = self.ports
+        listed = ListedAlarms(ports.alarms, ports.sessions)
+        return AlarmContext(
+            ports.alarm_settings,
+            ports.test_delivery,
+            ports.alarms,
+            ProjectList("alarms", (), listed, lambda at, id, alarm: ShownAlarm.of(alarm), self.cursors, self.forwarder),
+            ports.sessions,
+            ports.models,
+            ports.own_sounds,
+            self.project_keys,
+            self.turns,
         )
 
     def document_routes(self, with_operator: bool) -> list[Route]:

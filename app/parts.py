@@ -8,6 +8,10 @@ from app.admin import operations as admin
 from app.admin.admin_bodies import PREFIX as ADMIN_PREFIX
 from app.admin.admin_bodies import AdminError
 from app.admin.guard import AdminContext, admin_error, guarded
+from app.alarms import destinations
+from app.alarms import operations as alarms
+from app.alarms import rules as alarm_rules
+from app.alarms.alarm_context import AlarmContext
 from app.dashboard import operations as dashboard
 from app.dashboard.operations import DashboardContext
 from app.http.descriptions import operations_of
@@ -93,6 +97,14 @@ OWN_SOUNDS: Final = Part[OwnSoundContext](
     text="Sounds that a project teaches by marking passages.",
     prefix=JOBS_PREFIX,
     operations=operations_of(own_sounds),
+    error=job_error,
+    faults={0: JobFault},
+)
+ALARMS: Final = Part[AlarmContext](
+    name="Alarms",
+    text="What makes an alarm, where alarms are sent, and the alarms.",
+    prefix=JOBS_PREFIX,
+    operations=operations_of(alarms, alarm_rules, destinations),
     error=job_error,
     faults={0: JobFault},
 )

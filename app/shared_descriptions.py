@@ -54,11 +54,12 @@ _Time = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
 
 
 def list_parameters(states: Sequence[str]) -> tuple[Parameter, ...]:
-    """Return the parameters of a list whose entries have one of these states."""
+    """Return the parameters of a list whose entries have one of these states, if any."""
     one = f"({'|'.join(states)})"
     several = Annotated[str, msgspec.Meta(pattern=f"^({one}(,{one})*)?$")]
+    state = Parameter("state", "query", several, f"States, comma-separated: {', '.join(states)}; by default all.")
     return (
-        Parameter("state", "query", several, f"States, comma-separated: {', '.join(states)}; by default all."),
+        *((state,) if states else ()),
         Parameter("since", "query", _Time, f"Created at this time or later: {_ZONELESS}"),
         Parameter("until", "query", _Time, f"Created before this time: {_ZONELESS}"),
         integer_query(COUNT),
@@ -81,7 +82,7 @@ def listing(route: str, name: str, states: Sequence[str], **pages: msgspec.Struc
 def list_faults(name: str, states: Sequence[str]) -> tuple[Fault, ...]:
     """Return the errors of a list, by its name and the states of its entries."""
     return (
-        fault_of(read_states, {"state": "gone"}, states),
+        *((fault_of(read_states, {"state": "gone"}, states),) if states else ()),
         fault_of(read_time, {"since": "yesterday"}, "since", 0),
         fault_of(COUNT.read, {COUNT.name: "0"}),
         fault_of(ListCursors(bytes(16)).read, name, "project", "no-token"),

@@ -1,4 +1,4 @@
-"""Lists of a project's sessions or jobs, merged from the nodes that own its partitions.
+"""Lists of a project's sessions, jobs or alarms, merged from the nodes that own its partitions.
 
 The node that gets the request reads its own partitions and forwards the request to the others for theirs. If no node
 answers for a partition, the page reports it as missing.
@@ -71,7 +71,7 @@ class Source(Protocol[V_co]):
 
 
 class ProjectList(Generic[V]):
-    """One kind of list: the sessions or the jobs of projects."""
+    """One kind of list, such as the sessions of projects."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class ProjectList(Generic[V]):
         cursors: ListCursors,
         forwarder: Forwarder,
     ) -> None:
-        """List under `name`, which is also the member that holds the entries; `states` are those an entry can have."""
+        """List under `name`, which is also the member that holds the entries, with their possible `states`, if any."""
         self.name = name
         self._states = states
         self._source = source
@@ -131,7 +131,8 @@ class ProjectList(Generic[V]):
         query = query_parameters(call.scope)
         if cursor := query.get("next_token"):
             return self._cursors.read(self.name, project, cursor)
-        everything = ListQuery(project, read_states(query, self._states), count=COUNT.read(query))
+        states = read_states(query, self._states) if self._states else ()
+        everything = ListQuery(project, states, count=COUNT.read(query))
         since_ms, until_ms = (read_time(query, name, getattr(everything, f"{name}_ms")) for name in ("since", "until"))
         return msgspec.structs.replace(everything, since_ms=since_ms, until_ms=until_ms)
 

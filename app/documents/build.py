@@ -10,6 +10,7 @@ from app.documents.operations import DOCUMENTS, page_file
 from app.http.resource import Part
 from app.options import EdgeOptions
 from app.parts import (
+    ALARMS,
     DASHBOARD,
     JOBS,
     LIVE,
@@ -36,7 +37,7 @@ def build(name: str, options: EdgeOptions, with_operator: bool = False) -> bytes
 
 def everything(options: EdgeOptions, with_operator: bool = False) -> dict[str, Any]:
     """Return the document of the whole interface."""
-    parts: list[Part[Any]] = [SESSIONS, SOCKETS, LIVE, JOBS, SPEAKERS, OPENAI, PROJECTS, OWN_SOUNDS]
+    parts: list[Part[Any]] = [SESSIONS, SOCKETS, LIVE, JOBS, SPEAKERS, OPENAI, PROJECTS, OWN_SOUNDS, ALARMS]
     parts += [DASHBOARD] if options.dashboard else []
     parts += [SERVICE_APART if options.admin_apart else SERVICE, DOCUMENTS]
     parts += [OPERATOR] if with_operator else []

@@ -17,6 +17,7 @@ import structlog
 from starlette.applications import Starlette
 
 from app.main import Ports, create_app
+from infra.db.alarm_settings import SqlAlarmSettings
 from infra.db.bootstrap import Bootstrap
 from infra.db.directory import SqlDirectory
 from infra.db.ledger import SqlLedger
@@ -28,6 +29,7 @@ from infra.errors import WrongSetting, named, naming, variable
 from infra.models.in_use import ModelInUse
 from infra.service import broker
 from infra.service.advertised import check_address, wait_for_standbys
+from infra.service.alarm_settings import Unconnected
 from infra.service.deletion import Operator, ProjectDeletions
 from infra.service.doors import Doors
 from infra.service.erasure import keep_erasing
@@ -276,6 +278,9 @@ class EarshotService:
             projects=SqlProjects(self.database),
             sign_ins=OneTimeLinks(self.database),
             own_sounds=OwnSounds(self.database, loaded),
+            alarms=Unconnected(),
+            alarm_settings=SqlAlarmSettings(self.database),
+            test_delivery=Unconnected(),
             administration=Operator(self.database, deletions.check, jobs.speakers.sweep),
             models=models,
             nodes=nodes,

@@ -9,6 +9,8 @@ from urllib.parse import unquote_to_bytes
 import httpx2
 import msgspec
 
+from app.projects.project_bodies import DOG
+from app.shown_alarms import ALARM, DESTINATION, RULE
 from tests.contract.api import RAW, tone, wav
 from tests.process import ADMIN_KEY
 from tests.unit.app.conftest import KEY, OPTIONS, ORG_KEY, House
@@ -16,9 +18,11 @@ from tests.unit.app.documents.test_answers import OPERATIONS, request
 from tests.unit.app.jobs.conftest import BOTH, TURNS, sounds, transcript
 from tests.unit.asgi import Exchange
 from topics import apikeys
+from topics.alarms.rules import AlarmRule, StoredRule
 from topics.errors import NotFound
 from topics.jobs.options import Service
 from topics.ports.administration import LocalAdministration, Organization, Project, UsageFilter
+from topics.ports.alarms import Destination
 from topics.ports.ledger import Charge, MeteredService
 from topics.ports.projects import DailyUsage, ProjectAccount, ProjectKey
 
@@ -75,6 +79,12 @@ class Edge:
         self._house.nodes.url = "http://node-1:8000"
         for name in ("dead_letter", "put_back"):
             getattr(self._house.nodes, name).side_effect = NotFound("there is no such record")
+        rule = AlarmRule("smoke", tags=(DOG.name,), destinations=(DESTINATION,))
+        self._house.alarms.known_rules[RULE] = StoredRule(RULE, "project", 1, rule)
+        self._house.alarms.known[DESTINATION] = Destination(
+            DESTINATION, "project", "hook", "webhook", "https://example.org", True, None, ("whsec_one",)
+        )
+        self._house.alarms.add(msgspec.structs.replace(ALARM, project="project"))
         for name in ("mark", "unmark", "learn", "learnt", "switch", "remove"):
             getattr(self._house.own_sounds, name).side_effect = NotFound("no such sound")
         self._house.own_sounds.sounds.return_value = []

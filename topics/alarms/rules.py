@@ -39,7 +39,7 @@ class TimeOfDay(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
 class AlarmRule(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """When an alarm is made, and where it is sent."""
 
-    name: Annotated[Name, Meta(examples=["smoke alarm"])]
+    name: Annotated[Name, Meta(description="Unique in the project.", examples=["smoke alarm"])]
     when: Annotated[
         Literal["heard", "absent", "loud", "source"],
         Meta(
@@ -47,18 +47,20 @@ class AlarmRule(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
         ),
     ] = "heard"
     tags: Annotated[tuple[str, ...], Meta(max_length=64, description="Tags, own sounds, or classes.")] = ()
-    probability: Annotated[float, Meta(ge=0.01, le=0.9999)] = 0.5
+    probability: Annotated[float, Meta(ge=0.01, le=0.9999, description="From which a tag counts as heard.")] = 0.5
     level: Annotated[float | None, Meta(description="dBFS (RMS of a window); with `heard` both must hold.")] = None
     events: Annotated[tuple[SourceEvent, ...], Meta(description="For `source`.")] = ()
-    duration: Annotated[Seconds, Meta(description="How long it must hold.")] = 0.0
-    gap: Annotated[float, Meta(ge=0, le=60, description="Pauses up to this long do not end it.")] = 2.0
-    source: Annotated[str, Meta(max_length=200, description="Name of the stream; null for all.")] | None = None
+    duration: Annotated[Seconds, Meta(description="For how many seconds it must hold.")] = 0.0
+    gap: Annotated[float, Meta(ge=0, le=60, description="Pauses of up to so many seconds do not end it.")] = 2.0
+    source: Annotated[
+        Annotated[str, Meta(max_length=200)] | None, Meta(description="Name of the stream; null for all.")
+    ] = None
     labels: Annotated[dict[str, str], Meta(max_length=16, description="Metadata that the stream must have.")] = {}
-    during: TimeOfDay | None = None
+    during: Annotated[TimeOfDay | None, Meta(description="Null for the whole day.")] = None
     first_of_day: Annotated[bool, Meta(description="Only the first of a day, in the zone of `during`.")] = False
-    cooldown: Annotated[Seconds, Meta(description="Pause after an alarm of the same stream.")] = 60.0
+    cooldown: Annotated[Seconds, Meta(description="Seconds without another alarm of the same stream.")] = 60.0
     destinations: Annotated[tuple[str, ...], Meta(max_length=MOST_DESTINATIONS, description="Ids.")] = ()
-    enabled: bool = True
+    enabled: Annotated[bool, Meta(description="Makes alarms.")] = True
 
     def __post_init__(self) -> None:
         if self.when in ("heard", "absent") and not self.tags:

@@ -138,7 +138,10 @@ class Destinations(Protocol):
 
 
 class TestDelivery(Protocol):
-    """Sends test messages."""
+    """Checks destinations, and sends test messages."""
+
+    def check(self, destination: Destination) -> None:
+        """Raise BadRequest if an option is not one of its kind, or its URL has a private address that is refused."""
 
     async def test(self, destination: Destination) -> Delivery:
         """Send a message to a destination now, once; return what became of it."""

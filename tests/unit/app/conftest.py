@@ -23,6 +23,7 @@ from app.projects.project_bodies import MODELS
 from infra.transport import tunnel
 from tests.contract.answers import hold_answer, watched
 from tests.unit import asgi
+from tests.unit.app.alarms.double import MemoryAlarms
 from tests.unit.app.double import MemoryDirectory, MemoryHealth, MemorySessions
 from tests.unit.app.jobs.double import MemoryJobs, MemoryProber
 from tests.unit.app.speakers.double import MemorySpeakers
@@ -55,6 +56,7 @@ class House:
         self.health = MemoryHealth()
         self.sign_ins = mock.Mock(spec=SignIns)
         self.own_sounds = mock.Mock(spec=OwnSoundStore)
+        self.alarms = MemoryAlarms()
         self.projects = mock.Mock(spec=Projects)
         self.nodes = mock.Mock(spec=Nodes, elsewhere=list, facts=mock.AsyncMock(return_value=NODE))
         self.models = mock.Mock(spec=Models, in_use=lambda: MODELS.models)
@@ -67,6 +69,9 @@ class House:
             projects=self.projects,
             sign_ins=self.sign_ins,
             own_sounds=self.own_sounds,
+            alarms=self.alarms,
+            alarm_settings=self.alarms,
+            test_delivery=self.alarms,
             health=self.health,
             readings=lambda: [Reading("earshot_queue_bytes", "Bytes queued.", 7.0)],
             nodes=self.nodes,

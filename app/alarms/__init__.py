@@ -1,0 +1,1 @@
+"""Rules of alarms, where alarms are sent, and the alarms of a project."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from streams.models.manifest import Manifest
+from topics.alarms.tags import Classes, classes_of
 from topics.choices import Choices
 from topics.errors import BadRequest, EngineError, ServiceError
 from topics.hearing import Hearing, OwnSound, model_with, parts_of
@@ -58,6 +59,7 @@ class LoadedModels:
         self._loading = threading.Lock()
         self._others: OrderedDict[str, Model] = OrderedDict()
         self._tags = {current.manifest.model_id: _tag_names(current.manifest)}
+        self._classes: dict[str, Classes] = {}
 
     @property
     def loaded(self) -> tuple[str, ...]:
@@ -128,6 +130,19 @@ class LoadedModels:
         if tags is None:
             tags = self._tags[model] = _tag_names(self._manifest(model))
         return (*tags, *own) if own else tags
+
+    def classes(self, model: str) -> Classes:
+        """Return the classes of a model's tags (`topics.alarms.tags`).
+
+        Raises:
+            ServiceError: the model is unknown.
+        """
+        model, _ = parts_of(model)
+        classes = self._classes.get(model)
+        if classes is None:
+            tags = self._manifest(model).tags
+            classes = self._classes[model] = classes_of((tag.name, tag.category) for tag in tags)
+        return classes
 
     def _named(self, name: str) -> str:
         current = self.current.manifest

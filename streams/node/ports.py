@@ -22,6 +22,7 @@ from streams.node.sender import RecordSender
 from streams.sessions.intake import SessionIntake
 from streams.sessions.listeners import Listeners, ProjectFollower, Tap
 from streams.sessions.store import SessionStore
+from topics.alarms.tags import Classes
 from topics.catalog import COMMANDS, JOB_COMMANDS
 from topics.choices import Choices
 from topics.errors import AudioError, Damaged, RecordError, Unauthorized, Unavailable
@@ -222,6 +223,9 @@ class SessionsPort(_Port):
 
     def official_tags(self) -> Sequence[str]:
         return self._models.tags(self.model())
+
+    def classes(self) -> Classes:
+        return self._models.classes(self.model())
 
 
 class JobsPort(_Port):

@@ -5,6 +5,7 @@ from typing import Protocol
 
 import msgspec
 
+from topics.alarms.tags import Classes
 from topics.choices import Choices
 from topics.folding import Answer, Verdict
 from topics.hearing import Hearing, OwnSound
@@ -134,3 +135,6 @@ class Sessions(Protocol):
         """Return the tags of a model, in the order of its packed scores."""
 
     def official_tags(self) -> Sequence[str]: ...
+
+    def classes(self) -> Classes:
+        """Return the classes of the official tags, which rules of alarms may name."""

@@ -23,6 +23,7 @@ from streams.folding.followers import Follower, Subscription
 from streams.sessions.listeners import ProjectFollower
 from tests.stored import assert_stored
 from topics import apikeys, record_codec
+from topics.alarms.tags import Classes
 from topics.apikeys import KeyKind
 from topics.choices import Choices
 from topics.errors import AudioError, BadRequest, DirectoryDown, EarshotError, Unavailable
@@ -294,6 +295,9 @@ class MemorySessions(MemoryItems):
 
     def official_tags(self) -> Sequence[str]:
         return TAGS
+
+    def classes(self) -> Classes:
+        return {"Animal": TAGS[:2]}
 
     def analyse(self, session: str) -> None:
         """Do all pending analysis."""

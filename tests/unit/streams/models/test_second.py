@@ -216,6 +216,8 @@ def test_sounds_apply_only_to_model_they_were_learnt_on() -> None:
     assert hearing == Hearing(("Kettle",), bytes([1] * 4 + [2] * 4), KEEPS)
     assert parts_of(model) == (Pair().manifest.model_id, ("Kettle",))
     assert models.tags(model) == (*models.tags(Pair().manifest.model_id), "Kettle")
+    assert {tag for tags in models.classes(model).values() for tag in tags} <= set(models.tags(model))
+    assert models.classes(model)
     assert models.engine(model) is models.current
     alone = LoadedModels(SoundModel(Fingerprint().manifest))
     assert alone.hearing(None, own, KEEPS) == (Fingerprint().manifest.model_id, Hearing(choices=KEEPS))

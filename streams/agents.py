@@ -8,6 +8,7 @@ their owners are ours (`streams/node`). Only its agents run. Each takes work fro
 | --- | --- | --- |
 | `analyse_sessions` | ticks: sessions with audio, a worker's share | gets the audio, scores it, writes the windows |
 | `run_services` | services of jobs that have a place | runs each to its end |
+| `deliver_alarms` | alarms that are due | sends each to a destination, and notes what came of it |
 | `bill_sessions`, `bill_jobs` | sessions or jobs with unbilled audio | writes lines to the ledger |
 """
 
@@ -19,6 +20,8 @@ from faust.transport.base import Transport
 from faust.types import AgentT, ChannelT, StreamT
 from mode.supervisors import CrashingSupervisor
 
+from streams.deliveries.deliverer import Deliverer
+from streams.deliveries.ready import Pending
 from streams.folding.billing import Biller
 from streams.jobs.service_runner import PendingService, Runner
 from streams.sessions.analyser import Analyser
@@ -87,3 +90,12 @@ def bill(app: NodeApp, name: str, biller: Biller[Any, Any]) -> AgentT[Any]:
             await biller.bill(ids)
 
     return bill
+
+
+def deliver_alarms(app: NodeApp, deliverer: Deliverer) -> AgentT[Any]:
+    @app.agent(deliverer.ready, name="deliver_alarms", concurrency=deliverer.ready.actors)
+    async def deliver_alarms(deliveries: StreamT[Pending]) -> None:
+        async for pending in deliveries:
+            await deliverer.deliver(pending)
+
+    return deliver_alarms

@@ -1,0 +1,189 @@
+"""Delivers alarms: attempts by a schedule, each noted in the alarm's row, at least one success or a failure by name."""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from itertools import product
+from typing import Final, Protocol
+
+import msgspec
+import structlog
+from faust import App
+
+from streams.deliveries.outcome import Outcome
+from streams.deliveries.ready import MOST_WAITING, Pending, ReadyDeliveries
+from streams.folding import retry
+from topics.alarms.alarms import Alarm, Delivery
+from topics.errors import DirectoryDown, NotFound, NotOwned, Unavailable
+from topics.keys import LATEST_MS
+from topics.ports.alarms import Destination, Destinations, Outbox
+from topics.ports.health import Reading
+from topics.times import DAY_MS
+
+log = structlog.get_logger(__name__)
+
+#: Seconds between two looks for alarms that are due, and the least of it while a destination has more of them.
+LOOK_SECONDS: Final = 1.0
+REFILL_SECONDS: Final = 0.02
+#: Alarms of a destination in one look: more than are in memory, so that some of them are new.
+LOOKED: Final = 2 * MOST_WAITING
+#: Retries are spread by so much, so that those of an outage do not come together.
+JITTER: Final = 0.1
+#: Days after which an alarm fails without a further attempt, as its destination was away; its row ends after seven.
+MOST_DAYS: Final = 4
+#: Labels of the metric; the destination may be removed.
+KINDS: Final = ("webhook", "ntfy", "mqtt", "removed")
+ENDS: Final = ("delivered", "retried", "failed")
+
+
+class Sender(Protocol):
+    """Sends alarms to destinations of one kind. Loop only."""
+
+    async def send(self, destination: Destination, alarm: Alarm) -> Outcome:
+        """Return what came of one attempt; raise nothing for what a destination does."""
+
+
+class Deliverer:
+    """Delivers the alarms of a node; an agent calls it. Implements `topics.ports.alarms.TestDelivery`. Loop only."""
+
+    def __init__(
+        self,
+        app: App,
+        outbox: Outbox,
+        destinations: Destinations,
+        senders: Mapping[str, Sender],
+        retries: tuple[float, ...],
+        now_ms: Callable[[], int],
+    ) -> None:
+        """Wait `retries` (seconds) before each attempt; `now_ms` is the time of the log."""
+        self.ready = ReadyDeliveries(app)
+        self._outbox = outbox
+        self._destinations = destinations
+        self._senders = senders
+        self._retries = retries
+        self._now_ms = now_ms
+        self._counts: Counter[tuple[str, str]] = Counter(dict.fromkeys(product(KINDS, ENDS), 0))
+        outbox.subscribe(self._made)
+
+    async def run(self) -> None:
+        """Look for alarms that are due, until cancelled."""
+        while True:
+            self._add(self._outbox.due(self._now_ms(), LOOKED, self.ready.refill()))
+            await asyncio.sleep(REFILL_SECONDS)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.ready.hungry.wait(), LOOK_SECONDS)
+            self.ready.hungry.clear()
+
+    async def deliver(self, pending: Pending) -> None:
+        """Attempt a delivery, and note what came of it in the alarm's row."""
+        outcome = None
+        try:
+            destination = await self._destinations.find(pending.delivery.destination)
+            error = self._cannot(pending, destination)
+            if destination is None or error is not None:
+                kind, after = "removed" if destination is None else destination.kind, self._failed(pending, error)
+            else:
+                outcome = await self._send(destination, pending.alarm)
+                kind, after = destination.kind, self._after(pending, outcome)
+                if outcome.gone and outcome.error is not None:
+                    await self._destinations.switch_off(destination.id, outcome.error)
+            await self._note(pending, after)
+            self._counts[kind, "retried" if after.state == "pending" else after.state] += 1
+        except NotOwned:
+            pass  # The new owner of the partition delivers it.
+        except (DirectoryDown, NotFound):
+            self.ready.rest(pending.delivery.destination)
+        finally:
+            self.ready.done(pending, outcome)
+
+    async def test(self, destination: Destination) -> Delivery:
+        now_ms = self._now_ms()
+        outcome = await self._send(destination, example(destination.project, now_ms))
+        what = (1, now_ms, outcome.status, outcome.error)
+        return Delivery(destination.id, "delivered" if outcome.error is None else "failed", *what)
+
+    def readings(self) -> Iterator[Reading]:
+        """Yield the metrics of deliveries."""
+        help = "Attempts to deliver alarms, by kind of destination and outcome; a failed one is not retried."
+        for (kind, outcome), count in self._counts.items():
+            yield Reading("earshot_alarm_deliveries_total", help, count, {"kind": kind, "outcome": outcome})
+        oldest = min((alarm.made_at for alarm in self._outbox.due(LATEST_MS, 1)), default=None)
+        age = 0.0 if oldest is None else max(0, self._now_ms() - oldest) / 1000
+        yield Reading("earshot_alarm_oldest_seconds", "Age of the next alarm that is not delivered.", age)
+
+    def _made(self, alarm: Alarm) -> None:
+        self._add((alarm,))
+
+    def _add(self, alarms: Iterable[Alarm]) -> None:
+        now_ms = self._now_ms()
+        for alarm in alarms:
+            for delivery in alarm.pending:
+                if delivery.at <= now_ms:
+                    self.ready.add(Pending(alarm, delivery))
+
+    async def _send(self, destination: Destination, alarm: Alarm) -> Outcome:
+        try:
+            return await self._senders[destination.kind].send(destination, alarm)
+        except Exception as error:  # A fault of ours, which ends no agent.
+            log.error("delivery.broken", destination=destination.id, kind=destination.kind, exc_info=error)
+            return Outcome("the service failed to send it")
+
+    def _cannot(self, pending: Pending, destination: Destination | None) -> str | None:
+        """Return why a delivery fails without an attempt, None if it does not."""
+        if destination is None or destination.project != pending.alarm.project:
+            return "the destination was removed"
+        if not destination.enabled:
+            return f"the destination is switched off: {destination.fault or 'by hand'}"
+        waited_ms = self._outbox.now_ms(pending.alarm.session) - (pending.delivery.at or pending.alarm.made_at)
+        return f"the destination was away for {MOST_DAYS} days" if waited_ms > MOST_DAYS * DAY_MS else None
+
+    def _failed(self, pending: Pending, error: str | None) -> Delivery:
+        now_ms = self._outbox.now_ms(pending.alarm.session)
+        return msgspec.structs.replace(pending.delivery, state="failed", at=now_ms, status=None, error=error)
+
+    def _after(self, pending: Pending, outcome: Outcome) -> Delivery:
+        """Return the state of a delivery after an attempt."""
+        now_ms, attempts = self._outbox.now_ms(pending.alarm.session), pending.delivery.attempts + 1
+        what = (outcome.status, outcome.error)
+        if outcome.error is None:
+            return Delivery(pending.delivery.destination, "delivered", attempts, now_ms, *what)
+        if outcome.gone or attempts >= len(self._retries):
+            return Delivery(pending.delivery.destination, "failed", attempts, now_ms, *what)
+        pause = max(self._retries[attempts] * random.uniform(1 - JITTER, 1 + JITTER), outcome.wait_s)
+        return Delivery(pending.delivery.destination, "pending", attempts, now_ms + round(pause * 1000), *what)
+
+    async def _note(self, pending: Pending, delivery: Delivery) -> None:
+        """Store a state. While the log is away, the actor waits: an alarm that nobody can note is not sent again."""
+        failures = 0
+        while True:
+            try:
+                await self._outbox.note(*pending.key, delivery)
+                return
+            except NotOwned:
+                raise
+            except Unavailable:
+                failures += 1
+                await asyncio.sleep(retry.pause(failures))
+
+
+def example(project: str, now_ms: int) -> Alarm:
+    """Return the alarm of a test message."""
+    return Alarm(
+        session=f"test{now_ms:020}",
+        sequence=0,
+        project=project,
+        rule="test",
+        rule_name="test",
+        source=None,
+        labels={},
+        window=0,
+        what="test",
+        begins_at=now_ms,
+        ends_at=now_ms,
+        told=False,
+        start_ms=0,
+        end_ms=0,
+        made_at=now_ms,
+    )

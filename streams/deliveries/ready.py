@@ -1,0 +1,155 @@
+"""The alarms that are in memory to be delivered: a few for each destination; all others wait in rows."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Collection
+from typing import Final
+
+import msgspec
+import structlog
+from faust import App
+
+from streams.channel import WorkChannel
+from streams.deliveries.outcome import Outcome
+from topics.alarms.alarms import Alarm, Delivery
+
+log = structlog.get_logger(__name__)
+
+#: Attempts at a time: of a node, and of one destination.
+CONCURRENCY: Final = 64
+EACH: Final = 4
+#: Alarms of one destination in memory that wait for an attempt.
+MOST_WAITING: Final = 32
+#: Seconds for which a destination that is away rests; they double with each failure in a row.
+FIRST_REST: Final = 1.0
+LONGEST_REST: Final = 60.0
+#: Seconds after which a destination without alarms is forgotten.
+FORGET: Final = 600.0
+#: Failures in a row that are logged.
+LOGGED_FAILURES: Final = 3
+
+
+class Pending(msgspec.Struct, frozen=True):
+    """An alarm on its way to one destination."""
+
+    alarm: Alarm
+    delivery: Delivery
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.alarm.session, self.alarm.sequence
+
+
+class _Lane:
+    """One destination: its alarms in memory, and how it does. Loop only."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[Pending] = deque()
+        self.running = 0
+        #: Alarms that wait or run.
+        self.known: set[tuple[str, int]] = set()
+        #: Failures in a row.
+        self.failures = 0
+        self.rests_until = 0.0
+        #: Whether it may have due alarms that are in rows only.
+        self.has_more = False
+
+    @property
+    def limit(self) -> int:
+        """Attempts at a time: one finds out whether a destination that failed is back."""
+        return 1 if self.failures else EACH
+
+    def is_busy(self, now: float) -> bool:
+        """Return whether it needs no further alarms."""
+        tries = self.failures > 0 and self.running > 0
+        return now < self.rests_until or tries or len(self.waiting) > MOST_WAITING // 2
+
+
+class ReadyDeliveries(WorkChannel[Pending]):
+    """Gives the actors alarms to deliver; destinations take turns. Loop only.
+
+    A destination that is away rests: its alarms leave memory, and when the rest is over, one of them tries it.
+    """
+
+    actors: Final = CONCURRENCY
+
+    def __init__(self, app: App, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(app)
+        self._clock = clock
+        self._lanes: dict[str, _Lane] = {}
+        #: Destinations with waiting alarms, in turn.
+        self._turns: dict[str, None] = {}
+        #: Set when more alarms of rows are needed.
+        self.hungry = asyncio.Event()
+
+    def add(self, pending: Pending) -> None:
+        """Take an alarm to deliver, unless its destination has enough, or rests: then its row keeps it."""
+        id = pending.delivery.destination
+        lane = self._lanes.setdefault(id, _Lane())
+        if pending.key in lane.known:
+            return
+        if len(lane.waiting) >= MOST_WAITING or self._clock() < lane.rests_until:
+            lane.has_more = True
+            return
+        lane.waiting.append(pending)
+        lane.known.add(pending.key)
+        self._turns[id] = None
+        self.wake()
+
+    def take(self) -> Pending | None:
+        """Return an alarm whose turn it is; call `done` for it afterwards."""
+        for id in self._turns:
+            lane = self._lanes[id]
+            if lane.running < lane.limit:
+                del self._turns[id]
+                pending = lane.waiting.popleft()
+                lane.running += 1
+                if lane.waiting:
+                    self._turns[id] = None
+                return pending
+        return None
+
+    def done(self, pending: Pending, outcome: Outcome | None) -> None:
+        """Note that an attempt has ended; None if none was made."""
+        id = pending.delivery.destination
+        lane = self._lanes[id]
+        lane.running -= 1
+        lane.known.discard(pending.key)
+        if outcome is not None and outcome.error is None:
+            if lane.failures >= LOGGED_FAILURES:
+                log.info("delivery.works", destination=id, failures=lane.failures)
+            lane.failures, lane.rests_until = 0, 0.0
+        elif outcome is not None:
+            lane.failures += 1
+            if lane.failures == LOGGED_FAILURES:
+                log.warning("delivery.failing", destination=id, error=outcome.error)
+            if outcome.away:
+                self.rest(id, outcome.wait_s)
+        if lane.has_more and not lane.is_busy(self._clock()):
+            self.hungry.set()
+        for _ in range(lane.limit):
+            self.wake()
+
+    def rest(self, id: str, least: float = 0.0) -> None:
+        """Try a destination again after a pause, of at least some seconds."""
+        lane = self._lanes[id]
+        pause = min(LONGEST_REST, FIRST_REST * 2.0 ** min(lane.failures - 1, 16))
+        lane.rests_until = self._clock() + max(pause, least)
+        for waiting in lane.waiting:
+            lane.known.discard(waiting.key)
+        lane.waiting.clear()
+        self._turns.pop(id, None)
+
+    def refill(self) -> Collection[str]:
+        """Return the destinations that need no alarms from rows now; the caller adds alarms of all others."""
+        now = self._clock()
+        for id in [id for id, lane in self._lanes.items() if not lane.known and now > lane.rests_until + FORGET]:
+            del self._lanes[id]
+        busy = set()
+        for id, lane in self._lanes.items():
+            if lane.is_busy(now):
+                busy.add(id)
+            else:
+                lane.has_more = False
+        return busy

@@ -11,6 +11,7 @@ from topics.jobs.records import Accepted, JobCommand, JobResult
 from topics.jobs.rules import JobHead
 from topics.records import Parked
 from topics.service_time import Seen, Served
+from topics.sessions.capture import Anchor, SourceNote
 from topics.sessions.records import Opened, SessionCommand
 from topics.sessions.rows import Block, Newest
 from topics.sessions.rules import SessionHead
@@ -18,7 +19,8 @@ from topics.sessions.rules import SessionHead
 #: What the log has: the records of all topics, and the rows of the tables.
 STORED: Final[tuple[Any, ...]] = (
     *(SessionCommand, JobCommand, JobResult, Parked),
-    *(SessionHead, Opened, Block, Newest, JobHead, Accepted, AudioRow, Receipt, Folded, Served, Seen),
+    *(SessionHead, Opened, Block, Newest, Anchor, SourceNote),
+    *(JobHead, Accepted, AudioRow, Receipt, Folded, Served, Seen),
 )
 #: Texts for people in a schema.
 _SAID: Final = ("title", "description")

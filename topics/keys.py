@@ -73,6 +73,10 @@ RULES: Final = b"f"
 NEWEST: Final = b"g"
 #: Where the rules of alarms stand in a session.
 WATCHED: Final = b"h"
+#: The capture time of a place in a session's audio, the last place first.
+ANCHOR: Final = b"j"
+#: A note of a session's source.
+NOTE: Final = b"i"
 
 
 def new_id(partition: int = 0, partitions: int = 1) -> str:
@@ -129,6 +133,11 @@ def numbered(key: bytes, number: int) -> bytes:
 def portion_key(job: str, service: str, number: int) -> bytes:
     """Return the key of one portion of a service's result. Services differ in their first two letters."""
     return row_key(JOB, job, RESULT + service[:2].encode("ascii"), number)
+
+
+def anchor_key(session: str, position_ms: int) -> bytes:
+    """Return the key of the anchor at a position of a session's audio: the next one is that of the anchor before."""
+    return row_key(SESSION, session, ANCHOR, LATEST_MS - position_ms)
 
 
 def due_key(due_ms: int, id: str, index: bytes = SESSION_DUE) -> bytes:

@@ -131,6 +131,17 @@ def is_raw(content_type: str) -> bool:
     return content_type.partition(";")[0].strip().lower() in _RAW_TYPES
 
 
+def byte_rate(content_type: str) -> int:
+    """Return the bytes a second of raw PCM, 0 for anything else."""
+    if not is_raw(content_type):
+        return 0
+    try:
+        declared = parse(content_type)
+    except BadRequest:
+        return 0
+    return declared.rate * declared.frame_bytes
+
+
 @lru_cache(maxsize=256)
 def parse(content_type: str, rate: int | None = None) -> Media:
     """Parse a content type; raise BadRequest, with the field and the fault, if it is not supported.

@@ -17,6 +17,7 @@ from topics.jobs.records import Accepted, JobCommand, JobResult
 from topics.jobs.rules import JobHead
 from topics.records import Parked
 from topics.service_time import Seen, Served
+from topics.sessions.capture import Anchor, SourceNote
 from topics.sessions.records import Opened, SessionCommand
 from topics.sessions.rows import Block, Newest
 from topics.sessions.rules import SessionHead
@@ -30,7 +31,10 @@ RECORDS: Final[dict[str, tuple[type[msgspec.Struct], ...]]] = {
     catalog.JOB_COMMANDS: get_args(JobCommand),
     catalog.JOB_RESULTS: get_args(JobResult),
     **dict.fromkeys(catalog.PARKED.values(), (Parked,)),
-    catalog.CHANGELOG: (Opened, SessionHead, AudioRow, Block, Newest, Receipt, Accepted, JobHead, Served, Seen),
+    catalog.CHANGELOG: (
+        *(Opened, SessionHead, AudioRow, Block, Newest, Receipt, Anchor, SourceNote),
+        *(Accepted, JobHead, Served, Seen),
+    ),
 }
 #: Contents of the field `data` in rows and in records of services' portions.
 PORTIONS: Final = tuple(payloads.PORTIONS.values())
@@ -51,12 +55,11 @@ text messages are JSON objects; a binary message of a client is a chunk of audio
 SOCKETS: Final = {"socket": "/audio_sessions/{session_id}/socket", "new-socket": "/api/v1/socket"}
 #: Messages that clients send.
 AUDIO: Final = "Audio"
-SOCKET_RECEIVED: Final = (socket_messages.Finish,)
 
 
 def document() -> Json:
     kinds = list(dict.fromkeys(kind for kinds in RECORDS.values() for kind in kinds))
-    texts = (*socket_messages.SENT, *SOCKET_RECEIVED)
+    texts = (*socket_messages.SENT, *socket_messages.TAKEN)
     _, components = msgspec.json.schema_components(
         [*kinds, *PORTIONS, *texts], ref_template="#/components/schemas/{name}"
     )
@@ -114,7 +117,7 @@ def _operations(topics: tuple[catalog.Topic, ...]) -> Iterator[tuple[str, Json]]
 
 
 def _socket_channels() -> Json:
-    names = (*(kind.__name__ for kind in (*socket_messages.SENT, *SOCKET_RECEIVED)), AUDIO)
+    names = (*(kind.__name__ for kind in (*socket_messages.SENT, *socket_messages.TAKEN)), AUDIO)
     messages = {name: {"$ref": f"#/components/messages/{name}"} for name in names}
     channels: Json = {
         name: {"address": address, "description": "A live socket: audio in, events out.", "messages": messages}
@@ -129,7 +132,7 @@ def _socket_operations() -> Json:
     for name in SOCKETS:
         for action, kinds in (
             ("send", [kind.__name__ for kind in socket_messages.SENT]),
-            ("receive", [*(kind.__name__ for kind in SOCKET_RECEIVED), AUDIO]),
+            ("receive", [*(kind.__name__ for kind in socket_messages.TAKEN), AUDIO]),
         ):
             operations[f"{action}-{name}"] = {
                 "action": action,

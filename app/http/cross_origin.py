@@ -10,6 +10,7 @@ METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 SENT: Final = (
     "Authorization",
     "Content-Type",
+    "Earshot-Captured-At",
     "Idempotency-Key",
     "If-None-Match",
     "If-Range",
@@ -32,6 +33,7 @@ READ: Final = (
     "Earshot-Note",
     "Earshot-Reason",
     "Earshot-Seconds",
+    "Earshot-Warning",
     "Retry-After",
     "X-Request-Id",
     "X-Should-Retry",

@@ -31,6 +31,7 @@ from app.sessions.requests import (
     read_audio,
 )
 from app.sessions.session_context import SessionContext
+from app.sessions.source import CAPTURED_AT, WARNING, captured_at, read_time
 from app.sessions.waiting import NO_SUCH_SESSION, SESSION, SESSION_KEY, allowed_session
 from app.shared_descriptions import BROKEN, IDEMPOTENCY_KEY, PROJECT_KEY
 from app.windows import check_tags
@@ -41,8 +42,8 @@ from topics.errors import BadRequest, TooLarge
 from topics.folding import Arrival, Verdict
 from topics.geometry import SESSIONS, Geometry, seconds
 from topics.ports.directory import Principal
+from topics.sessions.commands import MOST_TUNED, OVER, TOO_OFTEN, fold_command, foresee
 from topics.sessions.records import Chunk, Deleted, Opened, Sealed, SessionCommand, Tuned
-from topics.sessions.rules import MOST_TUNED, OVER, TOO_OFTEN, fold_command, foresee
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -174,10 +175,29 @@ async def delete_session(call: Call, context: SessionContext) -> Reply:
     "PUT /audio_sessions/{session_id}/chunks/{chunk_sequence}",
     origin="contract",
     key=SESSION_KEY,
-    parameters=(SESSION, Parameter(SEQUENCE.name, "path", SEQUENCE, SEQUENCE.text, True, 0), IDEMPOTENCY_KEY),
+    parameters=(
+        SESSION,
+        Parameter(SEQUENCE.name, "path", SEQUENCE, SEQUENCE.text, True, 0),
+        IDEMPOTENCY_KEY,
+        Parameter(
+            CAPTURED_AT,
+            "header",
+            str,
+            "When the first sample that begins in the chunk was captured (RFC 3339); raw PCM only. Later chunks follow "
+            "it without a pause. With `; spooled` after the time it may be up to 7 days ago.",
+            example="2026-11-30T08:00:00.123Z",
+        ),
+    ),
     bodies=json_body(silence=AudioChunk(BASE64), small=False),
-    answers=json_answer("The chunk is accepted.", first=SessionRefs(ID, 1)),
-    faults=lambda: (fault_of(SEQUENCE.judge, "one"), *chunk_faults(), *BROKEN),
+    answers=json_answer(
+        "The chunk is accepted.", first=SessionRefs(ID, 1), headers={WARNING: f"Why {CAPTURED_AT} is left out."}
+    ),
+    faults=lambda: (
+        fault_of(SEQUENCE.judge, "one"),
+        fault_of(read_time, CAPTURED_AT, "noon"),
+        *chunk_faults(),
+        *BROKEN,
+    ),
 )
 async def upload_chunk(call: Call, context: SessionContext) -> Reply:
     """Upload a chunk.
@@ -188,17 +208,21 @@ async def upload_chunk(call: Call, context: SessionContext) -> Reply:
     decodable. Only the next number is accepted: after 409 the status has it. Audio of another type than declared makes
     the session `readonly`; `error` in its status says why.
     """
-    session, _ = await allowed_session(call, context)
+    session, view = await allowed_session(call, context)
     holder = call.holder
     sequence = SEQUENCE.judge(call.path("chunk_sequence"))
+    captured, warning = captured_at(call, view)
     with naming_limit(context.chunk_limit) as limit:
         body = await call.body(chunk_body(limit), holder)
         audio = quick_audio(body, limit) or (await read_audio(context.decoding, holder, CHUNK, body, limit))[1]
-    chunk = Chunk(next(context.commands), sequence, audio, idempotency_digest(call))
+    chunk = Chunk(next(context.commands), sequence, audio, idempotency_digest(call), captured=captured)
     verdict = await verdict_on(context, session, chunk)
     if verdict.status != 200:
         return refusal(verdict)
-    return json_reply_of_bytes(b'{"session_id":"%s","chunk_sequence":%d}' % (session.encode("ascii"), verdict.next))
+    reply = json_reply_of_bytes(b'{"session_id":"%s","chunk_sequence":%d}' % (session.encode("ascii"), verdict.next))
+    if warning is not None:
+        reply.headers.append((WARNING.lower().encode(), warning.encode()))
+    return reply
 
 
 @contextmanager

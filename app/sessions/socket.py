@@ -1,8 +1,7 @@
 """One socket of a session: chunks in, acknowledgements and events out.
 
-Chunks go to the log as they arrive, each with its number; the fold accepts the next one. Replies are read from the
-verdicts and the rows, and sent in one write per turn of the loop in which something changed. Only chunks without a
-verdict wait in memory; at their bound, the socket stops reading.
+Chunks go to the log as they arrive. Replies are read from the verdicts and the rows, and sent in one write per turn of
+the loop in which something changed. Only what has no verdict waits in memory; at its bound, the socket stops reading.
 """
 
 import asyncio
@@ -12,12 +11,12 @@ from enum import Enum
 from functools import partial
 from typing import Final
 
-import msgspec
 import structlog
 
 from app.http.bodies import BodyQuota
 from app.http.call import KeyEnd
 from app.http.sockets import GOING_AWAY, OK, REPLACED, Wire, close_code, reason_bytes
+from app.sessions import socket_audio
 from app.sessions import socket_messages as messages
 from app.sessions.cursors import FIRST, Place
 from app.sessions.session_context import SessionContext
@@ -28,7 +27,7 @@ from app.sessions.waiting import NO_SESSION
 from app.windows import encode
 from topics import keys
 from topics.clock import until_tick
-from topics.errors import EarshotError, NotOwned, Unavailable
+from topics.errors import BadRequest, EarshotError, NotOwned, Unavailable
 from topics.ports.live import SoundTap
 from topics.ports.sessions import SessionView
 from topics.sessions.rules import SessionHead, SessionState, why_readonly
@@ -36,8 +35,6 @@ from topics.turns import Holder
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
-#: Bytes of audio that a client may have without an acknowledgement.
-UNACKNOWLEDGED_BYTES: Final = 2 * 1024 * 1024
 #: How long a socket waits for verdicts before it closes because its node is stopping.
 LEAVE_SECONDS: Final = 2.0
 MOVED: Final = "the session goes on at another node; connect again"
@@ -127,7 +124,7 @@ class Socket:
             self._tap = self._context.sessions.listen(self._session)
             self._on_end.append(self._tap.close)
         self._audio.begin(view.head, view.opened)
-        limits = messages.Limits(self._frame_bytes, UNACKNOWLEDGED_BYTES, idle_seconds)
+        limits = messages.Limits(self._frame_bytes, socket_audio.UNACKNOWLEDGED_BYTES, idle_seconds)
         self._phase = Phase.OPEN
         self.wire.send([messages.hello(self._session, view, self._events.cursor, limits)])
         self.greeted = True
@@ -140,12 +137,12 @@ class Socket:
 
     def watch_key(self, keys_of_sockets: KeyWatch, key: str, ended: KeyEnd) -> None:
         """Close once the key that opened this socket has ended."""
-        call = self._end_with_key
+
+        def call(why: EarshotError) -> None:
+            self.fail(*messages.key_failure(why))
+
         keys_of_sockets.add(key, ended, call)
         self._on_end.append(partial(keys_of_sockets.remove, key, call))
-
-    def _end_with_key(self, why: EarshotError) -> None:
-        self.fail(*messages.key_failure(why))
 
     async def drained(self) -> None:
         """Return once nothing of this socket can be stored any more."""
@@ -239,20 +236,17 @@ class Socket:
             self.refuse_audio()
         else:
             self._audio.take(data)
-            if self._is_full:
-                self.wire.pause_reading()
+            self._pause_if_full()
 
     def refuse_audio(self) -> None:
         """Ignore further audio, because the session is read-only, and close after the last event."""
         self._phase, self._refuses = Phase.ENDING, True
         self._wake()
 
-    @property
-    def _is_full(self) -> bool:
+    def _pause_if_full(self) -> None:
         # A closed socket may have no audio any more.
-        return self._phase is not Phase.CLOSED and (
-            self._audio.size >= UNACKNOWLEDGED_BYTES or self._audio.waits_for_quota
-        )
+        if self._phase is not Phase.CLOSED and self._audio.is_full:
+            self.wire.pause_reading()
 
     def answered(self) -> None:
         """Handle the verdict of a chunk, or of the end of the audio."""
@@ -260,26 +254,31 @@ class Socket:
             self._seal_late()
             self._note_drained()
         else:
-            if not self._is_full:
+            if not self._audio.is_full:
                 self.wire.resume_reading()
             self._wake()
 
     def received_text(self, data: bytes) -> None:
-        """Handle a text message; `end` is the only one."""
+        """Handle a text message."""
         if self._phase is Phase.CLOSED or self._moved:
             return
         try:
-            kind = messages.decode(data.decode()).type
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            self.fail(400, "a text message is a JSON object with a type")
-            return
-        if not self._sends:
-            self.fail(400, "a socket that listens sends nothing")
-        elif kind != "end":
-            self.fail(400, f"type: {kind[:40]!r} is not known")
-        else:
-            self._phase = Phase.ENDING
-            self._wake()
+            message = messages.read(data)
+            if not self._sends:
+                raise BadRequest("a socket that listens sends nothing")
+            if isinstance(message, messages.Finish):
+                self._phase = Phase.ENDING
+                self._wake()
+            else:
+                self._audio.tell(message)
+                self._pause_if_full()
+        except BadRequest as error:
+            self.refuse_error(error)
+
+    def warn(self, text: str) -> None:
+        """Tell the client what is left out, if it reads."""
+        if not self.wire.blocked:
+            self.wire.send([encode(messages.Warned(text))])
 
     def holds(self, size: int) -> None:
         """Reserve memory for an incomplete message."""

@@ -14,12 +14,15 @@ import structlog
 
 from app.sessions.raw_audio import raw_audio
 from app.sessions.session_context import SessionContext
+from app.sessions.socket_messages import Captured, SourceTold
 from app.sessions.socket_quota import QuotaLine, Sender
+from app.sessions.source import check_raw, doubt, read_time
 from app.sessions.waiting import NO_SESSION
 from topics import keys, media
 from topics.errors import BadRequest, EarshotError, NotOwned, Unavailable
 from topics.folding import Answer, Verdict
-from topics.sessions.records import Chunk, Opened, Sealed, SessionCommand
+from topics.sessions.commands import NO_SOURCE
+from topics.sessions.records import Chunk, Opened, Sealed, SourceNoted
 from topics.sessions.rules import SessionHead
 from topics.turns import Holder
 
@@ -32,6 +35,8 @@ PATIENCE_SECONDS: Final = 15.0
 WAITING_BYTES: Final = 64 * 1024
 #: Waiting sockets of a project from which on each sends one chunk after the other: one memory has to hold them all.
 CROWD: Final = 16
+#: Bytes of audio that a client may have without an acknowledgement.
+UNACKNOWLEDGED_BYTES: Final = 2 * 1024 * 1024
 #: Overhead of a pending chunk in bytes.
 CHUNK_COST: Final = 1024
 
@@ -54,8 +59,12 @@ class SentAudio:
         self._taken: str | None = None
         #: Bytes of chunks without a verdict or waiting for room, including their overhead.
         self.size = 0
-        #: Chunks for which the log had no room, the memory reserved for them, the log's message, and the deadline.
-        self._waiting: deque[tuple[int, bytes]] = deque()
+        #: When the first sample of the next chunk was captured (Unix ms); 0 if the client did not tell.
+        self._captured = 0
+        #: Notes of the source that the session has got; and the same as last told to the client.
+        self._notes = self._notes_told = 0
+        #: Commands for which the log had no room, the memory reserved for them, the log's message, and the deadline.
+        self._waiting: deque[Chunk | SourceNoted] = deque()
         self._waiting_bytes = 0
         self._refusal: EarshotError = Unavailable("")
         self._patience: asyncio.TimerHandle | None = None
@@ -64,6 +73,7 @@ class SentAudio:
         """Continue after the session's last chunk."""
         self.next = self.stored = self._told = head.next
         declared = media.parse(opened.content_type)
+        self._notes = self._notes_told = 0 if head.source is None else head.source.sent
         self._opened, self._byte_rate = opened, declared.rate * declared.frame_bytes
         self._raw = raw_audio(self._context.sessions, opened.content_type, head.received)
 
@@ -84,9 +94,14 @@ class SentAudio:
         return is_crowded or self._waiting_bytes >= WAITING_BYTES
 
     @property
+    def is_full(self) -> bool:
+        """True while no more should be read."""
+        return self.size >= UNACKNOWLEDGED_BYTES or self.waits_for_quota
+
+    @property
     def untold(self) -> bool:
         """True while the client lacks an acknowledgement of something stored."""
-        return self._told != self.stored
+        return self._told != self.stored or self._notes_told != self._notes
 
     def take(self, data: bytes) -> None:
         """Append the next chunk, or keep it until there is room; ignored after a number was refused.
@@ -101,13 +116,36 @@ class SentAudio:
             except BadRequest as error:
                 self._sender.refuse_error(error)
                 return
-        number, self.next = self.next, self.next + 1
-        self.size += len(data) + CHUNK_COST
-        if self._waiting or not self._append(number, data):
-            self._wait(number, data)
+        self._take(Chunk(next(self._context.commands), self.next, data, captured=self._captured))
+        self.next, self._captured = self.next + 1, 0
 
-    def _wait(self, number: int, data: bytes) -> None:
-        cost = len(data) + CHUNK_COST
+    def tell(self, message: Captured | SourceTold) -> None:
+        """Note when the next chunk was captured, or what happened to the source after the earlier ones.
+
+        Raises:
+            BadRequest: the message does not fit the session.
+        """
+        at, warning = 0, None
+        if message.time is not None:
+            at = read_time("time", message.time)
+            warning = doubt("time", at, message.spooled)
+        if isinstance(message, Captured):
+            check_raw("captured", self._opened.content_type)
+            self._captured = 0 if warning else at
+        elif self._opened.kind == "file":
+            raise BadRequest(f"{NO_SOURCE.error}")
+        elif self._taken is None:
+            self._take(SourceNoted(next(self._context.commands), message.event, 0 if warning else at, message.reason))
+        if warning is not None:
+            self._sender.warn(warning)
+
+    def _take(self, command: Chunk | SourceNoted) -> None:
+        self.size += _cost(command)
+        if self._waiting or not self._append(command):
+            self._wait(command)
+
+    def _wait(self, command: Chunk | SourceNoted) -> None:
+        cost = _cost(command)
         try:
             self._line.memory.take(self._holder, cost, self._context.chunk_limit + WAITING_BYTES)
         except Unavailable as error:
@@ -116,7 +154,7 @@ class SentAudio:
         if not self._waiting:
             self._patience = self._loop.call_later(PATIENCE_SECONDS, self._lose_patience)
             self._line.join(self._holder.project, self._append_waiting)
-        self._waiting.append((number, data))
+        self._waiting.append(command)
         self._waiting_bytes += cost
 
     def seal(self) -> None:
@@ -125,7 +163,7 @@ class SentAudio:
         Raises:
             Unavailable: the log has no room, or another node owns the session.
         """
-        self._send(Sealed(next(self._context.commands)), self.stored - 1, b"")
+        self._send(Sealed(next(self._context.commands)))
         self.size += CHUNK_COST
 
     def drop(self) -> None:
@@ -135,16 +173,17 @@ class SentAudio:
 
     def acknowledgement(self, head: SessionHead | None) -> list[bytes]:
         """Return the acknowledgement of newly stored chunks, or no message."""
-        if self._told == self.stored:
+        if not self.untold:
             return []
-        self._told = self.stored
+        notes = b',"notes":%d' % self._notes if self._notes != self._notes_told else b""
+        self._told, self._notes_told = self.stored, self._notes
         behind = 0.0 if head is None else self._behind(head)
-        return [b'{"type":"ack","next_chunk":%d,"behind":%a}' % (self.stored, behind)]
+        return [b'{"type":"ack","next_chunk":%d,"behind":%a%s}' % (self.stored, behind, notes)]
 
-    def _append(self, number: int, data: bytes) -> bool:
-        """Append a chunk; return False if the log has no room for it now."""
+    def _append(self, command: Chunk | SourceNoted) -> bool:
+        """Append a command; return False if the log has no room for it now."""
         try:
-            self._send(Chunk(next(self._context.commands), number, data), number, data)
+            self._send(command)
         except NotOwned:
             self._sender.leave()
         except EarshotError as error:
@@ -155,7 +194,7 @@ class SentAudio:
     def _append_waiting(self) -> bool:
         """Retry the chunks for which the log had no room; return True if none waits any more."""
         while self._waiting:
-            if not self._append(*self._waiting[0]):
+            if not self._append(self._waiting[0]):
                 return False
             if self._waiting:
                 self._waiting.popleft()
@@ -173,22 +212,27 @@ class SentAudio:
             self._patience.cancel()
             self._patience = None
 
-    def _send(self, command: SessionCommand, number: int, data: bytes) -> None:
-        self._context.sessions.send(self._session, command, partial(self._answered, number, data))
+    def _send(self, command: Chunk | SourceNoted | Sealed) -> None:
+        self._context.sessions.send(self._session, command, partial(self._answered, command))
         self.pending += 1
 
-    def _answered(self, number: int, data: bytes, answer: Answer) -> None:
+    def _answered(self, command: Chunk | SourceNoted | Sealed, answer: Answer) -> None:
         self.pending -= 1
-        self.size -= len(data) + CHUNK_COST
+        self.size -= _cost(command)
         if isinstance(answer, NotOwned):
             self._sender.leave()
         elif isinstance(answer, EarshotError):
             self._sender.refuse_error(answer)
+        elif isinstance(command, SourceNoted) and answer.status in (204, 403, 429):
+            self._notes += answer.status != 403
+            if answer.error is not None:
+                self._sender.warn(answer.error)
         else:
-            self._judge(number, data, answer)
+            self._judge(command, answer)
         self._sender.answered()
 
-    def _judge(self, number: int, data: bytes, verdict: Verdict) -> None:
+    def _judge(self, command: Chunk | SourceNoted | Sealed, verdict: Verdict) -> None:
+        number, data = (command.sequence or 0, command.data) if isinstance(command, Chunk) else (self.stored - 1, b"")
         if verdict.status == 200:
             if self._taken is None:
                 self.stored = number + 1
@@ -225,3 +269,8 @@ class SentAudio:
             # The length of a compressed chunk is unknown before the first window.
             seconds = self._opened.audio_ms(head.windows, bool(head.predicts)) / 1000 / max(1, analysed)
         return round(waiting * seconds, 3)
+
+
+def _cost(command: Chunk | SourceNoted | Sealed) -> int:
+    """Return the bytes that a pending command counts for."""
+    return CHUNK_COST + (len(command.data) if isinstance(command, Chunk) else 0)

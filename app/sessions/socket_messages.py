@@ -5,12 +5,14 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from app.http.bodies import decode
 from app.sessions.answers import SessionId
 from app.windows import Seconds, SenseEvent, encode
 from topics import media
-from topics.errors import DirectoryDown, EarshotError, Unauthorized, Unavailable
+from topics.errors import BadRequest, DirectoryDown, EarshotError, Unauthorized, Unavailable
 from topics.ports.sessions import SessionView
 from topics.sessions import sounds
+from topics.sessions.capture import LONGEST_REASON, SourceEvent
 from topics.sessions.rules import SessionState
 
 Cursor = Annotated[
@@ -45,6 +47,7 @@ class Hello(Message, frozen=True, tag="hello"):
     partial_bytes: Annotated[
         int, Meta(ge=0, description="Bytes of a sample of all channels that wait for the rest; raw PCM only.")
     ]
+    notes: Annotated[int, Meta(ge=0, description="Messages `source` that the session has got so far.")]
     limits: Limits
 
 
@@ -53,6 +56,13 @@ class Ack(Message, frozen=True, tag="ack"):
 
     next_chunk: Annotated[int, Meta(ge=0, description="Every chunk below it is on disk.")]
     behind: Annotated[float, Meta(ge=0, description="Seconds of stored audio that wait for analysis.")]
+    notes: Annotated[int, Meta(ge=0, description="As in `hello`, if this socket sent one.")] | UnsetType = UNSET
+
+
+class Warned(Message, frozen=True, tag="warning"):
+    """Something that the client told is left out; its audio is not."""
+
+    warning: Annotated[str, Meta(min_length=1, description="For people: its wording may change.")]
 
 
 class Window(SenseEvent, frozen=True, tag_field="type", tag="window"):
@@ -121,6 +131,29 @@ class Finish(Message, frozen=True, tag="end"):
     """Sent by the client: make the session read-only, after the earlier messages."""
 
 
+_Time = Annotated[str, Meta(description="RFC 3339, with a zone.", extra_json_schema={"format": "date-time"})]
+_Spooled = Annotated[bool, Meta(description="Kept by the client meanwhile: `time` may be up to 7 days ago.")]
+
+
+class Captured(Message, frozen=True, tag="captured"):
+    """Sent by the client: when the first sample that begins in the next binary message was captured. Raw PCM only."""
+
+    time: _Time
+    spooled: _Spooled = False
+
+
+class SourceTold(Message, frozen=True, tag="source"):
+    """Sent by the client: something happened to the source of a stream, after the earlier messages."""
+
+    event: SourceEvent
+    time: Annotated[_Time | None, Meta(description="By default now.")] = None
+    reason: (
+        Annotated[str, Meta(max_length=LONGEST_REASON, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$", description="For people.")]
+        | None
+    ) = None
+    spooled: _Spooled = False
+
+
 def name_of(kind: type[msgspec.Struct]) -> str:
     """Return the `type` of a message."""
     return str(kind.__struct_config__.tag)
@@ -130,8 +163,9 @@ def name_of(kind: type[msgspec.Struct]) -> str:
 EVENTS: Final = (Window, SoundStarted, SoundEnded, Loudness, Change)
 #: Those of sounds, by name.
 SOUND_EVENTS: Final = {name_of(kind): kind for kind in EVENTS if issubclass(kind, SoundEvent)}
-#: What the server sends.
-SENT: Final = (Hello, Ack, *EVENTS, End, Fault)
+#: What the server sends, and what it takes.
+SENT: Final = (Hello, Ack, *EVENTS, Warned, End, Fault)
+TAKEN: Final = (Finish, Captured, SourceTold)
 
 
 class ClientMessage(msgspec.Struct, frozen=True):
@@ -140,14 +174,34 @@ class ClientMessage(msgspec.Struct, frozen=True):
     type: str
 
 
-decode: Final = msgspec.json.Decoder(ClientMessage).decode
+_type_of: Final = msgspec.json.Decoder(ClientMessage).decode
+_DECODERS: Final[dict[str, msgspec.json.Decoder[Finish | Captured | SourceTold]]] = {
+    name_of(kind): msgspec.json.Decoder(kind) for kind in TAKEN
+}
+
+
+def read(data: bytes) -> Finish | Captured | SourceTold:
+    """Decode a text message of a client.
+
+    Raises:
+        BadRequest: it is unknown, or not as it should be.
+    """
+    try:
+        name = _type_of(data.decode()).type
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise BadRequest("a text message is a JSON object with a type") from None
+    if (decoder := _DECODERS.get(name)) is None:
+        raise BadRequest(f"type: {name[:40]!r} is not known")
+    return decode(decoder, data)
 
 
 def hello(session: str, view: SessionView, cursor: str, limits: Limits) -> bytes:
     """Return the greeting of a socket."""
     opened, head = view.opened, view.head
     partial = head.received % media.parse(opened.content_type).frame_bytes
-    return encode(Hello(session, head.next, cursor, shown_state(head.state), opened.content_type, partial, limits))
+    notes = 0 if head.source is None else head.source.sent
+    state = shown_state(head.state)
+    return encode(Hello(session, head.next, cursor, state, opened.content_type, partial, notes, limits))
 
 
 def shown_state(state: SessionState) -> Literal["writable", "readonly"]:

@@ -35,6 +35,9 @@ class Sender(Protocol):
     def refuse_audio(self) -> None:
         """Ignore further audio, because the session is read-only, and close after the last event."""
 
+    def warn(self, text: str) -> None:
+        """Tell the client what is left out."""
+
     def leave(self) -> None:
         """The session continues on another node."""
 

@@ -16,7 +16,17 @@ from topics import keys, rows
 from topics.errors import Unavailable
 from topics.folding import Arrival, AudioRow, Effect, Receipt, Step, Verdict, first_recent
 from topics.jobs.records import Accepted, JobCommand, Overdue, Part, Removed
-from topics.sessions.records import Chunk, Deleted, Expired, Opened, Sealed, SessionCommand, SessionNote, Tuned
+from topics.sessions.records import (
+    Chunk,
+    Deleted,
+    Expired,
+    Opened,
+    Sealed,
+    SessionCommand,
+    SessionNote,
+    SourceNoted,
+    Tuned,
+)
 
 C = TypeVar("C", bound=SessionCommand | JobCommand)
 
@@ -63,7 +73,7 @@ class Intake(Fold[H], Generic[H, C]):
                 case Effect.KEEP_RECEIPT, Chunk(sequence=int() as number), _:
                     receipt = Receipt(command.idempotency, arrival.digest)
                     draft.put(draft.store.row_key(id, keys.RECEIPT, number), rows.encode(receipt))
-                case Effect.KEEP_REQUEST, Opened() | Accepted() | Tuned(), _:
+                case Effect.KEEP_REQUEST, Opened() | Accepted() | Tuned() | SourceNoted(), _:
                     self.keep_request(draft, id, command, arrival)
                 case Effect.WATCH, _, new if new is not None:
                     self._watch(draft, id, new)
@@ -122,9 +132,11 @@ class Intake(Fold[H], Generic[H, C]):
     def write_again(self, draft: Draft[H], id: str, head: H, command: C, arrival: Arrival) -> None:
         """Rewrite a command's rows other than the head and the expiry index, if they are still needed."""
 
-    def keep_request(self, draft: Draft[H], id: str, command: Opened | Accepted | Tuned, arrival: Arrival) -> None:
+    def keep_request(
+        self, draft: Draft[H], id: str, command: Opened | Accepted | Tuned | SourceNoted, arrival: Arrival
+    ) -> None:
         """Write the row of a request."""
-        assert not isinstance(command, Tuned)
+        assert isinstance(command, Opened | Accepted)
         draft.put_request(id, command, arrival)
 
     def keep_audio(self, draft: Draft[H], id: str, number: int, data: bytes, arrival: Arrival) -> None:

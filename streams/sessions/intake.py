@@ -12,16 +12,17 @@ from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.command_intake import Intake
 from streams.folding.draft import Draft
 from streams.folding.fold import Announce
-from streams.folding.head_store import HeadStore, audio_offsets
+from streams.folding.head_store import HeadStore, above, audio_offsets
 from streams.sessions.audio import AudioCache
 from topics import keys, record_codec
 from topics.folding import Arrival, Effect, Verdict, first_recent
 from topics.jobs.records import Accepted
 from topics.rows import encode
+from topics.sessions import commands
 from topics.sessions import rows as sessions
-from topics.sessions import rules
 from topics.sessions.analysis_rules import tuned
-from topics.sessions.records import Chunk, Failed, Opened, SessionCommand, SessionNote, Tuned
+from topics.sessions.capture import Anchor, SourceNote
+from topics.sessions.records import Chunk, Failed, Opened, SessionCommand, SessionNote, SourceNoted, Tuned
 from topics.sessions.rules import SessionHead, SessionState
 
 #: Number of chunk digests remembered: some seconds of 2,000 microphones.
@@ -32,7 +33,7 @@ class SessionIntake(Intake[SessionHead, SessionCommand]):
     """Folds the session command topic; fresh audio goes into the analyser's cache. Loop only."""
 
     decode = staticmethod(record_codec.decode_command)
-    step = staticmethod(rules.fold_command)
+    step = staticmethod(commands.fold_command)
 
     def __init__(self, verdicts: Verdicts, lifetime_ms: int, announce: Announce, audio: AudioCache) -> None:
         super().__init__(verdicts, lifetime_ms, announce)
@@ -62,6 +63,20 @@ class SessionIntake(Intake[SessionHead, SessionCommand]):
         place = draft.store.partition.number, arrival.offset
         draft.after(partial(self.audio.put, *place, data, of_file=of_file))
 
+    def carry_out(
+        self,
+        draft: Draft[SessionHead],
+        id: str,
+        effect: Effect,
+        before: SessionHead | None,
+        head: SessionHead | None,
+    ) -> None:
+        """Carry out an effect that does not need the record."""
+        if effect is not Effect.KEEP_ANCHOR:
+            super().carry_out(draft, id, effect, before, head)
+        elif head is not None and head.anchor is not None:
+            draft.put(keys.anchor_key(id, head.anchor.position_ms), encode(head.anchor))
+
     def answer(self, draft: Draft[SessionHead], id: str, command: SessionCommand, verdict: Verdict) -> None:
         """Resolve a verdict; accepted rules are logged first, since no record says at which window they begin."""
         if isinstance(command, Tuned) and verdict.status == HTTPStatus.NO_CONTENT:
@@ -70,9 +85,12 @@ class SessionIntake(Intake[SessionHead, SessionCommand]):
             super().answer(draft, id, command, verdict)
 
     def keep_request(
-        self, draft: Draft[SessionHead], id: str, command: Opened | Accepted | Tuned, arrival: Arrival
+        self, draft: Draft[SessionHead], id: str, command: Opened | Accepted | Tuned | SourceNoted, arrival: Arrival
     ) -> None:
         """Write the row of a request; new rules begin behind all windows that are made, also those not shown yet."""
+        if isinstance(command, SourceNoted):
+            _keep_note(draft, id, command, arrival)
+            return
         if not isinstance(command, Tuned):
             super().keep_request(draft, id, command, arrival)
             return
@@ -103,6 +121,8 @@ class SessionIntake(Intake[SessionHead, SessionCommand]):
                 draft.put_request(id, sessions.with_rules(again, rules_row), arrival)
             case Tuned():
                 self.keep_request(draft, id, command, arrival)
+            case SourceNoted() if head.source is not None:
+                _write_note_again(draft, id, head.source.notes, arrival.offset)
             case Failed():
                 self.carry_out(draft, id, Effect.RECALL, head, head)
                 self.drop_audio(draft, id, head, head.audio)
@@ -110,10 +130,12 @@ class SessionIntake(Intake[SessionHead, SessionCommand]):
                 number = command.sequence
                 if number is None:
                     number = self._number_at(draft, id, head, arrival.offset)
+                if head.anchor is not None:
+                    _write_anchor_again(draft, id, head.anchor, arrival.offset)
                 rows_of = [(keys.AUDIO, number), (keys.RECEIPT, number)]
-                if head.kind == "stream" and number >= rules.MOST_RECENT:
+                if head.kind == "stream" and number >= commands.MOST_RECENT:
                     # With this chunk, the reference to an earlier one may have left the head for a row.
-                    rows_of.append((keys.AUDIO, number - rules.MOST_RECENT))
+                    rows_of.append((keys.AUDIO, number - commands.MOST_RECENT))
                 for kind, of in rows_of:
                     key = draft.store.row_key(id, kind, of)
                     if (value := draft.get(key)) is not None:
@@ -135,3 +157,40 @@ class SessionIntake(Intake[SessionHead, SessionCommand]):
         """Release the audio at an offset, in the log and in memory."""
         super().release(store, offset)
         self.audio.drop(store.partition.number, offset)
+
+
+def _keep_note(draft: Draft[SessionHead], id: str, command: SourceNoted, arrival: Arrival) -> None:
+    head = draft.head(id)
+    if head is None or head.source is None:
+        return
+    number, source = head.source.notes - 1, head.source
+    note = SourceNote(
+        number, source.event, source.at_ms, source.told, command.reason, chunk=head.next, offset=arrival.offset
+    )
+    draft.put(draft.store.row_key(id, keys.NOTE, number), encode(note))
+
+
+def _write_note_again(draft: Draft[SessionHead], id: str, notes: int, offset: int) -> None:
+    """Rewrite the row of the note at an offset of the log, which has a session's notes in order."""
+
+    def row(number: int) -> bytes | None:
+        return draft.get(draft.store.row_key(id, keys.NOTE, number))
+
+    def offset_of(number: int) -> int:
+        note = sessions.note(row(number))
+        return -1 if note is None else note.offset
+
+    number = bisect_left(range(notes), offset, key=offset_of)
+    if offset_of(number) == offset and (value := row(number)) is not None:
+        draft.put(draft.store.row_key(id, keys.NOTE, number), value)
+
+
+def _write_anchor_again(draft: Draft[SessionHead], id: str, last: Anchor, offset: int) -> None:
+    """Rewrite the row of the anchor that a chunk at an offset of the log made, if it made one."""
+    upper = above(draft.store.row_key(id, keys.ANCHOR))
+    for key, value in draft.store.partition.scan(keys.anchor_key(id, last.position_ms), upper):
+        anchor = sessions.anchor(value)
+        if anchor is None or anchor.offset <= offset:
+            if anchor is not None and anchor.offset == offset:
+                draft.put(key, value)
+            return

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from streams.folding.draft import ERASED_ROWS
-from streams.folding.head_store import HeadStore, PartitionTable
+from streams.folding.head_store import HeadStore, PartitionTable, above
 from streams.folding.presence import Presence
 from topics import keys
 from topics.rows import encode
@@ -91,12 +91,21 @@ class SessionStore(HeadStore[SessionHead]):
 
     def time_of(self, session: str, position_ms: int) -> CaptureTime:
         """Return when the audio at a position of a session was captured."""
-        opened = self.opened(session)
-        return CaptureTime((0 if opened is None else opened.at) + position_ms, told=False)
+        head = self.peek(session)
+        anchor = None if head is None else head.anchor
+        if anchor is not None and position_ms < anchor.position_ms:
+            first, upper = keys.anchor_key(session, position_ms), above(self.row_key(session, keys.ANCHOR))
+            found = [rows.anchor(value) for _, value in self.partition.scan(first, upper, 1)]
+            anchor = found[0] if found else None
+        if anchor is not None:
+            return CaptureTime(anchor.at(position_ms), anchor.told)
+        return CaptureTime((0 if head is None else head.opened_at) + position_ms, told=False)
 
     def notes(self, session: str, first: int) -> Sequence[SourceNote]:
         """Return what happened to the source of a session, from this note on."""
-        return ()
+        first_key, upper = self.row_key(session, keys.NOTE, first), above(self.row_key(session, keys.NOTE))
+        found = (rows.note(value) for _, value in self.partition.scan(first_key, upper))
+        return [note for note in found if note is not None]
 
     def made(self, id: str) -> int:
         """Return the number of windows made in this process, also of those that no reader sees yet; 0 if unknown."""

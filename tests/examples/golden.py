@@ -30,6 +30,8 @@ ROW_READERS: Final[Mapping[str, Callable[[bytes], Any]]] = {
     "chunk": rows.audio,
     "block": session_rows.block,
     "newest": session_rows.newest,
+    "anchor": session_rows.anchor,
+    "note": session_rows.note,
     "receipt": rows.receipt,
     "jobhead": job_rows.head,
     "accepted": job_rows.accepted,

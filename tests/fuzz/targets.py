@@ -38,8 +38,8 @@ from topics.jobs import payloads
 from topics.jobs import result_rules as job_result_rules
 from topics.jobs import rows as job_rows
 from topics.jobs import rules as job_rules
+from topics.sessions import commands as session_commands
 from topics.sessions import rows as session_rows
-from topics.sessions import rules as session_rules
 
 CORPUS: Final = Path(__file__).parent / "corpus"
 EXAMPLES: Final = ROOT / "tests" / "examples"
@@ -110,7 +110,7 @@ def _folds(data: bytes) -> None:
     with suppress(RecordError):
         head = session_rows.head(first)
         with suppress(RecordError):
-            session_rules.fold_command(head, record_codec.decode_command(second), ARRIVAL)
+            session_commands.fold_command(head, record_codec.decode_command(second), ARRIVAL)
     with suppress(RecordError):
         job = job_rows.head(first)
         with suppress(RecordError):

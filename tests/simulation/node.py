@@ -41,7 +41,7 @@ from tests.simulation.world import World
 from topics.catalog import COMMANDS, JOB_COMMANDS, JOB_RESULTS
 from topics.errors import Unavailable
 from topics.folding import Verdict
-from topics.sessions import rules
+from topics.sessions import commands
 from topics.sessions.records import SessionCommand
 
 SESSION_SECONDS: Final = 4.0
@@ -285,7 +285,7 @@ class Node:
                     other._take(lambda: handle(other, forwarded=True))
                     return
                 store = node.sessions.serving(session)
-                verdict = rules.foresee(store.head(session), command)
+                verdict = commands.foresee(store.head(session), command)
                 if verdict is None:
                     verdict = await node.sender.submit(COMMANDS, session, command)
             except Exception as raised:

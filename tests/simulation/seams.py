@@ -22,7 +22,7 @@ from tests.simulation import group, librdkafka, lines, threads
 from tests.simulation.loop import CURRENT
 from tests.simulation.node import READ_SECONDS
 from tests.simulation.world import current
-from topics.sessions import rules
+from topics.sessions import commands
 
 #: Modules that read the time or start threads.
 MODULES: tuple[ModuleType, ...] = (
@@ -98,7 +98,7 @@ def simulated() -> Iterator[None]:
         patch(partitions, "POLL_SECONDS", 2.0)
         patch(membership, "READ_SECONDS", READ_SECONDS)
         # Chunks of short streams also have rows.
-        patch(rules, "MOST_RECENT", 1)
+        patch(commands, "MOST_RECENT", 1)
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
         stack.callback(partial(structlog.configure, **before))
         logging.disable(logging.CRITICAL)

@@ -8,6 +8,7 @@ from topics.choices import SoundRule
 from topics.geometry import Geometry
 from topics.hearing import Hearing
 from topics.records import Record
+from topics.sessions.capture import SourceEvent
 from topics.sessions.sounds import DEFAULT, SoundRules
 
 SessionKind = Literal["stream", "file"]
@@ -71,6 +72,8 @@ class Chunk(Record, frozen=True, tag="chunk"):
     idempotency: bytes = b""
     #: True for `/predict`: the chunk is one independent window.
     predict: bool = False
+    #: When the first sample that begins in the chunk was captured (Unix ms), if the client told it; otherwise 0.
+    captured: int = 0
 
 
 class Sealed(Record, frozen=True, tag="seal"):
@@ -121,8 +124,20 @@ class Tuned(Record, frozen=True, tag="tune"):
     sound_rules: dict[str, SoundRule] | None = None
 
 
+class SourceNoted(Record, frozen=True, tag="source"):
+    """Something happened to the source of the session's audio."""
+
+    command: str
+    event: SourceEvent
+    #: Unix time (ms); 0 if the service notes it when it comes.
+    at: int = 0
+    reason: str | None = None
+    #: Offset of the last command (`SessionHead.command`) with which the service noticed it; -1 if a client tells it.
+    seen: int = -1
+
+
 #: Commands that do not count as a use of the session.
-SessionNote = Failed | Metered | Tuned
+SessionNote = Failed | Metered | Tuned | SourceNoted
 SessionCommand = Opened | Chunk | Sealed | Deleted | Expired | SessionNote
 
 

@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 
 from topics.rows import Decoder
+from topics.sessions.capture import Anchor, SourceNote
 from topics.sessions.records import Cursor, Opened
 from topics.sessions.rules import SessionHead, SessionState, without_dropped
 from topics.sessions.sounds import SoundRules
@@ -36,11 +37,15 @@ class Newest(msgspec.Struct, frozen=True, array_like=True):
     #: As in `SessionHead`.
     silent: tuple[tuple[int, int], ...]
     block: Block
+    #: As in `SessionHead`.
+    heard: int = 0
 
 
 head: Final = Decoder[SessionHead](SessionHead).optional
 opened: Final = Decoder[Opened](Opened).optional
 block: Final = Decoder[Block](Block).optional
+anchor: Final = Decoder[Anchor](Anchor).optional
+note: Final = Decoder[SourceNote](SourceNote).optional
 newest: Final = Decoder[Newest](Newest).optional
 _rules: Final = Decoder[tuple[SoundRules, ...]](tuple[SoundRules, ...]).optional
 
@@ -49,7 +54,7 @@ def stored(head: SessionHead) -> SessionHead:
     """Return what the row of a head holds. A deleted session has no other row, so that one is whole."""
     if head.state is SessionState.DELETED:
         return head
-    return msgspec.structs.replace(head, windows=0, cursor=Cursor(), finished=False, analysed_at=0, silent=())
+    return msgspec.structs.replace(head, windows=0, cursor=Cursor(), finished=False, analysed_at=0, silent=(), heard=0)
 
 
 def whole(head: SessionHead | None, newest: Newest | None) -> SessionHead | None:
@@ -66,6 +71,7 @@ def whole(head: SessionHead | None, newest: Newest | None) -> SessionHead | None
             finished=newest.finished or head.error is not None,
             analysed_at=newest.at,
             silent=tuple(windows for windows in newest.silent if windows[1] > head.metered),
+            heard=newest.heard,
         )
     )
 

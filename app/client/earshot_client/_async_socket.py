@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Iterator
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import partial
 from threading import Thread
 from typing import Final, Self
@@ -17,7 +18,8 @@ from ._deadline import Deadline, within
 from ._errors import EarshotClientError, ServiceUnreachable
 from ._http import CONNECT_LIMIT, NO_URL, READ_LIMIT, answer_of
 from ._socket_state import PROTOCOL, SocketRequest, SocketState
-from ._socket_values import SocketEvent
+from ._socket_values import SocketEvent, SourceEvent
+from ._times import Time
 from ._uploads import Audio, pieces
 
 #: Seconds between two pings, and seconds without a pong after which the connection counts as broken. A service that is
@@ -92,13 +94,29 @@ class AsyncSocket:
         """Seconds of stored audio that waited for analysis at the last acknowledgement."""
         return self._state.behind
 
-    async def send(self, data: bytes) -> None:
+    @property
+    def warning(self) -> str | None:
+        """Why the service left something out, the last time."""
+        return self._state.warning
+
+    async def send(self, data: bytes, captured: Time | None = None, spooled: bool = False) -> None:
         """Send the next piece of the audio."""
         await self._until(lambda: not self._state.is_full or self._over)
         self._check()
         for chunk in self._state.frames.feed(data, self._state.frame_bytes):
-            self._state.keep(chunk)
+            self._state.keep(chunk, captured, spooled)
+            captured = None
             self._notify()
+
+    async def source(
+        self, event: SourceEvent, reason: str | None = None, at: Time | None = None, spooled: bool = False
+    ) -> None:
+        """Tell what happened to the source of the audio."""
+        at = datetime.now(UTC) if at is None else at
+        await self._until(lambda: not self._state.is_full or self._over)
+        self._check()
+        self._state.note(event, reason, at, spooled)
+        self._notify()
 
     async def end(self) -> None:
         """Announce that no more audio comes."""

@@ -15,8 +15,9 @@ from ._job_values import (
     JobResult,
     JobScores,
 )
-from ._list_values import LONGEST_PAGE, JobPage, Time, all_pages, list_query
+from ._list_values import LONGEST_PAGE, JobPage, all_pages, list_query
 from ._service_values import JobOptions
+from ._times import Time
 from ._uploads import Audio
 
 

@@ -1,7 +1,6 @@
 """Lists of a project's sessions and jobs: queries and pages."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Final, TypeVar
 
 import msgspec
@@ -10,12 +9,10 @@ from ._calls import Flow, Items
 from ._errors import IncompleteList
 from ._job_values import JobEntry
 from ._session_values import SessionEntry
+from ._times import Time, time_text
 
 #: The most entries of a page.
 LONGEST_PAGE: Final = 200
-
-#: A time as ISO 8601 text or as an object; without a time zone it is in UTC.
-Time = str | datetime
 
 
 def list_query(
@@ -24,7 +21,7 @@ def list_query(
     """Return the parameters of the page at a token, which includes all filters, or of the first page."""
     if token is not None:
         return {"next_token": token}
-    fields = {"state": state, "since": _text(since), "until": _text(until), "count": count}
+    fields = {"state": state, "since": time_text(since), "until": time_text(until), "count": count}
     return {name: str(value) for name, value in fields.items() if value is not None}
 
 
@@ -83,9 +80,3 @@ def all_pages(page_at: Callable[[str | None], Flow[P]]) -> Flow[None]:
             break
     if missing is not None:
         raise IncompleteList(f"{missing.partitions} of {missing.of} partitions are on nodes that did not answer")
-
-
-def _text(time: Time | None) -> str | None:
-    if not isinstance(time, datetime):
-        return time
-    return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -5,7 +5,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from . import _session_flows
 from ._both import Calls, Result, Results, both
-from ._list_values import LONGEST_PAGE, SessionPage, Time, all_pages, list_query
+from ._list_values import LONGEST_PAGE, SessionPage, all_pages, list_query
 from ._session_values import (
     DEFAULT_SENSITIVITY,
     MICROPHONE,
@@ -19,6 +19,7 @@ from ._session_values import (
     SoundRule,
 )
 from ._socket_state import SocketRequest
+from ._times import Time
 from ._uploads import Audio
 from ._window_values import Event
 
@@ -47,12 +48,23 @@ class SessionCalls(Calls, Generic[Blocks]):
         return self._run(_session_flows.create(self._key, options), timeout)
 
     @both
-    def put_chunk(self, session_id: str, sequence: int, data: bytes, *, timeout: float | None = None) -> Result[int]:
+    def put_chunk(
+        self,
+        session_id: str,
+        sequence: int,
+        data: bytes,
+        *,
+        captured: Time | None = None,
+        spooled: bool = False,
+        timeout: float | None = None,
+    ) -> Result[int]:
         """Upload the next chunk of a session.
 
         Args:
             sequence: its number; `Session.chunk_sequence` for the first chunk.
             data: at most 1 MiB of the session's content type; for a stream about half a second is best.
+            captured: when its first sample was captured; raw PCM only.
+            spooled: `captured` may be up to 7 days ago instead of an hour.
             timeout: seconds for the whole call; no limit by default.
 
         Returns:
@@ -64,7 +76,7 @@ class SessionCalls(Calls, Generic[Blocks]):
             WrongSequence: another number is the next one.
             DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
         """
-        return self._run(_session_flows.put_chunk(self._key, session_id, sequence, data), timeout)
+        return self._run(_session_flows.put_chunk(self._key, session_id, sequence, data, captured, spooled), timeout)
 
     @both
     def seal_session(self, session_id: str, *, timeout: float | None = None) -> Result[None]:

@@ -15,6 +15,7 @@ from ._json import done, fetch
 from ._list_values import SessionPage
 from ._live_values import Activity
 from ._session_values import Prediction, Sensitivity, Session, SessionOptions, SessionResults, SessionStatus
+from ._times import Time, time_text
 from ._uploads import Audio, opened
 
 #: Seconds to wait after a read that returned no events.
@@ -60,7 +61,9 @@ def creation(options: SessionOptions) -> dict[str, object]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def put_chunk(key: str, session_id: str, sequence: int, data: bytes) -> Flow[int]:
+def put_chunk(
+    key: str, session_id: str, sequence: int, data: bytes, captured: Time | None = None, spooled: bool = False
+) -> Flow[int]:
     """Upload a chunk and return the number of the next one.
 
     The Idempotency-Key is a digest of the request. So the same upload, even by a restarted client, gets the first
@@ -68,6 +71,8 @@ def put_chunk(key: str, session_id: str, sequence: int, data: bytes) -> Flow[int
     """
     digest = hashlib.blake2b(sendable(f"{session_id} {sequence} ").encode() + data, digest_size=16)
     headers = {"Idempotency-Key": digest.hexdigest(), **_keyed(key)}
+    if captured is not None:
+        headers["Earshot-Captured-At"] = f"{time_text(captured)}{'; spooled' if spooled else ''}"
     call = _call("PUT", _path(session_id, f"/chunks/{sequence}"), {"data": b64encode(data).decode()}, headers)
     return (yield from fetch(call, _NextChunk)).chunk_sequence
 

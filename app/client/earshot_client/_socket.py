@@ -9,7 +9,8 @@ from typing import Self, TypeVar
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from ._async_socket import NOT_OPEN, AsyncSocket
-from ._socket_values import SocketEvent
+from ._socket_values import SocketEvent, SourceEvent
+from ._times import Time
 from ._uploads import Audio, pieces
 
 T = TypeVar("T")
@@ -87,14 +88,35 @@ class Socket:
         """The cursor after the last event that was yielded, where another socket can resume."""
         return self._socket.cursor
 
-    def send(self, data: bytes) -> None:
+    @property
+    def warning(self) -> str | None:
+        """Why the service left something out, the last time; it is logged, too."""
+        return self._socket.warning
+
+    def send(self, data: bytes, captured: Time | None = None, spooled: bool = False) -> None:
         """Send the next piece of the audio. It returns at once, unless 16 MiB wait for their acknowledgement.
 
         Args:
             data: half a second is best, and at most 1 MiB. Raw PCM may be cut anywhere, and so may the audio of a
                 session of the kind `file`. Other pieces must be decodable alone.
+            captured: when its first sample was captured; raw PCM only. Later pieces are taken to follow it without a
+                pause. The service leaves out a time that is more than an hour off its clock.
+            spooled: the audio waited for the service, so `captured` may be up to 7 days ago.
         """
-        self._call(self._socket.send, data)
+        self._call(self._socket.send, data, captured, spooled)
+
+    def source(
+        self, event: SourceEvent, reason: str | None = None, at: Time | None = None, spooled: bool = False
+    ) -> None:
+        """Tell what happened to the source of a stream, after the audio that was sent before.
+
+        Args:
+            event: `source.lost`, `source.back` or `source.silent`.
+            reason: for people; at most 200 characters in one line.
+            at: when; by default now.
+            spooled: as for `send`.
+        """
+        self._call(self._socket.source, event, reason, at, spooled)
 
     def end(self) -> None:
         """Announce that no more audio comes: the session becomes readonly after what was sent. It returns at once."""

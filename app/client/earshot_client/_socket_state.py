@@ -30,7 +30,8 @@ from ._json import FOREIGN
 from ._media import Frames
 from ._session_flows import creation
 from ._session_values import SessionOptions
-from ._socket_values import Ack, End, Fault, Hello, LevelHeard, SessionChanged, SocketEvent, message_of
+from ._socket_values import Ack, End, Fault, Hello, LevelHeard, SessionChanged, SocketEvent, Warned, message_of
+from ._times import Time, time_text
 
 log: Final = logging.getLogger("earshot_client")
 
@@ -74,11 +75,20 @@ class SocketState:
         self.frame_bytes = 0
         #: Cuts the audio; known once the service has greeted a connection.
         self.frames = Frames("")
-        self._kept: deque[bytes] = deque()
+        #: What is not acknowledged: chunks, each with the message before it or "", and messages `source`.
+        self._kept: deque[tuple[str, bytes] | str] = deque()
+        #: What this connection still has to send.
+        self._unsent: deque[bytes | str] = deque()
         self._size = 0
+        #: Messages `source` that the session has, and whether the service takes any.
+        self._notes, self._takes_notes = 0, False
+        #: Why the service left something out, the last time.
+        self.warning: str | None = None
         #: Every chunk below this number is on disk; it is the number of the first chunk that is kept.
         self.acknowledged = 0
         self.behind = 0.0
+        #: One more than the number of the last chunk that is kept.
+        self._behind_last = 0
         #: The next chunk to send.
         self._next = 0
         #: The first chunk that was never sent.
@@ -140,7 +150,10 @@ class SocketState:
             case Ack():
                 self._works()
                 self.behind = message.behind
-                self._drop_below(message.next_chunk)
+                self._drop_below(message.next_chunk, message.notes)
+            case Warned():
+                self.warning = message.warning
+                log.warning("%s", message.warning)
             case End():
                 self._end_heard = self._readonly = True
             case _:
@@ -149,7 +162,8 @@ class SocketState:
 
     def _hello(self, hello: Hello) -> None:
         if not self.opened:
-            self.acknowledged = self._first_unsent = hello.next_chunk
+            self._notes, self._takes_notes = hello.notes or 0, hello.notes is not None
+            self.acknowledged = self._first_unsent = self._behind_last = hello.next_chunk
             self.frames = Frames(hello.content_type, hello.partial_bytes)
         elif not self._wanted.listens and not self.acknowledged <= hello.next_chunk <= self._first_unsent:
             raise WrongSequence(
@@ -164,7 +178,10 @@ class SocketState:
             self._cursor = hello.cursor
         self.frame_bytes = hello.limits.frame_bytes
         self._readonly = hello.state == "readonly"
-        self._drop_below(hello.next_chunk)
+        self._drop_below(hello.next_chunk, hello.notes or 0)
+        self._unsent.clear()
+        for one in self._kept:
+            self._unsent.extend(filter(None, one) if isinstance(one, tuple) else (one,))
         self._next, self._first_unsent_before, self._end_sent = self.acknowledged, self._first_unsent, False
         if self._down_since is not None:
             log.warning("connected again; every chunk below %d is stored", hello.next_chunk)
@@ -178,11 +195,15 @@ class SocketState:
 
     @property
     def is_stored(self) -> bool:
-        """True if everything sent, including the end, is acknowledged."""
-        return not self._kept and (self._readonly or not self._ending)
+        """True if everything sent, including the end, is acknowledged; a session that ended takes no notes."""
+        return not self._has_chunks and (self._readonly or not (self._kept or self._ending))
 
-    def keep(self, data: bytes) -> None:
-        """Queue a chunk for sending.
+    @property
+    def _has_chunks(self) -> bool:
+        return self.acknowledged < self._behind_last
+
+    def keep(self, data: bytes, captured: Time | None = None, spooled: bool = False) -> None:
+        """Queue a chunk for sending, which was captured at a time.
 
         Raises:
             ValueError: the socket only listens.
@@ -194,8 +215,30 @@ class SocketState:
             raise self.failure()
         if len(data) > self.frame_bytes:
             raise RequestRefused(413, f"a chunk has at most {self.frame_bytes} bytes, and this one {len(data)}")
-        self._kept.append(data)
+        text = ""
+        if captured is not None and self._takes_notes:
+            text = _text({"type": "captured", "time": time_text(captured), "spooled": spooled})
+        self._kept.append((text, data))
+        self._unsent.extend(filter(None, (text, data)))
         self._size += len(data)
+        self._behind_last += 1
+
+    def note(self, event: str, reason: str | None, at: Time, spooled: bool) -> None:
+        """Queue a note of the source for sending; a service that takes none gets none.
+
+        Raises:
+            ValueError: the socket only listens.
+            SessionClosed, SessionFailed: the session takes no more of them.
+        """
+        self._check_that_it_sends()
+        if self._ending or self._readonly:
+            raise self.failure()
+        if self._takes_notes:
+            told = {"event": event, "time": time_text(at), "reason": reason, "spooled": spooled}
+            text = _text({"type": "source", **told})
+            self._kept.append(text)
+            self._unsent.append(text)
+            self._size += len(text)
 
     def end(self) -> None:
         """Note that no more chunks come; allowed twice.
@@ -214,19 +257,30 @@ class SocketState:
         """Return the next message to send, which counts as sent, or None."""
         if self._greeted_at is None or self._readonly:
             return None  # The greeting tells the number of the next chunk.
-        if (index := self._next - self.acknowledged) < len(self._kept):
-            self._next += 1
-            self._first_unsent = max(self._first_unsent, self._next)
-            return self._kept[index]
+        if self._unsent:
+            message = self._unsent.popleft()
+            if isinstance(message, bytes):
+                self._next += 1
+                self._first_unsent = max(self._first_unsent, self._next)
+            return message
         if self._ending and not self._end_sent:
             self._end_sent = True
             return END
         return None
 
-    def _drop_below(self, number: int) -> None:
-        while self._kept and self.acknowledged < number:
-            self._size -= len(self._kept.popleft())
-            self.acknowledged += 1
+    def _drop_below(self, number: int, notes: int) -> None:
+        """Drop the chunks below a number, and what was sent before them; and so many notes of the session."""
+        while self._kept:
+            first = self._kept[0]
+            if isinstance(first, tuple) and self.acknowledged < number:
+                self._size -= len(first[1])
+                self.acknowledged += 1
+            elif isinstance(first, str) and (self.acknowledged < number or self._notes < notes):
+                self._size -= len(first)
+                self._notes += 1
+            else:
+                break
+            self._kept.popleft()
 
     def failure(self) -> SessionFailed | SessionClosed:
         """Return why the session takes no more chunks."""
@@ -269,7 +323,7 @@ class SocketState:
         """
         if self._end_heard:
             self.over = not self._missed
-            if self.over and (self._error is not None or self._kept):
+            if self.over and (self._error is not None or self._has_chunks):
                 raise self.failure()
             return
         text = self._fault.error or reason or f"the connection ended with {code}"

@@ -67,6 +67,8 @@ class SessionChanged(_Message, frozen=True, tag="session"):
     error: str | None = None
 
 
+SourceEvent = Literal["source.lost", "source.back", "source.silent"]
+
 #: The events that a socket yields.
 SocketEvent = WindowHeard | SoundStarted | SoundEnded | LevelHeard | SessionChanged
 
@@ -87,6 +89,8 @@ class Hello(_Message, frozen=True, tag="hello"):
     limits: Limits
     content_type: str = ""
     partial_bytes: int = 0
+    #: Messages `source` that the session has got; None if the service takes none.
+    notes: int | None = None
 
 
 class Ack(_Message, frozen=True, tag="ack"):
@@ -94,6 +98,13 @@ class Ack(_Message, frozen=True, tag="ack"):
 
     next_chunk: int
     behind: float = 0.0
+    notes: int = 0
+
+
+class Warned(_Message, frozen=True, tag="warning"):
+    """Something that was sent is left out; the audio is not."""
+
+    warning: str
 
 
 class End(_Message, frozen=True, tag="end"):
@@ -112,7 +123,7 @@ class _Typed(msgspec.Struct, frozen=True):
     type: str
 
 
-Message = SocketEvent | Hello | Ack | End | Fault
+Message = SocketEvent | Hello | Ack | Warned | End | Fault
 _decode: Final = msgspec.json.Decoder(Message).decode
 _TYPES: Final = {one.__struct_config__.tag for one in Message.__args__}
 

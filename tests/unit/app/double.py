@@ -37,8 +37,9 @@ from topics.ports.lists import Coverage, ListQuery
 from topics.ports.live import BANDS, WindowSound
 from topics.ports.sessions import SessionView, Windows
 from topics.sessions.analysis_rules import grown, tuned
+from topics.sessions.commands import fold_command
 from topics.sessions.records import Chunk, Failed, NewWindows, Opened, SessionCommand, Tuned
-from topics.sessions.rules import SessionHead, SessionState, fold_command
+from topics.sessions.rules import SessionHead, SessionState
 
 TAGS = ("Dog_bark", "Siren", "Speech", "Baby_cry", "Knock")
 MODEL = "double@00000000"

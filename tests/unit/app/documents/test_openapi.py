@@ -208,7 +208,8 @@ def test_every_topic_lists_its_records() -> None:
 
 def test_array_items_are_titled_by_field() -> None:
     places = TOPICS["components"]["schemas"]["Chunk"]["items"]
-    assert [place["title"] for place in places] == ["record", "command", "sequence", "data", "idempotency", "predict"]
+    titles = ["record", "command", "sequence", "data", "idempotency", "predict", "captured"]
+    assert [place["title"] for place in places] == titles
 
 
 def test_wrong_record_is_rejected() -> None:

@@ -36,6 +36,7 @@ async def test_audio_is_acknowledged_and_yields_events(house: House) -> None:
             "limits": {"frame_bytes": 1048576, "unacknowledged_bytes": 2097152, "idle_seconds": 30.0},
             "content_type": RAW,
             "partial_bytes": 0,
+            "notes": 0,
         }
         for _ in range(4):
             await line.socket.send(HALF)

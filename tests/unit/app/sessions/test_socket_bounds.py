@@ -48,7 +48,7 @@ async def test_unacknowledged_bytes_are_limited(
     house: House, monkeypatch: pytest.MonkeyPatch, chunk: bytes, count: int, held: range
 ) -> None:
     """1 to 2 MiB of chunks; and as many as would fit, however small they are."""
-    monkeypatch.setattr(socket_module, "UNACKNOWLEDGED_BYTES", 1024 * 1024)
+    monkeypatch.setattr(socket_audio, "UNACKNOWLEDGED_BYTES", 1024 * 1024)
     house.sessions.slow = house.sessions.paused = True
     async with greeted(house, "?events=none") as (_, line):
 
@@ -91,7 +91,7 @@ async def test_end_without_room_in_log_closes_socket_with_1013(house: House) -> 
 
 
 async def test_client_is_not_read_while_log_is_full(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(socket_module, "UNACKNOWLEDGED_BYTES", 1024**3)
+    monkeypatch.setattr(socket_audio, "UNACKNOWLEDGED_BYTES", 1024**3)
     house.sessions.paused = True
     chunk = silence(8)
     async with greeted(house) as (_, line):

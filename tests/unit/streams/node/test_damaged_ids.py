@@ -17,7 +17,7 @@ from topics.catalog import COMMANDS, COMMANDS_PARKED, JOB_COMMANDS_PARKED
 from topics.errors import Damaged, EarshotError
 from topics.folding import Answer
 from topics.jobs.records import Part, Removed
-from topics.sessions import rules
+from topics.sessions import commands
 from topics.sessions.records import Chunk, Deleted, Sealed, SessionCommand
 
 NUMBER = 1
@@ -103,7 +103,7 @@ async def test_session_and_job_with_damaged_rows_answer(node: Node, kind: bytes)
 
 
 async def test_session_with_damaged_audio_row_can_be_deleted(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rules, "MOST_RECENT", 1)
+    monkeypatch.setattr(commands, "MOST_RECENT", 1)
     node.session_workload.analyser.enqueue = lambda session: None  # type: ignore[method-assign]
     bad = in_partition(NUMBER)
     await send(node, bad, STREAM, Chunk("c", 0, sound(1)), Chunk("d", 1, sound(1)))
@@ -119,7 +119,7 @@ async def test_bug_sets_its_session_aside_and_many_stop_partition(node: Node, mo
     def step(head: Any, command: Any, arrival: Any) -> Any:
         if isinstance(command, Sealed):
             raise KeyError("a bug")
-        return rules.fold_command(head, command, arrival)
+        return commands.fold_command(head, command, arrival)
 
     monkeypatch.setattr(node.session_workload.intake, "step", step)
     await send(node, bad[0], STREAM)

@@ -27,7 +27,7 @@ from topics.folding import Verdict
 from topics.jobs.records import Part
 from topics.ports.stops import Decision, Stop
 from topics.records import Parked
-from topics.sessions import rules
+from topics.sessions import commands
 from topics.sessions.records import Chunk, Sealed
 
 NUMBER = 1
@@ -94,7 +94,7 @@ async def test_sweeper_skips_unreadable_sessions(tmp_path: Path, monkeypatch: py
 
 
 async def test_unreadable_audio_row_affects_only_its_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rules, "MOST_RECENT", 1)
+    monkeypatch.setattr(commands, "MOST_RECENT", 1)
     home, bad = Home(tmp_path), in_partition(NUMBER)
     async with home.serving() as node:
         node.session_workload.analyser.enqueue = lambda session: None  # type: ignore[method-assign]

@@ -9,7 +9,7 @@ from streams.folding import draft, head_store
 from tests.unit.streams.sessions.world import BEGUN, IDLE_MS, SESSION, World
 from topics import keys
 from topics.choices import SoundRule
-from topics.sessions import rules
+from topics.sessions import commands
 from topics.sessions.records import Chunk, Deleted, Expired, Failed, Metered, Opened, Sealed, SessionCommand, Tuned
 
 OPENED = Opened("c", "stream", "audio/wav", "p", 1000, 500)
@@ -59,7 +59,7 @@ def test_refolding_restores_rows(
     monkeypatch: pytest.MonkeyPatch, before: Sequence[Event], after: Sequence[Event], recent: int
 ) -> None:
     """The changelog loses what came after; then a table is made from the changelog alone."""
-    monkeypatch.setattr(rules, "MOST_RECENT", recent)
+    monkeypatch.setattr(commands, "MOST_RECENT", recent)
     world = committed(*before)
     stored = world.rows()
     live(world, *after)

@@ -15,8 +15,9 @@ from tests.unit.streams.sessions.world import SESSION, World
 from tests.unit.streams.verdicts import expect
 from topics import keys
 from topics.folding import Verdict
+from topics.sessions.commands import MOST_RECENT
 from topics.sessions.records import Chunk, Deleted, Expired, Opened, Sealed, SessionCommand
-from topics.sessions.rules import FILE_MS, MOST_RECENT, TOMBSTONE_MS
+from topics.sessions.rules import FILE_MS, TOMBSTONE_MS
 
 IDLE_MS = 1000
 STREAM = Opened("open", "stream", "audio/wav", "p", 1000, 500)

@@ -17,9 +17,10 @@ from tests.unit.streams.verdicts import expect
 from topics import keys, rows
 from topics.choices import SoundRule
 from topics.errors import NotOwned, RecordError
+from topics.sessions.commands import MOST_TUNED
 from topics.sessions.records import Chunk, Cursor, Deleted, Failed, NewWindows, Opened, Sealed, SessionCommand, Tuned
 from topics.sessions.rows import BLOCK_WINDOWS, Block
-from topics.sessions.rules import MOST_TUNED, SessionState
+from topics.sessions.rules import SessionState
 
 
 class House(World):

@@ -13,6 +13,7 @@ from tests.unit.topics.sessions.session_model import Model
 from topics.choices import SoundRule
 from topics.folding import Arrival, Effect, Receipt, Step
 from topics.sessions.analysis_rules import continues, grown
+from topics.sessions.commands import TABLE, fold_command, foresee, state_of
 from topics.sessions.records import (
     Chunk,
     Cursor,
@@ -28,7 +29,7 @@ from topics.sessions.records import (
     Tuned,
 )
 from topics.sessions.rows import Block, Newest, stored, whole
-from topics.sessions.rules import TABLE, SessionHead, SessionState, fold_command, foresee, state_of
+from topics.sessions.rules import SessionHead, SessionState
 from topics.sessions.sounds import STARTED, SoundRules, SoundTracker
 from topics.times import HOUR_MS
 

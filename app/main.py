@@ -15,7 +15,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.admin.guard import AdminContext
 from app.admin.nodes import NodeList
-from app.alarms.alarm_context import AlarmContext, ListedAlarms
+from app.alarms.alarm_context import AlarmContext, alarm_list
+from app.alarms.rule_trials import trial_quota
 from app.cluster.cursors import ListCursors
 from app.cluster.forwarding import Forwarder, Placement
 from app.cluster.lists import Elsewhere, ProjectList
@@ -69,7 +70,6 @@ from app.sessions.socket_opening import SocketContext, socket_key
 from app.sessions.socket_quota import KeyWatch, SocketQuota
 from app.sessions.tokens import PageTokens
 from app.shortcut import ShortCut
-from app.shown_alarms import ShownAlarm
 from app.speakers.operations import SpeakerContext
 from topics.catalog import DEFAULT_CHUNK_LIMIT
 from topics.geometry import SENSE
@@ -340,17 +340,16 @@ class _Edge:
 
     def _alarms(self) -> AlarmContext:
         ports = self.ports
-        listed = ListedAlarms(ports.alarms, ports.sessions)
         return AlarmContext(
             ports.alarm_settings,
             ports.test_delivery,
             ports.alarms,
-            ProjectList("alarms", (), listed, lambda at, id, alarm: ShownAlarm.of(alarm), self.cursors, self.forwarder),
+            alarm_list(ports.alarms, ports.sessions, self.cursors, self.forwarder),
             ports.sessions,
-            ports.models,
             ports.own_sounds,
             self.project_keys,
             self.turns,
+            trial_quota(),
         )
 
     def document_routes(self, with_operator: bool) -> list[Route]:

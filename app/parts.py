@@ -8,7 +8,7 @@ from app.admin import operations as admin
 from app.admin.admin_bodies import PREFIX as ADMIN_PREFIX
 from app.admin.admin_bodies import AdminError
 from app.admin.guard import AdminContext, admin_error, guarded
-from app.alarms import destinations
+from app.alarms import destinations, rule_trials
 from app.alarms import operations as alarms
 from app.alarms import rules as alarm_rules
 from app.alarms.alarm_context import AlarmContext
@@ -104,7 +104,7 @@ ALARMS: Final = Part[AlarmContext](
     name="Alarms",
     text="What makes an alarm, where alarms are sent, and the alarms.",
     prefix=JOBS_PREFIX,
-    operations=operations_of(alarms, alarm_rules, destinations),
+    operations=operations_of(alarms, rule_trials, alarm_rules, destinations),
     error=job_error,
     faults={0: JobFault},
 )

@@ -5,15 +5,18 @@ from typing import Final
 
 import msgspec
 
+from app.cluster.cursors import ListCursors
+from app.cluster.forwarding import Forwarder
 from app.cluster.lists import ProjectList
+from app.http.holder_quota import HolderQuota
 from app.http.turns import LoopTurns
 from app.identity.authentication import Authenticator
+from app.shown_alarms import ShownAlarm
 from topics.alarms.alarms import Alarm
 from topics.errors import BadRequest, DirectoryDown
 from topics.ports.alarms import AlarmQuery, Alarms, AlarmSettings, TestDelivery
 from topics.ports.directory import Principal
 from topics.ports.lists import Coverage, ListQuery
-from topics.ports.models import Models
 from topics.ports.own_sounds import OwnSoundStore
 from topics.ports.sessions import Sessions
 
@@ -28,10 +31,18 @@ class AlarmContext(msgspec.Struct, frozen=True):
     alarms: Alarms
     list: ProjectList[Alarm]
     sessions: Sessions
-    models: Models
     own_sounds: OwnSoundStore
     project_keys: Authenticator[Principal]
     turns: LoopTurns
+    #: Rules that are being tried.
+    trials: HolderQuota
+
+
+def alarm_list(alarms: Alarms, sessions: Sessions, cursors: ListCursors, forwarder: Forwarder) -> ProjectList[Alarm]:
+    def shown(time_ms: int, id: str, alarm: Alarm) -> ShownAlarm:
+        return ShownAlarm.of(alarm)
+
+    return ProjectList("alarms", (), ListedAlarms(alarms, sessions), shown, cursors, forwarder)
 
 
 class ListedAlarms(msgspec.Struct, frozen=True):

@@ -1,7 +1,6 @@
 """Operations on the rules of a project."""
 
-from collections.abc import Collection, Iterable
-from difflib import get_close_matches
+from collections.abc import Collection
 from typing import Final
 
 import msgspec
@@ -17,6 +16,7 @@ from app.http.turns import holder_of
 from app.shared_descriptions import PROJECT_KEY
 from app.shown_alarms import RULE
 from topics.alarms.rules import MOST_RULES, AlarmRule
+from topics.alarms.tags import check_tags
 from topics.errors import BadRequest, Conflict, NotFound
 from topics.keys import is_id
 from topics.ports.directory import Principal
@@ -42,7 +42,7 @@ def rule_faults() -> tuple[Fault, ...]:
         fault_of(decode, _RULE, b'{"name":"smoke alarm"}'),
         fault_of(decode, _RULE, _NO_ZONE),
         fault_of(check_text, "name", " smoke"),
-        fault_of(check_tags, ["Smok_alarm"], ["Smoke_alarm"]),
+        fault_of(check_tags, ["Smok_alarm"], SMOKE.tags, {}),
         DELETED,
         DOWN,
         500,
@@ -133,25 +133,12 @@ async def rule_of(call: Call, context: AlarmContext, principal: Principal) -> Al
     """
     rule = decode(_RULE, await call.body(SMALL_BODY, holder_of(principal)))
     check_text("name", rule.name)
-    if rule.tags:
-        known = {name for model in context.models.in_use() for tag in model.tags for name in (tag.name, tag.category)}
-        if not known.issuperset(rule.tags):
-            known.update(sound.name for sound in await context.own_sounds.sounds(principal.project))
-        check_tags(rule.tags, known)
+    tags, classes = context.sessions.official_tags(), context.sessions.classes()
+    own: Collection[str] = ()
+    if not set(rule.tags).issubset((*tags, *classes)):
+        own = [sound.name for sound in await context.own_sounds.sounds(principal.project)]
+    check_tags(rule.tags, tags, classes, own)
     return rule
-
-
-def check_tags(tags: Iterable[str], known: Collection[str]) -> None:
-    """Check the tags that a rule names.
-
-    Raises:
-        BadRequest: one is unknown.
-    """
-    for tag in tags:
-        if tag not in known:
-            near = get_close_matches(tag[:64], known, 1, 0)
-            meant = f": the nearest known one is {near[0]!r}" if near else ""
-            raise BadRequest(f"tags: there is no tag or class {tag[:64]!r}{meant}")
 
 
 def _id(call: Call) -> str:

@@ -150,17 +150,19 @@ class Elsewhere(msgspec.Struct, frozen=True):
         return await parts_of(call, self.forwarder, self.urls, decoder)
 
 
-async def parts_of(call: Call, forwarder: Forwarder, urls: Iterable[str], decoder: Callable[[bytes], P]) -> list[P]:
-    """Return the parts of an answer that other nodes give, without those that are not valid."""
-    parts = await asyncio.gather(*(_part_of(call, forwarder, url, decoder) for url in urls))
+async def parts_of(
+    call: Call, forwarder: Forwarder, urls: Iterable[str], decoder: Callable[[bytes], P], body: bytes = b""
+) -> list[P]:
+    """Return the parts of an answer that other nodes give to a request, without those that are not valid."""
+    parts = await asyncio.gather(*(_part_of(call, forwarder, url, decoder, body) for url in urls))
     return [part for part in parts if part is not None]
 
 
-async def _part_of(call: Call, forwarder: Forwarder, url: str, decoder: Callable[[bytes], P]) -> P | None:
+async def _part_of(call: Call, forwarder: Forwarder, url: str, decoder: Callable[[bytes], P], body: bytes) -> P | None:
     """Return another node's part of an answer, or None if it gives no valid one."""
     try:
         async with asyncio.timeout(PART_SECONDS):
-            reply = await forwarder.forward(call.scope, url, b"")
+            reply = await forwarder.forward(call.scope, url, body)
         if isinstance(reply, StreamReply):
             await reply.pieces.aclose()
             return None

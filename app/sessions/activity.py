@@ -4,31 +4,23 @@ A window counts for the time up to the next one. Its time of day is the opening 
 audio.
 """
 
-import time
 from collections.abc import Sequence
 from typing import Annotated, Final
 
 import msgspec
 
 from app.cluster.lists import MissingPart
+from app.days import DAY_PARAMETERS, MOST_SESSIONS, Day, DayText, day_faults, parse_day
 from app.http.call import Call
-from app.http.descriptions import Fault, Parameter, fault_of, integer_query, json_answer, operation
-from app.http.queries import IntegerParameter, query_parameters, read_date
+from app.http.descriptions import json_answer, operation
+from app.http.queries import query_parameters
 from app.http.replies import Reply, json_reply
-from app.sessions.activity_counter import COUNT_SECONDS, HOURS, PROJECT_CROWDED, Day, Tally
+from app.sessions.activity_counter import COUNT_SECONDS, HOURS, PROJECT_CROWDED, Tally
 from app.sessions.session_context import SessionContext
 from app.sessions.waiting import NO_SUCH_SESSION, SESSION, SESSION_KEY, allowed_session, session_view
 from app.shared_descriptions import BROKEN
 from topics.errors import Unavailable
 from topics.geometry import seconds
-from topics.times import day_ms, utc_time
-
-MINUTE_MS: Final = 60_000
-OFFSET: Final = IntegerParameter(
-    "offset_minutes", "Minutes that the reader's clock is ahead of UTC.", 0, -14 * 60, 14 * 60
-)
-#: Sessions of a project that a node counts for a day, newest first.
-MOST_SESSIONS: Final = 10_000
 
 
 class TagHours(msgspec.Struct, frozen=True):
@@ -36,9 +28,6 @@ class TagHours(msgspec.Struct, frozen=True):
 
     name: str
     seconds: Annotated[list[float], msgspec.Meta(min_length=HOURS, max_length=HOURS)]
-
-
-DayText = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d{2}-\d{2}$")]
 
 
 class Activity(msgspec.Struct, frozen=True):
@@ -62,20 +51,12 @@ DAY: Final = Activity(
     [TagHours("Dog_bark", [0.0] * 10 + [12.5, 3.0] + [0.0] * 12)],
     1,
 )
-DAY_PARAMETERS: Final = (
-    Parameter("day", "query", DayText, "The day; by default today.", example="2026-11-22"),
-    integer_query(OFFSET),
-)
 DAY_TEXT: Final = (
     "A window counts until the next one. Its time is the session's opening plus its place in the audio. A node spends "
     f"{COUNT_SECONDS:g} s at most: `left_out` is the number of sessions it did not finish; repeat the request to get "
     f"further. Each node counts the {MOST_SESSIONS} newest sessions until the end of the day."
 )
 CROWDED: Final = Unavailable(PROJECT_CROWDED)
-
-
-def day_faults() -> tuple[Fault, ...]:
-    return (fault_of(parse_day, {"day": "yesterday"}, 0), fault_of(parse_day, {OFFSET.name: "900"}, 0))
 
 
 @operation(
@@ -109,15 +90,3 @@ def activity(day: Day, hours: Sequence[Tally], sessions: int, left_out: int) -> 
 
 def _seconds(hours: Sequence[Tally], name: str) -> list[float]:
     return [seconds(tally[name]) for tally in hours]
-
-
-def parse_day(query: dict[str, str], now_ms: int | None = None) -> Day:
-    """Return the day of a query, by default that of `now_ms`, or today.
-
-    Raises:
-        BadRequest: it is not a day.
-    """
-    ahead = OFFSET.read(query)
-    now = int(time.time() * 1000) if now_ms is None else now_ms
-    day = read_date(query, "day", utc_time(now + ahead * MINUTE_MS).date())
-    return Day(day.isoformat(), ahead, day_ms(day) - ahead * MINUTE_MS)

@@ -10,15 +10,15 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
-import msgspec
 from cachetools import LRUCache
 
+from app.days import Day, window_step, windows_between
 from app.http.holder_quota import HolderQuota, Places
 from app.http.turns import LoopTurns
 from app.sessions.rendering import EventRenderer, readable_windows
 from topics.errors import Unavailable
 from topics.ports.sessions import SessionView
-from topics.times import DAY_MS, HOUR_MS
+from topics.times import HOUR_MS
 from topics.turns import Holder
 
 HOURS: Final = 24
@@ -37,18 +37,6 @@ REMEMBERED: Final = 200_000
 
 #: Milliseconds by tag; under "" those of all analysed audio.
 Tally = Counter[str]
-
-
-class Day(msgspec.Struct, frozen=True):
-    """A day of the reader, milliseconds since 1970."""
-
-    text: str
-    offset_minutes: int
-    begins: int
-
-    @property
-    def ends(self) -> int:
-        return self.begins + DAY_MS
 
 
 class ActivityCounter:
@@ -105,18 +93,9 @@ class ActivityCounter:
         return tally, stop
 
 
-def window_step(view: SessionView) -> int:
-    """Return the time from a window to the next one, milliseconds; windows of `/predict` do not overlap."""
-    return view.opened.window_ms if view.head.predicts else view.opened.hop_ms
-
-
 def hourly_windows(view: SessionView, day: Day) -> Iterator[tuple[int, range]]:
     """Yield the hours of a day in which a session has windows, and these windows."""
-    opened, total, step = view.opened.at, readable_windows(view), window_step(view)
-    if not opened:  # An early version did not record when.
-        return
     for hour in range(HOURS):
-        begins = day.begins + hour * HOUR_MS - opened
-        windows = range(max(0, -(-begins // step)), min(total, -(-(begins + HOUR_MS) // step)))
-        if windows:
+        begins = day.begins + hour * HOUR_MS
+        if windows := windows_between(view, readable_windows(view), begins, begins + HOUR_MS):
             yield hour, windows

@@ -11,6 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 from app.cluster.lists import MissingPart
 from app.http.replies import Time
 from app.job_progress import JobId, JobProgress
+from app.shown_alarms import ShownAlarm
 from app.windows import Seconds, SenseEvent, SenseEventTag
 from topics.keys import ID_LENGTH
 from topics.ports.live import BANDS, COLUMN_MS, HIGH_HZ, LOW_HZ, SILENCE_DB, STEPS_PER_DB
@@ -231,7 +232,7 @@ class LiveFault(msgspec.Struct, frozen=True):
 
 #: The events of a session's stream; that of a project has more.
 SESSION_EVENTS: Final = (LiveSession, LiveWindow, LiveBehind, LiveEnd, LiveDeleted, LiveMoved)
-PROJECT_EVENTS: Final = (LiveJob, LiveJobRemoved, LiveMissing, LiveFault)
+PROJECT_EVENTS: Final = (LiveJob, LiveJobRemoved, ShownAlarm, LiveMissing, LiveFault)
 
 
 class SessionPage(msgspec.Struct, frozen=True):

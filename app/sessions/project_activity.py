@@ -5,20 +5,19 @@ from typing import Final
 
 import msgspec
 
-from app.cluster.lists import LONGEST_PAGE, NOBODY, MissingPart, parts_of
+from app.cluster.lists import NOBODY, MissingPart, parts_of
 from app.cluster.takeovers import FORWARDED
+from app.days import DAY_PARAMETERS, Day, day_faults, parse_day, sessions_on
 from app.http.call import Call
 from app.http.descriptions import json_answer, operation
 from app.http.queries import query_parameters
 from app.http.replies import Reply, json_reply
 from app.http.turns import holder_of
-from app.sessions.activity import CROWDED, DAY, DAY_PARAMETERS, DAY_TEXT, MOST_SESSIONS, activity, day_faults, parse_day
-from app.sessions.activity_counter import HOURS, Day, Tally, hourly_windows
+from app.sessions.activity import CROWDED, DAY, DAY_TEXT, activity
+from app.sessions.activity_counter import HOURS, Tally, hourly_windows
 from app.sessions.session_context import SessionContext
 from app.shared_descriptions import BROKEN, PROJECT_KEY
 from topics.errors import Unavailable
-from topics.ports.lists import ListQuery
-from topics.ports.sessions import SessionView
 from topics.turns import Holder
 
 
@@ -75,13 +74,8 @@ async def _own_part(context: SessionContext, holder: Holder, day: Day) -> Part:
     coverage = context.sessions.coverage()
     if not coverage.here:
         return Part(coverage.here, [{} for _ in range(HOURS)], 0, 0)
-    query, looked_at = ListQuery(holder.project, until_ms=max(1, day.ends), count=LONGEST_PAGE), 0
-    concerned: list[tuple[str, SessionView]] = []
-    while page := await context.turns.run(holder, context.sessions.listed, query):
-        concerned += [(id, view) for _, id, view in page if next(hourly_windows(view, day), None) is not None]
-        looked_at += len(page)
-        if len(page) < LONGEST_PAGE or looked_at >= MOST_SESSIONS:
-            break
-        query = msgspec.structs.replace(query, after=page[-1][:2])
+    concerned = await sessions_on(
+        day, context.sessions, context.turns, holder, lambda view: next(hourly_windows(view, day), None) is not None
+    )
     hours, left_out = await context.activity.count(holder, concerned, day)
     return Part(coverage.here, list(map(dict, hours)), len(concerned), left_out)

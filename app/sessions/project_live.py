@@ -40,6 +40,8 @@ from app.sessions.session_context import SessionContext
 from app.sessions.socket_events import EventReader
 from app.sessions.socket_messages import SOUND_EVENTS
 from app.shared_descriptions import BROKEN, PROJECT_KEY
+from app.shown_alarms import SHOWN, ShownAlarm
+from topics.alarms.alarms import Alarm
 from topics.errors import Unavailable
 from topics.jobs.options import Service
 from topics.ports.lists import ListQuery
@@ -71,7 +73,7 @@ JOB: Final = LiveJob(ID, "processing", 0.5, {Service.SOUND: ServiceProgress("run
     ),
     answers=event_answer(
         {**types_by_name(*SESSION_EVENTS), **SOUND_EVENTS, **types_by_name(*PROJECT_EVENTS)},
-        {"one window": events_text(NOW, HEARD), "a job": events_text(JOB)},
+        {"one window": events_text(NOW, HEARD), "a job": events_text(JOB), "an alarm": events_text(SHOWN)},
     ),
     faults=(CROWDED, *BROKEN),
 )
@@ -82,7 +84,7 @@ async def follow_project(call: Call, context: SessionContext) -> Reply | StreamR
     `session` comes first for each of the newest open sessions, and for others before their first event; windows before
     its `next_window` are in the status. If a session moves to another node, a window may come twice or be missing; the
     status has it. An event `job` comes first for each of the newest unfinished jobs, and then at each progress; its
-    result is in the job.
+    result is in the job. An event `alarm` comes for each alarm that is made, and when it changes, as by a delivery.
     """
     holder = holder_of(await context.project_keys.authenticate(call))
     # Raise errors now, while the status can still change.
@@ -216,11 +218,12 @@ async def _project_events(
                 yield moved + (part_event(here) if passed_on else b"")
                 changes |= reader.arrived(project) if here else {}
             taken_jobs: Collection[str] = ()
+            alarms: Collection[Alarm] = ()
             if here:  # Otherwise nothing may be read, and changes wait.
                 changes |= follower.taken()
-                taken_jobs = follower.taken_jobs()
+                taken_jobs, alarms = follower.taken_jobs(), follower.taken_alarms()
             # Rendered while sending, so that other tasks run in between and a slow reader holds nothing.
-            news = chain(reader.all_events(changes), jobs.events((*first_jobs, *taken_jobs)))
+            news = chain(reader.all_events(changes), jobs.events((*first_jobs, *taken_jobs)), map(_alarm_event, alarms))
             async with aclosing(in_turn(context.turns, holder, news)) as pieces:
                 async for piece in pieces:
                     yield piece
@@ -237,3 +240,7 @@ async def _project_events(
         yield named_event(LiveFault(NOT_HERE))
     finally:
         follower.close()
+
+
+def _alarm_event(alarm: Alarm) -> bytes:
+    return named_event(ShownAlarm.of(alarm))

@@ -29,6 +29,9 @@ COMMANDS: Final[Mapping[str, Sequence[str]]] = {
     "analyze": ["analyze"],
     "jobs": ["jobs"],
     "speakers": ["speakers"],
+    "alarms": ["alarms"],
+    "rules": ["rules"],
+    "destinations": ["destinations"],
     "explore": ["explore"],
     "models": ["models"],
     "train_tag": [],  # It is one of `models`.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from streams.folding.followers import Follower, Followers
 from streams.folding.head_store import HeadStore
 from streams.sessions.store import SessionStore
 from streams.sessions.taps import Taps
+from topics.alarms.alarms import Alarm
 from topics.errors import Unavailable
 from topics.ports.live import MET_WINDOWS, WindowSound
 
@@ -35,6 +36,10 @@ class Tap:
             self._taps.leave(self._project, self._session)
 
 
+#: Alarms that wait for a reader; the oldest are left out.
+MOST_ALARMS: Final = 1000
+
+
 class ProjectFollower(Follower):
     """A listener to a project's sessions and jobs here. Implements `topics.ports.live.ProjectFollower`. Loop only."""
 
@@ -43,6 +48,7 @@ class ProjectFollower(Follower):
         self._tap = tap
         self._changes: dict[str, int] = {}
         self._jobs: set[str] = set()
+        self._alarms: dict[tuple[str, int], Alarm] = {}
 
     def note(self, session: str, first: int) -> None:
         """Note that a session changed; a reader new to it begins with its window `first`."""
@@ -60,6 +66,17 @@ class ProjectFollower(Follower):
     def taken_jobs(self) -> Collection[str]:
         jobs, self._jobs = self._jobs, set()
         return jobs
+
+    def note_alarm(self, alarm: Alarm) -> None:
+        """Note that an alarm was made or has changed."""
+        self._alarms[alarm.session, alarm.sequence] = alarm
+        if len(self._alarms) > MOST_ALARMS:
+            del self._alarms[next(iter(self._alarms))]
+        self.wake(False)
+
+    def taken_alarms(self) -> Collection[Alarm]:
+        alarms, self._alarms = self._alarms, {}
+        return alarms.values()
 
     def window(self, session: str, number: int) -> WindowSound | None:
         return self._tap.window(session, number)
@@ -87,6 +104,10 @@ class Listeners(Followers):
         follower = ProjectFollower(self, project, Tap(self._taps, project=project, session=session))
         self._add(project, follower)
         return follower
+
+    def note_alarm(self, alarm: Alarm) -> None:
+        for follower in self._of(alarm.project):
+            follower.note_alarm(alarm)
 
     def note(self, ids: Iterable[str]) -> None:
         """Notify the projects' listeners of changed sessions; a deleted session's change goes to everybody."""

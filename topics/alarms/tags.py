@@ -1,6 +1,7 @@
 """The names in a rule: tags of a model, own sounds of a project, and classes, which stand for several tags."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 
 from topics.errors import BadRequest
 
@@ -27,7 +28,8 @@ def check_tags(names: Iterable[str], tags: Collection[str], classes: Classes, ow
     """
     for name in names:
         if name not in tags and name not in own and name not in classes:
-            raise BadRequest(f"tags: {name[:60]!r} is no tag, own sound or class ({', '.join(classes)})")
+            (nearest,) = get_close_matches(name[:60], [*tags, *own, *classes], 1, 0.0)
+            raise BadRequest(f"tags: {name[:60]!r} is no tag, own sound or class; the nearest one is {nearest!r}")
 
 
 def expanded(names: Iterable[str], tags: Collection[str], classes: Classes) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from topics.alarms.alarms import Alarm
 from topics.ports.follower import Follower
 
 #: Bands of a spectrogram's column, evenly spaced on the mel scale between two frequencies; duration of a column.
@@ -51,3 +52,6 @@ class ProjectFollower(Follower, SoundTap, Protocol):
 
     def taken_jobs(self) -> Collection[str]:
         """Return the jobs that changed since the last call, with some ids that are not of this project's jobs."""
+
+    def taken_alarms(self) -> Collection[Alarm]:
+        """Return the project's alarms that were made or changed here since the last call, as they are now."""

@@ -3,9 +3,22 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ._alarm_values import (
+    AddedDestination,
+    Alarm,
+    AlarmDelivery,
+    AlarmFound,
+    AlarmRule,
+    AlarmTag,
+    Destination,
+    RuleTrial,
+    TimeOfDay,
+)
 from ._async_client import AsyncClient
 from ._client import Client
 from ._errors import (
+    AlarmConflict,
+    AlarmNotFound,
     AudioRefused,
     DeadlineExceeded,
     EarshotClientError,
@@ -51,8 +64,9 @@ from ._job_values import (
     Turn,
     Word,
 )
-from ._list_values import JobPage, MissingPart, SessionPage
+from ._list_values import AlarmPage, JobPage, SessionPage
 from ._live_values import Activity, Level, LiveEvent, LiveWindow, Strip, TagHours
+from ._missing_part import MissingPart
 from ._own_sound_values import FoundPassage, OwnSound, SoundFigures, SoundMark
 from ._project_values import DailyUsage, Project, ProjectChoices, ProjectKey
 from ._service_values import JobOptions
@@ -90,6 +104,15 @@ if TYPE_CHECKING:
 __all__ = [
     "MICROPHONE",
     "Activity",
+    "AddedDestination",
+    "Alarm",
+    "AlarmConflict",
+    "AlarmDelivery",
+    "AlarmFound",
+    "AlarmNotFound",
+    "AlarmPage",
+    "AlarmRule",
+    "AlarmTag",
     "AsyncClient",
     "AsyncSocket",
     "AudioLink",
@@ -100,6 +123,7 @@ __all__ = [
     "Client",
     "DailyUsage",
     "DeadlineExceeded",
+    "Destination",
     "EarshotClientError",
     "EngineUnavailable",
     "Event",
@@ -134,6 +158,7 @@ __all__ = [
     "QuotaExceeded",
     "ReEnrollment",
     "RequestRefused",
+    "RuleTrial",
     "Run",
     "Runs",
     "Sensitivity",
@@ -171,6 +196,7 @@ __all__ = [
     "Strip",
     "Tag",
     "TagHours",
+    "TimeOfDay",
     "TranslationResult",
     "Turn",
     "UnknownFormat",

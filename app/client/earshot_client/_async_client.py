@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Self
 
+from ._alarm_calls import AlarmCalls
 from ._both import OnLoop
 from ._job_calls import JobCalls
 from ._keys import checked_key
@@ -28,6 +29,7 @@ class AsyncClient(
     JobCalls,
     SpeakerCalls,
     OwnSoundCalls,
+    AlarmCalls,
     ProjectCalls,
 ):
     """A client for the tasks of one event loop, with the methods of `Client`.

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Self
 
+from ._alarm_calls import AlarmCalls
 from ._both import Blocking
 from ._job_calls import JobCalls
 from ._keys import checked_key
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from ._connection import Connection
 
 
-class Client(Blocking, LiveCalls, SessionCalls[Iterable[bytes]], JobCalls, SpeakerCalls, OwnSoundCalls, ProjectCalls):
+class Client(
+    Blocking, LiveCalls, SessionCalls[Iterable[bytes]], JobCalls, SpeakerCalls, OwnSoundCalls, AlarmCalls, ProjectCalls
+):
     """A client that blocks. Threads may share it.
 
     >>> with Client("http://127.0.0.1:8000", key) as client:

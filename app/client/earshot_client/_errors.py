@@ -16,10 +16,12 @@ EarshotClientError
     ├── SessionNotFound       404   the session never existed, was deleted or has expired
     ├── JobNotFound           404   the job never existed, was deleted or has expired
     ├── SoundNotFound         404   the project has no such sound of its own, or no such job or session
+    ├── AlarmNotFound         404   the project has no such alarm, rule or destination
     ├── WrongSequence         409   the chunk number is not the next one
     ├── SocketReplaced        409   another socket sends for the session now
     ├── JobConflict           409   the job has not ended, or the Idempotency-Key was used for another request
     ├── SoundConflict         409   the sound is not learnt, nothing was kept to learn from, or a limit is reached
+    ├── AlarmConflict         409   a name is taken, a rule still sends to the destination, or a limit is reached
     ├── EngineUnavailable     502   the speaker engine does not answer
     └── ServiceBusy           503   the service was still busy at the last try
 """
@@ -104,6 +106,10 @@ class SoundNotFound(RequestRefused):
     """The project has no such sound of its own, or no such job or session."""
 
 
+class AlarmNotFound(RequestRefused):
+    """The project has no such alarm, rule or destination."""
+
+
 class WrongSequence(RequestRefused):
     """The chunk number is not the next one."""
 
@@ -120,6 +126,10 @@ class SoundConflict(RequestRefused):
     """The sound is not learnt, nothing was kept to learn from, or a limit is reached."""
 
 
+class AlarmConflict(RequestRefused):
+    """A name is taken, a rule still sends to the destination, or a limit is reached."""
+
+
 class EngineUnavailable(RequestRefused):
     """The speaker engine does not answer."""
 
@@ -130,7 +140,7 @@ class ServiceBusy(RequestRefused):
 
 ErrorClasses = Mapping[int, type[RequestRefused]]
 
-#: The class of each HTTP status, for sessions, jobs, own sounds and speakers. All other statuses are RequestRefused.
+#: The class of each HTTP status, by what a request is about. All other statuses are RequestRefused.
 SESSION_ERRORS: Final[ErrorClasses] = {
     401: WrongKey,
     403: SessionClosed,
@@ -147,4 +157,5 @@ JOB_ERRORS: Final[ErrorClasses] = {
     503: ServiceBusy,
 }
 OWN_SOUND_ERRORS: Final[ErrorClasses] = {**JOB_ERRORS, 404: SoundNotFound, 409: SoundConflict}
+ALARM_ERRORS: Final[ErrorClasses] = {**JOB_ERRORS, 404: AlarmNotFound, 409: AlarmConflict}
 SPEAKER_ERRORS: Final[ErrorClasses] = {401: WrongKey, 502: EngineUnavailable, 503: ServiceBusy}

@@ -1,13 +1,15 @@
-"""Lists of a project's sessions and jobs: queries and pages."""
+"""Lists of a project's sessions, jobs and alarms: queries and pages."""
 
 from collections.abc import Callable
 from typing import Final, TypeVar
 
 import msgspec
 
+from ._alarm_values import Alarm
 from ._calls import Flow, Items
 from ._errors import IncompleteList
 from ._job_values import JobEntry
+from ._missing_part import MissingPart
 from ._session_values import SessionEntry
 from ._times import Time, time_text
 
@@ -23,13 +25,6 @@ def list_query(
         return {"next_token": token}
     fields = {"state": state, "since": time_text(since), "until": time_text(until), "count": count}
     return {name: str(value) for name, value in fields.items() if value is not None}
-
-
-class MissingPart(msgspec.Struct, frozen=True):
-    """The part that a page lacks: `partitions` of `of` are on nodes that did not answer."""
-
-    partitions: int
-    of: int
 
 
 class SessionPage(msgspec.Struct, frozen=True, rename={"entries": "sessions", "token": "next_token"}):
@@ -60,7 +55,21 @@ class JobPage(msgspec.Struct, frozen=True, rename={"entries": "jobs", "token": "
     missing: MissingPart | None = None
 
 
-P = TypeVar("P", SessionPage, JobPage)
+class AlarmPage(msgspec.Struct, frozen=True, rename={"entries": "alarms", "token": "next_token"}):
+    """Alarms of the project, newest first.
+
+    Attributes:
+        entries: the alarms.
+        token: the token of the next page; None at the end.
+        missing: the part on nodes that did not answer; None if all answered.
+    """
+
+    entries: tuple[Alarm, ...]
+    token: str | None = None
+    missing: MissingPart | None = None
+
+
+P = TypeVar("P", SessionPage, JobPage, AlarmPage)
 
 
 def all_pages(page_at: Callable[[str | None], Flow[P]]) -> Flow[None]:

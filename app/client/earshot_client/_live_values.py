@@ -2,9 +2,10 @@
 
 import msgspec
 
+from ._alarm_values import Alarm
 from ._job_values import JobProgress
 from ._json import decoded, decoded_event
-from ._list_values import MissingPart
+from ._missing_part import MissingPart
 from ._window_values import Event, Tag
 
 
@@ -56,7 +57,7 @@ class LiveEvent(msgspec.Struct, frozen=True):
     Attributes:
         kind: `window`; `session` when one is first seen or changes its state; `ended`, `deleted`, `moved`; `behind`
             before late windows; for a project also those of sounds, as of a socket, `job` when one progresses,
-            `job.removed`, and `missing`.
+            `job.removed`, `alarm` when one is made or changes, and `missing`.
         data: the event as JSON.
     """
 
@@ -98,6 +99,15 @@ class LiveEvent(msgspec.Struct, frozen=True):
             ValueError: the event is of another kind.
         """
         return decoded_event(self.kind, self.data, "job", JobProgress)
+
+    @property
+    def alarm(self) -> Alarm:
+        """The alarm in an event of the kind `alarm`.
+
+        Raises:
+            ValueError: the event is of another kind.
+        """
+        return decoded_event(self.kind, self.data, "alarm", Alarm)
 
 
 class TagHours(msgspec.Struct, frozen=True):

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 from starlette.testclient import TestClient
 
-from app.projects.project_bodies import DOG
 from app.shown_alarms import ALARM
 from tests.unit.app.conftest import House
+from tests.unit.app.double import TAGS
 from topics.alarms.alarms import Alarm, Delivery
 from topics.keys import new_id
 from topics.ports.directory import Principal
@@ -16,7 +16,7 @@ from topics.ports.directory import Principal
 RULES = "/api/v1/alarm_rules"
 DESTINATIONS = "/api/v1/destinations"
 ALARMS = "/api/v1/alarms"
-DOGS = {"name": "dogs", "tags": [DOG.name]}
+DOGS = {"name": "dogs", "tags": [TAGS[0]]}
 HOOK = {"name": "hook", "kind": "webhook", "url": "https://example.org/hook"}
 PHONE = {"name": "phone", "kind": "ntfy", "url": "https://ntfy.sh/x", "user": "me", "password": "hidden"}
 
@@ -43,7 +43,7 @@ def test_rule_is_added_changed_and_deleted(http: TestClient) -> None:
     assert http.get(RULES).json()["rules"] == [made]
     assert (made["revision"], made["gap"], made["during"], made["enabled"]) == (1, 2.0, None, True)
     one = f"{RULES}/{made['id']}"
-    changed = http.put(one, json={**DOGS, "tags": [DOG.category], "duration": 3}).json()
+    changed = http.put(one, json={**DOGS, "tags": ["Animal"], "duration": 3}).json()
     assert (changed["revision"], changed["duration"], changed["tags"]) == (2, 3.0, ["Animal"])
     foreign = {"x_api_key": "other"}
     assert http.get(RULES, headers={"x-api-key": "other"}).json() == {"rules": []}
@@ -57,7 +57,7 @@ def test_rule_is_added_changed_and_deleted(http: TestClient) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"tags": ["Dog_barks"]}, "tags: there is no tag or class 'Dog_barks': the nearest known one is 'Dog_bark'"),
+        ({"tags": ["Dog_barks"]}, "tags: 'Dog_barks' is no tag, own sound or class; the nearest one is 'Dog_bark'"),
         ({"tags": []}, "a rule for 'heard' needs tags"),
         ({"probability": 2}, "probability"),
         ({"during": {"begins": "22:00", "ends": "06:00", "zone": "Europe/Atlantis"}}, "no time zone 'Europe/Atlantis'"),
@@ -76,7 +76,7 @@ def test_wrong_rule_gets_one_sentence(http: TestClient, change: dict[str, Any], 
 
 def test_own_sounds_are_tags_of_rules(house: House, http: TestClient) -> None:
     house.own_sounds.sounds.return_value = [type("Sound", (), {"name": "Kettle"})]
-    assert added(http, RULES, {**DOGS, "tags": ["Kettle", DOG.name]})["tags"] == ["Kettle", DOG.name]
+    assert added(http, RULES, {**DOGS, "tags": ["Kettle", TAGS[0]]})["tags"] == ["Kettle", TAGS[0]]
 
 
 def test_names_are_unique_and_counts_capped(house: House, http: TestClient) -> None:

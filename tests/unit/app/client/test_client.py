@@ -142,6 +142,10 @@ ASKED: list[tuple[Callable[[Any, str], object], str]] = [
     (lambda client, id: client.job_result(id), "/api/v1/jobs/ID/stream"),
     (lambda client, id: client.delete_sound(id), "/api/v1/own_sounds/ID"),
     (lambda client, id: client.delete_mark("Kettle", id), "/api/v1/own_sounds/Kettle/marks/ID"),
+    (lambda client, id: client.delete_alarm_rule(id), "/api/v1/alarm_rules/ID"),
+    (lambda client, id: client.rotate_destination(id), "/api/v1/destinations/ID/secret"),
+    (lambda client, id: client.mark_alarm(id, 3), "/api/v1/alarms/ID/3"),
+    (lambda client, id: client.send_alarm_again("s", 3, id), "/api/v1/alarms/s/3/deliveries/ID"),
 ]
 
 

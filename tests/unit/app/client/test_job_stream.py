@@ -161,7 +161,7 @@ def test_invalid_result_raises() -> None:
     ("event", "names"),
     [
         (JobEvent("x", b"{}"), {"progress", "result", "message"}),
-        (LiveEvent("x", b"{}"), {"window", "job"}),
+        (LiveEvent("x", b"{}"), {"window", "job", "alarm"}),
     ],
     ids=["job", "live"],
 )

@@ -7,10 +7,11 @@ from types import SimpleNamespace
 import pytest
 from starlette.testclient import TestClient
 
+from app import days
+from app.days import Day, parse_day
 from app.http.turns import LoopTurns
-from app.sessions import activity_counter, project_activity
-from app.sessions.activity import parse_day
-from app.sessions.activity_counter import ActivityCounter, Day, Tally, hourly_windows
+from app.sessions import activity_counter
+from app.sessions.activity_counter import ActivityCounter, Tally, hourly_windows
 from app.sessions.rendering import EventRenderer
 from app.windows import WindowRenderer
 from tests.contract.api import RAW
@@ -154,9 +155,9 @@ async def test_waiting_requests_are_limited_per_project(house: House, monkeypatc
 def test_days_beyond_session_limit_are_counted_once(
     house: House, http: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(project_activity, "MOST_SESSIONS", 1)
+    monkeypatch.setattr(days, "MOST_SESSIONS", 1)
     asyncio.run(sound(house, 3.0))
-    monkeypatch.setattr(project_activity, "LONGEST_PAGE", 1)
+    monkeypatch.setattr(days, "LONGEST_PAGE", 1)
     asyncio.run(sound(house, 3.0))
     day = http.get("/api/v1/activity", params={"day": DAY}).json()
     assert (day["sessions"], day["left_out"]) == (1, 0)

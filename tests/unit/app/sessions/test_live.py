@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from app.sessions import joined_live, live, project_live, socket_events
+from app.shown_alarms import ALARM
 from tests import sse
 from tests.contract.api import RAW, silence, tone
 from tests.unit.app.conftest import KEY, House
@@ -229,6 +230,22 @@ async def test_forwarded_stream_covers_only_this_node(house: House) -> None:
     exchange = project_stream(house, x_earshot_forwarded="1")
     await exchange.until(bool)
     assert events(exchange)[0] == ("part", {"partitions": [2]})
+    await over(exchange)
+
+
+async def test_alarms_are_streamed_as_they_are_made_and_change(house: House) -> None:
+    exchange = project_stream(house)
+    await exchange.until(bool)
+    (listener,) = house.sessions.listeners["project"]
+    made = msgspec.structs.replace(ALARM, deliveries=())
+    listener.note_alarm(made)
+    await until(lambda: [name for name, _ in events(exchange)].count("alarm") == 1)
+    listener.note_alarm(made)
+    listener.note_alarm(ALARM)
+    await until(lambda: [name for name, _ in events(exchange)].count("alarm") == 2)
+    first, second = (data for name, data in events(exchange) if name == "alarm")
+    assert (first["id"], first["deliveries"]) == (second["id"], [])
+    assert second["deliveries"][0]["state"] == "delivered"
     await over(exchange)
 
 

@@ -1,0 +1,232 @@
+"""`earshot rules`: the rules of alarms of a project."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from infra.cli import remote
+from infra.cli.alarms import found_row
+from infra.cli.output import AsJson, Row, Yes, confirm, show, show_all
+from topics.errors import BadRequest
+
+if TYPE_CHECKING:
+    from earshot_client import AlarmRule, Client, Destination
+
+Name = Annotated[str, typer.Argument(help="Name of the rule.")]
+When = Annotated[
+    str | None, typer.Option(help="heard (by default), absent (none of the tags is heard), loud or source.")
+]
+Tags = Annotated[
+    list[str] | None, typer.Option("--tag", help="A tag, an own sound or a class of tags; may be repeated.")
+]
+Probability = Annotated[float | None, typer.Option(help="From which a tag counts as heard; by default 0.5.")]
+Level = Annotated[float | None, typer.Option(help="Level in dBFS from which it is loud.")]
+Events = Annotated[
+    list[str] | None,
+    typer.Option("--event", help="For source: source.lost, source.back or source.silent; may be repeated."),
+]
+Duration = Annotated[float | None, typer.Option(help="For how many seconds it must hold.")]
+Gap = Annotated[float | None, typer.Option(help="Pauses of up to so many seconds do not end it; by default 2.")]
+Source = Annotated[str | None, typer.Option(help='Name of the stream; "" for all.')]
+Labels = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--label", metavar="NAME=VALUE", help='Metadata that the stream must have; may be repeated. "" for none.'
+    ),
+]
+During = Annotated[str | None, typer.Option(metavar="HH:MM-HH:MM", help='Part of the day; "" for all of it.')]
+Zone = Annotated[str, typer.Option(help="Time zone of --during, as Europe/Berlin.")]
+FirstOfDay = Annotated[bool | None, typer.Option("--first-of-day/--all-day", help="Only the first alarm of a day.")]
+Cooldown = Annotated[
+    float | None, typer.Option(help="Seconds without another alarm of the same stream; by default 60.")
+]
+To = Annotated[list[str] | None, typer.Option("--to", help='Name of a destination; may be repeated. "" for none.')]
+Enabled = Annotated[bool | None, typer.Option("--on/--off", help="Whether it makes alarms.")]
+
+rules: Final = typer.Typer(help="Rules of alarms: what makes an alarm, and where it is sent.", no_args_is_help=True)
+
+
+@rules.command("list")
+def list_rules(url: remote.Url = None, key_file: remote.KeyFile = None, as_json: AsJson = False) -> None:
+    """List the rules."""
+    with remote.connected(url, key_file) as client:
+        known = client.destinations()
+        rows = [_row(rule, known) for rule in client.alarm_rules()]
+    show_all(rows, as_json)
+
+
+@rules.command("add")
+def add(
+    name: Name,
+    when: When = None,
+    tags: Tags = None,
+    probability: Probability = None,
+    level: Level = None,
+    events: Events = None,
+    duration: Duration = None,
+    gap: Gap = None,
+    source: Source = None,
+    labels: Labels = None,
+    during: During = None,
+    zone: Zone = "UTC",
+    first_of_day: FirstOfDay = None,
+    cooldown: Cooldown = None,
+    to: To = None,
+    enabled: Enabled = None,
+    url: remote.Url = None,
+    key_file: remote.KeyFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add a rule; it holds from the next window on."""
+    from earshot_client import AlarmRule
+
+    plain = _given(when, tags, probability, level, events, duration, gap, source, first_of_day, cooldown, enabled)
+    with remote.connected(url, key_file) as client:
+        known = client.destinations()
+        rule = _with(AlarmRule(name=name), plain, labels, during, zone, to, known)
+        show(_row(client.add_alarm_rule(rule), known), as_json)
+
+
+@rules.command("change")
+def change(
+    name: Name,
+    when: When = None,
+    tags: Tags = None,
+    probability: Probability = None,
+    level: Level = None,
+    events: Events = None,
+    duration: Duration = None,
+    gap: Gap = None,
+    source: Source = None,
+    labels: Labels = None,
+    during: During = None,
+    zone: Zone = "UTC",
+    first_of_day: FirstOfDay = None,
+    cooldown: Cooldown = None,
+    to: To = None,
+    enabled: Enabled = None,
+    new_name: Annotated[str | None, typer.Option("--name", help="A new name.")] = None,
+    url: remote.Url = None,
+    key_file: remote.KeyFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change a rule; what no option names stays."""
+    plain = _given(when, tags, probability, level, events, duration, gap, source, first_of_day, cooldown, enabled)
+    if new_name is not None:
+        plain["name"] = new_name
+    with remote.connected(url, key_file) as client:
+        known = client.destinations()
+        rule = _with(_named(client, name), plain, labels, during, zone, to, known)
+        show(_row(client.change_alarm_rule(rule), known), as_json)
+
+
+@rules.command("remove")
+def remove(
+    name: Name, yes: Yes = False, url: remote.Url = None, key_file: remote.KeyFile = None, as_json: AsJson = False
+) -> None:
+    """Delete a rule; its alarms stay."""
+    confirm(yes, f"Delete the rule {name}?")
+    with remote.connected(url, key_file) as client:
+        client.delete_alarm_rule(_named(client, name).id)
+    show({"deleted": name}, as_json)
+
+
+@rules.command("test")
+def try_out(
+    name: Name,
+    day: Annotated[str | None, typer.Option(metavar="YYYY-MM-DD", help="By default yesterday.")] = None,
+    url: remote.Url = None,
+    key_file: remote.KeyFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the alarms that a rule would have made on a day."""
+    now = datetime.now().astimezone()
+    offset = now.utcoffset() or timedelta()
+    with remote.connected(url, key_file) as client:
+        rule = _named(client, name)
+        trial = client.test_alarm_rule(
+            rule, day or (now - timedelta(days=1)).date().isoformat(), round(offset.total_seconds() / 60)
+        )
+    show_all([found_row(one) for one in trial.alarms], as_json)
+    left = f", {trial.left_out} of them not to the end" if trial.left_out else ""
+    typer.echo(f"earshot: {trial.total} alarms on {trial.day}, in {trial.sessions} streams{left}", err=True)
+
+
+def _given(*values: Any) -> dict[str, Any]:
+    """Return the fields of a rule that options name."""
+    plain = ("when", "tags", "probability", "level", "events", "duration", "gap", "source")
+    names = (*plain, "first_of_day", "cooldown", "enabled")
+    found = {name: value for name, value in zip(names, values, strict=True) if value is not None}
+    return found | ({"source": found["source"] or None} if "source" in found else {})
+
+
+def _with(
+    rule: AlarmRule,
+    fields: dict[str, Any],
+    labels: list[str] | None,
+    during: str | None,
+    zone: str,
+    to: list[str] | None,
+    known: tuple[Destination, ...],
+) -> AlarmRule:
+    """Return a rule with other fields.
+
+    Raises:
+        BadRequest: there is no such destination, or an option is malformed.
+    """
+    import msgspec
+
+    from earshot_client import TimeOfDay
+
+    if labels is not None:
+        if wrong := [one for one in labels if one and "=" not in one]:
+            raise BadRequest(f"--label {wrong[0]}: not NAME=VALUE")
+        fields["labels"] = dict(one.split("=", 1) for one in labels if one)
+    if during is not None:
+        begins, _, ends = during.partition("-")
+        fields["during"] = TimeOfDay(begins, ends, zone) if during else None
+    if to is not None:
+        fields["destinations"] = tuple(_destination(name, known) for name in to if name)
+    return msgspec.structs.replace(rule, **fields)
+
+
+def _destination(name: str, known: tuple[Destination, ...]) -> str:
+    for one in known:
+        if name in (one.name, one.id):
+            return one.id
+    names = ", ".join(one.name for one in known) or "none: add one with `earshot destinations add`"
+    raise BadRequest(f"--to {name}: there is no such destination; there are {names}")
+
+
+def _named(client: Client, name: str) -> AlarmRule:
+    for rule in client.alarm_rules():
+        if name in (rule.name, rule.id):
+            return rule
+    raise BadRequest(f"there is no rule {name!r}; `earshot rules list` has them")
+
+
+def _row(rule: AlarmRule, known: tuple[Destination, ...]) -> Row:
+    import msgspec
+
+    names = {one.id: one.name for one in known}
+    row = msgspec.to_builtins(msgspec.structs.replace(rule, destinations=()))
+    during = rule.during
+    return {
+        "name": rule.name,
+        "when": rule.when,
+        "tags": ", ".join(rule.tags),
+        **{
+            name: row.get(name, default) for name, default in (("probability", 0.5), ("level", None), ("duration", 0.0))
+        },
+        "events": ", ".join(rule.events),
+        "source": rule.source,
+        "labels": ", ".join(f"{name}={value}" for name, value in rule.labels.items()),
+        "during": None if during is None else f"{during.begins}-{during.ends} {during.zone}",
+        "cooldown": rule.cooldown,
+        "to": ", ".join(names.get(id, id) for id in rule.destinations),
+        "on": rule.enabled,
+        "id": rule.id,
+    }

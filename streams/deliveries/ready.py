@@ -141,6 +141,12 @@ class ReadyDeliveries(WorkChannel[Pending]):
         lane.waiting.clear()
         self._turns.pop(id, None)
 
+    def is_back(self, id: str) -> None:
+        """End the rest of a destination that is known to be back."""
+        if (lane := self._lanes.get(id)) is not None:
+            lane.rests_until = 0.0
+            self.hungry.set()
+
     def refill(self) -> Collection[str]:
         """Return the destinations that need no alarms from rows now; the caller adds alarms of all others."""
         now = self._clock()

@@ -133,6 +133,9 @@ class Destinations(Protocol):
     async def find(self, id: str) -> Destination | None:
         """Return a destination, None if it was removed; raise DirectoryDown."""
 
+    async def brokers(self) -> Sequence[Destination]:
+        """Return the MQTT brokers of all projects that are switched on; raise DirectoryDown."""
+
     async def switch_off(self, id: str, fault: str) -> None:
         """Switch a destination off because it asked for that (410); raise NotFound or DirectoryDown."""
 

@@ -122,6 +122,18 @@ async def test_destinations_are_shared_by_rules(database: Database) -> None:
     assert await KnownDestinations(database).find(phone.id) is None
 
 
+async def test_brokers_of_all_projects_are_those_switched_on(database: Database) -> None:
+    settings, names = SqlAlarmSettings(database), ("apes", "bats")
+    broker = Destination("", "", "home", "mqtt", "mqtt://broker.example.org", True, None, user="me", password="secret")
+    made = [
+        await settings.add_destination(msgspec.structs.replace(one, project=id))
+        for id in [await project(database, name) for name in names]
+        for one in (broker, HOOK, msgspec.structs.replace(broker, name="off", enabled=False))
+    ]
+    found = await KnownDestinations(database).brokers()
+    assert sorted(found, key=made.index) == [made[0], made[3]]
+
+
 async def test_replaced_secrets_sign_for_a_day(database: Database) -> None:
     clock = mock.Mock(return_value=0.0)
     apes, settings = await project(database), SqlAlarmSettings(database, clock)

@@ -87,6 +87,9 @@ class FakeDestinations:
             raise DirectoryDown("the database does not answer")
         return self.known.get(id)
 
+    async def brokers(self) -> Sequence[Destination]:
+        return [one for one in self.known.values() if one.kind == "mqtt" and one.enabled]
+
     async def switch_off(self, id: str, fault: str) -> None:
         self.off[id] = fault
         self.known[id] = msgspec.structs.replace(self.known[id], enabled=False, fault=fault)

@@ -1,0 +1,236 @@
+"""Connections to MQTT brokers, one for each destination of a node, for programs of all kinds and for Home Assistant."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import random
+import ssl
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Final
+from urllib.parse import urlsplit
+
+import aiomqtt
+import structlog
+from aiomqtt.exceptions import MqttConnectError
+
+from streams.deliveries import home_assistant
+from streams.deliveries.addresses import Resolver
+from streams.deliveries.broker_socket import MOST_BYTES, BrokerSocket, open_socket
+from streams.deliveries.home_assistant import Offer, Source, Topics
+from streams.deliveries.http import tls
+from streams.deliveries.outcome import Outcome
+from topics.alarms.alarms import Alarm
+from topics.alarms.rules import StoredRule
+from topics.ports.alarms import Destination
+
+log = structlog.get_logger(__name__)
+
+PORTS: Final = {"mqtt": 1883, "mqtts": 8883}
+#: Seconds to connect, and for the broker to acknowledge a message.
+CONNECT_SECONDS: Final = 15.0
+ACKNOWLEDGE_SECONDS: Final = 10.0
+#: Seconds between attempts to connect; they double.
+FIRST_PAUSE: Final = 1.0
+LONGEST_PAUSE: Final = 60.0
+#: Seconds in which Home Assistant subscribes to a new device: events are not kept for it.
+SETTLE_SECONDS: Final = 1.0
+#: Sources of one destination on a node that are announced.
+MOST_SOURCES: Final = 256
+
+#: What a source's connection becomes by an alarm.
+STATES: Final = {"source.lost": b"OFF", "source.back": b"ON"}
+
+#: The library's own lines would tell of every message.
+_silent: Final = logging.getLogger("earshot.mqtt")
+_silent.disabled = True
+
+#: What breaks a connection. aiomqtt raises ValueError for what no packet can carry.
+_BROKEN: Final = (aiomqtt.MqttError, OSError, ValueError)
+
+
+class _Client(aiomqtt.Client):
+    """Talks through a socket that is connected already: paho would wait for it in a thread. Loop only."""
+
+    def __init__(self, sock: BrokerSocket, destination: Destination, identifier: str, will: aiomqtt.Will) -> None:
+        super().__init__(
+            "broker",
+            username=destination.user,
+            password=destination.password,
+            identifier=identifier,
+            will=will,
+            logger=_silent,
+            timeout=ACKNOWLEDGE_SECONDS,
+            max_queued_incoming_messages=16,
+        )
+        self.socket = sock
+        self._client._create_socket = lambda: sock  # type: ignore[method-assign]
+
+    def abandon(self) -> None:
+        """Close the socket, which aiomqtt leaves open if the broker does not answer."""
+        with suppress(ValueError):  # The thread of its connect call was closing it.
+            self._client._sock_close()
+        self.socket.close()
+
+
+class Connection:
+    """The connection of one destination: it connects again by itself. Loop only."""
+
+    def __init__(
+        self, destination: Destination, node: str, version: str, resolver: Resolver, is_back: Callable[[str], None]
+    ) -> None:
+        """Connect as a client of the node; `is_back` is called with the destination's id once the broker answers."""
+        self.destination = destination
+        self._version = version
+        self._resolver = resolver
+        self._is_back = is_back
+        digest = hashlib.blake2b(f"{node}\0{destination.id}".encode(), digest_size=8).hexdigest()
+        #: 23 letters and digits: every broker takes such an id.
+        self._identifier = f"earshot{digest}"
+        self.topics = Topics(destination, self._identifier)
+        self._client: _Client | None = None
+        #: Done when the connection of now has ended.
+        self._down: asyncio.Future[None] | None = None
+        #: Set while no attempt to connect runs.
+        self._settled = asyncio.Event()
+        self._error = "no connection"
+        #: Sources with what they have, and the messages that told of them on this connection.
+        self._sources: dict[Source, Offer] = {}
+        self._told: dict[Source, bytes] = {}
+        self._telling = asyncio.Lock()
+        self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        """Say that the connection ends, and end it."""
+        if (client := self._client) is not None:
+            with suppress(*_BROKEN):
+                await client.publish(self.topics.status, "offline", qos=1, retain=True, timeout=1.0)
+        self._task.cancel()
+        await asyncio.wait({self._task})
+
+    async def send(self, alarm: Alarm, rules: Iterable[StoredRule]) -> Outcome:
+        """Publish an alarm; the outcome is the broker's acknowledgement."""
+        await self._settled.wait()
+        source = Source(alarm.project, alarm.source)
+        try:
+            if alarm.what == "test":
+                await self._publish(self.topics.test, home_assistant.event(alarm))
+                return Outcome()
+            offered = home_assistant.offer(rules, self.destination.id, source, alarm.labels)
+            # Home Assistant takes no event of a type that it was not told of; the rule may have changed since.
+            offered = offered._replace(rules=offered.rules | {alarm.rule_name})
+            if await self.announce({source: offered}):
+                await asyncio.sleep(SETTLE_SECONDS)
+            await self._publish(self.topics.alarm(source), home_assistant.event(alarm))
+            if alarm.what in STATES:
+                await self._publish(self.topics.connected(source), STATES[alarm.what], retain=True)
+            return Outcome()
+        except _BROKEN as error:
+            return Outcome(sentence(error), away=True)
+
+    async def announce(self, sources: Mapping[Source, Offer]) -> bool:
+        """Tell Home Assistant of sources, as far as it was not told; return whether there was one.
+
+        Raises:
+            aiomqtt.MqttError, OSError: the broker does not answer.
+        """
+        self._sources.update(sources)
+        while len(self._sources) > MOST_SOURCES:
+            self._told.pop(oldest := next(iter(self._sources)), None)
+            del self._sources[oldest]
+        return await self._tell()
+
+    async def _tell(self) -> bool:
+        told = False
+        async with self._telling:
+            for source, offered in list(self._sources.items()):
+                message = home_assistant.device(self.topics, source, offered, self._version)
+                if self._told.get(source) != message:
+                    await self._publish(self.topics.discovery(source), message, retain=True)
+                    self._told[source] = message
+                    told = True
+        return told
+
+    async def _publish(self, topic: str, message: bytes, retain: bool = False) -> None:
+        """Publish with QoS 1, and wait for the acknowledgement, but not longer than for the connection's end."""
+        client, down = self._client, self._down
+        if client is None or down is None:
+            raise ConnectionError(self._error)
+        client.socket.allowance = MOST_BYTES
+        sent = asyncio.ensure_future(client.publish(topic, message, qos=1, retain=retain))
+        try:
+            await asyncio.wait({sent, down}, return_when=asyncio.FIRST_COMPLETED)
+            if not sent.done():
+                raise ConnectionError(self._error)
+            sent.result()
+        finally:
+            sent.cancel()
+
+    async def _run(self) -> None:
+        failures = 0
+        while True:
+            self._settled.clear()
+            client = None
+            try:
+                client = await self._connect()
+                async with client:
+                    failures = 0
+                    await self._serve(client)
+            except Exception as error:
+                if not isinstance(error, _BROKEN):
+                    log.error("broker.broken", destination=self.destination.id, exc_info=error)
+                failures += 1
+                self._error = sentence(error)
+            finally:
+                if client is not None:
+                    client.abandon()
+                self._client = None
+                self._told.clear()
+                if self._down is not None and not self._down.done():
+                    self._down.set_result(None)
+                self._settled.set()
+            pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures - 1, 16))
+            await asyncio.sleep(pause * random.uniform(0.8, 1.2))
+
+    async def _connect(self) -> _Client:
+        url = urlsplit(self.destination.url)
+        if url.scheme not in PORTS or not url.hostname:
+            raise ValueError("its URL is none of a broker")
+        context = await asyncio.to_thread(tls) if url.scheme == "mqtts" else None
+        async with asyncio.timeout(CONNECT_SECONDS):
+            sock = await open_socket(self._resolver, url.hostname, url.port or PORTS[url.scheme], context)
+        try:
+            will = aiomqtt.Will(self.topics.status, "offline", qos=1, retain=True)
+            return _Client(sock, self.destination, self._identifier, will)
+        except BaseException:
+            sock.close()
+            raise
+
+    async def _serve(self, client: _Client) -> None:
+        """Use a connection until it ends; tell of all devices whenever Home Assistant starts."""
+        await client.publish(self.topics.status, "online", qos=1, retain=True)
+        await client.subscribe(self.topics.birth)
+        self._client, self._down = client, asyncio.get_running_loop().create_future()
+        await self._tell()
+        self._settled.set()
+        self._is_back(self.destination.id)
+        async for message in client.messages:
+            if message.payload == b"online" and not message.retain:
+                self._told.clear()
+                await self._tell()
+
+
+def sentence(error: BaseException) -> str:
+    """Return why a broker took no message."""
+    if isinstance(error, TimeoutError):
+        return f"it did not answer within {CONNECT_SECONDS:g} s"
+    if isinstance(error, MqttConnectError):
+        return f"the broker refuses the connection: {error}"
+    if isinstance(error, ssl.SSLError):
+        return f"no TLS with the broker: {error.reason or error}"
+    if isinstance(error, OSError) and error.errno:
+        return f"no connection: {os.strerror(error.errno)}"
+    return str(error) or f"the connection failed: {type(error).__name__}"

@@ -25,6 +25,7 @@ COMMANDS: Final[Mapping[str, Sequence[str]]] = {
     "backup": ["backup", "restore", "salvage", "set-aside"],
     "accept": ["accept-log"],
     "listen": ["listen"],
+    "agent": ["agent"],
     "detect": ["detect"],
     "analyze": ["analyze"],
     "jobs": ["jobs"],

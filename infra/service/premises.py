@@ -19,7 +19,7 @@ from infra.errors import named, variable
 from infra.service import data_directory, directories, lanes, moves
 from infra.service.lanes import Placement, lanes_of
 from infra.service.links import OneTimeLinks
-from infra.service.service_manager import ServiceManager
+from infra.service_manager import ServiceManager
 from infra.settings import Settings
 from infra.urls import Embedded
 from streams.embedded.errors import LogLocked

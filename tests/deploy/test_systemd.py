@@ -1,4 +1,4 @@
-"""The unit of systemd, by systemd's own checks."""
+"""The units of systemd, by systemd's own checks."""
 
 import re
 import shutil
@@ -9,15 +9,16 @@ import pytest
 
 from tests.conftest import ROOT
 
-UNIT: Final = ROOT / "infra/deploy/earshot.service"
+UNITS: Final = ROOT / "infra/deploy"
 #: Of `systemd-analyze security`, from 0 (confined) to 10.
 EXPOSED: Final = 2.5
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze here")
-def test_unit_is_confined() -> None:
+@pytest.mark.parametrize("unit", ["earshot.service", "earshot-agent.service"])
+def test_unit_is_confined(unit: str) -> None:
     told = subprocess.run(
-        ["systemd-analyze", "security", "--offline=true", "--no-pager", UNIT], capture_output=True, text=True
+        ["systemd-analyze", "security", "--offline=true", "--no-pager", UNITS / unit], capture_output=True, text=True
     )
     level = re.search(r"Overall exposure level.*: ([\d.]+)", told.stdout)
     assert level, told.stderr

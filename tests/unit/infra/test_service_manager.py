@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.service.service_manager import ServiceManager
+from infra.service_manager import ServiceManager
 
 
 @pytest.mark.parametrize("abstract", [False, True])

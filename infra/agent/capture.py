@@ -1,0 +1,239 @@
+"""Captures one source: opens it, decodes its audio, and hands over blocks of 16 kHz mono PCM with their capture times.
+
+FFmpeg does it in this process, so no list of processes shows the URL. Its messages hold the URL and are not logged.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Event
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from infra.agent.clock import DRIFT, Clock, Timeline
+from infra.agent.sources import Source
+
+if TYPE_CHECKING:
+    import av
+
+RATE: Final = 16000
+BLOCK_SECONDS: Final = 0.5
+BLOCK_BYTES: Final = int(RATE * BLOCK_SECONDS) * 2
+#: Seconds without an answer, and without a packet.
+OPEN_SECONDS: Final = 10.0
+READ_SECONDS: Final = 10.0
+#: Seconds of audio ahead of the clock after which a URL is a recording. Servers of radio send a minute at once.
+MOST_AHEAD: Final = 120.0
+#: Packets in a row that may be damaged.
+MOST_DAMAGED: Final = 50
+#: The largest difference between the samples of digital silence: an encoder may turn zeros into ones.
+SILENT: Final = 2
+
+NO_SOUND_CARD: Final = (
+    "no such microphone: `arecord -L` lists them; systemd needs SupplementaryGroups=audio, and ALSA its configuration, "
+    "which Debian has in libasound2-data"
+)
+
+
+class Fault(Exception):
+    """Why a source cannot be heard, in one sentence without secrets."""
+
+
+class Heard(msgspec.Struct, frozen=True):
+    """A block of PCM: the Unix time (ms) of its first sample, and whether it is digital silence."""
+
+    at_ms: int
+    data: bytes
+    silent: bool = False
+
+
+class Format(msgspec.Struct, frozen=True):
+    """What a source sends."""
+
+    codec: str
+    rate: int
+    channels: int
+
+    def __str__(self) -> str:
+        number = {1: "mono", 2: "stereo"}.get(self.channels, f"{self.channels} channels")
+        return f"{self.codec}, {self.rate} Hz, {number}"
+
+
+def capture(
+    source: Source,
+    clock: Clock,
+    stopped: Event,
+    deliver: Callable[[Heard], object],
+    changed: Callable[[Format], object],
+) -> None:
+    """Capture until `stopped`, and call `changed` with the format when it is known and when it changes.
+
+    Raises:
+        Fault: the source cannot be opened, ended, or does not work.
+    """
+    import av
+
+    kind = source.url or source.microphone or ""
+    try:
+        if source.url is not None:
+            _resolve(source.url)
+        with _open(source) as container:
+            _Capture(container, clock, deliver, changed).run(stopped)
+    except av.error.FFmpegError as error:
+        if stopped.is_set():
+            return
+        raise Fault(_sentence(error, source)) from None
+    if not stopped.is_set():
+        raise Fault("the stream ended" if kind else "it ended")
+
+
+def _resolve(url: str) -> None:
+    host = urlsplit(url).hostname or ""
+    try:
+        socket.getaddrinfo(host, None)
+    except OSError:
+        raise Fault(f"unknown host {host}") from None
+
+
+def _open(source: Source) -> av.container.InputContainer:
+    import av
+
+    timeout = (OPEN_SECONDS, READ_SECONDS)
+    if source.url is None:
+        options = {"sample_rate": "48000", "channels": "1"}
+        return av.open(source.microphone or "", format="alsa", options=options, timeout=timeout)
+    options = {"protocol_whitelist": "rtsp,rtsps,rtp,tcp,tls,http,https,httpproxy,crypto", "analyzeduration": "1000000"}
+    if urlsplit(source.url).scheme in ("rtsp", "rtsps"):
+        options |= {"rtsp_transport": "tcp", "allowed_media_types": "audio"}
+    return av.open(source.url, options=options, timeout=timeout, metadata_errors="replace")
+
+
+class _Capture:
+    """One connection."""
+
+    def __init__(
+        self,
+        container: av.container.InputContainer,
+        clock: Clock,
+        deliver: Callable[[Heard], object],
+        changed: Callable[[Format], object],
+    ) -> None:
+        self._container, self._clock, self._deliver, self._changed = container, clock, deliver, changed
+        self._line = Timeline()
+        self._resampler: av.AudioResampler | None = None
+        self._format: tuple[object, ...] = ()
+        self._rest = bytearray()
+        #: Bytes handed over.
+        self._handed = 0
+
+    def run(self, stopped: Event) -> None:
+
+        if not self._container.streams.audio:
+            raise Fault("it has no audio track: switch the audio on in the camera")
+        stream = self._container.streams.audio[0]
+        # PyAV has no codec context for a codec without a decoder.
+        if stream.codec_context is None:
+            raise Fault("its codec has no decoder here: choose AAC, G.711 or Opus in the camera")
+        stream.codec_context.thread_count = 1
+        try:
+            self._read(stream, stopped)
+        finally:  # What came before the end counts, however it ends.
+            self._flush()
+            self._hand_over(None)
+
+    def _read(self, stream: av.AudioStream, stopped: Event) -> None:
+        import av
+
+        damaged = 0
+        for packet in self._container.demux(stream):
+            if stopped.is_set():
+                return
+            at = self._clock.now()
+            try:
+                frames = packet.decode()
+            except av.error.InvalidDataError:
+                damaged += 1
+                if damaged > MOST_DAMAGED:
+                    raise Fault("its audio cannot be decoded") from None
+                continue
+            damaged = 0
+            self._line.arrived(at, sum(frame.samples / frame.sample_rate for frame in frames))
+            for frame in frames:
+                self._resample(frame)
+            self._hand_over(at)
+
+    def _resample(self, frame: av.AudioFrame) -> None:
+        import av
+
+        form = (frame.sample_rate, frame.layout.name, frame.format.name)
+        if form != self._format:
+            self._flush()
+            self._format = form
+            self._resampler = av.AudioResampler("s16", "mono", RATE)
+            stream = self._container.streams.audio[0]
+            self._changed(Format(stream.codec_context.name, frame.sample_rate, frame.layout.nb_channels))
+        assert self._resampler is not None
+        # Its time stamps may jump; what counts is when it came.
+        frame.pts = None
+        self._take(self._resampler.resample(frame))
+
+    def _flush(self) -> None:
+        if self._resampler is not None:
+            self._take(self._resampler.resample(None))
+
+    def _take(self, frames: list[av.AudioFrame]) -> None:
+        for frame in frames:
+            self._rest += memoryview(frame.planes[0])[: frame.samples * 2]
+
+    def _hand_over(self, at: float | None) -> None:
+        """Hand over whole blocks; at the end, where `at` is None, also the rest."""
+        import numpy as np
+
+        if at is not None:
+            if not self._line.settled(at):
+                return
+            if self._line.ahead > MOST_AHEAD:
+                raise Fault(
+                    "it is a recording, not a live stream: put the file into a folder, and name that as a source"
+                )
+            if abs(drift := self._line.drift(at)) > DRIFT:
+                raise Fault(f"its clock drifts: {drift:+.1f} s in a minute")
+        while len(self._rest) >= (BLOCK_BYTES if at is not None else 2):
+            data = bytes(self._rest[:BLOCK_BYTES])
+            del self._rest[:BLOCK_BYTES]
+            captured = self._line.time_of(self._handed / 2 / RATE)
+            self._handed += len(data)
+            samples = np.frombuffer(data, "<i2")
+            silent = int(samples.max()) - int(samples.min()) <= SILENT
+            self._deliver(Heard(round(captured * 1000), data, silent))
+
+
+def _sentence(error: av.error.FFmpegError, source: Source) -> str:
+    """Return what FFmpeg's error means; its own text holds the URL."""
+    from av import error as errors
+
+    place = source.place
+    known: tuple[tuple[type[Exception], str], ...] = (
+        (errors.HTTPUnauthorizedError, "wrong user name or password"),
+        (errors.HTTPForbiddenError, "the user may not read this stream"),
+        (errors.HTTPNotFoundError, "there is no such stream: check the path in the URL"),
+        (errors.HTTPTooManyRequestsError, "it has too many clients"),
+        (errors.HTTPServerError, "it answered with an error of its own: it may have too many clients"),
+        (errors.ConnectionRefusedError, f"nothing listens at {place}"),
+        (errors.ExitError, f"no answer or no audio from {place} for {READ_SECONDS:g} s"),
+        (errors.TimeoutError, f"no answer from {place}"),
+        (errors.ConnectionResetError, "it cut the connection"),
+        (errors.BrokenPipeError, "it cut the connection"),
+        (errors.EOFError, "the stream ended"),
+        (errors.DecoderNotFoundError, "its codec has no decoder here: choose AAC, G.711 or Opus in the camera"),
+        (errors.InvalidDataError, "it sends no audio that can be read"),
+    )
+    if source.microphone is not None:
+        return NO_SOUND_CARD if isinstance(error, (OSError, errors.FFmpegError)) else str(error.strerror)
+    with suppress(StopIteration):
+        return next(sentence for kind, sentence in known if isinstance(error, kind))
+    return f"it failed: {error.strerror}"

@@ -1,0 +1,140 @@
+"""Sends the files that appear in a folder, each once, when nobody writes to them any more."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import structlog
+
+from infra.agent.feed import pauses
+from infra.agent.sources import Source
+from infra.disk import replace_file
+
+if TYPE_CHECKING:
+    from earshot_client import AsyncClient
+
+log: Final = structlog.stdlib.get_logger("infra.agent")
+
+#: Seconds between two looks, and for which a file must not have changed.
+LOOK_SECONDS: Final = 2.0
+REST_SECONDS: Final = 5.0
+CHUNK: Final = 1024 * 1024
+STATE: Final = "folder.json"
+#: The service finds out the format.
+CONTENT_TYPE: Final = "application/octet-stream"
+#: Statuses of a file that the service will never take.
+FILE_FAULTS: Final = frozenset({400, 403, 413, 415, 422})
+
+
+class _File(msgspec.Struct, frozen=True, array_like=True):
+    """A file as it was seen: another size or time makes it another file."""
+
+    name: str
+    size: int
+    changed_ns: int
+
+
+class _State(msgspec.Struct):
+    """What was sent, and the session of the file that was on its way."""
+
+    sent: set[_File] = msgspec.field(default_factory=set)
+    session: str = ""
+
+
+_decode: Final = msgspec.json.Decoder(_State).decode
+
+
+class Folder:
+    """A folder as a source. Loop only."""
+
+    def __init__(self, source: Source, client: AsyncClient, directory: Path) -> None:
+        """Read from `directory` what an earlier agent has sent."""
+        self._source, self._client = source, client
+        self._folder = Path(source.folder or "")
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._path = directory / STATE
+        self._state = _State()
+        with suppress(FileNotFoundError):
+            self._state = _decode(self._path.read_bytes())
+        self._seen: set[_File] = set()
+        self._said = ""
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        from earshot_client import EarshotClientError
+
+        waits = pauses()
+        while True:
+            pause = next(waits)
+            try:
+                if self._state.session:  # Only a part of the file may have come.
+                    await self._client.delete_session(self._state.session)
+                    self._save("")
+                await self._look()
+                self._said, pause = "", LOOK_SECONDS
+            except (OSError, EarshotClientError) as error:
+                reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
+                if reason != self._said:
+                    log.error("folder not sent", source=self._source.name, reason=reason)
+                self._said = reason
+            await asyncio.sleep(pause)
+
+    async def _look(self) -> None:
+        from earshot_client import RequestRefused
+
+        found = set(await asyncio.to_thread(lambda: list(self._files())))
+        now = time.time()
+        rested = [one for one in found & self._seen - self._state.sent if now - one.changed_ns / 1e9 > REST_SECONDS]
+        self._seen = found
+        if gone := self._state.sent - found:
+            self._state.sent -= gone
+        for file in sorted(rested, key=lambda one: one.changed_ns):
+            try:
+                await self._send(file)
+                log.info("file sent", source=self._source.name, file=file.name, bytes=file.size)
+            except RequestRefused as error:
+                if error.status not in FILE_FAULTS:
+                    raise
+                log.error("file refused", source=self._source.name, file=file.name, reason=str(error))
+            self._state.sent.add(file)
+            self._save("")
+
+    def _files(self) -> Iterator[_File]:
+        for path in self._folder.iterdir():
+            with suppress(FileNotFoundError):
+                status = path.stat()
+                if path.is_file() and not path.name.startswith(".") and status.st_size:
+                    yield _File(path.name, status.st_size, status.st_mtime_ns)
+
+    async def _send(self, file: _File) -> None:
+        from earshot_client import Sensitivity, SessionOptions
+
+        source = self._source
+        with await asyncio.to_thread((self._folder / file.name).open, "rb") as opened:
+            options = SessionOptions(
+                "file",
+                CONTENT_TYPE,
+                Sensitivity(source.sensitivity or 0),
+                file.size,
+                file_name=source.name,
+                metadata={**source.labels, "file": file.name},
+                model=source.model,
+            )
+            session = await self._client.create_session(options)
+            self._save(session.id)
+            number, left = session.chunk_sequence, file.size
+            while chunk := await asyncio.to_thread(opened.read, min(left, CHUNK)):
+                number = await self._client.put_chunk(session.id, number, chunk)
+                left -= len(chunk)
+            if left:  # It has become shorter.
+                await self._client.seal_session(session.id)
+
+    def _save(self, session: str) -> None:
+        self._state.session = session
+        replace_file(self._path, msgspec.json.encode(self._state))

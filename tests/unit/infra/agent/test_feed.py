@@ -1,0 +1,202 @@
+"""Sending: in order, over sessions that end, days that end, and a service that refuses or is behind."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from structlog.testing import capture_logs
+
+from earshot_client import AsyncClient, QuotaExceeded, SessionNotFound, SessionOptions, WrongKey
+from infra.agent import feed
+from infra.agent.feed import WINDOW, Feed, pauses
+from infra.agent.sources import Source
+from infra.agent.spool import Spool
+
+SOURCE = Source("barn", url="rtsp://a/b", labels={"site": "farm"}, sensitivity=1)
+#: Noon of a local day, ms.
+NOON = round(time.mktime((2026, 11, 30, 12, 0, 0, 0, 0, -1)) * 1000)
+
+
+class Service:
+    """A service in memory, for `Feed`: its sessions hold chunks, of which only the first `stores` are acknowledged."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[str, list[int]] = {}
+        self.options: list[SessionOptions] = []
+        self.ended: list[str] = []
+        self.gone: set[str] = set()
+        self.refusal: Exception | None = None
+        self.refusals = 0
+        self.stores = 10**9
+        self.behind = 0.0
+
+    @asynccontextmanager
+    async def socket(self, session: SessionOptions | str, **options: Any) -> AsyncIterator[Socket]:
+        if self.refusal is not None:
+            self.refusals += 1
+            raise self.refusal
+        if isinstance(session, SessionOptions):
+            self.options.append(session)
+            session_id = f"s{len(self.options)}"
+            self.sessions[session_id] = []
+        elif session in self.gone:
+            raise SessionNotFound(404, "no such session")
+        else:
+            session_id = session
+        yield Socket(self, session_id)
+
+
+class Socket:
+    def __init__(self, service: Service, session_id: str) -> None:
+        self._service, self.session_id = service, session_id
+
+    @property
+    def next_chunk(self) -> int:
+        return min(len(self._service.sessions[self.session_id]), self._service.stores)
+
+    @property
+    def behind(self) -> float:
+        return self._service.behind
+
+    async def send(self, data: bytes) -> None:
+        if self.session_id in self._service.gone:
+            raise SessionNotFound(404, "expired")
+        self._service.sessions[self.session_id].append(int.from_bytes(data[:2], "little"))
+
+    async def end(self) -> None:
+        self._service.ended.append(self.session_id)
+
+
+def push(spool: Spool, first: int, count: int, at_ms: int = NOON) -> None:
+    for number in range(first, first + count):
+        spool.push(at_ms + number * 500, number.to_bytes(2, "little") * 8)
+
+
+def run(directory: Path, play: Callable[[Spool, Service], Any]) -> Service:
+    """Run a feed beside a scenario."""
+
+    async def scenario() -> None:
+        spool = Spool(directory, "barn")
+        sending = asyncio.create_task(Feed(SOURCE, cast(AsyncClient, service), spool).run())
+        await play(spool, service)
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+
+    service = Service()
+    asyncio.run(scenario())
+    return service
+
+
+async def until(ready: Callable[[], object]) -> None:
+    async with asyncio.timeout(5):
+        while not ready():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "pauses", lambda: pauses(0.01, 0.02))
+
+
+def test_blocks_go_in_order_to_one_session(tmp_path: Path) -> None:
+    async def play(spool: Spool, service: Service) -> None:
+        push(spool, 0, 30)
+        await spool.settle()
+        push(spool, 30, 40)
+        await until(lambda: spool.first == spool.end)
+
+    service = run(tmp_path, play)
+    assert service.sessions == {"s1": list(range(70))}
+    (options,) = service.options
+    assert (options.kind, options.file_name, options.metadata) == ("stream", "barn", {"site": "farm"})
+    assert options.sensitivity.default == 1
+
+
+def test_no_more_than_a_window_is_in_flight(tmp_path: Path) -> None:
+    async def play(spool: Spool, service: Service) -> None:
+        service.stores = 5
+        push(spool, 0, 100)
+        await until(lambda: spool.first == 5)
+        await asyncio.sleep(0.2)
+        assert len(service.sessions["s1"]) == 5 + WINDOW
+        service.stores = 10**9
+        await until(lambda: spool.first == spool.end)
+
+    assert run(tmp_path, play).sessions == {"s1": list(range(100))}
+
+
+def test_a_service_that_is_behind_gets_old_audio_slowly(tmp_path: Path) -> None:
+    async def play(spool: Spool, service: Service) -> None:
+        service.behind, service.refusal = 60.0, WrongKey(401, "no such key")
+        push(spool, 0, 30)
+        await spool.settle()
+        service.refusal = None
+        await until(lambda: spool.first >= 1)
+        await asyncio.sleep(0.3)
+        assert len(service.sessions["s1"]) == 1
+        service.behind = 0.0
+        await until(lambda: spool.first == spool.end)
+
+    run(tmp_path, play)
+
+
+def test_a_session_that_is_gone_is_replaced(tmp_path: Path) -> None:
+    async def play(spool: Spool, service: Service) -> None:
+        push(spool, 0, 10)
+        await until(lambda: spool.first == 10)
+        service.gone.add("s1")
+        push(spool, 10, 5)
+        await until(lambda: spool.first == spool.end)
+
+    assert run(tmp_path, play).sessions == {"s1": list(range(10)), "s2": list(range(10, 15))}
+
+
+def test_an_error_is_said_once_and_tried_again(tmp_path: Path) -> None:
+    async def play(spool: Spool, service: Service) -> None:
+        service.refusal = QuotaExceeded(402, "the plan is used up")
+        push(spool, 0, 10)
+        await until(lambda: service.refusals >= 3)
+        service.refusal = WrongKey(401, "no such key")
+        await until(lambda: service.refusals >= 6)
+        service.refusal = None
+        await until(lambda: spool.first == spool.end)
+
+    with capture_logs() as lines:
+        service = run(tmp_path, play)
+    assert [line.get("reason") for line in lines] == [
+        "the plan is used up",
+        "the service does not know the project key (no such key)",
+        None,
+    ]
+    assert service.sessions == {"s1": list(range(10))}
+
+
+def test_a_new_day_is_a_new_session_that_begins_with_the_last_window(tmp_path: Path) -> None:
+    async def play(spool: Spool, service: Service) -> None:
+        push(spool, 0, 10)
+        push(spool, 10, 10, NOON + 24 * 3600 * 1000)
+        await until(lambda: spool.first == spool.end)
+        assert spool.state.day == "2026-12-01"
+
+    service = run(tmp_path, play)
+    assert service.sessions == {"s1": list(range(10)), "s2": list(range(8, 20))}
+    assert service.ended == ["s1"]
+
+
+def test_pauses_grow_and_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    waits = pauses()
+    grown = []
+    for _ in range(9):
+        grown.append(next(waits))
+        now[0] += grown[-1] + 1
+    assert grown == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
+    now[0] += 100
+    assert next(waits) == 0.5

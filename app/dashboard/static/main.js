@@ -8,6 +8,7 @@ const VIEWS = {
   try: { title: "Try it", load: () => import("./views/try.js"), needs: "project" },
   jobs: { title: "Recordings", load: () => import("./views/jobs.js"), needs: "project" },
   live: { title: "Live", load: () => import("./views/live.js"), needs: "project" },
+  alarms: { title: "Alarms", load: () => import("./views/alarms.js"), needs: "project" },
   speakers: { title: "Speakers", load: () => import("./views/speakers.js"), needs: "organization" },
   project: { title: "Key and usage", load: () => import("./views/project.js"), needs: "project" },
   own: { title: "Own sounds", load: () => import("./views/own.js"), needs: "project" },

@@ -90,9 +90,9 @@ export function Sure({ question, children, action, typed, onYes, onNo }) {
   </dialog>`;
 }
 
-/** A key that nothing shows again. */
-export function Once({ what, value, onDone }) {
-  return html`<div class="card" role="status"><p>The key of <strong>${what}</strong>, shown only once:</p>
+/** A key or secret that nothing shows again. */
+export function Once({ thing = "key", what, value, onDone }) {
+  return html`<div class="card" role="status"><p>The ${thing} of <strong>${what}</strong>, shown only once:</p>
     <p class="line"><code class="key">${value}</code> <${Copy} text=${value} /></p>
     <p><button onClick=${onDone}>I have kept it</button></p></div>`;
 }

@@ -52,7 +52,11 @@ def destination_faults() -> tuple[Fault, ...]:
         fault_of(check_text, "name", " phone"),
         fault_of(check_url, "mqtt", "https://home.example.org"),
         fault_of(check_url, "webhook", "https://me:secret@home.example.org"),
-        BadRequest("url: the address 192.168.1.4 is private, and the operator allows no private addresses"),
+        BadRequest(
+            "url: 192.168.1.4 is not a public address, and deliveries go to public addresses only, unless the operator "
+            "allows others (EARSHOT_DELIVERY_NETWORKS)"
+        ),
+        BadRequest("options: 'colour' is unknown; webhook takes none"),
         TAKEN,
         NotFound("this project was deleted"),
         DOWN,

@@ -127,7 +127,7 @@ class MemoryAlarms:
 
     def check(self, destination: Destination) -> None:
         if "//192.168." in destination.url:
-            raise BadRequest("url: the address 192.168.1.4 is private, and the operator allows no private addresses")
+            raise BadRequest("url: 192.168.1.4 is not a public address")
 
     async def test(self, destination: Destination) -> Delivery:
         self.tested.append(destination)

@@ -134,7 +134,7 @@ def test_password_stays_unless_its_destination_changes(house: House, http: TestC
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"url": "http://192.168.1.4/hook"}, "the address 192.168.1.4 is private"),
+        ({"url": "http://192.168.1.4/hook"}, "192.168.1.4 is not a public address"),
         ({"url": "ftp://example.org"}, "not a URL of webhook, such as https://"),
         ({"url": "https://[bad"}, "not a URL of webhook"),
         ({"url": "https://example.org:99999"}, "not a URL of webhook"),

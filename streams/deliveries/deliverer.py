@@ -16,7 +16,7 @@ from streams.deliveries.outcome import Outcome
 from streams.deliveries.ready import MOST_WAITING, Pending, ReadyDeliveries
 from streams.folding import retry
 from topics.alarms.alarms import Alarm, Delivery
-from topics.errors import DirectoryDown, NotFound, NotOwned, Unavailable
+from topics.errors import EarshotError, NotOwned, Unavailable
 from topics.keys import LATEST_MS
 from topics.ports.alarms import Destination, Destinations, Outbox
 from topics.ports.health import Reading
@@ -83,17 +83,18 @@ class Deliverer:
             destination = await self._destinations.find(pending.delivery.destination)
             error = self._cannot(pending, destination)
             if destination is None or error is not None:
-                kind, after = "removed" if destination is None else destination.kind, self._failed(pending, error)
+                after = await self._note(pending, lambda now_ms: _failed(pending.delivery, now_ms, error))
             else:
-                outcome = await self._send(destination, pending.alarm)
-                kind, after = destination.kind, self._after(pending, outcome)
-                if outcome.gone and outcome.error is not None:
-                    await self._destinations.switch_off(destination.id, outcome.error)
-            await self._note(pending, after)
+                sent = outcome = await self._send(destination, pending.alarm)
+                if sent.gone and sent.error is not None:
+                    await self._destinations.switch_off(destination.id, sent.error)
+                after = await self._note(pending, lambda now_ms: self._after(pending.delivery, now_ms, sent))
+            kind = "removed" if destination is None else destination.kind
             self._counts[kind, "retried" if after.state == "pending" else after.state] += 1
         except NotOwned:
             pass  # The new owner of the partition delivers it.
-        except (DirectoryDown, NotFound):
+        except EarshotError as error:
+            log.warning("delivery.later", destination=pending.delivery.destination, error=str(error))
             self.ready.rest(pending.delivery.destination)
         finally:
             self.ready.done(pending, outcome)
@@ -139,33 +140,33 @@ class Deliverer:
         waited_ms = self._outbox.now_ms(pending.alarm.session) - (pending.delivery.at or pending.alarm.made_at)
         return f"the destination was away for {MOST_DAYS} days" if waited_ms > MOST_DAYS * DAY_MS else None
 
-    def _failed(self, pending: Pending, error: str | None) -> Delivery:
-        now_ms = self._outbox.now_ms(pending.alarm.session)
-        return msgspec.structs.replace(pending.delivery, state="failed", at=now_ms, status=None, error=error)
-
-    def _after(self, pending: Pending, outcome: Outcome) -> Delivery:
+    def _after(self, before: Delivery, now_ms: int, outcome: Outcome) -> Delivery:
         """Return the state of a delivery after an attempt."""
-        now_ms, attempts = self._outbox.now_ms(pending.alarm.session), pending.delivery.attempts + 1
-        what = (outcome.status, outcome.error)
+        attempts, what = before.attempts + 1, (outcome.status, outcome.error)
         if outcome.error is None:
-            return Delivery(pending.delivery.destination, "delivered", attempts, now_ms, *what)
+            return Delivery(before.destination, "delivered", attempts, now_ms, *what)
         if outcome.gone or attempts >= len(self._retries):
-            return Delivery(pending.delivery.destination, "failed", attempts, now_ms, *what)
+            return Delivery(before.destination, "failed", attempts, now_ms, *what)
         pause = max(self._retries[attempts] * random.uniform(1 - JITTER, 1 + JITTER), outcome.wait_s)
-        return Delivery(pending.delivery.destination, "pending", attempts, now_ms + round(pause * 1000), *what)
+        return Delivery(before.destination, "pending", attempts, now_ms + round(pause * 1000), *what)
 
-    async def _note(self, pending: Pending, delivery: Delivery) -> None:
-        """Store a state. While the log is away, the actor waits: an alarm that nobody can note is not sent again."""
+    async def _note(self, pending: Pending, after: Callable[[int], Delivery]) -> Delivery:
+        """Store a state, and return it. The actor waits until it can be noted: nothing is sent twice meanwhile."""
         failures = 0
         while True:
             try:
+                delivery = after(self._outbox.now_ms(pending.alarm.session))
                 await self._outbox.note(*pending.key, delivery)
-                return
+                return delivery
             except NotOwned:
                 raise
             except Unavailable:
                 failures += 1
                 await asyncio.sleep(retry.pause(failures))
+
+
+def _failed(before: Delivery, now_ms: int, error: str | None) -> Delivery:
+    return msgspec.structs.replace(before, state="failed", at=now_ms, status=None, error=error)
 
 
 def example(project: str, now_ms: int) -> Alarm:

@@ -16,7 +16,7 @@ from tests.unit.streams.deliveries.alarms import alarm, destination
 from tests.unit.streams.deliveries.outbox import FakeSender, Scene, many
 from tests.waiting import until
 from topics.alarms.alarms import Alarm, Delivery
-from topics.errors import NotOwned, Unavailable
+from topics.errors import Damaged, NotOwned, Unavailable
 from topics.ports.alarms import Destination
 
 SLOW, QUICK = destination("http://slow.example/", id="slow"), destination("http://quick.example/", id="quick")
@@ -197,6 +197,13 @@ async def test_partition_of_another_node_is_left_to_it() -> None:
         scene.outbox.make(alarm())
         await until(lambda: scene.delivery().state == "delivered")
         assert len(scene.sender.sent) == 2
+
+
+async def test_damaged_alarm_ends_no_agent() -> None:
+    async with Scene() as scene:
+        scene.outbox.errors = [Damaged()]
+        scene.outbox.make(alarm())
+        await until(lambda: scene.delivery().state == "delivered")
 
 
 async def test_database_that_is_away_delays_alarms_only() -> None:

@@ -52,6 +52,9 @@ class Resolver:
         #: A thread that looks up a name cannot be stopped, so all who wait for a name share one look-up.
         self._lookups: dict[str, asyncio.Task[Sequence[str]]] = {}
 
+    def is_usable(self, address: Address) -> bool:
+        return is_public(address) or any(address in one for one in self._allowed)
+
     async def connect(self, host: str, port: int, connect: Callable[[str], Awaitable[T]]) -> T:
         """Return what `connect` returns for the first usable address of a host that answers.
 
@@ -85,7 +88,7 @@ class Resolver:
             lookup = self._lookups[host] = asyncio.create_task(self._look_up(host))
             lookup.add_done_callback(lambda done: self._forget(host, done))
         found = await asyncio.shield(lookup)
-        usable = [address for address in found if self._is_usable(ipaddress.ip_address(address))]
+        usable = [address for address in found if self.is_usable(ipaddress.ip_address(address))]
         if not usable:
             raise OSError(f"{host} has the address {found[0]}, and deliveries go to public addresses only")
         return usable
@@ -103,9 +106,6 @@ class Resolver:
         del self._lookups[host]
         if not done.cancelled():
             done.exception()  # Otherwise asyncio logs it if nobody waits any more.
-
-    def _is_usable(self, address: Address) -> bool:
-        return is_public(address) or any(address in one for one in self._allowed)
 
 
 class CheckedNetwork(AsyncNetworkBackend):

@@ -46,7 +46,7 @@ class Sender(Protocol):
 
 
 class Deliverer:
-    """Delivers the alarms of a node; an agent calls it. Implements `topics.ports.alarms.TestDelivery`. Loop only."""
+    """Delivers the alarms of a node; an agent calls it. Loop only."""
 
     def __init__(
         self,

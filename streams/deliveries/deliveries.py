@@ -7,17 +7,22 @@ from faust import App
 
 from streams.deliveries.addresses import Resolver
 from streams.deliveries.brokers import Brokers, Sources
+from streams.deliveries.checks import check
 from streams.deliveries.deliverer import Deliverer, Sender
 from streams.deliveries.http import Poster
 from streams.deliveries.ntfy import Ntfy
 from streams.deliveries.options import DeliveryOptions
 from streams.deliveries.ready import CONCURRENCY
 from streams.deliveries.webhook import Webhooks
-from topics.ports.alarms import Destinations, Outbox, Rules
+from topics.alarms.alarms import Delivery
+from topics.ports.alarms import Destination, Destinations, Outbox, Rules
 
 
 class Deliveries(mode.Service):  # type: ignore[misc]
-    """Looks for alarms that are due, and keeps the connections that deliver them; the agent sends them. Loop only."""
+    """Looks for alarms that are due, and keeps the connections that deliver them; the agent sends them.
+
+    Implements `topics.ports.alarms.TestDelivery`. Loop only.
+    """
 
     mundane_level = "debug"
 
@@ -33,7 +38,7 @@ class Deliveries(mode.Service):  # type: ignore[misc]
     ) -> None:
         """`now_ms` is the time of the log."""
         super().__init__()
-        resolver = Resolver(options.networks)
+        self._resolver = resolver = Resolver(options.networks)
         self._poster = Poster(resolver, CONCURRENCY)
         self._brokers = Brokers(options, resolver, destinations, rules, sources)
         senders: dict[str, Sender] = {
@@ -43,6 +48,12 @@ class Deliveries(mode.Service):  # type: ignore[misc]
         }
         self.deliverer = Deliverer(app, outbox, destinations, senders, options.retries, now_ms)
         self._brokers.is_back = self.deliverer.ready.is_back
+
+    def check(self, destination: Destination) -> None:
+        check(destination, self._resolver)
+
+    async def test(self, destination: Destination) -> Delivery:
+        return await self.deliverer.test(destination)
 
     async def on_started(self) -> None:
         self.add_future(self.deliverer.run())

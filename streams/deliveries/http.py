@@ -1,6 +1,7 @@
 """Posts messages to webhooks and ntfy, bounded in time and size."""
 
 import asyncio
+import base64
 import contextlib
 import email.utils
 import ssl
@@ -14,6 +15,7 @@ import httpx2
 
 from streams.deliveries.addresses import CheckedNetwork, Resolver
 from streams.deliveries.outcome import Outcome
+from topics.ports.alarms import Destination
 
 #: Seconds for a whole attempt, and for the body of an answer whose status is known.
 ATTEMPT_SECONDS: Final = 15.0
@@ -31,6 +33,16 @@ UNUSABLE: Final = "its URL, user or password cannot be sent"
 BROKEN: Final = (httpcore2.RemoteProtocolError, httpcore2.ReadError, httpcore2.WriteError)
 
 Headers = Sequence[tuple[bytes, bytes]]
+
+
+def authorization(destination: Destination) -> Headers:
+    """Return the header with the password of a destination, if it has one: a token if it has no user."""
+    if destination.password is None:
+        return ()
+    if destination.user is None:
+        return ((b"Authorization", b"Bearer " + destination.password.encode()),)
+    both = f"{destination.user}:{destination.password}".encode()
+    return ((b"Authorization", b"Basic " + base64.b64encode(both)),)
 
 
 @cache

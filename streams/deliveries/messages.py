@@ -40,7 +40,7 @@ class AlarmData(msgspec.Struct, frozen=True):
     begins_at: str
     ends_at: str
     #: Whether a client told the times.
-    told: bool
+    told_by_client: bool
     tags: list[FoundTag]
     level: float | None
     reason: str | None

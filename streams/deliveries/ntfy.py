@@ -1,6 +1,5 @@
 """Messages to phones by ntfy: https://docs.ntfy.sh/publish/#publish-as-json."""
 
-import base64
 from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlsplit
@@ -8,7 +7,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from streams.deliveries import messages
-from streams.deliveries.http import Poster
+from streams.deliveries.http import Poster, authorization
 from streams.deliveries.outcome import Outcome
 from streams.deliveries.webhook import AGENT, JSON
 from topics.alarms.alarms import Alarm
@@ -59,12 +58,7 @@ class Ntfy:
             messages.id_of(alarm),
             destination.options.get("click"),
         )
-        headers = [AGENT, JSON]
-        if destination.password is not None:
-            # A token has no user.
-            user = destination.user
-            basic = None if user is None else base64.b64encode(f"{user}:{destination.password}".encode()).decode()
-            given = f"Bearer {destination.password}" if basic is None else f"Basic {basic}"
-            headers.append((b"Authorization", given.encode()))
         server = url._replace(path=f"{path}/", query="", fragment="").geturl()
-        return await self._poster.post(server, headers, _encoder.encode(notification))
+        return await self._poster.post(
+            server, (AGENT, JSON, *authorization(destination)), _encoder.encode(notification)
+        )

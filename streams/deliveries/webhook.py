@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from streams.deliveries import messages
-from streams.deliveries.http import Poster
+from streams.deliveries.http import Poster, authorization
 from streams.deliveries.outcome import Outcome
 from topics.alarms.alarms import Alarm
 from topics.ports.alarms import Destination
@@ -50,6 +50,7 @@ class Webhooks:
         headers = (
             AGENT,
             JSON,
+            *authorization(destination),
             (b"webhook-id", id.encode()),
             (b"webhook-timestamp", str(timestamp).encode()),
             (b"webhook-signature", signature.encode()),

@@ -69,7 +69,7 @@ def test_webhook_has_documented_body_and_headers() -> None:
             "labels": {"floor": "2"},
             "begins_at": "2026-05-28T20:26:40.000Z",
             "ends_at": "2026-05-28T20:26:43.000Z",
-            "told": True,
+            "told_by_client": True,
             "tags": [{"name": "Smoke_detector", "probability": 0.9312}],
             "level": -21.4,
             "reason": None,
@@ -330,6 +330,15 @@ def test_ntfy_priority_and_user(given: str, priority: int) -> None:
     assert body["priority"] == priority
     assert (body["title"], body["tags"]) == ("smoke alarm", ["electric_plug"])
     assert body["message"] == "source.lost, it sent nothing for 60 s, 2026-05-28T20:26:40.000Z"
+
+
+def test_webhook_may_have_a_password_too() -> None:
+    receiver = HttpEngine(reply(b""))
+    sent(receiver, user="ann", password="päss")
+    sent(receiver, password="token")
+    both, token = (asked.headers["authorization"] for asked in receiver.asked)
+    assert base64.b64decode(both.removeprefix("Basic ")).decode() == "ann:päss"
+    assert token == "Bearer token"
 
 
 def test_connection_is_used_again() -> None:

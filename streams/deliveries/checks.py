@@ -1,0 +1,58 @@
+"""What a destination may be, before anything is sent to it."""
+
+import ipaddress
+from collections.abc import Callable, Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+from streams.deliveries.addresses import Resolver
+from streams.deliveries.ntfy import PRIORITIES
+from topics.errors import BadRequest
+from topics.ports.alarms import Destination
+
+
+def _is_page(text: str) -> bool:
+    return text.isprintable() and " " not in text and text.startswith(("https://", "http://"))
+
+
+def _is_topic(text: str) -> bool:
+    return bool(text.strip("/")) and text.isprintable() and not set(text) & set("#+")
+
+
+#: The options of each kind, with what their values must be.
+OPTIONS: Final[Mapping[str, Mapping[str, tuple[Callable[[str], bool], str]]]] = {
+    "webhook": {},
+    "ntfy": {
+        "priority": (PRIORITIES.__contains__, f"one of {', '.join(PRIORITIES)}"),
+        "click": (_is_page, "an http:// or https:// URL"),
+    },
+    "mqtt": {
+        "base": (_is_topic, "the beginning of a topic, without # and +"),
+        "discovery": (_is_topic, "the beginning of a topic, without # and +"),
+    },
+}
+
+
+def check(destination: Destination, resolver: Resolver) -> None:
+    """Check the options and the URL of a destination. A name may become private later: each delivery looks again.
+
+    Raises:
+        BadRequest: an option is not one of the kind, the topic of ntfy is missing, or a private address is refused.
+    """
+    known = OPTIONS[destination.kind]
+    for name, value in destination.options.items():
+        if name not in known:
+            others = f": there are {', '.join(known)}" if known else ", which has none"
+            raise BadRequest(f"options: {name!r} is no option of {destination.kind}{others}")
+        is_good, form = known[name]
+        if not is_good(value):
+            raise BadRequest(f"options: {name} must be {form}")
+    url = urlsplit(destination.url)
+    if destination.kind == "ntfy" and not url.path.strip("/"):
+        raise BadRequest("url: it needs the topic at its end, as https://ntfy.sh/TOPIC")
+    try:
+        address = ipaddress.ip_address(url.hostname or "")
+    except ValueError:
+        return
+    if not resolver.is_usable(address):
+        raise BadRequest(f"url: the address {address} is private, and the operator allows no private addresses")

@@ -89,12 +89,6 @@ class SqlAlarmSettings(Store):
         async with self._database.reading() as connection:
             return [self._destination(row) for row in await connection.execute(query)]
 
-    async def brokers(self) -> Sequence[Destination]:
-        """Return the MQTT brokers of all projects that are switched on."""
-        query = select(destinations).where(destinations.c.kind == "mqtt", destinations.c.enabled)
-        async with self._database.reading() as connection:
-            return [self._destination(row) for row in await connection.execute(query)]
-
     async def add_destination(self, destination: Destination) -> Destination:
         """Store a new destination under a new id; a webhook gets a secret."""
         secrets = (new_secret(),) if destination.kind == "webhook" else ()

@@ -5,7 +5,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import msgspec
 import structlog
@@ -16,11 +15,8 @@ from infra.db.alarm_settings import RULES, SqlAlarmSettings, stored_rule
 from infra.db.changes import last_change
 from infra.db.database import Database
 from infra.db.schema import alarm_rules
-from streams.deliveries.addresses import Resolver
-from streams.deliveries.deliverer import Deliverer
-from streams.deliveries.ntfy import PRIORITIES
 from topics.alarms.rules import StoredRule
-from topics.errors import BadRequest, ServiceError, Unavailable
+from topics.errors import ServiceError, Unavailable
 from topics.ports.alarms import Destination
 
 log = structlog.get_logger("infra.service")
@@ -81,7 +77,6 @@ class KnownDestinations:
 
     def __init__(self, database: Database) -> None:
         self._settings = SqlAlarmSettings(database)
-        self.brokers = self._settings.brokers
         self._known: TTLCache[str, Destination | None] = TTLCache(MOST_KEPT, KEPT_SECONDS)
 
     async def find(self, id: str) -> Destination | None:
@@ -95,32 +90,6 @@ class KnownDestinations:
     async def switch_off(self, id: str, fault: str) -> None:
         await self._settings.switch_off(id, fault)
         self._known.pop(id, None)
-
-
-class TestMessages:
-    """Implements the port `topics.ports.alarms.TestDelivery`."""
-
-    #: Options that each kind of destination takes.
-    OPTIONS: Final = {"webhook": (), "mqtt": ("base", "discovery"), "ntfy": ("priority", "click")}
-
-    def __init__(self, deliverer: Deliverer, resolver: Resolver) -> None:
-        self._resolver = resolver
-        self.test = deliverer.test
-
-    def check(self, destination: Destination) -> None:
-        kind, options, url = destination.kind, destination.options, urlsplit(destination.url)
-        for name in options:
-            if name not in self.OPTIONS[kind]:
-                takes = " and ".join(self.OPTIONS[kind]) or "none"
-                raise BadRequest(f"options: {name[:60]!r} is unknown; {kind} takes {takes}")
-        if options.get("priority", "1") not in PRIORITIES:
-            raise BadRequest("options: priority must be 1 to 5")
-        if kind == "ntfy" and not url.path.strip("/"):
-            raise BadRequest("url: the topic is missing: it is the path of the URL")
-        try:
-            self._resolver.check(url.hostname or "")
-        except OSError as error:
-            raise BadRequest(f"url: {error}, unless the operator allows others (EARSHOT_DELIVERY_NETWORKS)") from None
 
 
 class Unconnected:

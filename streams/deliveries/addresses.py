@@ -69,19 +69,6 @@ class Resolver:
                 continue
         return await connect(last)
 
-    def check(self, host: str) -> None:
-        """Check a host that is written as an address; names are looked up at each delivery.
-
-        Raises:
-            OSError: deliveries may not use it.
-        """
-        try:
-            address = ipaddress.ip_address(host)
-        except ValueError:
-            return
-        if not self._is_usable(address):
-            raise OSError(f"{host} is not a public address, and deliveries go to public addresses only")
-
     async def addresses(self, host: str) -> Sequence[str]:
         """Return the addresses of a host that may be used, one or more, as texts."""
         if (lookup := self._lookups.get(host)) is None:

@@ -134,16 +134,6 @@ async def test_brokers_of_all_projects_are_those_switched_on(database: Database)
     assert sorted(found, key=made.index) == [made[0], made[3]]
 
 
-async def test_brokers_of_all_projects_that_are_on_are_known(database: Database) -> None:
-    apes, bats = await project(database), await project(database, "bats")
-    settings, known = SqlAlarmSettings(database), KnownDestinations(database)
-    one = msgspec.structs.replace(HOOK, project=apes, kind="mqtt", url="mqtts://example.org", options={"base": "zoo"})
-    made = [await settings.add_destination(msgspec.structs.replace(one, project=each)) for each in (apes, bats)]
-    await settings.add_destination(msgspec.structs.replace(one, name="off", enabled=False))
-    await settings.add_destination(msgspec.structs.replace(HOOK, project=apes))
-    assert sorted(await known.brokers(), key=lambda one: one.project) == sorted(made, key=lambda one: one.project)
-
-
 async def test_replaced_secrets_sign_for_a_day(database: Database) -> None:
     clock = mock.Mock(return_value=0.0)
     apes, settings = await project(database), SqlAlarmSettings(database, clock)

@@ -84,9 +84,6 @@ class KnownDestinations:
             self._known[id] = await self._settings.find(id)
         return self._known.get(id)
 
-    async def brokers(self) -> Sequence[Destination]:
-        return await self._settings.brokers()
-
     async def switch_off(self, id: str, fault: str) -> None:
         await self._settings.switch_off(id, fault)
         self._known.pop(id, None)

@@ -42,17 +42,20 @@ def check(destination: Destination, resolver: Resolver) -> None:
     known = OPTIONS[destination.kind]
     for name, value in destination.options.items():
         if name not in known:
-            others = f": there are {', '.join(known)}" if known else ", which has none"
-            raise BadRequest(f"options: {name!r} is no option of {destination.kind}{others}")
+            takes = " and ".join(known) or "none"
+            raise BadRequest(f"options: {name[:60]!r} is unknown; {destination.kind} takes {takes}")
         is_good, form = known[name]
         if not is_good(value):
             raise BadRequest(f"options: {name} must be {form}")
     url = urlsplit(destination.url)
     if destination.kind == "ntfy" and not url.path.strip("/"):
-        raise BadRequest("url: it needs the topic at its end, as https://ntfy.sh/TOPIC")
+        raise BadRequest("url: the topic is missing: it is the path of the URL, as in https://ntfy.sh/TOPIC")
     try:
         address = ipaddress.ip_address(url.hostname or "")
     except ValueError:
         return
     if not resolver.is_usable(address):
-        raise BadRequest(f"url: the address {address} is private, and the operator allows no private addresses")
+        raise BadRequest(
+            f"url: {address} is not a public address, and deliveries go to public addresses only, unless the operator "
+            "allows others (EARSHOT_DELIVERY_NETWORKS)"
+        )

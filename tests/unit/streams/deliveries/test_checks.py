@@ -31,18 +31,26 @@ async def test_good_destination_passes(url: str, kind: str, options: dict[str, s
     assert await fault(url, kind, **options) is None
 
 
-PRIVATE = "is private, and the operator allows no private addresses"
+PRIVATE = (
+    "is not a public address, and deliveries go to public addresses only, unless the operator allows others "
+    "(EARSHOT_DELIVERY_NETWORKS)"
+)
 TOPIC = "must be the beginning of a topic, without # and +"
 
 
 @pytest.mark.parametrize(
     ("url", "kind", "options", "error"),
     [
-        ("http://192.168.1.4/", "webhook", {}, f"url: the address 192.168.1.4 {PRIVATE}"),
-        ("mqtt://[::1]", "mqtt", {}, f"url: the address ::1 {PRIVATE}"),
-        ("https://ntfy.sh/", "ntfy", {}, "url: it needs the topic at its end, as https://ntfy.sh/TOPIC"),
-        ("https://a.example/", "webhook", {"x": "1"}, "options: 'x' is no option of webhook, which has none"),
-        ("https://a.example/t", "ntfy", {"x": "1"}, "options: 'x' is no option of ntfy: there are priority, click"),
+        ("http://192.168.1.4/", "webhook", {}, f"url: 192.168.1.4 {PRIVATE}"),
+        ("mqtt://[::1]", "mqtt", {}, f"url: ::1 {PRIVATE}"),
+        (
+            "https://ntfy.sh/",
+            "ntfy",
+            {},
+            "url: the topic is missing: it is the path of the URL, as in https://ntfy.sh/TOPIC",
+        ),
+        ("https://a.example/", "webhook", {"x": "1"}, "options: 'x' is unknown; webhook takes none"),
+        ("https://a.example/t", "ntfy", {"x": "1"}, "options: 'x' is unknown; ntfy takes priority and click"),
         ("https://a.example/t", "ntfy", {"priority": "6"}, "options: priority must be one of 1, 2, 3, 4, 5"),
         ("https://a.example/t", "ntfy", {"click": "javascript:x"}, "options: click must be an http:// or https:// URL"),
         ("mqtt://a.example", "mqtt", {"base": "a/#"}, f"options: base {TOPIC}"),

@@ -127,7 +127,7 @@ ALARM: Final = Alarm(
     start_ms=28_000,
     end_ms=31_500,
     made_at=1_795_329_015_730,
-    tags=(("Smoke_alarm", 0.97),),
+    tags=(("Fire_smoke_alarm", 0.97),),
     deliveries=(Delivery(DESTINATION, "delivered", 1, 1_795_329_015_790, 200),),
 )
 SHOWN: Final = ShownAlarm.of(ALARM)

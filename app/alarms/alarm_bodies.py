@@ -129,7 +129,7 @@ class Judgement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 #: Examples.
-SMOKE: Final = AlarmRule("smoke alarm", tags=("Smoke_alarm",), duration=3.0, destinations=(DESTINATION,))
+SMOKE: Final = AlarmRule("smoke alarm", tags=("Fire_smoke_alarm",), duration=3.0, destinations=(DESTINATION,))
 NIGHT: Final = AlarmRule("glass at night", tags=("Glass_break",), during=TimeOfDay("22:00", "06:00", "Europe/Berlin"))
 SHOWN_SMOKE: Final = shown_rule(StoredRule(RULE, "", 1, SMOKE))
 SECRET: Final = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

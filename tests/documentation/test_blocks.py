@@ -85,6 +85,9 @@ SYSTEM: Final = "it changes the system: systemd, users, /opt, /var/lib"
 ENDLESS: Final = "it goes on until Ctrl-C"
 #: Blocks that cannot run here, by page and first line, with the reason.
 NOT_RUN: Final[dict[str, dict[str, str]]] = {
+    "docs/alarms.md": {
+        "earshot destinations test": "it needs ntfy.sh; tests/unit/streams/deliveries posts to a server of its own"
+    },
     "docs/contributing.md": {"make check": "it runs this test too, and takes hours"},
     "docs/engines.md": {
         "EARSHOT_SPEECH_URL=": ENGINES,

@@ -84,7 +84,7 @@ function Tags({ tags, known, onChange }) {
   };
   return html`<fieldset><legend>Any of these sounds</legend>
     <ul class="chips">${tags.map((name) => html`<li key=${name}>${tagName(name)} <button type="button" class="quiet" aria-label=${`Remove ${tagName(name)}`} onClick=${() => onChange(tags.filter((one) => one !== name))}>✕</button></li>`)}</ul>
-    <p class="filters"><label>Sound or class <input list="rule-tags" value=${text} placeholder="Smoke alarm" aria-describedby="rule-tags-hint"
+    <p class="filters"><label>Sound or class <input list="rule-tags" value=${text} placeholder="Fire smoke alarm" aria-describedby="rule-tags-hint"
         onInput=${(event) => add(event.target.value) || setText(event.target.value)} onKeyDown=${(event) => { if (event.key === "Enter") { event.preventDefault(); add(text); } }} /></label>
       <datalist id="rule-tags">${known.map((name) => html`<option value=${tagName(name)}></option>`)}</datalist></p>
     <p class="hint" id="rule-tags-hint" role="status">${text && !known.some((one) => tagName(one).toLowerCase().includes(text.trim().toLowerCase())) ? `The model knows no sound like “${text}”.` : "Type a part of its name, and choose one."}</p>

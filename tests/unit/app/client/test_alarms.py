@@ -73,7 +73,11 @@ def test_alarms_by_client(either: Client, house: House) -> None:
     kept(house)
     (alarm,) = either.alarms()
     assert either.list_alarms(count=1).entries == (alarm,)
-    assert (alarm.rule, alarm.source, alarm.tags) == ("smoke alarm", "kitchen", (sdk.AlarmTag("Smoke_alarm", 0.97),))
+    assert (alarm.rule, alarm.source, alarm.tags) == (
+        "smoke alarm",
+        "kitchen",
+        (sdk.AlarmTag("Fire_smoke_alarm", 0.97),),
+    )
     assert alarm.deliveries[0].state == "delivered"
     assert either.mark_alarm(alarm.session_id, alarm.sequence).false
     assert not either.mark_alarm(alarm.session_id, alarm.sequence, false=False).false
@@ -146,7 +150,7 @@ def test_secrets_of_webhooks_by_command(alarms: Callable[..., Any], house: House
 def test_alarms_by_command(alarms: Callable[..., Any], house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     kept(house)
     (listed,) = alarms("alarms")
-    assert (listed["rule"], listed["source"], listed["what"]) == ("smoke alarm", "kitchen", "Smoke_alarm 0.97")
+    assert (listed["rule"], listed["source"], listed["what"]) == ("smoke alarm", "kitchen", "Fire_smoke_alarm 0.97")
     assert alarms("alarms", "--false", listed["alarm"])["false"] == "false"
     event = sdk.LiveEvent("alarm", msgspec.json.encode(msgspec.to_builtins(house_alarm(house))))
     events = [sdk.LiveEvent("window", b"{}"), event, event]

@@ -77,6 +77,7 @@ class KnownDestinations:
 
     def __init__(self, database: Database) -> None:
         self._settings = SqlAlarmSettings(database)
+        self.brokers = self._settings.brokers
         self._known: TTLCache[str, Destination | None] = TTLCache(MOST_KEPT, KEPT_SECONDS)
 
     async def find(self, id: str) -> Destination | None:

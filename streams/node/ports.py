@@ -36,6 +36,7 @@ from topics.ports.lists import Coverage, ListQuery
 from topics.ports.pictures import Picture
 from topics.ports.sessions import SessionView, Windows
 from topics.sessions import rows as session_rows
+from topics.sessions.capture import CaptureTime, SourceNote
 from topics.sessions.records import Opened, SessionCommand
 from topics.sessions.rows import BLOCK_WINDOWS
 from topics.sessions.rules import SessionState
@@ -211,6 +212,12 @@ class SessionsPort(_Port):
                 pieces.append(Windows(position + begin, block.model, scores))
             position += BLOCK_WINDOWS
         return pieces
+
+    def time_of(self, session: str, position_ms: int) -> CaptureTime:
+        return self._readable(session).time_of(session, position_ms)
+
+    def notes(self, session: str, first: int, stop: int) -> Sequence[SourceNote]:
+        return self._readable(session).notes(session, first, stop)
 
     def embeddings(self, session: str, first: int, stop: int) -> Sequence[bytes]:
         store, number = self._readable(session), first // BLOCK_WINDOWS

@@ -1,6 +1,7 @@
 """The work of a node for its sessions: the fold of commands, the analyser, the writer of windows and the biller."""
 
 from collections.abc import Collection, Iterable
+from functools import partial
 from typing import Final
 
 import mode
@@ -21,6 +22,7 @@ from streams.sessions.audio import AudioCache
 from streams.sessions.biller import SessionBiller
 from streams.sessions.intake import SessionIntake
 from streams.sessions.listeners import Listeners
+from streams.sessions.source_watch import SourceWatch
 from streams.sessions.store import SessionStore
 from streams.sessions.window_writer import WindowWriter
 from streams.workers.workers import Workers
@@ -66,6 +68,7 @@ class SessionWorkload(Workload[SessionStore]):
             app, models, self.audio, self.serving, self.writer, self._fail, workers, options.directory
         )
         self.listeners = Listeners(self.analyser.taps, self.serving)
+        self.sources = SourceWatch(self.all_serving, partial(sender.append, COMMANDS))
         self.biller = SessionBiller(app, self.serving, ledger, self._metered)
 
     def on_init_dependencies(self) -> Iterable[mode.Service]:
@@ -95,6 +98,15 @@ class SessionWorkload(Workload[SessionStore]):
             early.work[id] = None
         if head.unmetered:
             early.unbilled[id] = None
+
+        if head.source is not None or (head.anchor is not None and head.anchor.told):
+            owner = self.owners.here.get(self.owners.number(id))
+            if owner is not None and owner.has_table:
+                owner.sessions.watched.add(id)
+
+    async def sweep(self) -> None:
+        await super().sweep()
+        self.sources.look()
 
     def take_work(self, changes: Changes) -> None:
         self.biller.ready.add(changes.unbilled)

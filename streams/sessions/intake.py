@@ -14,6 +14,7 @@ from streams.folding.draft import Draft
 from streams.folding.fold import Announce
 from streams.folding.head_store import HeadStore, above, audio_offsets
 from streams.sessions.audio import AudioCache
+from streams.sessions.store import SessionStore
 from topics import keys, record_codec
 from topics.folding import Arrival, Effect, Verdict, first_recent
 from topics.jobs.records import Accepted
@@ -76,6 +77,8 @@ class SessionIntake(Intake[SessionHead, SessionCommand]):
             super().carry_out(draft, id, effect, before, head)
         elif head is not None and head.anchor is not None:
             draft.put(keys.anchor_key(id, head.anchor.position_ms), encode(head.anchor))
+            if head.anchor.told:
+                _watch(draft, id)
 
     def answer(self, draft: Draft[SessionHead], id: str, command: SessionCommand, verdict: Verdict) -> None:
         """Resolve a verdict; accepted rules are logged first, since no record says at which window they begin."""
@@ -164,10 +167,19 @@ def _keep_note(draft: Draft[SessionHead], id: str, command: SourceNoted, arrival
     if head is None or head.source is None:
         return
     number, source = head.source.notes - 1, head.source
-    note = SourceNote(
-        number, source.event, source.at_ms, source.told, command.reason, chunk=head.next, offset=arrival.offset
-    )
-    draft.put(draft.store.row_key(id, keys.NOTE, number), encode(note))
+    key, place = draft.store.row_key(id, keys.NOTE, number), {"chunk": head.next, "offset": arrival.offset}
+    note = SourceNote(number, source.event, source.at_ms, source.told, command.reason, **place)
+    known = sessions.note(draft.get(key))
+    if known is not None and known.offset == arrival.offset:
+        # An earlier owner's analysis has come to it, and its head is not in the changelog.
+        note = known
+    draft.put(key, encode(note))
+    _watch(draft, id)
+
+
+def _watch(draft: Draft[SessionHead], id: str) -> None:
+    assert isinstance(draft.store, SessionStore)
+    draft.after(partial(draft.store.watched.add, id))
 
 
 def _write_note_again(draft: Draft[SessionHead], id: str, notes: int, offset: int) -> None:

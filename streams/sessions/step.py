@@ -26,6 +26,7 @@ from topics.errors import AudioError, EngineError, Unavailable
 from topics.folding import AudioRow
 from topics.hearing import parts_of
 from topics.media import Media
+from topics.sessions.capture import SourceNote
 from topics.sessions.records import Cursor, NewWindows, Opened
 from topics.sessions.rules import SessionHead, SessionState
 from topics.traces import StepSpans
@@ -119,7 +120,15 @@ class SessionSteps:
         if active.analysis is None:
             active.analysis = self._analysis(step)
             active.windows = head.windows
-        if not await self._fetch(step, active.analysis, shares):
+        limit = head.next
+        if head.has_unheard:
+            # A note's place is before the first window that its audio has a part in.
+            notes, come = store.notes(active.id, head.heard), max(head.cursor.chunks, active.analysis.taken)
+            if some := [note for note in notes if note.chunk <= come]:
+                await self._hear(step, some)
+                return 0.0
+            limit = min([limit, *(note.chunk for note in notes)])
+        if not await self._fetch(step, active.analysis, shares, limit):
             active.apart = True
             return 0.0
         if not step.chunks and not active.analysis.reading:
@@ -127,6 +136,12 @@ class SessionSteps:
                 return None
             step.last = True
         return step
+
+    async def _hear(self, step: SessionStep, notes: Sequence[SourceNote]) -> None:
+        """Write that the analysis has come to notes of the source, and return once readers see it."""
+        first, name = step.head.windows, step.opened.model or step.model.model_id
+        heard = tuple(msgspec.structs.replace(note, window=first) for note in notes)
+        await self._writer.write(step.active.id, NewWindows(first, name, b"", step.head.cursor, notes=heard))
 
     async def _model(self, opened: Opened) -> Manifest:
         """Return the manifest of the model with which the session was opened.
@@ -178,8 +193,10 @@ class SessionSteps:
             active.windows = head.windows
         return step
 
-    async def _fetch(self, step: SessionStep, analysis: WorkerSession, shares: bool) -> bool:
-        """Get the rows and audio of a stream's next chunks, as many as one step takes; return whether it did.
+    async def _fetch(self, step: SessionStep, analysis: WorkerSession, shares: bool, limit: int) -> bool:
+        """Get the rows and audio of a stream's next chunks below `limit`, as many as one step takes.
+
+        Return whether it did.
 
         From the log, take only chunks that one read returned: so sessions of a partition that are behind move through
         its log together, and it is read once.
@@ -189,8 +206,8 @@ class SessionSteps:
         head, store, declared, session = step.head, step.store, step.media, step.active.id
         first, number, chunks, size = analysis.taken, store.partition.number, list[bytes](), 0
         longest = self._workers.longest_step(step.active.project)
-        waiting = store.audio(session, first, min(head.next, first + STEP_CHUNKS))
-        if first < head.next and not waiting:
+        waiting = store.audio(session, first, min(limit, first + STEP_CHUNKS))
+        if first < limit and not waiting:
             raise LookupError(f"chunk {first} of {head.next} has no row")
         for place, row in enumerate(waiting):
             size += row.length
@@ -291,4 +308,5 @@ class SessionSteps:
         if step.last:
             return None
         analysis, is_sealed = step.active.analysis, step.head.state is SessionState.READONLY
-        return 0.0 if is_sealed or (analysis is not None and analysis.taken < step.head.next) else None
+        is_behind = step.head.has_unheard or (analysis is not None and analysis.taken < step.head.next)
+        return 0.0 if is_sealed or is_behind else None

@@ -32,6 +32,8 @@ class SessionStore(HeadStore[SessionHead]):
         self.coming: dict[str, tuple[int, Mapping[bytes, bytes]]] = {}
         #: Sessions with windows that the changelog has and this table not.
         self.behind: set[str] = set()
+        #: Sessions whose clients tell of their source, which may have ended since.
+        self.watched: set[str] = set()
 
     def read_head(self, id: str) -> SessionHead | None:
         head = rows.head(self.partition.get(self.row_key(id, keys.HEAD)))
@@ -101,10 +103,10 @@ class SessionStore(HeadStore[SessionHead]):
             return CaptureTime(anchor.at(position_ms), anchor.told)
         return CaptureTime((0 if head is None else head.opened_at) + position_ms, told=False)
 
-    def notes(self, session: str, first: int) -> Sequence[SourceNote]:
-        """Return what happened to the source of a session, from this note on."""
-        first_key, upper = self.row_key(session, keys.NOTE, first), above(self.row_key(session, keys.NOTE))
-        found = (rows.note(value) for _, value in self.partition.scan(first_key, upper))
+    def notes(self, session: str, first: int, stop: int = keys.LATEST_MS) -> Sequence[SourceNote]:
+        """Return the notes [first, stop) of a session's source, also those that the analysis has not come to."""
+        lower, upper = (self.row_key(session, keys.NOTE, number) for number in (first, stop))
+        found = (rows.note(value) for _, value in self.partition.scan(lower, upper))
         return [note for note in found if note is not None]
 
     def made(self, id: str) -> int:

@@ -180,12 +180,12 @@ def new_rows(store: SessionStore, session: str, head: SessionHead, new: NewWindo
         raise RecordError(f"block {number} holds {len(block.scores)} bytes before window {new.first}")
     model, scores, embeddings = block.model, block.scores + new.scores, block.embeddings + new.embeddings
     full = BLOCK_WINDOWS * new.tags
-    rows: dict[bytes, bytes] = {}
+    rows = {store.row_key(session, keys.NOTE, note.number): encode(note) for note in new.notes}
     while full and len(scores) >= full:
         kept = BLOCK_WINDOWS * len(embeddings) * new.tags // len(scores)
         rows[store.row_key(session, keys.RESULT, number)] = encode(Block(model, scores[:full], embeddings[:kept]))
         model, scores, embeddings, number = new.model, scores[full:], embeddings[kept:], number + 1
     rest = Block(model, scores, embeddings)
-    row = Newest(head.windows, head.cursor, head.finished, head.analysed_at, head.silent, rest)
+    row = Newest(head.windows, head.cursor, head.finished, head.analysed_at, head.silent, rest, head.heard)
     rows[store.row_key(session, keys.NEWEST)] = encode(row)
     return rows

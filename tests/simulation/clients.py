@@ -11,7 +11,7 @@ from tests.simulation.node import Node
 from topics import keys
 from topics.errors import NotOwned
 from topics.folding import Verdict
-from topics.sessions.records import Chunk, Deleted, Opened, Sealed, SessionCommand, SessionKind
+from topics.sessions.records import Chunk, Deleted, Opened, Sealed, SessionCommand, SessionKind, SourceNoted
 from topics.sessions.rows import BLOCK_WINDOWS
 from topics.sessions.rules import SessionState
 
@@ -23,6 +23,8 @@ STALE_SECONDS: Final = 6
 #: Share of the readers' looks at a node at what it stands by for.
 STANDBY_SHARE: Final = 0.2
 PROJECTS: Final = ("p0", "p1")
+#: A byte is a millisecond.
+AUDIO: Final = "audio/x-raw; rate=1000; format=u8"
 PATTERN: Final = keys.ALPHABET
 
 
@@ -34,6 +36,9 @@ class Session:
     kind: SessionKind
     project: str
     chunks: list[bytes] = field(default_factory=list)
+    #: When each chunk was captured (Unix ms), 0 if the client did not tell; and the reasons of its notes.
+    captured: list[int] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     sealed: bool = False
     deleted: bool = False
     #: Its deletion was confirmed by a 204.
@@ -160,6 +165,8 @@ class Client:
             if self._pace.finished:
                 break
             await self._pace.turn()
+            if kind == "stream" and chance.random() < 0.2:
+                await self._note(session)
             await self._chunk(session, number, keyed)
             await asyncio.sleep(chance.random() * 0.08)
         end = chance.random()
@@ -175,7 +182,7 @@ class Client:
             # Each attempt creates a session, as at the edge; one whose answer is lost belongs to no client.
             id = "".join(self._chance.choices(PATTERN, k=keys.ID_LENGTH))
             verdict = await self._attempt(
-                id, lambda command: Opened(command, kind, "audio/wav", project, 1000, 1000, model="model@0")
+                id, lambda command: Opened(command, kind, AUDIO, project, 1000, 1000, model="model@0")
             )
             if verdict is not None:
                 if verdict.status != 200:
@@ -191,10 +198,25 @@ class Client:
             repeated = self._again and not keyed and verdict.status == 409
             return (verdict.status == 200 or repeated) and verdict.next == number + 1
 
-        verdict = await self._submit(session, lambda command: Chunk(command, number, data, key), taken)
+        captured = self._chance.randrange(10**12) if self._chance.random() < 0.5 else 0
+        verdict = await self._submit(
+            session, lambda command: Chunk(command, number, data, key, captured=captured), taken
+        )
         if not taken(verdict):
             self._wrong(f"{session.id}: chunk {number} was refused: {verdict}")
         session.chunks.append(data)
+        session.captured.append(captured)
+
+    async def _note(self, session: Session) -> None:
+        reason = f"{len(session.notes)}"
+        verdict = await self._submit(
+            session,
+            lambda command: SourceNoted(command, "source.silent", 1, reason),
+            lambda verdict: verdict.status == 204,
+        )
+        if verdict.status != 204:
+            self._wrong(f"{session.id}: note {reason} was refused: {verdict}")
+        session.notes.append(reason)
 
     async def _seal(self, session: Session) -> None:
         verdict = await self._submit(session, Sealed, lambda verdict: verdict.status == 204)

@@ -17,7 +17,7 @@ from tests.simulation.store import Disk
 from topics import keys, record_codec
 from topics.catalog import CHANGELOG, TopicPartition
 from topics.ports.lists import ListQuery
-from topics.sessions.rules import SessionState
+from topics.sessions.rules import SessionHead, SessionState
 
 Wrong = Callable[[str], None]
 
@@ -33,7 +33,7 @@ def settled(session: Session, store: SessionStore) -> bool:
         return True
     if session.sealed:
         return head.finished and not head.unmetered
-    return head.cursor.chunks >= head.next
+    return head.cursor.chunks >= head.next and not head.has_unheard
 
 
 def compare(sessions: Iterable[Session], stores: Mapping[int, SessionStore], where: str, wrong: Wrong) -> None:
@@ -99,6 +99,26 @@ def _faults(session: Session, store: SessionStore) -> Iterable[str]:
         yield f"its scores are {scores.hex(' ', 4)}, and a reader saw {session.shown.hex(' ', 4)}"
     if session.sealed and not head.finished:
         yield "its analysis has no end"
+    if session.kind == "stream":
+        yield from _source_faults(session, store, head)
+
+
+def _source_faults(session: Session, store: SessionStore, head: SessionHead) -> Iterable[str]:
+    """Compare what the client told of its source: an attempt that it gave up may have noted it once more."""
+    notes = store.notes(session.id, 0)
+    if [note.number for note in notes] != list(range(len(notes))) or head.heard != len(notes):
+        yield f"it has heard {head.heard} of its notes {[note.number for note in notes]}"
+    told = [note for note in notes if note.told]
+    if list(dict.fromkeys(note.reason for note in told)) != session.notes:
+        yield f"its notes are {[note.reason for note in told]}, not {session.notes}"
+    if any(note.window != note.chunk for note in notes):
+        yield f"its notes come before other windows: {notes}"
+    position, told_at = 0, 0
+    for data, captured in zip(session.chunks, session.captured, strict=True):
+        told_at = captured or told_at
+        if told_at and store.time_of(session.id, position) != (told_at, True):
+            yield f"the audio at {position} ms is of {store.time_of(session.id, position)}, not {told_at}"
+        position, told_at = position + len(data), told_at and told_at + len(data)
 
 
 def _alike(scores: bytes) -> bytes:

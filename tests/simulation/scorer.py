@@ -3,8 +3,10 @@
 import asyncio
 import random
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
+
+import msgspec
 
 from streams.folding import retry
 from streams.node.tasks import Tasks
@@ -14,6 +16,7 @@ from streams.sessions.store import SessionStore
 from streams.sessions.window_writer import WindowWriter
 from streams.workers.process import StateLost
 from topics.errors import AudioError, NotOwned, Unavailable
+from topics.sessions.capture import SourceNote
 from topics.sessions.records import Cursor, NewWindows
 from topics.sessions.rules import SessionState
 
@@ -130,12 +133,24 @@ class Scorer:
                 self._known.pop(session, None)
         return retry.pause(failures)
 
+    async def _hear(self, session: str, progress: Progress, cursor: Cursor, notes: Sequence[SourceNote]) -> None:
+        first = progress.windows
+        heard = tuple(msgspec.structs.replace(note, window=first) for note in notes)
+        await self._writer.write(session, NewWindows(first, MODEL, b"", cursor, notes=heard))
+
     async def _step(self, session: str, store: SessionStore, progress: Progress) -> bool:
         head = store.head(session)
         if head is None or (head.kind == "file" and head.state is not SessionState.READONLY):
             return False
-        rows = store.audio(session, progress.taken, min(head.next, progress.taken + STEP_CHUNKS))
-        if progress.taken < head.next and not rows:
+        limit = head.next
+        if head.has_unheard:
+            notes = store.notes(session, head.heard)
+            if some := [note for note in notes if note.chunk <= progress.taken]:
+                await self._hear(session, progress, head.cursor, some)
+                return True
+            limit = min([limit, *(note.chunk for note in notes)])
+        rows = store.audio(session, progress.taken, min(limit, progress.taken + STEP_CHUNKS))
+        if progress.taken < limit and not rows:
             raise LookupError(f"chunk {progress.taken} of {head.next} has no row")
         if not rows and head.state is not SessionState.READONLY:
             return False
@@ -147,4 +162,4 @@ class Scorer:
         progress.taken = taken
         progress.windows += len(rows)
         progress.failures = progress.missing = 0
-        return bool(rows) and (progress.taken < head.next or head.state is SessionState.READONLY)
+        return bool(rows) and (progress.taken < head.next or head.has_unheard or head.state is SessionState.READONLY)

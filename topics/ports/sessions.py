@@ -13,6 +13,7 @@ from topics.media import Media
 from topics.ports.follower import Follower, Subscription
 from topics.ports.lists import Coverage, ListQuery
 from topics.ports.live import ProjectFollower, SoundTap
+from topics.sessions.capture import CaptureTime, SourceNote
 from topics.sessions.records import Opened, SessionCommand, Tuned
 from topics.sessions.rules import SessionHead
 
@@ -98,6 +99,12 @@ class Sessions(Protocol):
 
     def windows(self, session: str, first: int, count: int) -> Sequence[Windows]:
         """Return the existing windows of [first, first + count), in order."""
+
+    def time_of(self, session: str, position_ms: int) -> CaptureTime:
+        """Return when the audio at a position of a session was captured."""
+
+    def notes(self, session: str, first: int, stop: int) -> Sequence[SourceNote]:
+        """Return the existing notes [first, stop) of a session's source, in order."""
 
     def embeddings(self, session: str, first: int, stop: int) -> Sequence[bytes]:
         """Return the embeddings kept with windows [first, stop), as far as there are any."""

@@ -8,7 +8,9 @@ from topics.sessions.sounds import SoundRules
 
 
 def continues(head: SessionHead, new: NewWindows) -> bool:
-    """Return whether new windows follow those that a session has, so that none is missing or made twice."""
+    """Return whether new windows and notes follow those that a session has, so that none is missing or made twice."""
+    if new.notes and new.notes[0].number != head.heard:
+        return False
     return new.first == head.windows and new.cursor.chunks >= head.cursor.chunks
 
 
@@ -25,6 +27,7 @@ def grown(head: SessionHead, new: NewWindows, at: int) -> SessionHead:
             finished=new.final,
             analysed_at=at,
             silent=(*head.silent, *((first, stop) for first, stop in silent if first < stop)),
+            heard=head.heard + len(new.notes),
         )
     )
 

@@ -228,14 +228,19 @@ def _note_source(head: SessionHead, command: SourceNoted, arrival: Arrival) -> S
     if head.kind == "file":
         return Step(head, verdict=NO_SOURCE)
     told = command.seen < 0
-    # What the service noticed is over if a chunk came meanwhile.
-    if not told and command.seen != head.command:
+    if not told and not _is_so(head, command):
         return Step(head)
     source, is_too_many = noted(head.source, command.event, command.at or arrival.at, told, arrival.at)
     after = msgspec.structs.replace(head, source=source, noted=arrival.offset)
     if is_too_many:
         return Step(after, verdict=TOO_MANY_NOTES)
     return Step(after, (Effect.KEEP_REQUEST, Effect.WORK), Verdict(204, head.next))
+
+
+def _is_so(head: SessionHead, command: SourceNoted) -> bool:
+    """Return whether what the service noticed of a source is not noted yet, and no chunk came meanwhile."""
+    is_lost = head.source is not None and head.source.event == "source.lost"
+    return is_lost != (command.event == "source.lost") and (is_lost or command.seen == head.command)
 
 
 def _refuse_note(head: SessionHead, command: SourceNoted, arrival: Arrival) -> Step[SessionHead]:

@@ -8,7 +8,7 @@ from topics.choices import SoundRule
 from topics.geometry import Geometry
 from topics.hearing import Hearing
 from topics.records import Record
-from topics.sessions.capture import SourceEvent
+from topics.sessions.capture import SourceEvent, SourceNote
 from topics.sessions.sounds import DEFAULT, SoundRules
 
 SessionKind = Literal["stream", "file"]
@@ -177,6 +177,8 @@ class NewWindows(msgspec.Struct, frozen=True):
     embeddings: bytes = b""
     #: Windows from `first` on, as (first, end), that lie in gaps of a file; they are not billed.
     silent: tuple[tuple[int, int], ...] = ()
+    #: Notes of the source that come before these windows: the first that the analysis has not come to.
+    notes: tuple[SourceNote, ...] = ()
 
     @property
     def count(self) -> int:

@@ -93,9 +93,16 @@ class SessionHead(msgspec.Struct, frozen=True, array_like=True):
         return not self.ended and (self.cursor.chunks < self.next or self.state is SessionState.READONLY)
 
     @property
+    def has_unheard(self) -> bool:
+        """Whether notes of the source wait for the analysis to come to them."""
+        return self.source is not None and self.heard < self.source.notes and not self.ended
+
+    @property
     def analysable(self) -> bool:
-        """Whether the analyser has work: in a stream with each chunk, in a file once it is complete."""
-        return self.in_progress and (self.kind == "stream" or self.state is SessionState.READONLY)
+        """Whether the analyser has work: in a stream with each chunk and note, in a file once it is complete."""
+        if self.kind == "stream":
+            return self.in_progress or self.has_unheard
+        return self.in_progress and self.state is SessionState.READONLY
 
     @property
     def ending(self) -> bool:
@@ -132,7 +139,7 @@ class SessionHead(msgspec.Struct, frozen=True, array_like=True):
     @property
     def progress(self) -> int:
         """A number that grows with the analysis."""
-        return self.windows + self.cursor.chunks
+        return self.windows + self.cursor.chunks + self.heard
 
     def due(self, lifetime_ms: int) -> int:
         """Return the log time (ms) before which the session does not expire, as far as its commands say."""

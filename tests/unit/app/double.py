@@ -37,8 +37,9 @@ from topics.ports.lists import Coverage, ListQuery
 from topics.ports.live import BANDS, WindowSound
 from topics.ports.sessions import SessionView, Windows
 from topics.sessions.analysis_rules import grown, tuned
+from topics.sessions.capture import Anchor, CaptureTime, SourceNote
 from topics.sessions.commands import fold_command
-from topics.sessions.records import Chunk, Failed, NewWindows, Opened, SessionCommand, Tuned
+from topics.sessions.records import Chunk, Failed, NewWindows, Opened, SessionCommand, SourceNoted, Tuned
 from topics.sessions.rules import SessionHead, SessionState
 
 TAGS = ("Dog_bark", "Siren", "Speech", "Baby_cry", "Knock")
@@ -102,6 +103,9 @@ class Session(msgspec.Struct):
     chunks: list[bytes] = []
     receipts: dict[int, Receipt] = {}
     scores: bytearray = msgspec.field(default_factory=bytearray)
+    #: Anchors of capture times, the last first; and notes of the source.
+    anchors: list[Anchor] = []
+    notes: list[SourceNote] = []
 
 
 class MemoryItems:
@@ -286,6 +290,16 @@ class MemorySessions(MemoryItems):
     def graph(self, model: str) -> str | None:
         return GRAPH
 
+    def time_of(self, session: str, position_ms: int) -> CaptureTime:
+        known = self.sessions[session]
+        for anchor in known.anchors:
+            if anchor.position_ms <= position_ms:
+                return CaptureTime(anchor.at(position_ms), anchor.told)
+        return CaptureTime(known.opened.at + position_ms, told=False)
+
+    def notes(self, session: str, first: int, stop: int) -> Sequence[SourceNote]:
+        return self.sessions[session].notes[first:stop]
+
     def embeddings(self, session: str, first: int, stop: int) -> Sequence[bytes]:
         return self.kept[first:stop]
 
@@ -325,7 +339,9 @@ class MemorySessions(MemoryItems):
         if known is not None and not known.head.ended:
             there = known.head.windows - new.first
             new = msgspec.structs.replace(new, first=known.head.windows, scores=new.scores[there * len(TAGS) :])
-            known.head = grown(known.head, new, 0)
+            end, heard = new.first + new.count, known.head.heard
+            known.notes[heard:] = [msgspec.structs.replace(note, window=end) for note in known.notes[heard:]]
+            known.head = grown(known.head, msgspec.structs.replace(new, notes=tuple(known.notes[heard:])), 0)
             known.scores += new.scores
         self._wake(session)
 
@@ -342,6 +358,11 @@ class MemorySessions(MemoryItems):
             if Effect.KEEP_RECEIPT in effects:
                 known.receipts[len(known.chunks)] = Receipt(command.idempotency, arrival.digest)
             known.chunks.append(command.data)
+        if Effect.KEEP_ANCHOR in effects and known.head.anchor is not None:
+            known.anchors.insert(0, known.head.anchor)
+        if isinstance(command, SourceNoted) and effects and (source := known.head.source) is not None:
+            note = (len(known.notes), source.event, source.at_ms, source.told, command.reason)
+            known.notes.append(SourceNote(*note, chunk=known.head.next))
 
     def _wake(self, session: str) -> None:
         self.followers.wake(session)

@@ -27,7 +27,7 @@ from tests.unit.streams.sessions.studio import FILE, STREAM, Studio, pieces, pla
 from tests.waiting import until
 from topics.errors import EngineError, RecordError, Unavailable
 from topics.keys import new_id
-from topics.sessions.records import Chunk, Opened, Sealed
+from topics.sessions.records import Chunk, Opened, Sealed, SourceNoted
 
 ONE, TWO = "A" * 24, "B" * 24
 #: A float that is not a number, which the edge accepts from nobody.
@@ -340,3 +340,57 @@ async def test_steps_are_short_while_projects_compete(
             await studio.settle()
     last = studio.written[-1][0]
     assert len([session for session, _ in studio.written if session == last]) == steps
+
+
+# --- notes of the source --------------------------------------------------------------------------------------------
+
+
+def noted(studio: Studio, session: str) -> list[tuple[str | None, int]]:
+    """Return the reason of each note that the analysis has come to, and the window before which it is."""
+    return [(note.reason, note.window) for note in studio.store.notes(session, 0)][: studio.head(session).heard]
+
+
+async def test_note_keeps_its_place_in_audio_that_lags(tmp_path: Path) -> None:
+    """A step takes many chunks, but none beyond a note; the windows are as without notes."""
+    data = sound(6)
+    async with playing(tmp_path) as studio:
+        with lagging(studio):
+            await studio.send(ONE, STREAM, SourceNoted("n", "source.lost", 1, "a"))
+            for number, piece in enumerate(pieces(data)):
+                await studio.send(ONE, Chunk("c", number, piece))
+                if number in (3, 4):
+                    await studio.send(ONE, SourceNoted("n", "source.back", 1, f"b{number}"))
+            await studio.send(ONE, SourceNoted("n", "source.silent", 1, "c"), Sealed("s"))
+    assert noted(studio, ONE) == [("a", 0), ("b3", 3), ("b4", 4), ("c", 11)]
+    assert studio.scores(ONE) == truth(data)
+    assert studio.head(ONE).finished
+    heard = [new for _, new in studio.written if new.notes]
+    assert [len(new.scores) for new in heard] == [0] * len(heard), "each note has a step of its own"
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_note_of_an_idle_stream_is_heard_at_once(tmp_path: Path, restarts: bool) -> None:
+    async with playing(tmp_path) as studio:
+        await studio.send(ONE, STREAM, Chunk("c", 0, sound(1)))
+        await studio.settle()
+        if restarts:
+            await studio.stop()
+            studio.restart()
+            await studio.start()
+        await studio.send(ONE, SourceNoted("n", "source.lost", 1, "a"), SourceNoted("n", "source.back", 1, "b"))
+        await studio.settle()
+        assert noted(studio, ONE) == [("a", 1), ("b", 1)]
+        assert not studio.head(ONE).has_unheard
+        await studio.send(ONE, Chunk("d", 1, sound(1, 2)))
+    assert studio.scores(ONE) == truth(sound(1) + sound(1, 2))[: 3 * TAGS]
+
+
+async def test_note_before_the_first_sample_is_heard(tmp_path: Path) -> None:
+    """A chunk that completes no sample leaves the cursor at the beginning."""
+    async with playing(tmp_path) as studio:
+        await studio.send(ONE, STREAM, Chunk("c", 0, b"\x01"), SourceNoted("n", "source.silent", 1, "a"))
+        await studio.settle()
+        assert noted(studio, ONE) == [("a", 0)]
+        await studio.send(ONE, Chunk("d", 1, b"\x01" + sound(1)))
+        await studio.settle()
+    assert studio.head(ONE).windows == 1

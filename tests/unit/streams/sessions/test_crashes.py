@@ -1,6 +1,7 @@
 """Rows that the changelog missed in a crash are written again when the log is folded again."""
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 import pytest
@@ -10,12 +11,28 @@ from tests.unit.streams.sessions.world import BEGUN, IDLE_MS, SESSION, World
 from topics import keys
 from topics.choices import SoundRule
 from topics.sessions import commands
-from topics.sessions.records import Chunk, Deleted, Expired, Failed, Metered, Opened, Sealed, SessionCommand, Tuned
+from topics.sessions.records import (
+    Chunk,
+    Deleted,
+    Expired,
+    Failed,
+    Metered,
+    Opened,
+    Sealed,
+    SessionCommand,
+    SourceNoted,
+    Tuned,
+)
 
 OPENED = Opened("c", "stream", "audio/wav", "p", 1000, 500)
 A, B = Chunk("c", 0, b"a", b"k1"), Chunk("c", 1, b"b")
-#: A step of a session: a command that is folded, or chunks that are analysed.
-Event = SessionCommand | int
+#: Raw PCM of 1,000 bytes a second, whose client tells times.
+RAW = msgspec.structs.replace(OPENED, content_type="audio/x-raw; rate=1000; format=u8")
+TOLD = [Chunk("c", number, bytes(100), captured=BEGUN + number * 1000) for number in range(4)]
+LOST, BACK = SourceNoted("n", "source.lost", 7, "no answer"), SourceNoted("n", "source.back")
+HEAR: Final = "hear"
+#: A step of a session: a command that is folded, chunks that are analysed, or notes that the analysis comes to.
+Event = SessionCommand | int | str
 #: A session that is analysed and billed.
 FINISHED: Sequence[Event] = (OPENED, A, B, Sealed("c"), 2, 1, Metered("ledger", 2))
 
@@ -31,6 +48,8 @@ def live(world: World, *events: Event) -> None:
     for event in events:
         if isinstance(event, int):
             world.analyse(event)
+        elif isinstance(event, str):
+            world.hear()
         else:
             world.take(event)
 
@@ -49,6 +68,12 @@ def live(world: World, *events: Event) -> None:
         pytest.param([OPENED, A, B], [1, Failed("analysis", "damaged", 1)], id="failure"),
         pytest.param([OPENED, A, B, Sealed("c"), 2], [1, Metered("ledger", 2)], id="end and bill"),
         pytest.param([], [OPENED, A, 1, Tuned("t", SoundRule(2, 2)), B], id="rules behind a window"),
+        pytest.param([RAW], TOLD, id="times"),
+        pytest.param([RAW, *TOLD[:2]], TOLD[2:], id="later times"),
+        pytest.param([OPENED, A], [LOST], id="note"),
+        pytest.param([], [OPENED, LOST, HEAR, A, BACK, 1, HEAR, B], id="notes between windows"),
+        pytest.param([OPENED, LOST, HEAR], [A, 1, BACK, LOST, HEAR], id="later notes"),
+        pytest.param([RAW, *TOLD, LOST, 4, HEAR], [Deleted("c")], id="deletion with times and notes"),
         pytest.param([OPENED, A], [Deleted("c")], id="deletion"),
         pytest.param(FINISHED, [Deleted("c")], id="deletion of a finished session"),
         pytest.param([OPENED, A, B, 2], [Sealed("c"), 1, Deleted("c"), Metered("ledger", 2)], id="deletion and bill"),
@@ -113,3 +138,15 @@ def test_chunks_folded_after_their_windows_need_no_row() -> None:
     world.take(B)
     assert (world.head.next, world.head.windows, world.head.in_progress) == (2, 2, False)
     assert world.store.audio(SESSION, 0, 2) == []
+
+
+def test_note_that_was_heard_keeps_its_window_without_its_head() -> None:
+    """The row that says so may be in the changelog, and the head before it not."""
+    world, other = (committed(OPENED, A, 1) for _ in range(2))
+    live(other, LOST, HEAR)
+    for key in (world.store.row_key(SESSION, keys.NEWEST), world.store.row_key(SESSION, keys.NOTE, 0)):
+        world.partition.write({key: other.partition.rows[key]})
+    world.store.remember(SESSION, None)
+    world.take(LOST)
+    assert (world.head.heard, world.head.has_unheard) == (1, False)
+    assert [note.window for note in world.store.notes(SESSION, 0)] == [1]

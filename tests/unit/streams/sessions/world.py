@@ -10,6 +10,8 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Final
 
+import msgspec
+
 from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.fold import Changes
 from streams.log import StoredRecord
@@ -107,6 +109,12 @@ class World(PartitionWorld[SessionHead]):
         cursor = Cursor(stop, max(head.cursor.keep, stop - (stop > first)))
         new = NewWindows(head.windows, MODEL, packed, cursor, stop == first, TAGS)
         self.write(new)
+
+    def hear(self) -> None:
+        """Come to the notes of the source."""
+        head = self.head
+        notes = [msgspec.structs.replace(note, window=head.windows) for note in self.store.notes(SESSION, head.heard)]
+        self.write(NewWindows(head.windows, MODEL, b"", head.cursor, notes=tuple(notes)))
 
     def put(self, new: NewWindows) -> None:
         """Write windows that the changelog does not have yet."""

@@ -11,7 +11,8 @@ All rows are in one table, so that related rows share one write batch and one ch
     0x08 | project | 0x00 | state | 2^64 - 1 - time | job id                             a project's jobs
     0x09 | session id | number (8 bytes, big-endian)                                     an alarm
     0x0a | project | 0x00 | 2^64 - 1 - time (8 bytes) | session id | number              a project's alarms
-    0x0b | destination | 0x00 | due time | session id | number                           deliveries that are pending
+    0x0b | destination | 0x00 | due time | session id | number                           pending deliveries; without
+                                                                                         a destination: by their age
     0x00 | name                                                                          rows of the table itself
 
 so that a session is one range, its chunks and full blocks are ordered ranges, due sessions come first in the index, and
@@ -176,6 +177,37 @@ def place_of(key: bytes) -> bytes:
 def parse_list_place(key: bytes) -> tuple[int, str]:
     place = place_of(key)
     return LATEST_MS - int.from_bytes(place[:8], "big"), place[8:].decode("ascii")
+
+
+def alarm_key(session: str, number: int | None = None) -> bytes:
+    """Return the key of an alarm; without a number, of the mark that all of a session's are deleted."""
+    prefix = ALARM + session.encode("ascii")
+    return prefix if number is None else prefix + number.to_bytes(8, "big")
+
+
+def alarm_list_key(project: str, time_ms: int, session: str = "", number: int | None = None) -> bytes:
+    """Return the key of an alarm in its project's list, the newest first, or what such keys begin with."""
+    return ALARM_LIST + project.encode() + b"\0" + list_place(time_ms, session) + _end(number)
+
+
+def alarm_due_key(destination: str, time_ms: int, session: str = "", number: int | None = None) -> bytes:
+    """Return the key of a delivery by its next attempt, or what such keys begin with."""
+    return ALARM_DUE + destination.encode() + b"\0" + time_ms.to_bytes(8, "big") + session.encode() + _end(number)
+
+
+def _end(number: int | None) -> bytes:
+    return b"" if number is None else number.to_bytes(8, "big")
+
+
+def parse_alarm(key: bytes) -> tuple[str, int]:
+    """Return the session and the number in the key of an alarm or of an entry of its lists."""
+    return key[-8 - ID_LENGTH : -8].decode("ascii"), number_of(key)
+
+
+def parse_alarm_due(key: bytes) -> tuple[str, int]:
+    """Return the destination and the time in the key of a delivery."""
+    rest = -16 - ID_LENGTH
+    return key[1 : rest - 1].decode(), int.from_bytes(key[rest : rest + 8], "big")
 
 
 @lru_cache(16 * 1024)

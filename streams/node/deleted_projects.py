@@ -60,7 +60,7 @@ class DeletedProjects:
         for project, since in list(self._since.items()):
             if project in store.empty_projects:
                 continue
-            query, count = ListQuery(project), 0
+            query, count = ListQuery(project), await workload.remove_rest(store, project)
             while page := list(islice(store.listed(query), TOGETHER)):
                 ids = [entry.id for entry in page if store.takes_commands(entry.id)]
                 await asyncio.gather(*map(workload.remove, ids))

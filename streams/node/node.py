@@ -12,6 +12,7 @@ import structlog
 
 from streams import agents
 from streams.agents import NodeApp
+from streams.alarms.watcher import NoRules
 from streams.audio.decode import OpenFile
 from streams.folding.followers import Followers
 from streams.folding.presence import BEAT_SECONDS
@@ -37,6 +38,7 @@ from streams.tables.database import Databases
 from streams.workers.workers import Workers
 from topics.errors import Unavailable
 from topics.jobs.options import Service
+from topics.ports.alarms import Rules
 from topics.ports.health import Note, Reading
 from topics.ports.ledger import Ledger
 from topics.ports.stops import Stops
@@ -54,7 +56,7 @@ class Node(mode.Service):  # type: ignore[misc]
 
     `sessions` and `jobs` are the edge's ports. `open_file` opens recordings to draw. Without a `ledger`, costs are not
     recorded. Without a `membership`, this process owns all partitions. mode starts the parts in order and stops them in
-    reverse order. Without `stops`, stopped partitions wait for a restart.
+    reverse order. Without `stops`, stopped partitions wait for a restart. Without `rules`, no alarms are made.
     """
 
     mundane_level = "debug"
@@ -71,6 +73,7 @@ class Node(mode.Service):  # type: ignore[misc]
         ledger: Ledger | None = None,
         membership: Membership | None = None,
         stops: Stops | None = None,
+        rules: Rules | None = None,
     ) -> None:
         super().__init__()
         self.backend = backend
@@ -84,7 +87,7 @@ class Node(mode.Service):  # type: ignore[misc]
         self.sender = RecordSender(backend.writer, self.owners, options.part_bytes, options.share_bytes)
         self.followers = Followers()
         shared = (self.app, options, self.owners, self.sender, self.followers)
-        self.session_workload = SessionWorkload(*shared, models, backend, workers, ledger)
+        self.session_workload = SessionWorkload(*shared, models, backend, workers, ledger, rules or NoRules())
         listeners = self.session_workload.listeners
         self.job_workload = JobWorkload(*shared, backend, services, ledger, open_file, listeners)
         agents.analyse_sessions(self.app, self.session_workload.analyser)
@@ -104,6 +107,8 @@ class Node(mode.Service):  # type: ignore[misc]
         recordings, pictures = self.job_workload.recordings, self.job_workload.pictures
         of_jobs = (*ports, options.project_jobs, project_jobs, recordings, pictures)
         self.sessions, self.jobs = SessionsPort(*of_sessions), JobsPort(*of_jobs)
+        #: Implements `topics.ports.alarms.Outbox` and `Alarms`.
+        self.alarms = self.session_workload.outbox
         #: None if no other node can own a partition.
         self.standby: NodeStandby | None = None
         if not backend.exclusive:

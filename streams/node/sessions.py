@@ -8,6 +8,8 @@ import mode
 import structlog
 from faust import App
 
+from streams.alarms.outbox import AlarmOutbox, erase_project
+from streams.alarms.watcher import Watcher
 from streams.folding.fold import Changes
 from streams.folding.followers import Followers
 from streams.log import StretchReader
@@ -29,6 +31,7 @@ from streams.workers.workers import Workers
 from topics import keys
 from topics.catalog import COMMANDS
 from topics.errors import NotOwned
+from topics.ports.alarms import Rules
 from topics.ports.ledger import Ledger
 from topics.sessions.records import Deleted, Expired, Failed, Metered
 from topics.sessions.rules import SessionHead
@@ -57,13 +60,16 @@ class SessionWorkload(Workload[SessionStore]):
         reader: StretchReader,
         workers: Workers,
         ledger: Ledger | None,
+        rules: Rules,
     ) -> None:
         idle_ms = int(options.idle_seconds * 1000)
         super().__init__(owners, sender, followers, idle_ms, STANDSTILL_MS)
         self.audio = AudioCache(options.audio_cache_bytes, reader, self._needed)
         self.intake = SessionIntake(sender.verdicts, idle_ms, self.announce, self.audio)
         self.folds = {COMMANDS: self.intake}
-        self.writer = WindowWriter(self.serving, self.intake, self._may_show)
+        self.outbox = AlarmOutbox(self.serving, self.all_serving, self.for_reading, self.all_for_reading)
+        watcher = Watcher(rules, models, self.outbox.announce)
+        self.writer = WindowWriter(self.serving, self.intake, self._may_show, watcher=watcher)
         self.analyser = Analyser(
             app, models, self.audio, self.serving, self.writer, self._fail, workers, options.directory
         )
@@ -90,6 +96,13 @@ class SessionWorkload(Workload[SessionStore]):
     def store(self, owner: PartitionOwner) -> SessionStore:
         return owner.sessions
 
+    async def begin(self, owner: PartitionOwner) -> int:
+        self.add_future(self.outbox.begin(owner.sessions))
+        return await super().begin(owner)
+
+    async def remove_rest(self, store: SessionStore, project: str) -> int:
+        return await erase_project(store, project)
+
     def needed_audio(self, head: SessionHead) -> range:
         return range(0) if head.ended else head.audio
 
@@ -106,6 +119,7 @@ class SessionWorkload(Workload[SessionStore]):
 
     async def sweep(self) -> None:
         await super().sweep()
+        await self.outbox.sweep()
         self.sources.look()
 
     def take_work(self, changes: Changes) -> None:

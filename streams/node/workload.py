@@ -66,6 +66,9 @@ class Workload(mode.Service, ABC, Generic[S]):  # type: ignore[misc]
     def for_reading(self, id: str) -> S:
         return self.store(self.owners.for_reading(id))
 
+    def all_for_reading(self) -> list[S]:
+        return [self.store(owner) for owner in self.owners.all_for_reading()]
+
     def all_serving(self) -> list[S]:
         return [self.store(owner) for owner in self.owners.all_serving()]
 
@@ -203,6 +206,10 @@ class Workload(mode.Service, ABC, Generic[S]):  # type: ignore[misc]
     @abstractmethod
     async def remove(self, id: str) -> None:
         """Delete a session or job, as its client would."""
+
+    async def remove_rest(self, store: S, project: str) -> int:
+        """Delete what a partition has of a deleted project besides sessions and jobs; return its number."""
+        return 0
 
     @abstractmethod
     async def expire(self, id: str, due: int, seen: int) -> None:

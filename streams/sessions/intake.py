@@ -23,7 +23,7 @@ from topics.sessions import commands
 from topics.sessions import rows as sessions
 from topics.sessions.analysis_rules import tuned
 from topics.sessions.capture import Anchor, SourceNote
-from topics.sessions.records import Chunk, Failed, Opened, SessionCommand, SessionNote, SourceNoted, Tuned
+from topics.sessions.records import Chunk, Deleted, Failed, Opened, SessionCommand, SessionNote, SourceNoted, Tuned
 from topics.sessions.rules import SessionHead, SessionState
 
 #: Number of chunk digests remembered: some seconds of 2,000 microphones.
@@ -81,7 +81,12 @@ class SessionIntake(Intake[SessionHead, SessionCommand]):
                 _watch(draft, id)
 
     def answer(self, draft: Draft[SessionHead], id: str, command: SessionCommand, verdict: Verdict) -> None:
-        """Resolve a verdict; accepted rules are logged first, since no record says at which window they begin."""
+        """Resolve a verdict; accepted rules are logged first, since no record says at which window they begin.
+
+        Alarms outlive a session that expires, and not one that its client deletes.
+        """
+        if isinstance(command, Deleted):
+            self._erase_alarms(draft, id)
         if isinstance(command, Tuned) and verdict.status == HTTPStatus.NO_CONTENT:
             self.answer_logged(draft, draft.store.row_key(id, keys.RULES), command, verdict)
         else:
@@ -107,6 +112,10 @@ class SessionIntake(Intake[SessionHead, SessionCommand]):
         draft.put(key, encode(changed.tuned))
         draft.put_request_row(id, changed)
 
+    def _erase_alarms(self, draft: Draft[SessionHead], id: str) -> None:
+        assert isinstance(draft.store, SessionStore)
+        draft.store.alarms.erase(draft, id)
+
     def _note_digest(self, id: str, number: int, digest: bytes) -> None:
         self._digests[id, number] = digest
         if len(self._digests) > DIGESTS:
@@ -126,6 +135,8 @@ class SessionIntake(Intake[SessionHead, SessionCommand]):
                 self.keep_request(draft, id, command, arrival)
             case SourceNoted() if head.source is not None:
                 _write_note_again(draft, id, head.source.notes, arrival.offset)
+            case Deleted():
+                self._erase_alarms(draft, id)
             case Failed():
                 self.carry_out(draft, id, Effect.RECALL, head, head)
                 self.drop_audio(draft, id, head, head.audio)

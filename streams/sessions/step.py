@@ -7,13 +7,14 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from streams.audio.levels import SoundMeter
 from streams.models.loaded_models import LoadedModels
 from streams.models.manifest import Manifest
 from streams.models.own_sounds import widths
 from streams.sessions.audio import AudioCache
 from streams.sessions.files import DECODER_FREE, FileSessions, bytes_to_analyse
 from streams.sessions.store import SessionStore
-from streams.sessions.taps import Taps
+from streams.sessions.taps import Taps, window_sound
 from streams.sessions.warm import ActiveSession, WarmSessions
 from streams.sessions.window_writer import WindowWriter
 from streams.workers.messages import Answer, Beginning, ScoredWindows
@@ -244,7 +245,11 @@ class SessionSteps:
         active.apart = suspect or not is_short
         together, meter = not (active.apart or step.last), None
         if self._taps.watched:
-            meter = self._taps.meter(active.id, step.opened, bool(step.head.predicts))
+            meter = self._taps.meter(active.id, step.opened, bool(step.head.predicts), active.meter)
+        if self._writer.needs_level(step.opened):
+            active.meter = meter = meter or active.meter or SoundMeter()
+        else:
+            active.meter = None
         return active.analysis.ask(step.chunks, seconds, meter, last=step.last, together=together, alone=suspect)
 
     async def absorb(self, step: SessionStep, asked: Awaitable[Answer]) -> None:
@@ -283,11 +288,20 @@ class SessionSteps:
             rows = np.frombuffer(packed, np.uint8).reshape(-1, tags + size)
             packed, embeddings = rows[:, :tags].tobytes(), rows[:, tags:].tobytes()
         name, final = step.opened.model or step.model.model_id, step.last and new.error is None
+        levels = self._levels(step, range(new.first, new.first + count))
         written = self._writer.write(
-            active.id, NewWindows(new.first, name, packed, new.cursor, final, tags, embeddings, new.silent)
+            active.id,
+            NewWindows(new.first, name, packed, new.cursor, final, tags, embeddings, new.silent, levels=levels),
         )
         active.windows += count
         return written
+
+    def _levels(self, step: SessionStep, windows: range) -> tuple[float | None, ...]:
+        if step.active.meter is None:
+            return ()
+        about = step.active.meter, step.opened, bool(step.head.predicts)
+        sounds = [window_sound(*about, window) for window in windows]
+        return tuple([None if sound is None else sound.rms for sound in sounds])
 
     async def finish(self, step: SessionStep, written: Awaitable[None]) -> None:
         """Wait until readers see the windows of a step.

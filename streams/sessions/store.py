@@ -1,7 +1,11 @@
 """Reads the rows of one partition's sessions with their types."""
 
+from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
 
+from streams.alarms.alarm_rows import AlarmRows
+from streams.alarms.watcher import Watching
 from streams.folding.draft import ERASED_ROWS
 from streams.folding.head_store import HeadStore, PartitionTable, above
 from streams.folding.presence import Presence
@@ -12,6 +16,10 @@ from topics.sessions.capture import CaptureTime, SourceNote
 from topics.sessions.records import Opened
 from topics.sessions.rows import BLOCK_WINDOWS, Block
 from topics.sessions.rules import LISTED_STATES, SessionHead, SessionState
+
+#: Sessions whose rules of alarms are in memory: for all partitions of a node together, and the minimum for one.
+WATCHING: Final = 4096
+WATCHING_LEAST: Final = 256
 
 
 class SessionStore(HeadStore[SessionHead]):
@@ -34,6 +42,9 @@ class SessionStore(HeadStore[SessionHead]):
         self.behind: set[str] = set()
         #: Sessions whose clients tell of their source, which may have ended since.
         self.watched: set[str] = set()
+        self.alarms = AlarmRows(partition, self._is_open)
+        self._watching: OrderedDict[str, Watching] = OrderedDict()
+        self._watching_most = max(WATCHING_LEAST, WATCHING // partitions)
 
     def read_head(self, id: str) -> SessionHead | None:
         head = rows.head(self.partition.get(self.row_key(id, keys.HEAD)))
@@ -54,11 +65,29 @@ class SessionStore(HeadStore[SessionHead]):
     def remember(self, id: str, head: SessionHead | None) -> None:
         """Cache a decoded head, or drop it; drop the opening once its row is erased."""
         super().remember(id, head)
-        if head is None or (self.is_erased(head) and not head.unmetered):
-            self._openings.pop(id, None)
+        if head is None or self.is_erased(head):
+            self._watching.pop(id, None)
+            if head is None or not head.unmetered:
+                self._openings.pop(id, None)
 
     def on_eviction(self, id: str) -> None:
         self._openings.pop(id, None)
+
+    def _is_open(self, session: str) -> bool:
+        head = self.peek(session)
+        return head is not None and not self.is_erased(head)
+
+    def watching(self, session: str) -> Watching | None:
+        """Return what is in memory of the rules of alarms for a session."""
+        if (known := self._watching.get(session)) is not None:
+            self._watching.move_to_end(session)
+        return known
+
+    def watch(self, session: str, watching: Watching) -> None:
+        """Keep that, for the sessions that had windows last."""
+        self._watching[session] = watching
+        if len(self._watching) > self._watching_most:
+            self._watching.popitem(last=False)
 
     def is_erased(self, head: SessionHead) -> bool:
         return head.state is SessionState.DELETED

@@ -43,14 +43,16 @@ class Taps:
             if not meter.draws and opened.project not in self._projects:
                 del self._meters[id]
 
-    def meter(self, session: str, opened: Opened, predicts: bool) -> SoundMeter | None:
-        """Return the meter for a session's audio; None if nobody listens."""
+    def meter(
+        self, session: str, opened: Opened, predicts: bool, running: SoundMeter | None = None
+    ) -> SoundMeter | None:
+        """Return the meter for a session's audio, for a new listener the `running` one; None if nobody listens."""
         drawn = session in self._sessions
         if not drawn and opened.project not in self._projects:
             return None
         known = self._meters.get(session)
         if known is None:
-            known = self._meters[session] = opened, predicts, SoundMeter()
+            known = self._meters[session] = opened, predicts, running or SoundMeter()
             if len(self._meters) > MOST_METERS:
                 self._meters.popitem(last=False)
         known[-1].draws = drawn
@@ -61,11 +63,15 @@ class Taps:
         known = self._meters.get(session)
         if known is None:
             return None
-        opened, predicts, meter = known
-        count, hop = opened.window_ms // SEGMENT_MS, opened.hop_ms // SEGMENT_MS
-        if predicts:  # Windows with separate audio follow one another.
-            return meter.window(number * count, count, count)
-        return meter.window(number * hop, count, count if number == 0 else hop)
+        return window_sound(known[-1], known[0], known[1], number)
 
     def forget(self, session: str) -> None:
         self._meters.pop(session, None)
+
+
+def window_sound(meter: SoundMeter, opened: Opened, predicts: bool, number: int) -> WindowSound | None:
+    """Return the level and spectrogram of a window; None if unknown."""
+    count, hop = opened.window_ms // SEGMENT_MS, opened.hop_ms // SEGMENT_MS
+    if predicts:  # Windows with separate audio follow one another.
+        return meter.window(number * count, count, count)
+    return meter.window(number * hop, count, count if number == 0 else hop)

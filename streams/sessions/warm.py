@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from streams.audio.levels import SoundMeter
 from streams.models.manifest import Manifest
 from streams.processes.deaths import Deaths
 from streams.sessions.files import FileSessions, SessionFile
@@ -39,6 +40,8 @@ class ActiveSession(msgspec.Struct):
     #: Index of the next window to write.
     windows: int = 0
     ended: bool = False
+    #: Measures its level, if a rule of alarms needs it.
+    meter: SoundMeter | None = None
     #: Consecutive failed attempts, and those that count against the session because the service was available.
     retries: int = 0
     failures: int = 0

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from streams.alarms.watcher import Evaluated, Watcher
 from streams.folding.awaited_verdicts import settle
 from streams.folding.batch import write_draft
 from streams.folding.draft import Draft
@@ -21,7 +22,7 @@ from topics import keys
 from topics.errors import NotOwned, RecordError, Unavailable
 from topics.rows import encode
 from topics.sessions.analysis_rules import continues, grown
-from topics.sessions.records import NewWindows
+from topics.sessions.records import NewWindows, Opened
 from topics.sessions.rows import BLOCK_WINDOWS, Block, Newest
 from topics.sessions.rules import SessionHead
 
@@ -37,6 +38,8 @@ class _Coming(msgspec.Struct, eq=False):
     new: NewWindows
     at: int
     rows: Mapping[bytes, bytes]
+    #: What they change in the rules of alarms.
+    evaluated: Evaluated | None
     #: Called once readers see them, or with an error.
     shown: Callable[[Exception | None], None]
 
@@ -58,8 +61,9 @@ class WindowWriter:
         fold: Fold[SessionHead],
         may_show: Callable[[SessionStore], bool],
         later: Callable[[float, Callable[[], None]], object] = _later,
+        watcher: Watcher | None = None,
     ) -> None:
-        """Release audio and announce windows as `fold` does.
+        """Release audio and announce windows as `fold` does, and have the `watcher` evaluate rules of alarms.
 
         `may_show` returns whether the node may be read and the changelog is known to have no rows of a later owner; it
         raises NotOwned if the store's partition is elsewhere. `later` runs a callback after some seconds.
@@ -70,6 +74,7 @@ class WindowWriter:
         self._fold = fold
         self._may_show = may_show
         self._later = later
+        self._watcher = watcher
         self._coming: dict[str, _Coming] = {}
         #: What the changelog has and the tables not.
         self._logged: list[_Coming] = []
@@ -87,6 +92,7 @@ class WindowWriter:
             NotOwned: another node owns the partition.
             Unavailable: the partition is not ready.
             StateLost: the windows do not continue those of the session.
+            RecordError: a row of the session cannot be read.
         """
         store = self._store_of(session)
         head = store.head(session)
@@ -97,12 +103,19 @@ class WindowWriter:
             raise StateLost
         at = store.partition.now_ms()
         rows = new_rows(store, session, grown(head, new, at), new)
-        coming = _Coming(session, store, new, at, rows, shown)
+        evaluated = None if self._watcher is None else self._watcher.take(store, session, head, new, at)
+        if evaluated is not None:
+            rows = {**evaluated.rows, **rows}
+        coming = _Coming(session, store, new, at, rows, evaluated, shown)
         self._coming[session] = coming
         store.coming[session] = head.windows + new.count, rows
         # A session without a head would be a new one, whose first windows are made anew.
         first = None if new.first else store.row_key(session, keys.HEAD)
         store.partition.log_first(rows, partial(self._note, coming), first)
+
+    def needs_level(self, opened: Opened) -> bool:
+        """Return whether the level of a session's windows is asked for."""
+        return self._watcher is not None and self._watcher.needs_level(opened)
 
     def lose(self, partitions: Collection[int]) -> None:
         """Give up what is on its way in lost partitions; the next owners find it in the changelog."""
@@ -138,7 +151,7 @@ class WindowWriter:
             self._later(RETRY_SECONDS, self._show)
 
     def _show_some(self, store: SessionStore, some: list[_Coming]) -> None:
-        draft, fold, count = Draft(store), self._fold, 0
+        draft, fold, count, evaluated = Draft(store), self._fold, 0, list[Evaluated]()
         for coming in some:
             draft.begin()
             session, new = coming.session, coming.new
@@ -158,8 +171,13 @@ class WindowWriter:
             if after.unmetered:
                 fold.changes.unbilled[session] = None
             count += new.count
+            if coming.evaluated is not None:
+                evaluated.append(coming.evaluated)
         write_draft(draft, fold)
         self.windows += count
+        if self._watcher is not None:
+            for one in evaluated:
+                self._watcher.note(store, one)
         for coming in some:
             self._end(coming)
 

@@ -15,7 +15,7 @@ from streams.tables.database import TableDatabase, TableSnapshot
 from topics.catalog import CHANGELOG, KEEP_TOMBSTONES_MS
 from topics.errors import RecordError
 from topics.folding import Folded
-from topics.keys import AUDIO, EPOCH, HEAD, ID_LENGTH, JOB, NEWEST, POSITIONS, SESSION, is_head
+from topics.keys import ALARM, AUDIO, EPOCH, HEAD, ID_LENGTH, JOB, NEWEST, POSITIONS, SESSION, is_head
 
 #: A table is too old once it has been behind its changelog for this share of the tombstones' lifetime.
 FRESH_SHARE: Final = 0.5
@@ -174,7 +174,7 @@ class PartitionRows:
 
     def write_again(self, keys: Sequence[bytes], logged: Callable[[], None] | None = None) -> None:
         """Log the current rows again, to supersede late records of another writer; then call `logged`."""
-        rows = {key: self._coming.get(key) or self.get(key) for key in keys}
+        rows = {key: self._coming[key] if key in self._coming else self.get(key) for key in keys}
         self._writer.append_rows(CHANGELOG, self.number, rows, self.epoch, logged)
 
     def begin(self, epoch: int, offset: int, at_ms: int) -> None:
@@ -205,7 +205,7 @@ class PartitionRows:
         Heads come before deletions of their rows: a stand-by in between would have a session without its windows.
         """
         unlogged = {key for _, note in self._notes() for key in _keys.decode(note)}
-        heads = {key[:PREFIX] + HEAD for key in unlogged}
+        heads = {key[:PREFIX] + HEAD for key in unlogged if key[:1] in (SESSION, JOB)}
         self.write_again(sorted({*self.applied.stale, *heads, *unlogged}))
 
     def _notes(self) -> Iterable[tuple[bytes, bytes]]:
@@ -357,7 +357,7 @@ def _note_key(number: int) -> bytes:
 
 def _has_content(key: bytes) -> bool:
     """Return whether a row has something of a session or job, other than references to its audio."""
-    return len(key) > PREFIX and key[:1] in (SESSION, JOB) and key[PREFIX : PREFIX + 1] != AUDIO
+    return len(key) > PREFIX and (key[:1] == ALARM or (key[:1] in (SESSION, JOB) and key[PREFIX : PREFIX + 1] != AUDIO))
 
 
 def encode_positions(positions: Mapping[str, int], at_ms: int = 0) -> bytes:

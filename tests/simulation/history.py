@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from streams.sessions.store import SessionStore
 from streams.tables.partition_rows import PREFIX
-from tests.simulation import accidents
+from tests.simulation import accidents, alarms
 from tests.simulation.clients import Client, Pace
 from tests.simulation.loop import Stuck
 from tests.simulation.model import changelog, compare, compare_standby, rebuilt, settled
@@ -19,7 +19,7 @@ from tests.simulation.node import Node
 from tests.simulation.store import Disk
 from tests.simulation.world import World, enter, leave
 from topics.catalog import COMMANDS
-from topics.keys import AUDIO, EPOCH, SESSION
+from topics.keys import ALARM, AUDIO, EPOCH, SESSION
 
 #: The machine of each node: the first two are lanes of one.
 MACHINES: Final = ("left", "left", "right")
@@ -155,7 +155,9 @@ class History:
         if len(stores) < PARTITIONS:
             return False
         number_of = self.nodes[0].owners.number
-        return all(settled(session, stores[number_of(session.id)]) for session in self.sessions)
+        return all(settled(session, stores[number_of(session.id)]) for session in self.sessions) and not any(
+            map(alarms.pending, stores.values())
+        )
 
     def _noted(self) -> bool:
         """Return whether everything folded is on the changelog; late writes follow slightly later."""
@@ -175,12 +177,14 @@ class History:
         cluster = self.world.cluster
         cluster.compact(0, 0)
         compare(self.sessions, stores, "read through the owners", self.world.wrong)
+        for fault in alarms.lost(self.sessions, stores, self.world.received):
+            self.world.wrong(fault)
         deleted = {session.id.encode() for session in self.sessions if session.deleted}
         for number in range(PARTITIONS):
             for record in cluster.topics[changelog(number)].records:
                 key = record.key or b""
                 # A reference to audio tells nothing of it.
-                content = key[:1] == SESSION and key[PREFIX : PREFIX + 1] != AUDIO
+                content = key[:1] == ALARM or (key[:1] == SESSION and key[PREFIX : PREFIX + 1] != AUDIO)
                 if content and record.value is not None and key[1:PREFIX] in deleted:
                     self.world.wrong(f"the changelog of partition {number} keeps {key!r}, which was deleted")
         disk = Disk(self.world.threads, self.world.chance)

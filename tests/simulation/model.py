@@ -10,6 +10,7 @@ from streams.node.owner import PartitionOwner
 from streams.node.sessions import SessionWorkload
 from streams.sessions.store import SessionStore
 from streams.tables.partition_rows import PartitionRows
+from tests.simulation import alarms
 from tests.simulation.clients import PROJECTS, Session, shown
 from tests.simulation.log import Stored, Topic
 from tests.simulation.scorer import TAGS, window
@@ -69,7 +70,7 @@ def compare_standby(
 
 def rows_left(session: Session, store: SessionStore) -> int:
     prefix = store.prefix(session.id)
-    return sum(1 for _ in store.partition.scan(prefix, above(prefix)))
+    return sum(1 for _ in store.partition.scan(prefix, above(prefix))) + alarms.rows_of(session.id, store)
 
 
 def _faults(session: Session, store: SessionStore) -> Iterable[str]:
@@ -101,6 +102,7 @@ def _faults(session: Session, store: SessionStore) -> Iterable[str]:
         yield "its analysis has no end"
     if session.kind == "stream":
         yield from _source_faults(session, store, head)
+    yield from alarms.faults(session, store)
 
 
 def _source_faults(session: Session, store: SessionStore, head: SessionHead) -> Iterable[str]:

@@ -11,6 +11,8 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from streams.agents import NodeApp
+from streams.alarms.outbox import AlarmOutbox
+from streams.alarms.watcher import Watcher
 from streams.folding.fold import Fold
 from streams.folding.followers import Followers
 from streams.jobs.job_intake import JobIntake
@@ -32,6 +34,7 @@ from streams.sessions.intake import SessionIntake
 from streams.sessions.store import SessionStore
 from streams.sessions.window_writer import WindowWriter
 from streams.tables.partition_rows import PartitionRows
+from tests.simulation.alarms import Deliveries, Rules
 from tests.simulation.librdkafka import ReadingLink
 from tests.simulation.log import Link
 from tests.simulation.loop import Process
@@ -64,7 +67,10 @@ class Sessions(SessionWorkload):
         limit = 1 if chance.random() < 0.2 else 2**20
         self.audio = AudioCache(limit, backend, self._needed, clock=node.world.loop.time)
         self.intake = SessionIntake(sender.verdicts, LIFETIME_MS, self.announce, self.audio)
-        self.writer = WindowWriter(self.serving, self.intake, self._may_show)
+        self.outbox = AlarmOutbox(self.serving, self.all_serving, self.for_reading, self.all_for_reading)
+        rules = Rules()
+        watcher = Watcher(rules, rules, self.outbox.announce)
+        self.writer = WindowWriter(self.serving, self.intake, self._may_show, watcher=watcher)
         self.folds: dict[str, Fold[Any]] = {
             COMMANDS: self.intake,
             # No client sends jobs.
@@ -74,6 +80,7 @@ class Sessions(SessionWorkload):
         self.analyser: Any = Scorer(self.serving, self.audio, self.writer, self._fail, chance, node.tasks)
         self.listeners: Any = SimpleNamespace(note=lambda changed: None)
         self.biller = SessionBiller(APP, self.serving, None, self._metered)
+        self.deliveries = Deliveries(self.outbox, node.world.received, node.world.loop.now)
 
     async def bill(self) -> None:
         async for ids in self.biller.ready:
@@ -153,6 +160,7 @@ class Node:
     async def _start(self, backend: KafkaBackend) -> None:
         await backend.start(self.partitions)
         self.tasks.spawn(self.sessions.bill(), "biller")
+        self.tasks.spawn(self.sessions.deliveries.run(), "deliveries")
         await self.partitions.start()
 
     def _fail(self) -> None:

@@ -12,6 +12,7 @@ from tests.simulation.loop import SimulatedLoop
 from tests.simulation.threads import Threads
 
 if TYPE_CHECKING:
+    from tests.simulation.alarms import Received
     from tests.simulation.node import Node
 
 EPOCH_MS: Final = 1_700_000_000_000
@@ -29,6 +30,8 @@ class World:
         self.group = Group(self.loop, self.cluster)
         #: By URL.
         self.nodes: dict[str, Node] = {}
+        #: The alarms that destinations received.
+        self.received: Received = {}
         #: What went wrong.
         self.wrongs: list[str] = []
 

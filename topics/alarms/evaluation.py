@@ -64,14 +64,14 @@ class Watched(msgspec.Struct, frozen=True, array_like=True):
     to: int = 0
     #: Sequence of the next alarm: a row with this one or a higher one was not made yet.
     next: int = 0
-    #: Number of the first note that was not evaluated.
+    #: Notes below it were evaluated.
     notes: int = 0
     #: By the id of the rule; without those that stand at their beginning.
     rules: dict[str, Standing] = {}
 
 
 class Heard(NamedTuple):
-    """Consecutive windows of a session, and the notes of its source that were not evaluated yet."""
+    """Consecutive windows of a session, and the notes of its source that come before, between or after them."""
 
     #: Number of the first window.
     first: int
@@ -135,7 +135,6 @@ class Watch:
             lowest[place] = min(lowest[place], lower)
         self.lowest = bytes(lowest)
         self.is_restless = any(one.is_restless for one in self.rules)
-        self.hears_notes = any(one.rule.when == "source" for one in self.rules)
 
     def _compiled(self, rules: Sequence[StoredRule], classes: Classes) -> Iterator[Rule]:
         place = {tag: number for number, tag in enumerate(self.tags)}
@@ -180,7 +179,7 @@ def evaluate(
 ) -> tuple[Watched | None, list[Alarm]]:
     """Return the row after the windows and notes, None if nothing changed, and the alarms, made at a log time (ms).
 
-    Windows below `before.to` were evaluated, and are skipped.
+    Windows below `before.to` and notes below `before.notes` were evaluated, and are skipped.
     """
     runs = any(one.since is not None for one in before.rules.values())
     count = len(heard.scores) // len(watch.tags)
@@ -217,9 +216,7 @@ class _Evaluation:
 
     def run(self) -> None:
         first, rules = max(self._heard.first, self._before.to), self._watch.rules
-        notes = list(self._heard.notes)
-        while notes and notes[0].window < first:
-            self._notes = notes.pop(0).number + 1
+        notes = [note for note in self._heard.notes if note.number >= self._before.notes]
         for window in range(first, self._end):
             while notes and notes[0].window <= window:
                 self._take_note(notes.pop(0))
@@ -238,7 +235,7 @@ class _Evaluation:
 
     def row(self) -> Watched | None:
         """Return the new row, None if it says what the last one does."""
-        if self._standings == self._first and self._notes == self._before.notes:
+        if self._standings == self._first:
             return None
         rules = {one.id: now for one in self._watch.rules if (now := self._standings[one.id]) != one.fresh}
         sequence = self._before.next + len(self.alarms)

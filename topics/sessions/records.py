@@ -179,6 +179,8 @@ class NewWindows(msgspec.Struct, frozen=True):
     silent: tuple[tuple[int, int], ...] = ()
     #: Notes of the source that come before these windows: the first that the analysis has not come to.
     notes: tuple[SourceNote, ...] = ()
+    #: Level (dBFS) of each window, None if unknown; () if nobody asked for it.
+    levels: tuple[float | None, ...] = ()
 
     @property
     def count(self) -> int:

@@ -32,9 +32,11 @@ class MemoryPartition:
         self.waiting: list[Callable[[], None]] = []
         #: Whether nothing has to wait.
         self.is_prompt = False
+        #: The log time (ms).
+        self.at = 0
 
     def now_ms(self) -> int:
-        return 0
+        return self.at
 
     def log_first(
         self, rows: Mapping[bytes, bytes | None], logged: Callable[[], None], head: bytes | None = None

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from streams.agents import NodeApp, analyse_sessions
+from streams.alarms.watcher import Watcher
 from streams.audio.analysis import Analysis
 from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.fold import Changes
@@ -27,6 +28,8 @@ from tests.unit.streams.audio.engines import TAGS, Fingerprint
 from tests.unit.streams.sessions.rows import MemoryPartition, delivered, fold
 from tests.unit.streams.workers import double
 from tests.waiting import until
+from topics.alarms.alarms import Alarm
+from topics.alarms.rules import StoredRule
 from topics.catalog import TopicPartition
 from topics.errors import Unavailable
 from topics.geometry import SESSIONS
@@ -95,6 +98,9 @@ class Studio:
         self.written: list[tuple[str, NewWindows]] = []
         self.failed: list[tuple[str, Failed]] = []
         self.refusals: list[Exception] = []
+        #: Rules of alarms, and the alarms they made.
+        self.rules: Sequence[StoredRule] = ()
+        self.alarms: list[Alarm] = []
         #: How many records of failures the log still refuses.
         self.failures_refused = 0
         self.restart()
@@ -103,7 +109,8 @@ class Studio:
         """Drop everything that a process holds in memory."""
         self.store = SessionStore(self.partition)
         self.intake = SessionIntake(Verdicts(), 1000, self._announce, self.audio)
-        self.writer = WindowWriter(lambda session: self.store, self.intake, lambda store: True)
+        watcher = Watcher(self, self.models, self.alarms.extend)
+        self.writer = WindowWriter(lambda session: self.store, self.intake, lambda store: True, watcher=watcher)
         self.put, self.writer.put = self.writer.put, self._put  # type: ignore[method-assign]
         self.workers = Workers(self.count, self.fork, self.deadlines)
         self.app = NodeApp()
@@ -119,6 +126,9 @@ class Studio:
         )
         analyse_sessions(self.app, self.analyser)
         self.agents = Agents(self.app, self.workers, self.analyser)
+
+    def of(self, project: str) -> Sequence[StoredRule]:
+        return self.rules
 
     @property
     def ended(self) -> list[BaseException]:

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from streams.alarms.watcher import Watcher
 from streams.folding.awaited_verdicts import Verdicts
 from streams.folding.fold import Changes
 from streams.log import StoredRecord
@@ -23,12 +24,16 @@ from tests.unit.streams.folding.world import PartitionWorld
 from tests.unit.streams.sessions.rows import delivered
 from tests.unit.streams.sessions.studio import Commands
 from topics import keys, rows
+from topics.alarms.alarms import Alarm
+from topics.alarms.rules import StoredRule
+from topics.alarms.tags import Classes
 from topics.folding import AudioRow
 from topics.sessions.records import Cursor, NewWindows, Opened, SessionCommand
 from topics.sessions.rules import SessionHead
 
 SESSION: Final = "S" * 24
-TAGS: Final = 3
+TAG_NAMES: Final = ("Dog", "Cat", "Siren")
+TAGS: Final = len(TAG_NAMES)
 MODEL: Final = "model@00000000"
 IDLE_MS: Final = 3_600_000
 BEGUN: Final = 1_700_000_000_000
@@ -47,7 +52,8 @@ class World(PartitionWorld[SessionHead]):
     #: Whether rows that are left are deleted at once.
     tidies = True
 
-    def __init__(self) -> None:
+    def __init__(self, rules: Sequence[StoredRule] = ()) -> None:
+        self.rules = rules
         self.log: list[StoredRecord] = []
         super().__init__()
 
@@ -58,10 +64,24 @@ class World(PartitionWorld[SessionHead]):
         self.announced: list[Changes] = []
         self.intake = SessionIntake(self.verdicts, self.idle_ms, self._announce, self.audio)
         self.may_show = True
-        self.writer = WindowWriter(lambda session: self.store, self.intake, lambda store: self.may_show, self._later)
+        #: Alarms that subscribers were told of.
+        self.made: list[Alarm] = []
+        watcher = Watcher(self, self, self.made.extend)
+        self.writer = WindowWriter(
+            lambda session: self.store, self.intake, lambda store: self.may_show, self._later, watcher
+        )
         self._delayed: list[Callable[[], None]] = []
         #: What the writer's callers were told.
         self.told: list[Exception | None] = []
+
+    def of(self, project: str) -> Sequence[StoredRule]:
+        return self.rules
+
+    def tags(self, model: str) -> Sequence[str]:
+        return TAG_NAMES
+
+    def classes(self, model: str) -> Classes:
+        return {}
 
     def _later(self, seconds: float, call: Callable[[], None]) -> None:
         self._delayed.append(call)

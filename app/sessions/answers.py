@@ -26,6 +26,11 @@ SessionId = Annotated[
 SessionError = Annotated[str, Meta(description="Why the audio cannot be analysed; absent if it can.")]
 
 
+CapturedAt = Annotated[
+    Time | UnsetType, Meta(description="When the audio at `start_time` was captured, if a client told times.")
+]
+
+
 class SessionRefs(msgspec.Struct, frozen=True):
     """The state of a session."""
 
@@ -106,6 +111,13 @@ class LatestClient(msgspec.Struct, frozen=True):
     version: str
 
 
+class SourceFault(msgspec.Struct, frozen=True):
+    """What is wrong with the source of a session."""
+
+    state: Annotated[Literal["lost", "silent"], Meta(description="No audio comes, or only digital silence.")]
+    since: Time
+
+
 class SessionEntry(msgspec.Struct, frozen=True):
     """A session in a list."""
 
@@ -119,6 +131,8 @@ class SessionEntry(msgspec.Struct, frozen=True):
     seconds: Annotated[float, Meta(ge=0, description="Seconds of audio that were analysed.")]
     in_progress: Annotated[bool, Meta(description="True while uploaded chunks wait for inference.")]
     error: SessionError | UnsetType = UNSET
+    metadata: Annotated[dict[str, str] | UnsetType, Meta(description="The client's own notes, if any.")] = UNSET
+    source: Annotated[SourceFault | UnsetType, Meta(description="Absent if nothing is wrong, or known.")] = UNSET
 
 
 class LiveSession(SessionEntry, frozen=True, kw_only=True):
@@ -165,6 +179,7 @@ class LiveWindow(_NumberedWindow, frozen=True, kw_only=True):
     ]
     level: Annotated[Level | UnsetType, Meta(description="Absent if nobody listened, or it was evicted.")] = UNSET
     strip: Annotated[Strip | UnsetType, Meta(description="Absent if not requested, or if `level` is absent.")] = UNSET
+    captured_at: CapturedAt = UNSET
 
 
 class LiveEnd(msgspec.Struct, frozen=True):

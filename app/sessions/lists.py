@@ -1,18 +1,18 @@
 """The list of a project's sessions."""
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from app.cluster.lists import MissingPart
 from app.http.call import Call
 from app.http.replies import Reply
-from app.sessions.answers import SessionEntry, SessionPage
+from app.sessions.answers import SessionEntry, SessionPage, SourceFault
 from app.sessions.examples import DAMAGED, LIST_TOKEN, LISTED
 from app.sessions.session_context import SessionContext
 from app.sessions.socket_messages import shown_state
 from app.shared_descriptions import listing
 from topics.geometry import seconds
 from topics.ports.sessions import SessionView
-from topics.sessions.rules import LISTED_STATES
+from topics.sessions.rules import LISTED_STATES, SessionHead, SessionState
 from topics.times import iso_time
 
 
@@ -49,4 +49,14 @@ def listed_session(time_ms: int, session: str, view: SessionView) -> SessionEntr
         in_progress=head.in_progress,
         # Some clients treat any `error`, even null, as an error.
         error=UNSET if head.error is None else head.error,
+        metadata=opened.metadata or UNSET,
+        source=_source_fault(head),
     )
+
+
+def _source_fault(head: SessionHead) -> SourceFault | UnsetType:
+    """Return what is wrong with the source of an open session."""
+    source = head.source
+    if source is None or source.event == "source.back" or head.state is not SessionState.WRITABLE:
+        return UNSET
+    return SourceFault("lost" if source.event == "source.lost" else "silent", iso_time(source.at_ms))

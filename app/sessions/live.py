@@ -20,13 +20,13 @@ from app.http.queries import LARGEST, IntegerParameter, query_parameters
 from app.http.replies import Reply, StreamReply
 from app.http.server_sent import HEADERS, HEARTBEAT, HEARTBEAT_SECONDS, Named, event, named_event
 from app.sessions.answers import SESSION_EVENTS, LiveBehind, LiveDeleted, LiveEnd, LiveMoved, LiveSession, LiveWindow
-from app.sessions.cursors import Place, next_window, parse
+from app.sessions.cursors import FIRST, Place, next_window, parse
 from app.sessions.examples import HEARD, ID, LISTED
 from app.sessions.live_rendering import PIECE, ended_event, session_event, window_events
 from app.sessions.rendering import check_known, readable_windows
 from app.sessions.session_context import SessionContext
 from app.sessions.socket_events import TYPES, Event, EventReader, wanted_types
-from app.sessions.socket_messages import SOUND_EVENTS, Loudness
+from app.sessions.socket_messages import SOUND_EVENTS, SOURCE_EVENTS, Loudness
 from app.sessions.socket_quota import RETRY_SECONDS
 from app.sessions.waiting import NO_SUCH_SESSION, SESSION, SESSION_KEY, allowed_session
 from app.shared_descriptions import BROKEN
@@ -102,7 +102,7 @@ def types_by_name(*kinds: type[Named]) -> dict[str, Any]:
         Parameter("after", "query", str, "With `events`: events after this cursor; `start` for all."),
     ),
     answers=event_answer(
-        {**types_by_name(*SESSION_EVENTS), **SOUND_EVENTS, "level": Loudness},
+        {**types_by_name(*SESSION_EVENTS), **SOUND_EVENTS, **SOURCE_EVENTS, "level": Loudness},
         {"one window": events_text(NOW, HEARD, LiveEnd(ID, 18), number=17)},
     ),
     faults=lambda: (fault_of(FROM.judge, "now"), fault_of(wanted_types, "all"), NO_SUCH_SESSION, CROWDED, *BROKEN),
@@ -117,8 +117,10 @@ async def follow_session(call: Call, context: SessionContext) -> Reply | StreamR
     holder = call.holder
     if (types := query_parameters(call.scope).get(EVENTS)) is not None:
         begin, wanted = _first_event(call, session, view, types)
-        check_known(view, next_window(begin))
-        events = EventReader(context.renderer, session, view.opened, begin, wanted)
+        check_known(view, next_window(begin or FIRST))
+        events = EventReader(context.renderer, session, view.opened, begin or Place(readable_windows(view)), wanted)
+        if begin is None:
+            events.skip_notes(view)
         news, with_levels = _event_news(events), events.tells_levels
     else:
         first = _first_window(call, session, view)
@@ -163,8 +165,8 @@ def _first_window(call: Call, session: str, view: SessionView) -> int:
     return first if first >= 0 else max(0, total + first)
 
 
-def _first_event(call: Call, session: str, view: SessionView, types: str) -> tuple[Place, frozenset[str]]:
-    """Return where a stream of events begins, and the types of its events.
+def _first_event(call: Call, session: str, view: SessionView, types: str) -> tuple[Place | None, frozenset[str]]:
+    """Return where a stream of events begins, None with what comes next, and the types of its events.
 
     Raises:
         BadRequest: an unknown type, or an invalid cursor.
@@ -173,9 +175,10 @@ def _first_event(call: Call, session: str, view: SessionView, types: str) -> tup
     last = call.header(b"last-event-id").decode("latin-1")
     if last:
         return parse("Last-Event-ID", session, last), wanted
-    if after := query_parameters(call.scope).get("after"):
+    query = query_parameters(call.scope)
+    if after := query.get("after"):
         return parse("after", session, after), wanted
-    return (_first_window(call, session, view), 0), wanted
+    return Place(_first_window(call, session, view)) if FROM.name in query else None, wanted
 
 
 def _event_news(reader: EventReader) -> News:

@@ -58,6 +58,8 @@ def window_events(
                 level = Level(sound.rms, sound.peak)
                 if sound.columns:
                     strip = Strip(seconds(number * geometry.hop_ms + (covered if number else 0)), sound.columns)
-            kind = partial(LiveWindow, session_id=session, window=number, top=top, level=level, strip=strip)
+            captured = renderer.captured_at(session, view.head, number * geometry.hop_ms)
+            heard = partial(LiveWindow, session_id=session, window=number, captured_at=captured)
+            kind = partial(heard, top=top, level=level, strip=strip)
             yield named_event(windows.event(kind, geometry, number, tags), number if ids else None)
             number += 1

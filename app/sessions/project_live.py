@@ -20,6 +20,7 @@ from app.http.streaming import in_turn
 from app.http.turns import holder_of
 from app.job_progress import ServiceProgress
 from app.sessions.answers import PROJECT_EVENTS, SESSION_EVENTS, LiveDeleted, LiveFault, LiveJob, LiveMoved
+from app.sessions.cursors import Place
 from app.sessions.examples import HEARD, ID
 from app.sessions.job_reader import JobReader
 from app.sessions.joined_live import joined, part_event
@@ -38,7 +39,7 @@ from app.sessions.live_rendering import ended_event
 from app.sessions.rendering import readable_windows
 from app.sessions.session_context import SessionContext
 from app.sessions.socket_events import EventReader
-from app.sessions.socket_messages import SOUND_EVENTS
+from app.sessions.socket_messages import SOUND_EVENTS, SOURCE_EVENTS
 from app.shared_descriptions import BROKEN, PROJECT_KEY
 from app.shown_alarms import SHOWN, ShownAlarm
 from topics.alarms.alarms import Alarm
@@ -58,6 +59,8 @@ GATHER_SECONDS: Final = 0.05
 LOOK_BACKS: Final = 8
 #: Seconds between checks for partitions that came or went.
 POLL_SECONDS: Final = 2.0
+#: Events of sessions besides their windows.
+TOLD: Final = SOUND_EVENTS.keys() | SOURCE_EVENTS.keys()
 NOT_HERE: Final = "this node is stopping or lost its partitions; connect again"
 #: Ended sessions remembered per reader, which hears of each once.
 ENDED_KEPT: Final = 1024
@@ -72,7 +75,7 @@ JOB: Final = LiveJob(ID, "processing", 0.5, {Service.SOUND: ServiceProgress("run
         Parameter("strips", "query", str, "The session of the project whose spectrograms are sent.", example=""),
     ),
     answers=event_answer(
-        {**types_by_name(*SESSION_EVENTS), **SOUND_EVENTS, **types_by_name(*PROJECT_EVENTS)},
+        {**types_by_name(*SESSION_EVENTS), **SOUND_EVENTS, **SOURCE_EVENTS, **types_by_name(*PROJECT_EVENTS)},
         {"one window": events_text(NOW, HEARD), "a job": events_text(JOB), "an alarm": events_text(SHOWN)},
     ),
     faults=(CROWDED, *BROKEN),
@@ -99,7 +102,7 @@ class _Reading(NamedTuple):
     """How far a reader of a project has read a session."""
 
     windows: WindowReader
-    #: Detects when its sounds begin and end.
+    #: Detects when its sounds begin and end, and what happens to its source.
     sounds: EventReader
 
 
@@ -154,7 +157,9 @@ class ProjectReader:
         return late
 
     def _reading(self, session: str, view: SessionView, first: int, live: bool = False) -> _Reading:
-        sounds = EventReader(self._context.renderer, session, view.opened, (first, 0), SOUND_EVENTS.keys(), named=True)
+        sounds = EventReader(self._context.renderer, session, view.opened, Place(first), TOLD, named=True)
+        if live:
+            sounds.skip_notes(view)
         return _Reading(WindowReader(self._context, session, first, ids=False, live=live), sounds)
 
     def _events(self, session: str, view: SessionView, met_at: int) -> Iterator[bytes]:

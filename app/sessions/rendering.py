@@ -11,11 +11,14 @@ from functools import lru_cache
 from typing import Final
 
 from cachetools import LRUCache
+from msgspec import UNSET, UnsetType
 
 from app.windows import SenseEvent, WindowRenderer, encode
 from topics.errors import Unavailable
 from topics.ports.sessions import Sessions, SessionView
 from topics.sessions.records import Opened
+from topics.sessions.rules import SessionHead
+from topics.times import iso_time
 
 PIECE: Final = 128
 #: Memory for rendered windows.
@@ -28,7 +31,7 @@ class EventRenderer:
     """Renders windows of sessions, and caches the pieces read last."""
 
     def __init__(self, sessions: Sessions, capacity: int = CACHE_BYTES) -> None:
-        self._sessions = sessions
+        self.sessions = sessions
         self._pieces: LRUCache[tuple[str, int, int], bytes] = LRUCache(capacity, getsizeof=len)
         self._window_renderer = lru_cache(maxsize=256)(self._new_window_renderer)
 
@@ -59,12 +62,19 @@ class EventRenderer:
             Unavailable: some windows are not here.
         """
         sensitivities = tuple(sorted(opened.tags_sensitivity.items()))
-        for windows in self._sessions.windows(session, first, stop - first):
+        for windows in self.sessions.windows(session, first, stop - first):
             renderer = self._window_renderer(windows.model, opened.default_sensitivity, sensitivities)
             yield renderer, windows.scores
             first += len(windows.scores) // renderer.width
         if first < stop:
             raise Unavailable("the session's results are not all here yet")
+
+    def captured_at(self, session: str, head: SessionHead | None, position_ms: int) -> str | UnsetType:
+        """Return when the audio at a position was captured, if a client of the session told times."""
+        if head is None or head.anchor is None or not head.anchor.told:
+            return UNSET
+        captured = self.sessions.time_of(session, position_ms)
+        return iso_time(captured.at_ms) if captured.told else UNSET
 
     def _rendered(self, session: str, opened: Opened, first: int, stop: int) -> bytes:
         geometry, events = opened.geometry, list[SenseEvent]()
@@ -74,7 +84,7 @@ class EventRenderer:
         return encode(events)[1:-1]
 
     def _new_window_renderer(self, model: str, default: int, sensitivities: _Sensitivities) -> WindowRenderer:
-        return WindowRenderer(self._sessions.tags(model), default, dict(sensitivities))
+        return WindowRenderer(self.sessions.tags(model), default, dict(sensitivities))
 
 
 def check_known(view: SessionView, windows: int) -> None:

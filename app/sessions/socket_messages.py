@@ -6,7 +6,8 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from app.http.bodies import decode
-from app.sessions.answers import SessionId
+from app.http.replies import Time
+from app.sessions.answers import CapturedAt, SessionId
 from app.windows import Seconds, SenseEvent, encode
 from topics import media
 from topics.errors import BadRequest, DirectoryDown, EarshotError, Unauthorized, Unavailable
@@ -70,6 +71,7 @@ class Window(SenseEvent, frozen=True, tag_field="type", tag="window"):
 
     cursor: Cursor
     window: Annotated[int, Meta(ge=0, description="Its number.")]
+    captured_at: CapturedAt = UNSET
 
 
 class SoundEvent(Message, frozen=True, kw_only=True):
@@ -85,6 +87,7 @@ class SoundStarted(SoundEvent, frozen=True, tag=sounds.STARTED, kw_only=True):
 
     start_time: Annotated[float, Meta(ge=0, description="Of the first window that reported it.")]
     probability: Annotated[float, Meta(ge=0, le=1)]
+    captured_at: CapturedAt = UNSET
 
 
 class SoundEnded(SoundEvent, frozen=True, tag=sounds.ENDED, kw_only=True):
@@ -93,6 +96,29 @@ class SoundEnded(SoundEvent, frozen=True, tag=sounds.ENDED, kw_only=True):
     start_time: Seconds
     end_time: Annotated[float, Meta(ge=0, description="Of the last window that reported it.")]
     probability: Annotated[float, Meta(ge=0, le=1, description="The highest of its windows.")]
+    captured_at: CapturedAt = UNSET
+
+
+class SourceChange(Message, frozen=True, kw_only=True):
+    """Something happened to the source, before the windows that follow."""
+
+    cursor: Cursor
+    session_id: Annotated[SessionId, Meta(description="In the stream of a project.")] | UnsetType = UNSET
+    time: Time
+    told: Annotated[bool, Meta(description="True if a client told it, false if the service noticed it.")]
+    reason: Annotated[str, Meta(description="For people.")] | UnsetType = UNSET
+
+
+class SourceLost(SourceChange, frozen=True, tag="source.lost", kw_only=True):
+    """No audio comes any more."""
+
+
+class SourceBack(SourceChange, frozen=True, tag="source.back", kw_only=True):
+    """Audio comes again, and is not silent."""
+
+
+class SourceSilent(SourceChange, frozen=True, tag="source.silent", kw_only=True):
+    """Only digital silence comes."""
 
 
 class Loudness(Message, frozen=True, tag="level"):
@@ -131,14 +157,14 @@ class Finish(Message, frozen=True, tag="end"):
     """Sent by the client: make the session read-only, after the earlier messages."""
 
 
-_Time = Annotated[str, Meta(description="RFC 3339, with a zone.", extra_json_schema={"format": "date-time"})]
+_Told = Annotated[str, Meta(description="RFC 3339, with a zone.", extra_json_schema={"format": "date-time"})]
 _Spooled = Annotated[bool, Meta(description="Kept by the client meanwhile: `time` may be up to 7 days ago.")]
 
 
 class Captured(Message, frozen=True, tag="captured"):
     """Sent by the client: when the first sample that begins in the next binary message was captured. Raw PCM only."""
 
-    time: _Time
+    time: _Told
     spooled: _Spooled = False
 
 
@@ -146,7 +172,7 @@ class SourceTold(Message, frozen=True, tag="source"):
     """Sent by the client: something happened to the source of a stream, after the earlier messages."""
 
     event: SourceEvent
-    time: Annotated[_Time | None, Meta(description="By default now.")] = None
+    time: Annotated[_Told | None, Meta(description="By default now.")] = None
     reason: (
         Annotated[str, Meta(max_length=LONGEST_REASON, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$", description="For people.")]
         | None
@@ -160,9 +186,13 @@ def name_of(kind: type[msgspec.Struct]) -> str:
 
 
 #: The events of a session: the messages that clients choose from.
-EVENTS: Final = (Window, SoundStarted, SoundEnded, Loudness, Change)
+EVENTS: Final = (Window, SoundStarted, SoundEnded, SourceLost, SourceBack, SourceSilent, Loudness, Change)
 #: Those of sounds, by name.
 SOUND_EVENTS: Final = {name_of(kind): kind for kind in EVENTS if issubclass(kind, SoundEvent)}
+#: Those of sources, by name.
+SOURCE_EVENTS: Final[dict[str, type[SourceChange]]] = {
+    name_of(kind): kind for kind in (SourceLost, SourceBack, SourceSilent)
+}
 #: What the server sends, and what it takes.
 SENT: Final = (Hello, Ack, *EVENTS, Warned, End, Fault)
 TAKEN: Final = (Finish, Captured, SourceTold)

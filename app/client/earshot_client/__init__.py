@@ -84,6 +84,7 @@ from ._session_values import (
     SessionResults,
     SessionStatus,
     SoundRule,
+    SourceFault,
 )
 from ._socket_values import (
     LevelHeard,
@@ -91,6 +92,10 @@ from ._socket_values import (
     SocketEvent,
     SoundEnded,
     SoundStarted,
+    SourceBack,
+    SourceEvent,
+    SourceLost,
+    SourceSilent,
     WindowHeard,
 )
 from ._speaker_values import JobVoice, ReEnrollment, SpeakerProfile, SpeakerTurn
@@ -189,6 +194,11 @@ __all__ = [
     "SoundResult",
     "SoundRule",
     "SoundStarted",
+    "SourceBack",
+    "SourceEvent",
+    "SourceFault",
+    "SourceLost",
+    "SourceSilent",
     "SpeakerProfile",
     "SpeakerRequestRefused",
     "SpeakerTurn",

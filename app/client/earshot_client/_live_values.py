@@ -37,6 +37,7 @@ class LiveWindow(Event, frozen=True, kw_only=True, rename={"start": "start_time"
         top: the five most probable sounds, reported or not.
         level: None if unknown.
         strip: None if unknown or not requested.
+        captured_at: when its audio was captured, RFC 3339, UTC; None if no client told times.
     """
 
     session_id: str
@@ -44,6 +45,7 @@ class LiveWindow(Event, frozen=True, kw_only=True, rename={"start": "start_time"
     top: tuple[Tag, ...] = ()
     level: Level | None = None
     strip: Strip | None = None
+    captured_at: str | None = None
 
 
 class _Subject(msgspec.Struct, frozen=True):

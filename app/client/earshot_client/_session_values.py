@@ -172,6 +172,13 @@ class Runs:
         return runs
 
 
+class SourceFault(msgspec.Struct, frozen=True):
+    """What is wrong with a source: `lost` or `silent`, since a time in RFC 3339."""
+
+    state: str
+    since: str
+
+
 class SessionEntry(msgspec.Struct, frozen=True, rename={"id": "session_id", "kind": "type"}):
     """A session in a list.
 
@@ -186,6 +193,8 @@ class SessionEntry(msgspec.Struct, frozen=True, rename={"id": "session_id", "kin
         seconds: seconds of audio analysed.
         in_progress: True while uploaded chunks wait for their analysis.
         error: why the audio cannot be analysed; None if it can.
+        metadata: the client's own notes.
+        source: what is wrong with its source; None if nothing is, or nothing is known.
     """
 
     id: str
@@ -198,6 +207,8 @@ class SessionEntry(msgspec.Struct, frozen=True, rename={"id": "session_id", "kin
     seconds: float
     in_progress: bool
     error: str | None = None
+    metadata: dict[str, str] = {}
+    source: SourceFault | None = None
 
 
 class SessionResults(msgspec.Struct, frozen=True, rename={"events": "data"}):

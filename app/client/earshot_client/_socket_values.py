@@ -16,11 +16,13 @@ class WindowHeard(Event, frozen=True, kw_only=True, tag_field="type", tag="windo
     Attributes:
         cursor: the position after it among the events of its session.
         window: its number.
+        captured_at: when its audio was captured, RFC 3339, UTC; None if no client told times.
     """
 
     kind: ClassVar[Literal["window"]] = "window"
     cursor: str
     window: int
+    captured_at: str | None = None
 
 
 class _Message(msgspec.Struct, frozen=True, tag_field="type", rename={"start": "start_time", "end": "end_time"}):
@@ -35,6 +37,7 @@ class SoundStarted(_Message, frozen=True, tag="sound.started"):
     name: str
     start: float
     probability: float
+    captured_at: str | None = None
 
 
 class SoundEnded(_Message, frozen=True, tag="sound.ended"):
@@ -46,6 +49,32 @@ class SoundEnded(_Message, frozen=True, tag="sound.ended"):
     start: float
     end: float
     probability: float
+    captured_at: str | None = None
+
+
+class _SourceChanged(_Message, frozen=True):
+    cursor: str
+    time: str
+    told: bool
+    reason: str | None = None
+
+
+class SourceLost(_SourceChanged, frozen=True, tag="source.lost"):
+    """No audio of the source comes any more, since `time`; `told` is True if a client said so."""
+
+    kind: ClassVar[Literal["source.lost"]] = "source.lost"
+
+
+class SourceBack(_SourceChanged, frozen=True, tag="source.back"):
+    """Audio of the source comes again, and is not silent."""
+
+    kind: ClassVar[Literal["source.back"]] = "source.back"
+
+
+class SourceSilent(_SourceChanged, frozen=True, tag="source.silent"):
+    """Only digital silence comes from the source."""
+
+    kind: ClassVar[Literal["source.silent"]] = "source.silent"
 
 
 class LevelHeard(_Message, frozen=True, tag="level"):
@@ -70,7 +99,9 @@ class SessionChanged(_Message, frozen=True, tag="session"):
 SourceEvent = Literal["source.lost", "source.back", "source.silent"]
 
 #: The events that a socket yields.
-SocketEvent = WindowHeard | SoundStarted | SoundEnded | LevelHeard | SessionChanged
+SocketEvent = (
+    WindowHeard | SoundStarted | SoundEnded | SourceLost | SourceBack | SourceSilent | LevelHeard | SessionChanged
+)
 
 
 class Limits(msgspec.Struct, frozen=True):

@@ -136,7 +136,7 @@ async def test_what_a_reader_names_must_be_there(node: House, standby: Standby) 
     revision = standby.jobs.view(job).head.revision
     tokens = PageTokens(OPTIONS.secret)
     for windows, status in ((total, 200), (total + 1, 503)):
-        token, place = tokens.issue(session, windows, 5), cursor(session, (windows, 0))
+        token, place = tokens.issue(session, windows, 5), cursor(session, windows, 0)
         for query in (f"offset={windows}", f"next_token={token}", f"after={place}"):
             answer = await read(node, f"/audio_sessions/{session}/status?{query}")
             assert (answer.status, "earshot-as-of" in answer.headers) == (status, status == 200), query

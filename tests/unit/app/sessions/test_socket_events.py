@@ -12,7 +12,7 @@ import httpx2
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from app.sessions import commands, socket_events
+from app.sessions import commands, cursors, socket_events
 from app.sessions.cursors import FIRST, parse
 from app.sessions.rendering import EventRenderer
 from app.sessions.socket_events import EventReader
@@ -24,7 +24,7 @@ from tests.unit.app.sessions.sockets import END, MAKING, Place, opened, path_of,
 from tests.waiting import turn, until
 from topics.choices import Choices, SoundRule
 from topics.ports.directory import Principal
-from topics.sessions.records import Chunk, Deleted, Expired, Sealed, SessionCommand
+from topics.sessions.records import Chunk, Deleted, Expired, Sealed, SessionCommand, SourceNoted
 
 #: Types of events whose state clients mirror.
 MIRRORED: Final = "sound.started,sound.ended,session"
@@ -69,7 +69,7 @@ class Readings:
         self.house, self.session = house, session
         self.renderer = EventRenderer(house.sessions, 1 << 20)
 
-    def at(self, place: tuple[int, int]) -> EventReader:
+    def at(self, place: cursors.Place) -> EventReader:
         opened = self.house.sessions.sessions[self.session].opened
         return EventReader(self.renderer, self.session, opened, place, frozenset(socket_events.TYPES))
 
@@ -100,12 +100,18 @@ async def test_events_after_any_cursor_are_same(house: House, seed: int, monkeyp
     monkeypatch.setattr(socket_events, "STEP", 4)
     chance = random.Random(seed)
     session = await opened(house)
-    await house.sessions.submit(session, Chunk("c", 0, b"".join(heard(chance) for _ in range(30))))
+    for number in range(30):
+        for _ in range(chance.choice((0, 0, 1, 2, 9))):
+            await house.sessions.submit(session, SourceNoted("n", "source.silent", 1))
+        await house.sessions.submit(session, Chunk("c", number, heard(chance), captured=number))
+        await turn()
+    await house.sessions.submit(session, SourceNoted("n", "source.lost", 1))
     await house.sessions.submit(session, Sealed("s"))
     await analysed(house, session)
     readings = Readings(house, session)
     whole = readings.rest(readings.at(FIRST))
-    assert {kind for kind, _, _ in whole} == {"window", "sound.started", "sound.ended", "session"}
+    sounds = {"window", "sound.started", "sound.ended", "session"}
+    assert {kind for kind, _, _ in whole} == {*sounds, "source.silent", "source.lost"}
     readings.hold(whole)
 
 

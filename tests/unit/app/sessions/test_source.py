@@ -9,10 +9,11 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.contract.api import b64, tone, wav
-from tests.unit.app.conftest import House
+from tests.unit.app.conftest import KEY, House
+from tests.unit.app.jobs.conftest import Exchange
 from tests.unit.app.sessions.sockets import END, HALF, Line, greeted, of_type, opened, path_of, place, refused
 from tests.unit.app.sessions.test_raw_audio import STEREO, make
-from tests.waiting import until
+from tests.waiting import turn, until
 from topics.errors import Unavailable
 from topics.keys import new_id
 from topics.sessions import commands
@@ -238,3 +239,86 @@ def test_header_needs_raw_audio(http: TestClient, house: House) -> None:
     assert status == 400
     assert "raw PCM" in error
     assert not captured(house)
+
+
+# --- events ---------------------------------------------------------------------------------------------------------
+
+EVENTS = "source.lost,source.back,source.silent,window,sound.started,sound.ended"
+
+
+async def test_events_have_times_of_capture_and_notes_between_windows(house: House) -> None:
+    first = NOW - timedelta(seconds=60)
+    async with greeted(house, f"?events={EVENTS}") as (_, line):
+        await tell(line, text("captured", time=first.isoformat()), tone(1))
+        window = await line.next_of("window")
+        assert ms(window["captured_at"]) == ms(first.isoformat())
+        await tell(line, text("source", event="source.lost", time=ago(seconds=9), reason="no answer"))
+        lost = await line.next_of("source.lost")
+        assert (ms(lost["time"]), lost["told"], lost["reason"]) == (ms(ago(seconds=9)), True, "no answer")
+        await tell(line, text("source", event="source.back"))
+        assert "reason" not in await line.next_of("source.back")
+        at = first + timedelta(seconds=30)
+        await tell(line, text("captured", time=at.isoformat()), tone(1), END)
+        rest = await line.rest()
+    later = [(one["window"], ms(one["captured_at"])) for one in of_type(rest, "window")]
+    begun = ms(first.isoformat())
+    assert later == [(1, begun + 500), (2, begun + 30_000)]
+    ended = of_type(rest, "sound.ended")
+    assert {ms(one["captured_at"]) - begun for one in ended} <= {0, 500, 30_000}
+    assert len(ended) > 1
+
+
+async def test_reader_continues_after_a_note(house: House) -> None:
+    """Several come before one window, and some of them were sent."""
+    session = await opened(house)
+    for number in range(4):
+        await house.sessions.submit(session, SourceNoted("n", "source.silent", 1, str(number)))
+    async with place(house) as here:
+        async with here.greeted(path_of(session, "?events=source.silent&after=start")) as line:
+            cursors = [(await line.next())["cursor"] for _ in range(4)]
+        for number, after in enumerate(cursors):
+            query = f"?events=window,source.silent,source.lost&after={after}&mode=listen"
+            async with here.greeted(path_of(session, query)) as line:
+                found = [(await line.next())["reason"] for _ in range(3 - number)]
+                assert found == [str(one) for one in range(number + 1, 4)]
+        async with here.greeted(path_of(session, "?events=source.silent,source.lost")) as line:
+            await tell(line, text("source", event="source.lost", reason="new"))
+            said = [await line.next() for _ in range(2)]
+            assert {one.get("reason") for one in said} == {"new", None}, "earlier ones are not news"
+    assert len(set(cursors)) == 4
+
+
+async def test_streams_of_session_and_project_tell_notes(house: House) -> None:
+    session = await opened(house)
+    await house.sessions.submit(session, SourceNoted("n", "source.silent", 1, "before"))
+    await turn()
+    alone = Exchange(house, f"/audio_sessions/{session}/live?events=source.silent,source.lost")
+    whole = Exchange(house, "/api/v1/live", x_api_key=KEY)
+    await until(lambda: b"event: session" in whole.body and house.sessions.followers[session])
+    await house.sessions.submit(session, SourceNoted("n", "source.lost", 1796025600123, "gone"))
+    for stream in (alone, whole):
+        await stream.until(lambda body: b"source.lost" in body)
+        assert b'"reason":"gone"' in stream.body
+        assert b"before" not in stream.body
+        assert b"2026-11-30T08:00:00.123Z" in stream.body
+        await stream.leave()
+    assert session.encode() in whole.body[whole.body.index(b"event: source.lost") :]
+
+
+def test_list_tells_state_of_source(http: TestClient, house: House) -> None:
+    session = make(http, "audio/wav", file_name="door", metadata={"room": "hall"})
+
+    def entry(*commands: SourceNoted | Sealed) -> tuple[Any, Any]:
+        for command in commands:
+            assert http.portal is not None
+            http.portal.call(house.sessions.submit, session, command)
+        (found,) = http.get("/audio_sessions/").json()["sessions"]
+        assert found["file_name"] == "door"
+        return found["metadata"], found.get("source")
+
+    assert entry() == ({"room": "hall"}, None)
+    at = 1796025600123
+    assert entry(SourceNoted("n", "source.lost", at))[1] == {"state": "lost", "since": "2026-11-30T08:00:00.123Z"}
+    assert entry(SourceNoted("n", "source.silent", at))[1]["state"] == "silent"
+    assert entry(SourceNoted("n", "source.back", at))[1] is None
+    assert entry(SourceNoted("n", "source.lost", at), Sealed("s"))[1] is None, "its end is no loss"

@@ -38,6 +38,21 @@ def silence(first: int, count: int, rate: int) -> np.ndarray[tuple[int], np.dtyp
 
 
 @dataclass
+class Sent:
+    """Audio that was sent without a gap: the Unix time of its first sample, its position, and how many there are."""
+
+    rate: int
+    began: float
+    first: int
+    count: int = 0
+
+    @property
+    def pcm(self) -> bytes:
+        """The samples of `noise` at 16 bits."""
+        return noise(self.first, self.count, self.rate).tobytes()
+
+
+@dataclass
 class Camera:
     """A camera. Its attributes may be changed while it streams; connections see `codec` and `rate` from the next on.
 
@@ -54,8 +69,8 @@ class Camera:
     audio: bool = True
     password: str = ""
     digest: bool = True
-    #: Audio that was sent: its first sample's Unix time, its first sample and its number of samples, each connection.
-    sent: list[list[float]] = field(default_factory=list)
+    #: At least one for each connection.
+    sent: list[Sent] = field(default_factory=list)
     #: Media that clients have asked for.
     tracks: list[str] = field(default_factory=list)
     connections: set[asyncio.Task[None]] = field(default_factory=set)
@@ -111,7 +126,7 @@ class Cameras:
             with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
                 await _Connection(self.cameras, reader, writer).run()
         finally:
-            writer.transport.abort()
+            writer.close()  # After what was sent, as when a process ends.
 
 
 class _Connection:
@@ -179,7 +194,7 @@ class _Connection:
         began = time.time() - camera.burst
         start = int(began * rate) if codec != "l16" else int(began * 1000) * (rate // 1000)
         began, clock = start / rate, time.monotonic() - camera.burst
-        record = [began, float(start), 0.0]
+        record = Sent(rate, began, start)
         camera.sent.append(record)
         number, at = 0, 0
         with suppress(ConnectionError):
@@ -189,7 +204,7 @@ class _Connection:
                     await camera.resumed()
                     # What it did not send in time is lost.
                     at += max(0, int((time.monotonic() - due) * rate * camera.speed) // size) * size
-                    record = [began + at / rate, float(start + at), 0.0]
+                    record = Sent(rate, began + at / rate, start + at)
                     camera.sent.append(record)
                     continue
                 await asyncio.sleep(max(0.0, due - time.monotonic()))
@@ -201,7 +216,7 @@ class _Connection:
                     self._writer.write(struct.pack(">cBH", b"$", 0, len(packet)) + packet)
                     number += 1
                 at += size
-                record[2] += size
+                record.count += size
                 await self._writer.drain()
 
 

@@ -15,7 +15,6 @@ Lengths = dict[str, int]
 #: Each run: arguments of `python -m`, and its duration, in variables with the prefix EARSHOT_TEST_.
 RUNS: Final[dict[str, tuple[str, Lengths]]] = {
     "kill": ("pytest tests/recovery/test_kill.py", {"CHUNKS": 20_000}),
-    "alarms": ("pytest -s tests/recovery/test_alarms_kill.py", {"ALARMS": 100_000, "ALARM_KILLS": 5}),
     "workers": ("pytest -s tests/recovery/test_worker_kill.py", {"WORKER_KILLS": 500}),
     "jobs": ("pytest tests/recovery/test_jobs_kill.py", {"JOBS": 500}),
     "speakers": ("pytest tests/recovery/test_speakers_kill.py", {"KILLS": 50}),
@@ -24,6 +23,7 @@ RUNS: Final[dict[str, tuple[str, Lengths]]] = {
     "broker": ("pytest tests/recovery/test_broker_away.py", {"REFUSALS": 30}),
     "swap": ("pytest tests/recovery/test_swap.py", {"SWAPS": 30}),
     "neighbour": ("pytest tests/cluster/test_neighbour.py", {"RESTARTS": 20}),
+    "agent": ("pytest -s tests/recovery/test_agent.py", {"FAULTS": 50, "SOURCES": 16, "AWAY": 600}),
     "deaths": ("pytest -s tests/cluster/test_deaths.py", {"DEATHS": 20}),
     "lanes": (
         "pytest tests/lanes/test_kill.py tests/lanes/test_kafka.py tests/unit/infra/service/test_lanes.py",

@@ -18,7 +18,7 @@ import structlog
 from earshot_client import AsyncClient
 from infra.agent.capture import Fault, Format, Heard, capture
 from infra.agent.clock import Clock
-from infra.agent.feed import Feed, pauses
+from infra.agent.feed import STABLE_BLOCKS, Feed, Pauses
 from infra.agent.flac import Note
 from infra.agent.folder import Folder
 from infra.agent.sources import Source, Sources, read
@@ -74,6 +74,9 @@ class Listener:
         self._stopped = Event()
         self._stopping = False
         self._format: Format | None = None
+        self._pauses = Pauses()
+        #: Those of this connection.
+        self._blocks = 0
         #: When it was lost (ms), why, and whether an event said so.
         self._lost: int | None = None
         self._reason = ""
@@ -85,7 +88,7 @@ class Listener:
 
     async def run(self) -> None:
         """Capture until stopped."""
-        loop, waits = asyncio.get_running_loop(), pauses()
+        loop = asyncio.get_running_loop()
 
         def deliver(heard: Heard) -> None:
             with suppress(RuntimeError):  # The loop is closed.
@@ -96,8 +99,7 @@ class Listener:
                 loop.call_soon_threadsafe(self._changed, form)
 
         while not self._stopping:
-            pause = next(waits)
-            self._stopped = stopped = Event()
+            self._stopped, self._blocks = (stopped := Event()), 0
             reason = "digital silence: the microphone may be muted"
             try:
                 await in_thread(partial(capture, self._source, self._clock, stopped, deliver, changed))
@@ -110,7 +112,7 @@ class Listener:
                 stopped.set()
             if not self._stopping:
                 self._ended(reason)
-                await asyncio.sleep(pause)
+                await asyncio.sleep(self._pauses.next())
 
     def stop(self) -> None:
         """End the capture at the next packet."""
@@ -143,6 +145,9 @@ class Listener:
             if self._lost_said:
                 self._spool.note(Note("source.back", heard.at_ms))
             self._lost, self._lost_said, self._reason = None, False, ""
+        self._blocks += 1
+        if self._blocks == STABLE_BLOCKS:
+            self._pauses.reset()
         self._watch_silence(heard)
         self._spool.push(heard.at_ms, heard.data)
 

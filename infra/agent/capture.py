@@ -8,13 +8,14 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from fractions import Fraction
 from threading import Event
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 import msgspec
 
-from infra.agent.clock import DRIFT, Clock, Timeline
+from infra.agent.clock import DRIFT, GAP, Clock, Timeline
 from infra.agent.sources import Source
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class _Capture:
     ) -> None:
         self._container, self._clock, self._deliver, self._changed = container, clock, deliver, changed
         self._line = Timeline()
-        self._resampler: av.AudioResampler | None = None
+        self._graph: av.filter.Graph | None = None
         self._format: tuple[object, ...] = ()
         self._rest = bytearray()
         #: Bytes handed over.
@@ -148,11 +149,15 @@ class _Capture:
     def _read(self, stream: av.AudioStream, stopped: Event) -> None:
         import av
 
-        damaged = 0
+        damaged, due = 0, None
         for packet in self._container.demux(stream):
             if stopped.is_set():
                 return
             at = self._clock.now()
+            if packet.pts is not None and packet.duration and packet.time_base is not None:
+                if due is not None:
+                    self._skip(at, float((packet.pts - due) * packet.time_base))
+                due = packet.pts + packet.duration
             try:
                 frames = packet.decode()
             except av.error.InvalidDataError:
@@ -166,28 +171,41 @@ class _Capture:
                 self._resample(frame)
             self._hand_over(at)
 
-    def _resample(self, frame: av.AudioFrame) -> None:
-        import av
+    def _skip(self, at: float, gap: float) -> None:
+        # What is in the resampler and in the last block was captured before the gap.
+        if gap > GAP:
+            self._flush()
+            self._hand_over(None)
+            self._line.skipped(at, gap)
 
+    def _resample(self, frame: av.AudioFrame) -> None:
         form = (frame.sample_rate, frame.layout.name, frame.format.name)
         if form != self._format:
             self._flush()
-            self._format = form
-            self._resampler = av.AudioResampler("s16", "mono", RATE)
+            self._format, self._graph = form, _graph(*form)
             stream = self._container.streams.audio[0]
             self._changed(Format(stream.codec_context.name, frame.sample_rate, frame.layout.nb_channels))
-        assert self._resampler is not None
         # Its time stamps may jump; what counts is when it came.
         frame.pts = None
-        self._take(self._resampler.resample(frame))
+        self._push(frame)
 
     def _flush(self) -> None:
-        if self._resampler is not None:
-            self._take(self._resampler.resample(None))
+        """Take the rest out of the resampler, which ends it."""
+        if self._graph is not None:
+            self._push(None)
+        self._graph, self._format = None, ()
 
-    def _take(self, frames: list[av.AudioFrame]) -> None:
-        for frame in frames:
-            self._rest += memoryview(frame.planes[0])[: frame.samples * 2]
+    def _push(self, frame: av.AudioFrame | None) -> None:
+        import av
+
+        assert self._graph is not None
+        self._graph.push(frame)
+        while True:
+            try:
+                done = self._graph.pull()
+            except (av.error.BlockingIOError, av.error.EOFError):
+                return
+            self._rest += memoryview(done.planes[0])[: done.samples * 2]  # type: ignore[union-attr]
 
     def _hand_over(self, at: float | None) -> None:
         """Hand over whole blocks; at the end, where `at` is None, also the rest."""
@@ -210,6 +228,18 @@ class _Capture:
             samples = np.frombuffer(data, "<i2")
             silent = int(samples.max()) - int(samples.min()) <= SILENT
             self._deliver(Heard(round(captured * 1000), data, silent))
+
+
+def _graph(rate: int, layout: str, sample_format: str) -> av.filter.Graph:
+    """Return a graph that resamples. PyAV's own resampler starts a thread on each core for each source."""
+    import av.filter
+
+    graph = av.filter.Graph()
+    graph.threads = 1
+    source = graph.add_abuffer(sample_rate=rate, format=sample_format, layout=layout, time_base=Fraction(1, rate))
+    resampled = graph.add("aformat", sample_rates=str(RATE), sample_fmts="s16", channel_layouts="mono")
+    graph.link_nodes(source, resampled, graph.add("abuffersink")).configure()
+    return graph
 
 
 def _sentence(error: av.error.FFmpegError, source: Source) -> str:

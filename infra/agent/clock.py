@@ -22,7 +22,9 @@ TOLERANCE: Final = 0.020
 WINDOW: Final = 2.0
 #: A source whose corrections in this time have this sum drifts, seconds.
 DRIFT_TIME: Final = 60.0
-DRIFT: Final = 1.0
+DRIFT: Final = 2.0
+#: Missing audio that is dated at once, seconds; a camera that is busy may send a packet late by this.
+GAP: Final = 0.1
 #: Time that a burst at the beginning of a connection takes, seconds.
 BURST: Final = 0.5
 
@@ -68,6 +70,15 @@ class Timeline:
         self._corrections: deque[tuple[float, float]] = deque()
         #: Seconds by which more audio came than time passed, without what came at the beginning.
         self.ahead = 0.0
+
+    def skipped(self, at: float, gap: float) -> bool:
+        """Return whether so many seconds of audio are missing before a packet that came at a Unix time.
+
+        Time stamps tell so, and some cameras' jump without a cause: the packet must have come later by as much.
+        """
+        missing = gap > GAP and at - self._seconds - self._origin > gap - GAP
+        self._origin += gap * missing
+        return missing
 
     def arrived(self, at: float, seconds: float) -> None:
         """Note that a packet with so many seconds of audio came at a Unix time."""

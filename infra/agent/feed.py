@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Iterator
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -21,28 +21,40 @@ if TYPE_CHECKING:
 
 log: Final = structlog.stdlib.get_logger("infra.agent")
 
-#: Pauses between tries grow from the first to the last, seconds; what worked for this long begins anew.
+#: Pauses between tries grow from the first to the last, seconds.
 FIRST_PAUSE: Final = 0.5
 LAST_PAUSE: Final = 30.0
-STABLE_SECONDS: Final = 60.0
 #: Blocks in flight.
 WINDOW: Final = 32
+#: Blocks after which a connection, or a socket, works.
+STABLE_BLOCKS: Final = 10
 #: Seconds of audio that wait for analysis, beyond which what was on the disk waits, so that live sources do not.
 MOST_BEHIND: Final = 30.0
 #: Seconds until what waits is looked at again: after nothing changed, and while the window is full.
 LOOK: Final = 0.25
 LOOK_SOON: Final = 0.02
+#: The service takes a block to follow the one before it without a gap; it is told otherwise beyond this.
+TOLERANCE_MS: Final = 5.0
+LONGEST_REASON: Final = 200
 #: Blocks that are sent again to the session of a new day: one window, so that no sound at the seam is lost.
 SEAM: Final = 2
 
 
-def pauses(first: float = FIRST_PAUSE, last: float = LAST_PAUSE) -> Iterator[float]:
-    """Yield the seconds before each next try, without end; they begin anew after a try that lasted."""
-    pause = first
-    while True:
-        began = time.monotonic()
-        yield pause
-        pause = first if time.monotonic() - began > pause + STABLE_SECONDS else min(2 * pause, last)
+class Pauses:
+    """The seconds before each next try, which grow until something works."""
+
+    def __init__(self, first: float = FIRST_PAUSE, last: float = LAST_PAUSE) -> None:
+        self._first, self._last = first, last
+        self._next = first
+
+    def next(self) -> float:
+        """Return the next pause."""
+        pause, self._next = self._next, min(2 * self._next, self._last)
+        return pause
+
+    def reset(self) -> None:
+        """Note that something works."""
+        self._next = self._first
 
 
 class Feed:
@@ -50,7 +62,9 @@ class Feed:
 
     def __init__(self, source: Source, client: AsyncClient, spool: Spool) -> None:
         self._source, self._client, self._spool = source, client, spool
+        self._pauses = Pauses()
         self._said = ""
+        self._warning: str | None = None
         self._seam: deque[Block] = deque(maxlen=SEAM)
 
     async def run(self) -> None:
@@ -64,9 +78,7 @@ class Feed:
             WrongSequence,
         )
 
-        waits = pauses()
         while True:
-            pause = next(waits)
             try:
                 await self._converse()
                 continue
@@ -77,7 +89,7 @@ class Feed:
                 self._say(f"the service does not know the project key ({error})")
             except EarshotClientError as error:
                 self._say(str(error))
-            await asyncio.sleep(pause)
+            await asyncio.sleep(self._pauses.next())
 
     def _say(self, reason: str) -> None:
         """Log why nothing is sent, each reason once."""
@@ -119,10 +131,13 @@ class Feed:
 
     async def _send(self, socket: AsyncSocket) -> str:
         """Send until the next block is of another day, and return that, or "" when another socket is needed."""
-        spool, sent_at = self._spool, 0.0
+        spool, times, sent_at = self._spool, _Times(socket), 0.0
+        began = spool.first
         while not spool.broken:
             spool.changed.clear()
             spool.acknowledged(socket.next_chunk)
+            if spool.first - began >= STABLE_BLOCKS:
+                self._pauses.reset()
             full = spool.sent - spool.first >= WINDOW
             block = None if full else await spool.next()
             if block is not None and block.late and socket.behind > MOST_BEHIND:
@@ -131,28 +146,45 @@ class Feed:
             if block is not None and not full:
                 if (day := _day(block)) > spool.state.day:
                     return day
-                for note in block.notes:
-                    await send_note(socket, note)
-                await send_block(socket, block)
+                await times.send(block)
                 spool.advance()
                 self._seam.append(block)
                 sent_at = time.monotonic()
                 continue
-            for note in spool.take_notes():
-                await send_note(socket, note)
+            if (note := spool.due) is not None:
+                await times.tell(note)
+                spool.noted(note)
+            if socket.warning not in (None, self._warning):
+                self._warning = socket.warning
+                log.warning("service left something out", source=self._source.name, reason=self._warning)
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SOON if full else LOOK):
                     await spool.changed.wait()
         return ""
 
 
-async def send_block(socket: AsyncSocket, block: Block) -> None:
-    """Send a block with its capture time."""
-    await socket.send(block.data)
+class _Times:
+    """Tells a socket when blocks were captured, if that does not follow from what it was told."""
+
+    def __init__(self, socket: AsyncSocket) -> None:
+        self._socket = socket
+        self._expected = float("-inf")
+
+    async def send(self, block: Block) -> None:
+        """Send what happened to the source, and then the block."""
+        for note in block.notes:
+            await self.tell(note, block.late)
+        told = abs(block.at_ms - self._expected) > TOLERANCE_MS
+        self._expected = (block.at_ms if told else self._expected) + len(block.data) / 2 / RATE * 1000
+        await self._socket.send(block.data, _time(block.at_ms) if told else None, block.late)
+
+    async def tell(self, note: Note, spooled: bool = False) -> None:
+        """Send what happened to the source."""
+        await self._socket.source(note.event, note.reason[:LONGEST_REASON] or None, _time(note.at_ms), spooled)
 
 
-async def send_note(socket: AsyncSocket, note: Note) -> None:
-    """Send what happened to the source."""
+def _time(at_ms: int) -> datetime:
+    return datetime.fromtimestamp(at_ms / 1000, UTC)
 
 
 def _day(block: Block) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -15,9 +15,9 @@ COMMENT: Final = "earshot_blocks"
 
 
 class Note(msgspec.Struct, frozen=True, array_like=True):
-    """Something that happened to a source: `source.lost`, `source.back` or `source.silent`."""
+    """Something that happened to a source, and when (Unix time, ms)."""
 
-    event: str
+    event: Literal["source.lost", "source.back", "source.silent"]
     at_ms: int
     reason: str = ""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import structlog
 
-from infra.agent.feed import pauses
+from infra.agent.feed import Pauses
 from infra.agent.sources import Source
 from infra.disk import replace_file
 
@@ -69,20 +69,21 @@ class Folder:
         """Send until cancelled."""
         from earshot_client import EarshotClientError
 
-        waits = pauses()
+        pauses = Pauses()
         while True:
-            pause = next(waits)
+            pause = LOOK_SECONDS
             try:
                 if self._state.session:  # Only a part of the file may have come.
                     await self._client.delete_session(self._state.session)
                     self._save("")
                 await self._look()
-                self._said, pause = "", LOOK_SECONDS
+                self._said = ""
+                pauses.reset()
             except (OSError, EarshotClientError) as error:
                 reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
                 if reason != self._said:
                     log.error("folder not sent", source=self._source.name, reason=reason)
-                self._said = reason
+                self._said, pause = reason, pauses.next()
             await asyncio.sleep(pause)
 
     async def _look(self) -> None:

@@ -180,11 +180,15 @@ class Spool:
         """Count the next block as sent."""
         self.sent += 1
 
-    def take_notes(self) -> list[Note]:
-        """Return the notes after all blocks, if all blocks are sent."""
-        notes = self._notes if self.sent == self.end else []
-        self._notes = self._notes if self.sent != self.end else []
-        return notes
+    @property
+    def due(self) -> Note | None:
+        """The oldest note after all blocks, once these are sent; `noted` drops it."""
+        return self._notes[0] if self._notes and self.sent == self.end else None
+
+    def noted(self, note: Note) -> None:
+        """Drop a note that was sent."""
+        if note in self._notes:
+            self._notes.remove(note)
 
     def joined(self, session: str, next_chunk: int, day: str) -> None:
         """Begin to send to a session that has so many chunks; blocks that it has are dropped."""

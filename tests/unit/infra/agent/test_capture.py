@@ -46,11 +46,11 @@ def test_samples_are_those_of_the_camera_and_only_its_audio_is_asked_for(served:
     assert forms == [Format("pcm_s16be", 16000, 1)]
     assert camera.tracks == ["audio"]
     pcm = np.frombuffer(b"".join(block.data for block in blocks), "<i2")
-    assert np.array_equal(pcm, noise(int(camera.sent[0][1]), len(pcm), 16000))
+    assert np.array_equal(pcm, noise(camera.sent[0].first, len(pcm), 16000))
     assert [len(block.data) for block in blocks[:3]] == [BLOCK_BYTES] * 3
     assert abs(blocks[0].at_ms / 1000 - began) < 0.5
     for number, block in enumerate(blocks):
-        assert block.at_ms / 1000 == pytest.approx(camera.sent[0][0] + number / 2, abs=0.02)
+        assert block.at_ms / 1000 == pytest.approx(camera.sent[0].began + number / 2, abs=0.02)
     assert not any(block.silent for block in blocks)
 
 
@@ -60,7 +60,7 @@ def test_codecs_and_bursts(served: Cameras, codec: str, rate: int, burst: float)
     url = served.add(codec, camera).replace("a:b/c", "a%3Ab%2Fc")
     blocks, _ = heard(Source("x", url=url), 2)
     for number, block in enumerate(blocks):
-        assert block.at_ms / 1000 == pytest.approx(camera.sent[0][0] + number / 2, abs=0.05)
+        assert block.at_ms / 1000 == pytest.approx(camera.sent[0].began + number / 2, abs=0.05)
 
 
 def test_digital_silence(served: Cameras) -> None:
@@ -100,7 +100,7 @@ def test_a_connection_that_is_cut_keeps_what_came(served: Cameras) -> None:
     threading.Timer(0.8, served.kill, [camera]).start()
     with pytest.raises(Fault, match="the stream ended"):
         capture(Source("x", url=url), Clock(), threading.Event(), blocks.append, lambda form: None)
-    assert sum(len(block.data) for block in blocks) == camera.sent[0][2] * 2
+    assert sum(len(block.data) for block in blocks) == camera.sent[0].count * 2
 
 
 def test_microphone(tmp_path: Path) -> None:

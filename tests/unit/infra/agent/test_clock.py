@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from infra.agent.clock import Clock, Timeline
+from infra.agent.clock import DRIFT, Clock, Timeline
 
 
 class Machine:
@@ -71,13 +71,13 @@ def test_drift_is_corrected(speed: float) -> None:
     line = Timeline()
     end = heard(line, 50, at=100.0, speed=speed)
     assert line.time_of(50.0) == pytest.approx(end, abs=0.045)
-    assert abs(line.drift(end)) < 1.0
+    assert abs(line.drift(end)) < DRIFT
 
 
 @pytest.mark.parametrize("speed", [0.95, 1.05])
 def test_a_source_far_from_the_clock_drifts(speed: float) -> None:
     line = Timeline()
-    assert abs(line.drift(heard(line, 50, at=100.0, speed=speed))) > 1.0
+    assert abs(line.drift(heard(line, 50, at=100.0, speed=speed))) > DRIFT
 
 
 def test_lost_audio_moves_what_follows() -> None:
@@ -86,3 +86,12 @@ def test_lost_audio_moves_what_follows() -> None:
     heard(line, 10, at=113.0)
     assert line.time_of(20.0) == pytest.approx(123.0, abs=0.02)
     assert line.drift(123.0) == 0.0
+
+
+def test_gap_of_time_stamps_counts_if_the_packet_came_as_late() -> None:
+    line = Timeline()
+    heard(line, 10, at=100.0)
+    assert not line.skipped(110.02, 3.0)
+    assert line.skipped(113.02, 3.0)
+    assert not line.skipped(113.02, 0.05)
+    assert line.time_of(10.0) == pytest.approx(113.0, abs=0.02)

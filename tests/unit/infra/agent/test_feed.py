@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,7 +15,8 @@ from structlog.testing import capture_logs
 
 from earshot_client import AsyncClient, QuotaExceeded, SessionNotFound, SessionOptions, WrongKey
 from infra.agent import feed
-from infra.agent.feed import WINDOW, Feed, pauses
+from infra.agent.feed import WINDOW, Feed, Pauses
+from infra.agent.flac import Note
 from infra.agent.sources import Source
 from infra.agent.spool import Spool
 
@@ -31,10 +33,13 @@ class Service:
         self.options: list[SessionOptions] = []
         self.ended: list[str] = []
         self.gone: set[str] = set()
+        #: Capture times, before the block with this number, and notes.
+        self.told: list[tuple[object, ...]] = []
         self.refusal: Exception | None = None
         self.refusals = 0
         self.stores = 10**9
         self.behind = 0.0
+        self.warning: str | None = None
 
     @asynccontextmanager
     async def socket(self, session: SessionOptions | str, **options: Any) -> AsyncIterator[Socket]:
@@ -64,10 +69,19 @@ class Socket:
     def behind(self) -> float:
         return self._service.behind
 
-    async def send(self, data: bytes) -> None:
+    @property
+    def warning(self) -> str | None:
+        return self._service.warning
+
+    async def send(self, data: bytes, captured: datetime | None = None, spooled: bool = False) -> None:
         if self.session_id in self._service.gone:
             raise SessionNotFound(404, "expired")
+        if captured is not None:
+            self._service.told.append((data[0], round(captured.timestamp() * 1000), spooled))
         self._service.sessions[self.session_id].append(int.from_bytes(data[:2], "little"))
+
+    async def source(self, event: str, reason: str | None, at: datetime, spooled: bool) -> None:
+        self._service.told.append((event, reason, round(at.timestamp() * 1000), spooled))
 
     async def end(self) -> None:
         self._service.ended.append(self.session_id)
@@ -101,7 +115,7 @@ async def until(ready: Callable[[], object]) -> None:
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed, "pauses", lambda: pauses(0.01, 0.02))
+    monkeypatch.setattr(feed, "Pauses", lambda: Pauses(0.01, 0.02))
 
 
 def test_blocks_go_in_order_to_one_session(tmp_path: Path) -> None:
@@ -116,6 +130,33 @@ def test_blocks_go_in_order_to_one_session(tmp_path: Path) -> None:
     (options,) = service.options
     assert (options.kind, options.file_name, options.metadata) == ("stream", "barn", {"site": "farm"})
     assert options.sensitivity.default == 1
+
+
+def test_capture_times_are_told_when_they_do_not_follow(tmp_path: Path) -> None:
+    async def play(spool: Spool, service: Service) -> None:
+        push(spool, 0, 3)  # Each has 8 samples only: half a millisecond, and not half a second.
+        await until(lambda: spool.first == spool.end)
+        for number in range(3, 40):
+            spool.push(NOON + 3000 + (number - 3) * 5 + number % 3, number.to_bytes(2, "little") * 80)
+        spool.note(Note("source.lost", NOON + 7, "it cut the connection"))
+        await until(lambda: spool.first == spool.end and spool.due is None)
+        spool.note(Note("source.back", NOON + 9000))
+        spool.push(NOON + 9000, bytes(16))
+        service.warning = "the capture time is off"
+        await until(lambda: spool.first == spool.end)
+
+    with capture_logs() as lines:
+        service = run(tmp_path, play)
+    assert service.told == [
+        (0, NOON, False),
+        (1, NOON + 500, False),
+        (2, NOON + 1000, False),
+        (3, NOON + 3000, False),
+        ("source.lost", "it cut the connection", NOON + 7, False),
+        ("source.back", None, NOON + 9000, False),
+        (0, NOON + 9000, False),
+    ]
+    assert [line["reason"] for line in lines] == ["the capture time is off"]
 
 
 def test_no_more_than_a_window_is_in_flight(tmp_path: Path) -> None:
@@ -189,14 +230,8 @@ def test_a_new_day_is_a_new_session_that_begins_with_the_last_window(tmp_path: P
     assert service.ended == ["s1"]
 
 
-def test_pauses_grow_and_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    waits = pauses()
-    grown = []
-    for _ in range(9):
-        grown.append(next(waits))
-        now[0] += grown[-1] + 1
-    assert grown == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
-    now[0] += 100
-    assert next(waits) == 0.5
+def test_pauses_grow_until_something_works() -> None:
+    pauses = Pauses()
+    assert [pauses.next() for _ in range(9)] == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
+    pauses.reset()
+    assert pauses.next() == 0.5

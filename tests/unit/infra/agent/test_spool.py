@@ -206,11 +206,12 @@ def test_seam_and_notes(tmp_path: Path) -> None:
     async def scenario() -> None:
         spool = filled(tmp_path, 4)
         spool.note(Note("source.lost", 2000, "gone"))
-        assert spool.take_notes() == []
         spool.joined("s", 0, "d")
-        await sent(spool)
-        assert spool.take_notes() == [Note("source.lost", 2000, "gone")]
-        assert spool.take_notes() == []
+        assert await sent(spool, 3) == [0, 1, 2]
+        spool.noted(Note("source.back", 7))
+        dues = [spool.due, await sent(spool) and spool.due]
+        assert dues == [None, Note("source.lost", 2000, "gone")]
+        spool.noted(Note("source.lost", 2000, "gone"))
         spool.acknowledged(4)
         spool.note(Note("source.back", 2500))
         spool.push(2500, pcm(5))
@@ -218,6 +219,7 @@ def test_seam_and_notes(tmp_path: Path) -> None:
         spool.put_back([Block(1000, pcm(2)), Block(1500, pcm(3))])
         spool.joined("t", 0, "e")
         assert await sent(spool) == [2, 3, 5]
+        assert spool.due is None
         assert spool.state == State("t", 2, "e")
 
     asyncio.run(scenario())

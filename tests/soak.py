@@ -15,6 +15,7 @@ Lengths = dict[str, int]
 #: Each run: arguments of `python -m`, and its duration, in variables with the prefix EARSHOT_TEST_.
 RUNS: Final[dict[str, tuple[str, Lengths]]] = {
     "kill": ("pytest tests/recovery/test_kill.py", {"CHUNKS": 20_000}),
+    "alarms": ("pytest -s tests/recovery/test_alarms_kill.py", {"ALARMS": 100_000, "ALARM_KILLS": 5}),
     "workers": ("pytest -s tests/recovery/test_worker_kill.py", {"WORKER_KILLS": 500}),
     "jobs": ("pytest tests/recovery/test_jobs_kill.py", {"JOBS": 500}),
     "speakers": ("pytest tests/recovery/test_speakers_kill.py", {"KILLS": 50}),

@@ -74,7 +74,7 @@ def topics(audio_retention_ms: int, chunk_limit: int = DEFAULT_CHUNK_LIMIT) -> t
     limit = record_limit(chunk_limit)
     folded = {
         COMMANDS: (
-            "Opened Chunk Sealed Deleted Expired Failed Metered Tuned",
+            "Opened Chunk Sealed Deleted Expired Failed Metered Tuned Renamed SourceNoted",
             "edge, sweeper, analyser, ledger",
             "intake",
         ),

@@ -121,9 +121,7 @@ Answer = Verdict | EarshotError
 class Effect(StrEnum):
     """The work of the stream for a step, besides writing the head."""
 
-    KEEP_REQUEST = (
-        "write the row of the record that opened the session or completed the job's upload, of new rules, or of a note"
-    )
+    KEEP_REQUEST = "write the row of the record that opened the session or completed the job's upload, or of a change"
     KEEP_AUDIO = "keep the audio of the chunk or part in the log, and write its row unless the head has its reference"
     KEEP_ANCHOR = "write the row of the capture time that the chunk told"
     KEEP_RECEIPT = "write the row of the chunk's Idempotency-Key"

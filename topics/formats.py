@@ -13,13 +13,13 @@ from topics.records import Parked
 from topics.service_time import Seen, Served
 from topics.sessions.capture import Anchor, SourceNote
 from topics.sessions.records import Opened, SessionCommand
-from topics.sessions.rows import Block, Newest
+from topics.sessions.rows import Block, Name, Newest
 from topics.sessions.rules import SessionHead
 
 #: What the log has: the records of all topics, and the rows of the tables.
 STORED: Final[tuple[Any, ...]] = (
     *(SessionCommand, JobCommand, JobResult, Parked),
-    *(SessionHead, Opened, Block, Newest, Anchor, SourceNote),
+    *(SessionHead, Opened, Block, Newest, Name, Anchor, SourceNote),
     *(JobHead, Accepted, AudioRow, Receipt, Folded, Served, Seen),
 )
 #: Texts for people in a schema.

@@ -76,6 +76,8 @@ NEWEST: Final = b"g"
 WATCHED: Final = b"h"
 #: The capture time of a place in a session's audio, the last place first.
 ANCHOR: Final = b"j"
+#: A later name and metadata of a session, for the same reason as `RULES`.
+NAME: Final = b"k"
 #: A note of a session's source.
 NOTE: Final = b"i"
 

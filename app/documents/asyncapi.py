@@ -19,7 +19,7 @@ from topics.records import Parked
 from topics.service_time import Seen, Served
 from topics.sessions.capture import Anchor, SourceNote
 from topics.sessions.records import Opened, SessionCommand
-from topics.sessions.rows import Block, Newest
+from topics.sessions.rows import Block, Name, Newest
 from topics.sessions.rules import SessionHead
 
 Json = dict[str, Any]
@@ -32,7 +32,7 @@ RECORDS: Final[dict[str, tuple[type[msgspec.Struct], ...]]] = {
     catalog.JOB_RESULTS: get_args(JobResult),
     **dict.fromkeys(catalog.PARKED.values(), (Parked,)),
     catalog.CHANGELOG: (
-        *(Opened, SessionHead, AudioRow, Block, Newest, Receipt, Anchor, SourceNote),
+        *(Opened, SessionHead, AudioRow, Block, Newest, Name, Receipt, Anchor, SourceNote),
         *(Accepted, JobHead, Served, Seen),
     ),
 }

@@ -58,6 +58,7 @@ FAILED: Final = tuple(product(("project", "organization", "admin"), ("missing", 
 #: Metrics of which a machine has the highest of its lanes, or the lowest, not their sum.
 HIGHEST: Final = (
     "earshot_lag_seconds",
+    "earshot_alarm_oldest_seconds",
     "earshot_job_lag_seconds",
     "earshot_engine_failing",
     "earshot_database_failing",

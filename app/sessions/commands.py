@@ -43,7 +43,7 @@ from topics.folding import Arrival, Verdict
 from topics.geometry import SESSIONS, Geometry, seconds
 from topics.ports.directory import Principal
 from topics.sessions.commands import MOST_TUNED, OVER, TOO_OFTEN, fold_command, foresee
-from topics.sessions.records import Chunk, Deleted, Opened, Sealed, SessionCommand, Tuned
+from topics.sessions.records import Chunk, Deleted, Opened, Renamed, Sealed, SessionCommand, Tuned
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -121,7 +121,11 @@ async def create_session(call: Call, context: SessionContext) -> Reply | StreamR
     origin="contract",
     key=SESSION_KEY,
     parameters=(SESSION,),
-    bodies=json_body(readonly=UpdateSession(True), rules=UpdateSession(sound_rule=SoundRule(2, 3, 1.5))),
+    bodies=json_body(
+        readonly=UpdateSession(True),
+        rules=UpdateSession(sound_rule=SoundRule(2, 3, 1.5)),
+        name=UpdateSession(file_name="door", metadata={"room": "hall"}),
+    ),
     answers={204: Answer("Done.")},
     faults=lambda: (
         fault_of(decode, UPDATE, b"[]"),
@@ -133,20 +137,25 @@ async def create_session(call: Call, context: SessionContext) -> Reply | StreamR
     ),
 )
 async def update_session(call: Call, context: SessionContext) -> Reply:
-    """End the upload, or change the rules of sounds.
+    """End the upload, or change the rules of sounds, or the name.
 
     `make_readonly`: a `readonly` session takes no more chunks and is never writable again. A file is analysed now.
     `false`, or a body without the field, changes nothing. `sound_rule` and `sound_rules` apply to windows that are not
-    analysed yet; they change at most {MOST_TUNED} times.
+    analysed yet; they change at most {MOST_TUNED} times. An ended session may get another name, too.
     """
     session, view = await allowed_session(call, context)
     body = decode(UPDATE, await call.body(SMALL_BODY, call.holder))
+    check_metadata("metadata", body.metadata or {})
     if body.sound_rule is not None or body.sound_rules is not None:
         tags = context.sessions.tags(view.opened.model or context.sessions.model())
         check_tags("sound_rules", body.sound_rules or {}, tags)
         if len(view.opened.tuned) >= MOST_TUNED:
             return refusal(TOO_OFTEN)
         verdict = await verdict_on(context, session, Tuned(next(context.commands), body.sound_rule, body.sound_rules))
+        if verdict.status != 204:
+            return refusal(verdict)
+    if body.file_name is not None or body.metadata is not None:
+        verdict = await verdict_on(context, session, Renamed(next(context.commands), body.file_name, body.metadata))
         if verdict.status != 204:
             return refusal(verdict)
     if not body.make_readonly:
@@ -308,10 +317,15 @@ def _metadata(body: CreateSession) -> dict[str, str]:
     field, metadata = "metadata", body.metadata
     if metadata is None:
         field, metadata = "metadatas", body.metadatas or {}
+    check_metadata(field, metadata)
+    return metadata
+
+
+def check_metadata(field: str, metadata: dict[str, str]) -> None:
+    """Raise BadRequest if a client's notes are too long."""
     size = sum(len(text.encode()) for entry in metadata.items() for text in entry)
     if size > METADATA_BYTES:
         raise BadRequest(f"{field}: holds {size} bytes of text, at most {METADATA_BYTES} are kept")
-    return metadata
 
 
 async def _change_session(context: SessionContext, session: str, command: SessionCommand, event: str) -> Reply:

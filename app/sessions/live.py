@@ -34,7 +34,6 @@ from topics import keys
 from topics.errors import Unavailable
 from topics.ports.live import SoundTap
 from topics.ports.sessions import SessionView
-from topics.sessions.rules import SessionState
 from topics.turns import Holder
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -208,7 +207,8 @@ class WindowReader:
         self._next = first
         self._ids = ids
         self._live = live
-        self._state: tuple[SessionState, str | None] | None = None
+        #: What was told of the session.
+        self._state: tuple[object, ...] | None = None
 
     def events(self, view: SessionView | None, source: SoundTap | None) -> Iterator[bytes]:
         """Yield the session's news; `source` has the levels and spectrograms of its windows."""
@@ -216,7 +216,7 @@ class WindowReader:
             return
         assert source is not None
         total = readable_windows(view)
-        if (now := (view.head.state, view.head.error)) != self._state:
+        if (now := (view.head.state, view.head.error, view.opened.file_name, view.opened.metadata)) != self._state:
             self._state = now
             yield session_event(self._session, view, self._next)
         if self._live and total - self._next > BEHIND:

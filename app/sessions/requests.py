@@ -88,6 +88,11 @@ class UpdateSession(msgspec.Struct, frozen=True):
         dict[str, SoundRule] | None,
         Meta(description="The same for single sounds, by name; replaces all their earlier rules."),
     ] = None
+    file_name: Annotated[
+        Annotated[str, Meta(max_length=1024)] | None,
+        Meta(description="A new name, for people; later windows and alarms have it."),
+    ] = None
+    metadata: Annotated[dict[str, str] | None, Meta(description="Replaces the client's own notes.")] = None
 
 
 class AudioBody(Protocol):

@@ -4,7 +4,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import structlog
@@ -16,7 +16,7 @@ from infra.db.changes import last_change
 from infra.db.database import Database
 from infra.db.schema import alarm_rules
 from topics.alarms.rules import StoredRule
-from topics.errors import ServiceError, Unavailable
+from topics.errors import ServiceError
 from topics.ports.alarms import Destination
 
 log = structlog.get_logger("infra.service")
@@ -88,18 +88,3 @@ class KnownDestinations:
     async def switch_off(self, id: str, fault: str) -> None:
         await self._settings.switch_off(id, fault)
         self._known.pop(id, None)
-
-
-class Unconnected:
-    """Stands for `Alarms` and `TestDelivery` until this node makes and delivers alarms: every call is refused."""
-
-    def _refuse(self, *arguments: object) -> Any:
-        raise Unavailable("this node makes no alarms yet")
-
-    async def _refuse_later(self, *arguments: object) -> Any:
-        self._refuse()
-
-    alarms = alarm = _refuse
-    judge = send_again = test = _refuse_later
-
-    def check(self, destination: Destination) -> None: ...

@@ -1,5 +1,6 @@
 """Converts the settings to options of the node, the edge and its connections."""
 
+import importlib.metadata
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,7 @@ from infra.service.node_tls import trust
 from infra.settings import Settings
 from infra.transport.connections import ConnectionLimits
 from infra.urls import Embedded
+from streams.deliveries.options import DeliveryOptions, parse_networks, parse_retries
 from streams.node.options import AUDIO_CACHE_BYTES, PICTURE_BYTES, NodeOptions
 from topics import apikeys
 
@@ -44,6 +46,12 @@ def node_options(settings: Settings, url: str, database: Path | None) -> NodeOpt
         project_sessions=settings.project_sessions,
         project_jobs=settings.project_jobs,
         job_keep_ms=settings.edge.job_retention_seconds * 1000,
+        deliveries=DeliveryOptions(
+            networks=parse_networks(settings.delivery_networks) if settings.delivery_networks else (),
+            retries=parse_retries(settings.delivery_retries),
+            node=f"{url}/{settings.lane.number}",
+            version=importlib.metadata.version("earshot-server"),
+        ),
     )
 
 

@@ -29,7 +29,7 @@ from infra.errors import WrongSetting, named, naming, variable
 from infra.models.in_use import ModelInUse
 from infra.service import broker
 from infra.service.advertised import check_address, wait_for_standbys
-from infra.service.alarm_settings import Unconnected
+from infra.service.alarm_settings import KnownDestinations, KnownRules
 from infra.service.deletion import Operator, ProjectDeletions
 from infra.service.doors import Doors
 from infra.service.erasure import keep_erasing
@@ -124,6 +124,8 @@ class EarshotService:
             place = (self.settings, options.directory, options.url, group_secret, self.database, marks, lock)
             backend, membership, self.neighbours = await broker.open_log(*place, self.process, placement)
             lives = stack.enter_context(begin_life(self.settings.own))
+            rules = KnownRules(self.database)
+            await rules.look()
             node = Node(
                 msgspec.structs.replace(options, lives=lives, tallies=None if self._orders is None else self._tallies),
                 models,
@@ -135,6 +137,8 @@ class EarshotService:
                 SqlLedger(self.database),
                 membership,
                 SqlStops(self.database),
+                rules,
+                KnownDestinations(self.database),
             )
             deletions = ProjectDeletions(self.database, node.deleted_projects)
             await deletions.check()
@@ -154,6 +158,7 @@ class EarshotService:
                 "database": self.database.keep_trying(),
                 "keys": keep_noting(app.state.keyrings, SqlProjects(self.database).note_used),
                 "erasure": keep_erasing(self.settings, options.directory, node, self.database),
+                "rules": rules.keep_looking(),
                 "deleted projects": deletions.run(app.state.end_keys),
                 **self.doors.keepers(),
             }
@@ -263,6 +268,7 @@ class EarshotService:
     ) -> Starlette:
         models = ModelsInUse(loaded, jobs.bundled_speech)
         options = edge_options(self.settings, secret, jobs.speech_models)
+        assert node.deliveries is not None
         states = None if self._orders is None else self._orders.lane_states()
         free_bytes = options.upload_bounds.free_bytes
         health = ServiceHealth(node, self.database, models, options.spool, free_bytes, self.doors.connections, states)
@@ -278,9 +284,9 @@ class EarshotService:
             projects=SqlProjects(self.database),
             sign_ins=OneTimeLinks(self.database),
             own_sounds=OwnSounds(self.database, loaded),
-            alarms=Unconnected(),
+            alarms=node.alarms,
             alarm_settings=SqlAlarmSettings(self.database),
-            test_delivery=Unconnected(),
+            test_delivery=node.deliveries,
             administration=Operator(self.database, deletions.check, jobs.speakers.sweep),
             models=models,
             nodes=nodes,

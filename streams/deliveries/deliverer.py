@@ -12,12 +12,12 @@ import msgspec
 import structlog
 from faust import App
 
+from streams.deliveries.options import MOST_SECONDS
 from streams.deliveries.outcome import Outcome
 from streams.deliveries.ready import MOST_WAITING, Pending, ReadyDeliveries
 from streams.folding import retry
 from topics.alarms.alarms import Alarm, Delivery
 from topics.errors import EarshotError, NotOwned, Unavailable
-from topics.keys import LATEST_MS
 from topics.ports.alarms import Destination, Destinations, Outbox
 from topics.ports.health import Reading
 from topics.times import DAY_MS
@@ -110,9 +110,14 @@ class Deliverer:
         help = "Attempts to deliver alarms, by kind of destination and outcome; a failed one is not retried."
         for (kind, outcome), count in self._counts.items():
             yield Reading("earshot_alarm_deliveries_total", help, count, {"kind": kind, "outcome": outcome})
-        oldest = min((alarm.made_at for alarm in self._outbox.due(LATEST_MS, 1)), default=None)
-        age = 0.0 if oldest is None else max(0, self._now_ms() - oldest) / 1000
-        yield Reading("earshot_alarm_oldest_seconds", "Age of the next alarm that is not delivered.", age)
+        now_ms = self._now_ms()
+        # Also those whose retry is not due yet; no schedule is longer.
+        oldest = min((alarm.made_at for alarm in self._outbox.due(now_ms + MOST_SECONDS * 1000, 1)), default=now_ms)
+        yield Reading(
+            "earshot_alarm_oldest_seconds",
+            "Age of the next alarm that is not delivered.",
+            max(0, now_ms - oldest) / 1000,
+        )
 
     def _made(self, alarm: Alarm) -> None:
         self._add((alarm,))

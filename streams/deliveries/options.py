@@ -29,12 +29,19 @@ class DeliveryOptions(msgspec.Struct, frozen=True):
 
 def parse_networks(text: str) -> tuple[Network, ...]:
     """Parse `192.168.0.0/16,fd00::/8`; raise ValueError if it is something else."""
-    return tuple(ipaddress.ip_network(one.strip()) for one in text.split(","))
+    try:
+        return tuple(ipaddress.ip_network(one.strip()) for one in text.split(","))
+    except ValueError as error:
+        raise ValueError(f"must be networks or addresses, comma-separated: {error}") from None
 
 
 def parse_retries(text: str) -> tuple[float, ...]:
     """Parse seconds, as in `RETRIES`; raise ValueError if they are too many, too long or no seconds."""
-    retries = tuple(map(float, text.split(",")))
+    wrong = f"must be at most {MOST_ATTEMPTS} pauses of 0 s or more, comma-separated, {MOST_SECONDS} s in all"
+    try:
+        retries = tuple(map(float, text.split(",")))
+    except ValueError:
+        raise ValueError(wrong) from None
     if not (len(retries) <= MOST_ATTEMPTS and min(retries) >= 0 and sum(retries) <= MOST_SECONDS):
-        raise ValueError(f"must be at most {MOST_ATTEMPTS} pauses of 0 s or more, {MOST_SECONDS} s in all")
+        raise ValueError(wrong)
     return retries

@@ -21,6 +21,7 @@ from topics.sessions.records import (
     Deleted,
     Expired,
     Opened,
+    Renamed,
     Sealed,
     SessionCommand,
     SessionNote,
@@ -73,7 +74,7 @@ class Intake(Fold[H], Generic[H, C]):
                 case Effect.KEEP_RECEIPT, Chunk(sequence=int() as number), _:
                     receipt = Receipt(command.idempotency, arrival.digest)
                     draft.put(draft.store.row_key(id, keys.RECEIPT, number), rows.encode(receipt))
-                case Effect.KEEP_REQUEST, Opened() | Accepted() | Tuned() | SourceNoted(), _:
+                case Effect.KEEP_REQUEST, Opened() | Accepted() | Tuned() | Renamed() | SourceNoted(), _:
                     self.keep_request(draft, id, command, arrival)
                 case Effect.WATCH, _, new if new is not None:
                     self._watch(draft, id, new)
@@ -133,7 +134,7 @@ class Intake(Fold[H], Generic[H, C]):
         """Rewrite a command's rows other than the head and the expiry index, if they are still needed."""
 
     def keep_request(
-        self, draft: Draft[H], id: str, command: Opened | Accepted | Tuned | SourceNoted, arrival: Arrival
+        self, draft: Draft[H], id: str, command: Opened | Accepted | Tuned | Renamed | SourceNoted, arrival: Arrival
     ) -> None:
         """Write the row of a request."""
         assert isinstance(command, Opened | Accepted)

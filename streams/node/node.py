@@ -14,6 +14,7 @@ from streams import agents
 from streams.agents import NodeApp
 from streams.alarms.watcher import NoRules
 from streams.audio.decode import OpenFile
+from streams.deliveries.deliveries import Deliveries
 from streams.folding.followers import Followers
 from streams.folding.presence import BEAT_SECONDS
 from streams.models.loaded_models import LoadedModels
@@ -38,7 +39,7 @@ from streams.tables.database import Databases
 from streams.workers.workers import Workers
 from topics.errors import Unavailable
 from topics.jobs.options import Service
-from topics.ports.alarms import Rules
+from topics.ports.alarms import Destinations, Rules
 from topics.ports.health import Note, Reading
 from topics.ports.ledger import Ledger
 from topics.ports.stops import Stops
@@ -56,7 +57,8 @@ class Node(mode.Service):  # type: ignore[misc]
 
     `sessions` and `jobs` are the edge's ports. `open_file` opens recordings to draw. Without a `ledger`, costs are not
     recorded. Without a `membership`, this process owns all partitions. mode starts the parts in order and stops them in
-    reverse order. Without `stops`, stopped partitions wait for a restart. Without `rules`, no alarms are made.
+    reverse order. Without `stops`, stopped partitions wait for a restart. Without `rules`, no alarms are made, and
+    without `destinations` none are delivered.
     """
 
     mundane_level = "debug"
@@ -74,6 +76,7 @@ class Node(mode.Service):  # type: ignore[misc]
         membership: Membership | None = None,
         stops: Stops | None = None,
         rules: Rules | None = None,
+        destinations: Destinations | None = None,
     ) -> None:
         super().__init__()
         self.backend = backend
@@ -87,7 +90,8 @@ class Node(mode.Service):  # type: ignore[misc]
         self.sender = RecordSender(backend.writer, self.owners, options.part_bytes, options.share_bytes)
         self.followers = Followers()
         shared = (self.app, options, self.owners, self.sender, self.followers)
-        self.session_workload = SessionWorkload(*shared, models, backend, workers, ledger, rules or NoRules())
+        rules = rules or NoRules()
+        self.session_workload = SessionWorkload(*shared, models, backend, workers, ledger, rules)
         listeners = self.session_workload.listeners
         self.job_workload = JobWorkload(*shared, backend, services, ledger, open_file, listeners)
         agents.analyse_sessions(self.app, self.session_workload.analyser)
@@ -109,6 +113,11 @@ class Node(mode.Service):  # type: ignore[misc]
         self.sessions, self.jobs = SessionsPort(*of_sessions), JobsPort(*of_jobs)
         #: Implements `topics.ports.alarms.Outbox` and `Alarms`.
         self.alarms = self.session_workload.outbox
+        self.deliveries: Deliveries | None = None
+        if destinations is not None:
+            delivering = (self.alarms, destinations, rules, self.session_workload.open_streams, backend.log_ms)
+            self.deliveries = Deliveries(self.app, options.deliveries, *delivering)
+            agents.deliver_alarms(self.app, self.deliveries.deliverer)
         #: None if no other node can own a partition.
         self.standby: NodeStandby | None = None
         if not backend.exclusive:
@@ -126,7 +135,9 @@ class Node(mode.Service):  # type: ignore[misc]
     # --- life -------------------------------------------------------------------------------------------------------
 
     def on_init_dependencies(self) -> Iterable[mode.Service]:
-        return [self.workers, self.session_workload, self.job_workload, self.app.agents, self.tasks]
+        workloads = (self.session_workload, self.job_workload)
+        deliveries = () if self.deliveries is None else (self.deliveries,)
+        return [self.workers, *workloads, *deliveries, self.app.agents, self.tasks]
 
     async def on_start(self) -> None:
         await self.backend.start(self.partitions)
@@ -290,3 +301,5 @@ class Node(mode.Service):  # type: ignore[misc]
         yield Reading("earshot_survived_removals_total", help, self._membership.removals)
         help = "1 while the broker that coordinates the nodes does not answer."
         yield Reading("earshot_broker_away", help, self._membership.is_away)
+        if self.deliveries is not None:
+            yield from self.deliveries.deliverer.readings()

@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from streams.deliveries.options import DeliveryOptions
 from streams.folding.lives import Lives
 from topics.tally import Tallies
 
@@ -40,6 +41,7 @@ class NodeOptions(msgspec.Struct, frozen=True):
     job_keep_ms: int = 30 * 24 * 3600 * 1000
     #: Files and directories that hold acknowledged data.
     files: tuple[Path, ...] = ()
+    deliveries: DeliveryOptions = DeliveryOptions()
     #: Counts what the other lanes of the machine have, too, if there are any.
     tallies: Tallies | None = None
     lives: Lives = msgspec.field(default_factory=Lives)

@@ -1,7 +1,8 @@
 """The work of a node for its sessions: the fold of commands, the analyser, the writer of windows and the biller."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
+from itertools import islice
 from typing import Final
 
 import mode
@@ -33,14 +34,17 @@ from topics.catalog import COMMANDS
 from topics.errors import NotOwned
 from topics.ports.alarms import Rules
 from topics.ports.ledger import Ledger
+from topics.ports.lists import ListQuery
 from topics.sessions.records import Deleted, Expired, Failed, Metered
-from topics.sessions.rules import SessionHead
+from topics.sessions.rules import SessionHead, SessionState
 from topics.times import DAY_MS
 
 log = structlog.get_logger(__name__)
 
 #: Service time (ms) for which the analysis of a session may stand still.
 STANDSTILL_MS: Final = DAY_MS
+#: Streams of a project in a partition that are looked at for their names.
+SOURCES: Final = 32
 STOOD_STILL: Final = "the analysis stood still for 24 hours and was given up: the model or a decoder was missing"
 
 
@@ -102,6 +106,15 @@ class SessionWorkload(Workload[SessionStore]):
 
     async def remove_rest(self, store: SessionStore, project: str) -> int:
         return await erase_project(store, project)
+
+    def open_streams(self, project: str) -> Mapping[str | None, Mapping[str, str]]:
+        """Return the labels of a project's open streams here by their names; of some, if there are very many."""
+        query, found = ListQuery(project, (SessionState.WRITABLE,)), dict[str | None, Mapping[str, str]]()
+        for store in self.all_serving():
+            for entry in islice(store.listed(query), SOURCES):
+                if (opened := store.opened(entry.id)) is not None and opened.kind == "stream":
+                    found.setdefault(opened.file_name, opened.metadata)
+        return found
 
     def needed_audio(self, head: SessionHead) -> range:
         return range(0) if head.ended else head.audio

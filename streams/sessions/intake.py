@@ -21,9 +21,19 @@ from topics.jobs.records import Accepted
 from topics.rows import encode
 from topics.sessions import commands
 from topics.sessions import rows as sessions
-from topics.sessions.analysis_rules import tuned
+from topics.sessions.analysis_rules import renamed, tuned
 from topics.sessions.capture import Anchor, SourceNote
-from topics.sessions.records import Chunk, Deleted, Failed, Opened, SessionCommand, SessionNote, SourceNoted, Tuned
+from topics.sessions.records import (
+    Chunk,
+    Deleted,
+    Failed,
+    Opened,
+    Renamed,
+    SessionCommand,
+    SessionNote,
+    SourceNoted,
+    Tuned,
+)
 from topics.sessions.rules import SessionHead, SessionState
 
 #: Number of chunk digests remembered: some seconds of 2,000 microphones.
@@ -93,24 +103,40 @@ class SessionIntake(Intake[SessionHead, SessionCommand]):
             super().answer(draft, id, command, verdict)
 
     def keep_request(
-        self, draft: Draft[SessionHead], id: str, command: Opened | Accepted | Tuned | SourceNoted, arrival: Arrival
+        self,
+        draft: Draft[SessionHead],
+        id: str,
+        command: Opened | Accepted | Tuned | Renamed | SourceNoted,
+        arrival: Arrival,
     ) -> None:
         """Write the row of a request; new rules begin behind all windows that are made, also those not shown yet."""
-        if isinstance(command, SourceNoted):
-            _keep_note(draft, id, command, arrival)
-            return
-        if not isinstance(command, Tuned):
-            super().keep_request(draft, id, command, arrival)
-            return
-        store, key = draft.store, draft.store.row_key(id, keys.RULES)
+        match command:
+            case SourceNoted():
+                _keep_note(draft, id, command, arrival)
+            case Tuned() | Renamed():
+                self._change(draft, id, command)
+            case _:
+                super().keep_request(draft, id, command, arrival)
+
+    def _change(self, draft: Draft[SessionHead], id: str, command: Tuned | Renamed) -> None:
+        """Change what a session was opened with."""
+        store = draft.store
         opened = sessions.opened(draft.get(store.row_key(id, keys.REQUEST)))
         head = draft.head(id)
         if opened is None or head is None:
             return
-        first = max(head.windows, store.made(id))
-        changed = tuned(sessions.with_rules(opened, draft.get(key)), command, first)
-        draft.put(key, encode(changed.tuned))
-        draft.put_request_row(id, changed)
+        opened = self._with_changes(draft, id, opened)
+        if isinstance(command, Tuned):
+            opened = tuned(opened, command, max(head.windows, store.made(id)))
+            draft.put(store.row_key(id, keys.RULES), encode(opened.tuned))
+        else:
+            opened = renamed(opened, command)
+            draft.put(store.row_key(id, keys.NAME), encode(sessions.Name(opened.file_name, opened.metadata)))
+        draft.put_request_row(id, opened)
+
+    def _with_changes(self, draft: Draft[SessionHead], id: str, opened: Opened) -> Opened:
+        rules_row, name_row = (draft.get(draft.store.row_key(id, kind)) for kind in (keys.RULES, keys.NAME))
+        return sessions.with_changes(opened, rules_row, name_row)
 
     def _erase_alarms(self, draft: Draft[SessionHead], id: str) -> None:
         assert isinstance(draft.store, SessionStore)
@@ -128,11 +154,15 @@ class SessionIntake(Intake[SessionHead, SessionCommand]):
         match command:
             case Opened() if head.state is not SessionState.DELETED or head.unmetered:
                 known = sessions.opened(draft.get(draft.store.row_key(id, keys.REQUEST)))
-                again = command if known is None else msgspec.structs.replace(command, tuned=known.tuned)
-                rules_row = draft.get(draft.store.row_key(id, keys.RULES))
-                draft.put_request(id, sessions.with_rules(again, rules_row), arrival)
+                if known is not None:
+                    changed = {"tuned": known.tuned, "file_name": known.file_name, "metadata": known.metadata}
+                    command = msgspec.structs.replace(command, **changed)
+                draft.put_request(id, self._with_changes(draft, id, command), arrival)
             case Tuned():
-                self.keep_request(draft, id, command, arrival)
+                self._change(draft, id, command)
+            case Renamed():
+                # The rows may have a later name.
+                self._change(draft, id, Renamed(command.command))
             case SourceNoted() if head.source is not None:
                 _write_note_again(draft, id, head.source.notes, arrival.offset)
             case Deleted():

@@ -32,6 +32,7 @@ ROW_READERS: Final[Mapping[str, Callable[[bytes], Any]]] = {
     "newest": session_rows.newest,
     "anchor": session_rows.anchor,
     "note": session_rows.note,
+    "name": session_rows.name,
     "receipt": rows.receipt,
     "jobhead": job_rows.head,
     "accepted": job_rows.accepted,

@@ -1,8 +1,8 @@
-"""The rules of a session's analysis: the effect of new windows on its head, and which sound rules they get."""
+"""The rules of a session's analysis: the effect of new windows on its head, and which sound rules they get; names."""
 
 import msgspec
 
-from topics.sessions.records import NewWindows, Opened, Tuned
+from topics.sessions.records import NewWindows, Opened, Renamed, Tuned
 from topics.sessions.rules import SessionHead, without_dropped
 from topics.sessions.sounds import SoundRules
 
@@ -40,3 +40,12 @@ def tuned(opened: Opened, change: Tuned, first: int) -> Opened:
     rule = known[-1].rule if change.sound_rule is None else change.sound_rule
     by_name = known[-1].by_name if change.sound_rules is None else change.sound_rules
     return msgspec.structs.replace(opened, tuned=(*opened.tuned, SoundRules(first, change.command, rule, by_name)))
+
+
+def renamed(opened: Opened, change: Renamed) -> Opened:
+    """Return an opening with a new name and new metadata."""
+    return msgspec.structs.replace(
+        opened,
+        file_name=opened.file_name if change.file_name is None else change.file_name,
+        metadata=opened.metadata if change.metadata is None else change.metadata,
+    )

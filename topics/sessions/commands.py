@@ -20,6 +20,7 @@ from topics.sessions.records import (
     Failed,
     Metered,
     Opened,
+    Renamed,
     Sealed,
     SessionCommand,
     SourceNoted,
@@ -224,6 +225,11 @@ def _tune(head: SessionHead, command: Tuned, arrival: Arrival) -> Step[SessionHe
     return Step(tuned, (Effect.KEEP_REQUEST,), Verdict(204, head.next))
 
 
+def _rename(head: SessionHead, command: Renamed, arrival: Arrival) -> Step[SessionHead]:
+    renamed = msgspec.structs.replace(head, noted=arrival.offset)
+    return Step(renamed, (Effect.KEEP_REQUEST,), Verdict(204, head.next))
+
+
 def _note_source(head: SessionHead, command: SourceNoted, arrival: Arrival) -> Step[SessionHead]:
     if head.kind == "file":
         return Step(head, verdict=NO_SOURCE)
@@ -260,6 +266,7 @@ _RULES: Final[Mapping[type, tuple[Rule, Rule, Rule, Rule]]] = {
     Failed: (_NOBODY, _fail, _fail, _NOBODY),
     Metered: (_NOBODY, _meter, _meter, _meter),
     Tuned: (_NOBODY, _tune, _tune, _NOBODY),
+    Renamed: (_NOBODY, _rename, _rename, _NOBODY),
     SourceNoted: (_NOBODY, _note_source, _refuse_note, _NOBODY),
 }
 TABLE: Final[Mapping[tuple[SessionState, type], Rule]] = {

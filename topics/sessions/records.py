@@ -124,6 +124,14 @@ class Tuned(Record, frozen=True, tag="tune"):
     sound_rules: dict[str, SoundRule] | None = None
 
 
+class Renamed(Record, frozen=True, tag="rename"):
+    """New words of the client about the session; None leaves them as they are."""
+
+    command: str
+    file_name: str | None = None
+    metadata: dict[str, str] | None = None
+
+
 class SourceNoted(Record, frozen=True, tag="source"):
     """Something happened to the source of the session's audio."""
 
@@ -137,7 +145,7 @@ class SourceNoted(Record, frozen=True, tag="source"):
 
 
 #: Commands that do not count as a use of the session.
-SessionNote = Failed | Metered | Tuned | SourceNoted
+SessionNote = Failed | Metered | Tuned | Renamed | SourceNoted
 SessionCommand = Opened | Chunk | Sealed | Deleted | Expired | SessionNote
 
 

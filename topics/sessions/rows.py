@@ -23,6 +23,13 @@ class Block(msgspec.Struct, frozen=True, array_like=True):
     embeddings: bytes = b""
 
 
+class Name(msgspec.Struct, frozen=True, array_like=True):
+    """A client's words about a session, as in `Opened`."""
+
+    file_name: str | None
+    metadata: dict[str, str]
+
+
 class Newest(msgspec.Struct, frozen=True, array_like=True):
     """How far a session's analysis came, with the windows of the block that is not full.
 
@@ -48,6 +55,9 @@ anchor: Final = Decoder[Anchor](Anchor).optional
 note: Final = Decoder[SourceNote](SourceNote).optional
 newest: Final = Decoder[Newest](Newest).optional
 _rules: Final = Decoder[tuple[SoundRules, ...]](tuple[SoundRules, ...]).optional
+
+
+name: Final = Decoder[Name](Name).optional
 
 
 def stored(head: SessionHead) -> SessionHead:
@@ -76,11 +86,12 @@ def whole(head: SessionHead | None, newest: Newest | None) -> SessionHead | None
     )
 
 
-def with_rules(request: Opened, row: bytes | None) -> Opened:
-    """Return an opening with the rules of the session's RULES row, if there is one.
+def with_changes(request: Opened, rules_row: bytes | None, name_row: bytes | None) -> Opened:
+    """Return an opening with what the session's RULES and NAME rows have, if there are any.
 
-    A restored changelog may end with a request row that lacks later rules, while the table's head and windows are
-    newer. The RULES row is never older than the table.
+    A restored changelog may end with a request row that lacks later changes, while the table's head and windows are
+    newer. These rows are never older than the table.
     """
-    rules = _rules(row)
-    return request if rules is None else msgspec.structs.replace(request, tuned=rules)
+    rules, words = _rules(rules_row), name(name_row)
+    changes = {} if rules is None else {"tuned": rules}
+    return msgspec.structs.replace(request, **changes, **({} if words is None else msgspec.structs.asdict(words)))

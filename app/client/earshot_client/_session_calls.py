@@ -114,6 +114,28 @@ class SessionCalls(Calls, Generic[Blocks]):
         return self._run(_session_flows.change(self._key, session_id, sound_rule=rule, sound_rules=rules), timeout)
 
     @both
+    def rename_session(
+        self,
+        session_id: str,
+        name: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> Result[None]:
+        """Give a session, which may have ended, another name or other metadata; lists and later alarms have them.
+
+        Args:
+            name: the new `file_name`; None keeps it.
+            metadata: replaces all of the earlier metadata; None keeps it.
+            timeout: seconds for the whole call; no limit by default.
+
+        Raises:
+            SessionNotFound: the session never existed, was deleted or has expired.
+            DeadlineExceeded, ServiceUnreachable, ServiceBusy, RequestRefused.
+        """
+        return self._run(_session_flows.change(self._key, session_id, file_name=name, metadata=metadata), timeout)
+
+    @both
     def delete_session(self, session_id: str, *, timeout: float | None = None) -> Result[None]:
         """Delete a session with its audio and events. A missing session is not an error.
 

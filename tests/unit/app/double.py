@@ -36,10 +36,10 @@ from topics.ports.jobs import JobView
 from topics.ports.lists import Coverage, ListQuery
 from topics.ports.live import BANDS, WindowSound
 from topics.ports.sessions import SessionView, Windows
-from topics.sessions.analysis_rules import grown, tuned
+from topics.sessions.analysis_rules import grown, renamed, tuned
 from topics.sessions.capture import Anchor, CaptureTime, SourceNote
 from topics.sessions.commands import fold_command
-from topics.sessions.records import Chunk, Failed, NewWindows, Opened, SessionCommand, SourceNoted, Tuned
+from topics.sessions.records import Chunk, Failed, NewWindows, Opened, Renamed, SessionCommand, SourceNoted, Tuned
 from topics.sessions.rules import SessionHead, SessionState
 
 TAGS = ("Dog_bark", "Siren", "Speech", "Baby_cry", "Knock")
@@ -192,8 +192,8 @@ class MemorySessions(MemoryItems):
         await asyncio.sleep(0)
         if self.failure is not None:
             raise self.failure
-        if isinstance(command, Tuned):
-            return self._tune(session, command)
+        if isinstance(command, Tuned | Renamed):
+            return self._change(session, command)
         return self._fold(session, command)
 
     def send(self, session: str, command: SessionCommand, answered: Callable[[Answer], None]) -> None:
@@ -245,13 +245,16 @@ class MemorySessions(MemoryItems):
         self._wake(session)
         return step.verdict
 
-    def _tune(self, session: str, change: Tuned) -> Verdict:
+    def _change(self, session: str, change: Tuned | Renamed) -> Verdict:
         assert_stored(change, record_codec.decode_command)
         known = self.sessions.get(session)
         step = fold_command(None if known is None else known.head, change, Arrival(len(self.appended), 0))
         if known is not None and step.head is not None and step.effects:
             known.head = step.head
-            known.opened = tuned(known.opened, change, known.head.windows)
+            if isinstance(change, Tuned):
+                known.opened = tuned(known.opened, change, known.head.windows)
+            else:
+                known.opened = renamed(known.opened, change)
         self._wake(session)
         return step.verdict
 

@@ -18,7 +18,7 @@ from topics.errors import Unavailable
 from topics.keys import new_id
 from topics.sessions import commands
 from topics.sessions.capture import MOST_NOTES
-from topics.sessions.records import Chunk, Opened, Sealed, SourceNoted
+from topics.sessions.records import Chunk, Opened, Renamed, Sealed, SourceNoted
 
 UTC_TIME = "2026-11-30T08:00:00Z"
 NOW = datetime.now(UTC).replace(microsecond=123_000)
@@ -78,19 +78,23 @@ async def test_time_within_a_sample_is_that_of_the_next_sample(house: House) -> 
 @pytest.mark.parametrize(
     ("told", "spooled", "taken"),
     [
-        (ago(minutes=59), False, True),
-        (ago(minutes=61), False, False),
-        (ago(minutes=-59), True, True),
-        (ago(minutes=-61), True, False),
-        (ago(days=6.9), True, True),
-        (ago(days=7.1), True, False),
+        (timedelta(minutes=59), False, True),
+        (timedelta(minutes=61), False, False),
+        (timedelta(minutes=-59), True, True),
+        (timedelta(minutes=-61), True, False),
+        (timedelta(days=6.9), True, True),
+        (timedelta(days=7.1), True, False),
         ("1969-01-01T00:00:00Z", True, False),
         ("0001-01-01T00:00:00+14:00", False, False),
         ("2999-01-01T00:00:00.5-08:00", False, False),
     ],
     ids=range(9),
 )
-async def test_time_far_off_is_left_out_with_a_warning(house: House, told: str, spooled: bool, taken: bool) -> None:
+async def test_time_far_off_is_left_out_with_a_warning(
+    house: House, told: str | timedelta, spooled: bool, taken: bool
+) -> None:
+    if isinstance(told, timedelta):
+        told = (datetime.now(UTC) - told).isoformat()
     async with greeted(house) as (_, line):
         await tell(line, text("captured", time=told, spooled=spooled), HALF, END)
         warnings = of_type(await line.rest(), "warning")
@@ -322,3 +326,44 @@ def test_list_tells_state_of_source(http: TestClient, house: House) -> None:
     assert entry(SourceNoted("n", "source.silent", at))[1]["state"] == "silent"
     assert entry(SourceNoted("n", "source.back", at))[1] is None
     assert entry(SourceNoted("n", "source.lost", at), Sealed("s"))[1] is None, "its end is no loss"
+
+
+# --- names ----------------------------------------------------------------------------------------------------------
+
+
+def test_session_gets_another_name(http: TestClient) -> None:
+    session = make(http, "audio/wav", file_name="door", metadata={"room": "hall"})
+    path = f"/audio_sessions/{session}"
+
+    def named(**body: Any) -> tuple[str, Any]:
+        assert http.patch(path, json=body).status_code == 204
+        (found,) = http.get("/audio_sessions/").json()["sessions"]
+        return found["file_name"], found.get("metadata")
+
+    assert named(make_readonly=False) == ("door", {"room": "hall"})
+    assert named(file_name="gate") == ("gate", {"room": "hall"})
+    assert named(metadata={"floor": "0"}, file_name=None) == ("gate", {"floor": "0"})
+    assert named(make_readonly=True, metadata={}) == ("gate", None)
+    assert named(file_name="") == ("", None), "also once it is readonly"
+    assert http.delete(path).status_code == 204
+    assert http.patch(path, json={"file_name": "x"}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "body", [{"file_name": "x" * 1025}, {"file_name": 7}, {"metadata": {"a": 1}}, {"metadata": {"a": "x" * 4096}}]
+)
+def test_bad_name_changes_nothing(http: TestClient, house: House, body: dict[str, Any]) -> None:
+    session = make(http, "audio/wav", file_name="door")
+    answer = http.patch(f"/audio_sessions/{session}", json={**body, "make_readonly": True})
+    assert answer.status_code == 400
+    assert answer.json()["error"].startswith(next(iter(body)))
+    assert house.sessions.sessions[session].head.state == "writable"
+
+
+async def test_project_stream_tells_new_name(house: House) -> None:
+    session = await opened(house)
+    whole = Exchange(house, "/api/v1/live", x_api_key=KEY)
+    await whole.until(lambda body: b"event: session" in body)
+    await house.sessions.submit(session, Renamed("r", "gate"))
+    await whole.until(lambda body: b'"file_name":"gate"' in body)
+    await whole.leave()

@@ -113,6 +113,8 @@ WRONG: dict[str, tuple[str, ...]] = {
     "speaker_threshold": ("-1", "1", "nan"),
     "voices_url": ("zzz://x", "{file}", "/proc/voices"),
     "lanes": ("0", "65", "two"),
+    "delivery_networks": ("home", "10.0.0.1/8", "10.0.0.0/8;fd00::/8"),
+    "delivery_retries": ("soon", "0,-1", "0,inf", "600000", ",".join("0" * 21)),
     "erase_seconds": ("0", "10801", *SECONDS),
     "admin_key": (*KEYS, "a" * 40, "0123456789" * 3, "passpasspasspassword"),
     "admin_listen": ("192.0.2.1:8001", "localhost", "localhost:65536", ":8001", "127.0.0.1:0"),

@@ -67,11 +67,11 @@ def test_default_schedule_is_that_of_the_standard() -> None:
 
 @pytest.mark.parametrize("text", ["", "a", "1,-1", "nan", "inf", ",".join("0" * 21), "600000"])
 def test_bad_schedule_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"could not convert|must be at most 20 pauses"):
+    with pytest.raises(ValueError, match=r"must be at most 20 pauses"):
         parse_retries(text)
 
 
 @pytest.mark.parametrize("text", ["", "10.0.0.1/8", "a", "10.0.0.0/8;"])
 def test_bad_networks_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"."):
+    with pytest.raises(ValueError, match=r"must be networks or addresses"):
         parse_networks(text)

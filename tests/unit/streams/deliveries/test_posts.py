@@ -141,13 +141,18 @@ def test_answer_decides_outcome(status: int, outcome: Outcome) -> None:
         ("99999999", MOST_WAIT_SECONDS, MOST_WAIT_SECONDS),
         ("-5", 0, 0),
         ("soon", 0, 0),
-        (email.utils.formatdate(time.time() + 600, usegmt=True), 500, 600),
-        (email.utils.formatdate(0, usegmt=True), 0, 0),
+        ("Thu, 01 Jan 1970 00:00:00 GMT", 0, 0),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", MOST_WAIT_SECONDS, MOST_WAIT_SECONDS),
     ],
 )
 def test_retry_after_is_honoured_up_to_an_hour(text: str, least: float, most: float) -> None:
     receiver = HttpEngine(reply(b"", 503, head=f"Retry-After: {text}\r\n"))
     assert least <= sent(receiver).wait_s <= most
+
+
+def test_retry_after_may_be_a_date() -> None:
+    later = email.utils.formatdate(time.time() + 600, usegmt=True)
+    assert 500 < sent(HttpEngine(reply(b"", 503, head=f"Retry-After: {later}\r\n"))).wait_s <= 600
 
 
 def answering(serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]) -> Outcome:

@@ -18,6 +18,7 @@ from topics.sessions.records import (
     Failed,
     Metered,
     Opened,
+    Renamed,
     Sealed,
     SessionCommand,
     SourceNoted,
@@ -68,6 +69,10 @@ def live(world: World, *events: Event) -> None:
         pytest.param([OPENED, A, B], [1, Failed("analysis", "damaged", 1)], id="failure"),
         pytest.param([OPENED, A, B, Sealed("c"), 2], [1, Metered("ledger", 2)], id="end and bill"),
         pytest.param([], [OPENED, A, 1, Tuned("t", SoundRule(2, 2)), B], id="rules behind a window"),
+        pytest.param([], [OPENED, Renamed("r", "door", {"room": "hall"}), A], id="name"),
+        pytest.param([OPENED, Renamed("r", "door")], [Renamed("r", None, {}), Renamed("r", "gate")], id="later names"),
+        pytest.param([], [OPENED, Renamed("r", "door"), Tuned("t", SoundRule(2, 2))], id="name and rules"),
+        pytest.param(FINISHED, [Renamed("r", "door")], id="name of a finished session"),
         pytest.param([RAW], TOLD, id="times"),
         pytest.param([RAW, *TOLD[:2]], TOLD[2:], id="later times"),
         pytest.param([OPENED, A], [LOST], id="note"),
@@ -150,3 +155,13 @@ def test_note_that_was_heard_keeps_its_window_without_its_head() -> None:
     world.take(LOST)
     assert (world.head.heard, world.head.has_unheard) == (1, False)
     assert [note.window for note in world.store.notes(SESSION, 0)] == [1]
+
+
+def test_restored_request_gets_its_later_name() -> None:
+    """A restored changelog may end with an older request row."""
+    world, other = (committed(OPENED) for _ in range(2))
+    live(world, Renamed("r", "door", {"room": "hall"}))
+    request = world.store.row_key(SESSION, keys.REQUEST)
+    world.partition.write({request: other.partition.rows[request]})
+    world.again(1)
+    assert (world.opened.file_name, world.opened.metadata) == ("door", {"room": "hall"})

@@ -5,6 +5,7 @@ from typing import Final
 
 from benchmarks.cases import (
     agents,
+    alarms,
     chunks,
     cluster,
     counts,
@@ -39,6 +40,7 @@ Case = Callable[[Setup], Iterator[Row]]
 CASES: Final[dict[str, Case]] = {
     "windows": windows.measure,
     "traces": traces.measure,
+    "alarms": alarms.measure,
     "paced": paced.measure,
     "counts": counts.measure,
     "live": live.measure,

@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import lru_cache
 from itertools import takewhile
 from operator import gt
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -134,7 +134,7 @@ class Watch:
         for place, lower in (one for rule in self.rules for one in rule.limits):
             lowest[place] = min(lowest[place], lower)
         self.lowest = bytes(lowest)
-        self.is_restless = any(one.is_restless for one in self.rules)
+        self.restless = [one for one in self.rules if one.is_restless]
 
     def _compiled(self, rules: Sequence[StoredRule], classes: Classes) -> Iterator[Rule]:
         place = {tag: number for number, tag in enumerate(self.tags)}
@@ -181,10 +181,10 @@ def evaluate(
 
     Windows below `before.to` and notes below `before.notes` were evaluated, and are skipped.
     """
-    runs = any(one.since is not None for one in before.rules.values())
-    count = len(heard.scores) // len(watch.tags)
-    if not (runs or watch.is_restless or heard.notes or any(map(gt, heard.scores, count * watch.lowest))):
-        return None, []
+    if not (before.rules or watch.restless or heard.notes):
+        count = len(heard.scores) // len(watch.tags)
+        if not any(map(gt, heard.scores, count * watch.lowest)):
+            return None, []
     evaluation = _Evaluation(watch, before, heard, time_of, made_at)
     evaluation.run()
     return evaluation.row(), evaluation.alarms
@@ -208,23 +208,26 @@ class _Evaluation:
         self._watch, self._before, self._heard = watch, before, heard
         self._end = heard.first + len(heard.scores) // len(watch.tags)
         self._time_of, self._made_at = time_of, made_at
-        found = ((one, before.rules.get(one.id, one.fresh)) for one in watch.rules)
-        self._first = {one.id: known if known.revision == one.revision else one.fresh for one, known in found}
-        self._standings = dict(self._first)
+        #: Of the rules that do not stand at their beginning.
+        self._standings = dict(before.rules)
+        self._is_changed = False
         self._notes = before.notes
         self.alarms: list[Alarm] = []
 
     def run(self) -> None:
-        first, rules = max(self._heard.first, self._before.to), self._watch.rules
+        first, watch = max(self._heard.first, self._before.to), self._watch
         notes = [note for note in self._heard.notes if note.number >= self._before.notes]
         for window in range(first, self._end):
             while notes and notes[0].window <= window:
                 self._take_note(notes.pop(0))
             row = self._row(window)
-            is_any_heard = any(map(gt, row, self._watch.lowest))
-            for rule in rules:
-                if is_any_heard or rule.is_restless or self._standings[rule.id].since is not None:
-                    self._take(rule, window, is_any_heard and any(row[place] > limit for place, limit in rule.limits))
+            if any(map(gt, row, watch.lowest)):
+                for rule in watch.rules:
+                    self._take(rule, window, any(row[place] > limit for place, limit in rule.limits))
+            else:
+                for rule in watch.rules if self._standings else watch.restless:
+                    if rule.is_restless or rule.id in self._standings:
+                        self._take(rule, window, False)
         for note in takewhile(lambda note: note.window <= self._end, notes):
             self._take_note(note)
 
@@ -235,17 +238,28 @@ class _Evaluation:
 
     def row(self) -> Watched | None:
         """Return the new row, None if it says what the last one does."""
-        if self._standings == self._first:
+        if not self._is_changed:
             return None
-        rules = {one.id: now for one in self._watch.rules if (now := self._standings[one.id]) != one.fresh}
+        standing = ((one, self._standing(one)) for one in self._watch.rules)
+        rules = {one.id: now for one, now in standing if now != one.fresh}
+        if rules == self._before.rules and not self.alarms:
+            return None
         sequence = self._before.next + len(self.alarms)
         return Watched(max(self._end, self._before.to), sequence, self._notes, rules)
+
+    def _standing(self, rule: Rule) -> Standing:
+        now = self._standings.get(rule.id)
+        return now if now is not None and now.revision == rule.revision else rule.fresh
+
+    def _change(self, rule: Rule, **changes: Any) -> None:
+        self._standings[rule.id] = msgspec.structs.replace(self._standing(rule), **changes)
+        self._is_changed = True
 
     # --- windows ----------------------------------------------------------------------------------------------------
 
     def _take(self, rule: Rule, window: int, is_heard: bool) -> None:
         """Take a rule over a window in which one of its tags is heard or not."""
-        now, start, end = self._standings[rule.id], self._watch.start_ms(window), self._watch.end_ms(window)
+        now, start, end = self._standing(rule), self._watch.start_ms(window), self._watch.end_ms(window)
         since, until, done = now.since, now.until, now.done
         if self._holds(rule, window, is_heard):
             if since is None or (until is not None and start - until > rule.gap):
@@ -257,9 +271,8 @@ class _Evaluation:
             until = self._watch.end_ms(window - 1) if until is None else until
             if rule.rule.when == "absent" or start + self._watch.hop_ms - until > rule.gap:
                 since, until, done = None, None, False
-        now = self._standings[rule.id]
         if (since, until, done) != (now.since, now.until, now.done):
-            self._standings[rule.id] = msgspec.structs.replace(now, since=since, until=until, done=done)
+            self._change(rule, since=since, until=until, done=done)
 
     def _holds(self, rule: Rule, window: int, is_heard: bool) -> bool:
         """Return whether what a rule looks for holds in a window."""
@@ -292,7 +305,7 @@ class _Evaluation:
 
     def _alarm(self, rule: Rule, found: _Found) -> bool:
         """Make an alarm, or leave it out for those of its minute; return False if the rule may not make one yet."""
-        now, at = self._standings[rule.id], found.ends.at_ms
+        now, at = self._standing(rule), found.ends.at_ms
         event = "" if found.note is None else found.note.event
         day = local(at, rule.zone).toordinal() if rule.rule.first_of_day else 0
         if now.alarm_ms is not None:
@@ -303,11 +316,11 @@ class _Evaluation:
         minute = found.end_ms // MINUTE_MS
         count = now.count if now.minute == minute else 0
         if count >= MOST_A_MINUTE:
-            self._standings[rule.id] = msgspec.structs.replace(now, left_out=now.left_out + 1)
+            self._change(rule, left_out=now.left_out + 1)
             return True
         self.alarms.append(self._made(rule, found, now.left_out))
-        self._standings[rule.id] = msgspec.structs.replace(
-            now,
+        self._change(
+            rule,
             alarm_ms=found.end_ms,
             alarm_at=at,
             day=day,

@@ -151,8 +151,8 @@ def try_out(
             rule, day or (now - timedelta(days=1)).date().isoformat(), round(offset.total_seconds() / 60)
         )
     show_all([found_row(one) for one in trial.alarms], as_json)
-    left = f", {trial.left_out} of them not to the end" if trial.left_out else ""
-    typer.echo(f"earshot: {trial.total} alarms on {trial.day}, in {trial.sessions} streams{left}", err=True)
+    left = f", {trial.left_out} of which were not searched to their end" if trial.left_out else ""
+    typer.echo(f"earshot: alarms on {trial.day}: {trial.total}; streams: {trial.sessions}{left}", err=True)
 
 
 def _given(*values: Any) -> dict[str, Any]:

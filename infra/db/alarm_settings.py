@@ -2,8 +2,9 @@
 
 import base64
 import secrets as random
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 import msgspec
@@ -11,10 +12,10 @@ from sqlalchemy import ColumnElement, Row, Table, and_, delete, func, insert, se
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from infra.db.changes import note_change
-from infra.db.database import Store
+from infra.db.database import Database, Store
 from infra.db.schema import alarm_rules, destinations, projects
 from topics.alarms.rules import MOST_DESTINATIONS, MOST_RULES, AlarmRule, StoredRule
-from topics.errors import BadRequest, Conflict, NotFound
+from topics.errors import BadRequest, Conflict, NotFound, ServiceError
 from topics.keys import new_id
 from topics.ports.alarms import Destination
 from topics.times import DAY_MS
@@ -34,8 +35,21 @@ _secrets: Final = msgspec.json.Decoder(_Secrets)
 _options: Final = msgspec.json.Decoder(dict[str, str])
 
 
+async def unheard() -> None: ...
+
+
 class SqlAlarmSettings(Store):
     """Implements the port `topics.ports.alarms.AlarmSettings`."""
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Callable[[], float] = time.time,
+        changed: Callable[[], Awaitable[None]] = unheard,
+    ) -> None:
+        """Await `changed` after rules have changed."""
+        super().__init__(database, clock)
+        self._changed = changed
 
     async def rules(self, project: str) -> Sequence[StoredRule]:
         query = select(alarm_rules).where(alarm_rules.c.project_id == project).order_by(alarm_rules.c.name)
@@ -159,6 +173,8 @@ class SqlAlarmSettings(Store):
                     raise BadRequest(f"destinations: the project has no destination with the id {id!r}")
             yield connection
             await note_change(connection, RULES)
+        with suppress(ServiceError):  # The change is made.
+            await self._changed()
 
     async def _update(self, connection: AsyncConnection, one: ColumnElement[bool], values: dict[str, Any]) -> None:
         if not (await connection.execute(update(destinations).where(one).values(**values))).rowcount:

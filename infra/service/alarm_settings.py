@@ -32,6 +32,7 @@ class KnownRules:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._looking = asyncio.Lock()
         self._noted: bytes | None = b""
         #: By id; a rule with the same revision is not decoded again.
         self._rules: dict[str, StoredRule] = {}
@@ -46,7 +47,7 @@ class KnownRules:
         Raises:
             DirectoryDown: the database does not answer.
         """
-        async with self._database.reading() as connection:
+        async with self._looking, self._database.reading() as connection:
             noted = await last_change(connection, RULES)
             if noted == self._noted:
                 return

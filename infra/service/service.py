@@ -89,6 +89,7 @@ class EarshotService:
         self.zygote = zygote
         self.premises = Premises(settings)
         self.database = self.premises.database
+        self.rules = KnownRules(self.database)
         self.model = ModelInUse(settings.data, settings.model, self.zygote)
         self._orders = orders
         self._tallies: Tallies = own_tallies if orders is None else orders.lane_tallies()
@@ -124,8 +125,7 @@ class EarshotService:
             place = (self.settings, options.directory, options.url, group_secret, self.database, marks, lock)
             backend, membership, self.neighbours = await broker.open_log(*place, self.process, placement)
             lives = stack.enter_context(begin_life(self.settings.own))
-            rules = KnownRules(self.database)
-            await rules.look()
+            await self.rules.look()
             node = Node(
                 msgspec.structs.replace(options, lives=lives, tallies=None if self._orders is None else self._tallies),
                 models,
@@ -137,7 +137,7 @@ class EarshotService:
                 SqlLedger(self.database),
                 membership,
                 SqlStops(self.database),
-                rules,
+                self.rules,
                 KnownDestinations(self.database),
             )
             deletions = ProjectDeletions(self.database, node.deleted_projects)
@@ -158,7 +158,7 @@ class EarshotService:
                 "database": self.database.keep_trying(),
                 "keys": keep_noting(app.state.keyrings, SqlProjects(self.database).note_used),
                 "erasure": keep_erasing(self.settings, options.directory, node, self.database),
-                "rules": rules.keep_looking(),
+                "rules": self.rules.keep_looking(),
                 "deleted projects": deletions.run(app.state.end_keys),
                 **self.doors.keepers(),
             }
@@ -285,7 +285,7 @@ class EarshotService:
             sign_ins=OneTimeLinks(self.database),
             own_sounds=OwnSounds(self.database, loaded),
             alarms=node.alarms,
-            alarm_settings=SqlAlarmSettings(self.database),
+            alarm_settings=SqlAlarmSettings(self.database, changed=self.rules.look),
             test_delivery=node.deliveries,
             administration=Operator(self.database, deletions.check, jobs.speakers.sweep),
             models=models,

@@ -49,23 +49,39 @@ class AlarmOutbox:
         self._serving, self._all_serving = serving, all_serving
         self._for_reading, self._all_for_reading = for_reading, all_for_reading
         self._subscribers: list[Callable[[Alarm], None]] = []
+        self._followers: list[Callable[[Alarm], None]] = []
 
     # --- deliveries -------------------------------------------------------------------------------------------------
 
     def subscribe(self, made: Callable[[Alarm], None]) -> None:
         self._subscribers.append(made)
 
-    def announce(self, alarms: Iterable[Alarm]) -> None:
+    def follow(self, changed: Callable[[Alarm], None]) -> None:
+        """Call `changed` with each alarm that is made or changes here."""
+        self._followers.append(changed)
+
+    def announce(self, alarms: Sequence[Alarm]) -> None:
+        """Tell everybody of new alarms, and of those that are sent again."""
+        self._offer(alarms)
+        for alarm in alarms:
+            self._show(alarm)
+
+    def _offer(self, alarms: Iterable[Alarm]) -> None:
         for alarm in alarms:
             for made in self._subscribers:
                 made(alarm)
+
+    def _show(self, alarm: Alarm) -> Alarm:
+        for changed in self._followers:
+            changed(alarm)
+        return alarm
 
     async def begin(self, store: Store) -> None:
         """Tell the subscribers of the pending alarms of a partition that is served now."""
         failures = 0
         while any(one is store for one in self._all_serving()):
             try:
-                await _in_turns(map(self.announce, store.alarms.pending()))
+                await _in_turns(map(self._offer, store.alarms.pending()))
                 return
             except Unavailable as error:
                 failures += 1
@@ -83,7 +99,7 @@ class AlarmOutbox:
     async def note(self, session: str, sequence: int, delivery: Delivery) -> Alarm | None:
         store = self._serving(session)
         alarm = _read(store, session, sequence)
-        return None if alarm is None else _changed(store, alarm, delivery)
+        return None if alarm is None else self._show(_changed(store, alarm, delivery))
 
     # --- readers ----------------------------------------------------------------------------------------------------
 
@@ -103,7 +119,7 @@ class AlarmOutbox:
         judged = msgspec.structs.replace(alarm, false=false)
         store.alarms.change(alarm, judged)
         await _logged(store, judged)
-        return judged
+        return self._show(judged)
 
     async def send_again(self, session: str, sequence: int, destination: str) -> Alarm | None:
         store = self._serving(session)

@@ -78,6 +78,7 @@ class SessionWorkload(Workload[SessionStore]):
             app, models, self.audio, self.serving, self.writer, self._fail, workers, options.directory
         )
         self.listeners = Listeners(self.analyser.taps, self.serving)
+        self.outbox.follow(self.listeners.note_alarm)
         self.sources = SourceWatch(self.all_serving, partial(sender.append, COMMANDS))
         self.biller = SessionBiller(app, self.serving, ledger, self._metered)
 

@@ -40,7 +40,8 @@ def dashboard(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     if CHROMIUM is None:
         pytest.skip("there is no Chromium on the PATH")
     data = tmp_path_factory.mktemp(f"dashboard-{request.param}") / "data"
-    with own_log(request.param) as settings, ServiceProcess(data, **settings, bundled_engines="true") as process:
+    own = {"bundled_engines": "true", "delivery_networks": "127.0.0.0/8"}
+    with own_log(request.param) as settings, ServiceProcess(data, **settings, **own) as process:
         yield process
 
 

@@ -12,7 +12,7 @@ from tests.dashboard.conftest import DOOR, PATIENCE, door, for_everybody, link, 
 from tests.process import ADMIN_KEY, KEY, ORG_KEY, ServiceProcess, ask
 from tests.waiting import wait_for
 
-VIEWS = ["try", "jobs", "live", "live/microphone", "speakers", "project", "models", "operator", "sign-in"]
+VIEWS = ["try", "jobs", "live", "live/microphone", "alarms", "speakers", "project", "models", "operator", "sign-in"]
 
 
 def test_link_signs_in_once(page: Page, dashboard: ServiceProcess) -> None:

@@ -33,11 +33,13 @@ async def project(database: Database, name: str = "apes") -> str:
 
 async def test_rules_change_and_end_with_their_project(database: Database) -> None:
     apes, bats = await project(database), await project(database, "bats")
-    settings, known = SqlAlarmSettings(database), KnownRules(database)
+    known = KnownRules(database)
+    settings = SqlAlarmSettings(database, changed=known.look)
     await known.look()
     assert known.of(apes) == ()
     made = await settings.add_rule(apes, SMOKE)
     assert (made.rule, made.revision, await settings.rules(apes)) == (SMOKE, 1, [made])
+    assert known.of(apes) == [made]
     with pytest.raises(Conflict, match="has a rule 'smoke' already"):
         await settings.add_rule(apes, SMOKE)
     await known.look()

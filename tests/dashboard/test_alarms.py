@@ -1,0 +1,101 @@
+"""From a stream to a false alarm, as a user would: destination, rule, alarm, judgement."""
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+import soundfile
+from playwright.sync_api import Page, expect
+
+from tests.contract.api import Api
+from tests.dashboard.conftest import DOOR, for_everybody, sign_in
+from tests.process import ServiceProcess
+
+PHONE = {"width": 360, "height": 740}
+
+
+@pytest.fixture
+def receiver() -> Iterator[tuple[str, list[Any]]]:
+    """A webhook on this machine, and what it got."""
+    got: list[Any] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            got.append(json.loads(body) | {"signed": self.headers["webhook-signature"]})
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *arguments: object) -> None: ...
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/hook", got
+    server.shutdown()
+    server.server_close()
+
+
+def test_stream_rule_alarm_false_alarm(
+    page: Page, dashboard: ServiceProcess, api: Api, receiver: tuple[str, list[Any]]
+) -> None:
+    url, got = receiver
+    sign_in(page, dashboard, "alarms")
+    expect(page.get_by_text("No rules yet")).to_be_visible()
+    page.get_by_role("button", name="Add a destination").click()
+    page.get_by_label("Send to").select_option("webhook")
+    page.get_by_label("Name").fill("home")
+    page.get_by_label("Address").fill("http://10.1.2.3/hook")
+    page.get_by_role("button", name="Add", exact=True).click()
+    expect(page.get_by_role("alert")).to_contain_text("10.1.2.3")
+    page.get_by_label("Address").fill(url)
+    page.get_by_role("button", name="Add", exact=True).click()
+    expect(page.get_by_text(re.compile(r"^whsec_"))).to_be_visible()
+    page.get_by_role("button", name="I have kept it").click()
+    assert "whsec_" not in page.content()
+    page.get_by_role("button", name="Send a test message to home").click()
+    expect(page.get_by_text("The test message was delivered")).to_be_visible()
+
+    page.get_by_role("button", name="Add a rule").click()
+    page.get_by_label("Name").fill("dog")
+    page.get_by_label("Sound or class").fill("no such sound")
+    expect(page.get_by_text("The model knows no sound like")).to_be_visible()
+    page.get_by_label("Sound or class").fill("dog bark")
+    page.get_by_role("checkbox", name="home").check()
+    page.get_by_role("button", name="Test it on what was heard yesterday").click()
+    expect(page.get_by_text("It would have made 0 alarms yesterday")).to_be_visible()
+    for_everybody(page)
+    page.set_viewport_size(PHONE)  # type: ignore[arg-type]
+    for_everybody(page)
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("Dog bark, from 50 %. Sent to home.")).to_be_visible()
+
+    samples, rate = soundfile.read(DOOR, dtype="int16")
+    session = api.create(
+        content_type=f"audio/x-raw; rate={rate}; format=s16le", file_name="Front door", metadata={"floor": "1"}
+    )
+    api.send(session, samples.tobytes())
+    alarm = page.get_by_role("list", name="Alarms").get_by_role("listitem").filter(has_text="Front door")
+    expect(alarm).to_contain_text("Dog bark")
+    expect(alarm).to_contain_text("floor: 1")
+    expect(alarm).to_contain_text("home: delivered")
+    for_everybody(page)
+    assert [one["data"]["rule"]["name"] for one in got] == ["test", "dog"]
+    assert all(one["signed"].startswith("v1,") for one in got)
+    alarm.get_by_role("button", name=re.compile("Send again to home")).click()
+    alarm.get_by_role("checkbox", name=re.compile("False alarm: dog")).press(" ")
+    expect(page.get_by_text("1 of the last 1 alarm was false.")).to_be_visible()
+    page.reload()
+    expect(alarm.get_by_role("checkbox")).to_be_checked()
+    api.seal(session)
+    page.get_by_role("button", name="Switch off dog").click()
+    expect(page.get_by_role("button", name="Switch on dog")).to_be_visible()
+    for name in "dog", "home":
+        page.get_by_role("button", name=f"Delete {name}").click()
+        page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        expect(page.get_by_role("button", name=f"Delete {name}")).to_have_count(0)
+    assert len(got) == 3
+    assert got[1]["data"]["id"] == got[2]["data"]["id"]

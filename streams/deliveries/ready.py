@@ -21,7 +21,7 @@ CONCURRENCY: Final = 64
 EACH: Final = 4
 #: Alarms of one destination in memory that wait for an attempt.
 MOST_WAITING: Final = 32
-#: Seconds for which a destination that is away rests; they double with each failure in a row.
+#: Seconds for which a destination that is away rests, from its second failure in a row on; they double with each.
 FIRST_REST: Final = 1.0
 LONGEST_REST: Final = 60.0
 #: Seconds after which a destination without alarms is forgotten.
@@ -124,7 +124,7 @@ class ReadyDeliveries(WorkChannel[Pending]):
             lane.failures += 1
             if lane.failures == LOGGED_FAILURES:
                 log.warning("delivery.failing", destination=id, error=outcome.error)
-            if outcome.away:
+            if outcome.away and (lane.failures > 1 or outcome.wait_s):
                 self.rest(id, outcome.wait_s)
         if lane.has_more and not lane.is_busy(self._clock()):
             self.hungry.set()
@@ -134,7 +134,7 @@ class ReadyDeliveries(WorkChannel[Pending]):
     def rest(self, id: str, least: float = 0.0) -> None:
         """Try a destination again after a pause, of at least some seconds."""
         lane = self._lanes[id]
-        pause = min(LONGEST_REST, FIRST_REST * 2.0 ** min(lane.failures - 1, 16))
+        pause = min(LONGEST_REST, FIRST_REST * 2.0 ** min(max(lane.failures - 2, 0), 16))
         lane.rests_until = self._clock() + max(pause, least)
         for waiting in lane.waiting:
             lane.known.discard(waiting.key)

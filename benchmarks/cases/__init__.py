@@ -30,6 +30,7 @@ from benchmarks.cases import (
     status,
     takeover,
     traces,
+    webhooks,
     windows,
 )
 from benchmarks.cases.setup import Setup
@@ -41,9 +42,11 @@ CASES: Final[dict[str, Case]] = {
     "windows": windows.measure,
     "traces": traces.measure,
     "alarms": alarms.measure,
+    "webhooks": webhooks.measure,
     "paced": paced.measure,
     "counts": counts.measure,
     "live": live.measure,
+    "alarms": alarms.measure,
     "scale": scale.measure,
     "lanes": lanes.measure,
     "held": held.measure,

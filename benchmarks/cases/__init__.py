@@ -46,7 +46,6 @@ CASES: Final[dict[str, Case]] = {
     "paced": paced.measure,
     "counts": counts.measure,
     "live": live.measure,
-    "alarms": alarms.measure,
     "scale": scale.measure,
     "lanes": lanes.measure,
     "held": held.measure,

@@ -4,6 +4,8 @@ Model-rate sample n lies at source position n * rate / model rate; frame j begin
 patch p begins at p window hops. None of this depends on how the stream was cut or where reading began.
 """
 
+from functools import lru_cache
+
 import numpy as np
 
 from streams.audio import logmel
@@ -87,6 +89,21 @@ class Rows:
         count = min(max(0, end - self.first), len(self._held))
         self._held = self._held[count:]
         self.first += count
+
+
+@lru_cache(maxsize=8)
+def silent_row(front: LogMel | Waveform) -> Floats:
+    """Return the row that samples of zero give, float32[bands] or float32[]."""
+    rows = Rows(front, 0)
+    rows.add(np.zeros(rows.grid.length, np.float32))
+    silence: Floats = rows.cut(0, 1)[0]
+    return silence
+
+
+def is_silence(front: LogMel | Waveform, rows: Floats) -> bool:
+    """Return whether rows of a model are those of digital silence; what is heard mostly differs in the first number."""
+    silence = silent_row(front)
+    return bool(rows.flat[0] == silence.flat[0] and (rows == silence).all())
 
 
 class Framer:

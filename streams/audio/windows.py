@@ -14,7 +14,7 @@ import msgspec
 
 from streams.audio.contexts import context_grid
 from streams.audio.filters import design
-from streams.audio.framing import Framer
+from streams.audio.framing import Framer, is_silence
 from streams.models.manifest import Manifest
 from streams.models.protocol import Floats
 from topics.errors import EngineError
@@ -34,7 +34,7 @@ class AnalysisWindow(msgspec.Struct, frozen=True):
     fresh: tuple[tuple[int, Floats], ...]
     #: Input of the second model: number of the context and its frames, float32[frames, bands].
     context: tuple[int, Floats] | None = None
-    #: It lies in a gap of the recording, so no model hears it, and all its scores are 0.
+    #: It lies in a gap of the recording, or is digital silence of a stream: no model hears it, and its scores are 0.
     silent: bool = False
 
 
@@ -128,8 +128,10 @@ class WindowCutter:
         self.next_window = first_window
         #: Windows (first, end) that lie in gaps of the recording.
         self.silent: Sequence[tuple[int, int]] = ()
-        #: Patches of earlier windows that later windows share.
+        #: Patches of earlier windows that later windows share; and which patches of a stream are digital silence.
         self._shared_patches: set[int] = set()
+        self._silent_patches: set[int] = set()
+        self._front = None if recording else manifest.input
 
     @property
     def position(self) -> int:
@@ -177,6 +179,11 @@ class WindowCutter:
         # Later windows may share the other patches.
         own = [patch for patch in patches if not (silent and patch == self.next_window)]
         fresh = tuple((patch, self._framer.patch(patch)) for patch in own if patch not in self._shared_patches)
+        if self._front is not None:
+            self._silent_patches.update(patch for patch, rows in fresh if is_silence(self._front, rows))
+            if self._silent_patches.issuperset(patches):
+                silent, fresh = True, tuple(one for one in fresh if one[0] != self.next_window)
+            self._silent_patches.discard(self.next_window)
         context, frame = None, 0
         if (contexts := self._grid.contexts) is not None:
             number = contexts.number(self.next_window)

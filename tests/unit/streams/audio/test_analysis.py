@@ -135,6 +135,34 @@ def test_analysis_resumes_anywhere(
     assert got == whole[interrupted.next_window * TAGS :]
 
 
+@pytest.mark.parametrize("engine", [partial(Fingerprint, YAMNET), partial(Fingerprint, SAMPLES), Pair])
+@given(geometry=geometries, rate=rates, cut=st.floats(0, 1), silent=st.tuples(st.floats(0, 8), st.floats(0, 8)))
+@settings(max_examples=30)
+def test_no_model_hears_digital_silence_of_a_stream(
+    engine: Callable[[], Fingerprint], geometry: Geometry, rate: int, cut: float, silent: tuple[float, float]
+) -> None:
+    """Also if reading begins anew within it, and however it is cut; other windows are as before."""
+    samples = noise(8 * rate)
+    begin, end = (int(at * rate) for at in sorted(silent))
+    samples[begin:end] = 0
+    whole = analysed(Analysis(engine(), geometry, rate), [samples])
+    interrupted = Analysis(engine(), geometry, rate)
+    interrupted.feed(samples[: int(cut * len(samples))])
+    first, at = interrupted.next_window, interrupted.needed_from
+    resumed = Analysis(engine(), geometry, rate, at=at, first_window=first)
+    assert analysed(resumed, np.split(samples[at:], [11, 5000])) == whole[first * TAGS :]
+    recording = analysed(Analysis(engine(), geometry, rate, recording=True), [samples])
+    for window in range(len(whole) // TAGS):
+        start = window * geometry.hop_ms / 1000
+        # The model hears less than a window; a filter hears some samples beside it.
+        is_silent = begin <= (start - 0.01) * rate and (start + geometry.window_ms / 1000 + 0.01) * rate <= end
+        scores = whole[window * TAGS :][:TAGS]
+        if is_silent:
+            assert not any(scores)
+        elif engine is not Pair and any(scores):
+            assert scores == recording[window * TAGS :][:TAGS]
+
+
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 def test_window_count_matches_geometry(geometry: Geometry) -> None:
     edges = [geometry.window_ms * 16 + n * geometry.hop_ms * 16 for n in range(3)]

@@ -21,13 +21,14 @@ CONCURRENCY: Final = 64
 EACH: Final = 4
 #: Alarms of one destination in memory that wait for an attempt.
 MOST_WAITING: Final = 32
-#: Seconds for which a destination that is away rests, from its second failure in a row on; they double with each.
+#: After so many attempts in a row without an answer a destination rests, for so many seconds, which double with each.
+AWAY: Final = 3
 FIRST_REST: Final = 1.0
 LONGEST_REST: Final = 60.0
 #: Seconds after which a destination without alarms is forgotten.
 FORGET: Final = 600.0
-#: Failures in a row that are logged.
-LOGGED_FAILURES: Final = 3
+#: Seconds of failures alone after which the log names a destination.
+LOGGED_SECONDS: Final = 10.0
 
 
 class Pending(msgspec.Struct, frozen=True):
@@ -49,8 +50,10 @@ class _Lane:
         self.running = 0
         #: Alarms that wait or run.
         self.known: set[tuple[str, int]] = set()
-        #: Failures in a row.
-        self.failures = 0
+        #: Failures in a row: all, and those without an answer; when they began, and whether the log says so.
+        self.failures = self.away = 0
+        self.since = 0.0
+        self.is_logged = False
         self.rests_until = 0.0
         #: Whether it may have due alarms that are in rows only.
         self.has_more = False
@@ -117,14 +120,18 @@ class ReadyDeliveries(WorkChannel[Pending]):
         lane.running -= 1
         lane.known.discard(pending.key)
         if outcome is not None and outcome.error is None:
-            if lane.failures >= LOGGED_FAILURES:
+            if lane.is_logged:
                 log.info("delivery.works", destination=id, failures=lane.failures)
-            lane.failures, lane.rests_until = 0, 0.0
+            lane.failures, lane.away, lane.is_logged, lane.rests_until = 0, 0, False, 0.0
         elif outcome is not None:
+            now = self._clock()
+            lane.since = lane.since if lane.failures else now
             lane.failures += 1
-            if lane.failures == LOGGED_FAILURES:
+            lane.away = lane.away + 1 if outcome.away else 0
+            if not lane.is_logged and now - lane.since >= LOGGED_SECONDS:
                 log.warning("delivery.failing", destination=id, error=outcome.error)
-            if outcome.away and (lane.failures > 1 or outcome.wait_s):
+                lane.is_logged = True
+            if outcome.away and (lane.away >= AWAY or outcome.wait_s):
                 self.rest(id, outcome.wait_s)
         if lane.has_more and not lane.is_busy(self._clock()):
             self.hungry.set()
@@ -134,7 +141,7 @@ class ReadyDeliveries(WorkChannel[Pending]):
     def rest(self, id: str, least: float = 0.0) -> None:
         """Try a destination again after a pause, of at least some seconds."""
         lane = self._lanes[id]
-        pause = min(LONGEST_REST, FIRST_REST * 2.0 ** min(max(lane.failures - 2, 0), 16))
+        pause = min(LONGEST_REST, FIRST_REST * 2.0 ** min(max(lane.away - AWAY, 0), 16))
         lane.rests_until = self._clock() + max(pause, least)
         for waiting in lane.waiting:
             lane.known.discard(waiting.key)

@@ -28,6 +28,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deliverer, "REFILL_SECONDS", 0.001)
     monkeypatch.setattr(ready, "FIRST_REST", 0.02)
     monkeypatch.setattr(ready, "LONGEST_REST", 0.02)
+    monkeypatch.setattr(ready, "LOGGED_SECONDS", 0.05)
     monkeypatch.setattr(deliverer, "JITTER", 0.0)
 
 
@@ -235,11 +236,25 @@ async def test_log_has_a_line_when_a_destination_fails_and_when_it_works() -> No
     with capture_logs() as logs:
         async with Scene(FakeSender(answer), secret, retries=(0.0,) * 100) as scene:
             scene.outbox.make(*many(20))
-            await until(lambda: len(scene.sender.sent) > 5)
+            await until(lambda: logs)
+            await asyncio.sleep(0.05)
             fails = False
             await until(lambda: scene.outbox.states()["delivered"] == 20)
     assert [one["event"] for one in logs] == ["delivery.failing", "delivery.works"]
     assert "hunter2" not in repr(logs)
+
+
+async def test_receiver_that_fails_now_and_then_is_neither_logged_nor_rests() -> None:
+    async def answer(to: Destination, one: Alarm) -> Outcome:
+        return [Outcome(status=200), Outcome("no connection", away=True), verdict(500)][len(scene.sender.sent) % 3]
+
+    with capture_logs() as logs:
+        async with Scene(FakeSender(answer), retries=(0.0,) * 100) as scene:
+            began = asyncio.get_running_loop().time()
+            scene.outbox.make(*many(200))
+            await until(lambda: scene.outbox.states()["delivered"] == 200)
+            assert asyncio.get_running_loop().time() - began < 10
+    assert not logs
 
 
 async def test_metrics_count_attempts_and_the_oldest_alarm() -> None:

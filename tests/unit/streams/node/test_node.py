@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import msgspec
 import pytest
 
 from streams.disk import DatabaseFailed
@@ -356,3 +357,21 @@ async def test_project_session_limit_frees_when_sessions_end(tmp_path: Path) -> 
             await until(lambda session=session: view(node, session).head.finished)  # type: ignore[misc]
         assert not any(owner.sessions.projects.count("p") for owner in node.owners)
         node.sessions.admit("p")
+
+
+async def test_open_streams_of_a_project_are_known_by_name(node: Node) -> None:
+    """Home Assistant is told of them before their first alarm."""
+    barn = msgspec.structs.replace(STREAM, project="farm", file_name="barn", metadata={"floor": "1"})
+    others = (
+        msgspec.structs.replace(barn, file_name=None, metadata={}),
+        msgspec.structs.replace(barn, file_name="gate"),
+        msgspec.structs.replace(FILE, project="farm", file_name="clip.wav"),
+        msgspec.structs.replace(barn, project="another"),
+    )
+
+    sessions = [node.sessions.new_id() for _ in (barn, *others)]
+    for session, opened in zip(sessions, (barn, *others), strict=True):
+        await send(node, session, opened)
+    await send(node, sessions[2], Sealed("c"))
+    assert node.session_workload.open_streams("farm") == {"barn": {"floor": "1"}, None: {}}
+    assert node.session_workload.open_streams("nobody") == {}

@@ -84,11 +84,16 @@ class AlarmRows:
 
     def due(self, until_ms: int, count: int, busy: Collection[str]) -> Iterator[tuple[int, Alarm]]:
         """Yield the alarms that are due to each destination that is not busy, with the time; stale entries go."""
-        for destination in [one for one in self._floors if one not in busy]:
+        ripe = [one for one, floor in self._floors.items() if floor <= until_ms and one not in busy]
+        for destination in ripe:
+            found, stale, floor = 0, list[bytes](), keys.LATEST_MS
             lower = keys.alarm_due_key(destination, self._floors[destination])
-            found, stale, floor = 0, list[bytes](), until_ms
-            for key in self._keys(lower, keys.alarm_due_key(destination, until_ms + 1)):
-                at, alarm = keys.parse_alarm_due(key)[1], self._of(key)
+            for key in self._keys(lower, above(lower[:-8])):
+                at = keys.parse_alarm_due(key)[1]
+                if found == count or at > until_ms:
+                    floor = min(floor, at)
+                    break
+                alarm = self._of(key)
                 if alarm is not None and _delivery_at(alarm, destination, at):
                     found += 1
                     yield at, alarm
@@ -96,9 +101,10 @@ class AlarmRows:
                     stale.append(key)
                     continue
                 floor = min(floor, at)
-                if found == count:
-                    break
-            self._floors[destination] = floor
+            if floor < keys.LATEST_MS:
+                self._floors[destination] = floor
+            else:
+                del self._floors[destination]
             if stale:
                 self._partition.write(dict.fromkeys(stale))
 

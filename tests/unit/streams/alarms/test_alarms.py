@@ -340,9 +340,17 @@ def test_due_deliveries_are_those_of_each_destination_in_turn() -> None:
     scanned = mock.Mock(side_effect=world.partition.scan)
     with mock.patch.object(world.partition, "scan", scanned):
         due(world, count=1, busy=["d2"])
-    assert scanned.call_args_list[0].args[0] == keys.alarm_due_key("d1", made[2].made_at)
+        assert due(world, until=made[2].made_at - 1, busy=["d2"]) == []
+    assert [one.args[0] for one in scanned.call_args_list] == [keys.alarm_due_key("d1", made[2].made_at)]
     change(alarms(world)[0], made[0])
     assert due(world, count=1, busy=["d2"]) == [(made[0].made_at, made[0])]
+    # Nothing is looked for once nothing is pending.
+    for alarm in alarms(world):
+        change(alarm, msgspec.structs.replace(alarm, deliveries=()))
+    assert due(world) == []
+    with mock.patch.object(world.partition, "scan", scanned):
+        due(world)
+    assert scanned.call_count == 1
 
 
 def _with(alarm: Alarm, delivery: Delivery) -> Alarm:

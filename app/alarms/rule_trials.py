@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from heapq import nlargest
 from typing import Annotated, Final
 
@@ -29,7 +30,6 @@ from topics.alarms.evaluation import Heard, Watch, Watched, evaluate, fits
 from topics.alarms.rules import AlarmRule, StoredRule
 from topics.errors import BadRequest, Unavailable
 from topics.ports.sessions import SessionView
-from topics.sessions.capture import CaptureTime
 from topics.turns import Holder
 
 #: Time limit of a trial on each node, turns of others included.
@@ -175,10 +175,11 @@ class _Search:
             Unavailable: the windows are not here.
         """
         made: list[Alarm] = []
+        time_of = partial(self._context.sessions.time_of, self._session)
         first, stop = self.left.start, min(self.left.stop, self.left.start + SLICE)
         for windows in self._context.sessions.windows(self._session, first, stop - first):
             watch = self._watch(windows.model)
-            state, alarms = evaluate(watch, self._state, Heard(first, windows.scores), self._time_of, 0)
+            state, alarms = evaluate(watch, self._state, Heard(first, windows.scores), time_of, 0)
             self._state = state or self._state
             made += alarms
             first += len(windows.scores) // len(watch.tags)
@@ -199,9 +200,6 @@ class _Search:
                 sessions.classes(),
             )
         return self._watches[model]
-
-    def _time_of(self, position_ms: int) -> CaptureTime:
-        return CaptureTime(self._view.opened.at + position_ms, told=False)
 
 
 def trial_quota() -> HolderQuota:

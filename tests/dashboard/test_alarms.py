@@ -11,9 +11,10 @@ import pytest
 import soundfile
 from playwright.sync_api import Page, expect
 
-from tests.contract.api import Api
+from earshot_client import Client, SessionOptions
+from tests.contract.api import RAW, Api, silence
 from tests.dashboard.conftest import DOOR, for_everybody, sign_in
-from tests.process import ServiceProcess
+from tests.process import KEY, ServiceProcess
 
 PHONE = {"width": 360, "height": 740}
 
@@ -91,11 +92,39 @@ def test_stream_rule_alarm_false_alarm(
     page.reload()
     expect(alarm.get_by_role("checkbox")).to_be_checked()
     api.seal(session)
+    source_is_lost(page, dashboard)
     page.get_by_role("button", name="Switch off dog").click()
     expect(page.get_by_role("button", name="Switch on dog")).to_be_visible()
-    for name in "dog", "home":
+    for name in "camera", "dog", "home":
         page.get_by_role("button", name=f"Delete {name}").click()
         page.get_by_role("dialog").get_by_role("button", name="Delete").click()
         expect(page.get_by_role("button", name=f"Delete {name}")).to_have_count(0)
     assert len(got) == 3
     assert got[1]["data"]["id"] == got[2]["data"]["id"]
+
+
+def source_is_lost(page: Page, dashboard: ServiceProcess) -> None:
+    """Add a rule for lost sources, lose one, and see its state and its alarm."""
+    page.get_by_role("button", name="Add a rule").click()
+    form = page.get_by_role("form", name="New rule")
+    form.get_by_label("Name").fill("camera")
+    form.get_by_label("Alarm if").first.select_option("source")
+    form.get_by_role("checkbox", name="it is lost").check()
+    form.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("source lost. Sent nowhere.")).to_be_visible()
+    options = SessionOptions("stream", RAW, file_name="Barn", metadata={"animals": "cows"})
+    with Client(dashboard.url, KEY) as client, client.socket(options) as socket:
+        sources = page.get_by_role("region", name="Sources").get_by_role("listitem").filter(has_text="Barn")
+        socket.send(silence(1.0))
+        expect(sources).to_contain_text("animals: cows")
+        expect(sources).to_contain_text("no fault")
+        socket.source("source.lost", "the camera does not answer")
+        socket.send(silence(1.0))
+        expect(sources).to_contain_text("Source lost since")
+        alarm = page.get_by_role("list", name="Alarms").get_by_role("listitem").filter(has_text="Barn")
+        expect(alarm).to_contain_text("the camera does not answer")
+        for_everybody(page)
+        socket.source("source.back")
+        expect(sources).to_contain_text("no fault")
+        socket.end()
+    expect(sources).to_have_count(0)

@@ -1,6 +1,7 @@
 // Alarms in a table: what was found, where it was sent, and whether it was right.
 import { html, useState } from "./lib.js";
 import { request } from "./api.js";
+import { labelsOf } from "./heard.js";
 import { Dot, Problem, State } from "./parts.js";
 
 const MOMENT = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
@@ -21,7 +22,7 @@ export function What({ found }) {
 
 /** The stream in which something was found, with its labels. */
 export function Source({ found }) {
-  const labels = Object.entries(found.labels).map(([name, value]) => `${name}: ${value}`).join(", ");
+  const labels = labelsOf(found.labels);
   return html`<a href=${`#/live/${found.session_id}`}>${found.source || found.session_id}</a>${labels ? html`<small>${labels}</small>` : null}`;
 }
 

@@ -22,6 +22,11 @@ export function joined(windows) {
 /** The events that `Sounds` takes. */
 export const SOUND_EVENTS = ["sound.started", "sound.ended"];
 
+/** The session after an event of its source. */
+export function afterSource(session, event, time) {
+  return { ...session, source: event === "source.back" ? undefined : { state: event.replace("source.", ""), since: time } };
+}
+
 /** Sounds of a session as the service tells them: the last `MOST` of them, and those that are on, by name. */
 export class Sounds {
   static MOST = 200;

@@ -30,6 +30,17 @@ export function stateOf({ session, ended }, error) {
   return STATES[session?.state] ?? "";
 }
 
+/** What is wrong with the source of a session, in words, "" where nothing is. */
+export function saidFault(session) {
+  const { state, since } = session?.source ?? {};
+  return state ? `${state === "lost" ? "Source lost" : "Source sends silence"} since ${when(since)}` : "";
+}
+
+/** The labels of a stream, in words. */
+export function labelsOf(labels) {
+  return Object.entries(labels ?? {}).map(([name, value]) => `${name}: ${value}`).join(", ");
+}
+
 /** When a session was opened; with the day where that is not today. */
 export function opened({ created_at: at }) {
   if (!at) return "open";
@@ -93,6 +104,7 @@ export function HeardNow({ heard, status, socket }) {
 export function SessionState({ heard, status }) {
   if (status === "broken") return html`<p class="problem" role="status">The connection is broken. Trying again; nothing is lost.</p>`;
   if (heard.ended?.how === "deleted") return html`<p class="problem" role="status">The session was deleted.</p>`;
+  if (!heard.ended && saidFault(heard.session)) return html`<p class="problem" role="status">${saidFault(heard.session)}</p>`;
   if (heard.session?.error) return html`<p class="problem">${heard.session.error}</p>`;
   return heard.ended ? html`<p class="hint" role="status">The session has ended, after ${some(heard.ended.windows, "window")}.</p>` : null;
 }

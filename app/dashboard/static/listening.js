@@ -1,7 +1,7 @@
 // Sessions as they are heard: what came, counted at once, and shown a few times a second.
 import { useEffect, useState } from "./lib.js";
 import { get } from "./api.js";
-import { SOUND_EVENTS, Sounds } from "./events.js";
+import { SOUND_EVENTS, Sounds, afterSource } from "./events.js";
 import { LiveSocket } from "./live-socket.js";
 import { events, serviceTime } from "./streams.js";
 
@@ -187,6 +187,10 @@ export class Listening {
     else if (event === "session") this.meet(data, signal);
     else if (event === "window") this.window(data, signal);
     else if (SOUND_EVENTS.includes(event)) this.sound({ ...data, type: event });
+    else if (event.startsWith("source.")) {
+      const heard = this.sessions.get(data.session_id);
+      if (heard) heard.session = afterSource(heard.session, event, data.time);
+    }
     else if (event === "ended" || event === "deleted") {
       const heard = this.sessions.get(data.session_id);
       if (heard) heard.ended = { how: event, ...data };

@@ -1,6 +1,7 @@
 // Rules of alarms: what each looks for, how often it was wrong, and what it would have made.
 import { html, tagName, useState } from "./lib.js";
 import { request } from "./api.js";
+import { labelsOf } from "./heard.js";
 import { Problem, Sure, some } from "./parts.js";
 import { EMPTY, RuleForm, Trial, bodyOf } from "./rule-form.js";
 
@@ -12,10 +13,10 @@ export function sentence(rule) {
   const tags = rule.tags.map(tagName).join(", ");
   const loud = rule.level === null ? "" : ` from ${rule.level} dBFS`;
   const what = { heard: `${tags}, from ${Math.round(100 * rule.probability)} %${loud}`, absent: `No ${tags}`, loud: `Louder than ${rule.level} dBFS`, source: rule.events.map((one) => one.replace("source.", "source ")).join(", ") }[rule.when];
+  const labels = labelsOf(rule.labels);
   const where = rule.source ? ` on ${rule.source}` : "";
-  const labels = Object.entries(rule.labels).map(([name, value]) => `, ${name}: ${value}`).join("");
   const during = rule.during ? `, ${rule.during.begins} to ${rule.during.ends} (${rule.during.zone})` : "";
-  return `${what}${rule.duration ? `, for ${rule.duration} s` : ""}${where}${labels}${during}${rule.first_of_day ? ", first of the day" : ""}.`;
+  return `${what}${rule.duration ? `, for ${rule.duration} s` : ""}${where}${labels && `, ${labels}`}${during}${rule.first_of_day ? ", first of the day" : ""}.`;
 }
 
 export function Rules({ loaded, alarms, destinations, sources }) {

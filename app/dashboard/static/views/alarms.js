@@ -3,7 +3,9 @@ import { html, useEffect, useState } from "../lib.js";
 import { get } from "../api.js";
 import { AlarmList } from "../alarm-list.js";
 import { Destinations } from "../destinations.js";
-import { Problem, useLoaded, usePages } from "../parts.js";
+import { afterSource } from "../events.js";
+import { labelsOf, saidFault } from "../heard.js";
+import { Problem, State, useLoaded, usePages } from "../parts.js";
 import { Rules } from "../rules.js";
 import { events } from "../streams.js";
 
@@ -22,9 +24,19 @@ export default function Alarms() {
     destinations.again();
   };
   return html`<${AlarmList} pages=${pages} alarms=${shown} live=${live} destinations=${sent} />
+    <${Sources} sources=${live.sources} />
     <${Problem} error=${rules.error ?? destinations.error} again=${again} />
     <${Rules} loaded=${rules} alarms=${shown} destinations=${sent} sources=${live.sources} />
     <${Destinations} loaded=${destinations} onChange=${again} />`;
+}
+
+/** Streams that have a name: their labels, and what is wrong with them. */
+function Sources({ sources }) {
+  const named = [...sources.values()].filter((one) => one.type === "stream" && one.file_name && one.state === "writable");
+  if (!named.length) return null;
+  return html`<section aria-label="Sources"><h2>Sources</h2><ul class="findings">
+    ${named.sort((one, other) => one.file_name.localeCompare(other.file_name)).map((one) => html`<li key=${one.session_id}>
+      <a href=${`#/live/${one.session_id}`}>${one.file_name}</a> <span class="hint">${labelsOf(one.metadata)}</span> <${State} state=${one.source ? "bad" : "good"}>${saidFault(one) || "no fault"}<//></li>`)}</ul></section>`;
 }
 
 /** Alarms that were listed, and those that came since or have changed, newest first. */
@@ -37,6 +49,13 @@ function merged(listed, came) {
 function useLive() {
   const [state, set] = useState({ alarms: new Map(), sources: new Map(), newest: null, status: "loading", error: null });
   const put = (alarm, isNew = false) => set((before) => ({ ...before, alarms: new Map(before.alarms).set(alarm.id, alarm), newest: isNew ? alarm : before.newest }));
+  const change = (id, next) => set((before) => {
+    const session = next(before.sources.get(id));
+    const sources = new Map(before.sources);
+    if (session) sources.set(id, session);
+    else sources.delete(id);
+    return { ...before, sources };
+  });
   useEffect(() => {
     const stop = new AbortController();
     const known = new Set();
@@ -44,7 +63,9 @@ function useLive() {
     (async () => {
       for await (const { event, data } of events("/api/v1/live", stop.signal, { last: [] })) {
         if (event === "open" || event === "broken") set((before) => ({ ...before, status: event }));
-        else if (event === "session") set((before) => ({ ...before, sources: new Map(before.sources).set(data.session_id, data) }));
+        else if (event.startsWith("source.")) change(data.session_id, (one) => one && afterSource(one, event, data.time));
+        else if (event === "ended" || event === "deleted") change(data.session_id, () => undefined);
+        else if (event === "session") change(data.session_id, () => data);
         else if (event === "alarm") {
           // One that changes comes again, and so may those that wait.
           put(data, !known.has(data.id) && Date.parse(data.made_at) > began - 60_000);

@@ -1,11 +1,11 @@
 // Sessions of the project as they are heard, one of them, and the microphone of this tab.
 import { clock, html, useEffect, useMemo, when } from "../lib.js";
-import { HeardNow, OnSince, SessionState, When, opened, saidSilent, silentSince, stateOf, useTime } from "../heard.js";
+import { HeardNow, OnSince, SessionState, When, labelsOf, opened, saidFault, saidSilent, silentSince, stateOf, useTime } from "../heard.js";
 import { HeatMap, growth, today } from "../heat-map.js";
 import { Listening, useHeard, useSession } from "../listening.js";
 import { Microphone } from "../live-microphone.js";
 import { NO_MICROPHONE, askToListen } from "../microphone.js";
-import { Dot, Problem, Table, some, usePages, useTitle } from "../parts.js";
+import { Dot, Problem, State, Table, some, usePages, useTitle } from "../parts.js";
 import { NoMicrophone } from "../recording.js";
 
 /** Windows of before that a session begins with: two minutes. */
@@ -100,6 +100,8 @@ function Card({ listening, id, now: time }) {
     <p class="title"><a href=${`#/live/${id}`}>${session.file_name || id}</a> <span class="hint">${opened(session)}${state}</span></p>
     <label class="line"><meter min="-60" max="0" low="-50" value=${Math.max(-60, level ?? -60)}></meter>
       <span class="number">${level === undefined ? "–" : `${level.toFixed(0)} dBFS`}</span></label>
+    ${session.metadata ? html`<p class="hint">${labelsOf(session.metadata)}</p>` : null}
+    ${!ended && session.source ? html`<p><${State} state="bad">${saidFault(session)}<//></p>` : null}
     ${session.error ? html`<p class="hint">${session.error}</p>` : null}
     <ul class="plain">${silent !== null && now ? html`<li class="hint">Last heard</li>` : null}${on.map((one) => html`<li key=${one.name}><${OnSince} heard=${heard} sound=${one} /></li>`)}
       ${top.map(

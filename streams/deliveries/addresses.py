@@ -9,7 +9,9 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final, TypeVar
+from contextlib import suppress
+from threading import Thread
+from typing import Any, Final, TypeVar
 
 from httpcore2 import SOCKET_OPTION, AnyIOBackend, AsyncNetworkBackend, AsyncNetworkStream, ConnectError
 
@@ -27,8 +29,8 @@ _SPECIAL: Final = tuple(
         ("192.0.0.0/24", "192.88.99.0/24", "168.63.129.16/32", "2001::/23", "2002::/16", "3fff::/20"),
     )
 )
-#: Names that are looked up at a time: the loop has four threads for look-ups, and others need some of them.
-LOOKUPS: Final = 2
+#: Names that are looked up at a time, each by a thread of its own.
+LOOKUPS: Final = 16
 #: Addresses of a host to try, and seconds for each.
 TRIES: Final = 4
 CONNECT_SECONDS: Final = 5.0
@@ -40,6 +42,34 @@ def is_public(address: Address) -> bool:
         return False
     special = any(address in one for one in _SPECIAL)
     return address.is_global and not address.is_multicast and not special
+
+
+def look_up(host: str) -> asyncio.Future[Sequence[str]]:
+    """Return the addresses of a host in the order of the system, as texts.
+
+    The thread is not of the loop's, of which there are few: an attacker's name server may answer after half a minute.
+    Nor does the end of the process wait for it.
+    """
+    loop = asyncio.get_running_loop()
+    found: asyncio.Future[Sequence[str]] = loop.create_future()
+
+    def settle(set: Callable[[Any], None], value: object) -> None:
+        if not found.done():
+            set(value)
+
+    def ask() -> None:
+        try:
+            answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            # A link-local address ends in its interface.
+            addresses = [str(address).partition("%")[0] for *_, (address, *_) in answers]
+            given: tuple[Callable[[Any], None], object] = (found.set_result, addresses)
+        except Exception as error:
+            given = (found.set_exception, error)
+        with suppress(RuntimeError):  # The loop is closed.
+            loop.call_soon_threadsafe(settle, *given)
+
+    Thread(target=ask, name="look-up", daemon=True).start()
+    return found
 
 
 class Resolver:
@@ -83,11 +113,9 @@ class Resolver:
     async def _look_up(self, host: str) -> Sequence[str]:
         async with self._slots:
             try:
-                found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+                return await look_up(host)
             except (OSError, UnicodeError) as error:
                 raise OSError(f"there is no host {host}") from error
-        # A link-local address ends in its interface.
-        return [str(address).partition("%")[0] for *_, (address, *_) in found]
 
     def _forget(self, host: str, done: asyncio.Task[Sequence[str]]) -> None:
         del self._lookups[host]

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 import aiomqtt
+import structlog
 
 from streams.deliveries.addresses import Resolver
 from streams.deliveries.home_assistant import Source, offer
@@ -16,8 +17,10 @@ from streams.deliveries.mqtt import Connection
 from streams.deliveries.options import DeliveryOptions
 from streams.deliveries.outcome import Outcome
 from topics.alarms.alarms import Alarm
-from topics.errors import DirectoryDown
+from topics.errors import DirectoryDown, EarshotError
 from topics.ports.alarms import Destination, Destinations, Rules
+
+log = structlog.get_logger(__name__)
 
 #: Seconds between two looks for sources, rules and destinations, and how long a connection outlives its last use.
 LOOK_SECONDS: Final = 5.0
@@ -61,8 +64,7 @@ class Brokers:
         """Keep connections for sources whose alarms go to brokers, until cancelled."""
         while True:
             with suppress(DirectoryDown):
-                for destination in await self._destinations.brokers():
-                    await self._announce(destination)
+                await asyncio.gather(*map(self._announce, await self._destinations.brokers()))
                 now = time.monotonic()
                 for id in [id for id, used in self._used.items() if now > used + UNUSED_SECONDS]:
                     del self._used[id]
@@ -77,15 +79,18 @@ class Brokers:
         project, rules = destination.project, self._rules.of(destination.project)
         if not any(destination.id in one.rule.destinations for one in rules):
             return
-        offers = {
-            Source(project, name): offer(rules, destination.id, Source(project, name), labels)
-            for name, labels in self._sources(project).items()
-        }
-        offers = {source: offered for source, offered in offers.items() if offered.rules}
-        if offers:
-            connection = await self._connection(destination)
-            with suppress(aiomqtt.MqttError, OSError):  # It is told once it answers.
-                await connection.announce(offers)
+        try:
+            offers = {
+                source: offered
+                for name, labels in self._sources(project).items()
+                if (offered := offer(rules, destination.id, source := Source(project, name), labels)).rules
+            }
+            if offers:
+                await (await self._connection(destination)).announce(offers)
+        except (aiomqtt.MqttError, OSError, EarshotError):
+            pass  # It is told once it answers.
+        except Exception as error:  # A fault of ours, which ends nothing else.
+            log.error("broker.broken", destination=destination.id, exc_info=error)
 
     async def _connection(self, destination: Destination) -> Connection:
         """Return the connection of a destination; a new one if its settings have changed."""

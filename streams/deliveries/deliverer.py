@@ -70,7 +70,10 @@ class Deliverer:
     async def run(self) -> None:
         """Look for alarms that are due, until cancelled."""
         while True:
-            self._add(self._outbox.due(self._now_ms(), LOOKED, self.ready.refill()))
+            try:
+                self._add(self._outbox.due(self._now_ms(), LOOKED, self.ready.refill()))
+            except EarshotError as error:
+                log.warning("alarms.looked_for_later", error=str(error))
             await asyncio.sleep(REFILL_SECONDS)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.ready.hungry.wait(), LOOK_SECONDS)
@@ -85,7 +88,7 @@ class Deliverer:
             if destination is None or error is not None:
                 after = await self._note(pending, lambda now_ms: _failed(pending.delivery, now_ms, error))
             else:
-                sent = outcome = await self._send(destination, pending.alarm)
+                sent = outcome = await attempt(self._senders, destination, pending.alarm)
                 if sent.gone and sent.error is not None:
                     await self._destinations.switch_off(destination.id, sent.error)
                 after = await self._note(pending, lambda now_ms: self._after(pending.delivery, now_ms, sent))
@@ -93,17 +96,12 @@ class Deliverer:
             self._counts[kind, "retried" if after.state == "pending" else after.state] += 1
         except NotOwned:
             pass  # The new owner of the partition delivers it.
-        except EarshotError as error:
-            log.warning("delivery.later", destination=pending.delivery.destination, error=str(error))
+        except Exception as error:
+            is_said = isinstance(error, EarshotError)
+            log.warning("delivery.later", error=str(error), exc_info=None if is_said else error)
             self.ready.rest(pending.delivery.destination)
         finally:
             self.ready.done(pending, outcome)
-
-    async def test(self, destination: Destination) -> Delivery:
-        now_ms = self._now_ms()
-        outcome = await self._send(destination, example(destination.project, now_ms))
-        what = (1, now_ms, outcome.status, outcome.error)
-        return Delivery(destination.id, "delivered" if outcome.error is None else "failed", *what)
 
     def readings(self) -> Iterator[Reading]:
         """Yield the metrics of deliveries."""
@@ -128,13 +126,6 @@ class Deliverer:
             for delivery in alarm.pending:
                 if delivery.at <= now_ms:
                     self.ready.add(Pending(alarm, delivery))
-
-    async def _send(self, destination: Destination, alarm: Alarm) -> Outcome:
-        try:
-            return await self._senders[destination.kind].send(destination, alarm)
-        except Exception as error:  # A fault of ours, which ends no agent.
-            log.error("delivery.broken", destination=destination.id, kind=destination.kind, exc_info=error)
-            return Outcome("the service failed to send it")
 
     def _cannot(self, pending: Pending, destination: Destination | None) -> str | None:
         """Return why a delivery fails without an attempt, None if it does not."""
@@ -174,22 +165,10 @@ def _failed(before: Delivery, now_ms: int, error: str | None) -> Delivery:
     return msgspec.structs.replace(before, state="failed", at=now_ms, status=None, error=error)
 
 
-def example(project: str, now_ms: int) -> Alarm:
-    """Return the alarm of a test message."""
-    return Alarm(
-        session=f"test{now_ms:020}",
-        sequence=0,
-        project=project,
-        rule="test",
-        rule_name="test",
-        source=None,
-        labels={},
-        window=0,
-        what="test",
-        begins_at=now_ms,
-        ends_at=now_ms,
-        told=False,
-        start_ms=0,
-        end_ms=0,
-        made_at=now_ms,
-    )
+async def attempt(senders: Mapping[str, Sender], destination: Destination, alarm: Alarm) -> Outcome:
+    """Return what came of one attempt."""
+    try:
+        return await senders[destination.kind].send(destination, alarm)
+    except Exception as error:  # A fault of ours, which ends no agent.
+        log.error("delivery.broken", destination=destination.id, kind=destination.kind, exc_info=error)
+        return Outcome("the service failed to send it")

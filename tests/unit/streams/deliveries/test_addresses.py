@@ -3,11 +3,11 @@
 import asyncio
 import ipaddress
 import socket
-from typing import Any
 
 import pytest
 
-from streams.deliveries.addresses import LOOKUPS, Resolver, is_public
+from streams.deliveries import addresses
+from streams.deliveries.addresses import Resolver, is_public
 from streams.deliveries.options import parse_networks
 from tests.waiting import turn
 
@@ -41,18 +41,18 @@ class Names:
         self.asked: list[str] = []
         self.may_answer = asyncio.Event()
         self.may_answer.set()
-        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", self.getaddrinfo)
+        monkeypatch.setattr(addresses, "look_up", self.look_up)
 
-    async def getaddrinfo(self, host: str, port: int | None, **_: Any) -> list[Any]:
+    async def look_up(self, host: str) -> list[str]:
         self.asked.append(host)
         await self.may_answer.wait()
         if (answers := self.table.get(host)) is None:
             raise socket.gaierror(-2, "Name or service not known")
-        return [(0, 0, 0, "", (address, 0)) for address in answers]
+        return answers
 
 
 async def test_only_usable_addresses_are_tried_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    Names(monkeypatch, both=["10.0.0.1", "8.8.8.8", "fe80::1%eth0", "1.1.1.1"])
+    Names(monkeypatch, both=["10.0.0.1", "8.8.8.8", "fe80::1", "1.1.1.1"])
     tried = []
 
     async def connect(address: str) -> str:
@@ -95,17 +95,25 @@ async def test_name_that_changes_afterwards_changes_nothing(monkeypatch: pytest.
     assert names.asked == ["rebinding"]
 
 
-async def test_slow_names_hold_no_more_than_two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_names_hold_a_bounded_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(addresses, "LOOKUPS", 2)
     names = Names(monkeypatch, a=["8.8.8.8"], b=["8.8.8.8"], c=["8.8.8.8"])
     names.may_answer.clear()
     resolver = Resolver()
     waiting = [asyncio.create_task(resolver.addresses(host)) for host in "aaabbc"]
     await turn()
-    assert names.asked == ["a", "b"][:LOOKUPS]
+    assert names.asked == ["a", "b"]
     waiting[0].cancel()  # Whoever waits may leave; the others get the answer.
     names.may_answer.set()
     assert await asyncio.gather(*waiting[1:]) == [["8.8.8.8"]] * 5
     assert names.asked == ["a", "b", "c"]
+
+
+async def test_name_is_looked_up_by_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert set(await addresses.look_up("localhost")) <= {"127.0.0.1", "::1"}
+    link_local = [(socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("fe80::1%eth0", 0, 0, 2))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *given, **more: link_local)
+    assert await addresses.look_up("router") == ["fe80::1"]
 
 
 async def test_unknown_host_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

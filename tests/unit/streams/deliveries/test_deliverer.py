@@ -4,7 +4,6 @@ import asyncio
 from collections import Counter
 from typing import Any
 
-import msgspec
 import pytest
 from structlog.testing import capture_logs
 
@@ -271,12 +270,3 @@ async def test_metrics_count_attempts_and_the_oldest_alarm() -> None:
     assert found["earshot_alarm_deliveries_total", "mqtt", "failed"] == 0
     assert found["earshot_alarm_oldest_seconds",] == (scene.outbox.now - alarm().made_at) / 1000
     assert len(found) == 13
-
-
-@pytest.mark.parametrize(("status", "state", "error"), [(200, "delivered", None), (404, "failed", "it answered 404")])
-async def test_test_message_is_sent_once(status: int, state: Any, error: str | None) -> None:
-    scene = Scene(FakeSender(lambda to, one: verdict(status)))
-    tried = await scene.deliverer.test(destination("http://receiver.example/"))
-    assert tried == Delivery("hook", state, 1, scene.outbox.now, status, error)
-    assert scene.sender.sent == [("hook", 0)]
-    assert msgspec.json.encode(tried)

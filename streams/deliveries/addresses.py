@@ -107,7 +107,8 @@ class Resolver:
         found = await asyncio.shield(lookup)
         usable = [address for address in found if self.is_usable(ipaddress.ip_address(address))]
         if not usable:
-            raise OSError(f"{host} has the address {found[0]}, and deliveries go to public addresses only")
+            # Without the address: whoever has a project's key must not look up private names here.
+            raise OSError(f"{host} has no public address, and deliveries go to public addresses only")
         return usable
 
     async def _look_up(self, host: str) -> Sequence[str]:

@@ -110,7 +110,9 @@ class Deliverer:
             yield Reading("earshot_alarm_deliveries_total", help, count, {"kind": kind, "outcome": outcome})
         now_ms = self._now_ms()
         # Also those whose retry is not due yet; no schedule is longer.
-        oldest = min((alarm.made_at for alarm in self._outbox.due(now_ms + MOST_SECONDS * 1000, 1)), default=now_ms)
+        oldest = now_ms
+        with suppress(EarshotError):
+            oldest = min((one.made_at for one in self._outbox.due(now_ms + MOST_SECONDS * 1000, 1)), default=now_ms)
         yield Reading(
             "earshot_alarm_oldest_seconds",
             "Age of the next alarm that is not delivered.",

@@ -67,7 +67,7 @@ async def test_only_usable_addresses_are_tried_in_their_order(monkeypatch: pytes
 
 async def test_private_host_is_refused_unless_its_network_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     Names(monkeypatch, home=["192.168.1.5"], mapped=["::ffff:192.168.1.5"])
-    with pytest.raises(OSError, match=r"home has the address 192\.168\.1\.5, and"):
+    with pytest.raises(OSError, match=r"^home has no public address, and"):
         await Resolver().addresses("home")
     resolver = Resolver(parse_networks("192.168.0.0/16, fd00::/8"))
     assert await resolver.addresses("home") == ["192.168.1.5"]

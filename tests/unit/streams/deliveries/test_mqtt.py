@@ -378,7 +378,7 @@ async def test_private_broker_is_refused() -> None:
     house.brokers._resolver = Resolver()
     async with running(house):
         refused = await house.send()
-    assert refused.error == "127.0.0.1 has the address 127.0.0.1, and deliveries go to public addresses only"
+    assert refused.error == "127.0.0.1 has no public address, and deliveries go to public addresses only"
 
 
 NAMES = ("Küche", "a/b+c#d", "../../etc", "", "x" * 500, "🔥", "$SYS/broker", "a\0b", None)

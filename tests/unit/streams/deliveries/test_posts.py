@@ -241,9 +241,9 @@ def test_server_of_another_kind_is_named(answer: bytes) -> None:
 @pytest.mark.parametrize(
     ("url", "outcome"),
     [
-        ("http://10.0.0.1/", "10.0.0.1 has the address 10.0.0.1, and deliveries go to public addresses only"),
-        ("http://[::1]:80/", "::1 has the address ::1, and deliveries go to public addresses only"),
-        ("http://169.254.169.254/latest/meta-data/", "169.254.169.254 has the address 169.254.169.254, and deliveries"),
+        ("http://10.0.0.1/", "10.0.0.1 has no public address, and deliveries go to public addresses only"),
+        ("http://[::1]:80/", "::1 has no public address, and deliveries go to public addresses only"),
+        ("http://169.254.169.254/latest/meta-data/", "169.254.169.254 has no public address, and deliveries"),
         ("http://no-such-host.invalid/", "there is no host no-such-host.invalid"),
         ("ftp://8.8.8.8/", "its URL, user or password cannot be sent"),
         ("http://8.8.8.8:99999/", "its URL, user or password cannot be sent"),

@@ -70,10 +70,8 @@ class Deliverer:
     async def run(self) -> None:
         """Look for alarms that are due, until cancelled."""
         while True:
-            try:
+            with suppress(EarshotError):  # The next look finds them.
                 self._add(self._outbox.due(self._now_ms(), LOOKED, self.ready.refill()))
-            except EarshotError as error:
-                log.warning("alarms.looked_for_later", error=str(error))
             await asyncio.sleep(REFILL_SECONDS)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.ready.hungry.wait(), LOOK_SECONDS)
@@ -97,8 +95,8 @@ class Deliverer:
         except NotOwned:
             pass  # The new owner of the partition delivers it.
         except Exception as error:
-            is_said = isinstance(error, EarshotError)
-            log.warning("delivery.later", error=str(error), exc_info=None if is_said else error)
+            if not isinstance(error, EarshotError):
+                log.error("delivery.broken", destination=pending.delivery.destination, exc_info=error)
             self.ready.rest(pending.delivery.destination)
         finally:
             self.ready.done(pending, outcome)

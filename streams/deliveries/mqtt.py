@@ -97,9 +97,9 @@ class Connection:
         #: Set while no attempt to connect runs.
         self._settled = asyncio.Event()
         self._error = "no connection"
-        #: Sources with what they have, and the messages that told of them on this connection.
+        #: Sources with what they have, and what was told of them on this connection.
         self._sources: dict[Source, Offer] = {}
-        self._told: dict[Source, bytes] = {}
+        self._told: dict[Source, Offer] = {}
         self._telling = asyncio.Lock()
         self._task = asyncio.create_task(self._run())
 
@@ -147,10 +147,10 @@ class Connection:
         told = False
         async with self._telling:
             for source, offered in list(self._sources.items()):
-                message = home_assistant.device(self.topics, source, offered, self._version)
-                if self._told.get(source) != message:
+                if self._told.get(source) != offered:
+                    message = home_assistant.device(self.topics, source, offered, self._version)
                     await self._publish(self.topics.discovery(source), message, retain=True)
-                    self._told[source] = message
+                    self._told[source] = offered
                     told = True
         return told
 

@@ -206,3 +206,29 @@ async def test_socket_survives_death_of_session_owner(nodes: Pair) -> None:
         read = await second.events(stream.session)
         told = [{name: window[name] for name in ("start_time", "end_time", "tags")} for window in windows]
         assert told == read
+
+
+async def test_alarms_of_all_nodes_are_listed_judged_and_tried_anywhere(nodes: Pair) -> None:
+    one, two = nodes
+    one.key = two.key = one.project("alarms")
+    keyed = {"headers": {"X-Api-Key": one.key}}
+    async with Client(one) as first, Client(two) as second, _listening(one) as heard:
+        model, *_ = (await first.ask("GET", "/api/v1/models")).json()["models"]
+        rule = {"name": "quiet", "when": "absent", "tags": [model["tags"][0]["name"]], "duration": 1}
+        assert (await first.ask("POST", "/api/v1/alarm_rules", json=rule, **keyed)).status_code == 201
+        await asyncio.sleep(2.0)  # The other node follows within a second.
+        streams = [await (first if number % 2 else second).open() for number in range(SESSIONS)]
+        ids = {stream.session for stream in streams}
+        for _ in range(CHUNKS):
+            await _put_all(first, streams)
+        # The listener hears of all of them by one node.
+        await heard.until(lambda: {data["session_id"] for name, data in heard.events if name == "alarm"} == ids)
+        for client in (first, second):
+            page = (await client.ask("GET", "/api/v1/alarms", **keyed)).json()
+            assert ({alarm["session_id"] for alarm in page["alarms"]}, page.get("missing")) == (ids, None)
+            judged = [await client.ask("PATCH", f"/api/v1/alarms/{id}/0", json={"false": True}, **keyed) for id in ids]
+            assert [answer.json()["false"] for answer in judged] == [True] * SESSIONS
+            tried = (await client.ask("POST", "/api/v1/alarm_rules/test", json=rule, **keyed)).json()
+            assert (tried["sessions"], tried["total"]) == (SESSIONS, SESSIONS)
+        for stream in streams:
+            await first.seal(stream)

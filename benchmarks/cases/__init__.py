@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from benchmarks.cases import (
+    agent,
     agents,
     alarms,
     chunks,
@@ -51,6 +52,7 @@ CASES: Final[dict[str, Case]] = {
     "held": held.measure,
     "interruptions": interruptions.measure,
     "agents": agents.measure,
+    "agent": agent.measure,
     "crowd": crowd.measure,
     "chunks": chunks.measure,
     "decoding": decoding.measure,

@@ -6,6 +6,7 @@ FFmpeg does it in this process, so no list of processes shows the URL. Its messa
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from fractions import Fraction
@@ -78,18 +79,23 @@ def capture(
     """
     import av
 
-    kind = source.url or source.microphone or ""
+    began, connection = time.monotonic(), None
     try:
         if source.url is not None:
             _resolve(source.url)
         with _open(source) as container:
-            _Capture(container, clock, deliver, changed).run(stopped)
+            connection = _Capture(container, clock, deliver, changed)
+            connection.run(stopped)
     except av.error.FFmpegError as error:
         if stopped.is_set():
             return
+        waited = time.monotonic() - ((connection and connection.heard_at) or began)
+        # FFmpeg has many errors for the end of its patience.
+        if source.url is not None and waited >= min(OPEN_SECONDS, READ_SECONDS):
+            raise Fault(f"no answer or no audio from {source.place} for {READ_SECONDS:g} s") from None
         raise Fault(_sentence(error, source)) from None
     if not stopped.is_set():
-        raise Fault("the stream ended" if kind else "it ended")
+        raise Fault("the stream ended")
 
 
 def _resolve(url: str) -> None:
@@ -130,6 +136,8 @@ class _Capture:
         self._rest = bytearray()
         #: Bytes handed over.
         self._handed = 0
+        #: When the last packet came, by the monotonic clock.
+        self.heard_at: float | None = None
 
     def run(self, stopped: Event) -> None:
 
@@ -153,7 +161,7 @@ class _Capture:
         for packet in self._container.demux(stream):
             if stopped.is_set():
                 return
-            at = self._clock.now()
+            at, self.heard_at = self._clock.now(), time.monotonic()
             if packet.pts is not None and packet.duration and packet.time_base is not None:
                 if due is not None:
                     self._skip(at, float((packet.pts - due) * packet.time_base))
@@ -254,7 +262,6 @@ def _sentence(error: av.error.FFmpegError, source: Source) -> str:
         (errors.HTTPTooManyRequestsError, "it has too many clients"),
         (errors.HTTPServerError, "it answered with an error of its own: it may have too many clients"),
         (errors.ConnectionRefusedError, f"nothing listens at {place}"),
-        (errors.ExitError, f"no answer or no audio from {place} for {READ_SECONDS:g} s"),
         (errors.TimeoutError, f"no answer from {place}"),
         (errors.ConnectionResetError, "it cut the connection"),
         (errors.BrokenPipeError, "it cut the connection"),

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import random
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from infra.agent import flac
 from infra.agent.capture import RATE
+from tests.agents import Agent
 from tests.cameras import Camera, Cameras, cameras
 from tests.lengths import SEED, length
 from tests.sink import Sink, Stored, sink
+from tests.waiting import wait_for
 
 FAULTS = length("FAULTS", 8)
 SOURCES = length("SOURCES", 2)
@@ -33,43 +30,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + 20 * FAULTS + 2 * AWAY
 
 SECRET = "s3cret!"
 FORMS = [("l16", 16000), ("l16", 48000), ("aac", 48000), ("aac", 16000), ("pcma", 8000), ("opus", 48000)]
-
-
-class Agent:
-    """An agent that streams cameras to a service."""
-
-    def __init__(self, directory: Path, service: str, urls: dict[str, str]) -> None:
-        self.file, self.log = directory / "sources.toml", directory / "agent.log"
-        self.spool = directory / "spool"
-        (directory / "key").write_text("key-of-the-project")
-        text = f'url = "{service}"\nkey_file = "key"\n'
-        self.file.write_text(text + "".join(f'[[sources]]\nname = "{name}"\nurl = "{urls[name]}"\n' for name in urls))
-        self.file.chmod(0o600)
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        with self.log.open("ab") as log:
-            command = [sys.executable, "-m", "infra.cli", "agent", "run", "--json", str(self.file)]
-            self.process = subprocess.Popen(command, stdout=log, stderr=log)
-
-    def kill(self) -> None:
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait()
-
-    def stop(self) -> None:
-        """Stop it cleanly; it must not have ended before."""
-        assert self.process is not None
-        assert self.process.poll() is None, self.log.read_text()
-        self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(20) == 0
-
-    def lines(self, event: str = "") -> list[dict[str, Any]]:
-        found = [json.loads(line) for line in self.log.read_text().splitlines()]
-        return [line for line in found if event in ("", line["event"])]
-
-    def files(self) -> list[Path]:
-        return list(self.spool.rglob("*.flac"))
 
 
 @contextmanager
@@ -85,15 +45,6 @@ def streaming(directory: Path, count: int) -> Iterator[tuple[Cameras, Sink, Agen
                 agent.kill()
         assert SECRET not in agent.log.read_text()
         assert "%21" not in agent.log.read_text()
-
-
-def until(ready: Callable[[], object], seconds: float = 30.0) -> float:
-    """Wait; return how long it took."""
-    began = time.monotonic()
-    while not ready():
-        assert time.monotonic() - began < seconds
-        time.sleep(0.05)
-    return time.monotonic() - began
 
 
 def sent_pcm(camera: Camera) -> bytes:
@@ -127,7 +78,7 @@ def test_cameras_that_fail_lose_only_what_they_do_not_send(tmp_path: Path) -> No
     with streaming(tmp_path, 4) as (served, service, agent):
         them = served.cameras
         agent.start()
-        until(lambda: all(service.of(name) for name in them))
+        wait_for(lambda: all(service.of(name) for name in them))
         for number in range(FAULTS):
             # The first two keep their format, so that their samples can be compared.
             name = f"cam{number % 4}"
@@ -145,7 +96,7 @@ def test_cameras_that_fail_lose_only_what_they_do_not_send(tmp_path: Path) -> No
                 time.sleep(chance.uniform(0.05, 2))
                 sent = len(camera.sent)
                 camera.dead = False
-            until(lambda camera=camera, sent=sent: len(camera.sent) > sent and camera.sent[-1].count, 60)  # type: ignore[misc]
+            wait_for(lambda camera=camera, sent=sent: len(camera.sent) > sent and camera.sent[-1].count, 60)  # type: ignore[misc]
         time.sleep(3)
         for camera in them.values():
             served.kill(camera)
@@ -172,7 +123,8 @@ def test_service_that_is_away_gets_everything_once(tmp_path: Path) -> None:
         them = served.cameras
 
         def connected(number: int, seconds: float) -> None:
-            until(lambda: all(len(one.sent) == number and one.sent[-1].count > seconds * RATE for one in them.values()))
+            wait_for(lambda: all(len(one.sent) == number for one in them.values()))
+            wait_for(lambda: all(one.sent[-1].count > seconds * RATE for one in them.values()))
 
         agent.start()
         connected(1, 3)
@@ -186,7 +138,9 @@ def test_service_that_is_away_gets_everything_once(tmp_path: Path) -> None:
         kept = sum(len(block.data) for path in agent.files() for block in flac.read(path)) / 2 / RATE
         service.start()
         agent.start()
-        caught_up = until(lambda: not agent.files(), max(60, AWAY))
+        began = time.monotonic()
+        wait_for(lambda: not agent.files(), max(60, AWAY))
+        caught_up = time.monotonic() - began
         print(f"{SOURCES} sources, {kept:.0f} s kept, caught up in {caught_up:.1f} s")
         assert caught_up < AWAY / 5 + STARTING
         connected(3, 2)

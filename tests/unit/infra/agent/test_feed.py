@@ -19,6 +19,7 @@ from infra.agent.feed import WINDOW, Feed, Pauses
 from infra.agent.flac import Note
 from infra.agent.sources import Source
 from infra.agent.spool import Spool
+from tests.waiting import until
 
 SOURCE = Source("barn", url="rtsp://a/b", labels={"site": "farm"}, sensitivity=1)
 #: Noon of a local day, ms.
@@ -105,12 +106,6 @@ def run(directory: Path, play: Callable[[Spool, Service], Any]) -> Service:
     service = Service()
     asyncio.run(scenario())
     return service
-
-
-async def until(ready: Callable[[], object]) -> None:
-    async with asyncio.timeout(5):
-        while not ready():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,59 @@
+"""`earshot agent` and a running service: names, labels, capture times, and what happened to the source."""
+
+import subprocess
+import sys
+from datetime import datetime
+from pathlib import Path
+
+from earshot_client import Client, SourceBack, SourceLost, WindowHeard
+from tests.agents import Agent
+from tests.cameras import Camera, cameras
+from tests.conftest import NUMBERS
+from tests.process import ServiceProcess
+from tests.waiting import wait_for
+
+
+def unix(time: str | None) -> float:
+    assert time is not None
+    return datetime.fromisoformat(time).timestamp()
+
+
+def test_source_as_the_service_shows_it(service: ServiceProcess, tmp_path: Path) -> None:
+    key = service.project(f"sources {next(NUMBERS)}")
+    camera = Camera("pcma", 8000, password="s3cret!")
+    with cameras() as served, Client(service.url, key) as client:
+        agent = Agent(tmp_path, service.url, {"Front door": served.add("door", camera).replace("!", "%21")}, key)
+        command = [sys.executable, "-m", "infra.cli", "agent", "check", str(agent.file)]
+        tried = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert tried.stdout.startswith("Front door  pcm_alaw, 8000 Hz, mono, -1"), tried.stdout + tried.stderr
+        assert "dBFS): " in tried.stdout, "the sounds that the service heard"
+        assert not list(client.sessions()), "the session of a check is deleted"
+
+        agent.start()
+        session = wait_for(lambda: list(client.sessions()))[0]
+        assert (session.file_name, session.kind) == ("Front door", "stream")
+        kinds = ("window", "source.lost", "source.back")
+        with client.socket(session.id, listen=True, after="start", events=kinds, timeout=60) as socket:
+            windows, told = list[WindowHeard](), list[SourceLost | SourceBack]()
+            for event in socket:
+                match event:
+                    case WindowHeard():
+                        windows.append(event)
+                        if len(windows) == 3:
+                            served.kill(camera)
+                        elif len(told) == 2:
+                            break
+                    case SourceLost() | SourceBack():
+                        told.append(event)
+                        camera.dead = False
+        agent.stop()
+
+    lost, back = told
+    assert isinstance(lost, SourceLost)
+    assert isinstance(back, SourceBack)
+    _, first, second = camera.sent  # The first one was that of the check.
+    assert lost.reason
+    assert abs(unix(lost.time) - first.began - first.count / 8000) < 0.5
+    assert abs(unix(back.time) - second.began) < 0.05
+    for window in windows[:3]:
+        assert abs(unix(window.captured_at) - first.began - window.start) < 0.05

@@ -122,14 +122,16 @@ class SessionStore(HeadStore[SessionHead]):
 
     def time_of(self, session: str, position_ms: int) -> CaptureTime:
         """Return when the audio at a position of a session was captured."""
-        head = self.peek(session)
+        head = self.heads.get(session)
+        # The head that a stand-by reads may be older than the anchors; it is not among the cached ones.
         anchor = None if head is None else head.anchor
-        if anchor is not None and position_ms < anchor.position_ms:
+        if head is None or (anchor is not None and position_ms < anchor.position_ms):
             first, upper = keys.anchor_key(session, position_ms), above(self.row_key(session, keys.ANCHOR))
             found = [rows.anchor(value) for _, value in self.partition.scan(first, upper, 1)]
             anchor = found[0] if found else None
         if anchor is not None:
             return CaptureTime(anchor.at(position_ms), anchor.told)
+        head = head or self.peek(session)
         return CaptureTime((0 if head is None else head.opened_at) + position_ms, told=False)
 
     def notes(self, session: str, first: int, stop: int = keys.LATEST_MS) -> Sequence[SourceNote]:

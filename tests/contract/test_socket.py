@@ -1,8 +1,10 @@
 """The live socket of a running service, with its own client: equals the results of requests, across any break."""
 
 import asyncio
+import json
 import random
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -114,3 +116,31 @@ async def test_competing_sockets_keep_chunks_consecutive(api: Api) -> None:
         await line.rest()
     await streamed(api, whole, pieces[: number + 1])
     assert events(api.follow(session)) == events(api.follow(whole))
+
+
+async def test_times_notes_and_names_are_told_and_kept(api: Api) -> None:
+    """They come in the order of the audio, to listeners of the session and of the project, and again later."""
+    now = datetime.now(UTC).replace(microsecond=0)
+    session, query = api.create(), "?events=window,source.lost,source.back&after=start"
+    api.http.patch(f"/audio_sessions/{session}", json={"file_name": "door", "metadata": {"room": "hall"}})
+    async with socket_of(api, session, query) as line:
+        assert (await line.next())["notes"] == 0
+        for seconds, event in ((60, "source.lost"), (20, "source.back")):
+            time = (now - timedelta(seconds=seconds)).isoformat()
+            await line.socket.send(json.dumps({"type": "captured", "time": time}))
+            await line.socket.send(tone(1))
+            await line.socket.send(json.dumps({"type": "source", "event": event, "time": time, "reason": "test"}))
+        await line.socket.send(END)
+        told = await line.rest()
+    async with socket_of(api, session, query + "&mode=listen") as line:
+        again = await line.rest()
+    found = [one for one in told if one["type"] in ("window", "source.lost", "source.back")]
+    assert found == [one for one in again if one["type"] in ("window", "source.lost", "source.back")]
+    kinds = [one["type"] for one in found]
+    assert kinds == ["window", "source.lost", "window", "window", "source.back"]
+    begun = now - timedelta(seconds=60)
+    times = [datetime.fromisoformat(one["captured_at"]) for one in found if one["type"] == "window"]
+    assert times == [begun, begun + timedelta(seconds=0.5), now - timedelta(seconds=20)]
+    listed = api.http.get("/audio_sessions/", headers={"X-Api-Key": api.key}).json()["sessions"]
+    entry = next(one for one in listed if one["session_id"] == session)
+    assert (entry["file_name"], entry["metadata"]) == ("door", {"room": "hall"})

@@ -48,23 +48,15 @@ class Anchor(msgspec.Struct, frozen=True, array_like=True):
         return self.at_ms + position_ms - self.position_ms
 
 
-def next_anchor(
-    last: Anchor, position_ms: int, length_ms: int, captured: int, arrived: int, offset: int
-) -> Anchor | None:
-    """Return the anchor that a chunk makes, whose client told when it was `captured` (0 if not); None if it makes none.
+def next_anchor(last: Anchor, position_ms: int, at_ms: int, told: bool, offset: int) -> Anchor | None:
+    """Return the anchor of a chunk that was captured at a time, None if the last one predicts it, or too many came.
 
-    A client's first time is an anchor, and each that differs from what the last anchor predicts. If the client tells
-    nothing, audio that comes late means that the stream paused.
+    The first time that a client tells is an anchor in any case.
     """
-    if captured:
-        at, is_new = captured, not last.told or abs(captured - last.at(position_ms)) > TOLERANCE_MS
-    else:
-        at = arrived - length_ms
-        is_new = not last.told and at - last.at(position_ms) > PAUSE_MS
-    due = max(last.due_ms, position_ms) + _ANCHOR_MS
-    if not is_new or due - position_ms > MINUTE_MS:
+    if told and last.told and abs(at_ms - last.at(position_ms)) <= TOLERANCE_MS:
         return None
-    return Anchor(position_ms, at, captured > 0, offset, due)
+    due = max(last.due_ms, position_ms) + _ANCHOR_MS
+    return None if due - position_ms > MINUTE_MS else Anchor(position_ms, at_ms, told, offset, due)
 
 
 class SourceNote(msgspec.Struct, frozen=True, array_like=True):

@@ -12,7 +12,7 @@ import msgspec
 
 from topics import media
 from topics.folding import Arrival, AudioRow, Effect, Step, Verdict, refusal
-from topics.sessions.capture import MOST_NOTES, Anchor, next_anchor, noted
+from topics.sessions.capture import MOST_NOTES, PAUSE_MS, Anchor, next_anchor, noted
 from topics.sessions.records import (
     Chunk,
     Deleted,
@@ -100,11 +100,17 @@ def _judge_chunk(head: SessionHead, command: Chunk, arrival: Arrival) -> Step[Se
 
 def _anchor(head: SessionHead, command: Chunk, arrival: Arrival) -> Anchor | None:
     """Return the anchor of capture times that a chunk of raw PCM makes, or None."""
-    if not command.captured and (head.kind == "file" or command.predict):
+    last, position, size = head.anchor, head.received * 1000 // head.byte_rate, len(command.data)
+    if command.captured:
+        last = last or Anchor(0, head.opened_at, told=False)
+        return next_anchor(last, position, command.captured, True, arrival.offset)
+    if head.kind == "file" or command.predict or (last is not None and last.told):
         return None
-    last = head.anchor or Anchor(0, head.opened_at, told=False)
-    position, length = (size * 1000 // head.byte_rate for size in (head.received, len(command.data)))
-    return next_anchor(last, position, length, command.captured, arrival.at, arrival.offset)
+    # If its client tells no times, a stream goes on as its audio comes, and paused if that comes late.
+    begun = arrival.at - size * 1000 // head.byte_rate
+    if begun - (head.opened_at + position if last is None else last.at(position)) <= PAUSE_MS:
+        return None
+    return next_anchor(last or Anchor(0, head.opened_at, told=False), position, begun, False, arrival.offset)
 
 
 def _with(head: SessionHead, chunk: AudioRow) -> tuple[AudioRow, ...]:

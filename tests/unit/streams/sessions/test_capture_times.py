@@ -1,9 +1,12 @@
 """When the audio at any place of a session was captured, by its anchors."""
 
+import msgspec
 import pytest
 
+from streams.sessions.store import SessionStore
 from tests.unit.streams.sessions.test_crashes import RAW, committed
 from tests.unit.streams.sessions.world import BEGUN, SESSION, World
+from topics import keys
 from topics.sessions.records import Chunk
 
 #: 100 ms each.
@@ -34,6 +37,16 @@ def test_time_follows_from_the_anchor_before(world: World, position: int, at: in
     if restarts:
         world.crash(1.0, local=False)
     assert world.store.time_of(SESSION, position) == (at, told)
+
+
+def test_stand_by_reads_anchors_newer_than_its_head(world: World) -> None:
+    """Heads are logged later than these rows."""
+    standby = SessionStore(world.partition)
+    standby.heads_most = 0
+    head = world.store.row_key(SESSION, keys.HEAD)
+    world.partition.write({head: world.store.head_row(msgspec.structs.replace(world.head, anchor=None))})
+    assert standby.time_of(SESSION, 450) == (BEGUN + 20_050, True)
+    assert standby.time_of(SESSION, 50) == (BEGUN + 50, False)
 
 
 def test_session_without_times_follows_from_its_opening() -> None:

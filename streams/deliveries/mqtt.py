@@ -74,6 +74,9 @@ class _Client(aiomqtt.Client):
         with suppress(ValueError):  # The thread of its connect call was closing it.
             self._client._sock_close()
         self.socket.close()
+        for ended in (self._connected, self._disconnected):
+            if ended.done() and not ended.cancelled():
+                ended.exception()  # Otherwise asyncio logs it, for each attempt at a broker that breaks the protocol.
 
 
 class Connection:

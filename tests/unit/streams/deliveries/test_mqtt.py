@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import random
 import socket
 import ssl
 import struct
@@ -363,6 +365,29 @@ async def test_broker_that_sends_too_much_is_cut_off() -> None:
         assert cut.away
         await until(lambda: house.brokers._connections["home"]._client is None)
     assert sent < 20_000_000, "what the kernel holds besides"
+
+
+@pytest.mark.usefixtures("quick")
+async def test_broker_that_breaks_the_protocol_is_away(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(mqtt, "ACKNOWLEDGE_SECONDS", 0.05)
+    monkeypatch.setattr(mqtt, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(mqtt, "LONGEST_PAUSE", 0.001)
+    chance = random.Random(1)
+
+    async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answers = [CONNACK, b"\x40\x02\x00\x01", SUBACK][: chance.randrange(4)]
+        for answer in (*answers, chance.randbytes(chance.randrange(1, 100)), b"\x20\x02\x00" + chance.randbytes(1)):
+            await reader.read(1000)
+            writer.write(answer)
+
+    async with serving(babble) as port, running(House(broker_at(port))) as house:
+        for _ in range(50):
+            assert (await house.send()).away
+            await asyncio.sleep(0.005)
+    gc.collect()
+    assert not caplog.records, "neither asyncio nor the library logs each attempt"
 
 
 @pytest.mark.usefixtures("quick")

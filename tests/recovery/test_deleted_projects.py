@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from app.parts import JOBS, JOBS_PREFIX, OWN_SOUNDS, SESSIONS
+from app.parts import ALARMS, JOBS, JOBS_PREFIX, OWN_SOUNDS, SESSIONS
 from tests.contract.api import Api, tone, wav
 from tests.contract.jobs import SOUND, Jobs
 from tests.process import ServiceProcess, ask
@@ -58,13 +58,15 @@ class Tenant:
         """Yield the answers to all requests with an id, to those by link, and to some with the key of before."""
         tables: dict[str, Mapping[str, Iterable[str]]] = {
             "": SESSIONS.table,
-            JOBS_PREFIX: {**JOBS.table, **OWN_SOUNDS.table},
+            JOBS_PREFIX: {**JOBS.table, **OWN_SOUNDS.table, **ALARMS.table},
         }
         for prefix, table in tables.items():
             for path, methods in table.items():
                 ids = self.sessions if "{session_id}" in path else [self.job] if "{job_id}" in path else []
                 for method, id in product(methods, ids):
-                    filled = path.format(session_id=id, job_id=id, chunk_sequence=1, name="bell", mark="m")
+                    filled = path.format(
+                        session_id=id, job_id=id, chunk_sequence=1, name="bell", mark="m", sequence=0, destination="d"
+                    )
                     yield self.ask(method, prefix + filled)
         yield ask("GET", self.link)
         yield self.ask("POST", "/audio_sessions/", json={"type": "stream", "content_type": "audio/wav"})

@@ -426,6 +426,8 @@ def test_partition_taken_over_announces_pending_alarms_once() -> None:
 
 def test_people_judge_alarms_and_send_them_again() -> None:
     async def work(office: Office) -> None:
+        shown: list[Alarm] = []
+        office.outbox.follow(shown.append)
         office.world.partition.at = BEGUN + 77
         assert office.outbox.now_ms(SESSION) == BEGUN + 77
         judged = await office.outbox.judge(SESSION, 0, True)
@@ -438,6 +440,11 @@ def test_people_judge_alarms_and_send_them_again() -> None:
         assert again.false
         assert again.deliveries[0] == Delivery("d1", at=BEGUN + 77)
         assert office.told == [again]
+        assert [(one.false, one.deliveries[0].state) for one in shown] == [
+            (True, "pending"),
+            (True, "failed"),
+            (True, "pending"),
+        ]
         assert await office.outbox.send_again(SESSION, 0, "d3") is None
         assert await office.outbox.send_again(SESSION, 10**6, "d1") is None
         assert await office.outbox.judge(SESSION, 10**6, True) is None

@@ -1,6 +1,7 @@
 """The expected final state: everything acknowledged, once, in order, and nothing deleted."""
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
 from typing import Any
 
 from streams.folding.draft import Draft
@@ -113,6 +114,10 @@ def _source_faults(session: Session, store: SessionStore, head: SessionHead) -> 
     told = [note for note in notes if note.told]
     if list(dict.fromkeys(note.reason for note in told)) != session.notes:
         yield f"its notes are {[note.reason for note in told]}, not {session.notes}"
+    for before, note in pairwise([None, *notes]):
+        was_lost = before is not None and before.event == "source.lost"
+        if note is not None and not note.told and was_lost == (note.event == "source.lost"):
+            yield f"the service noted {note.event} after {before}"
     if any(note.window != note.chunk for note in notes):
         yield f"its notes come before other windows: {notes}"
     position, told_at = 0, 0

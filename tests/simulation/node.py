@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -31,6 +32,7 @@ from streams.node.workload import Workload
 from streams.sessions.audio import AudioCache
 from streams.sessions.biller import SessionBiller
 from streams.sessions.intake import SessionIntake
+from streams.sessions.source_watch import SourceWatch
 from streams.sessions.store import SessionStore
 from streams.sessions.window_writer import WindowWriter
 from streams.tables.partition_rows import PartitionRows
@@ -49,6 +51,8 @@ from topics.sessions.records import SessionCommand
 
 SESSION_SECONDS: Final = 4.0
 READ_SECONDS: Final = 2.0
+#: Seconds between two looks at the sources.
+WATCH_SECONDS: Final = 0.3
 LIFETIME_MS: Final = 1000 * 3600 * 1000
 Request = Callable[[], Coroutine[Any, Any, None]]
 #: Never started: tasks take the work.
@@ -79,12 +83,22 @@ class Sessions(SessionWorkload):
         }
         self.analyser: Any = Scorer(self.serving, self.audio, self.writer, self._fail, chance, node.tasks)
         self.listeners: Any = SimpleNamespace(note=lambda changed: None)
+        self.sources = SourceWatch(self.all_serving, partial(sender.append, COMMANDS))
         self.biller = SessionBiller(APP, self.serving, None, self._metered)
         self.deliveries = Deliveries(self.outbox, node.world.received, node.world.loop.now)
 
     async def bill(self) -> None:
         async for ids in self.biller.ready:
             await self.biller.bill(ids)
+
+    async def watch(self) -> None:
+        """Notice which sources are lost, in the time in which partitions are served."""
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            for owner in self.owners.all_serving():
+                with suppress(Unavailable):
+                    owner.presence.beat(self._node.world.wall_ms(), often=False)
+            self.sources.look()
 
     async def begin(self, owner: PartitionOwner) -> int:
         """Begin as a real node does; it may have been paused since it last checked its clock."""
@@ -160,6 +174,7 @@ class Node:
     async def _start(self, backend: KafkaBackend) -> None:
         await backend.start(self.partitions)
         self.tasks.spawn(self.sessions.bill(), "biller")
+        self.tasks.spawn(self.sessions.watch(), "sources")
         self.tasks.spawn(self.sessions.deliveries.run(), "deliveries")
         await self.partitions.start()
 

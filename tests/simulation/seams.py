@@ -17,6 +17,7 @@ from streams.kafka import kafka_backend as backend
 from streams.kafka import kafka_writer as writer
 from streams.membership import assignor, membership, neighbours
 from streams.node import owner, partitions
+from streams.sessions import source_watch
 from streams.tables import partition_rows as rows
 from tests.simulation import group, librdkafka, lines, threads
 from tests.simulation.loop import CURRENT
@@ -97,6 +98,8 @@ def simulated() -> Iterator[None]:
         patch(assignor, "socket", SimpleNamespace(gethostname=lambda: _node().machine))
         patch(partitions, "POLL_SECONDS", 2.0)
         patch(membership, "READ_SECONDS", READ_SECONDS)
+        # Sources are lost after a fraction of a second.
+        patch(source_watch, "LOST_MS", 100)
         # Chunks of short streams also have rows.
         patch(commands, "MOST_RECENT", 1)
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))

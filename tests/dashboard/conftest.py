@@ -1,9 +1,13 @@
 """A service with the dashboard, and a real browser."""
 
+import json
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import soundfile
@@ -140,3 +144,24 @@ def for_everybody(page: Page) -> None:
     except TimeoutError:
         assert page.evaluate(CUT) == [], f"{page.url}: this is cut without a cue"
         raise
+
+
+@contextmanager
+def receiver() -> Iterator[tuple[str, list[Any]]]:
+    """A webhook on this machine, and what it got."""
+    got: list[Any] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            got.append(json.loads(body) | {"signed": self.headers["webhook-signature"]})
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *arguments: object) -> None: ...
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/hook", got
+    server.shutdown()
+    server.server_close()

@@ -16,13 +16,14 @@ import soundfile
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
+from earshot_client import AlarmRule, Client, Destination
 from infra.examples import RECORDING
 from tests.conftest import ROOT
 from tests.contract.api import Api
 from tests.contract.jobs import Jobs
 from tests.contract.speakers import Speakers, data
 from tests.dashboard.browsers import arguments, chromium
-from tests.dashboard.conftest import sign_in
+from tests.dashboard.conftest import receiver, sign_in
 from tests.process import ADMIN_KEY, KEY, ORG_KEY, ServiceProcess
 
 EXAMPLES: Final = RECORDING.parent
@@ -78,7 +79,10 @@ def furnished() -> Iterator[tuple[ServiceProcess, dict[str, tuple[str, int]]]]:
     """Run a service with content; yield it, and the view and height of each picture."""
     with (
         tempfile.TemporaryDirectory() as scratch,
-        ServiceProcess(Path(scratch) / "data", bundled_engines="true", job_audio_seconds=3600) as service,
+        ServiceProcess(
+            Path(scratch) / "data", bundled_engines="true", job_audio_seconds=3600, delivery_networks="127.0.0.0/8"
+        ) as service,
+        receiver() as (hook, _),
     ):
         with Speakers(service, ORG_KEY) as speakers:
             for name in ("Kim", "Sam"):
@@ -91,12 +95,16 @@ def furnished() -> Iterator[tuple[ServiceProcess, dict[str, tuple[str, int]]]]:
         for name in ("Barn", "Gate"):
             service.project(name, "Farm")
         service.operate("PUT", "/projects/Barn/plan", json={"free_seconds": 36000})
+        with Client(service.url, KEY) as client:
+            home = client.add_destination(Destination(name="home", kind="webhook", url=hook)).destination.id
+            client.add_alarm_rule(AlarmRule(name="dog at the door", tags=("Dog_bark",), destinations=(home,)))
         with live(service) as session:
             yield (
                 service,
                 {
                     "try": (f"jobs/{job}", 760),
                     "live": (f"live/{session}", 700),
+                    "alarms": ("alarms", 640),
                     "speakers": ("speakers", 640),
                     "operator": ("operator", 900),
                 },
@@ -110,7 +118,9 @@ def live(service: ServiceProcess) -> Iterator[str]:
     chunks = [samples[start : start + rate // 2].tobytes() for start in range(0, len(samples), rate // 2)]
     ended = threading.Event()
     with Api(service) as api:
-        session = api.create(content_type=f"audio/x-raw; rate={rate}; format=s16le")
+        session = api.create(
+            content_type=f"audio/x-raw; rate={rate}; format=s16le", file_name="Front door", metadata={"floor": "1"}
+        )
 
         def send() -> None:
             for number, chunk in enumerate(itertools.cycle(chunks)):

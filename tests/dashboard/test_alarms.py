@@ -1,10 +1,7 @@
 """From a stream to a false alarm, as a user would: destination, rule, alarm, judgement."""
 
-import json
 import re
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
@@ -13,37 +10,22 @@ from playwright.sync_api import Page, expect
 
 from earshot_client import Client, SessionOptions
 from tests.contract.api import RAW, Api, silence
-from tests.dashboard.conftest import DOOR, for_everybody, sign_in
+from tests.dashboard.conftest import DOOR, for_everybody, receiver, sign_in
 from tests.process import KEY, ServiceProcess
 
 PHONE = {"width": 360, "height": 740}
 
 
 @pytest.fixture
-def receiver() -> Iterator[tuple[str, list[Any]]]:
-    """A webhook on this machine, and what it got."""
-    got: list[Any] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            got.append(json.loads(body) | {"signed": self.headers["webhook-signature"]})
-            self.send_response(204)
-            self.end_headers()
-
-        def log_message(self, *arguments: object) -> None: ...
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/hook", got
-    server.shutdown()
-    server.server_close()
+def hook() -> Iterator[tuple[str, list[Any]]]:
+    with receiver() as made:
+        yield made
 
 
 def test_stream_rule_alarm_false_alarm(
-    page: Page, dashboard: ServiceProcess, api: Api, receiver: tuple[str, list[Any]]
+    page: Page, dashboard: ServiceProcess, api: Api, hook: tuple[str, list[Any]]
 ) -> None:
-    url, got = receiver
+    url, got = hook
     sign_in(page, dashboard, "alarms")
     expect(page.get_by_text("No rules yet")).to_be_visible()
     page.get_by_role("button", name="Add a destination").click()
@@ -88,7 +70,7 @@ def test_stream_rule_alarm_false_alarm(
     assert all(one["signed"].startswith("v1,") for one in got)
     alarm.get_by_role("button", name=re.compile("Send again to home")).click()
     alarm.get_by_role("checkbox", name=re.compile("False alarm: dog")).press(" ")
-    expect(page.get_by_text("1 of the last 1 alarm was false.")).to_be_visible()
+    expect(page.get_by_text("Marked as false: 1 of 1 alarm.")).to_be_visible()
     page.reload()
     expect(alarm.get_by_role("checkbox")).to_be_checked()
     api.seal(session)
@@ -111,7 +93,7 @@ def source_is_lost(page: Page, dashboard: ServiceProcess) -> None:
     form.get_by_label("Alarm if").first.select_option("source")
     form.get_by_role("checkbox", name="it is lost").check()
     form.get_by_role("button", name="Save").click()
-    expect(page.get_by_text("source lost. Sent nowhere.")).to_be_visible()
+    expect(page.get_by_text("Source lost. Sent nowhere.")).to_be_visible()
     options = SessionOptions("stream", RAW, file_name="Barn", metadata={"animals": "cows"})
     with Client(dashboard.url, KEY) as client, client.socket(options) as socket:
         sources = page.get_by_role("region", name="Sources").get_by_role("listitem").filter(has_text="Barn")

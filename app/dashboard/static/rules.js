@@ -12,7 +12,7 @@ const LAST = 50;
 export function sentence(rule) {
   const tags = rule.tags.map(tagName).join(", ");
   const loud = rule.level === null ? "" : ` from ${rule.level} dBFS`;
-  const what = { heard: `${tags}, from ${Math.round(100 * rule.probability)} %${loud}`, absent: `No ${tags}`, loud: `Louder than ${rule.level} dBFS`, source: rule.events.map((one) => one.replace("source.", "source ")).join(", ") }[rule.when];
+  const what = { heard: `${tags}, from ${Math.round(100 * rule.probability)} %${loud}`, absent: `No ${tags}`, loud: `Louder than ${rule.level} dBFS`, source: `Source ${rule.events.map((one) => one.replace("source.", "")).join(", ")}` }[rule.when];
   const labels = labelsOf(rule.labels);
   const where = rule.source ? ` on ${rule.source}` : "";
   const during = rule.during ? `, ${rule.during.begins} to ${rule.during.ends} (${rule.during.zone})` : "";
@@ -81,7 +81,7 @@ function Mistakes({ rule, alarms, onUse }) {
   const wrong = last.filter((one) => one.false).length;
   if (!last.length) return null;
   const hint = rule.when === "heard" && wrong ? better(last) : null;
-  return html`<p>${wrong ? `${wrong} of the last ${some(last.length, "alarm")} ${wrong === 1 ? "was" : "were"} false.` : `No false one among the last ${some(last.length, "alarm")}.`}
+  return html`<p>Marked as false: ${wrong} of ${some(last.length, "alarm")}.
     ${hint && hint.probability > rule.probability
       ? html` From ${Math.round(100 * hint.probability)} % on, none of the false ones would have come, and ${hint.lost} of ${last.length - wrong} others would be lost.
           <button class="quiet" onClick=${() => onUse(hint.probability)}>Use ${Math.round(100 * hint.probability)} %</button>`

@@ -18,7 +18,7 @@ import structlog
 from earshot_client import AsyncClient
 from infra.agent.capture import Fault, Format, Heard, capture
 from infra.agent.clock import Clock
-from infra.agent.feed import STABLE_BLOCKS, Feed, Pauses
+from infra.agent.feed import Feed, Pauses
 from infra.agent.flac import Note
 from infra.agent.folder import Folder
 from infra.agent.sources import Source, Sources, read
@@ -34,10 +34,14 @@ log: Final = structlog.stdlib.get_logger("infra.agent")
 
 #: Seconds for which a source may be away before that is an event, so that a connection that is cut and back is none.
 LOST_SECONDS: Final = 5.0
+#: Seconds after which a connection that brings audio works.
+STABLE_SECONDS: Final = 5.0
 #: Seconds of digital silence before it is an event, and before the source is reconnected; the latter doubles each time.
 SILENT_SECONDS: Final = 10.0
 SILENT_RECONNECT: Final = 60.0
 MOST_SILENT_RECONNECT: Final = 3600.0
+#: Seconds without a block after which a capture is given up; FFmpeg gives up earlier, except for microphones.
+STUCK_SECONDS: Final = 60.0
 #: Seconds for what was captured to reach the service at a stop; the rest goes to the disk.
 STOP_SECONDS: Final = 3.0
 SETTLE_SECONDS: Final = 0.5
@@ -75,7 +79,8 @@ class Listener:
         self._stopping = False
         self._format: Format | None = None
         self._pauses = Pauses()
-        #: Those of this connection.
+        #: When this connection began, by the loop's clock.
+        self._opened = 0.0
         self._blocks = 0
         #: When it was lost (ms), why, and whether an event said so.
         self._lost: int | None = None
@@ -99,10 +104,11 @@ class Listener:
                 loop.call_soon_threadsafe(self._changed, form)
 
         while not self._stopping:
-            self._stopped, self._blocks = (stopped := Event()), 0
-            reason = "digital silence: the microphone may be muted"
+            self._stopped, self._opened = (stopped := Event()), loop.time()
             try:
-                await in_thread(partial(capture, self._source, self._clock, stopped, deliver, changed))
+                reason = await self._alive(
+                    in_thread(partial(capture, self._source, self._clock, stopped, deliver, changed))
+                )
             except Fault as fault:
                 reason = str(fault)
             except Exception:
@@ -113,6 +119,18 @@ class Listener:
             if not self._stopping:
                 self._ended(reason)
                 await asyncio.sleep(self._pauses.next())
+
+    async def _alive(self, capturing: asyncio.Future[None]) -> str:
+        """Wait for the end of a capture, or until it seems stuck, as a driver may be; return the reason."""
+        while True:
+            blocks = self._blocks
+            await asyncio.wait([capturing], timeout=STUCK_SECONDS)
+            if capturing.done():
+                capturing.result()
+                return "digital silence: the microphone may be muted"
+            if self._blocks == blocks:
+                capturing.cancel()
+                return f"no audio for {STUCK_SECONDS:g} s, and it cannot be interrupted"
 
     def stop(self) -> None:
         """End the capture at the next packet."""
@@ -146,7 +164,8 @@ class Listener:
                 self._spool.note(Note("source.back", heard.at_ms))
             self._lost, self._lost_said, self._reason = None, False, ""
         self._blocks += 1
-        if self._blocks == STABLE_BLOCKS:
+        # A recording at a URL comes at once, and ends.
+        if asyncio.get_running_loop().time() - self._opened > STABLE_SECONDS:
             self._pauses.reset()
         self._watch_silence(heard)
         self._spool.push(heard.at_ms, heard.data)
@@ -275,7 +294,10 @@ class Agent:
     async def _settle(self) -> None:
         while True:
             await asyncio.sleep(SETTLE_SECONDS)
-            await settle([one.spool for one in self._running.values() if one.spool], self._sources.spool_bytes)
+            try:
+                await settle([one.spool for one in self._running.values() if one.spool], self._sources.spool_bytes)
+            except Exception:
+                log.exception("spool failed")
 
 
 def _locked(directory: Path) -> int:

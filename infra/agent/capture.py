@@ -5,6 +5,7 @@ FFmpeg does it in this process, so no list of processes shows the URL. Its messa
 
 from __future__ import annotations
 
+import errno
 import socket
 import time
 from collections.abc import Callable
@@ -39,6 +40,7 @@ NO_SOUND_CARD: Final = (
     "no such microphone: `arecord -L` lists them; systemd needs SupplementaryGroups=audio, and ALSA its configuration, "
     "which Debian has in libasound2-data"
 )
+RECORDING: Final = "it is a recording, not a live stream: put the file into a folder, and name that as a source"
 
 
 class Fault(Exception):
@@ -151,6 +153,8 @@ class _Capture:
         try:
             self._read(stream, stopped)
         finally:  # What came before the end counts, however it ends.
+            if self._line.early and not stopped.is_set():
+                raise Fault(RECORDING) from None
             self._flush()
             self._hand_over(None)
 
@@ -273,4 +277,6 @@ def _sentence(error: av.error.FFmpegError, source: Source) -> str:
         return NO_SOUND_CARD if isinstance(error, (OSError, errors.FFmpegError)) else str(error.strerror)
     with suppress(StopIteration):
         return next(sentence for kind, sentence in known if isinstance(error, kind))
+    if error.errno == errno.EIO:
+        return "it cut the connection, or sends no audio that can be read"
     return f"it failed: {error.strerror}"

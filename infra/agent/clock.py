@@ -113,6 +113,11 @@ class Timeline:
         """Return the Unix time at a position, seconds of the connection's audio."""
         return self._origin + position
 
+    @property
+    def early(self) -> bool:
+        """Whether nearly all of the audio came early, as a recording does."""
+        return self.ahead > 0.8 * self._seconds
+
     def settled(self, at: float) -> bool:
         """Return whether a burst at the beginning has come by now."""
         return self._began is not None and at - self._began >= BURST

@@ -25,11 +25,11 @@ log: Final = structlog.stdlib.get_logger("infra.agent")
 FIRST_PAUSE: Final = 0.5
 LAST_PAUSE: Final = 30.0
 #: Blocks in flight.
-WINDOW: Final = 32
-#: Blocks after which a connection, or a socket, works.
+WINDOW: Final = 16
+#: Blocks after which a session works.
 STABLE_BLOCKS: Final = 10
 #: Seconds of audio that wait for analysis, beyond which what was on the disk waits, so that live sources do not.
-MOST_BEHIND: Final = 30.0
+MOST_BEHIND: Final = 10.0
 #: Seconds until what waits is looked at again: after nothing changed, and while the window is full.
 LOOK: Final = 0.25
 LOOK_SOON: Final = 0.02
@@ -89,6 +89,8 @@ class Feed:
                 self._say(f"the service does not know the project key ({error})")
             except EarshotClientError as error:
                 self._say(str(error))
+            except Exception:
+                log.exception("sending failed", source=self._source.name)
             await asyncio.sleep(self._pauses.next())
 
     def _say(self, reason: str) -> None:
@@ -109,9 +111,9 @@ class Feed:
 
     async def _converse(self) -> None:
         """Send over one socket until the day ends, or the spool needs another socket."""
-        spool = self._spool
-        # A session begins with its first block: its day is that of the block.
-        while (first := await spool.next()) is None:
+        spool, first = self._spool, None
+        # A session begins with its first block, whose day is its own.
+        while not spool.state.session and (first := await spool.next()) is None:
             spool.changed.clear()
             await spool.changed.wait()
         session = spool.state.session or self._options()
@@ -122,12 +124,13 @@ class Feed:
                 log.info("service takes audio", source=self._source.name)
             if day := await self._send(socket):
                 await socket.end()
-                while spool.first < spool.sent and not spool.broken:
-                    await asyncio.sleep(LOOK_SOON)
-                    spool.acknowledged(socket.next_chunk)
-                spool.leave(day)
-                spool.put_back(list(self._seam))
-                self._seam.clear()
+            else:  # Otherwise it would wait for acknowledgements.
+                await socket.close()
+        if day:
+            spool.acknowledged(socket.next_chunk)
+            spool.leave(day)
+            spool.put_back(list(self._seam))
+            self._seam.clear()
 
     async def _send(self, socket: AsyncSocket) -> str:
         """Send until the next block is of another day, and return that, or "" when another socket is needed."""
@@ -187,6 +190,6 @@ def _time(at_ms: int) -> datetime:
     return datetime.fromtimestamp(at_ms / 1000, UTC)
 
 
-def _day(block: Block) -> str:
-    """Return the local day of a block."""
-    return time.strftime("%Y-%m-%d", time.localtime(block.at_ms / 1000))
+def _day(block: Block | None) -> str:
+    """Return the local day of a block, "" of none."""
+    return time.strftime("%Y-%m-%d", time.localtime(block.at_ms / 1000)) if block else ""

@@ -84,6 +84,9 @@ class Folder:
                 if reason != self._said:
                     log.error("folder not sent", source=self._source.name, reason=reason)
                 self._said, pause = reason, pauses.next()
+            except Exception:
+                log.exception("sending failed", source=self._source.name)
+                pause = pauses.next()
             await asyncio.sleep(pause)
 
     async def _look(self) -> None:

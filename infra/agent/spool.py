@@ -91,9 +91,12 @@ class Spool:
         self._full = False
 
     def _found(self) -> Iterator[_Segment]:
+        for path in self._directory.glob("*.new"):
+            path.unlink()
         for path in self._directory.glob("*.flac"):
-            first, count, at_ms = (int(part) for part in path.stem.split("-"))
-            yield _Segment(first, count, at_ms, path.stat().st_size, path)
+            with suppress(ValueError):  # It is not ours.
+                first, count, at_ms = map(int, path.stem.split("-"))
+                yield _Segment(first, count, at_ms, path.stat().st_size, path)
 
     def _close_gaps(self) -> bool:
         """Return whether files were missing between others; the later ones are renumbered."""

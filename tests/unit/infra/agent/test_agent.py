@@ -157,6 +157,15 @@ def test_an_error_of_ours_is_logged_and_ends_nothing(tmp_path: Path, monkeypatch
     assert played.opened == 3
 
 
+def test_capture_that_is_stuck_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stuck(deliver: Callable[[Heard], object], changed: Callable[[Format], object], stopped: Event) -> None:
+        wait(0.6)
+
+    monkeypatch.setattr(agents, "STUCK_SECONDS", 0.1)
+    _, lines, _ = heard(tmp_path, monkeypatch, stuck)
+    assert lines[0] == "source lost no audio for 0.1 s, and it cannot be interrupted"
+
+
 TEXT = 'url = "http://127.0.0.1:1"\nkey_file = "key"\n'
 
 

@@ -18,7 +18,8 @@ from infra.agent import feed
 from infra.agent.feed import WINDOW, Feed, Pauses
 from infra.agent.flac import Note
 from infra.agent.sources import Source
-from infra.agent.spool import Spool
+from infra.agent.spool import Spool, settle
+from tests.sink import Sink, sink
 from tests.waiting import until
 
 SOURCE = Source("barn", url="rtsp://a/b", labels={"site": "farm"}, sensitivity=1)
@@ -32,7 +33,6 @@ class Service:
     def __init__(self) -> None:
         self.sessions: dict[str, list[int]] = {}
         self.options: list[SessionOptions] = []
-        self.ended: list[str] = []
         self.gone: set[str] = set()
         #: Capture times, before the block with this number, and notes.
         self.told: list[tuple[object, ...]] = []
@@ -84,8 +84,11 @@ class Socket:
     async def source(self, event: str, reason: str | None, at: datetime, spooled: bool) -> None:
         self._service.told.append((event, reason, round(at.timestamp() * 1000), spooled))
 
+    async def close(self) -> None:
+        pass
+
     async def end(self) -> None:
-        self._service.ended.append(self.session_id)
+        pass
 
 
 def push(spool: Spool, first: int, count: int, at_ms: int = NOON) -> None:
@@ -213,16 +216,47 @@ def test_an_error_is_said_once_and_tried_again(tmp_path: Path) -> None:
     assert service.sessions == {"s1": list(range(10))}
 
 
+def over_a_socket(directory: Path, play: Callable[[Spool, Sink], Any]) -> list[list[int]]:
+    """Run a feed with the real client, which keeps what is not acknowledged; return the blocks of each session."""
+
+    async def scenario(service: Sink) -> None:
+        spool = Spool(directory, "barn")
+        async with AsyncClient(service.url, "key") as client:
+            sending = asyncio.create_task(Feed(SOURCE, client, spool).run())
+            await play(spool, service)
+            await until(lambda: spool.first == spool.end, 20)
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+
+    with sink() as service:
+        asyncio.run(scenario(service))
+        return [[chunk[0] for chunk in stored.chunks] for stored in service.of("barn")]
+
+
 def test_a_new_day_is_a_new_session_that_begins_with_the_last_window(tmp_path: Path) -> None:
-    async def play(spool: Spool, service: Service) -> None:
+    async def play(spool: Spool, service: Sink) -> None:
         push(spool, 0, 10)
         push(spool, 10, 10, NOON + 24 * 3600 * 1000)
-        await until(lambda: spool.first == spool.end)
+        await until(lambda: spool.end == spool.first == 20, 10)
         assert spool.state.day == "2026-12-01"
 
-    service = run(tmp_path, play)
-    assert service.sessions == {"s1": list(range(10)), "s2": list(range(8, 20))}
-    assert service.ended == ["s1"]
+    assert over_a_socket(tmp_path, play) == [list(range(10)), list(range(8, 20))]
+
+
+def test_oldest_audio_that_is_dropped_opens_another_socket(tmp_path: Path) -> None:
+    async def play(spool: Spool, service: Sink) -> None:
+        push(spool, 0, 10)
+        await until(lambda: spool.first == 10, 10)
+        await asyncio.to_thread(service.stop)
+        push(spool, 10, 60)
+        await until(lambda: spool.sent == 10 + WINDOW, 10)
+        await settle([spool], 10**9)
+        await settle([spool], spool.size - 1)
+        await asyncio.to_thread(service.start)
+
+    with capture_logs() as lines:
+        assert over_a_socket(tmp_path, play) == [[*range(10), *range(20, 70)]]
+    assert [line["seconds"] for line in lines if line["event"] == "audio lost"] == [5.0]
 
 
 def test_pauses_grow_until_something_works() -> None:

@@ -18,7 +18,7 @@ from earshot_client import AlarmRule, Client, Destination
 STREAMS: Final = 100
 SECONDS: Final = 60
 CHUNK_SECONDS: Final = 0.5
-#: One chunk in eight is loud, all others are silent.
+#: One chunk in eight is loud, all others are silent; streams take turns.
 PERIOD: Final = 8
 LOUD, SILENT = b"\xff\x3f\x01\xc0" * 4000, bytes(16_000)
 #: Seconds until every node knows a new rule.
@@ -85,12 +85,14 @@ async def _stream(target: Target, number: int, seconds: float, sent: dict[tuple[
     query = f"content_type=audio/x-raw;%20rate=16000;%20format=s16le&file_name={name}&events=none"
     loop = asyncio.get_running_loop()
     headers = {"X-Api-Key": target.key}
-    async with connect(f"ws://127.0.0.1:{target.port}/api/v1/socket?{query}", additional_headers=headers) as socket:
+    url = f"ws://127.0.0.1:{target.port}/api/v1/socket?{query}"
+    # Nobody reads the acknowledgements.
+    async with connect(url, additional_headers=headers, max_queue=None) as socket:
         await socket.recv()
         begin = loop.time() + CHUNK_SECONDS * number / STREAMS
         for chunk in range(int(seconds / CHUNK_SECONDS)):
             await asyncio.sleep(begin + chunk * CHUNK_SECONDS - loop.time())
-            is_loud = chunk % PERIOD == PERIOD // 2
+            is_loud = (chunk + number) % PERIOD == PERIOD // 2
             if is_loud:
                 sent[name, next(numbers)] = time.perf_counter()
             await socket.send(LOUD if is_loud else SILENT)

@@ -93,7 +93,7 @@ async def _stream(target: Target, number: int, seconds: float, sent: dict[tuple[
         for chunk in range(int(seconds / CHUNK_SECONDS)):
             await asyncio.sleep(begin + chunk * CHUNK_SECONDS - loop.time())
             is_loud = (chunk + number) % PERIOD == PERIOD // 2
-            if is_loud:
-                sent[name, next(numbers)] = time.perf_counter()
+            if is_loud and (sequence := next(numbers)):  # The first one warms up.
+                sent[name, sequence] = time.perf_counter()
             await socket.send(LOUD if is_loud else SILENT)
         await socket.send('{"type":"end"}')

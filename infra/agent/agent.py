@@ -289,7 +289,10 @@ class Agent:
         self._sources = sources
         for name, source in sources.sources.items():
             if name not in self._running:
-                self._running[name] = _Running(source, self._client, sources.spool, self._clock)
+                try:
+                    self._running[name] = _Running(source, self._client, sources.spool, self._clock)
+                except (OSError, EarshotError) as error:  # The others go on.
+                    log.error("source not started", source=name, reason=str(error))
 
     async def _settle(self) -> None:
         while True:

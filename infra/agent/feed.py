@@ -9,6 +9,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import structlog
 
 from infra.agent.capture import RATE
@@ -30,7 +31,7 @@ WINDOW: Final = 16
 STABLE_BLOCKS: Final = 10
 #: Seconds of audio that wait for analysis, beyond which what was on the disk waits, so that live sources do not.
 MOST_BEHIND: Final = 10.0
-#: Seconds until what waits is looked at again: after nothing changed, and while the window is full.
+#: Seconds until the acknowledgements are looked at again, and if some have just come.
 LOOK: Final = 0.25
 LOOK_SOON: Final = 0.02
 #: The service takes a block to follow the one before it without a gap; it is told otherwise beyond this.
@@ -62,6 +63,8 @@ class Feed:
 
     def __init__(self, source: Source, client: AsyncClient, spool: Spool) -> None:
         self._source, self._client, self._spool = source, client, spool
+        #: A session keeps what it was opened with, so other labels need another session.
+        self._described = msgspec.json.encode([source.labels, source.sensitivity, source.model]).decode()
         self._pauses = Pauses()
         self._said = ""
         self._warning: str | None = None
@@ -97,7 +100,7 @@ class Feed:
         """Log why nothing is sent, each reason once."""
         if reason != self._said:
             self._said = reason
-            log.error("service refuses" if reason else "service takes audio", source=self._source.name, reason=reason)
+            log.error("service takes no audio", source=self._source.name, reason=reason)
 
     def _options(self) -> SessionOptions:
         from earshot_client import Sensitivity, SessionOptions
@@ -112,13 +115,15 @@ class Feed:
     async def _converse(self) -> None:
         """Send over one socket until the day ends, or the spool needs another socket."""
         spool, first = self._spool, None
+        if spool.state.session and spool.state.options != self._described:
+            spool.leave()
         # A session begins with its first block, whose day is its own.
-        while not spool.state.session and (first := await spool.next()) is None:
+        while (first := await spool.next()) is None and not spool.state.session:
             spool.changed.clear()
             await spool.changed.wait()
         session = spool.state.session or self._options()
         async with self._client.socket(session, events=(), patience=float("inf")) as socket:
-            spool.joined(socket.session_id, socket.next_chunk, spool.state.day or _day(first))
+            spool.joined(socket.session_id, socket.next_chunk, spool.state.day or _day(first), self._described)
             if self._said:
                 self._said = ""
                 log.info("service takes audio", source=self._source.name)
@@ -137,6 +142,7 @@ class Feed:
         spool, times, sent_at = self._spool, _Times(socket), 0.0
         began = spool.first
         while not spool.broken:
+            before = spool.first
             spool.changed.clear()
             spool.acknowledged(socket.next_chunk)
             if spool.first - began >= STABLE_BLOCKS:
@@ -161,7 +167,7 @@ class Feed:
                 self._warning = socket.warning
                 log.warning("service left something out", source=self._source.name, reason=self._warning)
             with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_SOON if full else LOOK):
+                async with asyncio.timeout(LOOK_SOON if spool.first > before else LOOK):
                     await spool.changed.wait()
         return ""
 

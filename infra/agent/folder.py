@@ -15,6 +15,7 @@ import structlog
 from infra.agent.feed import Pauses
 from infra.agent.sources import Source
 from infra.disk import replace_file
+from infra.errors import Unfit
 
 if TYPE_CHECKING:
     from earshot_client import AsyncClient
@@ -54,14 +55,21 @@ class Folder:
     """A folder as a source. Loop only."""
 
     def __init__(self, source: Source, client: AsyncClient, directory: Path) -> None:
-        """Read from `directory` what an earlier agent has sent."""
+        """Read from `directory` what an earlier agent has sent.
+
+        Raises:
+            Unfit: that is damaged.
+        """
         self._source, self._client = source, client
         self._folder = Path(source.folder or "")
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._path = directory / STATE
         self._state = _State()
         with suppress(FileNotFoundError):
-            self._state = _decode(self._path.read_bytes())
+            try:
+                self._state = _decode(self._path.read_bytes())
+            except msgspec.MsgspecError:
+                raise Unfit(f"{self._path} is damaged: remove it, and every file of the folder is sent again") from None
         self._seen: set[_File] = set()
         self._said = ""
 

@@ -35,11 +35,16 @@ STATE: Final = "state.json"
 
 
 class State(msgspec.Struct, frozen=True):
-    """What the next agent must know: the session, its base unless only the service knows it, and its local day."""
+    """What the next agent must know: the session, its local day and options, and its base if that is known.
+
+    Attributes:
+        base: the ordinal of the block that is chunk 0.
+    """
 
     session: str = ""
     base: int | None = None
     day: str = ""
+    options: str = ""
 
 
 class _Segment(msgspec.Struct):
@@ -193,7 +198,7 @@ class Spool:
         if note in self._notes:
             self._notes.remove(note)
 
-    def joined(self, session: str, next_chunk: int, day: str) -> None:
+    def joined(self, session: str, next_chunk: int, day: str, options: str = "") -> None:
         """Begin to send to a session that has so many chunks; blocks that it has are dropped."""
         base = self.state.base
         if session == self.state.session and base is not None:
@@ -201,7 +206,7 @@ class Spool:
             self._drop_below(min(next_chunk + base, stored, self.end))
         self._may_be_stored = self.first
         self.sent, self.broken = self.first, False
-        self._save(State(session, self.first - next_chunk, day))
+        self._save(State(session, self.first - next_chunk, day, options))
 
     def acknowledged(self, next_chunk: int) -> None:
         """Drop the blocks that the service has."""

@@ -15,7 +15,7 @@ class _RunByDefault(TyperGroup):
     """`earshot agent FILE` is `earshot agent run FILE`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and not args[0].startswith("-") and args[0] not in self.commands:
+        if args and args[0] not in {*self.commands, "--help"}:
             args = ["run", *args]
         return super().parse_args(ctx, args)
 

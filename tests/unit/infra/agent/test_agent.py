@@ -203,8 +203,15 @@ def test_reload_touches_what_changed_alone(tmp_path: Path, monkeypatch: pytest.M
         await asyncio.wait_for(running, 5)
 
     write(path, "a", "b", "c")
+    folder = Source("recorder", folder="recordings")
+    with path.open("a") as file:
+        file.write('[[sources]]\nname = "recorder"\nfolder = "recordings"\n')
+    (tmp_path / "spool" / folder.key).mkdir(parents=True)
+    (tmp_path / "spool" / folder.key / "folder.json").write_text("{")
     with capture_logs() as lines:
         asyncio.run(scenario())
+    (line,) = [line for line in lines if line["event"] == "source not started"]
+    assert (line["source"], "is damaged: remove it" in line["reason"]) == ("recorder", True)
     assert configured == [3]
     assert played.opened == 4
     assert lines[-1]["event"] == "agent stopped"

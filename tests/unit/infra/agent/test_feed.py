@@ -243,6 +243,18 @@ def test_a_new_day_is_a_new_session_that_begins_with_the_last_window(tmp_path: P
     assert over_a_socket(tmp_path, play) == [list(range(10)), list(range(8, 20))]
 
 
+def test_other_labels_need_another_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play(spool: Spool, service: Service) -> None:
+        push(spool, 0, 3)
+        await until(lambda: spool.first == spool.end)
+
+    assert list(run(tmp_path, play).sessions) == ["s1"]
+    monkeypatch.setattr("tests.unit.infra.agent.test_feed.SOURCE", Source("barn", url="rtsp://a/b"))
+    service = run(tmp_path, play)
+    assert [options.metadata for options in service.options] == [{}]
+    assert service.sessions == {"s1": [0, 1, 2]}
+
+
 def test_oldest_audio_that_is_dropped_opens_another_socket(tmp_path: Path) -> None:
     async def play(spool: Spool, service: Sink) -> None:
         push(spool, 0, 10)

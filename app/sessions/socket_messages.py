@@ -174,7 +174,9 @@ class SourceTold(Message, frozen=True, tag="source"):
     event: SourceEvent
     time: Annotated[_Told | None, Meta(description="By default now.")] = None
     reason: (
-        Annotated[str, Meta(max_length=LONGEST_REASON, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$", description="For people.")]
+        Annotated[
+            str, Meta(max_length=LONGEST_REASON, pattern=r"^[^\x00-\x1f\x7f-\x9f]*(?!\n)$", description="For people.")
+        ]
         | None
     ) = None
     spooled: _Spooled = False

@@ -170,7 +170,7 @@ class SqlAlarmSettings(Store):
             known = set(await connection.scalars(select(destinations.c.id).where(destinations.c.project_id == project)))
             for id in named:
                 if id not in known:
-                    raise BadRequest(f"destinations: the project has no destination with the id {id!r}")
+                    raise BadRequest(f"destinations: the project has no destination with the id {id[:60]!r}")
             yield connection
             await note_change(connection, RULES)
         with suppress(ServiceError):  # The change is made.

@@ -22,8 +22,8 @@ Seconds = Annotated[float, Meta(ge=0, le=86_400)]
 class TimeOfDay(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """A part of each day; if it begins after its end, it goes past midnight."""
 
-    begins: Annotated[str, Meta(pattern=r"^([01]\d|2[0-3]):[0-5]\d$", examples=["22:00"])]
-    ends: Annotated[str, Meta(pattern=r"^([01]\d|2[0-3]):[0-5]\d$", examples=["06:00"])]
+    begins: Annotated[str, Meta(pattern=r"^([01]\d|2[0-3]):[0-5]\d(?!\n)$", examples=["22:00"])]
+    ends: Annotated[str, Meta(pattern=r"^([01]\d|2[0-3]):[0-5]\d(?!\n)$", examples=["06:00"])]
     zone: Annotated[str, Meta(max_length=64, description="IANA name.", examples=["Europe/Berlin"])] = "UTC"
 
     def __post_init__(self) -> None:

@@ -86,7 +86,7 @@ class MemoryAlarms:
     async def _check_rule(self, project: str, rule: AlarmRule, id: str = "") -> None:
         for destination in rule.destinations:
             if destination not in self.known:
-                raise BadRequest(f"destinations: the project has no destination with the id {destination!r}")
+                raise BadRequest(f"destinations: the project has no destination with the id {destination[:60]!r}")
         if any(one.rule.name == rule.name and one.id != id for one in await self.rules(project)):
             raise Conflict(f"the project has a rule {rule.name!r} already: choose another name")
 

@@ -61,6 +61,7 @@ def test_rule_is_added_changed_and_deleted(http: TestClient) -> None:
         ({"tags": []}, "a rule for 'heard' needs tags"),
         ({"probability": 2}, "probability"),
         ({"during": {"begins": "22:00", "ends": "06:00", "zone": "Europe/Atlantis"}}, "no time zone 'Europe/Atlantis'"),
+        ({"during": {"begins": "22:00\n", "ends": "06:00"}}, "matching regex"),
         ({"during": {"begins": "24:00", "ends": "06:00"}}, "during: Expected"),
         ({"name": " dogs"}, "name: only printable"),
         ({"name": "a\0b"}, "name: only printable"),

@@ -117,10 +117,11 @@ async def test_time_far_off_is_left_out_with_a_warning(
         text("source", event="source.lost", time="soon"),
         text("source", event="source.lost", reason="x" * 201),
         text("source", event="source.lost", reason="a\nb"),
+        text("source", event="source.lost", reason="a\n"),
         text("source", event="source.lost", reason="a\x9bb"),
         text("source", event="source.lost", reason=["x"]),
     ],
-    ids=range(13),
+    ids=range(14),
 )
 async def test_bad_message_is_refused(house: House, message: str) -> None:
     async with greeted(house) as (_, line):

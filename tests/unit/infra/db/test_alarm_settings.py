@@ -92,6 +92,8 @@ async def test_destinations_are_shared_by_rules(database: Database) -> None:
         await settings.add_destination(phone)
     with pytest.raises(BadRequest, match="no destination with the id 'gone'"):
         await settings.add_rule(apes, msgspec.structs.replace(SMOKE, destinations=("gone",)))
+    with pytest.raises(BadRequest, match=r"with the id 'x{60}'$"):
+        await settings.add_rule(apes, msgspec.structs.replace(SMOKE, destinations=("x" * 1000,)))
     rule = await settings.add_rule(apes, msgspec.structs.replace(SMOKE, destinations=(phone.id,)))
     with pytest.raises(Conflict, match="the rule 'smoke' sends to this destination"):
         await settings.remove_destination(apes, phone.id)

@@ -12,6 +12,7 @@ from earshot_client import Client, SessionOptions
 from tests.contract.api import RAW, Api, silence
 from tests.dashboard.conftest import DOOR, for_everybody, receiver, sign_in
 from tests.process import KEY, ServiceProcess
+from tests.waiting import wait_for
 
 PHONE = {"width": 360, "height": 740}
 
@@ -68,12 +69,16 @@ def test_stream_rule_alarm_false_alarm(
     for_everybody(page)
     assert [one["data"]["rule"]["name"] for one in got] == ["test", "dog"]
     assert all(one["signed"].startswith("v1,") for one in got)
+    # A changed rule begins anew, also on the last windows of a stream.
+    api.seal(session)
+    wait_for(lambda: api.results(session).json()["state"] == "done")
     alarm.get_by_role("button", name=re.compile("Send again to home")).click()
     alarm.get_by_role("checkbox", name=re.compile("False alarm: dog")).press(" ")
     expect(page.get_by_text("Marked as false: 1 of 1 alarm.")).to_be_visible()
+    page.get_by_role("button", name=re.compile("^Use 9")).click()
+    expect(page.get_by_text(re.compile(r"Dog bark, from 9\d(\.\d+)? %\."))).to_be_visible()
     page.reload()
     expect(alarm.get_by_role("checkbox")).to_be_checked()
-    api.seal(session)
     source_is_lost(page, dashboard)
     page.get_by_role("button", name="Switch off dog").click()
     expect(page.get_by_role("button", name="Switch on dog")).to_be_visible()

@@ -1,12 +1,14 @@
 // Where alarms are sent: phones by ntfy, webhooks, brokers of MQTT.
 import { html, useState } from "./lib.js";
 import { request } from "./api.js";
+import { labelsOf } from "./heard.js";
 import { Once, Problem, State, Sure } from "./parts.js";
+import { Pairs } from "./rule-form.js";
 
 const KINDS = {
-  ntfy: { label: "a phone, by ntfy", url: "https://ntfy.sh/a-topic-that-nobody-guesses", hint: "Install the app of ntfy, and subscribe to the same topic. Whoever knows the topic gets the alarms." },
-  webhook: { label: "a program, by a webhook", url: "https://example.org/alarms", hint: "Messages are signed as Standard Webhooks says. The secret is shown once." },
-  mqtt: { label: "Home Assistant or others, by MQTT", url: "mqtts://broker.example.org", hint: "Home Assistant finds the alarms by itself." },
+  ntfy: { label: "a phone, by ntfy", url: "https://ntfy.sh/a-topic-that-nobody-guesses", hint: "Install the app of ntfy, and subscribe to the same topic. Whoever knows the topic gets the alarms.", options: "priority=5" },
+  webhook: { label: "a program, by a webhook", url: "https://example.org/alarms", hint: "Messages are signed as Standard Webhooks says. The secret is shown once.", options: null },
+  mqtt: { label: "Home Assistant or others, by MQTT", url: "mqtts://broker.example.org", hint: "Home Assistant finds the alarms by itself.", options: "base=earshot" },
 };
 
 export function Destinations({ loaded, onChange }) {
@@ -44,7 +46,7 @@ function Destination({ destination: one, onChange, onSecret }) {
   const { name, url, user, options, enabled } = one;
   const { sent } = state;
   return html`<div class="card"><h3>${name} <span class="hint">${one.kind}${enabled ? "" : ", off"}</span></h3>
-    <p class="name">${url}${user ? ` as ${user}` : ""}${one.has_password ? ", with a password or token" : ""}</p>
+    <p class="name">${url}${user ? ` as ${user}` : ""}${one.has_password ? ", with a password or token" : ""}${Object.keys(options).length ? `, ${labelsOf(options)}` : ""}</p>
     ${one.fault ? html`<p class="problem">Switched off: ${one.fault}</p>` : null}
     ${sent ? html`<p role="status">${sent.state === "delivered" ? html`<${State} state="good">The test message was delivered.<//>` : html`<${State} state="bad">The test message was not delivered: ${sent.error ?? `the status was ${sent.status}`}<//>`}</p>` : null}
     <${Problem} error=${state.error} />
@@ -59,12 +61,13 @@ function Destination({ destination: one, onChange, onSecret }) {
 
 function New({ onDone, onCancel }) {
   const [kind, setKind] = useState("ntfy");
+  const [options, setOptions] = useState({});
   const [error, setError] = useState(null);
   const add = async (event) => {
     event.preventDefault();
     setError(null);
     const given = Object.fromEntries(new FormData(event.target));
-    const body = { kind, name: given.name, url: given.url, user: given.user || null, password: given.password || null };
+    const body = { kind, name: given.name, url: given.url, user: given.user || null, password: given.password || null, options: KINDS[kind].options ? options : {} };
     try {
       onDone(await (await request("POST", "/api/v1/destinations", { body })).json());
     } catch (problem) {
@@ -76,8 +79,9 @@ function New({ onDone, onCancel }) {
       <label>Name <input name="name" required maxlength="60" placeholder="phone" /></label></p>
     <p><label class="long">Address <input name="url" required maxlength="2000" placeholder=${KINDS[kind].url} aria-describedby="kind-hint" /></label></p>
     <p class="hint" id="kind-hint">${KINDS[kind].hint}</p>
-    ${kind === "webhook" ? null : html`<p class="filters"><label>User <input name="user" maxlength="200" autocomplete="off" placeholder="none" /></label>
-      <label>Password or token <input name="password" type="password" autocomplete="off" maxlength="2000" /></label></p>`}
+    <p class="filters"><label>User <input name="user" maxlength="200" autocomplete="off" placeholder="none" /></label>
+      <label>Password or token <input name="password" type="password" autocomplete="off" maxlength="2000" /></label>
+      ${KINDS[kind].options ? html`<${Pairs} key=${kind} label="Options" example=${KINDS[kind].options} pairs=${{}} onChange=${setOptions} />` : null}</p>
     <${Problem} error=${error} />
     <p class="actions"><button class="main">Add</button> <button type="button" onClick=${onCancel}>Cancel</button></p>
   </form>`;

@@ -43,13 +43,13 @@ export function RuleForm({ rule, destinations, sources, onDone, onCancel }) {
     ${sounds ? html`<${Tags} tags=${now.tags} known=${known.value ?? []} onChange=${(tags) => change({ tags })} />` : null}
     ${now.when === "source" ? html`<fieldset class="services"><legend>Alarm if</legend>${Object.entries(EVENTS).map(([name, words]) => listed("events", name, words))}</fieldset>` : null}
     <p class="filters">
-      ${sounds ? html`<${Amount} label="From, percent" value=${Math.round(100 * now.probability)} min="1" max="99" onInput=${(value) => change({ probability: value / 100 })} />` : null}
+      ${sounds ? html`<${Amount} label="From, percent" value=${Number((100 * now.probability).toFixed(2))} min="1" max="99.99" step="any" onInput=${(value) => change({ probability: value / 100 })} />` : null}
       ${now.when === "loud" ? html`<${Amount} label="From, dBFS" value=${now.level ?? ""} min="-100" max="0" onInput=${(level) => change({ level })} />` : null}
       ${now.when === "source" ? null : html`<${Amount} label="For, seconds" value=${now.duration} min="0" max="86400" step="any" onInput=${(duration) => change({ duration })} />`}
       <${Amount} label="Pause after an alarm, seconds" value=${now.cooldown} min="0" max="86400" step="any" onInput=${(cooldown) => change({ cooldown })} /></p>
     <p class="filters"><label>Source <input list="rule-sources" maxlength="200" value=${now.source ?? ""} placeholder="all" onInput=${(event) => change({ source: event.target.value || null })} /></label>
       <datalist id="rule-sources">${streams.map((name) => html`<option value=${name}></option>`)}</datalist>
-      <${Labels} labels=${now.labels} onChange=${(labels) => change({ labels })} /></p>
+      <${Pairs} label="Labels" example="floor=1, room=kitchen" pairs=${now.labels} onChange=${(labels) => change({ labels })} /></p>
     <${During} during=${now.during} onChange=${(during) => change({ during })} />
     <p class="filters"><label class="choice"><input type="checkbox" checked=${now.first_of_day} onChange=${(event) => change({ first_of_day: event.target.checked })} /> Only the first of a day</label></p>
     <fieldset class="services"><legend>Send it to</legend>${destinations.map((one) => listed("destinations", one.id, one.name))}
@@ -82,22 +82,27 @@ function Tags({ tags, known, onChange }) {
     setText("");
     return true;
   };
+  useEffect(() => { add(text); }, [known.length]); // It may have been typed before the names came.
+  let hint = "Type a part of its name, and choose one.";
+  if (!known.length) hint = "Loading the names of sounds…";
+  else if (text && !known.some((one) => tagName(one).toLowerCase().includes(text.trim().toLowerCase()))) hint = `The model knows no sound like “${text}”.`;
   return html`<fieldset><legend>Any of these sounds</legend>
     <ul class="chips">${tags.map((name) => html`<li key=${name}>${tagName(name)} <button type="button" class="quiet" aria-label=${`Remove ${tagName(name)}`} onClick=${() => onChange(tags.filter((one) => one !== name))}>✕</button></li>`)}</ul>
     <p class="filters"><label>Sound or class <input list="rule-tags" value=${text} placeholder="Fire smoke alarm" aria-describedby="rule-tags-hint"
         onInput=${(event) => add(event.target.value) || setText(event.target.value)} onKeyDown=${(event) => { if (event.key === "Enter") { event.preventDefault(); add(text); } }} /></label>
       <datalist id="rule-tags">${known.map((name) => html`<option value=${tagName(name)}></option>`)}</datalist></p>
-    <p class="hint" id="rule-tags-hint" role="status">${text && !known.some((one) => tagName(one).toLowerCase().includes(text.trim().toLowerCase())) ? `The model knows no sound like “${text}”.` : "Type a part of its name, and choose one."}</p>
+    <p class="hint" id="rule-tags-hint" role="status">${hint}</p>
   </fieldset>`;
 }
 
-function Labels({ labels, onChange }) {
-  const [text, setText] = useState(Object.entries(labels).map((pair) => pair.join("=")).join(", "));
+/** Texts by name, typed as name=value. */
+export function Pairs({ label, example, pairs, onChange }) {
+  const [text, setText] = useState(Object.entries(pairs).map((pair) => pair.join("=")).join(", "));
   const take = (event) => {
     setText(event.target.value);
     onChange(Object.fromEntries(event.target.value.split(",").map((one) => one.split("=").map((part) => part.trim())).filter(([name, value]) => name && value)));
   };
-  return html`<label>Labels <input value=${text} placeholder="floor=1, room=kitchen" onInput=${take} /></label>`;
+  return html`<label>${label} <input value=${text} placeholder=${example} onInput=${take} /></label>`;
 }
 
 function During({ during, onChange }) {

@@ -8,11 +8,15 @@ import { EMPTY, RuleForm, Trial, bodyOf } from "./rule-form.js";
 /** Alarms of a rule among which false ones are counted. */
 const LAST = 50;
 
+function percent(probability) {
+  return `${Number((100 * probability).toFixed(2))} %`;
+}
+
 /** A rule in a sentence. */
 export function sentence(rule) {
   const tags = rule.tags.map(tagName).join(", ");
   const loud = rule.level === null ? "" : ` from ${rule.level} dBFS`;
-  const what = { heard: `${tags}, from ${Math.round(100 * rule.probability)} %${loud}`, absent: `No ${tags}`, loud: `Louder than ${rule.level} dBFS`, source: `Source ${rule.events.map((one) => one.replace("source.", "")).join(", ")}` }[rule.when];
+  const what = { heard: `${tags}, from ${percent(rule.probability)}${loud}`, absent: `No ${tags}`, loud: `Louder than ${rule.level} dBFS`, source: `Source ${rule.events.map((one) => one.replace("source.", "")).join(", ")}` }[rule.when];
   const labels = labelsOf(rule.labels);
   const where = rule.source ? ` on ${rule.source}` : "";
   const during = rule.during ? `, ${rule.during.begins} to ${rule.during.ends} (${rule.during.zone})` : "";
@@ -71,7 +75,8 @@ const surest = (alarm) => Math.max(...alarm.tags.map((tag) => tag.probability));
 export function better(alarms) {
   const wrong = alarms.filter((one) => one.false && one.tags.length).map(surest);
   if (!wrong.length) return null;
-  const probability = Math.floor(100 * Math.max(...wrong) + 1) / 100;
+  const above = (steps) => Math.floor(steps * Math.max(...wrong) + 1) / steps;
+  const probability = above(100) < 1 ? above(100) : above(10_000);
   if (probability >= 1) return null;
   return { probability, lost: alarms.filter((one) => !one.false && one.tags.length && surest(one) < probability).length };
 }
@@ -83,7 +88,7 @@ function Mistakes({ rule, alarms, onUse }) {
   const hint = rule.when === "heard" && wrong ? better(last) : null;
   return html`<p>Marked as false: ${wrong} of ${some(last.length, "alarm")}.
     ${hint && hint.probability > rule.probability
-      ? html` From ${Math.round(100 * hint.probability)} % on, none of the false ones would have come, and ${hint.lost} of ${last.length - wrong} others would be lost.
-          <button class="quiet" onClick=${() => onUse(hint.probability)}>Use ${Math.round(100 * hint.probability)} %</button>`
+      ? html` From ${percent(hint.probability)} on, none of the false ones would have come, and ${hint.lost} of ${last.length - wrong} others would be lost.
+          <button class="quiet" onClick=${() => onUse(hint.probability)}>Use ${percent(hint.probability)}</button>`
       : null}</p>`;
 }

@@ -57,7 +57,7 @@ def add(
     if added.secret is None:
         show(row, as_json)
     else:
-        show_key({**row, "secret": added.secret}, as_json, f"earshot destinations rotate {name}")
+        show_key({**row, "secret": added.secret}, as_json, f"earshot destinations rotate {name} --yes")
 
 
 @destinations.command("remove")
@@ -72,11 +72,14 @@ def remove(
 
 
 @destinations.command("rotate")
-def rotate(name: Name, url: remote.Url = None, key_file: remote.KeyFile = None, as_json: AsJson = False) -> None:
+def rotate(
+    name: Name, yes: Yes = False, url: remote.Url = None, key_file: remote.KeyFile = None, as_json: AsJson = False
+) -> None:
     """Give a webhook a new secret, and print it; the old one signs too for 24 hours."""
+    confirm(yes, f"Make a new secret of {name}?")
     with remote.connected(url, key_file) as client:
         secret = client.rotate_destination(_named(client, name).id)
-    show_key({"name": name, "secret": secret}, as_json, f"earshot destinations rotate {name}")
+    show_key({"name": name, "secret": secret}, as_json, f"earshot destinations rotate {name} --yes")
 
 
 @destinations.command("test")

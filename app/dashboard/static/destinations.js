@@ -6,9 +6,9 @@ import { Once, Problem, State, Sure } from "./parts.js";
 import { Pairs } from "./rule-form.js";
 
 const KINDS = {
-  ntfy: { label: "a phone, by ntfy", url: "https://ntfy.sh/a-topic-that-nobody-guesses", hint: "Install the app of ntfy, and subscribe to the same topic. Whoever knows the topic gets the alarms.", options: "priority=5" },
-  webhook: { label: "a program, by a webhook", url: "https://example.org/alarms", hint: "Messages are signed as Standard Webhooks says. The secret is shown once.", options: null },
-  mqtt: { label: "Home Assistant or others, by MQTT", url: "mqtts://broker.example.org", hint: "Home Assistant finds the alarms by itself.", options: "base=earshot" },
+  ntfy: { label: "a phone, by ntfy", scheme: "https", place: "ntfy.sh/a-topic-that-nobody-guesses", hint: "Install the app of ntfy, and subscribe to the same topic. Whoever knows the topic gets the alarms.", options: "priority=5" },
+  webhook: { label: "a program, by a webhook", scheme: "https", place: "example.org/alarms", hint: "Messages are signed as Standard Webhooks says. The secret is shown once.", options: null },
+  mqtt: { label: "Home Assistant or others, by MQTT", scheme: "mqtts", place: "broker.example.org", hint: "Home Assistant finds the alarms by itself.", options: "base=earshot" },
 };
 
 export function Destinations({ loaded, onChange }) {
@@ -77,7 +77,7 @@ function New({ onDone, onCancel }) {
   return html`<form class="card" onSubmit=${add} aria-label="New destination">
     <p class="filters"><label>Send to <select value=${kind} onChange=${(event) => setKind(event.target.value)}>${Object.entries(KINDS).map(([name, one]) => html`<option value=${name}>${one.label}</option>`)}</select></label>
       <label>Name <input name="name" required maxlength="60" placeholder="phone" /></label></p>
-    <p><label class="long">Address <input name="url" required maxlength="2000" placeholder=${KINDS[kind].url} aria-describedby="kind-hint" /></label></p>
+    <p><label class="long">Address <input name="url" required maxlength="2000" placeholder=${`${KINDS[kind].scheme}://${KINDS[kind].place}`} aria-describedby="kind-hint" /></label></p>
     <p class="hint" id="kind-hint">${KINDS[kind].hint}</p>
     <p class="filters"><label>User <input name="user" maxlength="200" autocomplete="off" placeholder="none" /></label>
       <label>Password or token <input name="password" type="password" autocomplete="off" maxlength="2000" /></label>

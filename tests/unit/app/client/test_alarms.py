@@ -140,7 +140,7 @@ def test_rule_of_the_issue_by_command(alarms: Callable[..., Any], house: House) 
 def test_secrets_of_webhooks_by_command(alarms: Callable[..., Any], house: House) -> None:
     assert alarms("destinations", "add", "hook", "https://example.org/hook")["secret"] == "whsec_one"
     assert alarms("destinations", "add", "home", "mqtts://broker.example.org")["kind"] == "mqtt"
-    assert alarms("destinations", "rotate", "hook") == {"name": "hook", "secret": "whsec_new"}
+    assert alarms("destinations", "rotate", "hook", "--yes") == {"name": "hook", "secret": "whsec_new"}
     assert [one["name"] for one in alarms("destinations", "list")] == ["hook", "home"]
     assert alarms("destinations", "test", "hook")["state"] == "delivered"
     house.alarms.outcome = Delivery("", "failed", 1, 1, 404, "it answered with the status 404")

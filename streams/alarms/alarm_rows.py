@@ -14,7 +14,7 @@ from streams.folding.draft import ERASED_ROWS, Draft
 from streams.folding.head_store import PartitionTable, above
 from topics import keys
 from topics.alarms.alarms import Alarm, Delivery
-from topics.alarms.evaluation import Watched
+from topics.alarms.evaluation import Standing, Watched
 from topics.errors import RecordError
 from topics.ports.alarms import AlarmQuery
 from topics.rows import Decoder, encode
@@ -32,6 +32,7 @@ MOST_REPORTED: Final = 1000
 
 _alarm: Final = Decoder[Alarm](Alarm).optional
 _watched: Final = Decoder[Watched](Watched).optional
+_changes: Final = Decoder[dict[str, Standing]](dict[str, Standing]).optional
 
 
 class AlarmRows:
@@ -220,6 +221,17 @@ class AlarmRows:
             if (alarm := _alarm(self._partition.get(key))) is not None:
                 return [key, *_entries(alarm)]
         return [key]
+
+
+def encoded_changes(now: Watched, row: Watched) -> bytes:
+    """Return what changed since the row of a session's rules was written, to be kept with its newest windows."""
+    changes = now.changes(row)
+    return encode(changes) if changes else b""
+
+
+def decoded_changes(value: bytes) -> dict[str, Standing]:
+    """Return such changes; raise RecordError if they cannot be read."""
+    return (_changes(value) if value else None) or {}
 
 
 def _watched_key(session: str) -> bytes:

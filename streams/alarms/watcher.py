@@ -6,7 +6,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from streams.alarms.alarm_rows import AlarmRows
+from streams.alarms.alarm_rows import AlarmRows, decoded_changes, encoded_changes
 from topics.alarms.alarms import Alarm
 from topics.alarms.evaluation import Heard, Watch, Watched, evaluate, needs_level
 from topics.alarms.rules import StoredRule
@@ -14,6 +14,7 @@ from topics.alarms.tags import Classes
 from topics.ports.alarms import Rules
 from topics.sessions.capture import CaptureTime
 from topics.sessions.records import NewWindows, Opened
+from topics.sessions.rows import Newest
 from topics.sessions.rules import SessionHead
 
 #: Projects whose need of levels is remembered.
@@ -21,12 +22,14 @@ MOST_PROJECTS: Final = 4096
 
 
 class Watching(msgspec.Struct, eq=False):
-    """What is in memory of the rules of a session; its row says all that cannot be made again."""
+    """What is in memory of the rules of a session; its rows say the same."""
 
     rules: Sequence[StoredRule]
     watch: Watch
-    #: As the changelog and the table have it.
+    #: As the changelog and the table have it: its row, and encoded what changed since.
     state: Watched
+    row: Watched
+    changes: bytes
 
 
 class Watchable(Protocol):
@@ -36,6 +39,8 @@ class Watchable(Protocol):
     def alarms(self) -> AlarmRows: ...
 
     def opened(self, session: str) -> Opened | None: ...
+
+    def newest(self, id: str) -> Newest | None: ...
 
     def time_of(self, session: str, position_ms: int) -> CaptureTime: ...
 
@@ -53,13 +58,16 @@ class Tags(Protocol):
 
 
 class Evaluated(msgspec.Struct, eq=False):
-    """What new windows changed in the rules of a session."""
+    """What new windows make of the rules of a session."""
 
     watching: Watching
+    #: As in `Watching`, once the windows are shown.
     state: Watched
-    alarms: Sequence[Alarm]
-    #: To be logged before the windows.
-    rows: dict[bytes, bytes]
+    row: Watched
+    changes: bytes
+    alarms: Sequence[Alarm] = ()
+    #: To be logged before the windows, if there are alarms.
+    rows: dict[bytes, bytes] = {}
 
 
 class NoRules:
@@ -92,7 +100,7 @@ class Watcher:
         return known[1]
 
     def take(self, store: Watchable, session: str, head: SessionHead, new: NewWindows, at: int) -> Evaluated | None:
-        """Evaluate windows made at a log time (ms); return None if no rule's state changes. Nothing is changed yet.
+        """Evaluate windows made at a log time (ms); return None without rules. Nothing is changed yet.
 
         Raises:
             RecordError: the row of its rules cannot be read.
@@ -105,13 +113,18 @@ class Watcher:
         if watching is None or watching.watch.opened is not opened or watching.rules != rules:
             watching = self._begin(store, session, opened, bool(head.predicts), rules, new.model, watching)
         watch, before = watching.watch, watching.state
-        if not watch.rules or not (new.scores or new.notes):
-            return None
-        heard = Heard(new.first, new.scores, new.levels, new.notes)
-        state, alarms = evaluate(watch, before, heard, partial(store.time_of, session), at)
-        if state is None:
-            return None
-        return Evaluated(watching, state, alarms, store.alarms.made(session, state, alarms))
+        evaluated = Evaluated(watching, before, watching.row, watching.changes)
+        if watch.rules and (new.scores or new.notes):
+            heard = Heard(new.first, new.scores, new.levels, new.notes)
+            state, evaluated.alarms = evaluate(watch, before, heard, partial(store.time_of, session), at)
+            if evaluated.alarms:
+                assert state is not None
+                evaluated.rows = store.alarms.made(session, state, evaluated.alarms)
+                evaluated.row, evaluated.changes = state, b""
+            elif state is not None:
+                evaluated.changes = encoded_changes(state, watching.row)
+            evaluated.state = state or before
+        return evaluated
 
     def _begin(
         self,
@@ -125,18 +138,23 @@ class Watcher:
     ) -> Watching:
         """Compile the rules for a session, and read how far they came unless that is `known`."""
         if known is None:
-            state = store.alarms.watched(session) or Watched()
-            store.alarms.drop_unmade(session, state.next)
+            state = row = store.alarms.watched(session) or Watched()
+            newest, changes = store.newest(session), b""
+            if newest is not None and newest.windows >= row.to:
+                changes = newest.watched
+                state = row.changed(decoded_changes(changes))
+            store.alarms.drop_unmade(session, row.next)
         else:
-            state = known.state
+            state, row, changes = known.state, known.row, known.changes
         watch = Watch(session, opened, predicts, rules, self._models.tags(model), self._models.classes(model))
-        watching = Watching(rules, watch, state)
+        watching = Watching(rules, watch, state, row, changes)
         store.watch(session, watching)
         return watching
 
     def note(self, store: Watchable, evaluated: Evaluated) -> None:
         """Note that what changed is in the table."""
-        evaluated.watching.state = evaluated.state
-        store.alarms.note_made(evaluated.alarms)
+        watching = evaluated.watching
+        watching.state, watching.row, watching.changes = evaluated.state, evaluated.row, evaluated.changes
         if evaluated.alarms:
+            store.alarms.note_made(evaluated.alarms)
             self._made(evaluated.alarms)

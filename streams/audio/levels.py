@@ -92,14 +92,21 @@ class SoundMeter:
 
         Return None if the first is unknown; later ones may be missing at a stream's end.
         """
-        segments = [self._segments.get(number) for number in range(first, first + count)]
-        if segments[0] is None:
+        rms = self.level(first, count)
+        if rms is None:
             return None
-        known = [segment for segment in segments if segment is not None]
-        energy, samples = sum(segment[0] for segment in known), sum(segment[2] for segment in known)
+        peak = max(self._segments[number][1] for number in range(first, first + count) if number in self._segments)
         last = range(first + count - drawn, first + count)
         columns = b"".join([self._columns.get(number, b"") for number in last]) if last[0] in self._columns else b""
-        return WindowSound(_decibels(energy / samples, 10), _decibels(max(s[1] for s in known), 20), columns)
+        return WindowSound(rms, _decibels(peak, 20), columns)
+
+    def level(self, first: int, count: int) -> float | None:
+        """Return the `rms` that `window` returns."""
+        known = [segment for number in range(first, first + count) if (segment := self._segments.get(number))]
+        if first not in self._segments:
+            return None
+        energy, samples = sum([segment[0] for segment in known]), sum([segment[2] for segment in known])
+        return _decibels(energy / samples, 10)
 
     def _begin(self, number: int) -> None:
         self._whole, self._rest = True, np.empty(0, np.float32)

@@ -7,14 +7,14 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from streams.audio.levels import SoundMeter
+from streams.audio.levels import SEGMENT_MS, SoundMeter
 from streams.models.loaded_models import LoadedModels
 from streams.models.manifest import Manifest
 from streams.models.own_sounds import widths
 from streams.sessions.audio import AudioCache
 from streams.sessions.files import DECODER_FREE, FileSessions, bytes_to_analyse
 from streams.sessions.store import SessionStore
-from streams.sessions.taps import Taps, window_sound
+from streams.sessions.taps import Taps, segments_of_hop
 from streams.sessions.warm import ActiveSession, WarmSessions
 from streams.sessions.window_writer import WindowWriter
 from streams.workers.messages import Answer, Beginning, ScoredWindows
@@ -297,11 +297,10 @@ class SessionSteps:
         return written
 
     def _levels(self, step: SessionStep, windows: range) -> tuple[float | None, ...]:
-        if step.active.meter is None:
+        if (meter := step.active.meter) is None:
             return ()
-        about = step.active.meter, step.opened, bool(step.head.predicts)
-        sounds = [window_sound(*about, window) for window in windows]
-        return tuple([None if sound is None else sound.rms for sound in sounds])
+        hop, count = segments_of_hop(step.opened, bool(step.head.predicts)), step.opened.window_ms // SEGMENT_MS
+        return tuple([meter.level(window * hop, count) for window in windows])
 
     async def finish(self, step: SessionStep, written: Awaitable[None]) -> None:
         """Wait until readers see the windows of a step.

@@ -63,15 +63,14 @@ class Taps:
         known = self._meters.get(session)
         if known is None:
             return None
-        return window_sound(known[-1], known[0], known[1], number)
+        opened, predicts, meter = known
+        count, hop = opened.window_ms // SEGMENT_MS, segments_of_hop(opened, predicts)
+        return meter.window(number * hop, count, count if predicts or number == 0 else hop)
 
     def forget(self, session: str) -> None:
         self._meters.pop(session, None)
 
 
-def window_sound(meter: SoundMeter, opened: Opened, predicts: bool, number: int) -> WindowSound | None:
-    """Return the level and spectrogram of a window; None if unknown."""
-    count, hop = opened.window_ms // SEGMENT_MS, opened.hop_ms // SEGMENT_MS
-    if predicts:  # Windows with separate audio follow one another.
-        return meter.window(number * count, count, count)
-    return meter.window(number * hop, count, count if number == 0 else hop)
+def segments_of_hop(opened: Opened, predicts: bool) -> int:
+    """Return how many segments lie between the starts of two windows; those with separate audio follow one another."""
+    return (opened.window_ms if predicts else opened.hop_ms) // SEGMENT_MS

@@ -102,9 +102,10 @@ class WindowWriter:
         if not continues(head, new):
             raise StateLost
         at = store.partition.now_ms()
-        rows = new_rows(store, session, grown(head, new, at), new)
         evaluated = None if self._watcher is None else self._watcher.take(store, session, head, new, at)
-        if evaluated is not None:
+        changes = b"" if evaluated is None else evaluated.changes
+        rows = new_rows(store, session, grown(head, new, at), new, changes)
+        if evaluated is not None and evaluated.rows:
             rows = {**evaluated.rows, **rows}
         coming = _Coming(session, store, new, at, rows, evaluated, shown)
         self._coming[session] = coming
@@ -189,7 +190,9 @@ class WindowWriter:
             coming.shown(error)
 
 
-def new_rows(store: SessionStore, session: str, head: SessionHead, new: NewWindows) -> dict[bytes, bytes]:
+def new_rows(
+    store: SessionStore, session: str, head: SessionHead, new: NewWindows, watched: bytes = b""
+) -> dict[bytes, bytes]:
     """Return the rows of a session with new windows: its full blocks, then its newest windows with the head's part."""
     number, inside = divmod(new.first, BLOCK_WINDOWS)
     newest = store.newest(session)
@@ -204,6 +207,6 @@ def new_rows(store: SessionStore, session: str, head: SessionHead, new: NewWindo
         rows[store.row_key(session, keys.RESULT, number)] = encode(Block(model, scores[:full], embeddings[:kept]))
         model, scores, embeddings, number = new.model, scores[full:], embeddings[kept:], number + 1
     rest = Block(model, scores, embeddings)
-    row = Newest(head.windows, head.cursor, head.finished, head.analysed_at, head.silent, rest, head.heard)
+    row = Newest(head.windows, head.cursor, head.finished, head.analysed_at, head.silent, rest, head.heard, watched)
     rows[store.row_key(session, keys.NEWEST)] = encode(row)
     return rows

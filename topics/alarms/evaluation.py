@@ -8,10 +8,10 @@ The row changes at edges alone: where a run begins, pauses, goes on or ends, and
 of the last window is so in all windows since.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, time
 from functools import lru_cache
-from itertools import takewhile
+from itertools import compress, takewhile
 from operator import gt
 from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
@@ -58,7 +58,7 @@ class Standing(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Watched(msgspec.Struct, frozen=True, array_like=True):
-    """The row of a session: how far its rules came."""
+    """How far the rules of a session came; its row is written with each alarm."""
 
     #: Windows below it were evaluated.
     to: int = 0
@@ -68,6 +68,15 @@ class Watched(msgspec.Struct, frozen=True, array_like=True):
     notes: int = 0
     #: By the id of the rule; without those that stand at their beginning.
     rules: dict[str, Standing] = {}
+
+    def changes(self, before: "Watched") -> dict[str, Standing]:
+        """Return the standings that are not those of an earlier state."""
+        ended = {id: Standing(then.revision) for id, then in before.rules.items() if id not in self.rules}
+        return ended | {id: now for id, now in self.rules.items() if before.rules.get(id) != now}
+
+    def changed(self, changes: Mapping[str, Standing]) -> "Watched":
+        """Return the state with such standings."""
+        return msgspec.structs.replace(self, rules={**self.rules, **changes})
 
 
 class Heard(NamedTuple):
@@ -104,7 +113,7 @@ class Rule:
         if self.bounds is None:
             return True
         begins, ends = self.bounds
-        now = local(at.at_ms, self.zone).time()
+        now = time_of_day(at.at_ms // MINUTE_MS, self.zone)
         return begins <= now < ends if begins < ends else now >= begins or now < ends
 
 
@@ -129,11 +138,12 @@ class Watch:
         self.tags = tags
         self.sensitivities = [opened.tags_sensitivity.get(tag, opened.default_sensitivity) for tag in tags]
         self.rules = list(self._compiled(rules, classes))
-        #: For each tag the lowest limit of all rules.
-        lowest = [NEVER] * len(tags)
-        for place, lower in (one for rule in self.rules for one in rule.limits):
-            lowest[place] = min(lowest[place], lower)
-        self.lowest = bytes(lowest)
+        #: For each tag the ids of rules with their limits, and the lowest limit.
+        self.limits: list[list[tuple[str, int]]] = [[] for _ in tags]
+        for rule in self.rules:
+            for place, lower in rule.limits:
+                self.limits[place].append((rule.id, lower))
+        self.lowest = bytes(min((lower for _, lower in some), default=NEVER) for some in self.limits)
         self.restless = [one for one in self.rules if one.is_restless]
 
     def _compiled(self, rules: Sequence[StoredRule], classes: Classes) -> Iterator[Rule]:
@@ -177,7 +187,7 @@ def limit(probability: float, sensitivity: int) -> int:
 def evaluate(
     watch: Watch, before: Watched, heard: Heard, time_of: TimeOf, made_at: int
 ) -> tuple[Watched | None, list[Alarm]]:
-    """Return the row after the windows and notes, None if nothing changed, and the alarms, made at a log time (ms).
+    """Return the state after the windows and notes, None if nothing changed, and the alarms, made at a log time (ms).
 
     Windows below `before.to` and notes below `before.notes` were evaluated, and are skipped.
     """
@@ -187,7 +197,7 @@ def evaluate(
             return None, []
     evaluation = _Evaluation(watch, before, heard, time_of, made_at)
     evaluation.run()
-    return evaluation.row(), evaluation.alarms
+    return evaluation.after(), evaluation.alarms
 
 
 class _Found(NamedTuple):
@@ -221,13 +231,12 @@ class _Evaluation:
             while notes and notes[0].window <= window:
                 self._take_note(notes.pop(0))
             row = self._row(window)
-            if any(map(gt, row, watch.lowest)):
+            audible = compress(enumerate(row), map(gt, row, watch.lowest))
+            heard = {rule for place, score in audible for rule, limit in watch.limits[place] if score > limit}
+            if heard or self._standings or watch.restless:
                 for rule in watch.rules:
-                    self._take(rule, window, any(row[place] > limit for place, limit in rule.limits))
-            else:
-                for rule in watch.rules if self._standings else watch.restless:
-                    if rule.is_restless or rule.id in self._standings:
-                        self._take(rule, window, False)
+                    if rule.id in heard or rule.is_restless or rule.id in self._standings:
+                        self._take(rule, window, rule.id in heard)
         for note in takewhile(lambda note: note.window <= self._end, notes):
             self._take_note(note)
 
@@ -236,8 +245,8 @@ class _Evaluation:
         tags = len(self._watch.tags)
         return self._heard.scores[(window - self._heard.first) * tags :][:tags]
 
-    def row(self) -> Watched | None:
-        """Return the new row, None if it says what the last one does."""
+    def after(self) -> Watched | None:
+        """Return the new state, None if nothing changed."""
         if not self._is_changed:
             return None
         standing = ((one, self._standing(one)) for one in self._watch.rules)
@@ -370,3 +379,9 @@ class _Evaluation:
 def local(at_ms: int, zone: ZoneInfo) -> datetime:
     """Return a Unix time (ms) as a zone's; one that no calendar has as the first or last day that it has."""
     return datetime.fromtimestamp(min(max(at_ms, EARLIEST_MS), LATEST_MS) / 1000, zone)
+
+
+@lru_cache(4096)
+def time_of_day(minute: int, zone: ZoneInfo) -> time:
+    """Return the time of day in a zone at a minute since 1970."""
+    return local(minute * MINUTE_MS, zone).time()

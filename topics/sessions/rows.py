@@ -46,6 +46,8 @@ class Newest(msgspec.Struct, frozen=True, array_like=True):
     block: Block
     #: As in `SessionHead`.
     heard: int = 0
+    #: What changed in the rules of alarms since their row was written, encoded (`streams.alarms.alarm_rows`).
+    watched: bytes = b""
 
 
 head: Final = Decoder[SessionHead](SessionHead).optional

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from topics.alarms.alarms import Alarm, Delivery, message_id
-from topics.alarms.evaluation import Heard, Watch, Watched, evaluate, limit, needs_level
+from topics.alarms.evaluation import Heard, Standing, Watch, Watched, evaluate, limit, needs_level
 from topics.alarms.rules import MOST_A_MINUTE, AlarmRule, StoredRule, TimeOfDay
 from topics.alarms.tags import check_tags, classes_of, expanded
 from topics.errors import BadRequest
@@ -316,19 +316,22 @@ def test_any_split_and_any_restart_makes_the_same_alarms(
         )
 
     _, whole = take(Watched(), 0, len(windows))
-    row, shown, made = Watched(), 0, dict[int, Alarm]()
+    state = row = Watched()
+    shown, made, changes = 0, dict[int, Alarm](), dict[str, Standing]()
     while shown < len(windows):
         stop = data.draw(st.integers(shown + 1, len(windows)))
-        after, found = take(row, shown, stop)
+        after, found = take(state, shown, stop)
+        after = state if after is None else after
         fate = data.draw(st.sampled_from(["shown", "shown", "the row alone", "nothing"]))
-        if fate == "nothing":  # Alarms whose row is not there are replaced.
-            continue
-        row = row if after is None else after
-        for alarm in found:
-            assert alarm.sequence not in made
-            made[alarm.sequence] = alarm
+        if fate != "nothing":  # Alarms whose row is not there are replaced.
+            row = after if found else row
+            for alarm in found:
+                assert alarm.sequence not in made
+                made[alarm.sequence] = alarm
         if fate == "shown":
-            shown = stop
+            shown, state, changes = stop, after, after.changes(row)
+        if fate != "shown" or data.draw(st.booleans()):  # A restart.
+            state = row if row.to > shown else row.changed(changes)
     assert [made[number] for number in sorted(made)] == whole
     assert sorted(made) == list(range(len(whole)))
     assert len({(one.rule, one.window) for one in whole}) == len(whole)

@@ -37,7 +37,7 @@ class ShownDelivery(msgspec.Struct, frozen=True):
 
 
 class AlarmTag(msgspec.Struct, frozen=True):
-    """A tag that was found, and its highest probability."""
+    """A tag that was found, and its probability in the window that made the alarm."""
 
     name: str
     probability: Annotated[float, Meta(ge=0, le=1)]
@@ -61,7 +61,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     start: Annotated[float, Meta(description="Where it began in the audio, in seconds.")]
     end: Annotated[float, Meta(description="Where it ended in the audio, in seconds.")]
     tags: Annotated[Sequence[AlarmTag], Meta(description="The most probable first.")]
-    level: Annotated[float | None, Meta(description="Highest level in dBFS, if the rule has one.")]
+    level: Annotated[float | None, Meta(description="Level in dBFS of the window that made it, if the rule has one.")]
     reason: Annotated[str | None, Meta(description="Why a source was lost.")]
     left_out: Annotated[int, Meta(ge=0, description="Alarms of the rule left out since the one before.")]
 

@@ -22,7 +22,7 @@ class AlarmRuleName(msgspec.Struct, frozen=True):
 
 
 class FoundTag(msgspec.Struct, frozen=True):
-    """A tag that was found, with its highest probability."""
+    """A tag that was found, with its probability in the window that made the alarm."""
 
     name: str
     probability: float

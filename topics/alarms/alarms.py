@@ -44,9 +44,9 @@ class Alarm(msgspec.Struct, frozen=True, array_like=True):
     end_ms: int
     #: Log time (ms) when it was made.
     made_at: int
-    #: Name and highest probability of each tag that was found, the most probable first.
+    #: Name and probability of each tag that was found in the window that made it, the most probable first.
     tags: tuple[tuple[str, float], ...] = ()
-    #: Highest level (dBFS), if the rule has one.
+    #: Level (dBFS) of that window, if the rule has one.
     level: float | None = None
     reason: str | None = None
     #: Alarms left out since the one before (`MOST_A_MINUTE`).

@@ -120,7 +120,7 @@ class AlarmDelivery(msgspec.Struct, frozen=True):
 
 
 class AlarmTag(msgspec.Struct, frozen=True):
-    """A tag that was found, and its highest probability."""
+    """A tag that was found, and its probability in the window that made the alarm."""
 
     name: str
     probability: float
@@ -140,7 +140,7 @@ class AlarmFound(msgspec.Struct, frozen=True, kw_only=True):
         start: seconds from the beginning of the audio.
         end: seconds from the beginning of the audio.
         tags: the most probable first.
-        level: highest level in dBFS, if the rule has one.
+        level: of that window in dBFS, if the rule has one.
         reason: why a source was lost.
         left_out: alarms of the rule that were left out since the one before.
     """

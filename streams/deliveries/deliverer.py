@@ -36,6 +36,8 @@ MOST_DAYS: Final = 4
 #: Labels of the metric; the destination may be removed.
 KINDS: Final = ("webhook", "ntfy", "mqtt", "removed")
 ENDS: Final = ("delivered", "retried", "failed")
+#: Seconds of an attempt of any kind: a broker may be slow at each of many messages.
+MOST_ATTEMPT_SECONDS: Final = 60.0
 
 
 class Sender(Protocol):
@@ -168,7 +170,10 @@ def _failed(before: Delivery, now_ms: int, error: str | None) -> Delivery:
 async def attempt(senders: Mapping[str, Sender], destination: Destination, alarm: Alarm) -> Outcome:
     """Return what came of one attempt."""
     try:
-        return await senders[destination.kind].send(destination, alarm)
+        async with asyncio.timeout(MOST_ATTEMPT_SECONDS):
+            return await senders[destination.kind].send(destination, alarm)
+    except TimeoutError:
+        return Outcome(f"it took longer than {MOST_ATTEMPT_SECONDS:g} s", away=True)
     except Exception as error:  # A fault of ours, which ends no agent.
         log.error("delivery.broken", destination=destination.id, kind=destination.kind, exc_info=error)
         return Outcome("the service failed to send it")

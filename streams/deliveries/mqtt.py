@@ -10,7 +10,7 @@ import random
 import ssl
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import aiomqtt
@@ -69,14 +69,22 @@ class _Client(aiomqtt.Client):
         self.socket = sock
         self._client._create_socket = lambda: sock  # type: ignore[method-assign]
 
+    def _on_disconnect(self, *args: Any) -> None:
+        super()._on_disconnect(*args)
+        self._note_errors()  # aiomqtt forgets the future if the broker ends the connection at once.
+
+    def _note_errors(self) -> None:
+        """Otherwise asyncio logs them, for each attempt at a broker that breaks the protocol."""
+        for ended in (self._connected, self._disconnected):
+            if ended.done() and not ended.cancelled():
+                ended.exception()
+
     def abandon(self) -> None:
         """Close the socket, which aiomqtt leaves open if the broker does not answer."""
         with suppress(ValueError):  # The thread of its connect call was closing it.
             self._client._sock_close()
         self.socket.close()
-        for ended in (self._connected, self._disconnected):
-            if ended.done() and not ended.cancelled():
-                ended.exception()  # Otherwise asyncio logs it, for each attempt at a broker that breaks the protocol.
+        self._note_errors()
 
 
 class Connection:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection
 from typing import Final
 
@@ -16,7 +16,7 @@ from topics.alarms.alarms import Alarm, Delivery
 
 log = structlog.get_logger(__name__)
 
-#: Attempts at a time: of a node, and of one destination.
+#: Attempts at a time: of a node, and of one destination. One project has at most half of what others leave.
 CONCURRENCY: Final = 64
 EACH: Final = 4
 #: Alarms of one destination in memory that wait for an attempt.
@@ -83,6 +83,8 @@ class ReadyDeliveries(WorkChannel[Pending]):
         self._lanes: dict[str, _Lane] = {}
         #: Destinations with waiting alarms, in turn.
         self._turns: dict[str, None] = {}
+        #: Attempts of now by project.
+        self._running: Counter[str] = Counter()
         #: Set when more alarms of rows are needed.
         self.hungry = asyncio.Event()
 
@@ -104,10 +106,12 @@ class ReadyDeliveries(WorkChannel[Pending]):
         """Return an alarm whose turn it is; call `done` for it afterwards."""
         for id in self._turns:
             lane = self._lanes[id]
-            if lane.running < lane.limit:
+            project = lane.waiting[0].alarm.project
+            if lane.running < lane.limit and self._running[project] < CONCURRENCY - self._running.total():
                 del self._turns[id]
                 pending = lane.waiting.popleft()
                 lane.running += 1
+                self._running[project] += 1
                 if lane.waiting:
                     self._turns[id] = None
                 return pending
@@ -119,6 +123,8 @@ class ReadyDeliveries(WorkChannel[Pending]):
         lane = self._lanes[id]
         lane.running -= 1
         lane.known.discard(pending.key)
+        self._running[pending.alarm.project] -= 1
+        self._running += Counter()  # Forgets projects without attempts.
         if outcome is not None and outcome.error is None:
             if lane.is_logged:
                 log.info("delivery.works", destination=id, failures=lane.failures)

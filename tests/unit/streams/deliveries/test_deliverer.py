@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from typing import Any
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
@@ -166,21 +167,26 @@ async def test_memory_does_not_grow_with_what_waits() -> None:
         assert scene.outbox.most <= 2 * MOST_WAITING
 
 
-async def test_node_has_a_bound_of_its_own() -> None:
+async def test_hanging_destinations_of_a_project_leave_room_for_others() -> None:
     ends = asyncio.Event()
 
     async def answer(to: Destination, one: Alarm) -> Outcome:
-        await ends.wait()
+        if to.project == "acme":
+            await ends.wait()
         return Outcome(status=200)
 
     hooks = [destination("http://receiver.example/", id=f"hook-{number}") for number in range(40)]
-    async with Scene(FakeSender(answer), *hooks) as scene:
+    other = msgspec.structs.replace(QUICK, project="other")
+    async with Scene(FakeSender(answer), *hooks, other) as scene:
         scene.outbox.make(*many(8, *(hook.id for hook in hooks)))
-        await until(lambda: scene.sender.now.total() == CONCURRENCY)
+        await until(lambda: scene.sender.now.total() == CONCURRENCY // 2)
         await asyncio.sleep(0.02)
-        assert scene.sender.now.total() == CONCURRENCY
+        assert scene.sender.now.total() == CONCURRENCY // 2
+        scene.outbox.make(*(msgspec.structs.replace(one, project="other", session="o") for one in many(100, "quick")))
+        await until(lambda: scene.outbox.states()["delivered"] == 100)
         ends.set()
-        await until(lambda: scene.outbox.states()["delivered"] == 320)
+        await until(lambda: scene.outbox.states()["delivered"] == 420)
+        assert not scene.deliverer.ready._running
 
 
 async def test_outcome_that_cannot_be_noted_now_is_not_sent_again() -> None:
@@ -223,6 +229,19 @@ async def test_fault_of_a_sender_ends_no_agent() -> None:
             await until(lambda: scene.delivery().attempts == 1)
     assert scene.delivery().error == "the service failed to send it"
     assert [one["event"] for one in logs] == ["delivery.broken"]
+
+
+async def test_attempt_of_any_kind_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deliverer, "MOST_ATTEMPT_SECONDS", 0.02)
+
+    async def answer(to: Destination, one: Alarm) -> Outcome:
+        await asyncio.Event().wait()
+        return Outcome(status=200)
+
+    async with Scene(FakeSender(answer)) as scene:
+        scene.outbox.make(alarm())
+        await until(lambda: scene.delivery().attempts == 1)
+        assert scene.delivery().error == "it took longer than 0.02 s"
 
 
 async def test_log_has_a_line_when_a_destination_fails_and_when_it_works() -> None:

@@ -391,6 +391,20 @@ async def test_broker_that_breaks_the_protocol_is_away(
 
 
 @pytest.mark.usefixtures("quick")
+async def test_broker_that_floods_at_once_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1000)
+        writer.write(CONNACK + b"\x30\x80\x80\x80\x08\x00\x01x" + bytes(100_000))
+        writer.write(bytes(1_000_000))
+        await writer.drain()
+
+    async with serving(flood) as port, running(House(broker_at(port))) as house:
+        assert (await house.send()).away
+    gc.collect()
+    assert not caplog.records
+
+
+@pytest.mark.usefixtures("quick")
 async def test_test_message_has_a_topic_of_its_own(broker: Mosquitto) -> None:
     async with heard(broker) as messages, running(House(broker_at(broker.port))) as house:
         assert await house.send(alarm(what="test", source=None)) == Outcome()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 import msgspec
 import structlog
@@ -120,15 +122,15 @@ class Folder:
     def _files(self) -> Iterator[_File]:
         for path in self._folder.iterdir():
             with suppress(FileNotFoundError):
-                status = path.stat()
-                if path.is_file() and not path.name.startswith(".") and status.st_size:
+                status = path.lstat()
+                if stat.S_ISREG(status.st_mode) and not path.name.startswith(".") and status.st_size:
                     yield _File(path.name, status.st_size, status.st_mtime_ns)
 
     async def _send(self, file: _File) -> None:
         from earshot_client import Sensitivity, SessionOptions
 
         source = self._source
-        with await asyncio.to_thread((self._folder / file.name).open, "rb") as opened:
+        with await asyncio.to_thread(_open, self._folder / file.name) as opened:
             options = SessionOptions(
                 "file",
                 CONTENT_TYPE,
@@ -150,3 +152,8 @@ class Folder:
     def _save(self, session: str) -> None:
         self._state.session = session
         replace_file(self._path, msgspec.json.encode(self._state))
+
+
+def _open(path: Path) -> BinaryIO:
+    """Open a file that is no link: whoever may write into the folder must not choose what the agent reads elsewhere."""
+    return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW))

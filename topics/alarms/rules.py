@@ -12,6 +12,8 @@ from topics.sessions.capture import SourceEvent
 #: Rules and destinations of a project.
 MOST_RULES: Final = 100
 MOST_DESTINATIONS: Final = 20
+#: As a session takes metadata; every node has all rules in memory.
+MOST_LABEL_CHARACTERS: Final = 4096
 #: Alarms of one rule in a session for each minute of audio; the next alarm counts those left out.
 MOST_A_MINUTE: Final = 60
 
@@ -69,6 +71,8 @@ class AlarmRule(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
             raise ValueError("a rule for 'loud' needs a level")
         if self.when == "absent" and not self.duration:
             raise ValueError("a rule for 'absent' needs a duration")
+        if sum(map(len, (*self.labels, *self.labels.values()))) > MOST_LABEL_CHARACTERS:
+            raise ValueError(f"labels: have more than {MOST_LABEL_CHARACTERS} characters")
         if (self.when == "source") != bool(self.events):
             raise ValueError("events belong to rules for 'source', which need some")
 

@@ -62,6 +62,7 @@ def test_rule_is_added_changed_and_deleted(http: TestClient) -> None:
         ({"probability": 2}, "probability"),
         ({"during": {"begins": "22:00", "ends": "06:00", "zone": "Europe/Atlantis"}}, "no time zone 'Europe/Atlantis'"),
         ({"during": {"begins": "22:00\n", "ends": "06:00"}}, "matching regex"),
+        ({"labels": {"floor": 4096 * "1"}}, "labels: have more than 4096 characters"),
         ({"during": {"begins": "24:00", "ends": "06:00"}}, "during: Expected"),
         ({"name": " dogs"}, "name: only printable"),
         ({"name": "a\0b"}, "name: only printable"),

@@ -87,6 +87,9 @@ def test_each_file_is_sent_once_by_all_agents(tmp_path: Path) -> None:
         rested(files / "b.wav", b"x" * 3_000_000)
         rested(files / "a.ogg", b"y")
         rested(files / ".hidden", b"z")
+        rested(tmp_path / "elsewhere.wav", b"what the agent alone may read")
+        if not (files / "link.wav").is_symlink():
+            (files / "link.wav").symlink_to(tmp_path / "elsewhere.wav")
         (files / "empty").touch()
         (files / "folder").mkdir(exist_ok=True)
         (files / "fresh.wav").write_bytes(b"still being written")

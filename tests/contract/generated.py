@@ -25,12 +25,14 @@ NOT_TRIED: Final = "rotateKey"
 #: Accepted findings by operation, with the reason.
 REASONS: Final[Mapping[str, Mapping[str, str]]] = {
     "RejectedPositiveData": {
-        "options that do not fit together are 400, by rules over several fields": "analyze analyzeFile",
+        "options that do not fit together are 400, by rules over several fields": "analyze analyzeFile addAlarmRule "
+        "replaceAlarmRule tryAlarmRule",
         "tags are those of the model in use, integers have no fraction": "createSession createSessionToo planProject "
         "updateSession",
-        "tokens of pages are signed": "readStatus listSessions listSessionsToo listJobs",
+        "tokens of pages are signed": "readStatus listSessions listSessionsToo listJobs listAlarms",
         "a session takes chunks or windows, and the data has to hold whole samples": "predict uploadChunk",
         "a name may be taken, or not printable": "createOrganization createProject nameSpeaker",
+        "the URL of a destination is one of its kind": "addDestination",
         "the file has to hold audio, and the model to be there": "createTranscription createTranslation",
         "the days have to be in order, and a year apart at most": "readDailyUsage",
         "the day has to be one of the calendar": "sessionActivity projectActivity",

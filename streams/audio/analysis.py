@@ -142,8 +142,11 @@ class Analysis:
         at: int = 0,
         first_window: int = 0,
         hearing: Hearing = NOTHING,
+        hears_silence: bool = False,
     ) -> None:
         """Begin a stream or `recording` at source sample `at` (of `rate` Hz) and window `first_window`.
+
+        With `hears_silence`, the models score digital silence of a stream too; otherwise it has the lowest scores.
 
         Raises:
             EngineError: the model's patches do not fit the geometry.
@@ -152,7 +155,13 @@ class Analysis:
         self._engine = engine
         self._points = points(engine.manifest, hearing, recording)
         self._cutter = WindowCutter(
-            engine.manifest, geometry, rate, recording=recording, at=at, first_window=first_window
+            engine.manifest,
+            geometry,
+            rate,
+            recording=recording,
+            at=at,
+            first_window=first_window,
+            hears_silence=hears_silence,
         )
         self._scorer = WindowScorer(engine, recording, hearing)
 

@@ -106,8 +106,11 @@ class WindowCutter:
         recording: bool = False,
         at: int = 0,
         first_window: int = 0,
+        hears_silence: bool = False,
     ) -> None:
         """Begin at source sample `at` (of `rate` Hz) and window `first_window`.
+
+        Without `hears_silence`, digital silence of a stream is cut into silent windows.
 
         Raises:
             EngineError: the model's patches do not fit the geometry.
@@ -131,7 +134,7 @@ class WindowCutter:
         #: Patches of earlier windows that later windows share; and which patches of a stream are digital silence.
         self._shared_patches: set[int] = set()
         self._silent_patches: set[int] = set()
-        self._front = None if recording else manifest.input
+        self._front = None if recording or hears_silence else manifest.input
 
     @property
     def position(self) -> int:

@@ -85,16 +85,22 @@ def point_at(level: int) -> float:
 
 
 def score_recordings(
-    engine: SoundEngine, recordings: Sequence[Recording], workers: int = WORKERS, recording: bool = True
+    engine: SoundEngine,
+    recordings: Sequence[Recording],
+    workers: int = WORKERS,
+    recording: bool = True,
+    hears_silence: bool = False,
 ) -> ScoredRecordings:
     """Score recordings as the service does, as a `recording` or a stream; skip those that do not decode.
+
+    With `hears_silence`, the models score digital silence of a stream too.
 
     Raises:
         BadRequest: No recording is left.
         EngineError: The model failed.
     """
     with ThreadPoolExecutor(workers) as pool:
-        outcomes = list(pool.map(lambda given: _score(engine, given, recording), recordings))
+        outcomes = list(pool.map(lambda given: _score(engine, given, recording, hears_silence), recordings))
     scored = [one for one in outcomes if isinstance(one, ScoredRecordings)]
     skipped = [one for one in outcomes if isinstance(one, SkippedRecording)]
     if not scored:
@@ -123,12 +129,14 @@ def join_scored(parts: Sequence[ScoredRecordings]) -> ScoredRecordings:
     )
 
 
-def _score(engine: SoundEngine, given: Recording, recording: bool) -> ScoredRecordings | SkippedRecording:
+def _score(
+    engine: SoundEngine, given: Recording, recording: bool, hears_silence: bool
+) -> ScoredRecordings | SkippedRecording:
     try:
         pcm = given.decode()
     except AudioError as error:
         return SkippedRecording(given.name, str(error))
-    analysis = Analysis(engine, SESSIONS, pcm.rate, recording=recording)
+    analysis = Analysis(engine, SESSIONS, pcm.rate, recording=recording, hears_silence=hears_silence)
     packed = analysis.feed(pcm.samples) + analysis.finish()
     stored = np.frombuffer(packed, np.uint8).reshape(-1, len(engine.manifest.tags))
     audible = window_power(pcm.samples, pcm.rate, len(stored)) >= 10.0 ** (SILENCE_DB / 10.0)

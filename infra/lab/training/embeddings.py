@@ -85,7 +85,7 @@ def embed(engine: OnnxSoundEngine, path: Path) -> EmbeddedWindows:
     """
     pcm = read_audio(path)
     notes = _EmbeddingRecorder(engine)
-    analysis = Analysis(notes, SESSIONS, pcm.rate)
+    analysis = Analysis(notes, SESSIONS, pcm.rate, hears_silence=True)
     analysis.feed(pcm.samples)
     analysis.finish()
     # -120 dB for digital silence.
@@ -103,7 +103,7 @@ def embed_contexts(engine: OnnxSoundEngine, path: Path, recording: bool) -> Embe
     pcm = read_audio(path)
     assert engine.second is not None
     notes = ContextRecorder(engine.manifest, engine, engine.second.embed)
-    analysis = Analysis(notes, SESSIONS, pcm.rate, recording=recording)
+    analysis = Analysis(notes, SESSIONS, pcm.rate, recording=recording, hears_silence=True)
     analysis.feed(pcm.samples)
     analysis.finish()
     embeddings = np.stack([embedding for _, embedding in notes.contexts])

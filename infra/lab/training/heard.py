@@ -113,7 +113,7 @@ def hear(
 
     recorder = ContextRecorder(msgspec.structs.replace(first.manifest, second=second), first, embed)
     # Windows and contexts are recorded in order, so use one thread.
-    scored = score_recordings(recorder, material, workers=1, recording=recording)
+    scored = score_recordings(recorder, material, workers=1, recording=recording, hears_silence=True)
     windows, contexts = zip(*recorder.windows, strict=True)
     classes, embeddings = zip(*recorder.contexts, strict=True)
     return HeardRecordings(

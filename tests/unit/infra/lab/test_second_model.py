@@ -93,8 +93,12 @@ def test_training_scores_match_service(recording: bool) -> None:
     logits = second_heads.logits_of(heard, SECOND.tags, heads.read(BUNDLE, SECOND.context(recording).heads))
     combined = heard.at(logits, SECOND.weight, SECOND.gate)
     served = score_recordings(OnnxSoundEngine(BUNDLE), given(), recording=recording)
+    # No model of the service hears digital silence of a stream.
+    is_heard = served.stored.any(axis=1)
+    assert is_heard.mean() > (0.99 if recording else 0.5)
+    got, wanted = combined.stored[is_heard], served.stored[is_heard]
     # Matrix products add in another order.
-    assert np.abs(combined.stored.astype(int) - served.stored).max() <= 1
-    assert np.mean(combined.stored != served.stored) < 0.01
+    assert np.abs(got.astype(int) - wanted).max() <= 1
+    assert np.mean(got != wanted) < 0.01
     assert served.reported.any(axis=1).mean() > 0.5
     assert not (served.reported & ~served.truth.allowed).any()

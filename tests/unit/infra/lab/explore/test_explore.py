@@ -41,7 +41,7 @@ def example() -> DecodedAudio:
 
 def test_analysis_matches_service() -> None:
     heard = analyse_section(RECORDING, engine())
-    analysis = Analysis(engine(), SESSIONS, example().rate)
+    analysis = Analysis(engine(), SESSIONS, example().rate, recording=True)
     packed = analysis.feed(example().samples) + analysis.finish()
     assert heard.stored.tobytes() == packed
     assert heard.seconds == len(example().samples) / example().rate

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 import msgspec
+import structlog
 from sqlalchemy import ColumnElement, Row, Table, and_, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -19,6 +20,8 @@ from topics.errors import BadRequest, Conflict, NotFound, ServiceError
 from topics.keys import new_id
 from topics.ports.alarms import Destination
 from topics.times import DAY_MS
+
+log = structlog.get_logger("infra.db")
 
 #: Noted in `infra.db.changes` when rules change.
 RULES: Final = "alarm rules"
@@ -197,12 +200,17 @@ def new_secret() -> str:
 
 
 def stored_rule(row: Row[Any]) -> StoredRule:
-    """Return the rule in a row.
+    """Return the rule in a row; one whose time zone is gone is switched off, without its time of day.
 
     Raises:
-        msgspec.ValidationError: it is of no known form, for example because its time zone is gone.
+        msgspec.ValidationError: it is of no known form.
     """
-    return StoredRule(row.id, row.project_id, row.revision, _rule.decode(row.rule))
+    try:
+        rule = _rule.decode(row.rule)
+    except msgspec.ValidationError as error:
+        rule = msgspec.convert(msgspec.json.decode(row.rule) | {"during": None, "enabled": False}, AlarmRule)
+        log.warning("rule.off", project=row.project_id, rule=row.id, error=str(error))
+    return StoredRule(row.id, row.project_id, row.revision, rule)
 
 
 def _rule_row(stored: StoredRule) -> dict[str, Any]:

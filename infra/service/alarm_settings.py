@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-import msgspec
-import structlog
 from cachetools import TTLCache
 from sqlalchemy import select
 
@@ -18,8 +16,6 @@ from infra.db.schema import alarm_rules
 from topics.alarms.rules import StoredRule
 from topics.errors import ServiceError
 from topics.ports.alarms import Destination
-
-log = structlog.get_logger("infra.service")
 
 LOOK_SECONDS: Final = 1.0
 #: How long a destination is remembered, and how many are.
@@ -56,11 +52,7 @@ class KnownRules:
         for row in rows:
             rule = known.get(row.id)
             if rule is None or rule.revision != row.revision:
-                try:
-                    rule = stored_rule(row)
-                except msgspec.ValidationError as error:
-                    log.warning("rule.unreadable", project=row.project_id, rule=row.id, error=str(error))
-                    continue
+                rule = stored_rule(row)
             self._rules[row.id] = rule
             of[rule.project].append(rule)
         self._noted, self._of = noted, of

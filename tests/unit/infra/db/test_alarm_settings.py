@@ -73,11 +73,15 @@ async def test_known_rules_go_on_while_database_is_away(database: Database, othe
         change = "UPDATE alarm_rules SET rule = replace(rule, 'Europe/Berlin', 'Europe/Atlantis') WHERE id = :id"
         await connection.execute(text(change), {"id": bad.id})
     await known.look()
-    assert known.of(apes) == [good]
+    off, *_ = [one.rule for one in known.of(apes) if one.id == bad.id]
+    assert (off.name, off.during, off.enabled) == ("zone", None, False)
+    assert [one.rule for one in await SqlAlarmSettings(database).rules(apes)] == [SMOKE, off]
+    rules = known.of(apes)
+    assert good in rules
     with mock.patch.object(database, "reading", side_effect=DirectoryDown("away")):
         keeper = asyncio.create_task(known.keep_looking())
         await asyncio.sleep(0.01)
-        assert known.of(apes) == [good]
+        assert known.of(apes) is rules
     keeper.cancel()
     with mock.patch.object(alarm_settings, "stored_rule", side_effect=AssertionError):
         await known.look()

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
+import msgspec
+import structlog
 from cachetools import TTLCache
 from sqlalchemy import select
 
@@ -16,6 +18,8 @@ from infra.db.schema import alarm_rules
 from topics.alarms.rules import StoredRule
 from topics.errors import ServiceError
 from topics.ports.alarms import Destination
+
+log = structlog.get_logger("infra.service")
 
 LOOK_SECONDS: Final = 1.0
 #: How long a destination is remembered, and how many are.
@@ -52,7 +56,11 @@ class KnownRules:
         for row in rows:
             rule = known.get(row.id)
             if rule is None or rule.revision != row.revision:
-                rule = stored_rule(row)
+                try:
+                    rule = stored_rule(row)
+                except msgspec.ValidationError as error:
+                    log.warning("rule.unreadable", project=row.project_id, rule=row.id, error=str(error))
+                    continue
             self._rules[row.id] = rule
             of[rule.project].append(rule)
         self._noted, self._of = noted, of

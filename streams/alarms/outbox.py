@@ -1,4 +1,4 @@
-"""The alarms of a node: who is told of new ones, what is due, and what becomes of them."""
+"""The alarms of a node: who hears about new ones, what is due, and what becomes of them."""
 
 import asyncio
 import heapq

@@ -108,7 +108,7 @@ class Connection:
         #: Set while no attempt to connect runs.
         self._settled = asyncio.Event()
         self._error = "no connection"
-        #: Sources with what they have, and what was told of them on this connection.
+        #: Sources with what they have, and what Home Assistant knows of them from this connection.
         self._sources: dict[Source, Offer] = {}
         self._told: dict[Source, Offer] = {}
         self._telling = asyncio.Lock()
@@ -131,7 +131,7 @@ class Connection:
                 await self._publish(self.topics.test, home_assistant.event(alarm))
                 return Outcome()
             offered = home_assistant.offer(rules, self.destination.id, source, alarm.labels)
-            # Home Assistant takes no event of a type that it was not told of; the rule may have changed since.
+            # Home Assistant takes no event of a type that it does not know; the rule may have changed since.
             offered = offered._replace(rules=offered.rules | {alarm.rule_name})
             if await self.announce({source: offered}):
                 await asyncio.sleep(SETTLE_SECONDS)

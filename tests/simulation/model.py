@@ -107,7 +107,7 @@ def _faults(session: Session, store: SessionStore) -> Iterable[str]:
 
 
 def _source_faults(session: Session, store: SessionStore, head: SessionHead) -> Iterable[str]:
-    """Compare what the client told of its source: an attempt that it gave up may have noted it once more."""
+    """Compare what the client said about its source: an attempt that it gave up may have noted it once more."""
     notes = store.notes(session.id, 0)
     if [note.number for note in notes] != list(range(len(notes))) or head.heard != len(notes):
         yield f"it has heard {head.heard} of its notes {[note.number for note in notes]}"

@@ -72,6 +72,10 @@ async def test_known_rules_go_on_while_database_is_away(database: Database, othe
     async with database.writing() as connection:
         change = "UPDATE alarm_rules SET rule = replace(rule, 'Europe/Berlin', 'Europe/Atlantis') WHERE id = :id"
         await connection.execute(text(change), {"id": bad.id})
+    other = await project(database, "others")
+    broken = await SqlAlarmSettings(others[0]).add_rule(other, SMOKE)
+    async with database.writing() as connection:
+        await connection.execute(text("UPDATE alarm_rules SET rule = '{}' WHERE id = :id"), {"id": broken.id})
     await known.look()
     off, *_ = [one.rule for one in known.of(apes) if one.id == bad.id]
     assert (off.name, off.during, off.enabled) == ("zone", None, False)

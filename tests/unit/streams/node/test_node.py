@@ -360,7 +360,7 @@ async def test_project_session_limit_frees_when_sessions_end(tmp_path: Path) -> 
 
 
 async def test_open_streams_of_a_project_are_known_by_name(node: Node) -> None:
-    """Home Assistant is told of them before their first alarm."""
+    """Home Assistant hears about them before their first alarm."""
     barn = msgspec.structs.replace(STREAM, project="farm", file_name="barn", metadata={"floor": "1"})
     others = (
         msgspec.structs.replace(barn, file_name=None, metadata={}),

@@ -64,7 +64,7 @@ class World(PartitionWorld[SessionHead]):
         self.announced: list[Changes] = []
         self.intake = SessionIntake(self.verdicts, self.idle_ms, self._announce, self.audio)
         self.may_show = True
-        #: Alarms that subscribers were told of.
+        #: Alarms that subscribers heard about.
         self.made: list[Alarm] = []
         watcher = Watcher(self, self, self.made.extend)
         self.writer = WindowWriter(

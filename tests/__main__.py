@@ -30,6 +30,9 @@ CORES: Final = os.cpu_count() or 1
 #: Tests of services beside each other: most of their time they wait, for timeouts of Kafka and for their processes.
 WAITING: Final = 2 * CORES
 SLOWEST: Final = 12
+#: Lines that the summary shows of a stage that failed without a failed test, and characters of a test's reason.
+END_LINES: Final = 12
+REASON_LENGTH: Final = 300
 OUTCOMES: Final = {"failure": "failed", "error": "failed", "skipped": "skipped"}
 ENVIRONMENT: Final = {
     # Test brokers live for minutes, too short for Java's second compiler to pay off.
@@ -89,6 +92,8 @@ class Case(msgspec.Struct, frozen=True):
     name: str
     outcome: str
     seconds: float
+    #: Why it failed.
+    reason: str = ""
 
 
 class Ran(msgspec.Struct, frozen=True):
@@ -100,16 +105,19 @@ class Ran(msgspec.Struct, frozen=True):
     #: Processor seconds of its processes; without those that nobody waited for.
     processor: float
     cases: Sequence[Case]
+    #: The end of what it printed, if its output went into a file.
+    end: str = ""
 
     @property
     def counts(self) -> Counter[str]:
         return Counter(case.outcome for case in self.cases)
 
     @property
-    def failed(self) -> list[str]:
-        """Names of the failures; the stage itself if it failed without a failed test."""
-        names = [case.name for case in self.cases if case.outcome == "failed"]
-        return names or ([f"{self.stage.name} (status {self.status})"] if self.status else [])
+    def failed(self) -> list[Case]:
+        """The failures; the stage itself if it failed without a failed test."""
+        failed = [case for case in self.cases if case.outcome == "failed"]
+        stage = Case(f"{self.stage.name} (status {self.status})", "failed", self.seconds, self.end)
+        return failed or ([stage] if self.status else [])
 
 
 def run(stage: Stage, directory: Path, more: Sequence[str], shown: bool) -> Ran:
@@ -134,7 +142,8 @@ def run(stage: Stage, directory: Path, more: Sequence[str], shown: bool) -> Ran:
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     processor = used.ru_utime + used.ru_stime
-    return Ran(stage, process.returncode, time.monotonic() - began, processor, list(cases(report)))
+    end = "\n".join(report.with_suffix(".txt").read_text(errors="replace").splitlines()[-END_LINES:])
+    return Ran(stage, process.returncode, time.monotonic() - began, processor, list(cases(report)), end)
 
 
 def run_beside(lanes: Sequence[Sequence[Stage]], directory: Path, more: Sequence[str]) -> Iterator[Ran]:
@@ -156,8 +165,10 @@ def cases(report: Path) -> Iterator[Case]:
     if not report.exists():
         return
     for element in ElementTree.parse(report).iter("testcase"):
-        outcome = next((OUTCOMES[child.tag] for child in element if child.tag in OUTCOMES), "passed")
-        yield Case(f"{element.get('classname')}::{element.get('name')}", outcome, float(element.get("time", 0)))
+        ended = next((child for child in element if child.tag in OUTCOMES), None)
+        outcome, reason = ("passed", "") if ended is None else (OUTCOMES[ended.tag], ended.get("message", ""))
+        seconds = float(element.get("time", 0))
+        yield Case(f"{element.get('classname')}::{element.get('name')}", outcome, seconds, reason[:REASON_LENGTH])
 
 
 def record(ran: Ran) -> None:
@@ -181,9 +192,11 @@ def summary(stages: Sequence[Ran], seconds: float) -> Iterator[str]:
         )
     slowest = sorted((case for ran in stages for case in ran.cases), key=lambda case: -case.seconds)[:SLOWEST]
     yield from ("", "slowest:", *(f"{case.seconds:7.1f} s  {case.name}" for case in slowest))
-    failed = [name for ran in stages for name in ran.failed]
+    failed = [case for ran in stages for case in ran.failed]
     if failed:
-        yield from ("", "failed:", *(f"  {name}" for name in failed))
+        yield from ("", "failed:")
+    for case in failed:
+        yield from (f"  {case.name}", *(f"      {line}" for line in case.reason.splitlines()))
     total = sum((ran.counts for ran in stages), Counter[str]())
     counts = f"{total['passed']} passed, {len(failed)} failed, {total['skipped']} skipped"
     yield from ("", f"{counts} in {seconds:.0f} s")

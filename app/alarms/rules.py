@@ -43,7 +43,6 @@ def rule_faults() -> tuple[Fault, ...]:
         fault_of(decode, _RULE, _NO_ZONE),
         fault_of(check_text, "name", " smoke"),
         fault_of(check_tags, ["Smok_alarm"], SMOKE.tags, {}),
-        DELETED,
         DOWN,
         500,
     )
@@ -52,6 +51,7 @@ def rule_faults() -> tuple[Fault, ...]:
 STORING: Final = (
     BadRequest("destinations: the project has no destination with the id 'x'"),
     TAKEN,
+    DELETED,
 )
 
 

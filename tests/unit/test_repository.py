@@ -134,12 +134,23 @@ def test_summary_lists_failures_and_ends_with_counts_and_time(tmp_path: Path) ->
     ran = run(fails, tmp_path, (), shown=False)
     assert ran.cases == [
         Case("tests.a::test_one", "passed", 0.5),
-        Case("tests.a::test_two", "failed", 2.0),
-        Case("tests.b::test_three", "skipped", 0.1),
+        Case("tests.a::test_two", "failed", 2.0, "no"),
+        Case("tests.b::test_three", "skipped", 0.1, "no Java"),
     ]
     lines = list(summary([ran], 61.4))
-    assert "  tests.a::test_two" in lines
+    assert lines[lines.index("  tests.a::test_two") + 1] == "      no"
     assert lines[-1] == "1 passed, 1 failed, 1 skipped in 61 s"
+
+
+def test_summary_shows_the_end_of_a_stage_that_failed_without_a_failed_test(tmp_path: Path) -> None:
+    (tmp_path / "unit").write_text('<testsuite><testcase classname="tests.a" name="test_one" time="0.5" /></testsuite>')
+    program = "print('early'); print('\\n' * 20); raise SystemExit('late')"
+    ran = run(Stage("unit", (sys.executable, "-c", program), pytest=False), tmp_path, (), shown=False)
+    lines = list(summary([ran], 61.4))
+    assert "  unit (status 1)" in lines
+    assert "      late" in lines
+    assert "      early" not in lines
+    assert lines[-1] == "1 passed, 1 failed, 0 skipped in 61 s"
 
 
 def test_stages_run_beside_each_other_with_ports_of_their_own(
@@ -199,7 +210,8 @@ def test_recorded_groups_exist() -> None:
 
 @pytest.mark.parametrize(("status", "failed"), [(0, []), (2, ["check (status 2)"])])
 def test_stage_without_report_fails_on_nonzero_status(status: int, failed: list[str]) -> None:
-    assert Ran(Stage("check", (), pytest=False), status, 1.0, 1.0, []).failed == failed
+    ran = Ran(Stage("check", (), pytest=False), status, 1.0, 1.0, [])
+    assert [case.name for case in ran.failed] == failed
 
 
 SAID: Final = re.compile(r"\b(loop only|any thread|one thread at a time)\b", re.IGNORECASE)

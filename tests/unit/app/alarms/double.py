@@ -24,6 +24,8 @@ class MemoryAlarms:
         self.tested: list[Destination] = []
         self.most = 10
         self.unavailable = False
+        #: The project was deleted.
+        self.gone = False
 
     def alarms(self, query: AlarmQuery) -> Sequence[Alarm]:
         self._fail()
@@ -60,6 +62,10 @@ class MemoryAlarms:
         if self.unavailable:
             raise Unavailable("the queue is full")
 
+    def _write(self) -> None:
+        if self.gone:
+            raise NotFound("this project was deleted")
+
     async def rules(self, project: str) -> Sequence[StoredRule]:
         return [one for one in self.known_rules.values() if one.project == project]
 
@@ -84,6 +90,7 @@ class MemoryAlarms:
         del self.known_rules[id]
 
     async def _check_rule(self, project: str, rule: AlarmRule, id: str = "") -> None:
+        self._write()
         for destination in rule.destinations:
             if destination not in self.known:
                 raise BadRequest(f"destinations: the project has no destination with the id {destination[:60]!r}")
@@ -99,6 +106,7 @@ class MemoryAlarms:
         return known
 
     async def add_destination(self, destination: Destination) -> Destination:
+        self._write()
         self._check_name(self.known.values(), destination)
         if len(self.known) >= self.most:
             raise Conflict(f"the project has {self.most} destinations, its limit: remove one")

@@ -54,6 +54,12 @@ def test_rule_is_added_changed_and_deleted(http: TestClient) -> None:
     assert http.get(RULES).json() == {"rules": []}
 
 
+def test_project_deleted_meanwhile_gets_neither_rule_nor_destination(house: House, http: TestClient) -> None:
+    house.alarms.gone = True
+    for path, body in ((RULES, DOGS), (DESTINATIONS, HOOK)):
+        refused(http, "POST", path, body, 404, "this project was deleted")
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

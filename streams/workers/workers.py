@@ -81,6 +81,8 @@ class Workers(mode.Service):  # type: ignore[misc]
         #: Whether several projects have live audio.
         self._sharing = Sharing(SHARED_SECONDS)
         self._files: set[WorkerSlot] = set()
+        #: Workers that are being started; also those of closed slots, which wait for the descriptors to close.
+        self._starts: set[asyncio.Task[None]] = set()
         self._files_in_work = SharedQuota(count)
         self._shared = [WorkerSlot(None, self._deadlines, self._sharing) for _ in range(count)]
         #: By project, least recently used first; and the slots that wait for a worker.
@@ -101,13 +103,12 @@ class Workers(mode.Service):  # type: ignore[misc]
     async def on_stop(self) -> None:
         """End the workers; the rows still hold all audio that was not analysed."""
         self._stopping = True
-        starting = [slot.starting for slot in self.slots() if slot.starting is not None]
         for slot in list(self._files):
             self.close_slot(slot)
         for slot in self.slots():
             if slot.starting is not None:
                 slot.starting.cancel()
-        await asyncio.gather(*starting, return_exceptions=True)
+        await asyncio.gather(*self._starts, return_exceptions=True)
         for slot in self.slots():
             if slot.process is not None:
                 slot.process.close()
@@ -314,6 +315,8 @@ class Workers(mode.Service):  # type: ignore[misc]
     def _start_process(self, slot: WorkerSlot) -> None:
         if slot.starting is None and not self._stopping:
             slot.starting = asyncio.create_task(self._starting(slot), name="worker")
+            self._starts.add(slot.starting)
+            slot.starting.add_done_callback(self._starts.discard)
 
     async def _starting(self, slot: WorkerSlot) -> None:
         """Start a worker, retrying until it runs, unless it is for a file."""

@@ -359,7 +359,8 @@ async def test_external_kills_do_not_fail_recording(
             engine.gate.set()
 
 
-async def test_stop_waits_for_worker_of_file_on_its_way(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_closed", [False, True])
+async def test_stop_waits_for_worker_of_file_on_its_way(tmp_path: Path, is_closed: bool) -> None:
     """Otherwise nobody closes what the fork returns."""
     threads, path = WorkerThreads(lambda: [Fingerprint()]), tmp_path / "a"
     path.write_bytes(sound(2))
@@ -375,8 +376,11 @@ async def test_stop_waits_for_worker_of_file_on_its_way(tmp_path: Path) -> None:
     workers = Workers(0, fork)
     await workers.start()
     request = Segment(0, media.parse(RAW), Fingerprint().manifest.model_id)
-    scoring = asyncio.create_task(workers.score(workers.open_slot(path.open("rb"), "p"), "p", request))
+    slot = workers.open_slot(path.open("rb"), "p")
+    scoring = asyncio.create_task(workers.score(slot, "p", request))
     await asyncio.to_thread(begun.wait, 10)
+    if is_closed:
+        workers.close_slot(slot)
     stopping = asyncio.create_task(workers.stop())
     await asyncio.sleep(0.01)
     assert not stopping.done()

@@ -227,9 +227,7 @@ class _Capture:
             if not self._line.settled(at):
                 return
             if self._line.ahead > MOST_AHEAD:
-                raise Fault(
-                    "it is a recording, not a live stream: put the file into a folder, and name that as a source"
-                )
+                raise Fault(RECORDING)
             if abs(drift := self._line.drift(at)) > DRIFT:
                 raise Fault(f"its clock drifts: {drift:+.1f} s in a minute")
         while len(self._rest) >= (BLOCK_BYTES if at is not None else 2):

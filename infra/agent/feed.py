@@ -37,6 +37,8 @@ LOOK_SOON: Final = 0.02
 #: The service takes a block to follow the one before it without a gap; it is told otherwise beyond this.
 TOLERANCE_MS: Final = 5.0
 LONGEST_REASON: Final = 200
+#: A note that is older has waited, for the service or for the source: the service takes its time if it is told so.
+LATE_SECONDS: Final = 60.0
 #: Blocks that are sent again to the session of a new day: one window, so that no sound at the seam is lost.
 SEAM: Final = 2
 
@@ -117,8 +119,8 @@ class Feed:
         spool, first = self._spool, None
         if spool.state.session and spool.state.options != self._described:
             spool.leave()
-        # A session begins with its first block, whose day is its own.
-        while (first := await spool.next()) is None and not spool.state.session:
+        # A session begins with its first block or, if the source cannot be heard, with the note of that.
+        while (first := await spool.next() or spool.due) is None and not spool.state.session:
             spool.changed.clear()
             await spool.changed.wait()
         session = spool.state.session or self._options()
@@ -189,6 +191,7 @@ class _Times:
 
     async def tell(self, note: Note, spooled: bool = False) -> None:
         """Send what happened to the source."""
+        spooled = spooled or time.time() - note.at_ms / 1000 > LATE_SECONDS
         await self._socket.source(note.event, note.reason[:LONGEST_REASON] or None, _time(note.at_ms), spooled)
 
 
@@ -196,6 +199,6 @@ def _time(at_ms: int) -> datetime:
     return datetime.fromtimestamp(at_ms / 1000, UTC)
 
 
-def _day(block: Block | None) -> str:
-    """Return the local day of a block, "" of none."""
-    return time.strftime("%Y-%m-%d", time.localtime(block.at_ms / 1000)) if block else ""
+def _day(first: Block | Note | None) -> str:
+    """Return the local day of a block or note, "" of none."""
+    return time.strftime("%Y-%m-%d", time.localtime(first.at_ms / 1000)) if first else ""

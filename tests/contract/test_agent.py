@@ -5,7 +5,7 @@ import sys
 from datetime import datetime
 from pathlib import Path
 
-from earshot_client import Client, SourceBack, SourceLost, WindowHeard
+from earshot_client import AlarmRule, Client, SourceBack, SourceLost, WindowHeard
 from tests.agents import Agent
 from tests.cameras import Camera, cameras
 from tests.conftest import NUMBERS
@@ -20,9 +20,11 @@ def unix(time: str | None) -> float:
 
 def test_source_as_the_service_shows_it(service: ServiceProcess, tmp_path: Path) -> None:
     key = service.project(f"sources {next(NUMBERS)}")
-    camera = Camera("pcma", 8000, password="s3cret!")
+    camera, barn = Camera("pcma", 8000, password="s3cret!"), Camera(dead=True)
     with cameras() as served, Client(service.url, key) as client:
-        agent = Agent(tmp_path, service.url, {"Front door": served.add("door", camera).replace("!", "%21")}, key)
+        client.add_alarm_rule(AlarmRule(name="gone", when="source", events=("source.lost",), source="Barn"))
+        urls = {"Front door": served.add("door", camera).replace("!", "%21"), "Barn": served.add("barn", barn)}
+        agent = Agent(tmp_path, service.url, urls, key)
         command = [sys.executable, "-m", "infra.cli", "agent", "check", str(agent.file)]
         tried = subprocess.run(command, capture_output=True, text=True, timeout=60)
         assert tried.stdout.startswith("Front door  pcm_alaw, 8000 Hz, mono, -1"), tried.stdout + tried.stderr
@@ -30,8 +32,8 @@ def test_source_as_the_service_shows_it(service: ServiceProcess, tmp_path: Path)
         assert not list(client.sessions()), "the session of a check is deleted"
 
         agent.start()
-        session = wait_for(lambda: list(client.sessions()))[0]
-        assert (session.file_name, session.kind) == ("Front door", "stream")
+        session = wait_for(lambda: [one for one in client.sessions() if one.file_name == "Front door"])[0]
+        assert session.kind == "stream"
         kinds = ("window", "source.lost", "source.back")
         with client.socket(session.id, listen=True, after="start", events=kinds, timeout=60) as socket:
             windows, told = list[WindowHeard](), list[SourceLost | SourceBack]()
@@ -41,11 +43,17 @@ def test_source_as_the_service_shows_it(service: ServiceProcess, tmp_path: Path)
                         windows.append(event)
                         if len(windows) == 3:
                             served.kill(camera)
+                            # The barn is away from the start, so its session begins with that.
+                            (alarm,) = wait_for(lambda: list(client.alarms()))
+                            assert (alarm.source, alarm.what) == ("Barn", "source.lost")
+                            barn.dead = False
                         elif len(told) == 2:
                             break
                     case SourceLost() | SourceBack():
                         told.append(event)
                         camera.dead = False
+        with client.socket(alarm.session_id, listen=True, after="start", events=kinds, timeout=60) as socket:
+            assert [next(iter(socket)).kind for _ in range(3)] == ["source.lost", "source.back", "window"]
         agent.stop()
 
     lost, back = told

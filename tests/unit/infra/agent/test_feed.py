@@ -24,7 +24,7 @@ from tests.waiting import until
 
 SOURCE = Source("barn", url="rtsp://a/b", labels={"site": "farm"}, sensitivity=1)
 #: Noon of a local day, ms.
-NOON = round(time.mktime((2026, 11, 30, 12, 0, 0, 0, 0, -1)) * 1000)
+NOON = round(time.mktime((2025, 11, 30, 12, 0, 0, 0, 0, -1)) * 1000)
 
 
 class Service:
@@ -36,6 +36,8 @@ class Service:
         self.gone: set[str] = set()
         #: Capture times, before the block with this number, and notes.
         self.told: list[tuple[object, ...]] = []
+        #: Number of chunks before each note, by session.
+        self.notes: list[tuple[str, int, str]] = []
         self.refusal: Exception | None = None
         self.refusals = 0
         self.stores = 10**9
@@ -50,6 +52,7 @@ class Service:
         if isinstance(session, SessionOptions):
             self.options.append(session)
             session_id = f"s{len(self.options)}"
+            self.gone.discard(session_id)
             self.sessions[session_id] = []
         elif session in self.gone:
             raise SessionNotFound(404, "no such session")
@@ -82,6 +85,9 @@ class Socket:
         self._service.sessions[self.session_id].append(int.from_bytes(data[:2], "little"))
 
     async def source(self, event: str, reason: str | None, at: datetime, spooled: bool) -> None:
+        if self.session_id in self._service.gone:
+            raise SessionNotFound(404, "expired")
+        self._service.notes.append((self.session_id, self.next_chunk, event))
         self._service.told.append((event, reason, round(at.timestamp() * 1000), spooled))
 
     async def close(self) -> None:
@@ -150,8 +156,8 @@ def test_capture_times_are_told_when_they_do_not_follow(tmp_path: Path) -> None:
         (1, NOON + 500, False),
         (2, NOON + 1000, False),
         (3, NOON + 3000, False),
-        ("source.lost", "it cut the connection", NOON + 7, False),
-        ("source.back", None, NOON + 9000, False),
+        ("source.lost", "it cut the connection", NOON + 7, True),
+        ("source.back", None, NOON + 9000, True),
         (0, NOON + 9000, False),
     ]
     assert [line["reason"] for line in lines] == ["the capture time is off"]
@@ -216,6 +222,47 @@ def test_an_error_is_said_once_and_tried_again(tmp_path: Path) -> None:
     assert service.sessions == {"s1": list(range(10))}
 
 
+def test_a_source_that_was_never_heard_has_a_session(tmp_path: Path) -> None:
+    at = round(time.time() * 1000)
+
+    async def play(spool: Spool, service: Service) -> None:
+        service.refusal = WrongKey(401, "no such key")
+        spool.note(Note("source.lost", at, "no route to host"))
+        await until(lambda: service.refusals >= 3)
+        service.refusal = None
+        await until(lambda: spool.due is None)
+        assert service.sessions == {"s1": []}
+        spool.note(Note("source.back", at + 9000))
+        spool.push(at + 9000, bytes(16))
+        await until(lambda: spool.first == spool.end)
+
+    service = run(tmp_path, play)
+    assert service.notes == [("s1", 0, "source.lost"), ("s1", 0, "source.back")]
+    assert service.told[0] == ("source.lost", "no route to host", at, False)
+    assert service.sessions == {"s1": [0]}
+
+
+def test_a_note_opens_no_second_session(tmp_path: Path) -> None:
+    async def lost(spool: Spool, service: Service) -> None:
+        spool.note(Note("source.lost", NOON))
+        await until(lambda: len(service.notes) == 1)
+        assert spool.state.day == "2025-11-30"
+
+    async def play(spool: Spool, service: Service) -> None:
+        # The agent was killed, and the session has expired since.
+        service.gone.add("s1")
+        await until(lambda: not spool.state.session)
+        await asyncio.sleep(0.1)
+        assert not service.options
+        spool.note(Note("source.back", NOON + 3_600_000))
+        push(spool, 0, 1)
+        await until(lambda: spool.first == spool.end)
+
+    run(tmp_path, lost)
+    service = run(tmp_path, play)
+    assert service.notes == [("s1", 0, "source.back")]
+
+
 def over_a_socket(directory: Path, play: Callable[[Spool, Sink], Any]) -> list[list[int]]:
     """Run a feed with the real client, which keeps what is not acknowledged; return the blocks of each session."""
 
@@ -238,7 +285,7 @@ def test_a_new_day_is_a_new_session_that_begins_with_the_last_window(tmp_path: P
         push(spool, 0, 10)
         push(spool, 10, 10, NOON + 24 * 3600 * 1000)
         await until(lambda: spool.end == spool.first == 20, 10)
-        assert spool.state.day == "2026-12-01"
+        assert spool.state.day == "2025-12-01"
 
     assert over_a_socket(tmp_path, play) == [list(range(10)), list(range(8, 20))]
 

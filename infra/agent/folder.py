@@ -73,6 +73,8 @@ class Folder:
             except msgspec.MsgspecError:
                 raise Unfit(f"{self._path} is damaged: remove it, and every file of the folder is sent again") from None
         self._seen: set[_File] = set()
+        #: Files that could not be read, which the log says once.
+        self._unreadable: set[_File] = set()
         self._said = ""
 
     async def run(self) -> None:
@@ -102,15 +104,24 @@ class Folder:
     async def _look(self) -> None:
         from earshot_client import RequestRefused
 
-        found = set(await asyncio.to_thread(lambda: list(self._files())))
-        now = time.time()
-        rested = [one for one in found & self._seen - self._state.sent if now - one.changed_ns / 1e9 > REST_SECONDS]
-        self._seen = found
-        if gone := self._state.sent - found:
-            self._state.sent -= gone
+        found = await asyncio.to_thread(lambda: dict(self._files()))
+        now, files = time.time(), set(found)
+        rested = [one for one in files & self._seen - self._state.sent if now - one.changed_ns / 1e9 > REST_SECONDS]
+        self._seen = files
+        if files:  # Without one, its disk may be away.
+            self._state.sent &= files
+            self._unreadable &= files
         for file in sorted(rested, key=lambda one: one.changed_ns):
             try:
-                await self._send(file)
+                opened = await asyncio.to_thread(_open, found[file])
+            except OSError as error:  # The others go on.
+                if file not in self._unreadable:
+                    log.error("file not read", source=self._source.name, file=file.name, reason=error.strerror)
+                self._unreadable.add(file)
+                continue
+            try:
+                with opened:
+                    await self._send(file, opened)
                 log.info("file sent", source=self._source.name, file=file.name, bytes=file.size)
             except RequestRefused as error:
                 if error.status not in FILE_FAULTS:
@@ -119,35 +130,35 @@ class Folder:
             self._state.sent.add(file)
             self._save("")
 
-    def _files(self) -> Iterator[_File]:
+    def _files(self) -> Iterator[tuple[_File, Path]]:
         for path in self._folder.iterdir():
             with suppress(FileNotFoundError):
                 status = path.lstat()
                 if stat.S_ISREG(status.st_mode) and not path.name.startswith(".") and status.st_size:
-                    yield _File(path.name, status.st_size, status.st_mtime_ns)
+                    name = os.fsencode(path.name).decode(errors="backslashreplace")
+                    yield _File(name, status.st_size, status.st_mtime_ns), path
 
-    async def _send(self, file: _File) -> None:
+    async def _send(self, file: _File, opened: BinaryIO) -> None:
         from earshot_client import Sensitivity, SessionOptions
 
         source = self._source
-        with await asyncio.to_thread(_open, self._folder / file.name) as opened:
-            options = SessionOptions(
-                "file",
-                CONTENT_TYPE,
-                Sensitivity(source.sensitivity or 0),
-                file.size,
-                file_name=source.name,
-                metadata={**source.labels, "file": file.name},
-                model=source.model,
-            )
-            session = await self._client.create_session(options)
-            self._save(session.id)
-            number, left = session.chunk_sequence, file.size
-            while chunk := await asyncio.to_thread(opened.read, min(left, CHUNK)):
-                number = await self._client.put_chunk(session.id, number, chunk)
-                left -= len(chunk)
-            if left:  # It has become shorter.
-                await self._client.seal_session(session.id)
+        options = SessionOptions(
+            "file",
+            CONTENT_TYPE,
+            Sensitivity(source.sensitivity or 0),
+            file.size,
+            file_name=source.name,
+            metadata={**source.labels, "file": file.name},
+            model=source.model,
+        )
+        session = await self._client.create_session(options)
+        self._save(session.id)
+        number, left = session.chunk_sequence, file.size
+        while chunk := await asyncio.to_thread(opened.read, min(left, CHUNK)):
+            number = await self._client.put_chunk(session.id, number, chunk)
+            left -= len(chunk)
+        if left:  # It has become shorter.
+            await self._client.seal_session(session.id)
 
     def _save(self, session: str) -> None:
         self._state.session = session

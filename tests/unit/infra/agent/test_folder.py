@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import cast
+from typing import BinaryIO, cast
 
 import pytest
 from structlog.testing import capture_logs
@@ -145,6 +145,56 @@ def test_file_that_the_service_never_takes_holds_no_other(tmp_path: Path) -> Non
         run(tmp_path, service, play)
     assert service.files() == {"b.wav": b"abc"}
     assert [(line["event"], line["file"]) for line in lines] == [("file refused", "a.wav"), ("file sent", "b.wav")]
+
+
+def test_file_that_cannot_be_read_holds_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    service, really = Service(), folder._open
+
+    def opened(path: Path) -> BinaryIO:
+        if path.name == "a.wav":
+            raise PermissionError(13, "Permission denied")
+        return really(path)
+
+    monkeypatch.setattr(folder, "_open", opened)
+
+    async def play(files: Path) -> None:
+        rested(files / "a.wav", b"abc")
+        await asyncio.sleep(0.3)
+        rested(files / "b.wav", b"abc")
+        await until(lambda: service.bytes)
+
+    with capture_logs() as lines:
+        run(tmp_path, service, play)
+    assert service.files() == {"b.wav": b"abc"}
+    assert [(line["event"], line["file"]) for line in lines] == [("file not read", "a.wav"), ("file sent", "b.wav")]
+
+
+def test_name_that_is_no_text_is_sent(tmp_path: Path) -> None:
+    service = Service()
+
+    async def play(files: Path) -> None:
+        rested(files / os.fsdecode(b"caf\xe9.wav"), b"abc")
+        await until(lambda: service.bytes)
+
+    run(tmp_path, service, play)
+    assert service.files() == {"caf\\xe9.wav": b"abc"}
+
+
+def test_folder_whose_disk_was_away_is_not_sent_again(tmp_path: Path) -> None:
+    service = Service()
+
+    async def play(files: Path) -> None:
+        rested(files / "a.wav", b"abc")
+        await until(lambda: service.bytes)
+        (files / "a.wav").rename(tmp_path / "away.wav")
+        await asyncio.sleep(0.2)
+        (tmp_path / "away.wav").rename(files / "a.wav")
+        rested(files / "b.wav", b"abc")
+        await until(lambda: len(service.bytes) == 2)
+
+    run(tmp_path, service, play)
+    assert service.files() == {"a.wav": b"abc", "b.wav": b"abc"}
+    assert len(service.bytes) == 2
 
 
 def test_folder_that_does_not_exist_is_said_once(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def _resolve(url: str) -> None:
     host = urlsplit(url).hostname or ""
     try:
         socket.getaddrinfo(host, None)
-    except OSError:
+    except (OSError, UnicodeError):  # The latter of labels that are empty or too long.
         raise Fault(f"unknown host {host}") from None
 
 

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
+from msgspec import Meta
 
 from infra.disk import sync
 
 RATE: Final = 16000
 COMMENT: Final = "earshot_blocks"
 
+#: A Unix time (ms) that calendars have.
+Time = Annotated[int, Meta(ge=-62_135_596_800_000, lt=253_402_300_800_000)]
+
 
 class Note(msgspec.Struct, frozen=True, array_like=True):
     """Something that happened to a source, and when (Unix time, ms)."""
 
     event: Literal["source.lost", "source.back", "source.silent"]
-    at_ms: int
+    at_ms: Time
     reason: str = ""
 
 
@@ -31,7 +35,7 @@ class Block(msgspec.Struct, frozen=True):
     late: bool = False
 
 
-_decode: Final = msgspec.json.Decoder(list[tuple[int, int, tuple[Note, ...]]]).decode
+_decode: Final = msgspec.json.Decoder(list[tuple[Time, int, tuple[Note, ...]]]).decode
 
 
 def write(path: Path, blocks: Sequence[Block]) -> int:
@@ -45,16 +49,20 @@ def write(path: Path, blocks: Sequence[Block]) -> int:
 
     fresh = path.with_suffix(".new")
     parts = [(block.at_ms, len(block.data) // 2, block.notes) for block in blocks]
-    with av.open(str(fresh), "w", format="flac") as file:
-        file.metadata[COMMENT] = msgspec.json.encode(parts).decode()
-        stream = file.add_stream("flac", rate=RATE, layout="mono", format="s16")
-        samples = np.frombuffer(b"".join(block.data for block in blocks), "<i2")
-        frame = av.AudioFrame.from_ndarray(samples[None, :], format="s16", layout="mono")
-        frame.sample_rate = RATE
-        file.mux(stream.encode(frame))
-        file.mux(stream.encode(None))
-    sync(fresh)
-    fresh.replace(path)
+    try:
+        with av.open(str(fresh), "w", format="flac") as file:
+            file.metadata[COMMENT] = msgspec.json.encode(parts).decode()
+            stream = file.add_stream("flac", rate=RATE, layout="mono", format="s16")
+            samples = np.frombuffer(b"".join(block.data for block in blocks), "<i2")
+            frame = av.AudioFrame.from_ndarray(samples[None, :], format="s16", layout="mono")
+            frame.sample_rate = RATE
+            file.mux(stream.encode(frame))
+            file.mux(stream.encode(None))
+        sync(fresh)
+        fresh.replace(path)
+    except OSError:
+        fresh.unlink(missing_ok=True)  # The disk may be full.
+        raise
     return path.stat().st_size
 
 
@@ -71,7 +79,7 @@ def read(path: Path) -> list[Block]:
         with av.open(str(path)) as file:
             parts = _decode(file.metadata[COMMENT])
             data = b"".join(bytes(frame.planes[0])[: frame.samples * 2] for frame in file.decode(audio=0))
-    except (av.error.InvalidDataError, KeyError, msgspec.MsgspecError):
+    except (av.error.InvalidDataError, av.error.EOFError, LookupError, msgspec.MsgspecError):
         raise ValueError("it is damaged") from None
     blocks, at = [], 0
     for at_ms, samples, notes in parts:

@@ -10,6 +10,7 @@ import stat
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
@@ -118,10 +119,10 @@ def read(path: Path, environment: Mapping[str, str] = os.environ) -> Sources:
         raise Unfit(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise Unfit(f"{path} is not UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
-        raise Unfit(f"{path}: {error}") from None
     except msgspec.ValidationError as error:
         raise Unfit(f"{path}: {_sentence(error)}") from None
+    except (ValueError, RecursionError) as error:
+        raise Unfit(f"{path}: {error}") from None
     if len(parsed.sources) > MOST_SOURCES:
         raise Unfit(f"{path} has {len(parsed.sources)} sources; an agent takes at most {MOST_SOURCES}")
     if not parsed.sources:
@@ -132,13 +133,12 @@ def read(path: Path, environment: Mapping[str, str] = os.environ) -> Sources:
         raise Unfit(f"{path} has {uses} sources named {name!r}: give each its own name")
     if stat.S_IMODE(mode) & 0o077 and any(True for one in sources for _ in one.secrets()):
         raise Unfit(f"{path} holds passwords, and other users may read it: run chmod 600 {shlex.quote(str(path))}")
-    if not parsed.spool_gigabytes > 0:
-        raise Unfit(f"{path}: spool_gigabytes must be above 0")
-    folder = path.absolute().parent
+    if not 0 < parsed.spool_gigabytes < float("inf"):
+        raise Unfit(f"{path}: spool_gigabytes must be a number above 0")
     return Sources(
         _service(parsed.url, path, environment),
         _key(parsed.key_file, path, environment),
-        folder / Path(parsed.spool).expanduser(),
+        _place(parsed.spool, path),
         int(parsed.spool_gigabytes * GIGABYTE),
         {one.name: one for one in sources},
     )
@@ -173,9 +173,19 @@ def _checked(source: Source, defaults: _Defaults, path: Path) -> Source:
     labels = {**defaults.labels, **source.labels}
     if len(msgspec.json.encode(labels)) > LABEL_BYTES:
         raise Unfit(f"{where}: its labels have more than {LABEL_BYTES} bytes")
-    folder = source.folder and str(path.absolute().parent / Path(source.folder).expanduser())
+    if not (source.microphone or "").isprintable():
+        raise Unfit(f"{where}: the name of the microphone must be printable")
+    folder = source.folder and str(_place(source.folder, path))
     changes: dict[str, Any] = {"folder": folder, "labels": labels, "sensitivity": sensitivity}
     return msgspec.structs.replace(source, **changes, model=source.model or defaults.model)
+
+
+def _place(name: str, path: Path) -> Path:
+    """Return where a path in the file leads; raise Unfit if nowhere."""
+    with suppress(RuntimeError):  # There is no such user.
+        if "\0" not in name:
+            return path.absolute().parent / Path(name).expanduser()
+    raise Unfit(f"{path}: {name!r} is no path")
 
 
 def _check_url(url: str, where: str) -> None:
@@ -199,7 +209,7 @@ def _service(url: str | None, path: Path, environment: Mapping[str, str]) -> str
 
 def _key(file: str | None, path: Path, environment: Mapping[str, str]) -> str:
     if file is not None:
-        return read_secret("project_key_file", path.absolute().parent / Path(file).expanduser())
+        return read_secret("project_key_file", _place(file, path))
     if found := secret("project_key", environment):
         return found
     raise Unfit(f"{path}: no project key: set key_file to a file that holds it, or EARSHOT_PROJECT_KEY")

@@ -81,6 +81,7 @@ def test_why_a_source_cannot_be_heard(served: Cameras, monkeypatch: pytest.Monke
     assert why(Source("x", url=right.replace("s3cret", "s3cret2"))) == "wrong user name or password"
     assert why(Source("x", url=right.replace("locked", "none"))).startswith("there is no such stream")
     assert why(Source("x", url="rtsp://u:s3cret@no-such-host.invalid/a")) == "unknown host no-such-host.invalid"
+    assert why(Source("x", url="rtsp://u:s3cret@a..b/a")) == "unknown host a..b"
     refused = why(Source("x", url=f"rtsp://u:s3cret@127.0.0.1:{nowhere}/a"))
     assert refused == f"nothing listens at rtsp://127.0.0.1:{nowhere}"
     mute = served.add("mute", Camera(audio=False))

@@ -188,6 +188,26 @@ def test_damaged_file_is_reported_and_the_rest_goes_on(tmp_path: Path) -> None:
     assert [line["reason"] for line in lines] == ["it is damaged"]
 
 
+def test_file_that_ends_early_or_has_impossible_times_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "a.flac"
+    flac.write(path, [Block(1_700_000_000_000, pcm(7))])
+    whole = path.read_bytes()
+    for damaged in (*(whole[:size] for size in range(0, len(whole), 11)), whole.replace(b"[[170", b"[[970000")):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match="damaged"):
+            flac.read(path)
+
+
+def test_file_that_was_not_written_takes_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(flac, "sync", full)
+    with pytest.raises(OSError, match="No space"):
+        flac.write(tmp_path / "a.flac", [Block(0, pcm(7))])
+    assert not list(tmp_path.iterdir())
+
+
 def test_missing_file_closes_up(tmp_path: Path) -> None:
     async def scenario() -> None:
         await filled(tmp_path, 40).settle(every=True)

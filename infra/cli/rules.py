@@ -10,6 +10,7 @@ import typer
 from infra.cli import remote
 from infra.cli.alarms import found_row
 from infra.cli.output import AsJson, Row, Yes, confirm, show, show_all
+from topics.alarms.rules import unused
 from topics.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -20,16 +21,21 @@ When = Annotated[
     str | None, typer.Option(help="heard (by default), absent (none of the tags is heard), loud or source.")
 ]
 Tags = Annotated[
-    list[str] | None, typer.Option("--tag", help="A tag, an own sound or a class of tags; may be repeated.")
+    list[str] | None,
+    typer.Option("--tag", help="For heard and absent: a tag, own sound or class; may be repeated."),
 ]
-Probability = Annotated[float | None, typer.Option(help="From which a tag counts as heard; by default 0.5.")]
-Level = Annotated[float | None, typer.Option(help="Level in dBFS from which it is loud.")]
+Probability = Annotated[
+    float | None, typer.Option(help="For heard and absent: from which a tag is heard; by default 0.5.")
+]
+Level = Annotated[float | None, typer.Option(help="For loud, and for heard if both must hold: level in dBFS.")]
 Events = Annotated[
     list[str] | None,
     typer.Option("--event", help="For source: source.lost, source.back or source.silent; may be repeated."),
 ]
-Duration = Annotated[float | None, typer.Option(help="For how many seconds it must hold.")]
-Gap = Annotated[float | None, typer.Option(help="Pauses of up to so many seconds do not end it; by default 2.")]
+Duration = Annotated[float | None, typer.Option(help="For how many seconds it must hold; not for source.")]
+Gap = Annotated[
+    float | None, typer.Option(help="For heard and loud: seconds of pauses that do not end it; by default 2.")
+]
 Source = Annotated[str | None, typer.Option(help='Name of the stream; "" for all.')]
 Labels = Annotated[
     list[str] | None,
@@ -113,10 +119,12 @@ def change(
     key_file: remote.KeyFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change a rule; what no option names stays."""
+    """Change a rule; what no option names stays, unless --when makes it another kind, which does not use it."""
     plain = _given(when, tags, probability, level, events, duration, gap, source, first_of_day, cooldown, enabled)
     if new_name is not None:
         plain["name"] = new_name
+    if when is not None:
+        plain = {**unused(when), **plain}
     with remote.connected(url, key_file) as client:
         known = client.destinations()
         rule = _with(_named(client, name), plain, labels, during, zone, to, known)

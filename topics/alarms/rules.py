@@ -1,7 +1,9 @@
 """What makes an alarm: the rule of a project."""
 
+from collections.abc import Collection, Mapping
 from datetime import time
-from typing import Annotated, Final, Literal
+from functools import lru_cache
+from typing import Annotated, Any, Final, Literal
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -16,6 +18,14 @@ MOST_DESTINATIONS: Final = 20
 MOST_LABEL_CHARACTERS: Final = 4096
 #: Alarms of one rule in a session for each minute of audio; the next alarm counts those left out.
 MOST_A_MINUTE: Final = 60
+
+#: Fields that only some kinds of rules use.
+_USED: Final[Mapping[str, Collection[str]]] = {
+    "heard": ("tags", "probability", "level", "duration", "gap"),
+    "absent": ("tags", "probability", "duration"),
+    "loud": ("level", "duration", "gap"),
+    "source": ("events",),
+}
 
 Name = Annotated[str, Meta(min_length=1, max_length=60)]
 Seconds = Annotated[float, Meta(ge=0, le=86_400)]
@@ -45,15 +55,24 @@ class AlarmRule(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
     when: Annotated[
         Literal["heard", "absent", "loud", "source"],
         Meta(
-            description="One of the tags is heard; none of them is; the level is high; something happens to a source."
+            description="One of the tags is heard; none of them is; the level is high; something happens to a source. "
+            "Fields for other kinds of rules are refused."
         ),
     ] = "heard"
-    tags: Annotated[tuple[str, ...], Meta(max_length=64, description="Tags, own sounds, or classes.")] = ()
-    probability: Annotated[float, Meta(ge=0.01, le=0.9999, description="From which a tag counts as heard.")] = 0.5
-    level: Annotated[float | None, Meta(description="dBFS (RMS of a window); with `heard` both must hold.")] = None
+    tags: Annotated[
+        tuple[str, ...], Meta(max_length=64, description="Tags, own sounds, or classes. For `heard` and `absent`.")
+    ] = ()
+    probability: Annotated[
+        float, Meta(ge=0.01, le=0.9999, description="From which a tag counts as heard. For `heard` and `absent`.")
+    ] = 0.5
+    level: Annotated[
+        float | None, Meta(description="dBFS (RMS of a window). For `loud`, and for `heard` if both must hold.")
+    ] = None
     events: Annotated[tuple[SourceEvent, ...], Meta(description="For `source`.")] = ()
-    duration: Annotated[Seconds, Meta(description="For how many seconds it must hold.")] = 0.0
-    gap: Annotated[float, Meta(ge=0, le=60, description="Pauses of up to so many seconds do not end it.")] = 2.0
+    duration: Annotated[Seconds, Meta(description="For how many seconds it must hold. Not for `source`.")] = 0.0
+    gap: Annotated[
+        float, Meta(ge=0, le=60, description="Pauses of up to so many seconds do not end it. For `heard` and `loud`.")
+    ] = 2.0
     source: Annotated[
         Annotated[str, Meta(max_length=200)] | None, Meta(description="Name of the stream; null for all.")
     ] = None
@@ -73,8 +92,18 @@ class AlarmRule(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
             raise ValueError("a rule for 'absent' needs a duration")
         if sum(map(len, (*self.labels, *self.labels.values()))) > MOST_LABEL_CHARACTERS:
             raise ValueError(f"labels: have more than {MOST_LABEL_CHARACTERS} characters")
-        if (self.when == "source") != bool(self.events):
-            raise ValueError("events belong to rules for 'source', which need some")
+        if self.when == "source" and not self.events:
+            raise ValueError("a rule for 'source' needs events")
+        for field, default in unused(self.when).items():
+            if getattr(self, field) != default:
+                raise ValueError(f"{field}: a rule for {self.when!r} takes none")
+
+
+@lru_cache
+def unused(when: str) -> Mapping[str, Any]:
+    """Return the fields that a kind of rule does not use, each with its default."""
+    others = {field for used in _USED.values() for field in used} - {*_USED.get(when, ())}
+    return {field.name: field.default for field in msgspec.structs.fields(AlarmRule) if field.name in others}
 
 
 class StoredRule(msgspec.Struct, frozen=True):

@@ -30,12 +30,12 @@ class AlarmRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         name: unique in the project.
         when: `heard` (one of the tags is), `absent` (none of them is), `loud`, or `source` (something happens to it).
-        tags: tags of the model, own sounds, and classes of tags.
-        probability: from which a tag counts as heard, 0.01 to 0.9999.
+        tags: tags of the model, own sounds, and classes of tags; for `heard` and `absent`.
+        probability: from which a tag counts as heard, 0.01 to 0.9999; for `heard` and `absent`.
         level: dBFS; for `loud`, and for `heard` if both must hold.
-        events: `source.lost`, `source.back`, `source.silent`.
-        duration: seconds for which it must hold.
-        gap: pauses of up to so many seconds do not end it.
+        events: `source.lost`, `source.back`, `source.silent`; for `source`.
+        duration: seconds for which it must hold; not for `source`.
+        gap: pauses of up to so many seconds do not end it; for `heard` and `loud`.
         source: name of the stream; None for all.
         labels: metadata that the stream must have.
         during: part of the day; None for all of it.

@@ -7,6 +7,8 @@ import { Problem, Table, some, useLoaded } from "./parts.js";
 const DAY = 86_400_000;
 const ZONE = new Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
 const WHENS = { heard: "a sound is heard", absent: "a sound is not heard", loud: "it is loud", source: "something happens to the source" };
+/** Fields that only some kinds of rules use. */
+const USED = { heard: ["tags", "probability", "level", "duration", "gap"], absent: ["tags", "probability", "duration"], loud: ["level", "duration", "gap"], source: ["events"] };
 const EVENTS = { "source.lost": "it is lost", "source.back": "it is back", "source.silent": "it sends silence" };
 /** A rule as it begins. */
 export const EMPTY = { id: "", name: "", when: "heard", tags: [], probability: 0.5, level: null, events: [], duration: 0, gap: 2, source: null, labels: {}, during: null, first_of_day: false, cooldown: 60, destinations: [], enabled: true };
@@ -22,8 +24,9 @@ export function RuleForm({ rule, destinations, sources, onDone, onCancel }) {
   const [trying, setTrying] = useState(null);
   const known = useLoaded(names, []);
   const change = (fields) => set((before) => ({ ...before, ...fields }));
-  const sounds = now.when === "heard" || now.when === "absent";
-  const body = () => ({ ...bodyOf(now), tags: sounds ? now.tags : [], events: now.when === "source" ? now.events : [], level: ["heard", "loud"].includes(now.when) ? now.level : null });
+  const uses = (field) => USED[now.when].includes(field);
+  const unused = Object.values(USED).flat().filter((field) => !uses(field));
+  const body = () => ({ ...bodyOf(now), ...Object.fromEntries(unused.map((field) => [field, EMPTY[field]])) });
   const save = async (event) => {
     event.preventDefault();
     setError(null);
@@ -40,12 +43,12 @@ export function RuleForm({ rule, destinations, sources, onDone, onCancel }) {
   return html`<form class="card" onSubmit=${save} aria-label=${rule.id ? `Change ${rule.name}` : "New rule"}>
     <p class="filters"><label>Name <input required maxlength="60" value=${now.name} placeholder="smoke alarm" onInput=${(event) => change({ name: event.target.value })} /></label>
       <label>Alarm if <select value=${now.when} onChange=${(event) => change({ when: event.target.value })}>${Object.entries(WHENS).map(([name, words]) => html`<option value=${name}>${words}</option>`)}</select></label></p>
-    ${sounds ? html`<${Tags} tags=${now.tags} known=${known.value ?? []} onChange=${(tags) => change({ tags })} />` : null}
-    ${now.when === "source" ? html`<fieldset class="services"><legend>Alarm if</legend>${Object.entries(EVENTS).map(([name, words]) => listed("events", name, words))}</fieldset>` : null}
+    ${uses("tags") ? html`<${Tags} tags=${now.tags} known=${known.value ?? []} onChange=${(tags) => change({ tags })} />` : null}
+    ${uses("events") ? html`<fieldset class="services"><legend>Alarm if</legend>${Object.entries(EVENTS).map(([name, words]) => listed("events", name, words))}</fieldset>` : null}
     <p class="filters">
-      ${sounds ? html`<${Amount} label="From, percent" value=${Number((100 * now.probability).toFixed(2))} min="1" max="99.99" step="any" onInput=${(value) => change({ probability: value / 100 })} />` : null}
+      ${uses("probability") ? html`<${Amount} label="From, percent" value=${Number((100 * now.probability).toFixed(2))} min="1" max="99.99" step="any" onInput=${(value) => change({ probability: value / 100 })} />` : null}
       ${now.when === "loud" ? html`<${Amount} label="From, dBFS" value=${now.level ?? ""} min="-100" max="0" onInput=${(level) => change({ level })} />` : null}
-      ${now.when === "source" ? null : html`<${Amount} label="For, seconds" value=${now.duration} min="0" max="86400" step="any" onInput=${(duration) => change({ duration })} />`}
+      ${uses("duration") ? html`<${Amount} label="For, seconds" value=${now.duration} min="0" max="86400" step="any" onInput=${(duration) => change({ duration })} />` : null}
       <${Amount} label="Pause after an alarm, seconds" value=${now.cooldown} min="0" max="86400" step="any" onInput=${(cooldown) => change({ cooldown })} /></p>
     <p class="filters"><label>Source <input list="rule-sources" maxlength="200" value=${now.source ?? ""} placeholder="all" onInput=${(event) => change({ source: event.target.value || null })} /></label>
       <datalist id="rule-sources">${streams.map((name) => html`<option value=${name}></option>`)}</datalist>

@@ -17,6 +17,7 @@ RULES = "/api/v1/alarm_rules"
 DESTINATIONS = "/api/v1/destinations"
 ALARMS = "/api/v1/alarms"
 DOGS = {"name": "dogs", "tags": [TAGS[0]]}
+LOST = {"when": "source", "events": ["source.lost"], "tags": []}
 HOOK = {"name": "hook", "kind": "webhook", "url": "https://example.org/hook"}
 PHONE = {"name": "phone", "kind": "ntfy", "url": "https://ntfy.sh/x", "user": "me", "password": "hidden"}
 
@@ -66,6 +67,14 @@ def test_project_deleted_meanwhile_gets_neither_rule_nor_destination(house: Hous
         ({"tags": ["Dog_barks"]}, "tags: 'Dog_barks' is no tag, own sound or class; the nearest one is 'Dog_bark'"),
         ({"tags": []}, "a rule for 'heard' needs tags"),
         ({"probability": 2}, "probability"),
+        ({"when": "absent", "duration": 5, "gap": 0}, "gap: a rule for 'absent' takes none"),
+        ({"when": "absent", "duration": 5, "level": -20}, "level: a rule for 'absent' takes none"),
+        ({"when": "loud", "level": -20}, "tags: a rule for 'loud' takes none"),
+        ({"when": "loud", "level": -20, "tags": [], "probability": 0.9}, "probability: a rule for 'loud' takes none"),
+        ({"when": "source", "tags": []}, "a rule for 'source' needs events"),
+        ({**LOST, "duration": 5}, "duration: a rule for 'source' takes none"),
+        ({**LOST, "gap": 3}, "gap: a rule for 'source' takes none"),
+        ({"events": ["source.lost"]}, "events: a rule for 'heard' takes none"),
         ({"during": {"begins": "22:00", "ends": "06:00", "zone": "Europe/Atlantis"}}, "no time zone 'Europe/Atlantis'"),
         ({"during": {"begins": "22:00\n", "ends": "06:00"}}, "matching regex"),
         ({"labels": {"floor": 4096 * "1"}}, "labels: have more than 4096 characters"),

@@ -65,7 +65,7 @@ def test_trial_makes_the_alarms_of_the_day(
     [
         (DAY, {"level": -20}, "levels are not stored"),
         (DAY, {"when": "loud", "level": -20, "tags": []}, "levels are not stored"),
-        (DAY, {"when": "source", "events": ["source.lost"], "tags": []}, "what happened to sources"),
+        (DAY, {"when": "source", "events": ["source.lost"], "tags": [], "gap": 2}, "what happened to sources"),
         (DAY, {"tags": ["Dog"]}, "the nearest one is 'Dog_bark'"),
         ({"day": "yesterday"}, {}, "day"),
         ({"offset_minutes": "x"}, {}, "offset_minutes"),

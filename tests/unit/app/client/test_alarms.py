@@ -20,6 +20,7 @@ from tests.unit.app.sessions.test_live import put
 from topics.alarms.alarms import Delivery
 
 DOGS = sdk.AlarmRule(name="dogs", tags=(TAGS[0],), during=sdk.TimeOfDay("22:00", "06:00"))
+LOST = ("--when", "source", "--event", "source.lost")
 HOOK = sdk.Destination(name="hook", kind="webhook", url="https://example.org/hook")
 PHONE = sdk.Destination(name="phone", kind="ntfy", url="https://ntfy.sh/x", options={"priority": "5"})
 
@@ -127,12 +128,15 @@ def test_rule_of_the_issue_by_command(alarms: Callable[..., Any], house: House) 
     for words, said in (
         (("rules", "add", "x", "--tag", TAGS[0], "--to", "fax"), "no such destination; there are phone"),
         (("rules", "add", "x", "--label", "floor"), "not NAME=VALUE"),
+        (("rules", "add", "x", *LOST, "--duration", 5), "duration: a rule for 'source' takes none"),
         (("rules", "test", "cats"), "there is no rule 'cats'"),
         (("destinations", "add", "x", "https://x.org", "--option", "x"), "not NAME=VALUE"),
         (("destinations", "test", "fax"), "there is no destination 'fax'"),
         (("alarms", "--false", "x"), "not an alarm as `earshot alarms` lists them"),
     ):
         assert said in alarms(*words, code=1)
+    lost = alarms("rules", "change", "dogs", *LOST)
+    assert (lost["when"], lost["tags"], lost["duration"], lost["events"]) == ("source", "", 0.0, "source.lost")
     assert alarms("rules", "remove", "dogs", "--yes") == {"deleted": "dogs"}
     assert alarms("destinations", "remove", "phone", "--yes") == {"deleted": "phone"}
 

@@ -17,7 +17,7 @@ from streams.folding import draft
 from tests.unit.streams.sessions.world import BEGUN, MODEL, SESSION, TAGS, World, score
 from topics import keys
 from topics.alarms.alarms import Alarm, Delivery
-from topics.alarms.rules import AlarmRule, StoredRule
+from topics.alarms.rules import AlarmRule, StoredRule, unused
 from topics.errors import Damaged, RecordError, Unavailable
 from topics.ports.alarms import AlarmQuery
 from topics.service_time import Served
@@ -29,9 +29,8 @@ OTHER = "T" * 24
 
 
 def rule(tag: str = "Dog", id: str = "r", **options: Any) -> StoredRule:
-    return StoredRule(
-        id, "p", 1, AlarmRule(id, **{"tags": (tag,), "cooldown": 0, "gap": 0, "destinations": ("d1", "d2"), **options})
-    )
+    fields = {"tags": (tag,), "cooldown": 0, "gap": 0, "destinations": ("d1", "d2"), **options}
+    return StoredRule(id, "p", 1, AlarmRule(id, **{**fields, **unused(options.get("when", "heard"))}))
 
 
 def world_of(*rules: StoredRule, chunks: int = 40, opened: Opened = OPENED) -> World:

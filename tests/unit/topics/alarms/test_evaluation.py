@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from topics.alarms.alarms import Alarm, Delivery, message_id
 from topics.alarms.evaluation import Heard, Standing, Watch, Watched, evaluate, limit, needs_level
-from topics.alarms.rules import MOST_A_MINUTE, AlarmRule, StoredRule, TimeOfDay
+from topics.alarms.rules import MOST_A_MINUTE, AlarmRule, StoredRule, TimeOfDay, unused
 from topics.alarms.tags import check_tags, classes_of, expanded
 from topics.errors import BadRequest
 from topics.scores import probability
@@ -33,8 +33,9 @@ def stored(*rules: AlarmRule) -> list[StoredRule]:
 
 
 def rule(tags: str = "Dog", **options: Any) -> AlarmRule:
-    """Return a rule without a cooldown or pauses, for some tags."""
-    return AlarmRule("rule", **{"tags": tuple(tags.split()), "cooldown": 0, "gap": 0, **options})
+    """Return a rule without a cooldown or pauses, for some tags, and without the fields that it does not use."""
+    fields = {"tags": tuple(tags.split()), "cooldown": 0, "gap": 0, **options}
+    return AlarmRule("rule", **{**fields, **unused(options.get("when", "heard"))})
 
 
 def rows(*heard: str) -> bytes:

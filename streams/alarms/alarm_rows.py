@@ -109,6 +109,13 @@ class AlarmRows:
             if stale:
                 self._partition.write(dict.fromkeys(stale))
 
+    def waiting(self) -> Iterator[bytes]:
+        """Yield the entries of pending deliveries, to be counted at once."""
+        for destination, floor in self._floors.items():
+            lower = keys.alarm_due_key(destination, floor)
+            for key, _ in self._partition.scan(lower, above(lower[:-8])):
+                yield key
+
     def pending(self) -> Iterator[Sequence[Alarm]]:
         """Yield all alarms with pending deliveries, each once, and () for other entries; learn the destinations."""
         for key in self._keys(keys.ALARM_DUE + b"\x01", above(keys.ALARM_DUE)):

@@ -3,7 +3,7 @@
 import asyncio
 import heapq
 from collections.abc import Callable, Collection, Iterable, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Final, Protocol
 
 import msgspec
@@ -92,6 +92,9 @@ class AlarmOutbox:
         found = [due for store in self._all_serving() for due in store.alarms.due(until_ms, count, busy)]
         found.sort(key=lambda due: due[0])
         return list({(alarm.session, alarm.sequence): alarm for _, alarm in found}.values())
+
+    def waiting(self, most: int) -> int:
+        return len(list(islice(chain.from_iterable(store.alarms.waiting() for store in self._all_serving()), most)))
 
     def now_ms(self, session: str) -> int:
         return self._serving(session).partition.now_ms()

@@ -38,6 +38,8 @@ KINDS: Final = ("webhook", "ntfy", "mqtt", "removed")
 ENDS: Final = ("delivered", "retried", "failed")
 #: Seconds of an attempt of any kind: a broker may be slow at each of many messages.
 MOST_ATTEMPT_SECONDS: Final = 60.0
+#: Deliveries that the metric counts: so many keep the loop for 3 ms.
+MOST_COUNTED: Final = 10_000
 
 
 class Sender(Protocol):
@@ -110,9 +112,12 @@ class Deliverer:
             yield Reading("earshot_alarm_deliveries_total", help, count, {"kind": kind, "outcome": outcome})
         now_ms = self._now_ms()
         # Also those whose retry is not due yet; no schedule is longer.
-        oldest = now_ms
+        oldest, waiting = now_ms, 0
         with suppress(EarshotError):
+            waiting = self._outbox.waiting(MOST_COUNTED)
             oldest = min((one.made_at for one in self._outbox.due(now_ms + MOST_SECONDS * 1000, 1)), default=now_ms)
+        help = f"Deliveries of alarms that wait, for their first attempt or for another one; at most {MOST_COUNTED}."
+        yield Reading("earshot_alarm_deliveries_waiting", help, waiting)
         yield Reading(
             "earshot_alarm_oldest_seconds",
             "Age of the next alarm that is not delivered.",

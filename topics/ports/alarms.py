@@ -60,6 +60,9 @@ class Outbox(Protocol):
         cost nothing: the index has the destination before the time.
         """
 
+    def waiting(self, most: int) -> int:
+        """Return the number of pending deliveries, counted up to `most`."""
+
     def now_ms(self, session: str) -> int:
         """Return the log time of a session's partition."""
 

@@ -416,6 +416,7 @@ def test_partition_taken_over_announces_pending_alarms_once() -> None:
         await office.outbox.begin(office.world.store)
         assert sorted(one.sequence for one in office.told) == [0, *range(2, len(made))]
         assert sorted(one.sequence for one in office.outbox.due(2**50, 100)) == [0, *range(2, len(made))]
+        assert (office.outbox.waiting(100), office.outbox.waiting(3)) == (2 * len(made) - 3, 3)
         office.here = False
         await office.outbox.begin(office.world.store)
         assert len(office.told) == len(made) - 1

@@ -56,6 +56,9 @@ class FakeOutbox:
         self.most = max(self.most, len(found))
         return found
 
+    def waiting(self, most: int) -> int:
+        return min(most, self.states()["pending"])
+
     def now_ms(self, session: str) -> int:
         return self.now
 

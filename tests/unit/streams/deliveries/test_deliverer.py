@@ -288,4 +288,5 @@ async def test_metrics_count_attempts_and_the_oldest_alarm() -> None:
     assert found["earshot_alarm_deliveries_total", "webhook", "failed"] == 1
     assert found["earshot_alarm_deliveries_total", "mqtt", "failed"] == 0
     assert found["earshot_alarm_oldest_seconds",] == (scene.outbox.now - alarm().made_at) / 1000
-    assert len(found) == 13
+    assert found["earshot_alarm_deliveries_waiting",] == 1
+    assert len(found) == 14

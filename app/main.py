@@ -301,6 +301,7 @@ class _Edge:
             options=options,
             sessions=ports.sessions,
             jobs=ports.jobs,
+            alarms=ports.alarms,
             list=ProjectList("sessions", LISTED_STATES, ports.sessions, listed_session, self.cursors, self.forwarder),
             takeovers=self.takeovers,
             project_keys=self.project_keys,

@@ -32,13 +32,13 @@ from app.sessions.requests import (
 )
 from app.sessions.session_context import SessionContext
 from app.sessions.source import CAPTURED_AT, WARNING, captured_at, read_time
-from app.sessions.waiting import NO_SUCH_SESSION, SESSION, SESSION_KEY, allowed_session
+from app.sessions.waiting import NO_SUCH_SESSION, SESSION, SESSION_KEY, allowed_session, session_id
 from app.shared_descriptions import BROKEN, IDEMPOTENCY_KEY, PROJECT_KEY
 from app.windows import check_tags
 from topics import keys, media
 from topics.catalog import DEFAULT_CHUNK_LIMIT
 from topics.choices import SoundRule
-from topics.errors import BadRequest, TooLarge
+from topics.errors import BadRequest, NotFound, TooLarge
 from topics.folding import Arrival, Verdict
 from topics.geometry import SESSIONS, Geometry, seconds
 from topics.ports.directory import Principal
@@ -174,9 +174,14 @@ async def update_session(call: Call, context: SessionContext) -> Reply:
 async def delete_session(call: Call, context: SessionContext) -> Reply:
     """Delete a session.
 
-    It is no longer served. A session without a chunk for {session_idle_seconds} s is deleted too.
+    It is no longer served. A session without a chunk for {session_idle_seconds} s is deleted too, and its alarms stay
+    for a week. To delete them before that, delete the session nevertheless, which answers 404.
     """
-    session, _ = await allowed_session(call, context)
+    try:
+        session, _ = await allowed_session(call, context)
+    except NotFound:
+        await _delete_alarms(call, context)
+        raise
     return await _change_session(context, session, Deleted(next(context.commands)), "session deleted")
 
 
@@ -326,6 +331,15 @@ def check_metadata(field: str, metadata: dict[str, str]) -> None:
     size = sum(len(text.encode()) for entry in metadata.items() for text in entry)
     if size > METADATA_BYTES:
         raise BadRequest(f"{field}: holds {size} bytes of text, at most {METADATA_BYTES} are kept")
+
+
+async def _delete_alarms(call: Call, context: SessionContext) -> None:
+    """Delete the alarms of a session that has expired."""
+    session = session_id(call)
+    if (project := context.alarms.project_of(session)) is None:
+        return
+    if not context.options.sessions_need_key or (await context.project_keys.authenticate(call)).project == project:
+        await context.sessions.submit(session, Deleted(next(context.commands)))
 
 
 async def _change_session(context: SessionContext, session: str, command: SessionCommand, event: str) -> Reply:

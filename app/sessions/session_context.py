@@ -15,6 +15,7 @@ from app.sessions.activity_counter import ActivityCounter
 from app.sessions.rendering import EventRenderer
 from app.sessions.tokens import PageTokens
 from topics.geometry import Geometry
+from topics.ports.alarms import Alarms
 from topics.ports.directory import Principal
 from topics.ports.jobs import Jobs
 from topics.ports.sessions import Sessions, SessionView
@@ -27,6 +28,8 @@ class SessionContext(msgspec.Struct, frozen=True):
     sessions: Sessions
     #: For listeners to a project.
     jobs: Jobs
+    #: They outlive their sessions.
+    alarms: Alarms
     list: ProjectList[SessionView]
     takeovers: Takeovers
     project_keys: Authenticator[Principal]

@@ -83,6 +83,12 @@ class AlarmRows:
             if alarm is not None and key == _list_key(alarm):
                 yield alarm
 
+    def project_of(self, session: str) -> str | None:
+        """Return the project of a session's alarms, None if it has none that can be read."""
+        rows = self._partition.scan(keys.alarm_key(session, 0), above(keys.alarm_key(session)))
+        found = (self._of(key) for key, _ in rows)
+        return next((alarm.project for alarm in found if alarm is not None), None)
+
     def due(self, until_ms: int, count: int, busy: Collection[str]) -> Iterator[tuple[int, Alarm]]:
         """Yield the alarms that are due to each destination that is not busy, with the time; stale entries go."""
         ripe = [one for one, floor in self._floors.items() if floor <= until_ms and one not in busy]

@@ -114,6 +114,9 @@ class AlarmOutbox:
     def alarm(self, session: str, sequence: int) -> Alarm | None:
         return _read(self._for_reading(session), session, sequence)
 
+    def project_of(self, session: str) -> str | None:
+        return self._for_reading(session).alarms.project_of(session)
+
     async def judge(self, session: str, sequence: int, false: bool) -> Alarm | None:
         store = self._serving(session)
         alarm = _read(store, session, sequence)

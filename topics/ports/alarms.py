@@ -83,6 +83,9 @@ class Alarms(Protocol):
 
     def alarm(self, session: str, sequence: int) -> Alarm | None: ...
 
+    def project_of(self, session: str) -> str | None:
+        """Return the project of a session that has alarms, None without any."""
+
     async def judge(self, session: str, sequence: int, false: bool) -> Alarm | None:
         """Note that nothing was there, or that something was; return None if there is no such alarm."""
 

@@ -44,6 +44,9 @@ class MemoryAlarms:
         self._fail()
         return self.made.get((session, sequence))
 
+    def project_of(self, session: str) -> str | None:
+        return next((one.project for one in self.made.values() if one.session == session), None)
+
     async def judge(self, session: str, sequence: int, false: bool) -> Alarm | None:
         return self._change(session, sequence, false=false)
 

@@ -1,17 +1,19 @@
 """Rules, destinations and alarms over HTTP: what is accepted, refused and shown."""
 
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
 from starlette.testclient import TestClient
 
 from app.shown_alarms import ALARM
-from tests.unit.app.conftest import House
+from tests.unit.app.conftest import KEY, OPTIONS, House, client_of
 from tests.unit.app.double import TAGS
 from topics.alarms.alarms import Alarm, Delivery
 from topics.keys import new_id
 from topics.ports.directory import Principal
+from topics.sessions.records import Deleted
 
 RULES = "/api/v1/alarm_rules"
 DESTINATIONS = "/api/v1/destinations"
@@ -193,6 +195,20 @@ def test_destination_is_tested_and_deleted(house: House, http: TestClient) -> No
         refused(http, method, f"{DESTINATIONS}/x{path}", content, 404, "no such destination")
     assert http.delete(f"{DESTINATIONS}/{id}").status_code == 204
     assert http.get(DESTINATIONS).json() == {"destinations": []}
+
+
+@pytest.mark.parametrize(("needs_key", "key", "deletes"), [(False, "", 1), (True, KEY, 1), (True, "other", 0)])
+def test_session_that_expired_is_deleted_with_its_alarms(needs_key: bool, key: str, deletes: int) -> None:
+    house = House(msgspec.structs.replace(OPTIONS, sessions_need_key=needs_key))
+    house.directory.keys["other"] = Principal("other", "organization")
+    house.sessions.submit = mock.AsyncMock()  # type: ignore[method-assign]
+    path = f"/audio_sessions/{ALARM.session}"
+    with client_of(house, x_api_key=key) as http:
+        refused(http, "DELETE", path, None, 404, "does not exist")
+        assert not house.sessions.submit.called, "it has no alarms"
+        alarm(house, 1)
+        refused(http, "DELETE", path, None, 404, "does not exist")
+        assert [type(call.args[1]) for call in house.sessions.submit.mock_calls] == [Deleted] * deletes
 
 
 def alarm(house: House, sequence: int, **change: Any) -> Alarm:

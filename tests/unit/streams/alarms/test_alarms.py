@@ -134,6 +134,7 @@ def test_rows_that_were_logged_without_their_end_are_not_made() -> None:
     world.begin()
     assert rows_of_alarms(world)
     assert (alarms(world), list(world.store.alarms.listed(AlarmQuery("p"))), due(world)) == ([], [], [])
+    assert world.store.alarms.project_of(SESSION) is None
     assert [one for some in world.store.alarms.pending() for one in some] == []
     world.rules = ()
     world.analyse(10)
@@ -218,6 +219,7 @@ def test_deletion_takes_alarms_and_expiry_leaves_them(monkeypatch: pytest.Monkey
     assert world.rows() == {}
     assert alarms(world) == made
     assert_entries(world)
+    assert world.store.alarms.project_of(SESSION) == "p"
     # What was on its way when it expired is deleted by a repeated command.
     world.take(Deleted("c"))
     assert (alarms(world), list(world.store.alarms.listed(AlarmQuery("p"))), due(world)) == ([], [], [])

@@ -84,9 +84,11 @@ class Timeline:
         """Note that a packet with so many seconds of audio came at a Unix time."""
         self._seconds += seconds
         if self._began is None:
-            self._began = self._window = at
+            self._began = at
             self._origin = at - seconds
         delay = at - self._seconds - self._origin
+        if self._least == float("inf"):  # Each two seconds begin with a packet: what waited then comes within them.
+            self._window = at
         self._least = min(self._least, delay)
         settling = at - self._began < WINDOW
         if delay < (0.0 if settling else -TOLERANCE):
@@ -94,13 +96,15 @@ class Timeline:
         elif at - self._window >= WINDOW:
             if self._least > TOLERANCE:
                 self._correct(at, self._least, settling)
-            self._window, self._least = at, float("inf")
+            self._least = float("inf")
 
     def _correct(self, at: float, seconds: float, settling: bool) -> None:
         self._origin += seconds
         self._least = float("inf")
         self.ahead = max(0.0, self.ahead - seconds)
         if not settling:
+            if self._corrections and self._corrections[-1][1] * seconds < 0.0:  # What was late comes after all.
+                seconds += self._corrections.pop()[1]
             self._corrections.append((at, seconds))
 
     def drift(self, at: float) -> float:

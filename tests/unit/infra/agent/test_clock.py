@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from infra.agent.clock import DRIFT, Clock, Timeline
+from infra.agent.clock import DRIFT, WINDOW, Clock, Timeline
 
 
 class Machine:
@@ -86,6 +86,20 @@ def test_lost_audio_moves_what_follows() -> None:
     heard(line, 10, at=113.0)
     assert line.time_of(20.0) == pytest.approx(123.0, abs=0.02)
     assert line.drift(123.0) == 0.0
+
+
+@pytest.mark.parametrize(("size", "pace"), [(0.064, float("inf")), (0.5, float("inf")), (0.064, 2.0)])
+def test_audio_that_waits_is_no_drift(size: float, pace: float) -> None:
+    """A server sends nothing for 5 s, from anywhere on, then all that waited: at once, or at twice the pace."""
+    for first in range(int(WINDOW / size) + 1):
+        line, stalled = Timeline(), 110.0 + first * size
+        for number in range(1, int(40 / size)):
+            due = 100.0 + number * size
+            at = due if due < stalled else max(due, stalled + 5.0 + (due - stalled) / pace)
+            line.arrived(at, size)
+            assert abs(line.drift(at)) < DRIFT
+            assert abs(line.time_of(0.0) - 100.0) < 0.021 or pace == 2.0
+        assert abs(line.time_of(0.0) - 100.0) < 0.021
 
 
 def test_gap_of_time_stamps_counts_if_the_packet_came_as_late() -> None:

@@ -153,7 +153,9 @@ class _Capture:
         try:
             self._read(stream, stopped)
         finally:  # What came before the end counts, however it ends.
-            if self._line.early and not stopped.is_set():
+            # A live stream that is cut at once came early too. RTSP tells the length of a recording.
+            live = self._container.format.name == "rtsp" and self._container.duration is None
+            if self._line.early and not live and not stopped.is_set():
                 raise Fault(RECORDING) from None
             self._flush()
             self._hand_over(None)
@@ -258,6 +260,7 @@ def _sentence(error: av.error.FFmpegError, source: Source) -> str:
 
     place = source.place
     known: tuple[tuple[type[Exception], str], ...] = (
+        (errors.HTTPBadRequestError, "it refuses the request: check the path in the URL"),
         (errors.HTTPUnauthorizedError, "wrong user name or password"),
         (errors.HTTPForbiddenError, "the user may not read this stream"),
         (errors.HTTPNotFoundError, "there is no such stream: check the path in the URL"),

@@ -18,6 +18,7 @@ from infra.agent.clock import Clock
 from infra.agent.sources import Source
 from tests.cameras import Camera, Cameras, cameras, noise, silence
 from tests.ports import free_port
+from tests.waiting import wait_for
 
 
 @pytest.fixture(scope="module")
@@ -95,10 +96,16 @@ def test_why_a_source_cannot_be_heard(served: Cameras, monkeypatch: pytest.Monke
     assert why(Source("x", microphone="nosuchdevice")) == NO_SOUND_CARD
 
 
-def test_a_connection_that_is_cut_keeps_what_came(served: Cameras) -> None:
-    camera, blocks = Camera(), list[Heard]()
+@pytest.mark.parametrize("burst", [0.0, 1.0])
+def test_a_connection_that_is_cut_keeps_what_came(served: Cameras, burst: float) -> None:
+    camera, blocks = Camera(burst=burst), list[Heard]()
     url = served.add("cut", camera)
-    threading.Timer(0.8, served.kill, [camera]).start()
+
+    def cut() -> None:
+        wait_for(lambda: camera.sent and camera.sent[0].count > max(0.8, burst) * 16000)
+        served.kill(camera)
+
+    threading.Thread(target=cut).start()
     with pytest.raises(Fault, match="the stream ended"):
         capture(Source("x", url=url), Clock(), threading.Event(), blocks.append, lambda form: None)
     assert sum(len(block.data) for block in blocks) == camera.sent[0].count * 2

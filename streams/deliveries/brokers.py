@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from itertools import islice
 from typing import Final, Protocol
 
 import aiomqtt
@@ -13,7 +14,7 @@ import structlog
 
 from streams.deliveries.addresses import Resolver
 from streams.deliveries.home_assistant import Source, offer
-from streams.deliveries.mqtt import Connection
+from streams.deliveries.mqtt import MOST_SOURCES, Connection
 from streams.deliveries.options import DeliveryOptions
 from streams.deliveries.outcome import Outcome
 from topics.alarms.alarms import Alarm
@@ -85,6 +86,9 @@ class Brokers:
                 for name, labels in self._sources(project).items()
                 if (offered := offer(rules, destination.id, source := Source(project, name), labels)).rules
             }
+            offers = dict(islice(offers.items(), MOST_SOURCES))  # Further ones would push each other out at each look.
+            if (known := self._connections.get(destination.id)) is not None:
+                known.forget_others(offers)
             if offers:
                 await (await self._connection(destination)).announce(offers)
         except (aiomqtt.MqttError, OSError, EarshotError):

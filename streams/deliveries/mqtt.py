@@ -154,6 +154,12 @@ class Connection:
             del self._sources[oldest]
         return await self._tell()
 
+    def forget_others(self, sources: Iterable[Source]) -> None:
+        """Forget all other sources: another node may tell of them from now on, so they are told anew if they return."""
+        for known in (self._sources, self._told):
+            for source in known.keys() - sources:
+                del known[source]
+
     async def _tell(self) -> bool:
         told = False
         async with self._telling:

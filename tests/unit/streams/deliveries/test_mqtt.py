@@ -246,6 +246,36 @@ async def test_last_will_tells_of_a_node_that_died(broker: Mosquitto) -> None:
 
 
 @pytest.mark.usefixtures("quick")
+async def test_source_that_returns_to_a_node_is_available_by_its_connection(broker: Mosquitto) -> None:
+    first, second = House(broker_at(broker.port), node="first"), House(broker_at(broker.port), node="second")
+    async with heard(broker) as messages, running(first), running(second):
+
+        async def kitchen_is_at(house: House, told: int) -> None:
+            first.sources = second.sources = {"garden": {}}
+            house.sources = {"garden": {}, KITCHEN.name: {}}
+            await until(lambda: "home" in house.brokers._connections)
+            place = topics(house).discovery(KITCHEN)
+            await until(lambda: len(on(messages, place)) == told)
+            assert on(messages, place)[-1]["availability_topic"] == topics(house).status
+
+        await kitchen_is_at(first, 1)
+        await kitchen_is_at(second, 2)
+        await kitchen_is_at(first, 3)
+
+
+@pytest.mark.usefixtures("quick")
+async def test_sources_beyond_the_limit_push_none_out(broker: Mosquitto, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(brokers, "MOST_SOURCES", 3)
+    monkeypatch.setattr(mqtt, "MOST_SOURCES", 3)
+    house = House(broker_at(broker.port))
+    house.sources = {f"camera {number}": {} for number in range(5)}
+    async with heard(broker) as messages, running(house):
+        await until(lambda: len(messages) == 4)
+        await asyncio.sleep(0.3)
+        assert len(messages) == 4, "its status and three devices"
+
+
+@pytest.mark.usefixtures("quick")
 async def test_user_and_password(tmp_path: Path) -> None:
     with Mosquitto(tmp_path, users={"ann": "päss"}) as broker:
         async with running(House(broker_at(broker.port, user="ann", password="wrong"))) as house:

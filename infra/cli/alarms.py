@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,7 +25,7 @@ def alarms(
         str | None, typer.Option(metavar="ALARM", help="Say that nothing was there, of an alarm as it is listed.")
     ] = None,
     since: Annotated[str | None, typer.Option(help="Made at or after, as 2026-11-23T08:00.")] = None,
-    most: Annotated[int, typer.Option("--most", "-n", min=1, help="Maximum number.")] = 50,
+    most: Annotated[int, typer.Option("--most", "-n", min=1, max=sys.maxsize, help="Maximum number.")] = 50,
     url: remote.Url = None,
     key_file: remote.KeyFile = None,
     as_json: AsJson = False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -44,7 +45,7 @@ Labels = Annotated[
     ),
 ]
 During = Annotated[str | None, typer.Option(metavar="HH:MM-HH:MM", help='Part of the day; "" for all of it.')]
-Zone = Annotated[str, typer.Option(help="Time zone of --during, as Europe/Berlin.")]
+Zone = Annotated[str | None, typer.Option(help="Time zone of --during, as Europe/Berlin; by default UTC.")]
 FirstOfDay = Annotated[bool | None, typer.Option("--first-of-day/--all-day", help="Only the first alarm of a day.")]
 Cooldown = Annotated[
     float | None, typer.Option(help="Seconds without another alarm of the same stream; by default 60.")
@@ -77,7 +78,7 @@ def add(
     source: Source = None,
     labels: Labels = None,
     during: During = None,
-    zone: Zone = "UTC",
+    zone: Zone = None,
     first_of_day: FirstOfDay = None,
     cooldown: Cooldown = None,
     to: To = None,
@@ -109,7 +110,7 @@ def change(
     source: Source = None,
     labels: Labels = None,
     during: During = None,
-    zone: Zone = "UTC",
+    zone: Zone = None,
     first_of_day: FirstOfDay = None,
     cooldown: Cooldown = None,
     to: To = None,
@@ -164,10 +165,13 @@ def try_out(
 
 
 def _given(*values: Any) -> dict[str, Any]:
-    """Return the fields of a rule that options name."""
+    """Return the fields of a rule that options name; raise BadRequest if one is no finite number."""
     plain = ("when", "tags", "probability", "level", "events", "duration", "gap", "source")
     names = (*plain, "first_of_day", "cooldown", "enabled")
     found = {name: value for name, value in zip(names, values, strict=True) if value is not None}
+    for name, value in found.items():
+        if isinstance(value, float) and not math.isfinite(value):  # JSON has no such numbers.
+            raise BadRequest(f"--{name} {value}: not a number that a rule can have")
     return found | ({"source": found["source"] or None} if "source" in found else {})
 
 
@@ -176,7 +180,7 @@ def _with(
     fields: dict[str, Any],
     labels: list[str] | None,
     during: str | None,
-    zone: str,
+    zone: str | None,
     to: list[str] | None,
     known: tuple[Destination, ...],
 ) -> AlarmRule:
@@ -193,9 +197,14 @@ def _with(
         if wrong := [one for one in labels if one and "=" not in one]:
             raise BadRequest(f"--label {wrong[0]}: not NAME=VALUE")
         fields["labels"] = dict(one.split("=", 1) for one in labels if one)
+    known_zone = "UTC" if rule.during is None else rule.during.zone
     if during is not None:
         begins, _, ends = during.partition("-")
-        fields["during"] = TimeOfDay(begins, ends, zone) if during else None
+        fields["during"] = TimeOfDay(begins, ends, zone or known_zone) if during else None
+    elif zone is not None:
+        if rule.during is None:
+            raise BadRequest(f"--zone {zone}: it belongs to --during, which is missing")
+        fields["during"] = msgspec.structs.replace(rule.during, zone=zone)
     if to is not None:
         fields["destinations"] = tuple(_destination(name, known) for name in to if name)
     return msgspec.structs.replace(rule, **fields)

@@ -48,6 +48,7 @@ def test_stream_rule_alarm_false_alarm(
     page.get_by_label("Sound or class").fill("no such sound")
     expect(page.get_by_text("The model knows no sound like")).to_be_visible()
     page.get_by_label("Sound or class").fill("dog bark")
+    page.get_by_label("Labels").fill("floor=1, place=a=b")
     page.get_by_role("checkbox", name="home").check()
     page.get_by_role("button", name="Test it on what was heard yesterday").click()
     expect(page.get_by_text("It would have made 0 alarms yesterday")).to_be_visible()
@@ -55,11 +56,13 @@ def test_stream_rule_alarm_false_alarm(
     page.set_viewport_size(PHONE)  # type: ignore[arg-type]
     for_everybody(page)
     page.get_by_role("button", name="Save").click()
-    expect(page.get_by_text("Dog bark, from 50 %. Sent to home.")).to_be_visible()
+    expect(page.get_by_text("Dog bark, from 50 %, floor: 1, place: a=b. Sent to home.")).to_be_visible()
 
     samples, rate = soundfile.read(DOOR, dtype="int16")
     session = api.create(
-        content_type=f"audio/x-raw; rate={rate}; format=s16le", file_name="Front door", metadata={"floor": "1"}
+        content_type=f"audio/x-raw; rate={rate}; format=s16le",
+        file_name="Front door",
+        metadata={"floor": "1", "place": "a=b"},
     )
     api.send(session, samples.tobytes())
     alarm = page.get_by_role("list", name="Alarms").get_by_role("listitem").filter(has_text="Front door")
@@ -76,7 +79,7 @@ def test_stream_rule_alarm_false_alarm(
     alarm.get_by_role("checkbox", name=re.compile("False alarm: dog")).press(" ")
     expect(page.get_by_text("Marked as false: 1 of 1 alarm.")).to_be_visible()
     page.get_by_role("button", name=re.compile("^Use 9")).click()
-    expect(page.get_by_text(re.compile(r"Dog bark, from 9\d(\.\d+)? %\."))).to_be_visible()
+    expect(page.get_by_text(re.compile(r"Dog bark, from 9\d(\.\d+)? %,"))).to_be_visible()
     page.reload()
     expect(alarm.get_by_role("checkbox")).to_be_checked()
     source_is_lost(page, dashboard)

@@ -103,7 +103,7 @@ export function Pairs({ label, example, pairs, onChange }) {
   const [text, setText] = useState(Object.entries(pairs).map((pair) => pair.join("=")).join(", "));
   const take = (event) => {
     setText(event.target.value);
-    onChange(Object.fromEntries(event.target.value.split(",").map((one) => one.split("=").map((part) => part.trim())).filter(([name, value]) => name && value)));
+    onChange(Object.fromEntries(event.target.value.split(",").map((one) => one.trim().split(/\s*=\s*(.*)/)).filter(([name, value]) => name && value)));
   };
   return html`<label>${label} <input value=${text} placeholder=${example} onInput=${take} /></label>`;
 }

@@ -118,6 +118,10 @@ def test_rule_of_the_issue_by_command(alarms: Callable[..., Any], house: House) 
     assert (made["tags"], made["duration"], made["to"], made["source"]) == (TAGS[0], 3.0, "phone", "yard")
     (stored,) = house.alarms.known_rules.values()
     assert (stored.rule.labels, stored.rule.during and stored.rule.during.zone) == ({"floor": "1"}, "Europe/Berlin")
+    changed = alarms("rules", "change", "dogs at night", "--during", "21:00-05:00")
+    assert changed["during"] == "21:00-05:00 Europe/Berlin"
+    changed = alarms("rules", "change", "dogs at night", "--zone", "Asia/Kathmandu")
+    assert changed["during"] == "21:00-05:00 Asia/Kathmandu"
     changed = alarms(
         "rules", "change", "dogs at night", "--source", "", "--during", "", *["--label=", "--off", "--name", "dogs"]
     )
@@ -129,6 +133,8 @@ def test_rule_of_the_issue_by_command(alarms: Callable[..., Any], house: House) 
         (("rules", "add", "x", "--tag", TAGS[0], "--to", "fax"), "no such destination; there are phone"),
         (("rules", "add", "x", "--label", "floor"), "not NAME=VALUE"),
         (("rules", "add", "x", *LOST, "--duration", 5), "duration: a rule for 'source' takes none"),
+        (("rules", "add", "x", "--tag", TAGS[0], "--level", "nan"), "--level nan: not a number"),
+        (("rules", "change", "dogs", "--zone", "Europe/Berlin"), "--zone Europe/Berlin: it belongs to --during"),
         (("rules", "test", "cats"), "there is no rule 'cats'"),
         (("destinations", "add", "x", "https://x.org", "--option", "x"), "not NAME=VALUE"),
         (("destinations", "test", "fax"), "there is no destination 'fax'"),

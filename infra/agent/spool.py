@@ -252,6 +252,7 @@ class Spool:
                 blocks = [self._fresh[index] for index in range(min(SEGMENT, len(self._fresh)))]
                 path = self._path(first, len(blocks), blocks[0].at_ms)
                 try:
+                    self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # Somebody may have removed it.
                     size = await asyncio.to_thread(flac.write, path, blocks)
                 except OSError as error:
                     self._not_written(error)

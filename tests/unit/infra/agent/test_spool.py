@@ -208,6 +208,16 @@ def test_file_that_was_not_written_takes_no_room(tmp_path: Path, monkeypatch: py
     assert not list(tmp_path.iterdir())
 
 
+def test_folder_that_somebody_removed_is_made_again(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        spool = filled(tmp_path / "barn", MEMORY)
+        (tmp_path / "barn").rmdir()
+        await spool.settle()
+        assert len(files(tmp_path / "barn")) == 2
+
+    asyncio.run(scenario())
+
+
 def test_missing_file_closes_up(tmp_path: Path) -> None:
     async def scenario() -> None:
         await filled(tmp_path, 40).settle(every=True)

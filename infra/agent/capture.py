@@ -163,11 +163,14 @@ class _Capture:
     def _read(self, stream: av.AudioStream, stopped: Event) -> None:
         import av
 
-        damaged, due = 0, None
+        damaged, due, steps = 0, None, self._clock.read()[1]
         for packet in self._container.demux(stream):
             if stopped.is_set():
                 return
-            at, self.heard_at = self._clock.now(), time.monotonic()
+            (at, stepped), self.heard_at = self._clock.read(), time.monotonic()
+            if stepped != steps:
+                self._line.step(stepped - steps)
+                steps = stepped
             if packet.pts is not None and packet.duration and packet.time_base is not None:
                 if due is not None:
                     self._skip(at, float((packet.pts - due) * packet.time_base))

@@ -37,19 +37,25 @@ class Clock:
         self._lock = Lock()
         self._at = steady()
         self._offset = wall() - self._at
+        self._steps = 0.0
 
     def now(self) -> float:
         """Return the Unix time, seconds."""
+        return self.read()[0]
+
+    def read(self) -> tuple[float, float]:
+        """Return the Unix time, and the sum of the differences that were taken at once so far, seconds."""
         with self._lock:
             at = self._steady()
             late, most = self._wall() - at - self._offset, SLEW * (at - self._at)
             self._at = at
             if abs(late) > STEP:
                 log.warning("clock stepped", seconds=round(late, 3))
+                self._steps += late
             else:
                 late = max(-most, min(most, late))
             self._offset += late
-            return at + self._offset
+            return at + self._offset, self._steps
 
 
 class Timeline:
@@ -70,6 +76,14 @@ class Timeline:
         self._corrections: deque[tuple[float, float]] = deque()
         #: Seconds by which more audio came than time passed, without what came at the beginning.
         self.ahead = 0.0
+
+    def step(self, seconds: float) -> None:
+        """Note that the clock was set by so many seconds: neither is audio late or early, nor does its source drift."""
+        self._origin += seconds
+        self._window += seconds
+        if self._began is not None:
+            self._began += seconds
+        self._corrections = deque((at + seconds, one) for at, one in self._corrections)
 
     def skipped(self, at: float, gap: float) -> bool:
         """Return whether so many seconds of audio are missing before a packet that came at a Unix time.

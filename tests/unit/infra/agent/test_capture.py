@@ -55,6 +55,23 @@ def test_samples_are_those_of_the_camera_and_only_its_audio_is_asked_for(served:
     assert not any(block.silent for block in blocks)
 
 
+def test_clock_that_is_set_back_cuts_no_connection(served: Cameras) -> None:
+    camera, set_back, blocks, stopped = Camera(), 0, list[Heard](), threading.Event()
+    url = served.add("setback", camera)
+
+    def take(block: Heard) -> None:
+        nonlocal set_back
+        blocks.append(block)
+        set_back = 3600
+        if len(blocks) == 3:
+            stopped.set()
+
+    capture(Source("x", url=url), Clock(lambda: time.time() - set_back), stopped, take, lambda form: None)
+    assert len(camera.sent) == 1
+    times = [block.at_ms / 1000 - camera.sent[0].began for block in blocks]
+    assert times == pytest.approx([0.0, -3599.5, -3599.0], abs=0.05)
+
+
 @pytest.mark.parametrize(("codec", "rate", "burst"), [("aac", 48000, 1.5), ("pcma", 8000, 0.0), ("opus", 48000, 0.0)])
 def test_codecs_and_bursts(served: Cameras, codec: str, rate: int, burst: float) -> None:
     camera = Camera(codec, rate, burst=burst, digest=False, password="a:b/c")

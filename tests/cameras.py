@@ -133,6 +133,8 @@ class _Connection:
     def __init__(self, cameras: dict[str, Camera], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._cameras, self._reader, self._writer = cameras, reader, writer
         self._playing: asyncio.Task[None] | None = None
+        #: Of the audio.
+        self._channel = 0
 
     async def run(self) -> None:
         task = asyncio.current_task()
@@ -176,11 +178,13 @@ class _Connection:
             headers = f"Content-Base: {url}/\r\nContent-Type: application/sdp\r\nContent-Length: {len(body)}\r\n"
         elif method == "SETUP":
             camera.tracks.append(url.rpartition("/")[2])
-            channels = re.search(r"interleaved=(\d+-\d+)", head)
+            channels = re.search(r"interleaved=((\d+)-\d+)", head)
             if channels is None:
                 status = "461 Unsupported Transport"
             else:
                 headers = f"Transport: RTP/AVP/TCP;unicast;interleaved={channels[1]}\r\nSession: 1;timeout=60\r\n"
+                if camera.tracks[-1] == "audio":
+                    self._channel = int(channels[2])
         elif method == "PLAY":
             headers = "Session: 1\r\n"
             self._playing = asyncio.create_task(self._play(camera))
@@ -213,7 +217,7 @@ class _Connection:
                     packet = (
                         struct.pack(">BBHII", 0x80, marker << 7 | 96, number & 0xFFFF, at & 0xFFFFFFFF, 1) + payload
                     )
-                    self._writer.write(struct.pack(">cBH", b"$", 0, len(packet)) + packet)
+                    self._writer.write(struct.pack(">cBH", b"$", self._channel, len(packet)) + packet)
                     number += 1
                 at += size
                 record.count += size

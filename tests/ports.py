@@ -6,13 +6,13 @@ import random
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from http.server import HTTPServer
+from socketserver import BaseServer
 from threading import Thread
 from typing import Final, TypeVar
 
 from tests.lengths import length
 
-Server = TypeVar("Server", bound=HTTPServer)
+Server = TypeVar("Server", bound=BaseServer)
 
 #: More than there are in `python -m tests`.
 STAGES: Final = 8

@@ -24,7 +24,10 @@ RUNS: Final[dict[str, tuple[str, Lengths]]] = {
     "broker": ("pytest tests/recovery/test_broker_away.py", {"REFUSALS": 30}),
     "swap": ("pytest tests/recovery/test_swap.py", {"SWAPS": 30}),
     "neighbour": ("pytest tests/cluster/test_neighbour.py", {"RESTARTS": 20}),
-    "agent": ("pytest -s tests/recovery/test_agent.py", {"FAULTS": 50, "SOURCES": 16, "AWAY": 600}),
+    "agent": (
+        "pytest -s -rs tests/recovery/test_agent.py tests/recovery/test_agent_mediamtx.py",
+        {"FAULTS": 50, "SOURCES": 16, "AWAY": 600, "MEDIAMTX_FAULTS": 50},
+    ),
     "deaths": ("pytest -s tests/cluster/test_deaths.py", {"DEATHS": 20}),
     "lanes": (
         "pytest tests/lanes/test_kill.py tests/lanes/test_kafka.py tests/unit/infra/service/test_lanes.py",

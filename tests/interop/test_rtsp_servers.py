@@ -1,16 +1,22 @@
-"""The agent and an RTSP server that is not ours, GStreamer's: codecs, a video beside the audio, a password."""
+"""The agent and RTSP servers that are not ours, GStreamer's and mediamtx: codecs, a video beside audio, a password."""
 
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Final
 
 import pytest
 
 from infra.agent.check import Finding, listen
 from infra.agent.sources import Source
+from tests.cameras import Camera, cameras
+from tests.mediamtx import Mediamtx
 from tests.ports import free_port
+from tests.waiting import wait_for
 
 #: Of Debian: gir1.2-gst-rtsp-server-1.0, gstreamer1.0-plugins-good and -bad, python3-gi.
 IMPORTS: Final = """
@@ -99,3 +105,23 @@ def test_audio_is_heard(server: str, name: str, form: str) -> None:
 def test_refusals_are_named(server: str) -> None:
     assert found(server.replace("s3cret", "wrong") + "alaw").text == "fails: wrong user name or password"
     assert found(server + "none").text == "fails: there is no such stream: check the path in the URL"
+
+
+def test_cameras_are_heard_through_mediamtx(tmp_path: Path) -> None:
+    forms = {
+        "l16": "pcm_s16be, 44100 Hz, mono",
+        "pcma": "pcm_alaw, 8000 Hz, mono",
+        "pcmu": "pcm_mulaw, 8000 Hz, mono",
+        "opus": "opus, 48000 Hz, stereo",
+        "aac": "aac, 16000 Hz, mono",
+    }
+    with cameras() as served:
+        urls = {name: served.add(name, Camera(name, int(form.split()[1]))) for name, form in forms.items()}
+        with Mediamtx(tmp_path, urls, "s3cret", build=False) as server, ThreadPoolExecutor() as pool:
+            wait_for(lambda: all(camera.sent and camera.sent[-1].count for camera in served.cameras.values()))
+            texts = [one.text for one in pool.map(found, [server.url + name for name in (*forms, "none")])]
+            assert found(server.url.replace("s3cret", "wrong") + "aac").text == "fails: wrong user name or password"
+    assert texts.pop() == "fails: it refuses the request: check the path in the URL"
+    for form, text in zip(forms.values(), texts, strict=True):
+        # Higher rates have some of the noise above what the agent keeps.
+        assert re.match(rf"{form}, -(16|17|21|22)\.", text), text

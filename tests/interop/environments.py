@@ -39,9 +39,10 @@ def run(*command: str | Path, folder: Path | None = None, skip: bool = False, **
     """Return the output of a program that must succeed; with `skip`, its failure skips the test."""
     environment = {**os.environ, **more}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=INSTALL_SECONDS)
+    output = done.stdout + done.stderr
     if skip and done.returncode:
-        pytest.skip(f"{command[0]} cannot install what this needs: {' '.join(done.stderr.split())[-200:]}")
-    assert done.returncode == 0, done.stdout + done.stderr
+        pytest.skip(f"{command[0]} cannot install what this needs: {' '.join(output.split())[-200:]}")
+    assert done.returncode == 0, output
     return done.stdout
 
 

@@ -93,7 +93,7 @@ class Spool:
         self._notes: list[Note] = []
         self.changed = asyncio.Event()
         self._dropped = asyncio.Event()
-        self._full = False
+        self._full = self._unsaved = False
 
     def _found(self) -> Iterator[_Segment]:
         for path in self._directory.glob("*.new"):
@@ -229,12 +229,15 @@ class Spool:
         self.sent = max(self.sent, self.first)
 
     def _save(self, state: State) -> None:
-        if state != self.state:
+        if state != self.state or self._unsaved:
             self.state = state
             try:
                 replace_file(self._directory / STATE, msgspec.json.encode(state))
+                self._unsaved = False
             except OSError as error:
-                log.error("state not saved", source=self._name, reason=error.strerror)
+                if not self._unsaved:
+                    log.error("state not saved", source=self._name, reason=error.strerror)
+                self._unsaved = True
 
     async def drained(self) -> None:
         """Wait until every block is acknowledged; return at once if there are some on the disk."""
@@ -247,6 +250,7 @@ class Spool:
     async def settle(self, every: bool = False) -> None:
         """Write to the disk what has waited too long in memory, or everything."""
         async with self._writing:
+            self._save(self.state)  # The disk may have been full.
             while self._fresh and (every or len(self._fresh) >= (SEGMENT if self._segments else MEMORY)):
                 first = self.end - len(self._fresh)
                 blocks = [self._fresh[index] for index in range(min(SEGMENT, len(self._fresh)))]
@@ -281,8 +285,7 @@ class Spool:
         end = self._segments[0].end if self._segments else self.first + SEGMENT
         at_ms = self._segments[0].at_ms if self._segments else self._fresh[0].at_ms
         self._lost(at_ms, end - self.first, "the spool is full")
-        # Whether the service has some of them is only known when it is asked again.
-        self._save(msgspec.structs.replace(self.state, base=None))
+        # Whether the service has some of them, and what follows, is only known when it is asked again.
         self.broken = True
         self._drop_below(end)
         self.changed.set()

@@ -129,19 +129,20 @@ def test_agent_killed_before_it_removed_a_file_does_not_drop_fresh_blocks(tmp_pa
     asyncio.run(scenario())
 
 
-def test_oldest_go_first_and_are_reported(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stored", [3, 13])
+def test_oldest_go_first_and_are_reported(tmp_path: Path, stored: int) -> None:
     async def scenario() -> None:
         barn, shed = filled(tmp_path / "barn", 40), filled(tmp_path / "shed", 40, 10)
         barn.joined("s", 0, "d")
-        assert await sent(barn, 5) == list(range(5))
+        assert await sent(barn, 15) == list(range(15))
         await settle([barn, shed], 10**9)
         await settle([barn, shed], barn.size + shed.size - 1)
         assert barn.broken
-        assert barn.state.base is None
-        # The service had stored 3 of the 5 that were on their way.
-        barn.joined("s", 3, "d")
-        assert await sent(barn) == list(range(10, 40))
-        barn.acknowledged(3 + 30)
+        # The service had stored some of the 15 that were on their way.
+        barn.joined("s", stored, "d")
+        left = list(range(max(10, stored), 40))
+        assert await sent(barn) == left
+        barn.acknowledged(stored + len(left))
         assert barn.first == barn.end
         assert (len(files(tmp_path / "barn")), len(files(tmp_path / "shed"))) == (0, 4)
 
@@ -206,6 +207,26 @@ def test_file_that_was_not_written_takes_no_room(tmp_path: Path, monkeypatch: py
     with pytest.raises(OSError, match="No space"):
         flac.write(tmp_path / "a.flac", [Block(0, pcm(7))])
     assert not list(tmp_path.iterdir())
+
+
+def test_state_that_could_not_be_saved_is_saved_once_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, data: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    async def scenario() -> None:
+        spool = filled(tmp_path, 3)
+        with monkeypatch.context() as patched:
+            patched.setattr("infra.agent.spool.replace_file", full)
+            spool.joined("s", 0, "d")
+            await spool.settle()
+        await spool.settle(every=True)
+        assert Spool(tmp_path, "barn").state == State("s", 0, "d")
+
+    with capture_logs() as lines:
+        asyncio.run(scenario())
+    assert [line["event"] for line in lines] == ["state not saved"]
 
 
 def test_folder_that_somebody_removed_is_made_again(tmp_path: Path) -> None:

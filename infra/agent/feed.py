@@ -157,8 +157,8 @@ class Feed:
             if block is not None and not full:
                 if (day := _day(block)) > spool.state.day:
                     return day
+                spool.advance()  # It may arrive, however this ends.
                 await times.send(block)
-                spool.advance()
                 self._seam.append(block)
                 sent_at = time.monotonic()
                 continue

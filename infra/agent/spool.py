@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -38,7 +39,7 @@ class State(msgspec.Struct, frozen=True):
     """What the next agent must know: the session, its local day and options, and its base if that is known.
 
     Attributes:
-        base: the ordinal of the block that is chunk 0.
+        base: the ordinal of the block that is chunk 0, also of a session that is still to be opened.
     """
 
     session: str = ""
@@ -76,12 +77,15 @@ class Spool:
         self._directory, self._name = directory, name
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._segments: deque[_Segment] = deque(sorted(self._found(), key=lambda one: one.first))
-        self._fresh: deque[Block] = deque()
         self.state = State()
         with suppress(OSError, msgspec.MsgspecError):
             self.state = _decode((directory / STATE).read_bytes())
-        if not self._segments or self._close_gaps():  # The ordinals begin anew.
-            self.state = msgspec.structs.replace(self.state, base=None)
+        self._fresh: deque[Block] = deque()
+        self._full = self._unsaved = False
+        if not self._segments or any(one.end != other.first for one, other in pairwise(self._segments)):
+            # The ordinals begin anew: the next agent must not take them for the old ones if this one never connects.
+            self._save(msgspec.structs.replace(self.state, base=None))
+            self._close_gaps()
         #: Oldest that is not acknowledged; next to send; next to come.
         self.first = self.sent = self._segments[0].first if self._segments else 0
         self.end = self._segments[-1].end if self._segments else 0
@@ -93,7 +97,8 @@ class Spool:
         self._notes: list[Note] = []
         self.changed = asyncio.Event()
         self._dropped = asyncio.Event()
-        self._full = self._unsaved = False
+        if not self.state.session and self.state.base is not None:
+            self._drop_below(min(self.state.base, self.end))
 
     def _found(self) -> Iterator[_Segment]:
         for path in self._directory.glob("*.new"):
@@ -103,15 +108,12 @@ class Spool:
                 first, count, at_ms = map(int, path.stem.split("-"))
                 yield _Segment(first, count, at_ms, path.stat().st_size, path)
 
-    def _close_gaps(self) -> bool:
-        """Return whether files were missing between others; the later ones are renumbered."""
-        end, found = self._segments[0].first, False
-        for segment in self._segments:
-            if segment.first != end and segment.path is not None:
-                segment.first, found = end, True
-                segment.path = segment.path.rename(self._path(end, segment.count, segment.at_ms))
-            end = segment.end
-        return found
+    def _close_gaps(self) -> None:
+        """Renumber the files after those that are missing."""
+        for before, segment in pairwise(self._segments):
+            if segment.first != before.end and segment.path is not None:
+                segment.first = before.end
+                segment.path = segment.path.rename(self._path(before.end, segment.count, segment.at_ms))
 
     def _path(self, first: int, count: int, at_ms: int) -> Path:
         return self._directory / f"{first:012d}-{count}-{at_ms}.flac"
@@ -216,7 +218,7 @@ class Spool:
     def leave(self, day: str = "") -> None:
         """Forget the session, which takes no more chunks; the next one is of this day, or of its first block's."""
         self.sent, self._may_be_stored = self.first, self.first
-        self._save(State(day=day))
+        self._save(State(base=self.first, day=day))
 
     def _drop_below(self, ordinal: int) -> None:
         while self._segments and self._segments[0].end <= ordinal:
@@ -265,8 +267,10 @@ class Spool:
                 segment = _Segment(first, len(blocks), blocks[0].at_ms, size, path)
                 while self._fresh and self.end - len(self._fresh) < segment.end:
                     self._fresh.popleft()
-                self._segments.append(segment)
-                self._drop_below(self.first)  # It may have been acknowledged meanwhile.
+                if segment.end > self.first:
+                    self._segments.append(segment)
+                else:  # It was acknowledged meanwhile.
+                    _remove(segment)
 
     def _not_written(self, error: OSError) -> None:
         if not self._full:

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from earshot_client import AsyncClient, QuotaExceeded, SessionNotFound, SessionOptions, WrongKey
+from earshot_client import AsyncClient, QuotaExceeded, ServiceUnreachable, SessionNotFound, SessionOptions, WrongKey
 from infra.agent import feed
 from infra.agent.feed import WINDOW, Feed, Pauses
 from infra.agent.flac import Note
@@ -40,6 +40,8 @@ class Service:
         self.notes: list[tuple[str, int, str]] = []
         self.refusal: Exception | None = None
         self.refusals = 0
+        #: Blocks that arrive without an answer.
+        self.cut = 0
         self.stores = 10**9
         self.behind = 0.0
         self.warning: str | None = None
@@ -83,6 +85,9 @@ class Socket:
         if captured is not None:
             self._service.told.append((data[0], round(captured.timestamp() * 1000), spooled))
         self._service.sessions[self.session_id].append(int.from_bytes(data[:2], "little"))
+        if self._service.cut > 0:
+            self._service.cut -= 1
+            raise ServiceUnreachable("the answer did not arrive")
 
     async def source(self, event: str, reason: str | None, at: datetime, spooled: bool) -> None:
         if self.session_id in self._service.gone:
@@ -134,6 +139,15 @@ def test_blocks_go_in_order_to_one_session(tmp_path: Path) -> None:
     (options,) = service.options
     assert (options.kind, options.file_name, options.metadata) == ("stream", "barn", {"site": "farm"})
     assert options.sensitivity.default == 1
+
+
+def test_block_that_arrived_without_an_answer_is_not_sent_again(tmp_path: Path) -> None:
+    async def play(spool: Spool, service: Service) -> None:
+        service.cut = 3
+        push(spool, 0, 20)
+        await until(lambda: spool.first == spool.end)
+
+    assert run(tmp_path, play).sessions == {"s1": list(range(20))}
 
 
 def test_capture_times_are_told_when_they_do_not_follow(tmp_path: Path) -> None:

@@ -113,6 +113,36 @@ def test_next_agent_sends_what_the_service_lacks(tmp_path: Path, stored: int) ->
     asyncio.run(scenario())
 
 
+def test_agents_without_a_service_keep_what_they_heard(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        spool = filled(tmp_path, 30)
+        spool.joined("s", 0, "d")
+        await sent(spool)
+        spool.acknowledged(30)
+        # The next agent finds nothing, and its ordinals begin anew; the one after it goes on with them.
+        await filled(tmp_path, 20, 30).settle(every=True)
+        spool = Spool(tmp_path, "barn")
+        spool.joined("s", 30, "d")
+        assert await sent(spool) == list(range(30, 50))
+
+    asyncio.run(scenario())
+
+
+def test_agent_killed_between_two_sessions_sends_nothing_twice(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        spool = filled(tmp_path, SEGMENT)
+        spool.joined("s", 0, "d")
+        await spool.settle(every=True)
+        await sent(spool, 6)
+        spool.acknowledged(6)
+        spool.leave("e")
+        spool = Spool(tmp_path, "barn")
+        spool.joined("t", 0, "e")
+        assert await sent(spool) == list(range(6, SEGMENT))
+
+    asyncio.run(scenario())
+
+
 def test_agent_killed_before_it_removed_a_file_does_not_drop_fresh_blocks(tmp_path: Path) -> None:
     async def scenario() -> None:
         spool = filled(tmp_path, SEGMENT)

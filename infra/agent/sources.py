@@ -25,6 +25,8 @@ MOST_SOURCES: Final = 256
 LONGEST_NAME: Final = 100
 #: Bytes of the names and values of a source's labels, as the service takes them.
 LABEL_BYTES: Final = 4096
+#: Bytes of them for the name of a file.
+FILE_BYTES: Final = 1024
 SCHEMES: Final = ("rtsp", "rtsps", "http", "https")
 GIGABYTE: Final = 10**9
 #: What a camera's URL may hold besides user information: `?password=...`, `/user=admin_password=...`.
@@ -171,8 +173,8 @@ def _checked(source: Source, defaults: _Defaults, path: Path) -> Source:
     if sensitivity is not None and not -2 <= sensitivity <= 2:
         raise Unfit(f"{where}: sensitivity must be from -2 to 2")
     labels = {**defaults.labels, **source.labels}
-    if len(msgspec.json.encode(labels)) > LABEL_BYTES:
-        raise Unfit(f"{where}: its labels have more than {LABEL_BYTES} bytes")
+    if len(msgspec.json.encode(labels)) > (room := LABEL_BYTES - FILE_BYTES * (source.folder is not None)):
+        raise Unfit(f"{where}: its labels have more than {room} bytes")
     if not (source.microphone or "").isprintable():
         raise Unfit(f"{where}: the name of the microphone must be printable")
     folder = source.folder and str(_place(source.folder, path))

@@ -90,6 +90,7 @@ def test_example_of_the_documentation(tmp_path: Path) -> None:
         ("[[sources]]\nname = 'a'\nurl = 'rtsp://a:x/b'", "and name a host"),
         (BARN + "sensitivity = 3", "sensitivity must be from -2 to 2"),
         (BARN + f"labels = {{ a = '{'x' * 5000}' }}", "its labels have more than 4096 bytes"),
+        (f"[[sources]]\nname = 'a'\nfolder = 'x'\nlabels = {{ a = '{'x' * 4000}' }}", "more than 3072 bytes"),
         (BARN + "labels = { a = 1 }", "sources[0].labels[...]: Expected `str`, got `int`"),
         ("url = 'earshot'\n" + BARN, "url must be that of the service, such as http://127.0.0.1:8000"),
         ("spool_gigabytes = 0\n" + BARN, "spool_gigabytes must be a number above 0"),

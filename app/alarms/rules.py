@@ -1,6 +1,5 @@
 """Operations on the rules of a project."""
 
-from collections.abc import Collection
 from typing import Final
 
 import msgspec
@@ -104,8 +103,8 @@ async def replace_alarm_rule(call: Call, context: AlarmContext) -> Reply:
     What it found begins anew. {WITH_TAGS}
     """
     principal = await context.project_keys.authenticate(call)
-    rule = await rule_of(call, context, principal)
-    return json_reply(shown_rule(await context.settings.change_rule(principal.project, _id(call), rule)))
+    rule = await rule_of(call, context, principal, id := _id(call))
+    return json_reply(shown_rule(await context.settings.change_rule(principal.project, id, rule)))
 
 
 @operation(
@@ -125,18 +124,21 @@ async def delete_alarm_rule(call: Call, context: AlarmContext) -> Reply:
     return NO_CONTENT
 
 
-async def rule_of(call: Call, context: AlarmContext, principal: Principal) -> AlarmRule:
-    """Return the rule in a body.
+async def rule_of(call: Call, context: AlarmContext, principal: Principal, id: str = "") -> AlarmRule:
+    """Return the rule in a body, which may replace the one with an id.
 
     Raises:
-        BadRequest: it is malformed, or names an unknown tag.
+        BadRequest: it is malformed, or names an unknown tag that the other one does not name.
     """
     rule = decode(_RULE, await call.body(SMALL_BODY, holder_of(principal)))
     check_text("name", rule.name)
     tags, classes = context.sessions.official_tags(), context.sessions.classes()
-    own: Collection[str] = ()
+    own: list[str] = []
     if not set(rule.tags).issubset((*tags, *classes)):
         own = [sound.name for sound in await context.own_sounds.sounds(principal.project)]
+        if id:  # A sound that was deleted hinders nobody from switching off its rule.
+            rules = await context.settings.rules(principal.project)
+            own += [tag for one in rules if one.id == id for tag in one.rule.tags]
     check_tags(rule.tags, tags, classes, own)
     return rule
 

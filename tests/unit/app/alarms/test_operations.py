@@ -95,7 +95,14 @@ def test_wrong_rule_gets_one_sentence(http: TestClient, change: dict[str, Any], 
 
 def test_own_sounds_are_tags_of_rules(house: House, http: TestClient) -> None:
     house.own_sounds.sounds.return_value = [type("Sound", (), {"name": "Kettle"})]
-    assert added(http, RULES, {**DOGS, "tags": ["Kettle", TAGS[0]]})["tags"] == ["Kettle", TAGS[0]]
+    rule = {**DOGS, "tags": ["Kettle", TAGS[0]]}
+    made = added(http, RULES, rule)
+    assert made["tags"] == ["Kettle", TAGS[0]]
+    house.own_sounds.sounds.return_value = []  # It was deleted.
+    one = f"{RULES}/{made['id']}"
+    assert http.put(one, json={**rule, "enabled": False}).json()["enabled"] is False
+    refused(http, "PUT", one, {**rule, "tags": ["Kettle", "Ketle"]}, 400, "'Ketle' is no tag")
+    refused(http, "POST", RULES, {**rule, "name": "other"}, 400, "'Kettle' is no tag")
 
 
 def test_names_are_unique_and_counts_capped(house: House, http: TestClient) -> None:

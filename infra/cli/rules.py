@@ -53,6 +53,9 @@ Cooldown = Annotated[
 To = Annotated[list[str] | None, typer.Option("--to", help='Name of a destination; may be repeated. "" for none.')]
 Enabled = Annotated[bool | None, typer.Option("--on/--off", help="Whether it makes alarms.")]
 
+#: Fields that are shown as they are, with their defaults, which the client leaves out.
+SHOWN: Final = {"probability": 0.5, "level": None, "duration": 0.0, "gap": 2.0, "first_of_day": False}
+
 rules: Final = typer.Typer(help="Rules of alarms: what makes an alarm, and where it is sent.", no_args_is_help=True)
 
 
@@ -235,9 +238,7 @@ def _row(rule: AlarmRule, known: tuple[Destination, ...]) -> Row:
         "name": rule.name,
         "when": rule.when,
         "tags": ", ".join(rule.tags),
-        **{
-            name: row.get(name, default) for name, default in (("probability", 0.5), ("level", None), ("duration", 0.0))
-        },
+        **{name: row.get(name, default) for name, default in SHOWN.items()},
         "events": ", ".join(rule.events),
         "source": rule.source,
         "labels": ", ".join(f"{name}={value}" for name, value in rule.labels.items()),

@@ -118,7 +118,8 @@ def test_rule_of_the_issue_by_command(alarms: Callable[..., Any], house: House) 
     assert (made["tags"], made["duration"], made["to"], made["source"]) == (TAGS[0], 3.0, "phone", "yard")
     (stored,) = house.alarms.known_rules.values()
     assert (stored.rule.labels, stored.rule.during and stored.rule.during.zone) == ({"floor": "1"}, "Europe/Berlin")
-    changed = alarms("rules", "change", "dogs at night", "--during", "21:00-05:00")
+    changed = alarms("rules", "change", "dogs at night", "--during", "21:00-05:00", "--first-of-day", "--gap", 5)
+    assert (changed["first_of_day"], changed["gap"]) == (True, 5.0)
     assert changed["during"] == "21:00-05:00 Europe/Berlin"
     changed = alarms("rules", "change", "dogs at night", "--zone", "Asia/Kathmandu")
     assert changed["during"] == "21:00-05:00 Asia/Kathmandu"

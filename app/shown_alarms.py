@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from app.http.replies import Time
-from topics.alarms.alarms import Alarm, Delivery, message_id
+from topics.alarms.alarms import Alarm, Delivery
 from topics.times import iso_time
 
 #: Examples.
@@ -100,7 +100,7 @@ class ShownAlarm(Found, frozen=True, kw_only=True):
     def of(one: Alarm) -> ShownAlarm:
         return ShownAlarm(
             **Found.fields(one),  # type: ignore[arg-type]
-            id=message_id(one.rule, one.session, one.window),
+            id=one.id,
             sequence=one.sequence,
             rule_id=one.rule,
             rule=one.rule_name,

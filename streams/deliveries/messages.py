@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 
 from topics import keys
-from topics.alarms.alarms import Alarm, message_id
+from topics.alarms.alarms import Alarm
 from topics.times import iso_time
 
 #: Bytes of a message: Standard Webhooks recommends less than 20 kB.
@@ -59,13 +59,9 @@ class Message(msgspec.Struct, frozen=True):
     data: AlarmData
 
 
-def id_of(alarm: Alarm) -> str:
-    return message_id(alarm.rule, alarm.session, alarm.window)
-
-
 def data(alarm: Alarm) -> AlarmData:
     return AlarmData(
-        id_of(alarm),
+        alarm.id,
         AlarmRuleName(alarm.rule, alarm.rule_name),
         alarm.what,
         alarm.source,

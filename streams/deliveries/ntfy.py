@@ -55,7 +55,7 @@ class Ntfy:
             messages.sentence(alarm)[:MOST_TEXT],
             int(priority) if (priority := destination.options.get("priority", "")) in PRIORITIES else PRIORITY,
             (PICTURES.get(alarm.what, PICTURE),),
-            messages.id_of(alarm),
+            alarm.id,
             destination.options.get("click"),
         )
         server = url._replace(path=f"{path}/", query="", fragment="").geturl()

@@ -42,7 +42,7 @@ class Webhooks:
         self._poster = poster
 
     async def send(self, destination: Destination, alarm: Alarm) -> Outcome:
-        id, timestamp, body = messages.id_of(alarm), int(time.time()), messages.body(alarm)
+        id, timestamp, body = alarm.id, int(time.time()), messages.body(alarm)
         try:
             signature = signatures(destination.secrets, id, timestamp, body)
         except ValueError as error:

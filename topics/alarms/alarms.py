@@ -59,7 +59,9 @@ class Alarm(msgspec.Struct, frozen=True, array_like=True):
     def pending(self) -> tuple[Delivery, ...]:
         return tuple(one for one in self.deliveries if one.state == "pending")
 
-
-def message_id(rule: str, session: str, window: int) -> str:
-    """Return the id of an alarm: the same after each crash, on each node, in each attempt."""
-    return "msg_" + hashlib.blake2b(f"{rule}.{session}.{window}".encode(), digest_size=16).hexdigest()
+    @property
+    def id(self) -> str:
+        """The same after each crash, on each node, in each attempt. Notes are numbered apart from windows."""
+        kind = "note." if self.what.startswith("source.") else ""
+        place = f"{self.rule}.{self.session}.{kind}{self.window}"
+        return "msg_" + hashlib.blake2b(place.encode(), digest_size=16).hexdigest()

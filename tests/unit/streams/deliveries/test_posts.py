@@ -53,7 +53,7 @@ def test_webhook_has_documented_body_and_headers() -> None:
     assert sent(receiver) == Outcome(status=204)
     [asked] = receiver.asked
     assert asked.path == "/in?x=1"
-    assert asked.headers["webhook-id"] == messages.id_of(alarm())
+    assert asked.headers["webhook-id"] == alarm().id
     assert before <= int(asked.headers["webhook-timestamp"]) <= time.time()
     assert asked.headers["content-type"] == "application/json"
     assert len(asked.headers["webhook-signature"].split()) == 1
@@ -62,7 +62,7 @@ def test_webhook_has_documented_body_and_headers() -> None:
         "type": "alarm",
         "timestamp": "2026-05-28T20:26:44.000Z",
         "data": {
-            "id": messages.id_of(alarm()),
+            "id": alarm().id,
             "rule": {"id": "rule-1", "name": "smoke alarm"},
             "what": "heard",
             "source": "Küche",
@@ -319,7 +319,7 @@ def test_ntfy_gets_its_fields() -> None:
         "message": "Smoke_detector 93%, -21 dBFS, 2 more left out before, 2026-05-28T20:26:40.000Z",
         "priority": 4,
         "tags": ["loudspeaker"],
-        "sequence_id": messages.id_of(alarm()),
+        "sequence_id": alarm().id,
         "click": "https://earshot.example/",
     }
 

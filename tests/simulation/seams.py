@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from functools import cache, partial
 from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -63,6 +63,10 @@ def _client(request_timeout_ms: int, **settings: Any) -> group.Client:
 async def _ensure(*arguments: Any) -> None: ...
 
 
+#: A process computes it once, and here all nodes are in one.
+_fingerprint = cache(assignor.fingerprint)
+
+
 TIME = SimpleNamespace(
     time=lambda: current().wall_ms() / 1000,
     monotonic=lambda: current().loop.now,
@@ -95,6 +99,7 @@ def simulated() -> Iterator[None]:
         patch(backend, "ensure", _ensure)
         patch(membership, "BrokerClient", _client)
         patch(neighbours, "Line", lines.Line)
+        patch(assignor, "fingerprint", _fingerprint)
         patch(assignor, "socket", SimpleNamespace(gethostname=lambda: _node().machine))
         patch(partitions, "POLL_SECONDS", 2.0)
         patch(membership, "READ_SECONDS", READ_SECONDS)

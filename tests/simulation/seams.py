@@ -23,6 +23,7 @@ from tests.simulation import group, librdkafka, lines, threads
 from tests.simulation.loop import CURRENT
 from tests.simulation.node import READ_SECONDS
 from tests.simulation.world import current
+from topics.formats import fingerprint
 from topics.sessions import commands
 
 #: Modules that read the time or start threads.
@@ -64,7 +65,7 @@ async def _ensure(*arguments: Any) -> None: ...
 
 
 #: A process computes it once, and here all nodes are in one.
-_fingerprint = cache(assignor.fingerprint)
+_fingerprint = cache(fingerprint)
 
 
 TIME = SimpleNamespace(

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
 import stat
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 
-import msgspec
 import structlog
 
 from infra.agent.feed import Pauses
 from infra.agent.sources import Source
-from infra.disk import replace_file
 from infra.errors import Unfit
 
 if TYPE_CHECKING:
@@ -28,29 +27,24 @@ log: Final = structlog.stdlib.get_logger("infra.agent")
 LOOK_SECONDS: Final = 2.0
 REST_SECONDS: Final = 5.0
 CHUNK: Final = 1024 * 1024
-STATE: Final = "folder.json"
+STATE: Final = "folder.sqlite"
+#: What was sent, and the session of the file that is on its way.
+SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS sent (name TEXT, size INTEGER, changed_ns INTEGER, PRIMARY KEY (name, size, changed_ns));
+CREATE TABLE IF NOT EXISTS sending (session TEXT);
+"""
 #: The service finds out the format.
 CONTENT_TYPE: Final = "application/octet-stream"
 #: Statuses of a file that the service will never take.
 FILE_FAULTS: Final = frozenset({400, 403, 413, 415, 422})
 
 
-class _File(msgspec.Struct, frozen=True, array_like=True):
+class _File(NamedTuple):
     """A file as it was seen: another size or time makes it another file."""
 
     name: str
     size: int
     changed_ns: int
-
-
-class _State(msgspec.Struct):
-    """What was sent, and the session of the file that was on its way."""
-
-    sent: set[_File] = msgspec.field(default_factory=set)
-    session: str = ""
-
-
-_decode: Final = msgspec.json.Decoder(_State).decode
 
 
 class Folder:
@@ -60,18 +54,19 @@ class Folder:
         """Read from `directory` what an earlier agent has sent.
 
         Raises:
-            Unfit: that is damaged.
+            Unfit: that cannot be read.
         """
         self._source, self._client = source, client
         self._folder = Path(source.folder or "")
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._path = directory / STATE
-        self._state = _State()
-        with suppress(FileNotFoundError):
-            try:
-                self._state = _decode(self._path.read_bytes())
-            except msgspec.MsgspecError:
-                raise Unfit(f"{self._path} is damaged: remove it, and every file of the folder is sent again") from None
+        path = directory / STATE
+        self._state = sqlite3.connect(path)
+        try:
+            self._state.executescript(SCHEMA)
+            self._sent = {_File(*row) for row in self._state.execute("SELECT name, size, changed_ns FROM sent")}
+        except sqlite3.Error as error:
+            self._state.close()
+            raise Unfit(f"{path}: {error}; without this file, every file of the folder is sent again") from None
         self._seen: set[_File] = set()
         #: Files that could not be read, which the log says once.
         self._unreadable: set[_File] = set()
@@ -79,19 +74,24 @@ class Folder:
 
     async def run(self) -> None:
         """Send until cancelled."""
+        with closing(self._state):
+            await self._run()
+
+    async def _run(self) -> None:
         from earshot_client import EarshotClientError
 
         pauses = Pauses()
         while True:
             pause = LOOK_SECONDS
             try:
-                if self._state.session:  # Only a part of the file may have come.
-                    await self._client.delete_session(self._state.session)
-                    self._save("")
+                for (session,) in self._state.execute("SELECT session FROM sending").fetchall():
+                    # Only a part of the file may have come.
+                    await self._client.delete_session(session)
+                    self._write("DELETE FROM sending", ())
                 await self._look()
                 self._said = ""
                 pauses.reset()
-            except (OSError, EarshotClientError) as error:
+            except (OSError, sqlite3.Error, EarshotClientError) as error:
                 reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
                 if reason != self._said:
                     log.error("folder not sent", source=self._source.name, reason=reason)
@@ -106,10 +106,11 @@ class Folder:
 
         found = await asyncio.to_thread(lambda: dict(self._files()))
         now, files = time.time(), set(found)
-        rested = [one for one in files & self._seen - self._state.sent if now - one.changed_ns / 1e9 > REST_SECONDS]
+        rested = [one for one in files & self._seen - self._sent if now - one.changed_ns / 1e9 > REST_SECONDS]
         self._seen = files
         if files:  # Without one, its disk may be away.
-            self._state.sent &= files
+            self._write("DELETE FROM sent WHERE (name, size, changed_ns) = (?, ?, ?)", *(self._sent - files))
+            self._sent &= files
             self._unreadable &= files
         for file in sorted(rested, key=lambda one: one.changed_ns):
             try:
@@ -127,8 +128,10 @@ class Folder:
                 if error.status not in FILE_FAULTS:
                     raise
                 log.error("file refused", source=self._source.name, file=file.name, reason=str(error))
-            self._state.sent.add(file)
-            self._save("")
+            self._sent.add(file)
+            with self._state:
+                self._state.execute("INSERT OR IGNORE INTO sent VALUES (?, ?, ?)", file)
+                self._state.execute("DELETE FROM sending")
 
     def _files(self) -> Iterator[tuple[_File, Path]]:
         for path in self._folder.iterdir():
@@ -152,7 +155,7 @@ class Folder:
             model=source.model,
         )
         session = await self._client.create_session(options)
-        self._save(session.id)
+        self._write("INSERT INTO sending VALUES (?)", (session.id,))
         number, left = session.chunk_sequence, file.size
         while chunk := await asyncio.to_thread(opened.read, min(left, CHUNK)):
             number = await self._client.put_chunk(session.id, number, chunk)
@@ -160,9 +163,9 @@ class Folder:
         if left:  # It has become shorter.
             await self._client.seal_session(session.id)
 
-    def _save(self, session: str) -> None:
-        self._state.session = session
-        replace_file(self._path, msgspec.json.encode(self._state))
+    def _write(self, statement: str, *rows: Sequence[str | int]) -> None:
+        with self._state:
+            self._state.executemany(statement, rows)
 
 
 def _open(path: Path) -> BinaryIO:

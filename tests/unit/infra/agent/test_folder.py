@@ -17,6 +17,7 @@ from earshot_client import AsyncClient, RequestRefused, ServiceUnreachable, Sess
 from infra.agent import feed, folder
 from infra.agent.folder import Folder
 from infra.agent.sources import Source
+from infra.errors import Unfit
 from tests.waiting import until
 
 
@@ -205,3 +206,9 @@ def test_folder_that_does_not_exist_is_said_once(tmp_path: Path) -> None:
     with capture_logs() as lines:
         run(tmp_path, Service(), play)
     assert [line["reason"] for line in lines] == [f"{tmp_path / 'files'}: No such file or directory"]
+
+
+def test_damaged_state_is_named(tmp_path: Path) -> None:
+    (tmp_path / folder.STATE).write_bytes(b"no database" * 100)
+    with pytest.raises(Unfit, match="every file of the folder is sent again"):
+        Folder(Source("recorder", folder=str(tmp_path)), cast(AsyncClient, Service()), tmp_path)

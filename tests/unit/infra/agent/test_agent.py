@@ -207,11 +207,11 @@ def test_reload_touches_what_changed_alone(tmp_path: Path, monkeypatch: pytest.M
     with path.open("a") as file:
         file.write('[[sources]]\nname = "recorder"\nfolder = "recordings"\n')
     (tmp_path / "spool" / folder.key).mkdir(parents=True)
-    (tmp_path / "spool" / folder.key / "folder.json").write_text("{")
+    (tmp_path / "spool" / folder.key / "folder.sqlite").write_text("no database")
     with capture_logs() as lines:
         asyncio.run(scenario())
     (line,) = [line for line in lines if line["event"] == "source not started"]
-    assert (line["source"], "is damaged: remove it" in line["reason"]) == ("recorder", True)
+    assert (line["source"], "file is not a database" in line["reason"]) == ("recorder", True)
     assert configured == [3]
     assert played.opened == 4
     assert lines[-1]["event"] == "agent stopped"

@@ -43,7 +43,8 @@ REASONS: Final[Mapping[str, Mapping[str, str]]] = {
         "types of events are known, and cursors are those of the session": "followSession readResults",
     },
     "AcceptedNegativeData": {
-        "times are of all of ISO 8601, and other parameters are ignored": "listSessions listSessionsToo listJobs",
+        "times are of all of ISO 8601, and other parameters are ignored": "listSessions listSessionsToo listJobs "
+        "listAlarms",
         "other parameters are ignored": "followProject followSession projectActivity readAudio readDailyUsage "
         "readSpectrogram readUsage readWaveform sessionActivity",
         "the contract answers 200 with the rule that is broken in `error`": "registerVoice removeSpeaker "

@@ -62,6 +62,6 @@ def test_source_as_the_service_shows_it(service: ServiceProcess, tmp_path: Path)
     _, first, second = camera.sent  # The first one was that of the check.
     assert lost.reason
     assert abs(unix(lost.time) - first.began - first.count / 8000) < 0.5
-    assert abs(unix(back.time) - second.began) < 0.05
+    assert abs(unix(back.time) - second.began) < 0.25
     for window in windows[:3]:
-        assert abs(unix(window.captured_at) - first.began - window.start) < 0.05
+        assert abs(unix(window.captured_at) - first.began - window.start) < 0.25

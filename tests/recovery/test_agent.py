@@ -25,6 +25,8 @@ SOURCES = length("SOURCES", 2)
 AWAY = length("AWAY", 16)
 #: Seconds for an agent to start on a busy machine.
 STARTING = 5.0
+#: Seconds by which a capture time may be off. Beside other tests all packets of a short connection may come late.
+MOST_OFF = 0.05 if FAULTS >= 50 else 0.25
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + 20 * FAULTS + 2 * AWAY)]
 
@@ -107,7 +109,7 @@ def test_cameras_that_fail_lose_only_what_they_do_not_send(tmp_path: Path) -> No
             if name in ("cam0", "cam1"):
                 assert stored.pcm == sent_pcm(camera)
                 # A chunk that was cut by a stall began before it.
-                assert times_off(stored, camera) < 0.05
+                assert times_off(stored, camera) < MOST_OFF
             expected = sum(one.count / one.rate for one in camera.sent)
             # A resampler and an encoder keep some milliseconds of each connection.
             assert received_seconds(service, name) == pytest.approx(expected, abs=0.05 * len(camera.sent))
@@ -165,4 +167,4 @@ def test_service_that_is_away_gets_everything_once(tmp_path: Path) -> None:
                 sent.count = got
                 at += got
             assert at == len(pcm)
-            assert times_off(stored, camera) < 0.05
+            assert times_off(stored, camera) < MOST_OFF

@@ -20,6 +20,9 @@ from tests.cameras import Camera, Cameras, cameras, noise, silence
 from tests.ports import free_port
 from tests.waiting import wait_for
 
+#: Seconds by which a capture time may be off: on a busy machine, packets come late. `test_clock.py` knows better.
+MOST_OFF = 0.25
+
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Cameras]:
@@ -49,9 +52,9 @@ def test_samples_are_those_of_the_camera_and_only_its_audio_is_asked_for(served:
     pcm = np.frombuffer(b"".join(block.data for block in blocks), "<i2")
     assert np.array_equal(pcm, noise(camera.sent[0].first, len(pcm), 16000))
     assert [len(block.data) for block in blocks[:3]] == [BLOCK_BYTES] * 3
-    assert abs(blocks[0].at_ms / 1000 - began) < 0.5
+    assert began - MOST_OFF < blocks[0].at_ms / 1000 < time.time()
     for number, block in enumerate(blocks):
-        assert block.at_ms / 1000 == pytest.approx(camera.sent[0].began + number / 2, abs=0.02)
+        assert block.at_ms / 1000 == pytest.approx(camera.sent[0].began + number / 2, abs=MOST_OFF)
     assert not any(block.silent for block in blocks)
 
 
@@ -69,7 +72,7 @@ def test_clock_that_is_set_back_cuts_no_connection(served: Cameras) -> None:
     capture(Source("x", url=url), Clock(lambda: time.time() - set_back), stopped, take, lambda form: None)
     assert len(camera.sent) == 1
     times = [block.at_ms / 1000 - camera.sent[0].began for block in blocks]
-    assert times == pytest.approx([0.0, -3599.5, -3599.0], abs=0.3)
+    assert times == pytest.approx([0.0, -3599.5, -3599.0], abs=MOST_OFF)
 
 
 @pytest.mark.parametrize(("codec", "rate", "burst"), [("aac", 48000, 1.5), ("pcma", 8000, 0.0), ("opus", 48000, 0.0)])
@@ -78,7 +81,7 @@ def test_codecs_and_bursts(served: Cameras, codec: str, rate: int, burst: float)
     url = served.add(codec, camera).replace("a:b/c", "a%3Ab%2Fc")
     blocks, _ = heard(Source("x", url=url), 2)
     for number, block in enumerate(blocks):
-        assert block.at_ms / 1000 == pytest.approx(camera.sent[0].began + number / 2, abs=0.05)
+        assert block.at_ms / 1000 == pytest.approx(camera.sent[0].began + number / 2, abs=MOST_OFF + burst / 2)
 
 
 def test_digital_silence(served: Cameras) -> None:

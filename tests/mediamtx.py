@@ -22,7 +22,7 @@ import pytest
 
 from tests.cameras import PACKET
 from tests.interop.environments import kept, program, run
-from tests.ports import free_port
+from tests.ports import free_port, listens
 from tests.waiting import wait_for
 
 PROGRAM: Final = "github.com/bluenviron/mediamtx@v1.14.0"
@@ -81,10 +81,7 @@ class Mediamtx:
 
     def _listens(self) -> bool:
         assert self._process is not None
-        assert self._process.poll() is None, self._log.read_text()
-        with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
-            return True
-        return False
+        return listens(self._process, self.port, self._log)
 
     def __enter__(self) -> Mediamtx:
         self.start()

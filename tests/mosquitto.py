@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from tests.ports import free_port
+from tests.ports import free_port, listens
 from tests.waiting import wait_for
 
 
@@ -64,7 +62,4 @@ class Mosquitto:
 
     def _listens(self) -> bool:
         assert self._process is not None
-        assert self._process.poll() is None, self._log.read_text()
-        with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
-            return True
-        return False
+        return listens(self._process, self.port, self._log)

@@ -4,8 +4,10 @@ import itertools
 import os
 import random
 import socket
+import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from socketserver import BaseServer
 from threading import Thread
 from typing import Final, TypeVar
@@ -53,6 +55,14 @@ def serving(server: Server) -> Iterator[Server]:
         finally:
             server.shutdown()
             thread.join()
+
+
+def listens(process: subprocess.Popen[bytes], port: int, log: Path) -> bool:
+    """Return whether a process that writes to a log takes connections; AssertionError if it has ended."""
+    assert process.poll() is None, log.read_text()
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
 
 
 def free_port(following: int = 0) -> int:

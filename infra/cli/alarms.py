@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from infra.cli import remote
-from infra.cli.output import AsJson, Row, show, show_all
+from infra.cli.output import AsJson, Most, Row, show, show_all
 from topics.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ def alarms(
         str | None, typer.Option(metavar="ALARM", help="Say that nothing was there, of an alarm as it is listed.")
     ] = None,
     since: Annotated[str | None, typer.Option(help="Made at or after, as 2026-11-23T08:00.")] = None,
-    most: Annotated[int, typer.Option("--most", "-n", min=1, max=sys.maxsize, help="Maximum number.")] = 50,
+    most: Most = 50,
     url: remote.Url = None,
     key_file: remote.KeyFile = None,
     as_json: AsJson = False,

@@ -1,6 +1,5 @@
 """`earshot jobs`: the jobs of a project, and their results."""
 
-import sys
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +7,7 @@ from typing import Annotated
 import typer
 
 from infra.cli import analyze, remote
-from infra.cli.output import AsJson, Yes, confirm, show, show_all
+from infra.cli.output import AsJson, Most, Yes, confirm, show, show_all
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="The id of a job.")]
 
@@ -19,7 +18,7 @@ jobs = typer.Typer(help="Jobs of a project: list, read and delete them.", no_arg
 def list_jobs(
     state: Annotated[str | None, typer.Option(help="Only these: accepted, processing or completed.")] = None,
     since: Annotated[str | None, typer.Option(help="Accepted at or after, as 2026-11-23T08:00.")] = None,
-    most: Annotated[int, typer.Option("--most", "-n", min=1, max=sys.maxsize, help="Maximum number.")] = 50,
+    most: Most = 50,
     url: remote.Url = None,
     key_file: remote.KeyFile = None,
     as_json: AsJson = False,

@@ -25,6 +25,7 @@ Row = Mapping[str, Value]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Most = Annotated[int, typer.Option("--most", "-n", min=1, max=sys.maxsize, help="Maximum number.")]
 
 
 class _Output(io.FileIO):

@@ -53,9 +53,6 @@ Cooldown = Annotated[
 To = Annotated[list[str] | None, typer.Option("--to", help='Name of a destination; may be repeated. "" for none.')]
 Enabled = Annotated[bool | None, typer.Option("--on/--off", help="Whether it makes alarms.")]
 
-#: Fields that are shown as they are, with their defaults, which the client leaves out.
-SHOWN: Final = {"probability": 0.5, "level": None, "duration": 0.0, "gap": 2.0, "first_of_day": False}
-
 rules: Final = typer.Typer(help="Rules of alarms: what makes an alarm, and where it is sent.", no_args_is_help=True)
 
 
@@ -229,16 +226,17 @@ def _named(client: Client, name: str) -> AlarmRule:
 
 
 def _row(rule: AlarmRule, known: tuple[Destination, ...]) -> Row:
-    import msgspec
-
     names = {one.id: one.name for one in known}
-    row = msgspec.to_builtins(msgspec.structs.replace(rule, destinations=()))
     during = rule.during
     return {
         "name": rule.name,
         "when": rule.when,
         "tags": ", ".join(rule.tags),
-        **{name: row.get(name, default) for name, default in SHOWN.items()},
+        "probability": rule.probability,
+        "level": rule.level,
+        "duration": rule.duration,
+        "gap": rule.gap,
+        "first_of_day": rule.first_of_day,
         "events": ", ".join(rule.events),
         "source": rule.source,
         "labels": ", ".join(f"{name}={value}" for name, value in rule.labels.items()),

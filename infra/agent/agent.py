@@ -42,7 +42,7 @@ SILENT_RECONNECT: Final = 60.0
 MOST_SILENT_RECONNECT: Final = 3600.0
 #: Seconds without a block after which a capture is given up; FFmpeg gives up earlier, except for microphones.
 STUCK_SECONDS: Final = 60.0
-#: Seconds for what was captured to reach the service at a stop; the rest goes to the disk.
+#: Seconds for the last packet to come at a stop, and for all to reach the service; the rest goes to the disk.
 STOP_SECONDS: Final = 3.0
 SETTLE_SECONDS: Final = 0.5
 
@@ -208,7 +208,7 @@ class _Running:
         """End the capture, send what there is for a while, and write the rest to the disk."""
         if self._listener is not None and self.spool is not None:
             self._listener.stop()
-            await asyncio.wait([self.capturing], timeout=1.0)
+            await asyncio.wait([self.capturing], timeout=STOP_SECONDS)
             with suppress(TimeoutError):
                 async with asyncio.timeout(STOP_SECONDS):
                     await self.spool.drained()

@@ -165,8 +165,6 @@ class _Capture:
 
         damaged, due, steps = 0, None, self._clock.read()[1]
         for packet in self._container.demux(stream):
-            if stopped.is_set():
-                return
             (at, stepped), self.heard_at = self._clock.read(), time.monotonic()
             if stepped != steps:
                 self._line.step(stepped - steps)
@@ -187,6 +185,8 @@ class _Capture:
             for frame in frames:
                 self._resample(frame)
             self._hand_over(at)
+            if stopped.is_set():
+                return
 
     def _skip(self, at: float, gap: float) -> None:
         # What is in the resampler and in the last block was captured before the gap.

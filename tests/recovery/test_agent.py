@@ -25,8 +25,9 @@ SOURCES = length("SOURCES", 2)
 AWAY = length("AWAY", 16)
 #: Seconds for an agent to start on a busy machine.
 STARTING = 5.0
-#: Seconds by which a capture time may be off. Beside other tests all packets of a short connection may come late.
-MOST_OFF = 0.05 if FAULTS >= 50 else 0.25
+#: Seconds by which an agent may read late, alone and beside other tests: its capture times are off by as much, and it
+#: does not read what waits when it is stopped.
+MOST_LATE = 0.05 if FAULTS >= 50 else 1.0
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + 20 * FAULTS + 2 * AWAY)]
 
@@ -69,6 +70,14 @@ def times_off(stored: Stored, camera: Camera) -> float:
     return worst
 
 
+def end(served: Cameras, agent: Agent) -> None:
+    """Kill all cameras, and wait until the agent has read all that they sent."""
+    before = len(agent.lines("source lost"))
+    for camera in served.cameras.values():
+        served.kill(camera)
+    wait_for(lambda: {line["source"] for line in agent.lines("source lost")[before:]} >= set(served.cameras))
+
+
 def received_seconds(service: Sink, name: str) -> float:
     return sum(len(stored.pcm) for stored in service.of(name)) / 2 / RATE
 
@@ -100,16 +109,14 @@ def test_cameras_that_fail_lose_only_what_they_do_not_send(tmp_path: Path) -> No
                 camera.dead = False
             wait_for(lambda camera=camera, sent=sent: len(camera.sent) > sent and camera.sent[-1].count, 60)  # type: ignore[misc]
         time.sleep(3)
-        for camera in them.values():
-            served.kill(camera)
-        time.sleep(1)
+        end(served, agent)
         agent.stop()
         for name, camera in them.items():
             (stored,) = service.of(name)
             if name in ("cam0", "cam1"):
                 assert stored.pcm == sent_pcm(camera)
                 # A chunk that was cut by a stall began before it.
-                assert times_off(stored, camera) < MOST_OFF
+                assert times_off(stored, camera) < MOST_LATE
             expected = sum(one.count / one.rate for one in camera.sent)
             # A resampler and an encoder keep some milliseconds of each connection.
             assert received_seconds(service, name) == pytest.approx(expected, abs=0.05 * len(camera.sent))
@@ -149,9 +156,7 @@ def test_service_that_is_away_gets_everything_once(tmp_path: Path) -> None:
         agent.kill()
         agent.start()
         connected(4, 3)
-        for camera in them.values():
-            served.kill(camera)
-        time.sleep(1)
+        end(served, agent)
         agent.stop()
         assert not agent.files()
         for name, camera in them.items():
@@ -159,7 +164,7 @@ def test_service_that_is_away_gets_everything_once(tmp_path: Path) -> None:
             at = 0
             pcm = np.frombuffer(stored.pcm, "<i2")
             # The memory of an agent that is killed is lost: less than 10 s, and a second if all is well.
-            for sent, most in zip(camera.sent, (10, 0, 1, 0), strict=True):
+            for sent, most in zip(camera.sent, (10, MOST_LATE, 1, 0), strict=True):
                 came = pcm[at : at + sent.count]
                 differ = np.flatnonzero(np.frombuffer(sent.pcm, "<i2")[: len(came)] != came)
                 got = int(differ[0]) if len(differ) else len(came)
@@ -167,4 +172,4 @@ def test_service_that_is_away_gets_everything_once(tmp_path: Path) -> None:
                 sent.count = got
                 at += got
             assert at == len(pcm)
-            assert times_off(stored, camera) < MOST_OFF
+            assert times_off(stored, camera) < MOST_LATE

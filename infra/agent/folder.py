@@ -35,7 +35,7 @@ CREATE TABLE IF NOT EXISTS sending (session TEXT);
 """
 #: The service finds out the format.
 CONTENT_TYPE: Final = "application/octet-stream"
-#: Statuses of a file that the service will never take.
+#: Statuses of a file that the service will never take; a proxy before it may change its mind.
 FILE_FAULTS: Final = frozenset({400, 403, 413, 415, 422})
 
 
@@ -125,7 +125,7 @@ class Folder:
                     await self._send(file, opened)
                 log.info("file sent", source=self._source.name, file=file.name, bytes=file.size)
             except RequestRefused as error:
-                if error.status not in FILE_FAULTS:
+                if error.foreign or error.status not in FILE_FAULTS:
                     raise
                 log.error("file refused", source=self._source.name, file=file.name, reason=str(error))
             self._sent.add(file)

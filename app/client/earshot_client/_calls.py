@@ -141,7 +141,7 @@ def ask(
         seconds = pause(delay, least)
         if is_quiet and seconds >= LONG_PAUSE and isinstance(reply, Answer):
             is_quiet = False
-            log.warning("the service is busy (%s); trying again", _message(reply))
+            log.warning("the service is busy (%s); trying again", _message(reply)[0])
         yield Pause(seconds)
     if isinstance(reply, Answer):
         return checked(reply, errors)
@@ -175,7 +175,7 @@ def checked(answer: Answer, errors: ErrorClasses) -> Answer:
     if answer.status >= 400:
         if answer.reason and answer.status == UNREADABLE:
             raise UnknownFormat(answer.reason)
-        raise errors.get(answer.status, RequestRefused)(answer.status, _message(answer))
+        raise errors.get(answer.status, RequestRefused)(answer.status, *_message(answer))
     return answer
 
 
@@ -189,9 +189,10 @@ def segment(text: str) -> str:
     return quote(sendable(text), safe="").replace(".", "%2E")
 
 
-def _message(answer: Answer) -> str:
+def _message(answer: Answer) -> tuple[str, bool]:
+    """Return what an error says, and whether another program than the service says it."""
     try:
         body = msgspec.json.decode(answer.body, type=_Error)
     except NOT_JSON:
-        return f"the service answered {answer.status}"
-    return ": ".join(filter(None, (body.error, ", ".join(map(str, body.details)))))
+        return f"the service answered {answer.status}, or a proxy before it", True
+    return ": ".join(filter(None, (body.error, ", ".join(map(str, body.details))))), False

@@ -70,12 +70,14 @@ class RequestRefused(EarshotClientError):
 
     Attributes:
         status: the HTTP status, 400 to 599; 200 for a SpeakerRequestRefused.
+        foreign: whether the answer is not the service's own, but for example a page of a proxy before it.
     """
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, foreign: bool = False) -> None:
         """Make the error for an HTTP status; `message` is the service's text."""
         super().__init__(message)
         self.status = status
+        self.foreign = foreign
 
 
 class SpeakerRequestRefused(RequestRefused):

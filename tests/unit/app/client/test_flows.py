@@ -163,13 +163,14 @@ def test_rejections_raise_typed_errors_with_service_message(
     with pytest.raises(error, match="because") as raised:
         driven(flow(), Answer(code, b'{"error": "because", "status_code": 1}'))
     assert raised.type is error
-    assert raised.value.status == code
+    assert (raised.value.status, raised.value.foreign) == (code, False)
 
 
 @pytest.mark.parametrize("body", [b"Internal Server Error", b'{"error": "caf\xe9"}'])
 def test_rejection_without_json_keeps_status(body: bytes) -> None:
-    with pytest.raises(sdk.RequestRefused, match="answered 500"):
+    with pytest.raises(sdk.RequestRefused, match="answered 500") as raised:
         driven(_session_flows.seal("key", "s"), Answer(500, body))
+    assert raised.value.foreign
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"{}", b'{"state": "caf\xe9"}', b'{"state":' + b"[" * 10_000])

@@ -131,6 +131,24 @@ def test_file_that_was_cut_is_sent_again_whole(tmp_path: Path) -> None:
     assert len(service.bytes) == 1
 
 
+def test_file_that_a_proxy_refuses_is_sent_later(tmp_path: Path) -> None:
+    service = Service()
+    service.refusal = RequestRefused(413, "a proxy answered 413", foreign=True)
+
+    async def play(files: Path) -> None:
+        rested(files / "a.wav", b"abc")
+        await asyncio.sleep(0.3)
+        service.refusal = None
+        await until(lambda: service.bytes)
+
+    with capture_logs() as lines:
+        run(tmp_path, service, play)
+    assert [(line["event"], line.get("reason")) for line in lines] == [
+        ("folder not sent", "a proxy answered 413"),
+        ("file sent", None),
+    ]
+
+
 def test_file_that_the_service_never_takes_holds_no_other(tmp_path: Path) -> None:
     service = Service()
     service.refusal = RequestRefused(413, "the file is too long")

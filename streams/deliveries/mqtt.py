@@ -112,6 +112,8 @@ class Connection:
         self._sources: dict[Source, Offer] = {}
         self._told: dict[Source, Offer] = {}
         self._telling = asyncio.Lock()
+        #: Whether the next connection subscribes: not after one that got too much, perhaps one large retained message.
+        self._hears = True
         self._task = asyncio.create_task(self._run())
 
     async def close(self) -> None:
@@ -204,6 +206,9 @@ class Connection:
             finally:
                 if client is not None:
                     client.abandon()
+                    if (got_too_much := client.socket.allowance < 0) and self._hears:
+                        log.warning("broker.not_heard", destination=self.destination.id, topic=self.topics.birth)
+                    self._hears = not got_too_much
                 self._client = None
                 self._told.clear()
                 if self._down is not None and not self._down.done():
@@ -229,7 +234,8 @@ class Connection:
     async def _serve(self, client: _Client) -> None:
         """Use a connection until it ends; tell of all devices whenever Home Assistant starts."""
         await client.publish(self.topics.status, "online", qos=1, retain=True)
-        await client.subscribe(self.topics.birth)
+        if self._hears:
+            await client.subscribe(self.topics.birth)
         self._client, self._down = client, asyncio.get_running_loop().create_future()
         await self._tell()
         self._settled.set()

@@ -17,6 +17,7 @@ from typing import Any
 import aiomqtt
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from streams.deliveries import broker_socket, brokers, mqtt
 from streams.deliveries.addresses import Resolver
@@ -395,6 +396,19 @@ async def test_broker_that_sends_too_much_is_cut_off() -> None:
         assert cut.away
         await until(lambda: house.brokers._connections["home"]._client is None)
     assert sent < 20_000_000, "what the kernel holds besides"
+
+
+@pytest.mark.usefixtures("quick")
+async def test_large_retained_message_holds_no_alarm(broker: Mosquitto) -> None:
+    async with aiomqtt.Client("127.0.0.1", broker.port) as other:
+        await other.publish("homeassistant/status", bytes(1_000_000), qos=1, retain=True)
+    with capture_logs() as lines:
+        async with running(House(broker_at(broker.port))) as house:
+            await house.send()
+            await until(lambda: lines)
+            await until(lambda: house.brokers._connections["home"]._client is not None)
+            assert await house.send() == Outcome()
+    assert [(line["event"], line["topic"]) for line in lines] == [("broker.not_heard", "homeassistant/status")]
 
 
 @pytest.mark.usefixtures("quick")

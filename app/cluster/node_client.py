@@ -23,6 +23,8 @@ WHOLE_BYTES: Final = 1 << 20
 WAITING_BYTES: Final = 1 << 18
 #: An unused connection is kept for so long. A node keeps it longer, so none ends while a request is on its way.
 KEPT_SECONDS: Final = 15.0
+#: After a connection that was not answered in time, further ones to that node fail at once for so long; then one tries.
+SILENT_SECONDS: Final = 2.0
 
 
 class NoConnection(Exception):
@@ -290,6 +292,8 @@ class NodeClient:
         """`trust` checks the certificates of nodes."""
         self._trust = trust
         self._unused: defaultdict[str, list[Answer]] = defaultdict(list)
+        #: When a connection to a node was not answered, or was tried again since, until one is.
+        self._silent: dict[str, float] = {}
 
     async def ask(self, url: str, request: Request, connect_seconds: float) -> Answer:
         """Send a request to the node at a base URL; return its answer as `Answer.ask` does.
@@ -330,13 +334,21 @@ class NodeClient:
     async def _connect(self, url: str, address: _Address, seconds: float) -> Answer:
         tls: dict[str, Any] = {"ssl": self._trust or True} if address.is_tls else {}
         loop, unused = asyncio.get_running_loop(), self._unused[url]
+        if (since := self._silent.get(url)) is not None:
+            if loop.time() - since < SILENT_SECONDS:
+                raise NoConnection("it was silent a moment ago")
+            self._silent[url] = loop.time()
         try:
             async with asyncio.timeout(seconds):
-                return (await loop.create_connection(lambda: Answer(unused), address.host, address.port, **tls))[1]
+                made = await loop.create_connection(lambda: Answer(unused), address.host, address.port, **tls)
         except ssl.SSLCertVerificationError:
             raise
         except (OSError, ValueError) as error:  # A host that is no name is a ValueError.
+            if isinstance(error, TimeoutError):
+                self._silent[url] = loop.time()
             raise NoConnection(str(error)) from error
+        self._silent.pop(url, None)
+        return made[1]
 
     async def close(self) -> None:
         """Close the unused connections."""

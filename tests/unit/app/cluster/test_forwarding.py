@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import AsyncIterable, AsyncIterator
 from contextlib import nullcontext, suppress
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import httpx2
@@ -17,7 +18,9 @@ import pytest
 from starlette.testclient import TestClient
 from structlog.testing import capture_logs
 
+from app.cluster import node_client
 from app.cluster.forwarding import UNTRUSTED, Forwarder, Placement
+from app.cluster.node_client import NoConnection, NodeClient, Request
 from app.http.bodies import BodyQuota
 from app.http.call import Call
 from app.http.errors import ClientGone
@@ -26,6 +29,7 @@ from tests.contract.api import RAW, Api, tone
 from tests.contract.conftest import api
 from tests.unit.app.conftest import KEY, OPTIONS, House, Running, behind_a_server
 from tests.unit.app.sessions.sockets import opened, place
+from tests.waiting import until
 from topics.errors import OwnerAway, Unavailable
 
 __all__ = ["api"]
@@ -161,6 +165,48 @@ async def test_answers_end_as_they_say(sent: bytes, method: str, wanted: tuple[i
 async def test_answer_that_is_not_http_is_none() -> None:
     with pytest.raises(OwnerAway):
         await answered(b"SSH-2.0\r\n")
+
+
+async def test_silent_owner_costs_one_request_at_a_time_its_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried, answers = 0, asyncio.Event()
+    loop = asyncio.get_running_loop()
+    connect = loop.create_connection
+
+    async def connecting(*given: Any, **named: Any) -> Any:
+        nonlocal tried
+        tried += 1
+        await answers.wait()
+        return await connect(*given, **named)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    client, request = NodeClient(), Request("GET", b"/", (), None, 10.0, 10.0)
+
+    async def fails(seconds: float) -> None:
+        with pytest.raises(NoConnection):
+            await client.ask(url, request, seconds)
+
+    monkeypatch.setattr(loop, "create_connection", connecting)
+    monkeypatch.setattr(node_client, "SILENT_SECONDS", 3600.0)
+    async with server:
+        await fails(0.01)
+        await fails(60.0)
+        assert tried == 1
+        monkeypatch.setattr(node_client, "SILENT_SECONDS", 0.0)
+        trying = asyncio.create_task(client.ask(url, request, 60.0))
+        await until(lambda: tried == 2)
+        monkeypatch.setattr(node_client, "SILENT_SECONDS", 3600.0)
+        await fails(60.0)
+        answers.set()
+        for answered in [await trying, await client.ask(url, request, 60.0)]:
+            assert answered.status == 204
+            answered.close()
+    assert tried == 3
 
 
 async def test_owner_that_reads_nothing_is_given_up() -> None:

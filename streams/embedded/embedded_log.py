@@ -156,7 +156,10 @@ class EmbeddedLog:
         """Create a topic, or set how its records are kept; raise LogError if it has another number of partitions."""
         if topic not in self._topics:
             topic_id = 1 + max((number for number, _ in self._topics.values()), default=0)
-            self._create(topic, topic_id, partitions)
+            self.store.write_patiently({layout.topic_key(topic): layout.pack_topic(topic_id, partitions)})
+            self.store.sync()
+            self._topics[topic] = topic_id, partitions
+            self._add_partitions(topic)
         existing = self._topics[topic][1]
         if existing != partitions:
             raise LogError(
@@ -169,12 +172,6 @@ class EmbeddedLog:
             partition.compacted = compact
             if compact:
                 partition.sparse_to = layout.MAX_OFFSET
-
-    def _create(self, topic: str, topic_id: int, partitions: int) -> None:
-        self.store.write_patiently({layout.topic_key(topic): layout.pack_topic(topic_id, partitions)})
-        self.store.sync()
-        self._topics[topic] = topic_id, partitions
-        self._add_partitions(topic)
 
     def topics(self) -> Mapping[str, int]:
         return {topic: partitions for topic, (_, partitions) in self._topics.items()}

@@ -365,12 +365,7 @@ class Partitions:
         while True:
             await asyncio.sleep(POLL_SECONDS)
             serving = self.owners.all_serving()
-            consumers = {
-                consumer.tp: (owner, consumer)
-                for owner in serving
-                for consumer in owner.consumers.values()
-                if consumer.level
-            }
+            consumers = {one.tp: (owner, one) for owner in serving for one in owner.consumers.values() if one.level}
             owned = [owner.rows for owner in serving]
             tables = {TopicPartition(CHANGELOG, one.number): one for one in (*owned, *self.standbys)}
             asked = self.backend.now_ms()
@@ -385,16 +380,14 @@ class Partitions:
                 if consumer.level and not owner.closed and consumer.seen_behind(end):
                     consumer.fall_behind(end)
                     self._begin_to_catch_up(owner, consumer)
-            self.behind = {
-                tp.partition: max(0, bounds[tp][1] - rows.applied.offset)
-                for tp, rows in tables.items()
-                if tp.partition not in self.owners.here
-            }
+            self.behind = {}
             for tp, rows in tables.items():
                 end = bounds[tp][1]
                 if end <= rows.applied.offset:
                     rows.note_fresh(asked)
-                if (now := self.owners.here.get(tp.partition)) is not None and now.serving:
+                if (now := self.owners.here.get(tp.partition)) is None:
+                    self.behind[tp.partition] = max(0, end - rows.applied.offset)
+                elif now.serving:
                     self.backend.note_end(tp, end)
 
     def floor(self, tp: TopicPartition) -> int | None:

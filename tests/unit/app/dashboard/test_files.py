@@ -3,11 +3,13 @@
 import gzip
 import re
 
+import msgspec
 import pytest
 from starlette.testclient import TestClient
 
 from app.dashboard import files
 from tests.unit.app.conftest import Exchange, House
+from topics.alarms import rules
 from topics.ports.sign_ins import SignIn
 
 
@@ -76,6 +78,17 @@ def test_files_have_no_external_or_inline_code() -> None:
             assert not re.search(
                 r"innerHTML|eval\(|new Function|localStorage|document\.cookie|style=|https?://", text
             ), name
+
+
+def test_form_knows_what_kinds_of_rules_use_and_what_other_fields_have() -> None:
+    used, empty = [
+        msgspec.json.decode(re.sub(r"([{,] ?)(\w+):", r'\1"\2":', found))
+        for found in re.findall(r"const (?:USED|EMPTY) = ({.*});", (files.DIRECTORY / "rule-form.js").read_text())
+    ]
+    assert used == {when: [*fields] for when, fields in rules._USED.items()}
+    for when in used:
+        others = rules.unused(when)
+        assert {field: empty[field] for field in others} == msgspec.json.decode(msgspec.json.encode(others))
 
 
 @pytest.mark.parametrize("body", [{}, {"token": ""}, {"token": 1}, {"token": "x" * 300}, {"token": "a", "more": 1}, []])

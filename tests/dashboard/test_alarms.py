@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import soundfile
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from earshot_client import Client, SessionOptions
 from tests.contract.api import RAW, Api, silence
@@ -23,6 +23,18 @@ PHONE = {"width": 360, "height": 740}
 def hook() -> Iterator[tuple[str, list[Any]]]:
     with receiver() as made:
         yield made
+
+
+def test_yesterday_may_have_23_hours(browser: Browser, dashboard: ServiceProcess) -> None:
+    context = browser.new_context(timezone_id="Europe/Berlin")
+    page = context.new_page()
+    page.clock.set_fixed_time("2026-03-30T00:30:00+02:00")
+    page.goto(f"{dashboard.url}/dashboard/")
+    days = page.evaluate(
+        "import('/dashboard/heat-map.js').then(({ dayAgo, dayQuery }) => [1, 2].map((ago) => dayQuery(dayAgo(ago))))"
+    )
+    context.close()
+    assert days == ["day=2026-03-29&offset_minutes=120", "day=2026-03-28&offset_minutes=60"]
 
 
 def test_stream_rule_alarm_false_alarm(

@@ -9,10 +9,15 @@ const TRIES = 20;
 const REFRESH = 60_000;
 const HOURS = Array.from({ length: 24 }, (_, hour) => hour);
 
-/** Today as the reader's calendar has it. */
-export function today() {
-  const now = new Date();
-  return new Date(now.getTime() - now.getTimezoneOffset() * 60_000).toISOString().slice(0, 10);
+/** The day so many days ago, as the reader's calendar has it: a day may have 23 or 25 hours. */
+export function dayAgo(days) {
+  const noon = new Date(new Date().setHours(12 - 24 * days, 0, 0, 0));
+  return new Date(noon.getTime() - noon.getTimezoneOffset() * 60_000).toISOString().slice(0, 10);
+}
+
+/** The query for a day, with the offset of that day, which daylight saving time may have changed since. */
+export function dayQuery(day) {
+  return `day=${day}&offset_minutes=${-new Date(`${day}T12:00`).getTimezoneOffset()}`;
 }
 
 /** Seconds as a cell shows them. */
@@ -43,17 +48,15 @@ export function HeatMap({ path, as = "project", day, onDay, heard = 0 }) {
   useEffect(() => {
     const stop = new AbortController();
     let timer;
-    // The offset of that day, which daylight saving time may have changed since.
-    const offset = -new Date(`${day}T12:00`).getTimezoneOffset();
     const load = async () => {
       let left = Infinity;
       for (let tries = 0; tries < TRIES && left > 0; tries++) {
-        const value = await get(`${path}?day=${day}&offset_minutes=${offset}`, { as, signal: stop.signal });
+        const value = await get(`${path}?${dayQuery(day)}`, { as, signal: stop.signal });
         set({ value, loading: false });
         if (value.left_out >= left && tries > 3) break;
         left = value.left_out;
       }
-      if (day === today()) timer = setTimeout(run, REFRESH);
+      if (day === dayAgo(0)) timer = setTimeout(run, REFRESH);
     };
     const run = () => load().catch((error) => {
       if (stop.signal.aborted) return;
@@ -77,7 +80,7 @@ export function HeatMap({ path, as = "project", day, onDay, heard = 0 }) {
   }, [lastHour, day]);
   const rows = value?.tags.slice(0, all ? undefined : SHOWN) ?? [];
   return html`<section class="card"><h2>By hour</h2>
-    <p class="filters"><label>Day <input type="date" value=${day} min="1970-01-02" max=${today()} onChange=${(event) => event.target.value && onDay(event.target.value)} /></label>
+    <p class="filters"><label>Day <input type="date" value=${day} min="1970-01-02" max=${dayAgo(0)} onChange=${(event) => event.target.value && onDay(event.target.value)} /></label>
       <button class="quiet" onClick=${() => again((count) => count + 1)}>Refresh</button></p>
     <${Problem} error=${error} again=${() => again((count) => count + 1)} />
     ${value?.missing ? html`<p class="problem">${value.missing.partitions} of ${value.missing.of} partitions do not answer now, so some sessions may be missing.</p>` : null}

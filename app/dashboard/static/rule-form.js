@@ -2,9 +2,9 @@
 import { html, tagName, useEffect, useState } from "./lib.js";
 import { get, request } from "./api.js";
 import { Began, Source, What } from "./alarm-list.js";
+import { dayAgo, dayQuery } from "./heat-map.js";
 import { Problem, Table, some, useLoaded } from "./parts.js";
 
-const DAY = 86_400_000;
 const ZONE = new Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
 const WHENS = { heard: "a sound is heard", absent: "a sound is not heard", loud: "it is loud", source: "something happens to the source" };
 /** Fields that only some kinds of rules use. */
@@ -119,10 +119,7 @@ export function Trial({ rule }) {
   const [state, set] = useState({});
   useEffect(() => {
     const stop = new AbortController();
-    const yesterday = new Date(Date.now() - DAY);
-    const offset = -yesterday.getTimezoneOffset();
-    const day = new Date(yesterday.getTime() + offset * 60_000).toISOString().slice(0, 10);
-    request("POST", `/api/v1/alarm_rules/test?day=${day}&offset_minutes=${offset}`, { body: rule, signal: stop.signal })
+    request("POST", `/api/v1/alarm_rules/test?${dayQuery(dayAgo(1))}`, { body: rule, signal: stop.signal })
       .then((answer) => answer.json())
       .then((value) => set({ value }), (error) => stop.signal.aborted || set({ error }));
     return () => stop.abort();

@@ -1,7 +1,7 @@
 // Sessions of the project as they are heard, one of them, and the microphone of this tab.
 import { clock, html, useEffect, useMemo, when } from "../lib.js";
 import { HeardNow, OnSince, SessionState, When, labelsOf, opened, saidFault, saidSilent, silentSince, stateOf, useTime } from "../heard.js";
-import { HeatMap, growth, today } from "../heat-map.js";
+import { HeatMap, dayAgo, growth } from "../heat-map.js";
 import { Listening, useHeard, useSession } from "../listening.js";
 import { Microphone } from "../live-microphone.js";
 import { NO_MICROPHONE, askToListen } from "../microphone.js";
@@ -15,9 +15,9 @@ const CARDS = 120;
 
 export default function Live({ rest, query }) {
   const asked = query.get("day") ?? "";
-  const day = Number.isNaN(Date.parse(asked)) || !/^\d{4}-\d\d-\d\d$/.test(asked) ? today() : asked;
+  const day = Number.isNaN(Date.parse(asked)) || !/^\d{4}-\d\d-\d\d$/.test(asked) ? dayAgo(0) : asked;
   const goTo = (next) => {
-    history.replaceState(null, "", `#/live${rest[0] ? `/${rest[0]}` : ""}${next === today() ? "" : `?day=${next}`}`);
+    history.replaceState(null, "", `#/live${rest[0] ? `/${rest[0]}` : ""}${next === dayAgo(0) ? "" : `?day=${next}`}`);
     dispatchEvent(new HashChangeEvent("hashchange"));
   };
   if (rest[0] === "microphone") return html`<${Microphone} day=${day} onDay=${goTo} />`;

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from ._alarm_values import AddedDestination, Alarm, AlarmDelivery, AlarmRule, Destination, RuleTrial
-from ._calls import Call, Flow, segment
+from ._calls import Call, Flow, finite, segment
 from ._errors import ALARM_ERRORS, AlarmNotFound
 from ._json import done, fetch
 from ._list_values import AlarmPage
@@ -91,7 +91,7 @@ def send_again(key: str, session_id: str, sequence: int, destination_id: str) ->
 
 def _rule(rule: AlarmRule) -> AlarmRule:
     """Return a rule as requests have it."""
-    return msgspec.structs.replace(rule, id="", revision=0)
+    return msgspec.structs.replace(rule, id="", revision=0, level=finite(rule.level))
 
 
 def _destination(one: Destination) -> dict[str, Any]:

@@ -5,6 +5,7 @@ the function's return value for work. `_connection` does so in threads, `_async_
 """
 
 import logging
+import math
 import random
 from collections.abc import Callable, Generator, Mapping, Set
 from typing import Any, BinaryIO, Final, TypeVar
@@ -182,6 +183,17 @@ def checked(answer: Answer, errors: ErrorClasses) -> Answer:
 def sendable(text: str) -> str:
     """Replace each byte of a file name or argument that is not UTF-8 by a question mark."""
     return text.encode(errors="replace").decode()
+
+
+def finite(number: float | None) -> float | None:
+    """Return a number that JSON has; others would be sent as null.
+
+    Raises:
+        ValueError: it is infinite or not a number.
+    """
+    if number is not None and not math.isfinite(number):
+        raise ValueError(f"{number} is not a finite number")
+    return number
 
 
 def segment(text: str) -> str:

@@ -9,7 +9,7 @@ from typing import BinaryIO, Final
 import msgspec
 
 from . import _media
-from ._calls import Call, Flow, Items, Pause, ask, segment, sendable, work
+from ._calls import Call, Flow, Items, Pause, ask, finite, segment, sendable, work
 from ._errors import ServiceBusy, SessionFailed, SessionNotFound
 from ._json import done, fetch
 from ._list_values import SessionPage
@@ -53,7 +53,7 @@ def creation(options: SessionOptions) -> dict[str, object]:
         "file_name": options.file_name,
         "metadata": options.metadata or None,
         "window_hop": options.window_hop,
-        "file_length": options.file_length,
+        "file_length": finite(options.file_length),
         "model": options.model,
         "sound_rule": options.sound_rule,
         "sound_rules": options.sound_rules or None,

@@ -1,5 +1,6 @@
 """The flows, driven by hand: their calls, pauses, and limits; the runs of sounds in their events."""
 
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import earshot_client as sdk
-from earshot_client import _calls, _job_flows, _own_sound_flows, _session_flows, _speaker_flows
+from earshot_client import _alarm_flows, _calls, _job_flows, _own_sound_flows, _session_flows, _speaker_flows
 from earshot_client._calls import RETRIES, Answer, Call, Flow, Items, NoAnswer, Pause, Step, T
 
 BUSY = Answer(503, b'{"error": "busy"}')
@@ -138,6 +139,18 @@ def test_session_creation_retries_when_busy() -> None:
         "tags_sensitivity": {},
         "total_size": 5,
     }
+
+
+@pytest.mark.parametrize(
+    "flow",
+    [
+        lambda: _alarm_flows.add_rule("key", sdk.AlarmRule(name="loud", when="loud", level=math.nan)),
+        lambda: _session_flows.create("key", sdk.SessionOptions("file", "audio/wav", file_length=math.inf)),
+    ],
+)
+def test_number_that_json_lacks_is_not_sent(flow: Callable[[], Flow[object]]) -> None:
+    with pytest.raises(ValueError, match=r"^(nan|inf) is not a finite number$"):
+        flow()
 
 
 SEAL, SCORES = partial(_session_flows.seal, "key", "s"), partial(_job_flows.scores, "key", "j")

@@ -163,12 +163,9 @@ class _Capture:
     def _read(self, stream: av.AudioStream, stopped: Event) -> None:
         import av
 
-        damaged, due, steps = 0, None, self._clock.read()[1]
+        damaged, due = 0, None
         for packet in self._container.demux(stream):
-            (at, stepped), self.heard_at = self._clock.read(), time.monotonic()
-            if stepped != steps:
-                self._line.step(stepped - steps)
-                steps = stepped
+            at = self.heard_at = time.monotonic()
             if packet.pts is not None and packet.duration and packet.time_base is not None:
                 if due is not None:
                     self._skip(at, float((packet.pts - due) * packet.time_base))
@@ -238,7 +235,7 @@ class _Capture:
         while len(self._rest) >= (BLOCK_BYTES if at is not None else 2):
             data = bytes(self._rest[:BLOCK_BYTES])
             del self._rest[:BLOCK_BYTES]
-            captured = self._line.time_of(self._handed / 2 / RATE)
+            captured = self._clock.offset() + self._line.time_of(self._handed / 2 / RATE)
             self._handed += len(data)
             samples = np.frombuffer(data, "<i2")
             silent = int(samples.max()) - int(samples.min()) <= SILENT

@@ -1,4 +1,4 @@
-"""When audio was captured: a wall clock that does not jump, and the line from samples to its time."""
+"""When audio was captured: a clock that follows the time of day, and the line from samples to the monotonic clock."""
 
 from __future__ import annotations
 
@@ -37,29 +37,27 @@ class Clock:
         self._lock = Lock()
         self._at = steady()
         self._offset = wall() - self._at
-        self._steps = 0.0
 
     def now(self) -> float:
         """Return the Unix time, seconds."""
-        return self.read()[0]
+        return self._steady() + self.offset()
 
-    def read(self) -> tuple[float, float]:
-        """Return the Unix time, and the sum of the differences that were taken at once so far, seconds."""
+    def offset(self) -> float:
+        """Return the Unix time at which the monotonic clock was 0, seconds."""
         with self._lock:
             at = self._steady()
             late, most = self._wall() - at - self._offset, SLEW * (at - self._at)
             self._at = at
             if abs(late) > STEP:
                 log.warning("clock stepped", seconds=round(late, 3))
-                self._steps += late
             else:
                 late = max(-most, min(most, late))
             self._offset += late
-            return at + self._offset, self._steps
+            return self._offset
 
 
 class Timeline:
-    """The capture times of one connection's samples, from when its packets came. One thread.
+    """The capture times of one connection's samples, from when its packets came, by the monotonic clock. One thread.
 
     A packet is never early, and in each two seconds one comes without delay: the least delay is the drift. What the
     source had stored before the connection comes in a burst; the last packet of the burst tells when its first sample
@@ -67,7 +65,7 @@ class Timeline:
     """
 
     def __init__(self) -> None:
-        #: Unix time of the first sample, corrected by all drift since.
+        #: Time of the first sample, corrected by all drift since.
         self._origin = 0.0
         self._seconds = 0.0
         self._least = float("inf")
@@ -77,16 +75,8 @@ class Timeline:
         #: Seconds by which more audio came than time passed, without what came at the beginning.
         self.ahead = 0.0
 
-    def step(self, seconds: float) -> None:
-        """Note that the clock was set by so many seconds: neither is audio late or early, nor does its source drift."""
-        self._origin += seconds
-        self._window += seconds
-        if self._began is not None:
-            self._began += seconds
-        self._corrections = deque((at + seconds, one) for at, one in self._corrections)
-
     def skipped(self, at: float, gap: float) -> bool:
-        """Return whether so many seconds of audio are missing before a packet that came at a Unix time.
+        """Return whether so many seconds of audio are missing before a packet that came at a time.
 
         Time stamps tell so, and some cameras' jump without a cause: the packet must have come later by as much.
         """
@@ -95,7 +85,7 @@ class Timeline:
         return missing
 
     def arrived(self, at: float, seconds: float) -> None:
-        """Note that a packet with so many seconds of audio came at a Unix time."""
+        """Note that a packet with so many seconds of audio came at a time."""
         self._seconds += seconds
         if self._began is None:
             self._began = at
@@ -128,7 +118,7 @@ class Timeline:
         return sum(seconds for _, seconds in self._corrections) if len(self._corrections) > 4 else 0.0
 
     def time_of(self, position: float) -> float:
-        """Return the Unix time at a position, seconds of the connection's audio."""
+        """Return the time of a position, seconds of the connection's audio."""
         return self._origin + position
 
     @property

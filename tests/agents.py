@@ -37,7 +37,7 @@ class Agent:
         assert self.process is not None
         assert self.process.poll() is None, self.log.read_text()
         self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(20) == 0
+        assert self.process.wait(60) == 0
 
     def lines(self, event: str = "") -> list[dict[str, Any]]:
         found = [json.loads(line) for line in self.log.read_text().splitlines()]

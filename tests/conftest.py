@@ -132,7 +132,7 @@ def service(
     """The service as a separate process, on each log."""
     data = tmp_path_factory.mktemp(f"service-{request.param}") / "data"
     # The service waits for engines that hang; the speaker engine works at the machine's speed.
-    patience = {"speech_timeout": "5", "caption_timeout": "5", "translation_timeout": "5", "speaker_timeout": "120"}
+    patience = {"speech_timeout": "9", "caption_timeout": "9", "translation_timeout": "9", "speaker_timeout": "120"}
     with own_log(request.param) as settings:
         more = {**settings, **engines.settings, **patience}
         with ServiceProcess(data, **more, speech_key=ENGINE_KEY, keep_voice="true") as process:

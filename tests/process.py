@@ -146,7 +146,7 @@ class ServiceProcess:
         """Run another command of `earshot` on the same data, and return what it prints."""
         with tempfile.TemporaryDirectory() as directory:
             out, err = Path(directory, "out"), Path(directory, "err")
-            status = Forked(arguments, self.environment, out, err).wait(60)
+            status = Forked(arguments, self.environment, out, err).wait(120)
             assert status == 0, out.read_text() + err.read_text()
             return out.read_text()
 
@@ -209,7 +209,7 @@ class ServiceProcess:
         if self.process.poll() is None:
             self.process.terminate()
             try:
-                self.process.wait(30)
+                self.process.wait(90)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()

@@ -59,11 +59,11 @@ class Sink:
     def start(self) -> None:
         if not self._thread.is_alive():
             self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._serve(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._serve(), self._loop).result(60)
 
     def stop(self) -> None:
         """End all connections at once, and refuse new ones."""
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(60)
 
     def close(self) -> None:
         self.stop()

@@ -67,7 +67,7 @@ def start_again(nodes: Sequence[ServiceProcess]) -> None:
         ]
         return len(served) == len(nodes) and all(served) and sorted(chain(*served)) == list(range(told["partitions"]))
 
-    wait_for(settled, 60)
+    wait_for(settled, 120)
 
 
 def ahead(seconds: float, step: float = 0) -> dict[str, str]:

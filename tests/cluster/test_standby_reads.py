@@ -14,7 +14,7 @@ from streams.node.partitions import NOTE_SECONDS
 from tests import sse
 from tests.cluster.nodes import service_nodes, start_again
 from tests.contract.api import tone, wav
-from tests.lengths import length
+from tests.lengths import SESSION_SECONDS, length
 from tests.process import ServiceProcess
 from tests.recovery.load import Client
 from tests.waiting import until
@@ -23,9 +23,10 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 #: Kills of an owner.
 KILLS = length("STANDBY_KILLS", 1)
-#: Seconds between the reads of a reader, and the longest without an answer.
+#: Seconds between the reads of a reader, and the longest without an answer; beside other tests, still less than until
+#: the broker notices a death.
 POLL_SECONDS = 0.1
-GAP_SECONDS = 1.0
+GAP_SECONDS = 1.0 if KILLS > 1 else SESSION_SECONDS - 0.5
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,7 @@ class Reader:
         self.as_of: list[str] = []
 
     async def run(self) -> None:
-        async with httpx2.AsyncClient(timeout=10) as http:
+        async with httpx2.AsyncClient(timeout=60) as http:
             last = time.monotonic()
             while True:
                 answer = await http.get(self._url, headers=self._headers)
@@ -80,7 +81,7 @@ async def _killed(victim: ServiceProcess, others: list[ServiceProcess]) -> list[
         await client.events(ended.session)
         await client.result(job)
         # A stand-by has a session once its head is logged.
-        await asyncio.sleep(NOTE_SECONDS + 1)
+        await asyncio.sleep(NOTE_SECONDS + 3)
         await client.delete(deleted.session)
     paths = [f"/audio_sessions/{one.session}/status" for one in (ended, going)] + [f"/api/v1/jobs/{job}"]
     readers = [Reader(node.url, path, node.key) for node in others for path in paths]
@@ -88,7 +89,7 @@ async def _killed(victim: ServiceProcess, others: list[ServiceProcess]) -> list[
     await until(lambda: all(reader.seen for reader in readers))
     victim.kill()
     await until(lambda: any(any(reader.as_of) for reader in readers))
-    async with httpx2.AsyncClient(timeout=10) as http:
+    async with httpx2.AsyncClient(timeout=60) as http:
         for node in others:
             url = f"{node.url}/audio_sessions/"
             live = await http.get(f"{url}{ended.session}/live", headers={"Last-Event-ID": "0"})

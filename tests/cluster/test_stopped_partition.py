@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 
 from tests.cluster.nodes import PARTITIONS, service_nodes, start, start_again
@@ -62,7 +61,7 @@ async def _stream(node: ServiceProcess) -> Stream:
 async def _check(nodes: Sequence[ServiceProcess], bad: Stream, good: Stream) -> None:
     """Use each node: it is ready, all but the stopped partition serves, and a refusal names the cause."""
     for node in nodes:
-        assert httpx2.get(f"{node.url}/readyz").status_code == 200
+        assert (await asyncio.to_thread(ask, "GET", f"{node.url}/readyz")).status_code == 200
         async with Client(node) as client:
             await client.put(good, 1)
             await client.put(await client.open(), 2)

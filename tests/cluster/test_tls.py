@@ -104,7 +104,7 @@ def nodes(pair: Pair) -> Pair:
         told = pair[0].operate("GET", "/nodes")["nodes"]
         return [bool(node["node"] and node["node"]["partitions"]) for node in told] == [True, True]
 
-    wait_for(settled, 60)
+    wait_for(settled, 120)
     return pair
 
 
@@ -148,13 +148,17 @@ async def test_trace_crosses_nodes_and_tells_no_secret(nodes: Pair, collector: C
     assert WORDS[0] in str(result)
     await until(lambda: collector.named("job", earshot_job_id=shown(job)))
     await until(lambda: len(collector.named(f"process {COMMANDS}", earshot_session_id=shown(stream.session))) == 2)
+    zero, one = collector.named(f"process {COMMANDS}", earshot_session_id=shown(stream.session))
+    put = "PUT /audio_sessions/{session_id}/chunks/{chunk_sequence}"
+    # Each node sends its spans when it likes.
+    ours = {(put, of, node) for of in (trace, zero.trace) for node in names} | {("PUT", trace, names[1])}
+    await until(lambda: {(span.name, span.trace, span.node) for span in collector.spans} >= ours)
 
     # Of the client, through both nodes, with a link to the windows; or of the chunk.
-    puts = collector.named("PUT /audio_sessions/{session_id}/chunks/{chunk_sequence}")
+    puts = collector.named(put)
     outer, inner = (next(one for one in puts if one.trace == trace and one.node == name) for name in reversed(names))
     (between,) = (one for one in collector.named("PUT") if one.trace == trace)
     assert (outer.parent, between.parent, inner.parent) == (parent, outer.id, between.id)
-    zero, one = collector.named(f"process {COMMANDS}", earshot_session_id=shown(stream.session))
     assert inner.links == outer.links == [(one.trace, one.id)]
     assert {put.node for put in puts if put.trace == zero.trace} == set(names)
     assert zero.node == one.node == names[0]

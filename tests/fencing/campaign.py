@@ -22,7 +22,7 @@ from topics.catalog import CHANGELOG
 COMPACT_EVERY = 5
 MODEL = models.directory("sed_mini")
 #: Timeout of a session's windows.
-WINDOWS_SECONDS = 60.0
+WINDOWS_SECONDS = 180.0
 AT_ONCE = 8
 
 LookAt = Callable[[Stream, Events], Iterable[str]]

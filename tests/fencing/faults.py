@@ -12,7 +12,7 @@ from tests.lengths import SESSION_SECONDS
 from topics.catalog import CHANGELOG
 
 #: How long a node under load may have no row in flight.
-ROWS_SECONDS = 15.0
+ROWS_SECONDS = 60.0
 HOLD_SECONDS = 30.0
 #: Requests delayed this long carry more rows.
 SLOW_SECONDS = 0.3

@@ -18,7 +18,7 @@ QUICK_CLEANER = {"log.cleaner.backoff.ms": 500}
 OF_THE_TOPIC = 1
 
 
-async def compact(cluster: KafkaCluster, topic: str, seconds: float = 30.0, tombstones_ms: int | None = None) -> bool:
+async def compact(cluster: KafkaCluster, topic: str, seconds: float = 120.0, tombstones_ms: int | None = None) -> bool:
     """Compact all current records of a topic on all brokers; return False after `seconds`.
 
     Records must be appended to every partition meanwhile, because only then segments are closed. New tombstones are

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import msgspec
 import pytest
 from confluent_kafka import Consumer, admin
@@ -15,7 +14,7 @@ from confluent_kafka import TopicPartition as Place
 
 from streams.node.partitions import NOTE_SECONDS
 from tests.kafka.broker import Broker, kafka_broker
-from tests.process import ServiceProcess
+from tests.process import ServiceProcess, ask
 from tests.recovery.load import Client
 from tests.waiting import wait_for
 from topics import catalog
@@ -76,12 +75,12 @@ class Scene:
 
     def answers(self) -> set[int]:
         """Return the statuses of all sessions."""
-        return {httpx2.get(f"{self.node.url}/audio_sessions/{one}/status").status_code for one in self.sessions}
+        return {ask("GET", f"{self.node.url}/audio_sessions/{one}/status").status_code for one in self.sessions}
 
     def told(self, words: str) -> bool:
         """Return whether `/readyz` or `earshot cluster` says something."""
         facts = self.node.operate("GET", "/nodes")
-        return re.search(words, httpx2.get(f"{self.node.url}/readyz").text + str(facts)) is not None
+        return re.search(words, ask("GET", f"{self.node.url}/readyz").text + str(facts)) is not None
 
     def refused(self) -> str:
         """Start the node, which must refuse; return what it said."""
@@ -105,7 +104,7 @@ class Scene:
     def make_again(self, topic: str, partitions: int) -> None:
         name = self.name(topic)
         self.admin.delete_topics([name], operation_timeout=30)[name].result()
-        wait_for(lambda: name not in self.admin.list_topics(timeout=30).topics, 30)
+        wait_for(lambda: name not in self.admin.list_topics(timeout=30).topics)
         config = {"message.timestamp.type": "LogAppendTime", "max.message.bytes": 2**21}
         self.admin.create_topics([LIBRARY.NewTopic(name, partitions, 1, config=config)])[name].result()
 
@@ -133,7 +132,7 @@ def test_truncated_changelog_is_not_served_as_if_it_were_whole(scene: Scene) -> 
     for deleted in scene.admin.delete_records([Place(name, number, -1) for number in range(2)]).values():
         deleted.result()
     scene.set(catalog.CHANGELOG, "cleanup.policy", "compact")
-    wait_for(lambda: scene.told(f"{name}/0 begins at offset") and scene.told(f"{name}/1 begins at offset"), 30)
+    wait_for(lambda: scene.told(f"{name}/0 begins at offset") and scene.told(f"{name}/1 begins at offset"))
     assert scene.answers() == {503}
     # A node without a table knows it too, from the database.
     node.stop()
@@ -165,7 +164,7 @@ def test_topics_made_again_or_grown_stop_what_depends_on_them(scene: Scene) -> N
     # Made again while the service is idle.
     name = scene.name(catalog.COMMANDS)
     scene.make_again(catalog.COMMANDS, 4)
-    wait_for(lambda: scene.told(f"{name} was deleted"), 40)
+    wait_for(lambda: scene.told(f"{name} was deleted"))
     assert scene.answers() == {503}
     node.stop()
     assert f"{name} is not the topic of before" in scene.refused()

@@ -19,8 +19,9 @@ SEGMENT_MS = 1000
 #: How often the broker checks retention, and its initial delay, by default half a minute.
 LOOK_MS = 200
 QUICK_LOOK = {"log.retention.check.interval.ms": LOOK_MS, "log.initial.task.delay.ms": LOOK_MS}
-#: For the broker's checks, the pause between two records, and a busy machine.
-SLACK_MS = 5000
+#: For the broker's checks, the pause between two records, and a busy machine. Without short segments no record is
+#: deleted for hours.
+SLACK_MS = 30_000
 AUDIO = TopicPartition(catalog.COMMANDS, 0)
 
 
@@ -29,7 +30,7 @@ async def trickle(connection: KafkaConnection) -> list[float]:
     written: list[float] = []
     first = 0
     consumer = AIOKafkaConsumer(**connection.aiokafka())
-    async with AIOKafkaProducer(**connection.aiokafka(), acks="all") as producer, consumer, asyncio.timeout(60):
+    async with AIOKafkaProducer(**connection.aiokafka(), acks="all") as producer, consumer, asyncio.timeout(120):
         while first == 0:
             stored = await producer.send_and_wait(AUDIO.topic, b"audio", partition=AUDIO.partition)
             # The broker's time: here its answer may come late.

@@ -118,7 +118,7 @@ def test_topics_are_created_and_history_is_read(secured: KafkaConnection) -> Non
 def test_both_libraries_authenticate_with_every_mechanism(secured: KafkaConnection, mechanism: str) -> None:
     connection = msgspec.structs.replace(secured, sasl_mechanism=mechanism)
     run(topics_made(connection))
-    described = LIBRARY.AdminClient({**connection.librdkafka(), "log_level": 0}).list_topics(timeout=20)
+    described = LIBRARY.AdminClient({**connection.librdkafka(), "log_level": 0}).list_topics(timeout=60)
     assert {topic.name for topic in TOPICS} <= set(described.topics)
 
 
@@ -137,7 +137,7 @@ def bearer(secured: KafkaConnection, endpoint: tuple[Endpoint, TokenClient]) -> 
 
 def test_both_libraries_authenticate_with_tokens(bearer: KafkaConnection) -> None:
     run(topics_made(bearer))
-    described = LIBRARY.AdminClient({**bearer.librdkafka(), "log_level": 0}).list_topics(timeout=20)
+    described = LIBRARY.AdminClient({**bearer.librdkafka(), "log_level": 0}).list_topics(timeout=60)
     assert {topic.name for topic in TOPICS} <= set(described.topics)
 
 
@@ -253,7 +253,7 @@ def test_start_names_missing_rights(connections: tuple[KafkaConnection, KafkaCon
     run(topics_made(operator))
     allow(operator, "guarded", "CREATE", "DESCRIBE", "DESCRIBE_CONFIGS", "READ")
     with pytest.raises(TopicsDiffer) as refused:
-        wait_for(lambda: run(topics_made(user)), 10)
+        wait_for(lambda: run(topics_made(user)))
     for topic in TOPICS:
         assert f"{user.topic(topic.name)}: the user lacks the right to WRITE" in str(refused.value)
     allow(operator, "guarded", "WRITE")
@@ -265,7 +265,7 @@ def test_start_names_missing_rights(connections: tuple[KafkaConnection, KafkaCon
             return False
         return True
 
-    wait_for(accepted, 10)
+    wait_for(accepted)
 
 
 async def test_open_transaction_of_a_stranger_hides_nothing(

@@ -3,11 +3,10 @@
 import shutil
 from pathlib import Path
 
-import httpx2
 import pytest
 
 from tests.kafka.broker import kafka_broker
-from tests.process import ServiceProcess
+from tests.process import ServiceProcess, ask
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -38,7 +37,7 @@ def test_only_one_of_two_holders_of_a_name_runs_and_both_are_named(tmp_path: Pat
             said = last_words(copy.start(wait=0), 0)
             assert f"at {first.url} has the name of this node" in said
             assert "the data directory was copied" in said
-            assert httpx2.get(f"{first.url}/readyz").status_code == 200
+            assert ask("GET", f"{first.url}/readyz").status_code == 200
             assert "node.lost" not in first.log.read_text()
             # A clone of the disk cannot be told by its inodes: the newer process goes on.
             node_id = next(copy.data.glob("tables*/node-id"))
@@ -52,7 +51,7 @@ def test_only_one_of_two_holders_of_a_name_runs_and_both_are_named(tmp_path: Pat
             # Its supervisor starts the older one again.
             before = len(first.log.read_text())
             assert f"at {copy.url} has the name of this node" in last_words(first.start(wait=0), before)
-            assert httpx2.get(f"{copy.url}/readyz").status_code == 200
+            assert ask("GET", f"{copy.url}/readyz").status_code == 200
             assert copy.stop() == 0
             first.start()
         finally:

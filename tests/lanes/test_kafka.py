@@ -43,18 +43,18 @@ async def _shared_out(machine: ServiceProcess, node: ServiceProcess) -> None:
         found = [(one["url"], one["node"] or {}) for one in machine.operate("GET", "/nodes")["nodes"]]
         return [(url, facts.get("lane"), len(facts.get("partitions", ()))) for url, facts in found]
 
-    await until(lambda: sorted(said(), key=str) == sorted(expected, key=str), 60)
+    await until(lambda: sorted(said(), key=str) == sorted(expected, key=str), 120)
 
 
 async def _all_go_on(clients: list[Client]) -> None:
     goals = [(client, client.acknowledged + 2) for client in clients]
-    await until(lambda: all(client.acknowledged >= goal for client, goal in goals), 60)
+    await until(lambda: all(client.acknowledged >= goal for client, goal in goals), 120)
 
 
 async def test_streams_survive_kills_and_a_restart_of_lanes(tmp_path: Path) -> None:
     chance = random.Random(SEED)
     print(f"seed {SEED}, {KILLS} kills")
-    with service_nodes(tmp_path, {"lanes": 2}, {}, partitions=6) as nodes:
+    with service_nodes(tmp_path, {"lanes": 2}, {}, partitions=6, kafka_session_seconds=60) as nodes:
         machine, node = nodes
         start(*nodes)
         await _shared_out(machine, node)

@@ -23,11 +23,13 @@ from tests.waiting import wait_for
 FAULTS = length("FAULTS", 8)
 SOURCES = length("SOURCES", 2)
 AWAY = length("AWAY", 16)
-#: Seconds for an agent to start on a busy machine.
-STARTING = 5.0
-#: Seconds by which an agent may read late, alone and beside other tests: its capture times are off by as much, and it
-#: does not read what waits when it is stopped.
-MOST_LATE = 0.05 if FAULTS >= 50 else 1.0
+#: Whether it runs alone, or beside other tests, on a busy machine.
+ALONE = FAULTS >= 50
+#: Seconds for an agent to start.
+STARTING = 5.0 if ALONE else 45.0
+#: Seconds by which an agent may read late: its capture times are off by as much, and it does not read what waits when
+#: it is stopped.
+MOST_LATE = 0.05 if ALONE else 3.0
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + 20 * FAULTS + 2 * AWAY)]
 
@@ -70,12 +72,18 @@ def times_off(stored: Stored, camera: Camera) -> float:
     return worst
 
 
-def end(served: Cameras, agent: Agent) -> None:
-    """Kill all cameras, and wait until the agent has read all that they sent."""
-    before = len(agent.lines("source lost"))
+def end(served: Cameras, service: Sink, agent: Agent) -> None:
+    """Kill all cameras, stop the agent once the service was told of that, which comes after all that they sent."""
     for camera in served.cameras.values():
         served.kill(camera)
-    wait_for(lambda: {line["source"] for line in agent.lines("source lost")[before:]} >= set(served.cameras))
+
+    def told(name: str) -> bool:
+        stored = service.of(name)[-1]
+        at, last = stored.told[-1]
+        return at == len(stored.chunks) and last.get("event") == "source.lost"
+
+    wait_for(lambda: all(map(told, served.cameras)))
+    agent.stop()
 
 
 def received_seconds(service: Sink, name: str) -> float:
@@ -97,7 +105,7 @@ def test_cameras_that_fail_lose_only_what_they_do_not_send(tmp_path: Path) -> No
             print(f"{name}: {fault}")
             if fault == "stall":
                 camera.stalled = True
-                time.sleep(chance.choice([1, 3, 12 if FAULTS >= 50 else 2]))
+                time.sleep(chance.choice([1, 3, 12 if ALONE else 2]))
                 sent = len(camera.sent)
                 camera.stalled = False
             else:
@@ -109,8 +117,7 @@ def test_cameras_that_fail_lose_only_what_they_do_not_send(tmp_path: Path) -> No
                 camera.dead = False
             wait_for(lambda camera=camera, sent=sent: len(camera.sent) > sent and camera.sent[-1].count, 60)  # type: ignore[misc]
         time.sleep(3)
-        end(served, agent)
-        agent.stop()
+        end(served, service, agent)
         for name, camera in them.items():
             (stored,) = service.of(name)
             if name in ("cam0", "cam1"):
@@ -142,7 +149,7 @@ def test_service_that_is_away_gets_everything_once(tmp_path: Path) -> None:
         time.sleep(AWAY)
         agent.kill()
         agent.start()
-        connected(2, 2)
+        connected(2, 2 + MOST_LATE)
         agent.stop()
         kept = sum(len(block.data) for path in agent.files() for block in flac.read(path)) / 2 / RATE
         service.start()
@@ -151,20 +158,20 @@ def test_service_that_is_away_gets_everything_once(tmp_path: Path) -> None:
         wait_for(lambda: not agent.files(), max(60, AWAY))
         caught_up = time.monotonic() - began
         print(f"{SOURCES} sources, {kept:.0f} s kept, caught up in {caught_up:.1f} s")
+        # At the speed of the sources it would never catch up.
         assert caught_up < AWAY / 5 + STARTING
-        connected(3, 2)
+        connected(3, 2 + MOST_LATE)
         agent.kill()
         agent.start()
         connected(4, 3)
-        end(served, agent)
-        agent.stop()
+        end(served, service, agent)
         assert not agent.files()
         for name, camera in them.items():
             (stored,) = service.of(name)
             at = 0
             pcm = np.frombuffer(stored.pcm, "<i2")
             # The memory of an agent that is killed is lost: less than 10 s, and a second if all is well.
-            for sent, most in zip(camera.sent, (10, MOST_LATE, 1, 0), strict=True):
+            for sent, most in zip(camera.sent, (10, MOST_LATE, 1 + MOST_LATE, 0), strict=True):
                 came = pcm[at : at + sent.count]
                 differ = np.flatnonzero(np.frombuffer(sent.pcm, "<i2")[: len(came)] != came)
                 got = int(differ[0]) if len(differ) else len(came)

@@ -32,7 +32,7 @@ KILLS: Final = length("ALARM_KILLS", 2)
 #: Chunks of half a second: one second is loud, three are silent.
 PATTERN: Final = (*[b"\xff\x3f\x01\xc0" * 4000] * 2, *[bytes(16_000)] * 6)
 #: After so long each node knows a new rule.
-KNOWN_SECONDS: Final = 1.5
+KNOWN_SECONDS: Final = 5.0
 #: Seconds before each attempt: the standard's schedule, a hundredth of it, or short for a short test.
 RETRIES: Final = "0,0.05,3,18,72,180,360,504,720,864" if ALARMS > 1000 else ",".join(["0", *["0.1"] * 19])
 

@@ -143,11 +143,11 @@ async def test_long_job_survives_repeated_kills(tmp_path: Path) -> None:
         async with Client(service) as client:
             job = await client.job(spoken(2), {"speech_analysis": True})
         for killed in range(KILLS):
-            wait_for(partial(_asked, engines, killed + 1), 60)
+            wait_for(partial(_asked, engines, killed + 1), 120)
             service.kill()
             if killed == KILLS - 1:
                 engines.heal()
             service.start()
-        async with Client(service) as client, asyncio.timeout(60):
+        async with Client(service) as client, asyncio.timeout(120):
             result = await client.result(job)
         assert result["speech_analysis"]["status"] == "success", result

@@ -65,7 +65,7 @@ async def _run(service: ServiceProcess, registry: Registry, names: list[str]) ->
     async def more() -> None:
         """Wait for sessions opened after the call."""
         due = len(streams) + CLIENTS + SESSIONS
-        await until(lambda: len(streams) >= due, 60)
+        await until(lambda: len(streams) >= due, 240)
 
     async with Client(service) as client, asyncio.TaskGroup() as tasks:
         for _ in range(CLIENTS):

@@ -139,6 +139,7 @@ async def line_at(url: str, path: str, protocols: tuple[str, ...] = (PROTOCOL,),
         additional_headers=sent,
         proxy=None,
         max_size=None,
+        open_timeout=60,
     ) as socket:
         assert socket.response is not None
         hold_answer("GET", path, 101, socket.response.headers, None)

@@ -1,7 +1,6 @@
-"""uvicorn's HTTP protocol with bounds on the size and duration of client input.
+"""Connections of clients, with bounds on the size and duration of their input.
 
-`Connections.watch` checks deadlines once a second for all connections, so a request costs no timer. Framing is all
-input except body data: request line, headers, chunk sizes, trailers.
+`Connections.watch` checks deadlines once a second for all connections, so a request costs no timer.
 """
 
 import asyncio
@@ -10,10 +9,9 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Final, cast
 
-import httptools
 import msgspec
 from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, ASGISendEvent, Scope
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from app.http.addresses import client_address
 from app.http.bodies import DISCARDED_BYTES
@@ -23,14 +21,11 @@ from app.http.turns import ITERATION_SECONDS, Measured, stranger
 from infra.transport.connections import HELD_BYTES, POLL_SECONDS, Connections
 from infra.transport.entrance import Entry
 from infra.transport.pairing_transport import PairingTransport, at_once
+from infra.transport.request_parser import RequestFault, RequestParser
 from infra.transport.socket_upgrade import SocketUpgrade
 from infra.transport.unread import cut
 from topics.turns import Holder
 
-#: Framing bytes allowed in a request, plus one for each byte of its body: a body may come in chunks of a few bytes.
-FRAMING_BYTES: Final = 32 * 1024
-TOO_MUCH_FRAMING: Final = 431, f"the request has more than {FRAMING_BYTES} bytes of headers"
-HEADERS: Final = 100
 #: Seconds of the loop that a connection may have used before its sender, perhaps not known yet, is charged.
 OWED_SECONDS: Final = 0.005
 #: Requests that a client may send before the first is answered.
@@ -40,11 +35,7 @@ LINGER_SECONDS: Final = 1.0
 LINGER_BYTES: Final = 256 * 1024
 
 
-class RequestFault(ValueError):
-    """A callback of the parser raises it: the status and message with which the request is refused."""
-
-
-class ClientConnection(HttpToolsProtocol):
+class ClientConnection(RequestParser):
     """Serves one connection; sends a complete answer in one system call and one packet instead of two."""
 
     def __init__(self, *args: Any, door: Connections, first: bytes = b"", **kwargs: Any) -> None:
@@ -56,15 +47,9 @@ class ClientConnection(HttpToolsProtocol):
         self.address = ""
         self.door = door
         self._raw: asyncio.Transport
-        #: Bytes of the request being received, and its host headers.
-        self._framing = self._body = self._hosts = 0
         self._receiving = True
         #: When the request began, its body last advanced, and the client last read something of its answers.
         self._began = self._moved = self._stuck = door.now
-        #: Input after a request that asks for another protocol.
-        self.early = b""
-        #: The request asks for a protocol other than WebSocket, and is parsed again without that.
-        self._parses_again = False
         #: Who sends on this connection, as far as is known, and the input that waits for its turn.
         self._sender: Holder | None = None
         self._waiting = b""
@@ -213,16 +198,9 @@ class ClientConnection(HttpToolsProtocol):
             return
         if self._may_leave and self._goes(data):
             return
-        self._framing += len(data)
-        try:
-            self._parse(data)
-        except httptools.HttpParserError as error:
+        if (fault := self._fault_in(data)) is not None:
             if not self._raw.is_closing():  # What follows the last request is ignored.
-                fault = error.__context__
-                self.refuse(*(fault.args if isinstance(fault, RequestFault) else (400, "the request is not HTTP")))
-            return
-        if self._framing > FRAMING_BYTES + self._body:
-            self.refuse(*TOO_MUCH_FRAMING)
+                self.refuse(*fault)
         elif self._discards:
             self.cycle.body.clear()
             self.flow.pause_reading()
@@ -248,26 +226,6 @@ class ClientConnection(HttpToolsProtocol):
         self._raw.close()
         return True
 
-    def _parse(self, data: bytes) -> None:
-        """Parse input; `HttpParserError` passes through."""
-        try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            rest = data[upgrade.args[0] :]
-            if self._parses_again:
-                self._parse(self._without_upgrade() + rest)
-            else:
-                # Until the upgrade is accepted, this is served as any other request.
-                self.early = rest
-
-    def _without_upgrade(self) -> bytes:
-        """Return the head of a request, and begin anew: the parser skips the body of a request with `Upgrade`."""
-        head = self.parser.get_method(), self.url, self.parser.get_http_version().encode("ascii")
-        lines = [b"%s: %s\r\n" % header for header in self.headers if header[0] != b"upgrade"]
-        self.parser, self._parses_again = httptools.HttpRequestParser(self), False
-        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # As uvicorn's.
-        return b"%s %s HTTP/%s\r\n%s\r\n" % (*head, b"".join(lines))
-
     @property
     def _discards(self) -> bool:
         """Whether the rest of an answered request is arriving."""
@@ -278,45 +236,21 @@ class ClientConnection(HttpToolsProtocol):
         if not self._raw.is_closing():
             self.flow.resume_reading()
 
-    def _check_header_size(self) -> None:
-        """Refuse headers and trailers that are too large but arrived in one block, which may hold more than them."""
-        if self._framing > FRAMING_BYTES < len(self.url) + sum(len(name) + len(value) for name, value in self.headers):
-            raise RequestFault(*TOO_MUCH_FRAMING)
-
     def on_message_begin(self) -> None:
         if self._raw.is_closing():
             raise ValueError
         super().on_message_begin()
         self._receiving = True
-        self._body = self._hosts = 0
         self._began = self._moved = self.door.now
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Store a header or trailer as uvicorn does, and check it here: another call would double the cost."""
-        if len(self.headers) >= HEADERS:
-            raise RequestFault(431, f"the request has more than {HEADERS} headers")
-        name = name.lower()
-        if name == b"expect" and value.lower() == b"100-continue":
-            self.expect_100_continue = self.parser.get_http_version() != "1.0"
-        elif name == b"host":
-            self._hosts += 1
-        elif name == b"transfer-encoding" and value.strip().lower() != b"chunked":
-            raise RequestFault(501, "transfer-encoding: only chunked is understood")
-        self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """Serve a request, or queue it behind earlier ones."""
-        method = self.parser.get_method()
-        upgrades = self.parser.should_upgrade() and method != b"CONNECT"
-        wanted = [value.lower() for name, value in self.headers if name == b"upgrade"] if upgrades else []
-        self._parses_again = upgrades and (method != b"GET" or wanted != [b"websocket"])
+        upgrades = self._upgrades()
         if self._parses_again:
             return
         if len(self.pipeline) >= PIPELINED:
             raise RequestFault(400, f"more than {PIPELINED} requests wait for the answer to the first")
-        self._check_header_size()
-        if self._hosts != 1 and (self._hosts or self.parser.get_http_version() != "1.0"):
-            raise RequestFault(400, "host: a request needs this header, once")
+        self._check_head()
         if proxies := self.door.limits.trusted_proxies:
             self.scope["client"] = client_address(self.address, self.headers, proxies), 0
         if upgrades:
@@ -356,8 +290,6 @@ class ClientConnection(HttpToolsProtocol):
             self._enter()
 
     def on_body(self, body: bytes) -> None:
-        self._framing -= len(body)
-        self._body += len(body)
         self._moved = self.door.now
         super().on_body(body)
         if self.cycle.response_complete and self._body > DISCARDED_BYTES:
@@ -366,11 +298,9 @@ class ClientConnection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         if self._parses_again:
             return
-        self._check_header_size()
-        self._receiving = False
-        self._framing = 0
-        self._may_leave = self.door.lanes is not None
         super().on_message_complete()
+        self._receiving = False
+        self._may_leave = self.door.lanes is not None
         self.cycle.more_body = False  # uvicorn leaves it if the request is answered already.
         if self._leaving:
             self._raw.close()

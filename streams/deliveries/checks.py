@@ -1,6 +1,7 @@
 """What a destination may be, before anything is sent to it."""
 
 import ipaddress
+import re
 from collections.abc import Callable, Mapping
 from typing import Final
 from urllib.parse import urlsplit
@@ -9,6 +10,8 @@ from streams.deliveries.addresses import Resolver
 from streams.deliveries.ntfy import PRIORITIES
 from topics.errors import BadRequest
 from topics.ports.alarms import Destination
+
+_NTFY_TOPIC: Final = re.compile(r".*/[A-Za-z0-9_-]{1,64}")
 
 
 def _is_page(text: str) -> bool:
@@ -37,7 +40,7 @@ def check(destination: Destination, resolver: Resolver) -> None:
     """Check the options and the URL of a destination. A name may become private later: each delivery looks again.
 
     Raises:
-        BadRequest: an option is not one of the kind, the topic of ntfy is missing, or a private address is refused.
+        BadRequest: an option is not one of the kind, ntfy cannot have the topic, or a private address is refused.
     """
     known = OPTIONS[destination.kind]
     for name, value in destination.options.items():
@@ -48,8 +51,10 @@ def check(destination: Destination, resolver: Resolver) -> None:
         if not is_good(value):
             raise BadRequest(f"options: {name} must be {form}")
     url = urlsplit(destination.url)
-    if destination.kind == "ntfy" and not url.path.strip("/"):
-        raise BadRequest("url: the topic is missing: it is the path of the URL, as in https://ntfy.sh/TOPIC")
+    if destination.kind == "ntfy" and not _NTFY_TOPIC.fullmatch(url.path.rstrip("/")):
+        raise BadRequest(
+            "url: the path must end with the topic, as in https://ntfy.sh/TOPIC: up to 64 of a-z, A-Z, 0-9, _ and -"
+        )
     try:
         address = ipaddress.ip_address(url.hostname or "")
     except ValueError:

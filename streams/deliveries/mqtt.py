@@ -111,6 +111,8 @@ class Connection:
         #: Sources with what they have, and what Home Assistant knows of them from this connection.
         self._sources: dict[Source, Offer] = {}
         self._told: dict[Source, Offer] = {}
+        #: When the alarm was made that told the state of a source last, and its number in the session.
+        self._states: dict[Source, tuple[int, int]] = {}
         self._telling = asyncio.Lock()
         #: Whether the next connection subscribes: not after one that got too much, perhaps one large retained message.
         self._hears = True
@@ -138,7 +140,9 @@ class Connection:
             if await self.announce({source: offered}):
                 await asyncio.sleep(SETTLE_SECONDS)
             await self._publish(self.topics.alarm(source), home_assistant.event(alarm))
-            if alarm.what in STATES:
+            # One that failed first comes after those that were made later.
+            if alarm.what in STATES and (made := (alarm.made_at, alarm.sequence)) >= self._states.get(source, made):
+                self._states[source] = made
                 await self._publish(self.topics.connected(source), STATES[alarm.what], retain=True)
             return Outcome()
         except _BROKEN as error:
@@ -152,13 +156,12 @@ class Connection:
         """
         self._sources.update(sources)
         while len(self._sources) > MOST_SOURCES:
-            self._told.pop(oldest := next(iter(self._sources)), None)
-            del self._sources[oldest]
+            self.forget_others(self._sources.keys() - {next(iter(self._sources))})
         return await self._tell()
 
     def forget_others(self, sources: Iterable[Source]) -> None:
         """Forget all other sources: another node may tell of them from now on, so they are told anew if they return."""
-        for known in (self._sources, self._told):
+        for known in (self._sources, self._told, self._states):
             for source in known.keys() - sources:
                 del known[source]
 

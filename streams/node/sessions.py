@@ -43,8 +43,8 @@ log = structlog.get_logger(__name__)
 
 #: Service time (ms) for which the analysis of a session may stand still.
 STANDSTILL_MS: Final = DAY_MS
-#: Streams of a project in a partition that are looked at for their names.
-SOURCES: Final = 32
+#: Open sessions of a project that are looked at for their names: so many keep the loop for 2 ms.
+MOST_LOOKED_AT: Final = 256
 STOOD_STILL: Final = "the analysis stood still for 24 hours and was given up: the model or a decoder was missing"
 
 
@@ -111,10 +111,10 @@ class SessionWorkload(Workload[SessionStore]):
     def open_streams(self, project: str) -> Mapping[str | None, Mapping[str, str]]:
         """Return the labels of a project's open streams here by their names; of some, if there are very many."""
         query, found = ListQuery(project, (SessionState.WRITABLE,)), dict[str | None, Mapping[str, str]]()
-        for store in self.all_serving():
-            for entry in islice(store.listed(query), SOURCES):
-                if (opened := store.opened(entry.id)) is not None and opened.kind == "stream":
-                    found.setdefault(opened.file_name, opened.metadata)
+        listed = ((store, entry) for store in self.all_serving() for entry in store.listed(query))
+        for store, entry in islice(listed, MOST_LOOKED_AT):
+            if (opened := store.opened(entry.id)) is not None and opened.kind == "stream":
+                found.setdefault(opened.file_name, opened.metadata)
         return found
 
     def needed_audio(self, head: SessionHead) -> range:

@@ -24,6 +24,7 @@ async def fault(url: str, kind: str = "webhook", **options: str) -> str | None:
         ("http://10.1.2.3:8123/", "webhook", {}),
         ("https://8.8.8.8/", "webhook", {}),
         ("https://ntfy.sh/topic", "ntfy", {"priority": "5", "click": "https://earshot.example/"}),
+        (f"https://a.example/behind/{'x' * 64}/", "ntfy", {}),
         ("mqtts://broker.example", "mqtt", {"base": "house/ears", "discovery": "ha"}),
     ],
 )
@@ -35,6 +36,7 @@ PRIVATE = (
     "is not a public address, and deliveries go to public addresses only, unless the operator allows others "
     "(EARSHOT_DELIVERY_NETWORKS)"
 )
+NTFY_TOPIC = "url: the path must end with the topic, as in https://ntfy.sh/TOPIC: up to 64 of a-z, A-Z, 0-9, _ and -"
 TOPIC = "must be the beginning of a topic, without # and +"
 
 
@@ -43,12 +45,10 @@ TOPIC = "must be the beginning of a topic, without # and +"
     [
         ("http://192.168.1.4/", "webhook", {}, f"url: 192.168.1.4 {PRIVATE}"),
         ("mqtt://[::1]", "mqtt", {}, f"url: ::1 {PRIVATE}"),
-        (
-            "https://ntfy.sh/",
-            "ntfy",
-            {},
-            "url: the topic is missing: it is the path of the URL, as in https://ntfy.sh/TOPIC",
-        ),
+        ("https://ntfy.sh/", "ntfy", {}, NTFY_TOPIC),
+        ("https://ntfy.sh/my topic", "ntfy", {}, NTFY_TOPIC),
+        ("https://ntfy.sh/küche", "ntfy", {}, NTFY_TOPIC),
+        (f"https://ntfy.sh/{'x' * 65}", "ntfy", {}, NTFY_TOPIC),
         ("https://a.example/", "webhook", {"x": "1"}, "options: 'x' is unknown; webhook takes none"),
         ("https://a.example/t", "ntfy", {"x": "1"}, "options: 'x' is unknown; ntfy takes priority and click"),
         ("https://a.example/t", "ntfy", {"priority": "6"}, "options: priority must be one of 1, 2, 3, 4, 5"),

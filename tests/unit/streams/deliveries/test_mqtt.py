@@ -198,12 +198,19 @@ async def test_sources_are_told_before_their_first_alarm_and_when_rules_change(b
 
 @pytest.mark.usefixtures("quick")
 async def test_alarms_of_a_lost_source_keep_its_state(broker: Mosquitto) -> None:
-    async with running(House(broker_at(broker.port), rules=(CAMERA,))) as house:
+    house = House(broker_at(broker.port), rules=(CAMERA,))
+    house.sources = {"Küche": {"floor": "2"}}
+    async with running(house):
         for what, state in (("source.lost", b"OFF"), ("source.back", b"ON")):
             assert await house.send(alarm(what=what, rule_name="camera")) == Outcome()
             async with heard(broker) as kept:
                 await until(lambda: len(kept) == 3)
                 assert {one.topic.value: one.payload for one in kept}[topics(house).connected(KITCHEN)] == state
+        late = alarm(what="source.lost", rule_name="camera", made_at=1_780_000_003_999)
+        assert await house.send(late) == Outcome(), "it failed before, and the source has come back since"
+        async with heard(broker) as kept:
+            await until(lambda: len(kept) == 3)
+            assert {one.topic.value: one.payload for one in kept}[topics(house).connected(KITCHEN)] == b"ON"
 
 
 @pytest.mark.usefixtures("quick")

@@ -375,3 +375,6 @@ async def test_open_streams_of_a_project_are_known_by_name(node: Node) -> None:
     await send(node, sessions[2], Sealed("c"))
     assert node.session_workload.open_streams("farm") == {"barn": {"floor": "1"}, None: {}}
     assert node.session_workload.open_streams("nobody") == {}
+    for number in range(150):
+        await send(node, node.sessions.new_id(), msgspec.structs.replace(barn, file_name=f"camera {number}"))
+    assert len(node.session_workload.open_streams("farm")) == 152, "all of a large house"

@@ -253,7 +253,7 @@ def test_send_blocks_while_buffer_is_full(
         assert waiting.is_alive()
         house.sessions.slow = False
         cutter.call(house.sessions.fold_sent)
-        waiting.join(10)
+        waiting.join(60)
     assert stored(house, socket.session_id) == [HALF] * 4 + [silence(0.5)]
 
 
@@ -504,7 +504,7 @@ async def test_closed_asyncio_socket_raises_the_same(cutter: Cutter, house: Hous
             await socket.close()
         for closed in (socket, client.socket()):
             with pytest.raises(ValueError, match="not open"):
-                await asyncio.wait_for(anext(closed), 10)
+                await asyncio.wait_for(anext(closed), 60)
             await closed.close()
 
 
@@ -544,7 +544,7 @@ def test_ctrl_c_exits_immediately(client: Client, house: House, cutter: Cutter) 
         house.sessions.slow = True
         with pytest.raises(KeyboardInterrupt), client.socket() as socket:
             list(socket.stream(blocks()))
-        assert time.monotonic() - pressed[0] < 20
+        assert time.monotonic() - pressed[0] < 30
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -574,7 +574,7 @@ def test_audio_that_exits_is_an_error(client: Client) -> None:
         yield tone(1)
         sys.exit("unplugged")
 
-    with client.socket(timeout=10) as socket:
+    with client.socket(timeout=60) as socket:
         events = socket.stream(blocks())
         with pytest.raises(RuntimeError, match="unplugged"):
             list(events)
@@ -591,7 +591,7 @@ def test_silent_microphone_delays_no_event_and_keeps_no_loop(client: Client, cut
         async with AsyncClient(cutter.url, KEY) as other, other.socket() as socket:
             assert (await anext(socket.stream(blocks()))).kind == "window"
 
-    timer = threading.Timer(20, silent.set)
+    timer = threading.Timer(60, silent.set)
     timer.start()
     with client.socket() as socket:
         assert next(socket.stream(blocks())).kind == "window"

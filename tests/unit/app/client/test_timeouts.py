@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 TIMEOUT = 0.3
 #: Far below the 30 s request timeout, far above the delays of a busy machine.
-LATE = 10.0
+LATE = 25.0
 
 SILENT, DRIPPING, PINGING = b"", b" ", b": ping\n\n"
 RECORDING = bytes(64 << 20)

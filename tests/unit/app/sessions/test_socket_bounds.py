@@ -215,7 +215,7 @@ async def test_client_without_pong_is_disconnected(house: House, looks: None) ->
     limits = msgspec.structs.replace(LIMITS, idle_seconds=1.5)
     async with place(house, limits) as here:
         reader, writer = await here.raw(path_of(session))
-        got = await asyncio.wait_for(reader.read(), 10)
+        got = await asyncio.wait_for(reader.read(), 60)
         writer.close()
         async with here.greeted(path_of(session, "?mode=listen")) as line:
             await asyncio.sleep(3)

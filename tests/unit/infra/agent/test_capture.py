@@ -112,7 +112,7 @@ def test_why_a_source_cannot_be_heard(served: Cameras, monkeypatch: pytest.Monke
     monkeypatch.setattr(capturing, "READ_SECONDS", 0.5)
     began = time.monotonic()
     assert why(Source("x", url=served.add("stalled", Camera(stalled=True)))).startswith("no answer or no audio from")
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 9, "FFmpeg's time-out is the shorter one"
     assert why(Source("x", microphone="nosuchdevice")) == NO_SOUND_CARD
 
 
@@ -145,7 +145,7 @@ def test_microphone(tmp_path: Path) -> None:
     import sys
 
     environment = {**os.environ, "ALSA_CONFIG_PATH": str(tmp_path / "asound.conf")}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
     assert done.stdout.startswith("pcm_s16le, 48000 Hz, mono, "), done.stdout + done.stderr
 
 

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
+from unittest import mock
 
 import pytest
 from structlog.testing import capture_logs
@@ -181,7 +182,7 @@ def test_no_more_than_a_window_is_in_flight(tmp_path: Path) -> None:
     async def play(spool: Spool, service: Service) -> None:
         service.stores = 5
         push(spool, 0, 100)
-        await until(lambda: spool.first == 5)
+        await until(lambda: spool.first == 5 and len(service.sessions["s1"]) == 5 + WINDOW)
         await asyncio.sleep(0.2)
         assert len(service.sessions["s1"]) == 5 + WINDOW
         service.stores = 10**9
@@ -190,8 +191,12 @@ def test_no_more_than_a_window_is_in_flight(tmp_path: Path) -> None:
     assert run(tmp_path, play).sessions == {"s1": list(range(100))}
 
 
-def test_a_service_that_is_behind_gets_old_audio_slowly(tmp_path: Path) -> None:
+def test_a_service_that_is_behind_gets_old_audio_slowly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(feed, "time", mock.Mock(wraps=time, monotonic=lambda: now))
+
     async def play(spool: Spool, service: Service) -> None:
+        nonlocal now
         service.behind, service.refusal = 60.0, WrongKey(401, "no such key")
         push(spool, 0, 30)
         await spool.settle()
@@ -199,6 +204,8 @@ def test_a_service_that_is_behind_gets_old_audio_slowly(tmp_path: Path) -> None:
         await until(lambda: spool.first >= 1)
         await asyncio.sleep(0.3)
         assert len(service.sessions["s1"]) == 1
+        now += 1.0
+        await until(lambda: spool.first == 2)
         service.behind = 0.0
         await until(lambda: spool.first == spool.end)
 
@@ -285,7 +292,7 @@ def over_a_socket(directory: Path, play: Callable[[Spool, Sink], Any]) -> list[l
         async with AsyncClient(service.url, "key") as client:
             sending = asyncio.create_task(Feed(SOURCE, client, spool).run())
             await play(spool, service)
-            await until(lambda: spool.first == spool.end, 20)
+            await until(lambda: spool.first == spool.end)
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
 
@@ -298,7 +305,7 @@ def test_a_new_day_is_a_new_session_that_begins_with_the_last_window(tmp_path: P
     async def play(spool: Spool, service: Sink) -> None:
         push(spool, 0, 10)
         push(spool, 10, 10, NOON + 24 * 3600 * 1000)
-        await until(lambda: spool.end == spool.first == 20, 10)
+        await until(lambda: spool.end == spool.first == 20)
         assert spool.state.day == "2025-12-01"
 
     assert over_a_socket(tmp_path, play) == [list(range(10)), list(range(8, 20))]
@@ -319,10 +326,10 @@ def test_other_labels_need_another_session(tmp_path: Path, monkeypatch: pytest.M
 def test_oldest_audio_that_is_dropped_opens_another_socket(tmp_path: Path) -> None:
     async def play(spool: Spool, service: Sink) -> None:
         push(spool, 0, 10)
-        await until(lambda: spool.first == 10, 10)
+        await until(lambda: spool.first == 10)
         await asyncio.to_thread(service.stop)
         push(spool, 10, 60)
-        await until(lambda: spool.sent == 10 + WINDOW, 10)
+        await until(lambda: spool.sent == 10 + WINDOW)
         await settle([spool], 10**9)
         await settle([spool], spool.size - 1)
         await asyncio.to_thread(service.start)

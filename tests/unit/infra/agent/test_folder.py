@@ -94,10 +94,11 @@ def test_each_file_is_sent_once_by_all_agents(tmp_path: Path) -> None:
         (files / "empty").touch()
         (files / "folder").mkdir(exist_ok=True)
         (files / "fresh.wav").write_bytes(b"still being written")
-        await until(lambda: len(service.bytes) == 2)
+        os.utime(files / "fresh.wav", (time.time() + 60,) * 2)  # However long this test takes.
+        await until(lambda: service.files() == {"a.ogg": b"y", "b.wav": b"x" * 3_000_000})
 
     run(tmp_path, service, play)
-    assert service.files() == {"a.ogg": b"y", "b.wav": b"x" * 3_000_000}
+    assert len(service.bytes) == 2
     options = next(iter(service.options.values()))
     assert (options.kind, options.file_name, options.metadata["site"]) == ("file", "recorder", "farm")
     assert options.total_size in (1, 3_000_000)
@@ -117,7 +118,7 @@ def test_file_that_was_cut_is_sent_again_whole(tmp_path: Path) -> None:
 
     async def play(files: Path) -> None:
         rested(files / "a.wav", b"abc")
-        await until(lambda: service.bytes)
+        await until(lambda: lines)
 
     with capture_logs() as lines:
         run(tmp_path, service, play)
@@ -155,10 +156,10 @@ def test_file_that_the_service_never_takes_holds_no_other(tmp_path: Path) -> Non
 
     async def play(files: Path) -> None:
         rested(files / "a.wav", b"abc")
-        await asyncio.sleep(0.3)
+        await until(lambda: lines)
         service.refusal = None
         rested(files / "b.wav", b"abc")
-        await until(lambda: service.bytes)
+        await until(lambda: len(lines) == 2)
 
     with capture_logs() as lines:
         run(tmp_path, service, play)
@@ -178,9 +179,9 @@ def test_file_that_cannot_be_read_holds_no_other(tmp_path: Path, monkeypatch: py
 
     async def play(files: Path) -> None:
         rested(files / "a.wav", b"abc")
-        await asyncio.sleep(0.3)
+        await until(lambda: lines)
         rested(files / "b.wav", b"abc")
-        await until(lambda: service.bytes)
+        await until(lambda: len(lines) == 2)
 
     with capture_logs() as lines:
         run(tmp_path, service, play)
@@ -193,10 +194,9 @@ def test_name_that_is_no_text_is_sent(tmp_path: Path) -> None:
 
     async def play(files: Path) -> None:
         rested(files / os.fsdecode(b"caf\xe9.wav"), b"abc")
-        await until(lambda: service.bytes)
+        await until(lambda: service.files() == {"caf\\xe9.wav": b"abc"})
 
     run(tmp_path, service, play)
-    assert service.files() == {"caf\\xe9.wav": b"abc"}
 
 
 def test_folder_whose_disk_was_away_is_not_sent_again(tmp_path: Path) -> None:
@@ -204,21 +204,21 @@ def test_folder_whose_disk_was_away_is_not_sent_again(tmp_path: Path) -> None:
 
     async def play(files: Path) -> None:
         rested(files / "a.wav", b"abc")
-        await until(lambda: service.bytes)
+        await until(lambda: service.files() == {"a.wav": b"abc"})
         (files / "a.wav").rename(tmp_path / "away.wav")
         await asyncio.sleep(0.2)
         (tmp_path / "away.wav").rename(files / "a.wav")
         rested(files / "b.wav", b"abc")
-        await until(lambda: len(service.bytes) == 2)
+        await until(lambda: service.files() == {"a.wav": b"abc", "b.wav": b"abc"})
 
     run(tmp_path, service, play)
-    assert service.files() == {"a.wav": b"abc", "b.wav": b"abc"}
     assert len(service.bytes) == 2
 
 
 def test_folder_that_does_not_exist_is_said_once(tmp_path: Path) -> None:
     async def play(files: Path) -> None:
         files.rmdir()
+        await until(lambda: lines)
         await asyncio.sleep(0.3)
 
     with capture_logs() as lines:

@@ -266,7 +266,7 @@ async def test_end_of_connection_that_sent_a_chunk_is_noticed(after: bytes) -> N
         await reader.readuntil(b"one")
         writer.write(after)
         writer.write_eof()
-        assert (await asyncio.wait_for(reader.read(), 10)).startswith(b"HTTP/1.1 204" if after else b"")
+        assert (await asyncio.wait_for(reader.read(), 25)).startswith(b"HTTP/1.1 204" if after else b"")
         await until(lambda: len(client.door) == 0)
 
 

@@ -52,14 +52,14 @@ class Exchange:
 
     async def until(self, enough: Callable[[bytes], bool]) -> None:
         """Wait until the body is long enough."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not enough(self.body):
                 await self._more.wait()
                 self._more.clear()
 
     async def end(self) -> Self:
         """Wait for the end of the answer, complete or not."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await self.task
         return self
 

@@ -170,7 +170,7 @@ async def test_cancelled_caller_leaves_no_open_transaction(tmp_path: Path, write
 
     def held() -> bool:
         loop.call_soon_threadsafe(begun.set)
-        return end.wait(10)
+        return end.wait(60)
 
     async def ask() -> None:
         async with database.writing() if writes else database.reading() as connection:

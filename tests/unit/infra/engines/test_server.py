@@ -181,7 +181,7 @@ async def test_stopping_server_answers_waiting_requests_with_503(
     waiting = [asyncio.create_task(transcribed(client, "hang")) for _ in range(3)]
     await until(lambda: speech.admission.inside == 3 and loads(workers) == 1)
     await workers.close()
-    answers = await asyncio.wait_for(asyncio.gather(*waiting), 15)
+    answers = await asyncio.wait_for(asyncio.gather(*waiting), 60)
     assert [answer.status_code for answer in answers] == [503] * 3
 
 
@@ -306,14 +306,14 @@ async def test_chat_requests_are_limited_and_answered_beside_the_loop(
 
     def held(request: object) -> str:
         at_work.set()
-        assert free.wait(10)
+        assert free.wait(60)
         return "{}"
 
     monkeypatch.setattr(chat, "answer", held)
     monkeypatch.setattr(chat, "_admission", AdmissionLimit(1, "text", 1))
     body = asked({"task": "caption", "duration_seconds": 1})
     first = asyncio.create_task(client.post(CHAT, json=body))
-    await asyncio.to_thread(at_work.wait, 10)
+    await asyncio.to_thread(at_work.wait, 60)
     late = await client.post(CHAT, json=body)
     assert (late.status_code, late.headers["retry-after"]) == (503, "1")
     free.set()

@@ -121,7 +121,7 @@ async def test_lanes_outlive_the_process_that_forked_them(sockets: list[socket.s
     template = LaneTemplate()
     before, _ = await forked(template, sockets)
     template_process().kill()
-    template_process().wait(10)
+    template_process().wait(60)
     after, told = await forked(template, sockets, 1)
     assert told["parent"] == os.getpid()
     assert await end(after, 5) == 5

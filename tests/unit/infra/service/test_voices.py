@@ -171,7 +171,7 @@ async def test_hanging_store_times_out(tmp_path: Path) -> None:
 
     class Hung(io.BytesIO):
         def read(self, size: int | None = -1) -> bytes:
-            released.wait(10)
+            released.wait(60)
             return b""
 
     with closing(FsspecVoices(str(tmp_path), 0.05)) as store:

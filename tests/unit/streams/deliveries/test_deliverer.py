@@ -148,6 +148,7 @@ async def test_destination_that_is_away_is_tried_by_one_alarm_at_a_time() -> Non
         await until(lambda: scene.outbox.states()["delivered"] == 1000)
         before, tried = asyncio.get_running_loop().time(), len([one for one in scene.sender.sent if one[0] == "slow"])
         await asyncio.sleep(0.3)
+        await until(lambda: len([one for one in scene.sender.sent if one[0] == "slow"]) > tried)
         rests = (asyncio.get_running_loop().time() - before) / 0.02
         tried = len([one for one in scene.sender.sent if one[0] == "slow"]) - tried
         assert 0 < tried <= rests + EACH, "one attempt an interval, not one for each alarm"
@@ -268,10 +269,10 @@ async def test_receiver_that_fails_now_and_then_is_neither_logged_nor_rests() ->
 
     with capture_logs() as logs:
         async with Scene(FakeSender(answer), retries=(0.0,) * 100) as scene:
-            began = asyncio.get_running_loop().time()
+            # It moves with each attempt, however busy the machine is, and not in a rest, which would not end.
+            scene.deliverer.ready._clock = lambda: len(scene.sender.sent) / 100
             scene.outbox.make(*many(200))
             await until(lambda: scene.outbox.states()["delivered"] == 200)
-            assert asyncio.get_running_loop().time() - began < 10
     assert not logs
 
 

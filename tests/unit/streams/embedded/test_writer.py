@@ -265,7 +265,7 @@ async def test_rows_are_written_without_waiter(log: EmbeddedLog, monkeypatch: py
     log.deliver({"t"}, lambda tp, records: written.set())
     for expected in (1, 2):
         append_soon(log, "t", 0, b"k", b"v")
-        await asyncio.wait_for(written.wait(), 10)
+        await asyncio.wait_for(written.wait(), 60)
         written.clear()
         assert log.end(T0) == expected
 
@@ -273,7 +273,7 @@ async def test_rows_are_written_without_waiter(log: EmbeddedLog, monkeypatch: py
 async def test_flush_writes_rows_without_delay(log: EmbeddedLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "until_tick", lambda now: 3600.0)
     append_soon(log, "t", 0, b"k", b"v")
-    await asyncio.wait_for(log.flush(), 10)
+    await asyncio.wait_for(log.flush(), 60)
     assert log.end(T0) == 1
 
 

@@ -213,7 +213,7 @@ def test_changing_followed_partitions_does_not_wait_for_batch(broker: Broker) ->
     def apply_slowly(tp: TopicPartition, records: Sequence[StoredRecord]) -> None:
         assert (tp, records) == (ONE, one)
         applying.set()
-        assert free.wait(30)
+        assert free.wait(60)
 
     def apply(tp: TopicPartition, records: Sequence[StoredRecord]) -> None:
         assert (tp, records) == (TWO, two)
@@ -221,13 +221,13 @@ def test_changing_followed_partitions_does_not_wait_for_batch(broker: Broker) ->
 
     tail = ChangelogTail(consumers())
     tail.follow({ONE: 0}, apply_slowly)
-    assert applying.wait(30)
+    assert applying.wait(60)
     changing = threading.Thread(target=tail.follow, args=({TWO: 0}, apply), daemon=True)
     changing.start()
-    changing.join(10)
+    changing.join(60)
     assert not changing.is_alive()
     free.set()
-    assert followed.wait(30)
+    assert followed.wait(60)
     tail.close()
 
 
@@ -238,7 +238,7 @@ def test_followed_partitions_are_behind_until_they_reach_their_ends(broker: Brok
 
     def apply(tp: TopicPartition, records: Sequence[StoredRecord]) -> None:
         if records[-1].offset == 9:
-            assert free.wait(30)
+            assert free.wait(60)
 
     tail.follow({ONE: 0, TWO: 10}, apply)
     wait_for(lambda: set(tail.behind()) == {ONE})

@@ -57,7 +57,7 @@ def zygote() -> Iterator[Zygote]:
     yield zygote
     workers = forked(zygote)
     zygote.stop()
-    gone, _ = psutil.wait_procs(workers, timeout=10)
+    gone, _ = psutil.wait_procs(workers, timeout=60)
     assert len(gone) == len(workers)
 
 

@@ -39,7 +39,7 @@ async def test_steps_of_projects_take_turns(monkeypatch: pytest.MonkeyPatch, kno
             engine.begun.clear()
             engine.order.clear()
         steps = [asked(session(workers, engine, "loud"), level(1, 2), seconds=2.0) for _ in range(12)]
-        await asyncio.to_thread(engine.begun.wait, 10)
+        await asyncio.to_thread(engine.begun.wait, 60)
         steps += [asked(session(workers, engine, "quiet"), level(2, 2), seconds=2.0) for _ in range(2)]
         # What a worker of one project has in work is all that a new project waits for.
         running = 1 if known else int(worker_slot.ALONE_IN_WORK / FIRST_COST / 2)
@@ -83,7 +83,7 @@ async def test_exclusive_request_waits_only_for_running_work() -> None:
                 await take(analysed, level(1), seconds=0.5)
 
         crowd = [asyncio.create_task(live()) for _ in range(8)]
-        await asyncio.to_thread(engine.begun.wait, 10)
+        await asyncio.to_thread(engine.begun.wait, 60)
         send = process.send
 
         def noted(call: object) -> None:
@@ -95,7 +95,7 @@ async def test_exclusive_request_waits_only_for_running_work() -> None:
         process.send = noted  # type: ignore[method-assign]
         suspect = asked(session(workers, engine, "p"), level(2), alone=True)
         engine.gate.set()
-        await asyncio.wait_for(suspect, 20)
+        await asyncio.wait_for(suspect, 60)
         running = False
         await asyncio.gather(*crowd)
     at = met.index(-1)
@@ -119,7 +119,7 @@ async def test_files_of_projects_take_turns(tmp_path: Path) -> None:
             workers.close_slot(slot)
 
         files = [asyncio.create_task(analyse("loud", number)) for number in range(6)]
-        await asyncio.to_thread(engine.begun.wait, 10)
+        await asyncio.to_thread(engine.begun.wait, 60)
         files.append(asyncio.create_task(analyse("quiet", 0)))
         await turn()
         assert sum(len(process) for process in workers.processes()) == 1
@@ -301,7 +301,7 @@ async def test_renewals_do_not_count_as_deaths(tmp_path: Path) -> None:
         first = session(workers, engine)
         step = asked(first, sound(1))
         for number in range(DEATHS + 1):
-            await asyncio.to_thread(engine.begun.wait, 10)
+            await asyncio.to_thread(engine.begun.wait, 60)
             engine.begun.clear()
             engines.append(Fingerprint(name=f"later{number}"))
             await take(session(workers, engines[-1]), sound(0.1), seconds=0.1)

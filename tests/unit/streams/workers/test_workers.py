@@ -72,7 +72,7 @@ async def test_largest_requests_fill_all_slots_without_overlap() -> None:
     async with working(engine) as workers:
         process, blocker = workers.processes()[0], session(workers, engine)
         blocking = asked(blocker, sound(1), seconds=0.0)
-        await asyncio.to_thread(engine.begun.wait, 10)
+        await asyncio.to_thread(engine.begun.wait, 60)
         small = [sound(1, n) for n in range(1, messages.SMALL_SLOTS)]
         short = [asked(session(workers, engine), data, seconds=0.0) for data in small]
         sessions = [WorkerSession(workers, "p", begin, False) for _ in sounds]
@@ -103,7 +103,7 @@ async def test_oversized_request_is_rejected_alone() -> None:
     async with working(engine, slot_bytes=40_000) as workers:
         process, good = workers.processes()[0], session(workers, engine)
         step = asked(good, sound(1))
-        await asyncio.to_thread(engine.begun.wait, 10)
+        await asyncio.to_thread(engine.begun.wait, 60)
         for _ in range(2 * messages.SLOTS):
             with pytest.raises(Unavailable, match="larger than this service takes"):
                 await take(session(workers, engine), bytes(messages.SMALL_AUDIO_BYTES + 1), seconds=0.0)
@@ -180,7 +180,7 @@ async def test_stop_fails_waiting_requests() -> None:
     engine = Gated()
     async with working(engine) as workers:
         step = asked(session(workers, engine), sound(1))
-        await asyncio.to_thread(engine.begun.wait, 10)
+        await asyncio.to_thread(engine.begun.wait, 60)
         await workers.stop()
         with pytest.raises(StateLost):
             await step
@@ -192,7 +192,7 @@ async def test_cancelled_request_is_not_sent() -> None:
     engine = Ordered()
     async with working(engine) as workers:
         steps = [asked(session(workers, engine), level(n, 2), seconds=8.0) for n in (1, 2, 3)]
-        await asyncio.to_thread(engine.begun.wait, 10)
+        await asyncio.to_thread(engine.begun.wait, 60)
         steps[1].cancel()
         engine.gate.set()
         await asyncio.gather(*steps, return_exceptions=True)
@@ -345,7 +345,7 @@ async def test_external_kills_do_not_fail_recording(
         request = Segment(0, media.parse(RAW), engine.manifest.model_id)
         scoring = asyncio.create_task(workers.score(slot, "p", request))
         for _ in range(2 * DEATHS if killed else DEATHS):
-            await asyncio.to_thread(engine.begun.wait, 10)
+            await asyncio.to_thread(engine.begun.wait, 60)
             engine.begun.clear()
             threads.kill(-1)
         if killed:
@@ -368,7 +368,7 @@ async def test_stop_waits_for_worker_of_file_on_its_way(tmp_path: Path, is_close
 
     def fork(file: int | None) -> tuple[socket.socket, int]:
         begun.set()
-        gate.wait(10)
+        gate.wait(60)
         line, memory = threads.fork(file)
         lines.append(line)
         return line, memory
@@ -378,7 +378,7 @@ async def test_stop_waits_for_worker_of_file_on_its_way(tmp_path: Path, is_close
     request = Segment(0, media.parse(RAW), Fingerprint().manifest.model_id)
     slot = workers.open_slot(path.open("rb"), "p")
     scoring = asyncio.create_task(workers.score(slot, "p", request))
-    await asyncio.to_thread(begun.wait, 10)
+    await asyncio.to_thread(begun.wait, 60)
     if is_closed:
         workers.close_slot(slot)
     stopping = asyncio.create_task(workers.stop())

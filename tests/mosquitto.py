@@ -50,7 +50,7 @@ class Mosquitto:
     def stop(self, kill: bool = False) -> None:
         if self._process is not None:
             self._process.kill() if kill else self._process.terminate()
-            self._process.wait(20)
+            self._process.wait(60)
             self._process = None
 
     def __enter__(self) -> Mosquitto:

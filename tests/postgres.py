@@ -16,7 +16,7 @@ NAMED: Final = "EARSHOT_TEST_POSTGRES_URL"
 PACKAGE: Final = Path("/usr/lib/postgresql")
 #: Durability is off, because no data outlives the tests.
 OPTIONS: Final = "-c fsync=off -c full_page_writes=off -c autovacuum=off -c listen_addresses="
-START_SECONDS: Final = 60
+START_SECONDS: Final = 120
 
 
 @contextmanager

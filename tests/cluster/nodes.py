@@ -46,7 +46,12 @@ def service_nodes(
 
 
 def start(*nodes: ServiceProcess) -> None:
-    """Start those that do not run, at the same time, and wait until all serve requests."""
+    """Start those that do not run, at the same time, and wait until all serve requests.
+
+    The first one makes the database before the others start: on SQLite they would wait five seconds for it.
+    """
+    if not Path(nodes[0].environment["EARSHOT_DATABASE_URL"].removeprefix("sqlite:///")).exists():
+        nodes[0].start()
     for node in nodes:
         if not node.running:
             node.start(wait=0)

@@ -36,7 +36,7 @@ JOBS: Final = 2
 SECONDS: Final = 2
 #: Rows of the database.
 ROWS: Final = 20
-READY_SECONDS: Final = 30
+READY_SECONDS: Final = 120
 
 
 class Place(House):

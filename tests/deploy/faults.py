@@ -65,7 +65,7 @@ def slow_workers(service: ServiceProcess) -> Iterator[None]:
 @contextmanager
 def guessed_keys(service: ServiceProcess) -> Iterator[None]:
     """Ask with keys that do not exist."""
-    with httpx2.Client(base_url=service.url) as http:
+    with httpx2.Client(base_url=service.url, timeout=60) as http:
 
         def guess() -> None:
             http.get("/audio_sessions/", headers={"X-Api-Key": os.urandom(8).hex()})

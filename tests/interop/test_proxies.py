@@ -27,8 +27,8 @@ pytestmark = pytest.mark.slow
 
 HOST: Final = "sound.example.org"
 #: Seconds of silence after which the service, and the proxies here, close a socket. The service pings every two.
-IDLE: Final = 6
-PROXY_IDLE: Final = 6
+IDLE: Final = 10
+PROXY_IDLE: Final = 10
 NGINX: Final = """\
 daemon off;
 pid nginx.pid;
@@ -64,7 +64,7 @@ class Proxy:
             base_url=f"https://127.0.0.1:{port}",
             verify=trusted,
             headers={"Host": f"{HOST}:{port}", "X-Api-Key": KEY},
-            timeout=30,
+            timeout=60,
             trust_env=False,
         )
 
@@ -79,6 +79,7 @@ class Proxy:
             origin=f"https://{HOST}:{self.port}",  # type: ignore[arg-type]
             proxy=None,
             max_size=None,
+            open_timeout=60,
         )
 
 
@@ -121,7 +122,7 @@ def proxy(
         proxy.http.close()
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
 
 def documented(language: str, port: int, upstream: int, away: int) -> str:

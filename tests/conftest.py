@@ -49,8 +49,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if ROOT / "tests" / "unit" in metafunc.definition.path.parents:
         return
     logs = BOTH_LOGS if metafunc.definition.get_closest_marker("both_logs") else BOTH_LOGS[:1]
-    for name in {"service", "dashboard"} & set(metafunc.fixturenames):
-        metafunc.parametrize(name, logs, indirect=True, scope="session")
+    if "service" in metafunc.fixturenames:
+        metafunc.parametrize("service", logs, indirect=True, scope="session")
 
 
 class Groups(LoadScopeScheduling):

@@ -15,7 +15,6 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, TimeoutError, expect, sync_playwright
 
 from infra.examples import RECORDING
-from tests.conftest import own_log
 from tests.contract.api import Api
 from tests.cutter import Cutter
 from tests.dashboard.browsers import FARAWAY as FARAWAY
@@ -39,13 +38,12 @@ CUT = """[...document.querySelectorAll("main *")].filter((one) =>
 
 
 @pytest.fixture(scope="session")
-def dashboard(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    """An unshared service on each log, because its keys are rotated."""
+def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    """An unshared service, because its keys are rotated. A page cannot tell on which log it is."""
     if CHROMIUM is None:
         pytest.skip("there is no Chromium on the PATH")
-    data = tmp_path_factory.mktemp(f"dashboard-{request.param}") / "data"
     own = {"bundled_engines": "true", "delivery_networks": "127.0.0.0/8"}
-    with own_log(request.param) as settings, ServiceProcess(data, **settings, **own) as process:
+    with ServiceProcess(tmp_path_factory.mktemp("dashboard") / "data", **own) as process:
         yield process
 
 

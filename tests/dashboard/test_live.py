@@ -33,7 +33,6 @@ COLOURS = """canvas => {
 YARD = {"session_id": "yard", "file_name": "Yard", "type": "stream", "state": "writable", "next_window": 0}
 
 
-@pytest.mark.both_logs
 def test_microphone_of_one_tab_appears_in_another(page: Page, dashboard: ServiceProcess) -> None:
     sign_in(page, dashboard, "live/microphone")
     asked: list[str] = []

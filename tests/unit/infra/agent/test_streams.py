@@ -83,19 +83,22 @@ def url() -> Iterator[str]:
 
 
 def test_radio_sends_a_burst_of_the_past(url: str) -> None:
-    stopped, blocks, forms = Event(), list[Heard](), list[Format]()
+    def off() -> float:
+        """Return by how many seconds capture times are off, at most."""
+        stopped, blocks, forms = Event(), list[Heard](), list[Format]()
 
-    def take(heard: Heard) -> None:
-        blocks.append(heard)
-        if len(blocks) == 8:
-            stopped.set()
+        def take(heard: Heard) -> None:
+            blocks.append(heard)
+            if len(blocks) == 8:
+                stopped.set()
 
-    capture(Source("radio", url=f"{url}/radio"), Clock(), stopped, take, forms.append)
-    assert forms[0].rate == RATE
-    assert np.frombuffer(blocks[4].data, "<i2").std() > 1000
-    for number, block in enumerate(blocks):
-        # A busy machine reads late, and far less than the burst is long.
-        assert block.at_ms / 1000 == pytest.approx(Radio.began - BURST + number / 2, abs=1.0)
+        capture(Source("radio", url=f"{url}/radio"), Clock(), stopped, take, forms.append)
+        assert forms[0].rate == RATE
+        assert np.frombuffer(blocks[4].data, "<i2").std() > 1000
+        return max(abs(block.at_ms / 1000 - Radio.began + BURST - number / 2) for number, block in enumerate(blocks))
+
+    # A busy machine may read late, and tries again.
+    assert any(off() < 0.3 for _ in range(6))
 
 
 def why(url: str) -> str:

@@ -48,15 +48,14 @@ class Offer(NamedTuple):
 
 
 class Topics:
-    """The topics of one connection. Any thread."""
+    """The topics of a destination, the same on all nodes. Any thread."""
 
-    def __init__(self, destination: Destination, client: str) -> None:
-        """`client` is the connection's id at its broker."""
+    def __init__(self, destination: Destination) -> None:
         given = destination.options
         base = _UNSAFE_BASE.sub("_", given.get("base", "")).strip("/") or BASE
         prefix = _UNSAFE_BASE.sub("_", given.get("discovery", "")).strip("/") or PREFIX
-        #: "online" or "offline", retained: the last will of the connection.
-        self.status = f"{base}/status/{client}"
+        #: "online" or "offline", retained: whether a node is connected.
+        self.status = f"{base}/status/{destination.id}"
         self.test = f"{base}/test"
         self.birth = f"{prefix}/status"
         self._base = base

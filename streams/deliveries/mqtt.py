@@ -101,7 +101,7 @@ class Connection:
         digest = hashlib.blake2b(f"{node}\0{destination.id}".encode(), digest_size=8).hexdigest()
         #: 23 letters and digits: every broker takes such an id.
         self._identifier = f"earshot{digest}"
-        self.topics = Topics(destination, self._identifier)
+        self.topics = Topics(destination)
         self._client: _Client | None = None
         #: Done when the connection of now has ended.
         self._down: asyncio.Future[None] | None = None
@@ -120,11 +120,13 @@ class Connection:
 
     async def close(self) -> None:
         """Say that the connection ends, and end it."""
-        if (client := self._client) is not None:
+        client, self._client = self._client, None
+        if client is not None:
             with suppress(*_BROKEN):
                 await client.publish(self.topics.status, "offline", qos=1, retain=True, timeout=1.0)
-        self._task.cancel()
-        await asyncio.wait({self._task})
+        while not self._task.done():  # aiomqtt uses asyncio.wait_for, which loses a cancellation before Python 3.12.
+            self._task.cancel()
+            await asyncio.wait({self._task}, timeout=0.5)
 
     async def send(self, alarm: Alarm, rules: Iterable[StoredRule]) -> Outcome:
         """Publish an alarm; the outcome is the broker's acknowledgement."""
@@ -238,13 +240,16 @@ class Connection:
         """Use a connection until it ends; tell of all devices whenever Home Assistant starts."""
         await client.publish(self.topics.status, "online", qos=1, retain=True)
         if self._hears:
-            await client.subscribe(self.topics.birth)
+            await client.subscribe([(self.topics.birth, 0), (self.topics.status, 1)])
         self._client, self._down = client, asyncio.get_running_loop().create_future()
         await self._tell()
         self._settled.set()
         self._is_back(self.destination.id)
         async for message in client.messages:
-            if message.payload == b"online" and not message.retain:
+            if message.topic.value == self.topics.status:
+                if message.payload == b"offline" and self._client is client:  # Another node has left.
+                    await client.publish(self.topics.status, "online", qos=1, retain=True)
+            elif message.payload == b"online" and not message.retain:
                 self._told.clear()
                 await self._tell()
 

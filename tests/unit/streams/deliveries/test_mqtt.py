@@ -10,7 +10,7 @@ import socket
 import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -254,7 +254,7 @@ async def test_last_will_tells_of_a_node_that_died(broker: Mosquitto) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-async def test_source_that_returns_to_a_node_is_available_by_its_connection(broker: Mosquitto) -> None:
+async def test_source_that_returns_to_a_node_is_told_again(broker: Mosquitto) -> None:
     first, second = House(broker_at(broker.port), node="first"), House(broker_at(broker.port), node="second")
     async with heard(broker) as messages, running(first), running(second):
 
@@ -264,11 +264,46 @@ async def test_source_that_returns_to_a_node_is_available_by_its_connection(brok
             await until(lambda: "home" in house.brokers._connections)
             place = topics(house).discovery(KITCHEN)
             await until(lambda: len(on(messages, place)) == told)
-            assert on(messages, place)[-1]["availability_topic"] == topics(house).status
 
         await kitchen_is_at(first, 1)
         await kitchen_is_at(second, 2)
         await kitchen_is_at(first, 3)
+
+
+@pytest.mark.usefixtures("quick")
+async def test_connection_that_loses_a_cancellation_is_closed(
+    broker: Mosquitto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def serve(self: mqtt.Connection, client: aiomqtt.Client) -> None:
+        self._settled.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(mqtt.Connection, "_serve", serve)
+    async with asyncio.timeout(20), running(House(broker_at(broker.port))) as house:
+        assert (await house.send()).away
+
+
+@pytest.mark.usefixtures("quick")
+async def test_devices_are_available_while_one_node_lives(broker: Mosquitto) -> None:
+    first, second, third = (House(broker_at(broker.port), node=node) for node in ("first", "second", "third"))
+    async with heard(broker) as messages:
+
+        def said() -> list[bytes]:
+            return [one.payload for one in messages if one.topic.value == topics(first).status]
+
+        async with running(first):
+            async with running(second), running(third):
+                for house in (first, second, third):
+                    assert await house.send() == Outcome()
+                client = third.brokers._connections["home"]._client
+                assert client is not None
+                client.socket._sock.shutdown(socket.SHUT_RDWR)
+                await until(lambda: b"offline" in said() and said()[-1] == b"online")
+                messages.clear()
+            await until(lambda: b"offline" in said() and said()[-1] == b"online")
+        await until(lambda: said()[-1] == b"offline")
 
 
 @pytest.mark.usefixtures("quick")
@@ -488,13 +523,13 @@ def test_names_are_safe_in_topics_and_differ() -> None:
 @pytest.mark.parametrize(
     ("options", "status", "birth"),
     [
-        ({}, "earshot/status/c", "homeassistant/status"),
-        ({"base": "/my house/ears#/", "discovery": "ha"}, "my_house/ears_/status/c", "ha/status"),
-        ({"base": "//", "discovery": ""}, "earshot/status/c", "homeassistant/status"),
+        ({}, "earshot/status/home", "homeassistant/status"),
+        ({"base": "/my house/ears#/", "discovery": "ha"}, "my_house/ears_/status/home", "ha/status"),
+        ({"base": "//", "discovery": ""}, "earshot/status/home", "homeassistant/status"),
     ],
 )
 def test_base_of_topics_is_an_option(options: dict[str, str], status: str, birth: str) -> None:
-    found = Topics(broker_at(1, options=options), "c")
+    found = Topics(broker_at(1, options=options))
     assert (found.status, found.birth) == (status, birth)
 
 
@@ -511,5 +546,5 @@ def test_offer_has_the_rules_that_apply() -> None:
     )
     assert offer(rules, "home", Source("acme", "barn"), {}) == Offer(frozenset({"smoke alarm", "barn"}), connects=False)
     assert b'"event_types":["a","b"]' in device(
-        Topics(broker_at(1), "c"), KITCHEN, Offer(frozenset("ba"), connects=False), "1"
+        Topics(broker_at(1)), KITCHEN, Offer(frozenset("ba"), connects=False), "1"
     )

@@ -1,4 +1,4 @@
-"""Three brokers, and nodes that each reach them through a proxy."""
+"""Brokers, and nodes that each reach them through a proxy."""
 
 import asyncio
 from collections.abc import Iterator
@@ -14,7 +14,6 @@ from tests.kafka_launcher.launcher import KafkaCluster
 from tests.process import ServiceProcess
 from topics.catalog import CHANGELOG
 
-BROKERS = 3
 #: Limit for a node to become ready; two cores may be busy.
 SETTLE_SECONDS = 150.0
 
@@ -57,7 +56,7 @@ class Scene:
 
 
 @contextmanager
-def scene(directory: Path, nodes: int, brokers: int = BROKERS, **settings: str | int) -> Iterator[Scene]:
+def scene(directory: Path, nodes: int, brokers: int, **settings: str | int) -> Iterator[Scene]:
     """Yield a running scene, with the data of the brokers in `kafka` of the directory; stop it afterwards."""
     require_programs()
     with ExitStack() as stack:

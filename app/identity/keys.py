@@ -232,7 +232,8 @@ class Keyring(Generic[T]):
                 verified = verdict.at
             left = 0.0 if verdict is None else verdict.ask_again - self._clock()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._forgotten.wait(), max(STREAM_SECONDS, left - STREAM_SECONDS))
+                async with asyncio.timeout(max(STREAM_SECONDS, left - STREAM_SECONDS)):
+                    await self._forgotten.wait()
             try:
                 async with self._watching:
                     # A stream that waited for the verdict to expire would outlive it by a pause.

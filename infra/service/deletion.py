@@ -51,7 +51,8 @@ class ProjectDeletions:
                 end_keys(self._new.pop())
             await self._projects.remove()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._found.wait(), POLL_SECONDS)
+                async with asyncio.timeout(POLL_SECONDS):
+                    await self._found.wait()
             try:
                 await self.check()
             except ServiceError as error:

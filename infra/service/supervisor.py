@@ -132,7 +132,8 @@ class LaneProcess:
             return
         lane.send_signal(signal.SIGTERM)
         try:
-            await asyncio.wait_for(lane.wait(), STOP_S)
+            async with asyncio.timeout(STOP_S):
+                await lane.wait()
         except TimeoutError:
             log.error("lane.killed", number=self.number, reason=f"it did not stop in {STOP_S:.0f} s")
             lane.send_signal(signal.SIGKILL)

@@ -182,6 +182,7 @@ async def _logged(store: Store, alarm: Alarm) -> None:
     logged = asyncio.Event()
     store.alarms.log_again(alarm, logged.set)
     try:
-        await asyncio.wait_for(logged.wait(), LOGGED_SECONDS)
+        async with asyncio.timeout(LOGGED_SECONDS):
+            await logged.wait()
     except TimeoutError:
         raise Unavailable("the log was too slow; the write may still succeed", uncertain=True) from None

@@ -78,7 +78,8 @@ class Deliverer:
                 self._add(self._outbox.due(self._now_ms(), LOOKED, self.ready.refill()))
             await asyncio.sleep(REFILL_SECONDS)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.ready.hungry.wait(), LOOK_SECONDS)
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self.ready.hungry.wait()
             self.ready.hungry.clear()
 
     async def deliver(self, pending: Pending) -> None:

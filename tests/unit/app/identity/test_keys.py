@@ -1,9 +1,8 @@
 """Verdicts on keys: their lifetime, look-ups, and behaviour while the directory is down."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -331,12 +330,11 @@ async def test_stream_ends_without_verdict_after_grace(monkeypatch: pytest.Monke
 async def test_stream_ends_by_cache_expiry(monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
     """Another node revoked the key; a pause may end slightly early."""
 
-    async def wait_for(forgotten: Coroutine[Any, Any, bool], pause: float) -> None:
-        forgotten.close()
+    def timeout(pause: float) -> None:
         desk.now += pause - 0.001
         raise TimeoutError
 
-    monkeypatch.setattr(asyncio, "wait_for", wait_for)
+    monkeypatch.setattr(asyncio, "timeout", timeout)
     await desk.cache.holder("good")
     del desk.directory.keys["good"]
     await desk.cache.ended("good")

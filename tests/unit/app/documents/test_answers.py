@@ -54,13 +54,17 @@ class Failing:
         return mock.Mock(side_effect=self._error)
 
 
-def client_of(app: ASGIApp) -> TestClient:
-    """Return a client whose requests for a socket could be upgraded."""
+def upgradable(app: ASGIApp) -> ASGIApp:
+    """Return an application whose requests for a socket could be upgraded."""
 
-    async def upgradable(scope: Scope, receive: Receive, send: Send) -> None:
+    async def upgrading(scope: Scope, receive: Receive, send: Send) -> None:
         await app({**scope, "extensions": {EXTENSION: mock.Mock(spec=Upgrade)}}, receive, send)
 
-    return watched(TestClient(upgradable, raise_server_exceptions=False))
+    return upgrading
+
+
+def client_of(app: ASGIApp) -> TestClient:
+    return watched(TestClient(upgradable(app), raise_server_exceptions=False))
 
 
 def edge(directory: Any, error: Exception) -> TestClient:
@@ -153,13 +157,16 @@ def wrong_keys(schemes: set[str]) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("name", documented(401))
-def test_key_is_required_and_verified(house: House, http: TestClient, name: str) -> None:
+async def test_key_is_required_and_verified(house: House, name: str) -> None:
     """Before anything else of a request, and though the caches know good keys."""
+    # A client without threads: these are two thousand requests.
+    transport = httpx2.ASGITransport(upgradable(house.app), raise_app_exceptions=False)
+    http = watched(httpx2.AsyncClient(transport=transport, base_url="http://here"))
     security = OPERATIONS[name][2]["security"]
     schemes = {scheme for one in security for scheme in one}
     own = {header for scheme in schemes for header in KEYS[scheme]}
     for path, scheme in (("/api/v2/speakers", "organizationKey"), ("/api/v1/jobs", "projectKey")):
-        assert http.get(path, headers=KEYS[scheme]).status_code == 200
+        assert (await http.get(path, headers=KEYS[scheme])).status_code == 200
     before = len(house.jobs.appended), len(house.sessions.appended), house.speakers.calls
     asked = request(name, keyed=False)
     nonsense = {**asked, "params": {"count": "x", "day": "x"}, "content": b"nonsense"}
@@ -170,16 +177,17 @@ def test_key_is_required_and_verified(house: House, http: TestClient, name: str)
         sent = [(one.encode(), value.encode("latin-1")) for one, value in (*asked["headers"].items(), (header, wrong))]
         status = 200 if {} in security and not (header in own and wrong) else 401
         for one in (asked, nonsense):
-            answer = http.request(**one | {"headers": sent})
+            answer = await http.request(**one | {"headers": sent})
             assert answer.status_code == status, (header, wrong)
             assert answer.headers.get("www-authenticate") == ("Bearer" if "operatorKey" in schemes else None)
     assert before == (len(house.jobs.appended), len(house.sessions.appended), house.speakers.calls)
-    reasons = re.findall(r'earshot_key_failures_total\{kind="\w+",reason="(\w+)"\} [1-9]', http.get("/metrics").text)
+    metrics = (await http.get("/metrics")).text
+    reasons = re.findall(r'earshot_key_failures_total\{kind="\w+",reason="(\w+)"\} [1-9]', metrics)
     assert set(reasons) >= ({"invalid"} if {} in security else {"invalid", "missing"})
     if "operatorKey" not in schemes:
         house.forget_keys()
         house.directory.down = True
-        down = http.request(**request(name))
+        down = await http.request(**request(name))
         # The contract of the job interface has this status for a key that cannot be verified.
         of_jobs = down.json() == {"error": "API key verification failed"}
         assert (down.status_code, down.headers["retry-after"]) == (500 if of_jobs else 503, "5")

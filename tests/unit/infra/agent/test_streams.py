@@ -37,7 +37,8 @@ def recording(seconds: int) -> bytes:
 
 
 class Radio(BaseHTTPRequestHandler):
-    data = recording(120)
+    #: Set by whoever starts it: encoding takes seconds.
+    data = b""
     #: Unix time at which the last listener got its burst.
     began = 0.0
 
@@ -74,6 +75,7 @@ class Radio(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
+    Radio.data = recording(120)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Radio)
     server.daemon_threads = True
     Thread(target=server.serve_forever, daemon=True).start()

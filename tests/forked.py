@@ -2,7 +2,7 @@
 
 Their environment may differ from the tests' only in settings of the service, because everything else was read before
 the first fork. The first zygote of a service forks too, which saves half of the rest; one that replaces it starts as
-everywhere, and so do those of the unit tests and of the pages.
+everywhere, and so do those of the pages.
 """
 
 import multiprocessing
@@ -37,13 +37,20 @@ def can_fork(environment: Mapping[str, str]) -> bool:
 class Forked:
     """A running command, with the part of `subprocess.Popen` that tests need."""
 
-    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], stdout: Path, stderr: Path) -> None:
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        stdout: Path,
+        stderr: Path,
+        umask: int | None = None,
+    ) -> None:
         outputs = str(stdout.absolute()), str(stderr.absolute())
         for path in (stdout, stderr):
             path.touch()  # A test may read them at once.
         # Daemon processes end with the tests.
         self._process = _FORKING.Process(
-            target=_run, args=(list(arguments), dict(environment), os.getcwd(), outputs), daemon=True
+            target=_run, args=(list(arguments), dict(environment), os.getcwd(), outputs, umask), daemon=True
         )
         self._process.start()
         assert self._process.pid is not None
@@ -73,7 +80,15 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
-def _run(arguments: Sequence[str], environment: Mapping[str, str], directory: str, outputs: tuple[str, str]) -> None:
+def _run(
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    directory: str,
+    outputs: tuple[str, str],
+    umask: int | None,
+) -> None:
+    if umask is not None:
+        os.umask(umask)
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(directory)

@@ -12,26 +12,31 @@ import socket
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Final
 from unittest import mock
 
 import httpx2
 import pytest
+from numba.core.caching import _CacheLocator
 
 from infra.db import intact, keyring
+from infra.scratch import BESIDE, KERNELS
 from infra.service import lives, service
 from infra.service.lives import CRASH, LIVES, MOST_KILLED, begin_life
 from infra.service.node_name import DirectoryName
 from infra.service.service import EarshotService
 from infra.settings import Settings
 from streams import memory
+from streams.audio import kernels
 from streams.embedded.lock import DirectoryLock
 from streams.folding.lives import Lives
 from streams.processes.zygote_process import Zygote
 from streams.workers import COMMAND
+from tests.forked import Forked
 from tests.ports import free_port
 from tests.process import ask, terminal
 from tests.waiting import wait_for
@@ -41,32 +46,61 @@ from topics.keys import is_id
 KEY = re.compile(r"shown this once.*?(es[po]_\w+)")
 
 
+#: Starts the command as everywhere; without it, it forks from a process that has imported everything.
+COLD: Final = ("env",)
+
+
+class Served(Forked):
+    """`earshot serve` with pipes to this process; standard output may be a terminal."""
+
+    def __init__(self, environment: Mapping[str, str], pipes: Path, screen: int) -> None:
+        out, err = pipes / "stdout", pipes / "stderr"
+        for pipe in (out, err):
+            os.mkfifo(pipe)
+        shown = screen != subprocess.PIPE
+        super().__init__(["serve"], environment, Path(os.ttyname(screen)) if shown else out, err, umask=0)
+        self.stdout = None if shown else out.open()
+        self.stderr = err.open()
+
+    def communicate(self, timeout: float) -> tuple[str, str]:
+        said = self.stdout.read() if self.stdout else "", self.stderr.read()
+        self.wait(timeout)
+        return said
+
+    def close(self) -> None:
+        for pipe in filter(None, (self.stdout, self.stderr)):
+            pipe.close()
+        self.wait(60)
+
+
 @contextmanager
 def serving(
     data: Path, stdout: int = subprocess.PIPE, shell: Sequence[str] = (), /, **settings: str | int
-) -> Iterator[subprocess.Popen[str]]:
+) -> Iterator[subprocess.Popen[str] | Served]:
     """Run `earshot serve`, perhaps by a shell, and stop it."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("EARSHOT_")}
     chosen = {f"EARSHOT_{name.upper()}": str(value) for name, value in settings.items()}
-    with subprocess.Popen(
-        [*shell, sys.executable, "-m", "infra.cli", "serve"],
-        env={
-            **clean,
-            "EARSHOT_DATA": str(data),
-            "EARSHOT_BUNDLED_ENGINES": "0",
-            "EARSHOT_PORT": "0",
-            "EARSHOT_LANES": "1",
-            **chosen,
-        },
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        text=True,
-        umask=0,
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.terminate()
+    environment = {
+        **clean,
+        "EARSHOT_DATA": str(data),
+        "EARSHOT_BUNDLED_ENGINES": "0",
+        "EARSHOT_PORT": "0",
+        "EARSHOT_LANES": "1",
+        **chosen,
+    }
+    process: subprocess.Popen[str] | Served
+    with ExitStack() as stack:
+        if shell:
+            command = [*shell, sys.executable, "-m", "infra.cli", "serve"]
+            process = subprocess.Popen(
+                command, env=environment, stdout=stdout, stderr=subprocess.PIPE, text=True, umask=0
+            )
+            stack.enter_context(process)
+        else:
+            process = Served(environment, Path(mkdtemp(dir=data.parent)), stdout)
+            stack.callback(process.close)
+        stack.callback(process.terminate)
+        yield process
 
 
 def ended(data: Path, **settings: str | int) -> tuple[int, str, list[str]]:
@@ -98,13 +132,16 @@ READ_ONLY: Final = (
     reason="this user may not make a mount namespace",
 )
 def test_service_runs_on_read_only_root(tmp_path: Path) -> None:
-    port, data = free_port(), tmp_path / "data"
+    port, data, image = free_port(), tmp_path / "data", tmp_path / "image"
     data.mkdir()
-    shell = ("unshare", "-m", "sh", "-c", READ_ONLY, "sh", str(data))
+    # The kernels come along, as those of an image, except one that it compiles.
+    there = image / _CacheLocator.get_suitable_cache_subpath(kernels.__file__)
+    shutil.copytree(BESIDE, there, ignore=shutil.ignore_patterns("[!k]*", "kernels.mix-*"))
+    shell = ("env", f"{KERNELS}={image}", "unshare", "-m", "sh", "-c", READ_ONLY, "sh", str(data))
     with serving(data, subprocess.DEVNULL, shell, port=port) as process:
         wait_for(lambda: process.poll() is not None or is_ready(port), 120)
-        assert process.poll() is None, process.communicate()
-    assert any((data / "cache" / "kernels").rglob("kernels.*"))
+        assert process.poll() is None, process.communicate(timeout=60)
+    assert any((data / "cache" / "kernels" / there.name).glob("kernels.mix-*.nbc"))
     assert (data / "cache" / "tmp").is_dir()
     assert (data / "cache").stat().st_mode & 0o777 == 0o700
 
@@ -242,7 +279,7 @@ def test_hangup_stops_service_unless_ignored(tmp_path: Path, hangup: signal.Hand
     before = signal.signal(signal.SIGHUP, hangup)
     try:
         port = free_port()
-        with serving(tmp_path / "data", log_format="json", port=port) as process:
+        with serving(tmp_path / "data", subprocess.PIPE, COLD, log_format="json", port=port) as process:
             welcome(process)
             process.send_signal(signal.SIGHUP)
             if hangup is signal.SIG_IGN:
@@ -339,7 +376,7 @@ def welcomed(data: Path) -> Iterator[str]:
         yield log.read_text()
 
 
-def welcome(process: subprocess.Popen[str]) -> str:
+def welcome(process: subprocess.Popen[str] | Served) -> str:
     """Return the welcome written to a pipe."""
     assert process.stdout is not None
     lines = []
@@ -347,7 +384,7 @@ def welcome(process: subprocess.Popen[str]) -> str:
         lines.append(line)
         if END in line:
             return "".join(lines)
-    raise AssertionError(process.communicate()[1])
+    raise AssertionError(process.communicate(timeout=60)[1])
 
 
 def test_name_of_node_is_kept_after_failed_first_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,7 @@ from infra.cli import build, train_tag
 from infra.cli.pcm import from_file
 from infra.db.intact import read_only
 from infra.db.schema import metadata
+from infra.scratch import BESIDE
 from infra.teaching.tags import HeldOutFigures, LearntTag
 from tests.conftest import ROOT
 from tests.documentation.pages import Block, files, read
@@ -211,6 +212,10 @@ def checkout() -> Iterator[Path]:
             copy = folder / "earshot" / path.relative_to(ROOT)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(path, copy)
+        # What the test's own installation has: kernels for this processor, and the program that installs.
+        shutil.copytree(BESIDE, folder / "earshot" / BESIDE.relative_to(ROOT), ignore=shutil.ignore_patterns("*.pyc"))
+        if (uv := ROOT / ".uv" / "bin" / "uv").exists():
+            (folder / "uv").symlink_to(uv)
         (folder / "pcm").write_bytes(b"".join(from_file(ROOT / "infra/examples/door.ogg").blocks))
         (folder / "arecord").write_text(f"#!/bin/sh\nexec cat {folder}/pcm\n")
         (folder / "arecord").chmod(0o755)

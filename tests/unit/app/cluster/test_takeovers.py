@@ -142,11 +142,11 @@ async def test_wait_ends(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_waiting_requests_are_limited_per_project() -> None:
     sender = Holder("organization", "project")
     waiting, ids = Takeovers(lambda scope: sender), mock.Mock(owner=lambda id: None, is_moving=lambda id: True)
-    ids.owner_changed = asyncio.Event().wait
+    ids.owner_changed, ignored = asyncio.Event().wait, mock.AsyncMock()
 
     def ask() -> Any:
-        call = Call({"headers": []}, mock.AsyncMock(), BodyQuota(0))
-        return asyncio.create_task(waiting.ask(call, ids, "id", mock.AsyncMock()))
+        call = Call({"headers": []}, ignored, BodyQuota(0))
+        return asyncio.create_task(waiting.ask(call, ids, "id", ignored))
 
     crowd = [ask() for _ in range(PROJECT_WAITING)]
     with pytest.raises(Unavailable, match=FULL) as refused:

@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
+from infra.db.schema import REVISION
 from infra.service import lane_template
 from infra.service.lane_template import LaneTemplate, RunningLane
 from infra.service.lanes import Orders
@@ -21,8 +22,13 @@ from topics.errors import ServiceError
 
 pytestmark = pytest.mark.slow
 
-#: Tells what a lane has, and ends with the status that the supervisor sends.
-PROGRAM = """
+#: Tells what a lane has, and ends with the status that the supervisor sends. SQLAlchemy would be half of its imports.
+PROGRAM = (
+    f"""
+import sys, types
+sys.modules["infra.db.schema"] = types.SimpleNamespace(REVISION={REVISION!r})
+"""
+    + """
 import json, os, random, socket, sys, uuid
 from infra.service.lane_template import wait_for_orders
 def files():
@@ -35,6 +41,7 @@ told = {"lane": orders.lane.number, "parent": os.getppid(), "name": open("/proc/
 supervisor.sendall(json.dumps(told).encode() + b"\\n")
 sys.exit(supervisor.recv(1)[0])
 """
+)
 
 
 def command(program: str) -> tuple[str, ...]:

@@ -107,7 +107,7 @@ def ended(data: Path, **settings: str | int) -> tuple[int, str, list[str]]:
     """Return the exit status, stdout, and the non-log lines of stderr of a start that fails by itself."""
     with serving(data, **settings) as process:
         out, err = process.communicate(timeout=120)
-        return process.returncode, out, [line for line in err.splitlines() if not line.startswith("{")]
+        return process.wait(60), out, [line for line in err.splitlines() if not line.startswith("{")]
 
 
 @pytest.mark.slow
@@ -135,7 +135,7 @@ def test_service_runs_on_read_only_root(tmp_path: Path) -> None:
     port, data, image = free_port(), tmp_path / "data", tmp_path / "image"
     data.mkdir()
     # The kernels come along, as those of an image, except one that it compiles.
-    there = image / _CacheLocator.get_suitable_cache_subpath(kernels.__file__)
+    there = image / _CacheLocator.get_suitable_cache_subpath(kernels.__file__)  # type: ignore[no-untyped-call]
     shutil.copytree(BESIDE, there, ignore=shutil.ignore_patterns("[!k]*", "kernels.mix-*"))
     shell = ("env", f"{KERNELS}={image}", "unshare", "-m", "sh", "-c", READ_ONLY, "sh", str(data))
     with serving(data, subprocess.DEVNULL, shell, port=port) as process:

@@ -12,7 +12,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from operator import add
 from pathlib import Path
 from signal import Signals
@@ -116,8 +116,13 @@ def flipped(data: bytes) -> bytes:
     return data[:middle] + bytes([data[middle] ^ 0xFF]) + data[middle + 1 :]
 
 
+@cache
+def ogg(coder: str) -> bytes:
+    return encoded(noise(30 * RATE), RATE, "OGG", coder)
+
+
 def flipped_ogg(coder: str) -> bytes:
-    return flipped(encoded(noise(30 * RATE), RATE, "OGG", coder))
+    return flipped(ogg(coder))
 
 
 OGG = ("VORBIS", "OPUS")
@@ -218,7 +223,7 @@ def test_killed_or_stopped_decoder_is_replaced(pool: FilePool, signal: Signals, 
 
 @pytest.mark.parametrize("coder", OGG)
 def test_replaced_decoder_finds_the_same_damage(pool: FilePool, coder: str) -> None:
-    damaged = encoded(noise(30 * RATE), RATE, "OGG", coder) + flipped(encoded(noise(60 * RATE), RATE, "OGG", coder))
+    damaged = ogg(coder) + flipped_ogg(coder)
     want = decode.open_file(io.BytesIO(damaged), ANY)
     wanted = samples(want)
     got = []

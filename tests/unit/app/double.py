@@ -380,7 +380,7 @@ def scored(known: Session) -> NewWindows:
     """Analyse a session from its beginning; return all its windows."""
     opened, head = known.opened, known.head
     if head.predicts:
-        loudness = [any(samples(opened, chunk)[1]) for chunk in known.chunks]
+        loudness = [is_loud(samples(opened, chunk)[1]) for chunk in known.chunks]
     else:
         whole = [b"".join(known.chunks)] if opened.kind == "file" else known.chunks
         loudness = windows(opened, [samples(opened, part) for part in whole], head.state is SessionState.READONLY)
@@ -402,7 +402,11 @@ def windows(opened: Opened, parts: list[tuple[int, bytes]], final: bool) -> list
         exists = total >= 1 if not found else total - (start - hop + length) >= tail
         if not exists or (start + length > total and not final):
             return found
-        found.append(any(pcm[2 * start : 2 * (start + length)]))
+        found.append(is_loud(pcm[2 * start : 2 * (start + length)]))
+
+
+def is_loud(pcm: bytes) -> bool:
+    return pcm != bytes(len(pcm))
 
 
 def window_scores(window: int, loud: bool) -> bytes:

@@ -229,7 +229,7 @@ async def test_client_without_pong_is_disconnected(house: House, looks: None) ->
 @pytest.mark.slow
 async def test_stalled_reader_is_disconnected(house: House, looks: None) -> None:
     session = await opened(house)
-    await house.sessions.submit(session, Chunk("c", 0, tone(2000)))
+    await house.sessions.submit(session, Chunk("c", 0, tone(1) * 2000))
     await until(lambda: house.sessions.sessions[session].scores)
     limits = msgspec.structs.replace(LIMITS, idle_seconds=1.5)
     async with place(house, limits) as here:

@@ -39,6 +39,8 @@ ENVIRONMENT: Final = {
     "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1",
     # Each core runs a process, so a matrix product must not use all cores.
     "OPENBLAS_NUM_THREADS": "1",
+    # Sets of names have one order, and so a seed determines a simulated history in any process.
+    "PYTHONHASHSEED": "0",
 }
 
 

@@ -277,8 +277,10 @@ class Node:
                 with self.reads.rows(session).still():
                     seen(self.reads.session_store(session))
 
-        if not self.process.dead:
-            self._take(read)
+        with suppress(Unavailable):
+            self.reads.rows(session)
+            if not self.process.dead:
+                self._take(read)
 
     def _take(self, request: Request) -> None:
         """Handle a request; one for a dead process waits for the next, unless the machine dies too."""

@@ -1,5 +1,6 @@
 """An edge with real accounts, over a database in a file, without a socket."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -19,6 +20,7 @@ from infra.service.administration import SqlAdministration
 from infra.service.links import OneTimeLinks
 from tests.contract.answers import watched
 from tests.unit.app.conftest import OPTIONS, House
+from tests.unit.infra.conftest import migrated
 from topics.ports.directory import Principal
 
 PROJECT_KEY: Final = "esp_testtesttesttesttest"
@@ -69,7 +71,10 @@ class RealHouse(House):
 
 @asynccontextmanager
 async def opened(directory: Path, clock: Callable[[], float] = time.time, **options: Any) -> AsyncIterator[RealHouse]:
-    database = Database(f"sqlite+aiosqlite:///{directory / 'earshot.db'}")
+    file = directory / "earshot.db"
+    if not file.exists():
+        file.write_bytes(await asyncio.to_thread(migrated))
+    database = Database(f"sqlite+aiosqlite:///{file}")
     await database.migrate()
     house = RealHouse(database, clock, **options)
     async with house.http:

@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import TypeVar
 
@@ -75,8 +77,19 @@ def opened(loop: asyncio.Runner, database_url: str) -> Iterator[Database]:
     loop.run(database.close())
 
 
+@cache
+def migrated() -> bytes:
+    """Return a SQLite database without rows; copying it takes a quarter of the time of making one."""
+    with TemporaryDirectory() as directory:
+        file = Path(directory, "earshot.db")
+        run(f"sqlite+aiosqlite:///{file}", Database.migrate)
+        return file.read_bytes()
+
+
 @pytest.fixture
 def database(loop: asyncio.Runner, opened: Database) -> Database:
+    if opened.file is not None:
+        opened.file.write_bytes(migrated())
     loop.run(opened.migrate())
     return opened
 

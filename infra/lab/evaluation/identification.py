@@ -72,8 +72,9 @@ def evaluate_identification(
     cross: list[BestMatches] = []
     # The query is first the end of each utterance, then its beginning.
     for at_end in (True, False):
+        voices = _voices(engine, readers, at_end)
         for matches, side in ((plain, readers), (cross, other)):
-            matches.append(draw_matches(_scores(engine, side, readers, at_end), np.random.default_rng(SEED)))
+            matches.append(draw_matches(_scores(engine, side, voices, at_end), np.random.default_rng(SEED)))
     return plain[0] + plain[1], cross[0] + cross[1]
 
 
@@ -89,7 +90,7 @@ def threshold_growth(engine: SpeakerEngine, folder: Path, speakers: Iterable[str
         ValueError: There are too few readers.
     """
     readers = _readers(folder, speakers, TIMES * REGISTERED + OTHERS)
-    scores = [_scores(engine, readers, readers, at_end) for at_end in (True, False)]
+    scores = [_scores(engine, readers, _voices(engine, readers, at_end), at_end) for at_end in (True, False)]
     thresholds = []
     for count in (REGISTERED, TIMES * REGISTERED):
         one, other = (draw_matches(side, np.random.default_rng(SEED), registered=count) for side in scores)
@@ -149,20 +150,18 @@ def _readers(folder: Path, speakers: Iterable[str] | None, least: int) -> list[U
     return long_enough
 
 
-def _scores(
-    engine: SpeakerEngine, queries: Iterable[Utterance], registered: Iterable[Utterance], at_end: bool
-) -> Scores:
-    """Return the cosines of queries, cut at one end of utterances, with samples registered from others."""
-    voices = np.array([_voice(engine, read, at_end) for read in registered])
+def _scores(engine: SpeakerEngine, queries: Iterable[Utterance], voices: Floats, at_end: bool) -> Scores:
+    """Return the cosines of queries, cut at one end of utterances, with registered voices."""
     cosines: Scores = np.array([engine.embed(_split_utterance(read, at_end)[1]) for read in queries]) @ voices.T
     return cosines
 
 
-def _voice(engine: SpeakerEngine, read: Utterance, query_at_end: bool) -> Floats:
-    """Return the mean direction of a reader's samples, a unit vector."""
-    mean = np.mean([engine.embed(sample) for sample in _split_utterance(read, query_at_end)[0]], axis=0)
-    unit: Floats = mean / np.linalg.norm(mean)
-    return unit
+def _voices(engine: SpeakerEngine, registered: Iterable[Utterance], query_at_end: bool) -> Floats:
+    """Return the mean direction of each reader's samples, unit vectors."""
+    samples = (_split_utterance(read, query_at_end)[0] for read in registered)
+    means = np.array([np.mean([engine.embed(sample) for sample in some], axis=0) for some in samples])
+    units: Floats = means / np.linalg.norm(means, axis=1, keepdims=True)
+    return units
 
 
 def _split_utterance(read: Utterance, query_at_end: bool) -> tuple[Sequence[Floats], Floats]:

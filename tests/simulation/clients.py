@@ -60,7 +60,7 @@ def shown(store: SessionStore, session: str) -> bytes:
 
 def shows(node: Node, session: Session) -> bool:
     """Return whether a node shows anything of a session."""
-    store = node.serving().get(keys.partition_of(session.id, node.partitions_count))
+    store = node.store(session.id)
     head = None if store is None else store.head(session.id)
     return head is not None and head.state is not SessionState.DELETED
 
@@ -124,9 +124,10 @@ class Client:
                     self._read_standby(node, self.sessions[-1])
                     if len(self.sessions) > 1:
                         self._read_standby(node, self.sessions[-2])
-                session, stores = self.sessions[-1], node.serving()
-                store = stores.get(keys.partition_of(session.id, node.partitions_count))
-                scores = b"" if store is None else shown(store, session.id)
+                session = self.sessions[-1]
+                if (store := node.store(session.id)) is None:
+                    continue
+                scores = shown(store, session.id)
                 known = min(len(scores), len(session.shown))
                 if scores[:known] != session.shown[:known]:
                     self._wrong(f"{session.id}: {node.name} shows {scores.hex()}, and it was {session.shown.hex()}")

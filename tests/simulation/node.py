@@ -259,9 +259,15 @@ class Node:
     # --- requests ---------------------------------------------------------------------------------------------------
 
     def serving(self) -> Mapping[int, SessionStore]:
-        if self.process.dead or self.process.paused or not self.membership.may_read():
-            return {}
-        return {owner.number: owner.sessions for owner in self.owners.all_serving()}
+        return {owner.number: owner.sessions for owner in self.owners.all_serving()} if self._answers() else {}
+
+    def store(self, session: str) -> SessionStore | None:
+        """Return the store from which it shows a session, None if it does not."""
+        owner = self.owners.here.get(self.owners.number(session))
+        return owner.sessions if owner is not None and owner.serving and self._answers() else None
+
+    def _answers(self) -> bool:
+        return not (self.process.dead or self.process.paused) and self.membership.may_read()
 
     def standbys(self) -> Mapping[int, PartitionRows]:
         """Return the stand-by tables that it maintains."""

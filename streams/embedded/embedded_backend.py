@@ -53,8 +53,9 @@ class EmbeddedBackend:
             task.add_done_callback(end)
             self._tasks.append(task)
 
-    def note_end(self, tp: TopicPartition, end: int) -> None:
-        """Do nothing: no other process writes to this log."""
+    def note_end(self, tp: TopicPartition, end: int) -> bool:
+        """Return True: no other process writes to this log."""
+        return True
 
     def drop(self, reason: str) -> None:
         """Do nothing: no other node can take over queued records."""

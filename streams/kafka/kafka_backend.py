@@ -69,8 +69,8 @@ class KafkaBackend:
     def topic_name(self, topic: str) -> str:
         return self._connection.topic(topic)
 
-    def note_end(self, tp: TopicPartition, end: int) -> None:
-        self.writer.note_end(tp, end)
+    def note_end(self, tp: TopicPartition, end: int) -> bool:
+        return self.writer.note_end(tp, end)
 
     def drop(self, reason: str) -> None:
         self.writer.drop(reason)

@@ -307,14 +307,14 @@ class KafkaWriter:
             if not done.done():
                 done.set_result(None)
 
-    def note_end(self, tp: TopicPartition, end: int) -> None:
+    def note_end(self, tp: TopicPartition, end: int) -> bool:
         partition = self._partitions.get(tp)
-        if partition is None or partition.pending or partition.in_flight or partition.acknowledged is None:
-            return
-        start = partition.acknowledged
-        if start < end and self.user is not None:
+        if partition is None or (start := partition.acknowledged) is None:
+            return False
+        if start < end and not partition.pending and not partition.in_flight and self.user is not None:
             partition.acknowledged = end
             self.user.overtaken(tp, start, end)
+        return start >= end
 
     def _refused(self, reason: str) -> None:
         self._fail(ServiceError(f"Kafka does not take records: {reason}"))

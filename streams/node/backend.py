@@ -85,8 +85,11 @@ class LogBackend(Log, Protocol):
     async def start(self, user: LogUser) -> None:
         """Create or verify the topics and start calling `user`; raise ServiceError if that fails."""
 
-    def note_end(self, tp: TopicPartition, end: int) -> None:
-        """Note the end of an owned partition's changelog, to detect records of other nodes."""
+    def note_end(self, tp: TopicPartition, end: int) -> bool:
+        """Note the end of an owned partition's changelog, to detect records of other nodes.
+
+        Return whether all up to it was acknowledged here, or reported as another node's by an earlier call.
+        """
 
     def drop(self, reason: str) -> None:
         """Drop records that are not durable, and fail their futures with Unavailable: this node may own nothing now."""

@@ -75,7 +75,7 @@ class StandbyReads:
         """Return a log time (ms) up to which everything about an id is known here, once its table can be read.
 
         It must have all records that the changelog has at the time of the call. If this node takes the partition over,
-        those count that come before its epoch.
+        those count that come before its epoch, and those after it must be its own: a later owner may have served.
 
         Raises:
             Unavailable: there is no such table.
@@ -85,8 +85,8 @@ class StandbyReads:
         try:
             async with asyncio.timeout(REACH_SECONDS):
                 bounds = await self._bounds(number)
-                end = bounds[TopicPartition(CHANGELOG, number)][1]
-                while (rows := self.rows(id)).applied.offset < end and rows.before is None:  # noqa: ASYNC110 (another thread writes it)
+                end = bounds[tp := TopicPartition(CHANGELOG, number)][1]
+                while not self._has((rows := self.rows(id)), tp, end):  # noqa: ASYNC110 (another thread writes it)
                     await asyncio.sleep(LOOK_SECONDS)
         except TimeoutError:
             raise Unavailable(f"the stand-by of partition {number} is behind its changelog") from None
@@ -101,6 +101,11 @@ class StandbyReads:
         if not folded.at:
             raise Unavailable(f"the owner of partition {number} has not noted yet how far it has folded its topics")
         return folded.at
+
+    def _has(self, rows: PartitionRows, tp: TopicPartition, end: int) -> bool:
+        if rows.before is None:
+            return rows.applied.offset >= end
+        return self._backend.note_end(tp, end) and not self._owners.here[tp.partition].unread_gaps
 
     async def _bounds(self, number: int) -> Bounds:
         """Return the bounds of a partition's topics, which the log is asked for after this call.

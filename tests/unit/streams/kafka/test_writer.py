@@ -370,14 +370,14 @@ async def test_close_fails_pending_appends_and_flushes(writer: KafkaWriter) -> N
 
 async def test_foreign_records_at_end_are_reported_when_idle(writer: KafkaWriter, cluster: Cluster, user: User) -> None:
     tp = TopicPartition(CHANGELOG, 3)
-    writer.note_end(tp, 9)
+    assert not writer.note_end(tp, 9)
     append_soon(writer, *tp, b"k", b"v", 2)
     await turn()
-    writer.note_end(tp, 9)
+    assert not writer.note_end(tp, 9)
     assert user.gaps == []  # Their writer is not known yet.
     await settle(cluster)
-    writer.note_end(tp, 1)
+    assert writer.note_end(tp, 1)
     assert user.gaps == []
-    writer.note_end(tp, 3)
-    writer.note_end(tp, 3)
+    assert not writer.note_end(tp, 3)
+    assert writer.note_end(tp, 3)
     assert user.gaps == [(tp, 1, 3)]

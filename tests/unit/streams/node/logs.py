@@ -43,6 +43,8 @@ class MemoryLog:
         self.gates: dict[TopicPartition, asyncio.Event] = {}
         self.now = 1_700_000_000_000
         self.removed = 0
+        #: Whether this node has written all that is in the changelogs it owns.
+        self.acknowledged = True
         #: Why partitions are not whole.
         self.lost: dict[int, str] = {}
 
@@ -129,8 +131,8 @@ class MemoryLog:
     def note_removed(self, tp: TopicPartition, count: int) -> None:
         self.removed += count
 
-    def note_end(self, tp: TopicPartition, end: int) -> None:
-        pass
+    def note_end(self, tp: TopicPartition, end: int) -> bool:
+        return self.acknowledged
 
     def drop(self, reason: str) -> None:
         pass

@@ -222,6 +222,26 @@ async def test_table_being_taken_over_is_read_as_it_was_before_the_epoch(node: N
     assert owner.rows.before is None, "it would keep deleted rows in the files"
 
 
+async def test_table_being_taken_over_is_not_read_once_another_owner_may_have_served(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group may have given the partition to a third node, and this one has not heard of it yet."""
+    monkeypatch.setattr(module, "REACH_SECONDS", 0.05)
+    node.log_rows(*of_session())
+    node.apply()
+    owner = node.take_over()
+    owner.take_rows(await node.house.standbys.promote(NUMBER))
+    owner.rows.begin(2, 3, node.log.now)
+    node.log_rows((b"\x01row", b"of a later owner"), epoch=3)
+    node.log.acknowledged = False
+    with pytest.raises(Unavailable, match="behind its changelog"):
+        await node.standby.as_of(SESSION)
+    node.log.acknowledged = True
+    owner.unread_gaps.add((3, 4))
+    with pytest.raises(Unavailable, match="behind its changelog"):
+        await node.standby.as_of(SESSION)
+
+
 async def test_table_that_was_lost_while_it_was_folded_waits_for_the_next_owner(node: Node) -> None:
     owner = node.take_over()
     owner.take_rows(await node.house.standbys.promote(NUMBER))

@@ -223,6 +223,7 @@ def _cluster(cluster: KafkaCluster, one: ServiceProcess, two: ServiceProcess, wa
 
     wait_for(move, 120)
     watcher.wait_any("EarshotRemovedAlive")
+    start_again([one, two])  # A node that has no partitions yet says nothing of the broker.
     broker = cluster.processes[1]
     assert broker is not None
     os.kill(broker, signal.SIGSTOP)

@@ -277,10 +277,10 @@ def test_chosen_key_without_effect_is_not_offered_for_pasting(tmp_path: Path) ->
 def test_hangup_stops_service_unless_ignored(tmp_path: Path, hangup: signal.Handlers) -> None:
     """Unless it was started to outlive its terminal, as by nohup."""
     before = signal.signal(signal.SIGHUP, hangup)
-    shell = COLD if hangup is signal.SIG_IGN else ()  # What forks ignores nothing.
     try:
         port = free_port()
-        with serving(tmp_path / "data", subprocess.PIPE, shell, log_format="json", port=port) as process:
+        # What forks does not inherit this.
+        with serving(tmp_path / "data", subprocess.PIPE, COLD, log_format="json", port=port) as process:
             welcome(process)
             process.send_signal(signal.SIGHUP)
             if hangup is signal.SIG_IGN:

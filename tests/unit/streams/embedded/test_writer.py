@@ -125,18 +125,18 @@ async def test_full_or_failing_disk_rejects_writes_until_recovery(
     database: Any = synced.store._db
     failing = FailingRocks(database.rocks, call, said)
     database.rocks = failing
-    chunk = synced.append("t", 0, None, b"refused")
-    refused = synced.append("t", 1, None, b"refused"), synced.append("t", 1, None, b"refused too")
-    result = synced.append("t", 0, None, b"result", bounded=False)
-    append_soon(synced, "t", 0, None, b"row")
-    with pytest.raises(error, match=match) as caught:
-        await chunk
-    # A group whose sync failed may be complete in the write-ahead log, and return after a kill.
-    assert ("may still" in str(caught.value)) == caught.value.uncertain == (call == "flush_wal")
-    assert {type(one) for one in await asyncio.gather(*refused, return_exceptions=True)} == {error}
     with monkeypatch.context() as patch:
         revive = mock.Mock(side_effect=Exception("Too many open files (os error 24)"))
         patch.setattr(DiskDatabase, "revive", revive)
+        chunk = synced.append("t", 0, None, b"refused")
+        refused = synced.append("t", 1, None, b"refused"), synced.append("t", 1, None, b"refused too")
+        result = synced.append("t", 0, None, b"result", bounded=False)
+        append_soon(synced, "t", 0, None, b"row")
+        with pytest.raises(error, match=match) as caught:
+            await chunk
+        # A group whose sync failed may be complete in the write-ahead log, and return after a kill.
+        assert ("may still" in str(caught.value)) == caught.value.uncertain == (call == "flush_wal")
+        assert {type(one) for one in await asyncio.gather(*refused, return_exceptions=True)} == {error}
         await until(lambda: "Too many open files" in (synced.refusal or ""))
         with pytest.raises(DatabaseFailed):
             synced.append("t", 0, None, b"refused")

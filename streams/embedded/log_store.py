@@ -162,7 +162,7 @@ class Store:
             raise
         except Exception as error:
             self.deletions.forget()
-            failure = _log_error(error)
+            failure = self._fault(error)
             if isinstance(failure, DatabaseFailed):
                 # After a disk fault, RocksDB accepts no writes until it is reopened.
                 self._db.full = str(failure)
@@ -190,7 +190,7 @@ class Store:
         try:
             value: bytes | None = self._db.rocks.get(key)
         except Exception as error:
-            raise _log_error(error) from error
+            raise self._fault(error) from error
         return value
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -198,7 +198,7 @@ class Store:
         try:
             yield from scan(self._db.rocks, start, stop)
         except Exception as error:
-            raise _log_error(error) from error
+            raise self._fault(error) from error
 
     def last(self, start: bytes, stop: bytes) -> tuple[bytes, bytes] | None:
         """Return the highest key in [start, stop] with its value, None if there is none."""
@@ -209,7 +209,7 @@ class Store:
             if cursor.valid() and cursor.key() >= start:
                 return cursor.key(), cursor.value()
         except Exception as error:
-            raise _log_error(error) from error
+            raise self._fault(error) from error
         return None
 
     def reclaim(self, start: bytes, stop: bytes) -> None:
@@ -221,14 +221,14 @@ class Store:
         try:
             return self._db.noted()
         except Exception as error:
-            raise _log_error(error) from error
+            raise self._fault(error) from error
 
     def rewrite(self, starts: Collection[bytes]) -> bool:
         """Call `erasure.rewrite`; return False if the database closes. Slow, but other threads keep running."""
         try:
             return self._db.rewrite(starts)
         except Exception as error:
-            raise _log_error(error) from error
+            raise self._fault(error) from error
 
     def forget(self, noted: Iterable[bytes]) -> None:
         """Delete rows of `deletions` whose ranges were rewritten."""
@@ -252,29 +252,28 @@ class Store:
         try:
             return self._db.revive()
         except Exception as error:
-            raise _log_error(error) from error
+            raise self._fault(error) from error
 
     def close(self) -> None:
         """Close the database; the write-ahead log keeps all writes even if the last flush fails."""
         try:
             self._db.close()
         except Exception as error:
-            raise _log_error(error) from error
+            raise self._fault(error) from error
 
-
-def _log_error(error: Exception) -> Exception:
-    """Translate an error of the database: disk full, stall, damage, or a fault that may pass."""
-    text = str(error)
-    if isinstance(error, DiskFull):
-        return DiskFull(DISK_FULL)
-    if text.startswith(("Operation timed out", "Result incomplete")):
-        return Stalled(text)
-    failure = failure_of(text)
-    if isinstance(failure, DatabaseDamaged):
-        return LogDamaged(f"the log is damaged ({text}): stop the service; then {REMEDIES}")
-    if not _PASSING.match(text):
-        return LogError(f"the log's database failed: {text}")
-    return DatabaseFailed(f"the log's database fails now: {failure}")
+    def _fault(self, error: Exception) -> Exception:
+        """Translate an error of the database: disk full, stall, damage, or a fault that may pass."""
+        text = str(error)
+        if isinstance(error, DiskFull):
+            return DiskFull(DISK_FULL)
+        if text.startswith(("Operation timed out", "Result incomplete")):
+            return Stalled(text)
+        failure = failure_of(text)
+        if isinstance(failure, DatabaseDamaged):
+            return LogDamaged(f"the log in {self._path} is damaged ({text}): stop the service; then {REMEDIES}")
+        if not _PASSING.match(text):
+            return LogError(f"the log's database failed: {text}")
+        return DatabaseFailed(f"the log's database fails now: {failure}")
 
 
 def _unreadable(path: Path, error: Exception) -> LogError:

@@ -179,7 +179,7 @@ async def test_log_recovers_from_too_many_open_files(synced: EmbeddedLog) -> Non
 async def test_damage_is_a_permanent_failure(synced: EmbeddedLog) -> None:
     database: Any = synced.store._db
     database.rocks = FailingRocks(database.rocks, "write", "IO error: No such file or directory: /data/log/9.log")
-    with pytest.raises(LogDamaged):
+    with pytest.raises(LogDamaged, match=rf"^the log in {synced.store._path} is damaged \(IO error"):
         await synced.append("t", 0, None, b"refused")
     assert isinstance(synced.failure, LogDamaged)
 

@@ -63,9 +63,9 @@ def kafka_broker() -> Iterator[Broker]:
 def shared_broker() -> Iterator[str | None]:
     """Yield the address of a Kafka for the tests of several processes; None if none can be started."""
     with ExitStack() as stack:
-        if not _missing_programs():
+        if not (missing := _missing_programs()):
             archive_classes()
-        yield None if _missing_programs() and not container_engine_answers() else _start(stack)
+        yield None if missing and not container_engine_answers() else _start(stack)
 
 
 def end_shared_broker() -> None:

@@ -73,7 +73,7 @@ def times_off(stored: Stored, camera: Camera) -> float:
 
 
 def end(served: Cameras, service: Sink, agent: Agent) -> None:
-    """Kill all cameras, stop the agent once the service was told of that, which comes after all that they sent."""
+    """Kill all cameras, stop the agent once the service knows that, which comes after all that they sent."""
     for camera in served.cameras.values():
         served.kill(camera)
 

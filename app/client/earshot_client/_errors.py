@@ -70,7 +70,7 @@ class RequestRefused(EarshotClientError):
 
     Attributes:
         status: the HTTP status, 400 to 599; 200 for a SpeakerRequestRefused.
-        foreign: whether the answer is not the service's own, but for example a page of a proxy before it.
+        foreign: whether another program answered, such as a proxy before the service.
     """
 
     def __init__(self, status: int, message: str, foreign: bool = False) -> None:
